@@ -1,0 +1,270 @@
+//! Every bound that is a choice: its name, its unit in the name, and why it is what it is.
+
+// The manifest folder.
+
+/// Files in the manifest folder that are read; the rest is named in the log. Ten times the pods
+/// that a node runs, so only a mistaken folder meets it.
+pub const MANIFEST_FILES_MAX: usize = 1_024;
+/// Bytes of one manifest file: the kubelet's own bound.
+pub const MANIFEST_BYTES_MAX: usize = 10 << 20;
+/// Pods in the whole manifest folder; four times what a node runs.
+pub const MANIFEST_PODS_MAX: usize = 512;
+/// How deep a manifest's values may nest. Pods need about 12; the bound keeps a hostile file from
+/// the end of the stack.
+pub const MANIFEST_DEPTH_MAX: usize = 64;
+/// Values (texts, numbers, lists, maps) of one manifest file, those that aliases repeat included.
+/// As many pods as a folder may hold, with 512 values each; some 20 MB at the worst.
+pub const MANIFEST_NODES_MAX: usize = 1 << 18;
+/// Bytes of one manifest file that may be made by repeating with aliases. Ten lines of aliases can
+/// ask for more than any memory.
+pub const MANIFEST_COPIED_BYTES_MAX: usize = 4 << 20;
+
+// Runtime calls.
+
+/// Looking calls at once: two lists, one of `Version` or `Status`, and the event stream.
+pub const LOOK_CALLS_MAX: usize = 4;
+/// `StopContainer` and `StopPodSandbox` at once. Each may wait out a grace period without costing
+/// anything, so the bound is one for each of twice the pods of a node.
+pub const STOP_CALLS_MAX: usize = 256;
+/// `PullImage` at once: the kubelet's default too (`serializeImagePulls`), since two pulls over a
+/// thin link finish later than one after the other, and need twice the memory in the runtime.
+pub const PULL_CALLS_MAX: usize = 1;
+/// Calls at once that make, start, inspect or remove. The runtime forks for most of them; more at
+/// once on few cores only makes each slower, and its peak memory higher.
+pub const WORK_CALLS_MAX: usize = 8;
+/// Milliseconds for a call that does not wait for a workload (the kubelet's).
+pub const CALL_DEADLINE_MS: u64 = 120_000;
+/// Milliseconds for a list or a status: these read memory only, and one that hangs blinds us.
+pub const LOOK_DEADLINE_MS: u64 = 30_000;
+/// Milliseconds for a pull. It has to end some day, because the others wait for it; runtimes keep
+/// the layers that arrived, so the next try goes on from there.
+pub const PULL_DEADLINE_MS: u64 = 3_600_000;
+/// Milliseconds after which the event stream is opened anew: once a day, so that a stream which
+/// died in silence does not stay dead.
+pub const STREAM_DEADLINE_MS: u64 = 86_400_000;
+
+// Looking at the runtime.
+
+/// Milliseconds between lists (the kubelet's PLEG).
+pub const RELIST_MS: u64 = 1_000;
+/// Milliseconds between lists while the event stream tells of changes. The kubelet waits 300 s;
+/// the streams of real runtimes drop events when they are slow, and a list costs well under a
+/// millisecond.
+pub const RELIST_EVENTED_MS: u64 = 30_000;
+/// Milliseconds between lists while there is no pod. Nothing that we answer for can change; what
+/// others leave in the runtime is found soon enough.
+pub const RELIST_IDLE_MS: u64 = 10_000;
+/// Such a look begins so many milliseconds early where something else has woken us: so it goes with
+/// the `Status` call, and both cost one wake.
+pub const RELIST_IDLE_EARLY_MS: u64 = 1_000;
+/// A look that a pod waits for begins after so many times what the last one took: the runtime
+/// spends at most a fifth of its time on being looked at.
+pub const RELIST_GAP_TIMES: u64 = 4;
+/// Milliseconds between two looks at the least.
+pub const RELIST_GAP_MIN_MS: u64 = 5;
+/// Milliseconds that a pod waits for a look at the most.
+pub const RELIST_GAP_MAX_MS: u64 = 50;
+/// Milliseconds from a failed list to the next.
+pub const RELIST_RETRY_MS: u64 = 500;
+/// Milliseconds without a believed list until the agent calls itself unhealthy (the kubelet's).
+pub const RELIST_HEALTHY_MS: u64 = 180_000;
+/// Milliseconds that an event stream must have lived before relisting becomes rare.
+pub const STREAM_TRUSTED_MS: u64 = 5_000;
+/// Tries of the event stream in a row that may fail before it is left alone until the runtime's
+/// next start (the kubelet's).
+pub const STREAM_FAILURES_MAX: u32 = 5;
+/// Milliseconds from a broken event stream to the next try.
+pub const STREAM_RETRY_MS: u64 = 2_000;
+/// Milliseconds between two `Status` calls while all is well (the kubelet's); without pods they go
+/// with the looks.
+pub const STATUS_MS: u64 = 5_000;
+/// Milliseconds between two `Status` calls while the runtime or its network is not ready: what
+/// pods wait for is asked for often.
+pub const STATUS_WAITING_MS: u64 = 200;
+/// Milliseconds that the last good `Status` counts (the kubelet's).
+pub const STATUS_VALID_MS: u64 = 30_000;
+
+// Pods.
+
+/// Milliseconds before a failed step is tried again, up to half as much more (the kubelet's).
+pub const RETRY_MS: u64 = 10_000;
+/// Milliseconds before what an earlier life left under way in the runtime is asked for again; each
+/// further try waits twice as long. The runtime gives such calls up when it misses their caller.
+pub const RETRY_TAKEN_MS: u64 = 200;
+/// Tries in a row that find a sandbox's name taken, before it is left to whoever holds it.
+pub const NAME_TAKEN_MAX: u32 = 6;
+/// Milliseconds between two looks at the node's addresses: reading them is costlier than all else
+/// that an idle agent does.
+pub const ADDRESSES_MS: u64 = 60_000;
+/// Milliseconds of the first back-off of a crashing container or a failing pull (the kubelet's).
+pub const BACKOFF_MIN_MS: u64 = 10_000;
+/// Milliseconds after which an image whose pull failed is looked for again, however long the
+/// back-off: somebody may have imported it.
+pub const IMAGE_RECHECK_MS: u64 = 30_000;
+/// Milliseconds of the longest back-off (the kubelet's).
+pub const BACKOFF_MAX_MS: u64 = 300_000;
+/// Milliseconds without a failure after which the back-off starts again (the kubelet's).
+pub const BACKOFF_CALM_MS: u64 = 600_000;
+/// Seconds a container has at the least between its stop signal and SIGKILL (the kubelet's).
+pub const STOP_GRACE_MIN_S: i64 = 2;
+/// Seconds of grace for a pod that names none (the API's default).
+pub const GRACE_DEFAULT_S: i64 = 30;
+/// Seconds of grace for a pod that only the runtime knows (the kubelet's).
+pub const GRACE_ORPHAN_S: i64 = 1;
+/// Events that are kept to be read back; the oldest goes first. Enough for the story of a night.
+pub const NOTES_MAX: usize = 256;
+/// Milliseconds for a file system job.
+pub const JOB_DEADLINE_MS: u64 = 120_000;
+/// Pods in the runtime that no source wants and that are ended at once; the rest waits its turn.
+pub const ORPHANS_MAX: usize = 256;
+
+// The CRI socket.
+
+/// The largest CRI message either way, as kubelet and the runtimes have it: 16 MiB.
+pub const CRI_MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// All replies that are still arriving, together: one of the largest and room for the others, so
+/// that a runtime answering everything at once cannot take the gateway's memory.
+pub const CRI_UNFINISHED_BYTES_MAX: usize = 24 << 20;
+/// Fields inside one reply: an empty field costs two bytes on the wire and some hundred in memory.
+/// 110 pods with four containers each have about 30,000.
+pub const CRI_FIELDS_MAX: usize = 1 << 17;
+/// Items of one list of the runtime. A full node has a few hundred, and a message of 16 MiB holds
+/// 50,000 with all they carry; at this many the list takes some 20 MB.
+pub const CRI_LIST_ITEMS_MAX: usize = 1 << 16;
+/// Messages inside messages: CRI v1 nests seven deep.
+pub const CRI_DEPTH_MAX: usize = 16;
+/// Of a gRPC status text: it ends up in pod statuses and in the log, and runtimes quote whole
+/// requests in it.
+pub const CRI_STATUS_TEXT_BYTES_MAX: usize = 8 << 10;
+/// Calls under way on one connection: more than all the call bounds above together, so that stops
+/// which wait out their grace hold up nobody. The servers, which name no bound, were seen to take
+/// 300.
+pub const CRI_STREAMS_MAX: usize = 300;
+/// Calls that wait for a free stream, if a server allows fewer: as many again.
+pub const CRI_CALLS_WAITING_MAX: usize = 300;
+/// What a reply may be ahead of us, per stream and for the connection: nothing short of a long
+/// list needs a WINDOW_UPDATE.
+pub const CRI_WINDOW_BYTES: u32 = 1 << 20;
+/// One header block on the wire, frame heads of its CONTINUATIONs included: an error text of
+/// 40,000 characters has been seen to take 70 KiB.
+pub const CRI_HEADER_BLOCK_BYTES_MAX: usize = 256 << 10;
+/// One decoded header list (RFC 9113 section 6.5.2 counts 32 per field). It is announced, so that
+/// a server resets the stream of a longer error text; since it is less than a block may have, no
+/// text that a server may send costs the connection.
+pub const CRI_HEADER_LIST_BYTES_MAX: usize = 240 << 10;
+/// What waits to be written to the socket: a socket buffer's worth of requests, and as much again
+/// for answers to a server that asks (PING, SETTINGS) and does not read.
+pub const CRI_OUTPUT_BYTES_MAX: usize = 128 << 10;
+/// What an emptied buffer may keep: a long list must not cost memory until the next one.
+pub const CRI_BUFFER_KEPT_BYTES: usize = 16 << 10;
+
+// Reviewing a pod.
+
+/// Fields that a refusal, or the warning about unknown fields, names; how many more there are is
+/// said. A status is read by people, and goes over thin links.
+pub const ADMIT_NAMED_MAX: usize = 32;
+
+// The configuration.
+
+/// Bytes of edgecore.yaml; a full one has 10 KiB.
+pub const CONFIG_BYTES_MAX: usize = 1 << 20;
+
+// The hands: one turn of the loop, and what each source may take of it.
+
+/// A turn that took longer is told in the log with what took it.
+pub const TURN_MS_MAX: u64 = 200;
+/// How often the mind is asked again within one turn, after answers that came at once. More means
+/// that it asks for the same thing again and again.
+pub const TURN_ROUNDS_MAX: usize = 16;
+/// Ready sources that one poll may name; the rest comes with the next.
+pub const POLL_EVENTS_MAX: usize = 32;
+/// The longest sleep, milliseconds: the poll's clock stands still in suspend, ours does not.
+pub const POLL_MS_MAX: u64 = 60_000;
+
+// The manifest folder's watch.
+
+/// Time between two full looks, milliseconds: the kubelet's `fileCheckFrequency`.
+pub const MANIFEST_RESCAN_MS: u64 = 20_000;
+/// A file that changed without having been closed is read when it stayed the same for so long.
+pub const MANIFEST_SETTLE_MS: u64 = 1_000;
+/// Bytes of manifests that are read and parsed in one turn, one file at least.
+pub const MANIFEST_TURN_BYTES: usize = 256 << 10;
+
+// The runtime's socket.
+
+/// The first wait after a failed connect, milliseconds.
+pub const CONNECT_BACKOFF_MIN_MS: u64 = 100;
+/// The longest. A failed connect to a local socket costs microseconds, and after a reboot pods are
+/// to start within 300 ms of the socket's appearance.
+pub const CONNECT_BACKOFF_MAX_MS: u64 = 250;
+/// The one buffer that replies are read into.
+pub const RUNTIME_READ_BYTES: usize = 16 << 10;
+/// Reads of the runtime's socket in one turn; what is left is read in the next.
+pub const RUNTIME_TURN_READS: usize = 64;
+/// A runtime that says goodbye (GOAWAY) has so long to answer the calls under way, milliseconds.
+pub const RUNTIME_GOODBYE_MS: u64 = 1_000;
+/// The answer to the runtime's PING waits so long for a request to go with, milliseconds: longer
+/// than `RELIST_IDLE_MS`, so that it never costs a wake; shorter than the 20 s after which servers
+/// that ask whether we live give up.
+pub const RUNTIME_PONG_MS: u64 = 12_000;
+
+// Jobs.
+
+/// Children at once: they walk and remove trees, and flash has one queue.
+pub const JOBS_MAX: usize = 2;
+/// Jobs that wait for a child; more are refused.
+pub const JOB_QUEUE_MAX: usize = 256;
+/// Bytes of one message between the agent and a child.
+pub const JOB_FRAME_BYTES_MAX: usize = 16 << 10;
+/// How deep a tree is removed. Log folders are two deep.
+pub const REMOVE_DEPTH_MAX: usize = 32;
+/// How often a folder is read again because something appeared in it while it was removed.
+pub const REMOVE_PASSES_MAX: usize = 4;
+
+// The log.
+
+/// A line that repeats is told again after so long, with how often it came, milliseconds.
+pub const LOG_REPEAT_MS: u64 = 60_000;
+
+// The HTTP API.
+
+/// Bytes of a request's head: ten times what curl or Prometheus send.
+pub const HTTP_HEAD_BYTES_MAX: usize = 8 << 10;
+/// Header fields of a request; browsers send some twenty.
+pub const HTTP_HEADERS_MAX: usize = 64;
+/// Bytes of a request's target; the longest that means something has 20.
+pub const HTTP_TARGET_BYTES_MAX: usize = 1 << 10;
+/// Connections at once: a scraper, a few people, and room. Each costs a descriptor.
+pub const HTTP_CONNECTIONS_MAX: usize = 16;
+/// Connections taken in one turn; the rest waits in the kernel.
+pub const HTTP_ACCEPTS_PER_TURN: usize = 16;
+/// Bytes of answers that wait to be read. One answer may be more (all pods of a full folder); while
+/// so much waits, others are told to come again.
+pub const HTTP_UNSENT_BYTES_MAX: usize = 4 << 20;
+/// Bytes written to one connection in one turn: more than a socket's buffer takes at once.
+pub const HTTP_TURN_BYTES: usize = 256 << 10;
+/// Milliseconds from a connection to its whole request.
+pub const HTTP_ASK_MS: u64 = 5_000;
+/// Milliseconds that a client may leave its answer unread.
+pub const HTTP_STALL_MS: u64 = 10_000;
+/// Milliseconds for a whole answer, however steadily it is read.
+pub const HTTP_ANSWER_MS: u64 = 60_000;
+/// Milliseconds that a client may take to hang up after its answer.
+pub const HTTP_LEAVE_MS: u64 = 1_000;
+/// Bytes that a client may send after its request until it is cut.
+pub const HTTP_LEAVE_BYTES_MAX: usize = 64 << 10;
+/// Milliseconds from a port that could not be had to the next try.
+pub const HTTP_LISTEN_RETRY_MS: u64 = 20_000;
+
+// The commands.
+
+/// Milliseconds for a connection to the agent on this machine.
+pub const CLIENT_CONNECT_MS: u64 = 2_000;
+/// Milliseconds in which an answer must go on.
+pub const CLIENT_WAIT_MS: u64 = 10_000;
+/// Bytes of an answer: all pods of a full folder.
+pub const CLIENT_BYTES_MAX: u64 = 64 << 20;
+/// Milliseconds between two looks of `edged pods --watch`.
+pub const WATCH_MS: u64 = 500;
+/// Milliseconds that `edged check` waits for the runtime.
+pub const CHECK_RUNTIME_MS: u64 = 5_000;

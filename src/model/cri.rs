@@ -1,0 +1,432 @@
+//! The runtime's words: what the agent asks of the CRI and what it is told, without protobuf.
+//!
+//! Only what the mind reads is here; the wire's full messages are in [`crate::wire::cri`]. Field
+//! meanings are those of CRI v1; times are wall-clock nanoseconds since 1970, as in the CRI.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A sandbox as the runtime names it (64 hex digits with containerd).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SandboxId(pub Box<str>);
+
+/// A container as the runtime names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContainerId(pub Box<str>);
+
+impl fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One call. Each variant is the CRI RPC of the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// `Version`
+    Version,
+    /// `Status`, not verbose.
+    Status,
+    /// `ListPodSandbox` without a filter: all states.
+    ListPodSandbox,
+    /// `ListContainers` without a filter: all states.
+    ListContainers,
+    /// `GetContainerEvents`: a stream that ends only by failure.
+    GetContainerEvents,
+    /// `RunPodSandbox` with the default runtime handler.
+    RunPodSandbox(Box<SandboxConfig>),
+    /// `StopPodSandbox`
+    StopPodSandbox(SandboxId),
+    /// `RemovePodSandbox`
+    RemovePodSandbox(SandboxId),
+    /// `PodSandboxStatus`
+    PodSandboxStatus(SandboxId),
+    /// `CreateContainer`
+    CreateContainer {
+        /// The sandbox it lives in.
+        sandbox: SandboxId,
+        /// What is to run.
+        config: Box<ContainerConfig>,
+        /// The very configuration that the sandbox was made with.
+        sandbox_config: Box<SandboxConfig>,
+    },
+    /// `StartContainer`
+    StartContainer(ContainerId),
+    /// `StopContainer`
+    StopContainer {
+        /// Whom.
+        id: ContainerId,
+        /// Seconds between the stop signal and SIGKILL.
+        grace_s: i64,
+    },
+    /// `RemoveContainer`
+    RemoveContainer(ContainerId),
+    /// `ContainerStatus`
+    ContainerStatus(ContainerId),
+    /// `ImageStatus` of an image by the name that the pod spec uses.
+    ImageStatus(Box<str>),
+    /// `PullImage`
+    PullImage {
+        /// The name that the pod spec uses.
+        image: Box<str>,
+        /// For whom: runtimes may pull inside the pod's context.
+        sandbox_config: Box<SandboxConfig>,
+    },
+}
+
+impl Request {
+    /// The RPC's name in snake case, as the kubelet's metric `kubelet_runtime_operations_total`
+    /// labels it.
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Self::Version => "version",
+            Self::Status => "status",
+            Self::ListPodSandbox => "list_podsandbox",
+            Self::ListContainers => "list_containers",
+            Self::GetContainerEvents => "get_container_events",
+            Self::RunPodSandbox(_) => "run_podsandbox",
+            Self::StopPodSandbox(_) => "stop_podsandbox",
+            Self::RemovePodSandbox(_) => "remove_podsandbox",
+            Self::PodSandboxStatus(_) => "podsandbox_status",
+            Self::CreateContainer { .. } => "create_container",
+            Self::StartContainer(_) => "start_container",
+            Self::StopContainer { .. } => "stop_container",
+            Self::RemoveContainer(_) => "remove_container",
+            Self::ContainerStatus(_) => "container_status",
+            Self::ImageStatus(_) => "image_status",
+            Self::PullImage { .. } => "pull_image",
+        }
+    }
+}
+
+/// The answer to a [`Request`], by the request's kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To `Version`.
+    Version(Version),
+    /// To `Status`.
+    Status(RuntimeStatus),
+    /// To `ListPodSandbox`.
+    Sandboxes(Vec<Sandbox>),
+    /// To `ListContainers`.
+    Containers(Vec<Container>),
+    /// To `RunPodSandbox`.
+    Sandbox(SandboxId),
+    /// To `PodSandboxStatus`.
+    SandboxStatus(Box<SandboxStatus>),
+    /// To `CreateContainer`.
+    Container(ContainerId),
+    /// To `ContainerStatus`.
+    ContainerStatus(Box<ContainerStatus>),
+    /// To `ImageStatus`; `None`: the image is absent.
+    Image(Option<Box<Image>>),
+    /// To `PullImage`: `image_ref`.
+    Pulled(Box<str>),
+    /// To the calls that answer nothing.
+    Done,
+}
+
+/// Why a call brought no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// The runtime said no.
+    Refused {
+        /// gRPC's status code.
+        code: Code,
+        /// The runtime's own text.
+        message: String,
+    },
+    /// No answer: what was asked for may have happened, may happen later, or never.
+    Lost(Lost),
+}
+
+/// How an answer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The deadline passed.
+    Deadline,
+    /// The connection broke, or there was none.
+    Connection,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // The kubelet's own form, which tools match on.
+            Self::Refused { code, message } => {
+                write!(f, "rpc error: code = {code:?} desc = {message}")
+            }
+            Self::Lost(Lost::Deadline) => f.write_str("no answer from the runtime in time"),
+            Self::Lost(Lost::Connection) => f.write_str("the connection to the runtime was lost"),
+        }
+    }
+}
+
+/// gRPC status codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "gRPC's own names; its documentation says what each means")]
+pub enum Code {
+    Cancelled,
+    Unknown,
+    InvalidArgument,
+    DeadlineExceeded,
+    NotFound,
+    AlreadyExists,
+    PermissionDenied,
+    ResourceExhausted,
+    FailedPrecondition,
+    Aborted,
+    OutOfRange,
+    Unimplemented,
+    Internal,
+    Unavailable,
+    DataLoss,
+    Unauthenticated,
+}
+
+/// `VersionResponse`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Version {
+    /// The scheme of container ids in the API: `containerd`, `cri-o`, `docker`.
+    pub runtime_name: String,
+    /// As the runtime writes it: `1.6.20~ds1`.
+    pub runtime_version: String,
+}
+
+/// The two conditions of `RuntimeStatus`: `Err` carries the reason and message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeStatus {
+    /// Condition `RuntimeReady`.
+    pub runtime: Result<(), String>,
+    /// Condition `NetworkReady`; pods on the host's network do not need it.
+    pub network: Result<(), String>,
+}
+
+/// Which network namespace a sandbox lives in (`NamespaceMode` of `NamespaceOption.network`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Its own.
+    Pod,
+    /// The host's.
+    Node,
+}
+
+/// A sandbox in `ListPodSandboxResponse`, as far as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Its name in later calls.
+    pub id: SandboxId,
+    /// Whose: from the kubelet's labels. `None`: not a Kubernetes pod, never to be touched.
+    pub pod: Option<PodRef>,
+    /// `metadata.attempt`
+    pub attempt: u32,
+    /// `SANDBOX_READY`
+    pub ready: bool,
+    /// Nanoseconds since 1970.
+    pub created_at: i64,
+    /// Annotation `kubernetes.io/config.source`: `file` or `api`.
+    pub source: Option<Box<str>>,
+}
+
+/// A pod as the labels on its sandboxes and containers name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodRef {
+    /// Label `io.kubernetes.pod.uid`.
+    pub uid: Box<str>,
+    /// Label `io.kubernetes.pod.namespace`.
+    pub namespace: Box<str>,
+    /// Label `io.kubernetes.pod.name`.
+    pub name: Box<str>,
+}
+
+/// A container in `ListContainersResponse`, as far as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Its name in later calls.
+    pub id: ContainerId,
+    /// Whose; `None` as for [`Sandbox::pod`].
+    pub pod: Option<PodRef>,
+    /// Label `io.kubernetes.container.name`.
+    pub name: Box<str>,
+    /// The sandbox it lives in.
+    pub sandbox: SandboxId,
+    /// `metadata.attempt`
+    pub attempt: u32,
+    /// What it does.
+    pub state: ContainerState,
+    /// Nanoseconds since 1970.
+    pub created_at: i64,
+    /// `image.user_specified_image`: as the pod spec wrote it; where not kept, `image.image`.
+    pub image: Box<str>,
+    /// Annotation `io.kubernetes.container.hash`, as written.
+    pub hash: Option<Box<str>>,
+    /// Annotation `io.kubernetes.pod.terminationGracePeriod`, seconds.
+    pub grace_s: Option<i64>,
+}
+
+/// `ContainerState`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerState {
+    /// Made, not started.
+    Created,
+    /// Its process lives.
+    Running,
+    /// Its process ended.
+    Exited,
+    /// The runtime lost track: may still run.
+    Unknown,
+}
+
+/// `PodSandboxStatus`, as far as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxStatus {
+    /// `SANDBOX_READY`
+    pub ready: bool,
+    /// Nanoseconds since 1970.
+    pub created_at: i64,
+    /// `linux.namespaces.options.network`
+    pub network: Network,
+    /// `network.ip` and `additional_ips`: empty on the host's network.
+    pub ips: Vec<Box<str>>,
+}
+
+/// `ContainerStatus`, as far as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerStatus {
+    /// What it does.
+    pub state: ContainerState,
+    /// Nanoseconds since 1970; 0: not yet.
+    pub started_at: i64,
+    /// Nanoseconds since 1970; 0: not yet. May precede `started_at`.
+    pub finished_at: i64,
+    /// Of an exited one.
+    pub exit_code: i32,
+    /// `Completed`, `Error`, `OOMKilled`, `StartError` …
+    pub reason: Box<str>,
+    /// The runtime's text.
+    pub message: Box<str>,
+    /// `image.image`: the image's name as the runtime has it.
+    pub image: Box<str>,
+    /// `image_ref`
+    pub image_ref: Box<str>,
+}
+
+/// `Image` of `ImageStatusResponse`, as far as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// `id`
+    pub id: Box<str>,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// `PodSandboxConfig`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// `metadata` name, namespace, uid.
+    pub pod: PodRef,
+    /// `metadata.attempt`
+    pub attempt: u32,
+    /// Empty on the host's network.
+    pub hostname: String,
+    /// Absolute.
+    pub log_directory: String,
+    /// Every port of every main container.
+    pub port_mappings: Vec<PortMapping>,
+    /// The pod's own and the kubelet's three.
+    pub labels: BTreeMap<String, String>,
+    /// The pod's own, `kubernetes.io/config.*` included.
+    pub annotations: BTreeMap<String, String>,
+    /// `linux.security_context.namespace_options.network`
+    pub network: Network,
+    /// `linux.resources`: the sum over the containers.
+    pub resources: Resources,
+}
+
+/// `PortMapping`
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PortMapping {
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: Protocol,
+    /// 1–65535
+    pub container_port: u16,
+    /// 0: not on the host.
+    pub host_port: u16,
+    /// Empty: all addresses.
+    pub host_ip: String,
+}
+
+/// `Protocol` of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the protocols' own names")]
+pub enum Protocol {
+    #[default]
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+/// `ContainerConfig`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerConfig {
+    /// `metadata.name`
+    pub name: Box<str>,
+    /// `metadata.attempt`: the restart count.
+    pub attempt: u32,
+    /// `image.image`: what the image resolved to.
+    pub image_ref: Box<str>,
+    /// `image.user_specified_image`: as the pod spec writes it.
+    pub image: Box<str>,
+    /// Replaces the image's entry point, unless empty.
+    pub command: Vec<String>,
+    /// Replaces the image's arguments, unless empty.
+    pub args: Vec<String>,
+    /// Empty: the image's.
+    pub working_dir: String,
+    /// In the order of the pod spec, each name once.
+    pub envs: Vec<(String, String)>,
+    /// The kubelet's four.
+    pub labels: BTreeMap<String, String>,
+    /// The kubelet's, by which a later agent knows the container again.
+    pub annotations: BTreeMap<String, String>,
+    /// Relative to the sandbox's `log_directory`.
+    pub log_path: String,
+    /// `stdin`, `stdin_once`, `tty`
+    pub terminal: Terminal,
+    /// `linux.resources`
+    pub resources: Resources,
+    /// `linux.security_context.namespace_options.network`
+    pub network: Network,
+}
+
+/// The three terminal flags of a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terminal {
+    /// Keep standard input open.
+    pub stdin: bool,
+    /// Close it after the first attach.
+    pub stdin_once: bool,
+    /// Give it a terminal.
+    pub tty: bool,
+}
+
+/// `LinuxContainerResources`, as far as it is set. Zero means unset, as in the CRI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Microseconds.
+    pub cpu_period: i64,
+    /// Microseconds per period.
+    pub cpu_quota: i64,
+    /// Relative weight, 2–262144.
+    pub cpu_shares: i64,
+    /// Bytes.
+    pub memory_limit: i64,
+    /// −1000–1000
+    pub oom_score_adj: i64,
+}

@@ -1,0 +1,67 @@
+//! What is asked of the file system and of child processes: postcard on the pipe to `edged job`.
+
+use serde::{Deserialize, Serialize};
+
+/// One job. Paths are made by the hands out of these checked parts, never handed over whole.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum JobSpec {
+    /// Make the pod's log folder and one folder for each container in it, mode 0755.
+    MakeLogDirs {
+        /// Whose.
+        pod: LogDir,
+        /// Container names.
+        containers: Vec<Box<str>>,
+    },
+    /// Make the link in `/var/log/containers` that log collectors follow.
+    LinkLog(LogLink),
+    /// Remove the log files of one ended container, rotated ones included, and its link.
+    RemoveLog(LogLink),
+    /// Remove the pod's log folder with all in it. May take long: runs in a child.
+    RemoveLogDir(LogDir),
+}
+
+/// Names `<pod logs>/<namespace>_<name>_<uid>`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LogDir {
+    /// DNS label.
+    pub namespace: Box<str>,
+    /// DNS subdomain.
+    pub name: Box<str>,
+    /// `[0-9a-z-]{1,64}`
+    pub uid: Box<str>,
+}
+
+/// Names one container's log and its link
+/// `<container logs>/<pod>_<namespace>_<container>-<id>.log`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LogLink {
+    /// Whose.
+    pub pod: LogDir,
+    /// The container's name.
+    pub container: Box<str>,
+    /// The log is `<container>/<attempt>.log`.
+    pub attempt: u32,
+    /// The runtime's id of it.
+    pub id: Box<str>,
+}
+
+/// Why a job failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobError {
+    /// It tried, and the system said no.
+    Failed(String),
+    /// The child did not answer by its deadline and was killed.
+    Deadline,
+    /// The child ended without an answer.
+    Died(String),
+}
+
+impl std::fmt::Display for JobError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Failed(why) => f.write_str(why),
+            Self::Deadline => f.write_str("not done in time, the child was killed"),
+            Self::Died(how) => write!(f, "the child ended without an answer: {how}"),
+        }
+    }
+}

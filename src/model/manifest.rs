@@ -1,0 +1,40 @@
+//! The manifest folder as it was read: what each file holds, or why it cannot be used.
+
+use super::pod::Pod;
+
+/// The whole folder at one moment. A folder that is not there is an empty one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Folder {
+    /// By path, ascending.
+    pub files: Vec<File>,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct File {
+    /// Absolute.
+    pub path: Box<str>,
+    /// The pods in it in order, or what is wrong with it. A file counts as a whole.
+    pub pods: Result<Vec<Pod>, Refusal>,
+}
+
+/// Why a file cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// From 1; 0 where the text has no place to point at.
+    pub line: u32,
+    /// From 1.
+    pub column: u32,
+    /// What was got, what was expected.
+    pub why: String,
+}
+
+impl std::fmt::Display for Refusal {
+    /// Continues a path: `/etc/…/web.yaml` + `:3:7: got …`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            0 => write!(f, ": {}", self.why),
+            line => write!(f, ":{line}:{}: {}", self.column, self.why),
+        }
+    }
+}

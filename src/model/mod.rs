@@ -1,0 +1,14 @@
+//! What the words mean: the Kubernetes objects and the runtime's own, as plain data with serde.
+//! No logic beyond reading and writing a value.
+#![forbid(unsafe_code)]
+
+pub mod cri;
+pub mod job;
+pub mod manifest;
+pub mod metrics;
+pub mod note;
+pub mod pod;
+pub mod quantity;
+pub mod status;
+pub mod time;
+pub mod view;

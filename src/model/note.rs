@@ -1,0 +1,53 @@
+//! What happened, for people: Kubernetes events (core/v1 `Event`).
+
+use serde::Serialize;
+
+use super::time::Timestamp;
+
+/// One event; repeats of it raise `count`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Note {
+    /// What it is about.
+    pub involved_object: Object,
+    /// Severity.
+    #[serde(rename = "type")]
+    pub kind: NoteKind,
+    /// `Started`, `BackOff` … : part of the API, tools match on it.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// Times it happened.
+    pub count: u32,
+    /// Unknown while the clock is not set.
+    pub first_timestamp: Option<Timestamp>,
+    /// Of the newest repeat.
+    pub last_timestamp: Option<Timestamp>,
+}
+
+/// core/v1 `ObjectReference`, as far as events use it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Object {
+    /// `Pod` or `Node`.
+    pub kind: &'static str,
+    /// Empty for a node.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub namespace: Box<str>,
+    /// The object's name.
+    pub name: Box<str>,
+    /// The object's uid; for a node its name, as the kubelet does.
+    pub uid: Box<str>,
+    /// `spec.containers{web}`; empty for the whole object.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field_path: String,
+}
+
+/// `Event.type`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum NoteKind {
+    /// As it should be.
+    Normal,
+    /// As it should not.
+    Warning,
+}

@@ -1,0 +1,220 @@
+//! A pod as its manifest writes it (core/v1, `Pod`).
+//!
+//! Fields that edged acts on are typed. Everything else stays in `rest`, so that nothing is lost on
+//! the way back out, and so that what is not honoured can be found and named.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::quantity::Quantity;
+use super::status::PodStatus;
+
+/// Fields without a type of their own, by their JSON name.
+pub type Rest = Map<String, Value>;
+
+/// core/v1 `Pod`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    /// Names and labels.
+    pub metadata: Metadata,
+    /// What is wanted.
+    pub spec: PodSpec,
+    /// What is. Written by the agent, never read from a manifest.
+    #[serde(skip_deserializing)]
+    pub status: PodStatus,
+}
+
+/// meta/v1 `ObjectMeta`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    /// DNS subdomain.
+    pub name: String,
+    /// DNS label.
+    pub namespace: String,
+    /// Names this incarnation of the pod.
+    pub uid: String,
+    /// Sent to the runtime with the sandbox.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Sent to the runtime with the sandbox.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<String>,
+    /// RFC 3339; set: the pod is to end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<String>,
+    /// Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_grace_period_seconds: Option<i64>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `PodSpec`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpec {
+    /// Run one after another before the main containers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub init_containers: Vec<Container>,
+    /// The main containers.
+    pub containers: Vec<Container>,
+    /// For the main containers and plain init containers.
+    pub restart_policy: RestartPolicy,
+    /// Seconds; default 30.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period_seconds: Option<i64>,
+    /// Seconds from the pod's start until it is failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_deadline_seconds: Option<i64>,
+    /// Use the host's network namespace.
+    #[serde(skip_serializing_if = "is_default")]
+    pub host_network: bool,
+    /// DNS label; default: the pod's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// The node it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// `PodSpec.restartPolicy`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum RestartPolicy {
+    #[default]
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// core/v1 `Container`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Container {
+    /// DNS label, unique in the pod.
+    pub name: Box<str>,
+    /// As the user writes it.
+    pub image: Box<str>,
+    /// Replaces the image's entry point.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Replaces the image's arguments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Replaces the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+    /// In order; a later one of the same name wins.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<EnvVar>,
+    /// What it listens on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<ContainerPort>,
+    /// What it needs and what it may take.
+    #[serde(skip_serializing_if = "is_default")]
+    pub resources: ResourceRequirements,
+    /// Default by the image's tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<PullPolicy>,
+    /// `Always` makes an init container a sidecar. Not allowed on main containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<RestartPolicy>,
+    /// Keep standard input open.
+    #[serde(skip_serializing_if = "is_default")]
+    pub stdin: bool,
+    /// Close it after the first attach.
+    #[serde(skip_serializing_if = "is_default")]
+    pub stdin_once: bool,
+    /// Give it a terminal.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tty: bool,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `EnvVar`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EnvVar {
+    /// Printable ASCII without `=`.
+    pub name: String,
+    /// `$(NAME)` is replaced by variables defined before.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `ContainerPort`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerPort {
+    /// 1–65535
+    pub container_port: u16,
+    /// 0: not on the host.
+    #[serde(skip_serializing_if = "is_default")]
+    pub host_port: u16,
+    /// Empty: all addresses.
+    #[serde(rename = "hostIP", skip_serializing_if = "String::is_empty")]
+    pub host_ip: String,
+    /// `TCP` unless said.
+    pub protocol: PortProtocol,
+    /// For services and probes.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// `ContainerPort.protocol`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[expect(missing_docs, reason = "the protocols' own names")]
+pub enum PortProtocol {
+    #[default]
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+/// core/v1 `ResourceRequirements`, by resource name (`cpu`, `memory`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceRequirements {
+    /// The most it may take.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, Quantity>,
+    /// What it needs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, Quantity>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// `Container.imagePullPolicy`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum PullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -1,0 +1,186 @@
+//! A Kubernetes quantity: `500m`, `64Mi`, `1.5`, `2e3`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A number with a suffix, kept as it was written and in thousandths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quantity {
+    written: Box<str>,
+    milli: i64,
+}
+
+impl Quantity {
+    /// Thousandths, rounded up: CPU in milli-cores.
+    pub fn milli(&self) -> i64 {
+        self.milli
+    }
+
+    /// Whole units, rounded up: bytes, counts.
+    pub fn whole(&self) -> i64 {
+        self.milli.div_euclid(1000) + i64::from(self.milli.rem_euclid(1000) != 0)
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("got {text:?}, expected a quantity such as 500m, 0.5, 64Mi or 1e3");
+        let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'));
+        let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
+        let (mantissa, places) = decimal(number).ok_or_else(bad)?;
+        let (scale, power) = suffix_of(suffix).ok_or_else(bad)?;
+        // Exact in 128 bits: mantissa × scale × 1000 × 10^power ÷ 10^places.
+        let exponent = power + 3 - places;
+        let product = mantissa.checked_mul(scale).ok_or_else(bad)?;
+        let ten = |n: i32| 10_i128.checked_pow(n.unsigned_abs()).ok_or_else(bad);
+        let milli = if exponent >= 0 {
+            product.checked_mul(ten(exponent)?).ok_or_else(bad)?
+        } else {
+            let by = ten(exponent)?;
+            product.div_euclid(by) + i128::from(product.rem_euclid(by) != 0)
+        };
+        let milli = i64::try_from(milli).map_err(|_| {
+            format!("got {text:?}, expected a quantity below 9.2e15 in whole units")
+        })?;
+        Ok(Self { written: text.into(), milli })
+    }
+}
+
+/// Digits without the point, and how many stood behind it.
+fn decimal(text: &str) -> Option<(i128, i32)> {
+    let (negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.len() + part.len() == 0 || whole.len() + part.len() > 24 {
+        return None;
+    }
+    let joined = format!("{whole}{part}");
+    if !joined.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let value: i128 = joined.parse().ok()?;
+    Some((if negative { -value } else { value }, part.len() as i32))
+}
+
+/// A factor and a power of ten.
+fn suffix_of(suffix: &str) -> Option<(i128, i32)> {
+    Some(match suffix {
+        "" => (1, 0),
+        "n" => (1, -9),
+        "u" => (1, -6),
+        "m" => (1, -3),
+        "k" => (1, 3),
+        "M" => (1, 6),
+        "G" => (1, 9),
+        "T" => (1, 12),
+        "P" => (1, 15),
+        "E" => (1, 18),
+        "Ki" => (1 << 10, 0),
+        "Mi" => (1 << 20, 0),
+        "Gi" => (1 << 30, 0),
+        "Ti" => (1 << 40, 0),
+        "Pi" => (1 << 50, 0),
+        "Ei" => (1 << 60, 0),
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E'])?;
+            (1, exponent.parse().ok().filter(|n: &i32| (-18..=18).contains(n))?)
+        }
+    })
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.written)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Written)
+    }
+}
+
+/// YAML writes `cpu: 1` as a number, `cpu: "1"` as a string.
+struct Written;
+
+impl Visitor<'_> for Written {
+    type Value = Quantity;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a quantity such as 500m, 0.5, 64Mi or 1e3")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Quantity, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Quantity, E> {
+        number.to_string().parse().map_err(E::custom)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Quantity, E> {
+        number.to_string().parse().map_err(E::custom)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Quantity, E> {
+        number.to_string().parse().map_err(E::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_read_in_every_form() {
+        for (text, milli) in [
+            ("1", 1000),
+            ("500m", 500),
+            ("0.5", 500),
+            (".5", 500),
+            ("1.5Ki", 1_536_000),
+            ("64Mi", 67_108_864_000),
+            ("2e3", 2_000_000),
+            ("1E2", 100_000),
+            ("1k", 1_000_000),
+            ("1n", 1),
+            ("-2", -2000),
+            ("1E", 1_000_000_000_000_000_000 / 1000 * 1000),
+        ] {
+            let got = text.parse::<Quantity>().map(|q| q.milli());
+            if text == "1E" {
+                assert!(got.is_err(), "{text} does not fit in 64 bits of thousandths");
+            } else {
+                assert_eq!(got, Ok(milli), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_named() {
+        for text in ["", "m", "1.2.3", "1Mb", "--1", "1e99", "é", "1 Mi", "٣"] {
+            let error = text.parse::<Quantity>().expect_err(text);
+            assert!(error.contains(&format!("got {text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn fractions_round_up_to_whole_units() {
+        assert_eq!("1500m".parse::<Quantity>().map(|q| q.whole()), Ok(2));
+        assert_eq!("-1500m".parse::<Quantity>().map(|q| q.whole()), Ok(-1));
+    }
+}

@@ -1,0 +1,221 @@
+//! A pod's status as the API shows it (core/v1 `PodStatus`).
+
+use serde::Serialize;
+
+use super::time::Timestamp;
+
+/// core/v1 `PodStatus`
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodStatus {
+    /// The summary.
+    pub phase: Phase,
+    /// In the kubelet's order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// For people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// For programs: `Evicted`, `DeadlineExceeded`, `NodePorts` …
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The node's address.
+    #[serde(rename = "hostIP", skip_serializing_if = "String::is_empty")]
+    pub host_ip: String,
+    /// The node's addresses, the primary first.
+    #[serde(rename = "hostIPs", skip_serializing_if = "Vec::is_empty")]
+    pub host_ips: Vec<Ip>,
+    /// The pod's address.
+    #[serde(rename = "podIP", skip_serializing_if = "String::is_empty")]
+    pub pod_ip: String,
+    /// The pod's addresses, at most one a family.
+    #[serde(rename = "podIPs", skip_serializing_if = "Vec::is_empty")]
+    pub pod_ips: Vec<Ip>,
+    /// When the agent first saw the pod; set once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Timestamp>,
+    /// In the order of the pod spec.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+    /// By name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub container_statuses: Vec<ContainerStatus>,
+    /// By the containers' requests and limits.
+    pub qos_class: QosClass,
+}
+
+/// `PodIP`, `HostIP`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ip {
+    /// As text.
+    pub ip: String,
+}
+
+/// `PodStatus.phase`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum Phase {
+    #[default]
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+impl Phase {
+    /// Succeeded and Failed are never left.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// `PodStatus.qosClass`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum QosClass {
+    Guaranteed,
+    Burstable,
+    #[default]
+    BestEffort,
+}
+
+/// core/v1 `PodCondition`
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Which.
+    #[serde(rename = "type")]
+    pub kind: ConditionKind,
+    /// Written `"True"` or `"False"`.
+    #[serde(serialize_with = "title_case")]
+    pub status: bool,
+    /// Never known here; null as the API server writes it.
+    pub last_probe_time: Option<Timestamp>,
+    /// When `status` last changed.
+    pub last_transition_time: Option<Timestamp>,
+    /// For programs.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reason: &'static str,
+    /// For people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// `PodCondition.type`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum ConditionKind {
+    PodReadyToStartContainers,
+    Initialized,
+    Ready,
+    ContainersReady,
+    PodScheduled,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn title_case<S: serde::Serializer>(value: &bool, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(if *value { "True" } else { "False" })
+}
+
+/// core/v1 `ContainerStatus`
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerStatus {
+    /// As in the pod spec.
+    pub name: Box<str>,
+    /// Of the newest instance.
+    pub state: State,
+    /// Of the one before it.
+    pub last_state: State,
+    /// Serves.
+    pub ready: bool,
+    /// Never falls.
+    pub restart_count: u32,
+    /// As the runtime resolved it, else as the pod spec writes it.
+    pub image: Box<str>,
+    /// `image_ref` of the runtime.
+    #[serde(rename = "imageID")]
+    pub image_id: Box<str>,
+    /// `containerd://…`
+    #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+    /// Passed its startup probe, or has none and runs.
+    pub started: bool,
+}
+
+/// core/v1 `ContainerState`; `Unset` is written `{}`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// Not running, and not yet run or about to run again.
+    Waiting(Waiting),
+    /// Alive.
+    Running(Running),
+    /// Ended.
+    Terminated(Box<Terminated>),
+    /// No state known.
+    #[default]
+    #[serde(untagged, serialize_with = "empty_map")]
+    Unset,
+}
+
+fn empty_map<S: serde::Serializer>(to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map::<(), (), [((), ()); 0]>([])
+}
+
+/// core/v1 `ContainerStateWaiting`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// `ContainerCreating`, `CrashLoopBackOff` …
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reason: &'static str,
+    /// For people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// core/v1 `ContainerStateRunning`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Running {
+    /// By the runtime's clock.
+    pub started_at: Option<Timestamp>,
+}
+
+/// core/v1 `ContainerStateTerminated`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Terminated {
+    /// Of the process; 137 where it is not known.
+    pub exit_code: i32,
+    /// `Completed`, `Error`, `OOMKilled` …
+    pub reason: Box<str>,
+    /// For people.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub message: Box<str>,
+    /// By the runtime's clock.
+    pub started_at: Option<Timestamp>,
+    /// By the runtime's clock.
+    pub finished_at: Option<Timestamp>,
+    /// `containerd://…`
+    #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_written_as_kubernetes_writes_them() {
+        let json = |state: &State| serde_json::to_string(state).expect("serialises");
+        assert_eq!(json(&State::Unset), "{}");
+        let waiting = Waiting { reason: "ContainerCreating", message: String::new() };
+        assert_eq!(json(&State::Waiting(waiting)), r#"{"waiting":{"reason":"ContainerCreating"}}"#);
+        let running = Running { started_at: Some(Timestamp(0)) };
+        assert_eq!(
+            json(&State::Running(running)),
+            r#"{"running":{"startedAt":"1970-01-01T00:00:00Z"}}"#
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! Wall-clock time as Kubernetes writes it.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// Whole seconds since 1970 UTC, written as RFC 3339 (`metav1.Time`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// From the CRI's nanoseconds.
+    pub fn from_nanos(nanos: i64) -> Self {
+        Self(nanos.div_euclid(1_000_000_000))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, second) = (self.0.div_euclid(86_400), self.0.rem_euclid(86_400));
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// Year, month and day of a count of days since 1970-01-01, in the Gregorian calendar.
+///
+/// Counts in eras of 400 years that begin on 1 March, so that the leap day is a year's last.
+fn civil(days: i64) -> (i64, i64, i64) {
+    const DAYS_PER_ERA: i64 = 146_097;
+    let days = days + 719_468;
+    let era = days.div_euclid(DAYS_PER_ERA);
+    let day = days.rem_euclid(DAYS_PER_ERA);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = era * 400 + year + i64::from(month <= 2);
+    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_are_written_as_rfc_3339() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_763_666_951, "2025-11-20T19:29:11Z"),
+            (4_102_444_800, "2100-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(Timestamp(seconds).to_string(), text);
+        }
+    }
+}
