@@ -1,0 +1,219 @@
+//! Status: how a call ended, from its trailers.
+
+use std::fmt;
+
+use crate::limits::CRI_STATUS_TEXT_BYTES_MAX;
+use crate::wire::h2::ErrorCode;
+use crate::wire::hpack::FieldList;
+
+/// The codes of gRPC, with their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are gRPC's own")]
+pub enum Code {
+    Ok = 0,
+    Cancelled = 1,
+    Unknown = 2,
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    NotFound = 5,
+    AlreadyExists = 6,
+    PermissionDenied = 7,
+    ResourceExhausted = 8,
+    FailedPrecondition = 9,
+    Aborted = 10,
+    OutOfRange = 11,
+    Unimplemented = 12,
+    Internal = 13,
+    Unavailable = 14,
+    DataLoss = 15,
+    Unauthenticated = 16,
+}
+
+impl Code {
+    /// All codes, each at its number.
+    pub const ALL: [Code; 17] = [
+        Code::Ok,
+        Code::Cancelled,
+        Code::Unknown,
+        Code::InvalidArgument,
+        Code::DeadlineExceeded,
+        Code::NotFound,
+        Code::AlreadyExists,
+        Code::PermissionDenied,
+        Code::ResourceExhausted,
+        Code::FailedPrecondition,
+        Code::Aborted,
+        Code::OutOfRange,
+        Code::Unimplemented,
+        Code::Internal,
+        Code::Unavailable,
+        Code::DataLoss,
+        Code::Unauthenticated,
+    ];
+
+    /// The code of that number; `None` for numbers gRPC has not given out.
+    pub fn from_u32(number: u32) -> Option<Code> {
+        Code::ALL.get(number as usize).copied()
+    }
+
+    /// From the HTTP status of a response without a gRPC status.
+    fn from_http(status: u32) -> Code {
+        match status {
+            400 => Code::Internal,
+            401 => Code::Unauthenticated,
+            403 => Code::PermissionDenied,
+            404 => Code::Unimplemented,
+            429 | 502..=504 => Code::Unavailable,
+            _ => Code::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Code::Ok => "OK",
+            Code::Cancelled => "CANCELLED",
+            Code::Unknown => "UNKNOWN",
+            Code::InvalidArgument => "INVALID_ARGUMENT",
+            Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+            Code::NotFound => "NOT_FOUND",
+            Code::AlreadyExists => "ALREADY_EXISTS",
+            Code::PermissionDenied => "PERMISSION_DENIED",
+            Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Code::FailedPrecondition => "FAILED_PRECONDITION",
+            Code::Aborted => "ABORTED",
+            Code::OutOfRange => "OUT_OF_RANGE",
+            Code::Unimplemented => "UNIMPLEMENTED",
+            Code::Internal => "INTERNAL",
+            Code::Unavailable => "UNAVAILABLE",
+            Code::DataLoss => "DATA_LOSS",
+            Code::Unauthenticated => "UNAUTHENTICATED",
+        })
+    }
+}
+
+/// A code and the server's text for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What kind.
+    pub code: Code,
+    /// `grpc-message`, percent-decoded, cut at its bound; or our own words on a response that is
+    /// no gRPC.
+    pub message: String,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
+    }
+}
+
+impl Status {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Status {
+        Status { code, message: message.into() }
+    }
+
+    /// From the fields of trailers, or of a response without a body. `None`: no `grpc-status`.
+    pub(super) fn from_fields(fields: &FieldList) -> Option<Status> {
+        let number = fields.first("grpc-status")?;
+        let message = message(fields);
+        let code = std::str::from_utf8(number).ok().and_then(|text| text.parse().ok());
+        Some(code.and_then(Code::from_u32).map_or_else(
+            || {
+                let number = String::from_utf8_lossy(number);
+                let text = format!("grpc-status is {number:?}, expected 0 to 16: {message}");
+                Status::new(Code::Unknown, cut(text))
+            },
+            |code| Status::new(code, message.as_str()),
+        ))
+    }
+
+    /// From a response's first header block: `None` if it is a gRPC response.
+    pub(super) fn of_foreign_response(fields: &FieldList) -> Option<Status> {
+        let status = fields.first(":status").unwrap_or_default();
+        let content = fields.first("content-type").unwrap_or_default();
+        let number = std::str::from_utf8(status).ok().and_then(|text| text.parse::<u32>().ok());
+        let grpc = content
+            .strip_prefix(b"application/grpc")
+            .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')));
+        if number == Some(200) && grpc {
+            return None;
+        }
+        Some(Status::from_fields(fields).unwrap_or_else(|| {
+            let (status, content) =
+                (String::from_utf8_lossy(status), String::from_utf8_lossy(content));
+            let text = format!(
+                "response has :status {status:?} and content-type {content:?}, \
+                 expected \"200\" and \"application/grpc\""
+            );
+            Status::new(number.map_or(Code::Unknown, Code::from_http), cut(text))
+        }))
+    }
+
+    /// The end of a response that has no `grpc-status`.
+    pub(super) fn of_foreign_end(fields: &FieldList) -> Status {
+        // Trailers have no `:status`; a response without a body may be one of another protocol.
+        fields.first(":status").and_then(|_| Status::of_foreign_response(fields)).unwrap_or_else(
+            || Status::new(Code::Unknown, "trailers without the grpc-status expected"),
+        )
+    }
+
+    /// From RST_STREAM, as gRPC maps its codes.
+    pub(super) fn from_reset(code: ErrorCode) -> Status {
+        let mapped = match code {
+            ErrorCode::REFUSED_STREAM => Code::Unavailable,
+            ErrorCode::CANCEL => Code::Cancelled,
+            ErrorCode::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
+            ErrorCode::INADEQUATE_SECURITY => Code::PermissionDenied,
+            ErrorCode::STREAM_CLOSED | ErrorCode::HTTP_1_1_REQUIRED => Code::Unknown,
+            _ => Code::Internal,
+        };
+        Status::new(mapped, format!("server reset the stream: {code}"))
+    }
+}
+
+/// `grpc-message`, or that it is missing because it did not fit.
+fn message(fields: &FieldList) -> String {
+    match fields.first("grpc-message") {
+        Some(value) => cut(percent_decode(value)),
+        None if fields.dropped() > 0 => {
+            format!("({} header fields dropped: beyond the bound)", fields.dropped())
+        }
+        None => String::new(),
+    }
+}
+
+/// Percent-encoded UTF-8; what is not valid is kept as it is, as gRPC demands.
+fn percent_decode(value: &[u8]) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some((&first, after)) = rest.split_first() {
+        let pair = after.first_chunk::<2>().filter(|_| first == b'%');
+        if let Some(byte) = pair.and_then(|[high, low]| Some(hex(*high)? << 4 | hex(*low)?)) {
+            bytes.push(byte);
+            rest = &after[2..];
+        } else {
+            bytes.push(first);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}
+
+/// Cuts a text at its bound, and says so.
+fn cut(mut text: String) -> String {
+    let bytes = text.len();
+    if bytes <= CRI_STATUS_TEXT_BYTES_MAX {
+        return text;
+    }
+    let fits = |kept: &usize| text.is_char_boundary(*kept);
+    let kept = (0..=CRI_STATUS_TEXT_BYTES_MAX).rev().find(fits).unwrap_or(0);
+    text.truncate(kept);
+    format!("{text}… ({} bytes cut)", bytes - kept)
+}

@@ -1,0 +1,278 @@
+//! The connection's state and its sending half.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::frame::{
+    self, END_HEADERS, END_STREAM, FRAME_BYTES_MAX, Head, Kind, PREFACE, WINDOW_BYTES_INITIAL,
+    WINDOW_BYTES_MAX, setting,
+};
+use super::output::Output;
+use super::receive::{Block, Reading};
+use super::stream::{Credit, Stream, Window, put_window_update};
+use super::{Error, ErrorCode, Event, StreamId};
+use crate::limits;
+use crate::wire::hpack;
+
+/// What we announce, and how many streams we open.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// SETTINGS_HEADER_TABLE_SIZE: zero makes the server's header blocks independent of another.
+    pub header_table_bytes: u32,
+    /// SETTINGS_INITIAL_WINDOW_SIZE: what the server may be ahead of us on one stream.
+    pub stream_window_bytes: u32,
+    /// The same for all streams together; at least 65,535.
+    pub connection_window_bytes: u32,
+    /// Streams of ours that are open at a time, if the server allows as many.
+    pub streams_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            header_table_bytes: 0,
+            stream_window_bytes: limits::CRI_WINDOW_BYTES,
+            connection_window_bytes: limits::CRI_WINDOW_BYTES,
+            streams_max: limits::CRI_STREAMS_MAX,
+        }
+    }
+}
+
+/// Why a stream was not opened; nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// As many streams are open, or as much output waits, as may be: try again after events or
+    /// [`Connection::sent`].
+    Busy,
+    /// The server sent GOAWAY, stream ids are used up, or the connection failed: dial again.
+    Closing,
+    /// The request's header block is larger than one frame of the server; it never will fit.
+    HeadersTooLarge,
+}
+
+/// A client's HTTP/2 connection. See the module for its contract.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) config: Config,
+    pub(super) output: Output,
+    pub(super) streams: BTreeMap<StreamId, Stream>,
+    /// The next stream to open; above 2^31-1 there is none.
+    pub(super) next_stream: u32,
+    pub(super) peer: Peer,
+    pub(super) send_window: Window,
+    pub(super) receive_window: Credit,
+    pub(super) encoder: Encoder,
+    pub(super) decoder: hpack::Decoder,
+    pub(super) reading: Reading,
+    /// The frame head or payload that has arrived in part.
+    pub(super) partial: Vec<u8>,
+    /// The header block that CONTINUATION has to complete.
+    pub(super) block: Option<Block>,
+    /// Events of one frame that caused several.
+    pub(super) due: VecDeque<Event<'static>>,
+    pub(super) going_away: bool,
+    pub(super) failed: Option<Error>,
+}
+
+/// What the server's SETTINGS say.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) settings_seen: bool,
+    pub(super) frame_bytes_max: u32,
+    pub(super) window_bytes_initial: u32,
+    pub(super) streams_max: u32,
+}
+
+/// Our encoder never uses the dynamic table, which a server's decoder need not know. Only if it
+/// announces another size than the initial one does RFC 7541 section 4.2 want an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoder {
+    /// The initial table is agreed on.
+    Initial,
+    /// The next header block begins with a size update to zero.
+    UpdateDue,
+    /// The table has size zero for good.
+    Zero,
+}
+
+impl Connection {
+    /// A connection with preface, SETTINGS and, if its window is to be larger than initially, a
+    /// WINDOW_UPDATE in its output. Requests may follow at once, before the server has answered.
+    pub fn new(config: Config) -> Connection {
+        assert!(i64::from(config.stream_window_bytes) <= WINDOW_BYTES_MAX, "RFC 9113, 6.5.2");
+        assert!(i64::from(config.connection_window_bytes) <= WINDOW_BYTES_MAX, "RFC 9113, 6.9.1");
+        assert!(config.connection_window_bytes >= WINDOW_BYTES_INITIAL, "it cannot shrink");
+        let mut connection = Connection {
+            config,
+            output: Output::default(),
+            streams: BTreeMap::new(),
+            next_stream: 1,
+            peer: Peer {
+                settings_seen: false,
+                frame_bytes_max: FRAME_BYTES_MAX,
+                window_bytes_initial: WINDOW_BYTES_INITIAL,
+                streams_max: u32::MAX,
+            },
+            send_window: Window(i64::from(WINDOW_BYTES_INITIAL)),
+            receive_window: Credit::new(
+                config.connection_window_bytes,
+                config.connection_window_bytes,
+            ),
+            encoder: Encoder::Initial,
+            decoder: hpack::Decoder::new(
+                config.header_table_bytes as usize,
+                limits::CRI_HEADER_LIST_BYTES_MAX,
+            ),
+            reading: Reading::Head,
+            partial: Vec::new(),
+            block: None,
+            due: VecDeque::new(),
+            going_away: false,
+            failed: None,
+        };
+        connection.greet();
+        connection
+    }
+
+    fn greet(&mut self) {
+        let out = self.output.tail();
+        out.extend_from_slice(PREFACE);
+        let mut settings = Vec::with_capacity(24);
+        for (id, value) in [
+            (setting::HEADER_TABLE_SIZE, self.config.header_table_bytes),
+            (setting::ENABLE_PUSH, 0),
+            (setting::INITIAL_WINDOW_SIZE, self.config.stream_window_bytes),
+            (setting::MAX_HEADER_LIST_SIZE, limits::CRI_HEADER_LIST_BYTES_MAX as u32),
+        ] {
+            settings.extend_from_slice(&id.to_be_bytes());
+            settings.extend_from_slice(&value.to_be_bytes());
+        }
+        frame::put(Kind::SETTINGS, 0, 0, &settings, out);
+        let increment = self.config.connection_window_bytes - WINDOW_BYTES_INITIAL;
+        if increment > 0 {
+            put_window_update(0, increment, out);
+        }
+    }
+
+    /// Opens a stream with these header fields, pseudo-header fields first, and this body. All
+    /// that the server allows goes into the output at once; the rest is kept and follows.
+    pub fn open(&mut self, fields: &[(&str, &str)], body: Vec<u8>) -> Result<StreamId, Refused> {
+        self.can_open()?;
+        let mut block = Vec::with_capacity(256);
+        if self.encoder == Encoder::UpdateDue {
+            hpack::encode_table_size(0, &mut block);
+        }
+        for (name, value) in fields {
+            hpack::encode(name, value, &mut block);
+        }
+        if block.len() > self.peer.frame_bytes_max as usize {
+            return Err(Refused::HeadersTooLarge);
+        }
+        if self.encoder == Encoder::UpdateDue {
+            self.encoder = Encoder::Zero;
+        }
+        let stream = StreamId(self.next_stream);
+        self.next_stream += 2;
+        let flags = if body.is_empty() { END_HEADERS | END_STREAM } else { END_HEADERS };
+        frame::put(Kind::HEADERS, flags, stream.0, &block, self.output.tail());
+        let (send, receive) = (self.peer.window_bytes_initial, self.config.stream_window_bytes);
+        self.streams.insert(stream, Stream::new(body, send, receive));
+        self.pump();
+        Ok(stream)
+    }
+
+    /// Whether a stream could be opened now.
+    pub fn can_open(&self) -> Result<(), Refused> {
+        if self.is_closing() {
+            return Err(Refused::Closing);
+        }
+        let streams_max = self.config.streams_max.min(self.peer.streams_max as usize);
+        if self.streams.len() >= streams_max || self.output.len() >= REQUESTS_BYTES_MAX {
+            return Err(Refused::Busy);
+        }
+        Ok(())
+    }
+
+    /// Whether no stream can ever be opened again here. Those that are open may still go on.
+    pub fn is_closing(&self) -> bool {
+        self.going_away || self.failed.is_some() || i64::from(self.next_stream) > WINDOW_BYTES_MAX
+    }
+
+    /// How many streams are open.
+    pub fn open_streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Gives a stream up with RST_STREAM CANCEL; what still arrives for it is dropped, and no
+    /// event will name it. A stream that has ended is left alone.
+    pub fn reset(&mut self, stream: StreamId) {
+        if self.streams.remove(&stream).is_some() {
+            self.put_reset(stream);
+        }
+        self.due.retain(|event| *event != Event::Refused { stream });
+    }
+
+    /// What is to be written to the socket, in order.
+    pub fn output(&self) -> &[u8] {
+        self.output.pending()
+    }
+
+    /// `count` bytes of [`Connection::output`] were written.
+    pub fn sent(&mut self, count: usize) {
+        self.output.sent(count);
+        self.pump();
+    }
+
+    /// The peer is done with a stream; a request it did not want to the end is cut off, since the
+    /// stream would stay half open otherwise (RFC 9113 section 8.1).
+    pub(super) fn close(&mut self, stream: StreamId) {
+        if self.streams.remove(&stream).is_some_and(|closed| !closed.ended) {
+            self.put_reset(stream);
+        }
+    }
+
+    fn put_reset(&mut self, stream: StreamId) {
+        let code = ErrorCode::CANCEL.0.to_be_bytes();
+        frame::put(Kind::RST_STREAM, 0, stream.0, &code, self.output.tail());
+    }
+
+    /// Writes requests as far as windows and output allow, the oldest stream first.
+    pub(super) fn pump(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
+        for (id, stream) in &mut self.streams {
+            while !stream.ended && self.output.len() < REQUESTS_BYTES_MAX {
+                let room = self.send_window.room().min(stream.send_window.room());
+                let count = stream.unsent().len().min(room).min(self.peer.frame_bytes_max as usize);
+                if count == 0 {
+                    break;
+                }
+                let last = count == stream.unsent().len();
+                let flags = if last { END_STREAM } else { 0 };
+                let out = self.output.tail();
+                Head { length: count as u32, kind: Kind::DATA, flags, stream: id.0 }.put(out);
+                out.extend_from_slice(&stream.unsent()[..count]);
+                self.send_window.spend(count);
+                stream.advance(count);
+            }
+        }
+    }
+
+    /// Ends the connection: the GOAWAY is the last thing it says.
+    pub(super) fn fail(&mut self, error: &Error) {
+        let mut payload = Vec::with_capacity(8);
+        // The last stream of the server's that we processed: it opens none.
+        payload.extend_from_slice(&0u32.to_be_bytes());
+        payload.extend_from_slice(&error.code.0.to_be_bytes());
+        frame::put(Kind::GOAWAY, 0, 0, &payload, self.output.tail());
+        self.failed = Some(error.clone());
+        self.streams.clear();
+        self.due.clear();
+        self.block = None;
+        self.partial = Vec::new();
+    }
+}
+
+/// Requests are written while less than this waits; above, up to the bound of the output, there
+/// is room for answers only.
+const REQUESTS_BYTES_MAX: usize = limits::CRI_OUTPUT_BYTES_MAX / 2;

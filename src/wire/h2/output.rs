@@ -1,0 +1,39 @@
+//! Bytes that wait for the socket: appended at one end, taken from the other.
+
+use crate::limits::CRI_BUFFER_KEPT_BYTES;
+
+/// The bound is kept by those who append; see `Connection`.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Output {
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// For appending only.
+    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    pub(super) fn sent(&mut self, count: usize) {
+        assert!(count <= self.len(), "no more can be sent than was waiting");
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+            self.bytes.shrink_to(CRI_BUFFER_KEPT_BYTES);
+        } else if self.sent >= self.bytes.len() / 2 {
+            // Moving at most as much as was sent keeps the cost linear.
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}
