@@ -1,0 +1,50 @@
+//! CRI v1, the messages between a node agent and its container runtime: protobuf package
+//! `runtime.v1`, as far as this agent speaks it.
+//!
+//! Written by hand from the field numbers, which are the contract, and not generated: the windows
+//! half, the deprecated fields and the RPCs nobody here calls are left out. Unknown fields are
+//! skipped by decoding, so newer runtimes are understood; enums are open (`i32` with an accessor
+//! that takes an unknown number for zero).
+//!
+//! Messages live by topic: [`runtime`], [`sandbox`], [`container`], [`security`], [`image`],
+//! [`stats`], [`metrics`],
+//! [`events`]. [`Rpc`] lists the methods, and [`Request`] ties each request to its
+//! method and reply.
+//!
+//! **Bounds.** [`decode`] looks before it decodes: at the size, and at the count of fields, since
+//! an empty field of two bytes becomes a struct of hundreds.
+//!
+//! **Secrets.** Credentials and the values of environment variables are not in any `Debug`.
+
+mod bounds;
+pub mod container;
+pub mod convert;
+pub mod events;
+mod fields;
+pub mod image;
+mod lists;
+pub mod metrics;
+mod rpc;
+pub mod runtime;
+pub mod sandbox;
+pub mod security;
+pub mod stats;
+
+pub use bounds::{DecodeError, decode};
+pub use rpc::{Request, Rpc};
+
+/// `Int64Value`: a number that can be absent.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Int64Value {
+    /// The number.
+    #[prost(int64, tag = "1")]
+    pub value: i64,
+}
+
+/// `UInt64Value`: a count that can be absent.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct UInt64Value {
+    /// The count.
+    #[prost(uint64, tag = "1")]
+    pub value: u64,
+}

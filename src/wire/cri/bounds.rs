@@ -1,0 +1,71 @@
+//! The look before decoding.
+
+use std::fmt;
+
+use super::Request;
+use super::fields::{Value, next};
+use crate::limits::{CRI_DEPTH_MAX, CRI_FIELDS_MAX, CRI_MESSAGE_BYTES_MAX};
+
+/// Decodes the reply to a request of type `R`, if it is within the bounds of `limits`.
+pub fn decode<R: Request>(bytes: &[u8]) -> Result<R::Reply, DecodeError> {
+    if bytes.len() > CRI_MESSAGE_BYTES_MAX {
+        return Err(DecodeError::TooLarge { got_bytes: bytes.len() });
+    }
+    let depth = if R::RPC.is_opaque() { 0 } else { CRI_DEPTH_MAX };
+    // A field has two bytes at the least: most replies are too small to hold too many.
+    let many = bytes.len() / 2 > CRI_FIELDS_MAX;
+    if many && count_fields(bytes, depth, 0).is_none() {
+        return Err(DecodeError::TooManyFields);
+    }
+    prost::Message::decode(bytes).map_err(|error| DecodeError::Malformed(error.to_string()))
+}
+
+/// Why a reply was not decoded; the runtime's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Beyond the size of any message.
+    TooLarge {
+        /// Its size.
+        got_bytes: usize,
+    },
+    /// Beyond the count of fields that a full node has.
+    TooManyFields,
+    /// Not a protobuf message of that type.
+    Malformed(String),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecodeError::TooLarge { got_bytes } => {
+                write!(f, "reply has {got_bytes} bytes, expected at most {CRI_MESSAGE_BYTES_MAX}")
+            }
+            DecodeError::TooManyFields => {
+                write!(f, "reply has more fields than the {CRI_FIELDS_MAX} expected at most")
+            }
+            DecodeError::Malformed(why) => write!(f, "reply is malformed: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Counts the fields with a length in `bytes`, those inside them included: every one may become a
+/// string or a struct. Which of them are messages is not known here, so each is read as one, and
+/// what was read before the first thing that is no field counts: decoding would get as far. `None`
+/// beyond the bound.
+fn count_fields(bytes: &[u8], depth: usize, fields: usize) -> Option<usize> {
+    let mut rest = bytes;
+    let mut fields = fields;
+    while let Some((_, value)) = next(&mut rest) {
+        let Value::Bytes(inner) = value else { continue };
+        fields += 1;
+        if fields > CRI_FIELDS_MAX {
+            return None;
+        }
+        if depth > 0 {
+            fields = count_fields(inner, depth - 1, fields)?;
+        }
+    }
+    Some(fields)
+}

@@ -1,0 +1,479 @@
+//! Containers: their life, and commands inside them.
+#![expect(missing_docs, reason = "the fields have the names of CRI v1, which is their document")]
+
+use std::collections::BTreeMap;
+
+use std::fmt;
+
+use super::image::ImageSpec;
+use super::sandbox::PodSandboxConfig;
+use super::security::{IdMapping, LinuxContainerSecurityContext};
+/// `CreateContainerRequest`. The sandbox's config must be the one it was run with.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CreateContainerRequest {
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+    #[prost(message, optional, tag = "2")]
+    pub config: Option<ContainerConfig>,
+    #[prost(message, optional, tag = "3")]
+    pub sandbox_config: Option<PodSandboxConfig>,
+}
+
+/// `CreateContainerResponse`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CreateContainerResponse {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+}
+
+/// `StartContainerRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct StartContainerRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+}
+
+/// `StartContainerResponse`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct StartContainerResponse {}
+
+/// `StopContainerRequest`; `timeout` in seconds, zero kills at once.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct StopContainerRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(int64, tag = "2")]
+    pub timeout: i64,
+}
+
+/// `StopContainerResponse`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct StopContainerResponse {}
+
+/// `RemoveContainerRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RemoveContainerRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+}
+
+/// `RemoveContainerResponse`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct RemoveContainerResponse {}
+
+/// `ContainerConfig`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ContainerConfig {
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<ContainerMetadata>,
+    #[prost(message, optional, tag = "2")]
+    pub image: Option<ImageSpec>,
+    #[prost(string, repeated, tag = "3")]
+    pub command: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub args: Vec<String>,
+    #[prost(string, tag = "5")]
+    pub working_dir: String,
+    #[prost(message, repeated, tag = "6")]
+    pub envs: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "7")]
+    pub mounts: Vec<Mount>,
+    #[prost(message, repeated, tag = "8")]
+    pub devices: Vec<Device>,
+    #[prost(btree_map = "string, string", tag = "9")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "10")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(string, tag = "11")]
+    pub log_path: String,
+    #[prost(bool, tag = "12")]
+    pub stdin: bool,
+    #[prost(bool, tag = "13")]
+    pub stdin_once: bool,
+    #[prost(bool, tag = "14")]
+    pub tty: bool,
+    #[prost(message, optional, tag = "15")]
+    pub linux: Option<LinuxContainerConfig>,
+    #[prost(message, repeated, tag = "17")]
+    pub cdi_devices: Vec<CdiDevice>,
+}
+
+/// `ContainerMetadata`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ContainerMetadata {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(uint32, tag = "2")]
+    pub attempt: u32,
+}
+
+/// `KeyValue`, an environment variable. Its `Debug` shows no value.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+#[prost(skip_debug)]
+pub struct KeyValue {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// `CdiDevice` (`CDIDevice`).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CdiDevice {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+/// `Mount`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Mount {
+    #[prost(string, tag = "1")]
+    pub container_path: String,
+    #[prost(string, tag = "2")]
+    pub host_path: String,
+    #[prost(bool, tag = "3")]
+    pub readonly: bool,
+    #[prost(bool, tag = "4")]
+    pub selinux_relabel: bool,
+    #[prost(enumeration = "MountPropagation", tag = "5")]
+    pub propagation: i32,
+    #[prost(message, repeated, tag = "6")]
+    pub uid_mappings: Vec<IdMapping>,
+    #[prost(message, repeated, tag = "7")]
+    pub gid_mappings: Vec<IdMapping>,
+    #[prost(bool, tag = "8")]
+    pub recursive_read_only: bool,
+    #[prost(message, optional, tag = "9")]
+    pub image: Option<ImageSpec>,
+}
+
+/// `MountPropagation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum MountPropagation {
+    Private = 0,
+    HostToContainer = 1,
+    Bidirectional = 2,
+}
+
+/// `Device`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Device {
+    #[prost(string, tag = "1")]
+    pub container_path: String,
+    #[prost(string, tag = "2")]
+    pub host_path: String,
+    #[prost(string, tag = "3")]
+    pub permissions: String,
+}
+
+/// `LinuxContainerConfig`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct LinuxContainerConfig {
+    #[prost(message, optional, tag = "1")]
+    pub resources: Option<LinuxContainerResources>,
+    #[prost(message, optional, tag = "2")]
+    pub security_context: Option<LinuxContainerSecurityContext>,
+}
+
+/// `LinuxContainerResources`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct LinuxContainerResources {
+    #[prost(int64, tag = "1")]
+    pub cpu_period: i64,
+    #[prost(int64, tag = "2")]
+    pub cpu_quota: i64,
+    #[prost(int64, tag = "3")]
+    pub cpu_shares: i64,
+    #[prost(int64, tag = "4")]
+    pub memory_limit_in_bytes: i64,
+    #[prost(int64, tag = "5")]
+    pub oom_score_adj: i64,
+    #[prost(string, tag = "6")]
+    pub cpuset_cpus: String,
+    #[prost(string, tag = "7")]
+    pub cpuset_mems: String,
+    #[prost(message, repeated, tag = "8")]
+    pub hugepage_limits: Vec<HugepageLimit>,
+    #[prost(btree_map = "string, string", tag = "9")]
+    pub unified: BTreeMap<String, String>,
+    #[prost(int64, tag = "10")]
+    pub memory_swap_limit_in_bytes: i64,
+}
+
+/// `HugepageLimit`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct HugepageLimit {
+    #[prost(string, tag = "1")]
+    pub page_size: String,
+    #[prost(uint64, tag = "2")]
+    pub limit: u64,
+}
+
+/// `ListContainersRequest`. Without a filter all states are listed.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ListContainersRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: Option<ContainerFilter>,
+}
+
+/// `ContainerFilter`: all that is set must match.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ContainerFilter {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "2")]
+    pub state: Option<ContainerStateValue>,
+    #[prost(string, tag = "3")]
+    pub pod_sandbox_id: String,
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub label_selector: BTreeMap<String, String>,
+}
+
+/// `ContainerStateValue`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ContainerStateValue {
+    #[prost(enumeration = "ContainerState", tag = "1")]
+    pub state: i32,
+}
+
+/// `ListContainersResponse`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ListContainersResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub containers: Vec<Container>,
+}
+
+/// `Container`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Container {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(string, tag = "2")]
+    pub pod_sandbox_id: String,
+    #[prost(message, optional, tag = "3")]
+    pub metadata: Option<ContainerMetadata>,
+    #[prost(message, optional, tag = "4")]
+    pub image: Option<ImageSpec>,
+    #[prost(string, tag = "5")]
+    pub image_ref: String,
+    #[prost(enumeration = "ContainerState", tag = "6")]
+    pub state: i32,
+    #[prost(int64, tag = "7")]
+    pub created_at: i64,
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "9")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(string, tag = "10")]
+    pub image_id: String,
+}
+
+/// `ContainerState`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum ContainerState {
+    Created = 0,
+    Running = 1,
+    Exited = 2,
+    Unknown = 3,
+}
+
+/// `ContainerStatusRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ContainerStatusRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(bool, tag = "2")]
+    pub verbose: bool,
+}
+
+/// `ContainerStatusResponse`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ContainerStatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub status: Option<ContainerStatus>,
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub info: BTreeMap<String, String>,
+}
+
+/// `ContainerStatus`; times in nanoseconds since 1970, `log_path` absolute.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ContainerStatus {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "2")]
+    pub metadata: Option<ContainerMetadata>,
+    #[prost(enumeration = "ContainerState", tag = "3")]
+    pub state: i32,
+    #[prost(int64, tag = "4")]
+    pub created_at: i64,
+    #[prost(int64, tag = "5")]
+    pub started_at: i64,
+    #[prost(int64, tag = "6")]
+    pub finished_at: i64,
+    #[prost(int32, tag = "7")]
+    pub exit_code: i32,
+    #[prost(message, optional, tag = "8")]
+    pub image: Option<ImageSpec>,
+    #[prost(string, tag = "9")]
+    pub image_ref: String,
+    #[prost(string, tag = "10")]
+    pub reason: String,
+    #[prost(string, tag = "11")]
+    pub message: String,
+    #[prost(btree_map = "string, string", tag = "12")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "13")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "14")]
+    pub mounts: Vec<Mount>,
+    #[prost(string, tag = "15")]
+    pub log_path: String,
+    #[prost(message, optional, tag = "16")]
+    pub resources: Option<ContainerResources>,
+    #[prost(string, tag = "17")]
+    pub image_id: String,
+    #[prost(message, optional, tag = "18")]
+    pub user: Option<ContainerUser>,
+}
+
+/// `ContainerResources`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ContainerResources {
+    #[prost(message, optional, tag = "1")]
+    pub linux: Option<LinuxContainerResources>,
+}
+
+/// `ContainerUser`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ContainerUser {
+    #[prost(message, optional, tag = "1")]
+    pub linux: Option<LinuxContainerUser>,
+}
+
+/// `LinuxContainerUser`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct LinuxContainerUser {
+    #[prost(int64, tag = "1")]
+    pub uid: i64,
+    #[prost(int64, tag = "2")]
+    pub gid: i64,
+    #[prost(int64, repeated, tag = "3")]
+    pub supplemental_groups: Vec<i64>,
+}
+
+/// `UpdateContainerResourcesRequest`. Field 3 is windows.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct UpdateContainerResourcesRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(message, optional, tag = "2")]
+    pub linux: Option<LinuxContainerResources>,
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// `UpdateContainerResourcesResponse`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct UpdateContainerResourcesResponse {}
+
+/// `ReopenContainerLogRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ReopenContainerLogRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+}
+
+/// `ReopenContainerLogResponse`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ReopenContainerLogResponse {}
+
+/// `ExecSyncRequest`; `timeout` in seconds, zero is none.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ExecSyncRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(string, repeated, tag = "2")]
+    pub cmd: Vec<String>,
+    #[prost(int64, tag = "3")]
+    pub timeout: i64,
+}
+
+/// `ExecSyncResponse`; runtimes cut the output at 16 MiB.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ExecSyncResponse {
+    #[prost(bytes = "vec", tag = "1")]
+    pub stdout: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub stderr: Vec<u8>,
+    #[prost(int32, tag = "3")]
+    pub exit_code: i32,
+}
+
+/// `ExecRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ExecRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(string, repeated, tag = "2")]
+    pub cmd: Vec<String>,
+    #[prost(bool, tag = "3")]
+    pub tty: bool,
+    #[prost(bool, tag = "4")]
+    pub stdin: bool,
+    #[prost(bool, tag = "5")]
+    pub stdout: bool,
+    #[prost(bool, tag = "6")]
+    pub stderr: bool,
+}
+
+/// `ExecResponse`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ExecResponse {
+    #[prost(string, tag = "1")]
+    pub url: String,
+}
+
+/// `AttachRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct AttachRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(bool, tag = "2")]
+    pub stdin: bool,
+    #[prost(bool, tag = "3")]
+    pub tty: bool,
+    #[prost(bool, tag = "4")]
+    pub stdout: bool,
+    #[prost(bool, tag = "5")]
+    pub stderr: bool,
+}
+
+/// `AttachResponse`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct AttachResponse {
+    #[prost(string, tag = "1")]
+    pub url: String,
+}
+
+/// `CheckpointContainerRequest`; `timeout` in seconds.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CheckpointContainerRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(string, tag = "2")]
+    pub location: String,
+    #[prost(int64, tag = "3")]
+    pub timeout: i64,
+}
+
+/// `CheckpointContainerResponse`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct CheckpointContainerResponse {}
+
+impl fmt::Debug for KeyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyValue").field("key", &self.key).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,251 @@
+//! The mind's words ↔ CRI v1 messages.
+//!
+//! [`encode`] makes the request of a call, [`decode`] reads its reply; what a message says beyond
+//! what the mind reads is dropped here, so that a list of a hundred containers is small once it is
+//! read. Rules of the kubelet that are the same for every pod (namespaces, seccomp, masked paths)
+//! are applied here as well, in `config`. Sections name the node agent's behaviour specification.
+
+mod config;
+
+use std::fmt;
+
+use super::container as c;
+use super::image as i;
+use super::runtime as r;
+use super::sandbox as s;
+use super::security::NamespaceMode;
+use super::{DecodeError, Rpc, events, lists};
+use crate::limits::CRI_MESSAGE_BYTES_MAX;
+use crate::model::cri::{
+    ContainerId, ContainerState, ContainerStatus, Image, Network, Reply, Request, RuntimeStatus,
+    SandboxId, SandboxStatus, Version,
+};
+
+/// What the request of the `Version` call says (section 13.1).
+const VERSION: &str = "0.1.0";
+
+/// The method and the message of a call.
+pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
+    match request {
+        Request::Version => of(&r::VersionRequest { version: VERSION.to_owned() }),
+        Request::Status => of(&r::StatusRequest { verbose: false }),
+        Request::ListPodSandbox => of(&s::ListPodSandboxRequest { filter: None }),
+        Request::ListContainers => of(&c::ListContainersRequest { filter: None }),
+        Request::GetContainerEvents => of(&events::GetEventsRequest {}),
+        Request::RunPodSandbox(wanted) => of(&s::RunPodSandboxRequest {
+            config: Some(config::sandbox(wanted)),
+            runtime_handler: String::new(),
+        }),
+        Request::StopPodSandbox(id) => {
+            of(&s::StopPodSandboxRequest { pod_sandbox_id: id.to_string() })
+        }
+        Request::RemovePodSandbox(id) => {
+            of(&s::RemovePodSandboxRequest { pod_sandbox_id: id.to_string() })
+        }
+        Request::PodSandboxStatus(id) => {
+            of(&s::PodSandboxStatusRequest { pod_sandbox_id: id.to_string(), verbose: false })
+        }
+        Request::CreateContainer { sandbox, config: wanted, sandbox_config } => {
+            of(&c::CreateContainerRequest {
+                pod_sandbox_id: sandbox.to_string(),
+                config: Some(config::container(wanted)),
+                sandbox_config: Some(config::sandbox(sandbox_config)),
+            })
+        }
+        Request::StartContainer(id) => {
+            of(&c::StartContainerRequest { container_id: id.to_string() })
+        }
+        Request::StopContainer { id, grace_s } => {
+            of(&c::StopContainerRequest { container_id: id.to_string(), timeout: *grace_s })
+        }
+        Request::RemoveContainer(id) => {
+            of(&c::RemoveContainerRequest { container_id: id.to_string() })
+        }
+        Request::ContainerStatus(id) => {
+            of(&c::ContainerStatusRequest { container_id: id.to_string(), verbose: false })
+        }
+        Request::ImageStatus(image) => {
+            of(&i::ImageStatusRequest { image: Some(config::image(image, image)), verbose: false })
+        }
+        Request::PullImage { image, sandbox_config } => of(&i::PullImageRequest {
+            image: Some(config::image(image, image)),
+            auth: None,
+            sandbox_config: Some(config::sandbox(sandbox_config)),
+        }),
+    }
+}
+
+fn of<R: super::Request>(request: &R) -> (Rpc, Vec<u8>) {
+    (R::RPC, prost::Message::encode_to_vec(request))
+}
+
+/// Reads the reply to a call of `rpc`, which is one that [`encode`] makes.
+pub fn decode(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Unusable> {
+    decode_one(rpc, bytes).map_err(|why| Unusable { rpc, why })
+}
+
+fn decode_one(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Why> {
+    Ok(match rpc {
+        Rpc::Version => version(super::decode::<r::VersionRequest>(bytes)?)?,
+        Rpc::Status => status(super::decode::<r::StatusRequest>(bytes)?)?,
+        Rpc::ListPodSandbox => Reply::Sandboxes(within(bytes, lists::sandboxes)?),
+        Rpc::ListContainers => Reply::Containers(within(bytes, lists::containers)?),
+        Rpc::RunPodSandbox => {
+            let reply = super::decode::<s::RunPodSandboxRequest>(bytes)?;
+            Reply::Sandbox(SandboxId(named("pod_sandbox_id", reply.pod_sandbox_id)?))
+        }
+        Rpc::PodSandboxStatus => {
+            let reply = super::decode::<s::PodSandboxStatusRequest>(bytes)?;
+            sandbox_status(reply.status.ok_or(Why::Lacks("status"))?)
+        }
+        Rpc::CreateContainer => {
+            let reply = super::decode::<c::CreateContainerRequest>(bytes)?;
+            Reply::Container(ContainerId(named("container_id", reply.container_id)?))
+        }
+        Rpc::ContainerStatus => {
+            let reply = super::decode::<c::ContainerStatusRequest>(bytes)?;
+            container_status(reply.status.ok_or(Why::Lacks("status"))?)
+        }
+        Rpc::ImageStatus => {
+            let reply = super::decode::<i::ImageStatusRequest>(bytes)?;
+            Reply::Image(reply.image.map(image).transpose()?)
+        }
+        Rpc::PullImage => {
+            let reply = super::decode::<i::PullImageRequest>(bytes)?;
+            Reply::Pulled(named("image_ref", reply.image_ref)?)
+        }
+        // Their replies are empty today; what a newer runtime says there is of no interest.
+        Rpc::StopPodSandbox
+        | Rpc::RemovePodSandbox
+        | Rpc::StartContainer
+        | Rpc::StopContainer
+        | Rpc::RemoveContainer => Reply::Done,
+        _ => return Err(Why::Lacks("a reader, since this agent never makes the call")),
+    })
+}
+
+/// A list, if it is within the bound of every message.
+fn within<T>(
+    bytes: &[u8],
+    read: fn(&[u8]) -> Result<Vec<T>, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    if bytes.len() > CRI_MESSAGE_BYTES_MAX {
+        return Err(DecodeError::TooLarge { got_bytes: bytes.len() });
+    }
+    read(bytes)
+}
+
+/// A reply that says nothing usable; the runtime's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    rpc: Rpc,
+    why: Why,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Why {
+    Decode(DecodeError),
+    /// What is missing or empty.
+    Lacks(&'static str),
+    /// `VersionResponse.version`, which must be ours.
+    Version(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rpc = self.rpc.name();
+        match &self.why {
+            Why::Decode(error) => write!(f, "{rpc}: {error}"),
+            Why::Lacks(what) => write!(f, "{rpc}: got a reply without {what}, expected it"),
+            Why::Version(got) => write!(f, "{rpc}: got version {got:?}, expected {VERSION:?}"),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+impl From<DecodeError> for Why {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+fn named(what: &'static str, text: String) -> Result<Box<str>, Why> {
+    if text.is_empty() { Err(Why::Lacks(what)) } else { Ok(text.into()) }
+}
+
+fn version(reply: r::VersionResponse) -> Result<Reply, Why> {
+    if reply.version != VERSION {
+        return Err(Why::Version(reply.version));
+    }
+    named("runtime_api_version", reply.runtime_api_version)?;
+    let runtime_name = named("runtime_name", reply.runtime_name)?.into();
+    let runtime_version = named("runtime_version", reply.runtime_version)?.into();
+    Ok(Reply::Version(Version { runtime_name, runtime_version }))
+}
+
+fn status(reply: r::StatusResponse) -> Result<Reply, Why> {
+    let conditions = reply.status.ok_or(Why::Lacks("status"))?.conditions;
+    let of = |name: &'static str| {
+        let condition =
+            conditions.iter().find(|condition| condition.r#type == name).ok_or(Why::Lacks(name))?;
+        Ok::<_, Why>(if condition.status {
+            Ok(())
+        } else {
+            Err(format!("{}: {}", condition.reason, condition.message))
+        })
+    };
+    Ok(Reply::Status(RuntimeStatus { runtime: of("RuntimeReady")?, network: of("NetworkReady")? }))
+}
+
+fn state(from: c::ContainerState) -> ContainerState {
+    match from {
+        c::ContainerState::Created => ContainerState::Created,
+        c::ContainerState::Running => ContainerState::Running,
+        c::ContainerState::Exited => ContainerState::Exited,
+        c::ContainerState::Unknown => ContainerState::Unknown,
+    }
+}
+
+fn sandbox_status(from: s::PodSandboxStatus) -> Reply {
+    let ready = from.state() == s::PodSandboxState::Ready;
+    let options = from.linux.and_then(|linux| linux.namespaces?.options);
+    let on_node = options.is_some_and(|options| options.network() == NamespaceMode::Node);
+    let network = from.network.unwrap_or_default();
+    let ips = std::iter::once(network.ip)
+        .chain(network.additional_ips.into_iter().map(|additional| additional.ip))
+        .filter(|ip| !ip.is_empty())
+        .map(Into::into);
+    Reply::SandboxStatus(Box::new(SandboxStatus {
+        ready,
+        created_at: from.created_at,
+        network: if on_node { Network::Node } else { Network::Pod },
+        ips: ips.collect(),
+    }))
+}
+
+fn container_status(from: c::ContainerStatus) -> Reply {
+    let state = state(from.state());
+    Reply::ContainerStatus(Box::new(ContainerStatus {
+        state,
+        started_at: from.started_at,
+        finished_at: from.finished_at,
+        exit_code: from.exit_code,
+        reason: from.reason.into(),
+        message: from.message.into(),
+        image: from.image.map(|image| image.image.into()).unwrap_or_default(),
+        image_ref: from.image_ref.into(),
+    }))
+}
+
+/// An image that is there has an id and a size (section 13.1).
+fn image(from: i::Image) -> Result<Box<Image>, Why> {
+    let id = named("the image's id", from.id)?;
+    if from.size == 0 {
+        return Err(Why::Lacks("the image's size"));
+    }
+    Ok(Box::new(Image { id, size: from.size }))
+}
+
+#[cfg(test)]
+mod tests;

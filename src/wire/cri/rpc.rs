@@ -1,0 +1,134 @@
+//! The methods: names, paths, and which request and reply belong to each.
+
+use super::container::{
+    AttachRequest, AttachResponse, CheckpointContainerRequest, CheckpointContainerResponse,
+    ContainerStatusRequest, ContainerStatusResponse, CreateContainerRequest,
+    CreateContainerResponse, ExecRequest, ExecResponse, ExecSyncRequest, ExecSyncResponse,
+    ListContainersRequest, ListContainersResponse, RemoveContainerRequest, RemoveContainerResponse,
+    ReopenContainerLogRequest, ReopenContainerLogResponse, StartContainerRequest,
+    StartContainerResponse, StopContainerRequest, StopContainerResponse,
+    UpdateContainerResourcesRequest, UpdateContainerResourcesResponse,
+};
+use super::events::{ContainerEventResponse, GetEventsRequest};
+use super::image::{
+    ImageFsInfoRequest, ImageFsInfoResponse, ImageStatusRequest, ImageStatusResponse,
+    ListImagesRequest, ListImagesResponse, PullImageRequest, PullImageResponse, RemoveImageRequest,
+    RemoveImageResponse,
+};
+use super::metrics::{
+    ListMetricDescriptorsRequest, ListMetricDescriptorsResponse, ListPodSandboxMetricsRequest,
+    ListPodSandboxMetricsResponse,
+};
+use super::runtime::{
+    RuntimeConfigRequest, RuntimeConfigResponse, StatusRequest, StatusResponse,
+    UpdateRuntimeConfigRequest, UpdateRuntimeConfigResponse, VersionRequest, VersionResponse,
+};
+use super::sandbox::{
+    ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxStatusRequest,
+    PodSandboxStatusResponse, PortForwardRequest, PortForwardResponse, RemovePodSandboxRequest,
+    RemovePodSandboxResponse, RunPodSandboxRequest, RunPodSandboxResponse, StopPodSandboxRequest,
+    StopPodSandboxResponse,
+};
+use super::stats::{
+    ContainerStatsRequest, ContainerStatsResponse, ListContainerStatsRequest,
+    ListContainerStatsResponse, ListPodSandboxStatsRequest, ListPodSandboxStatsResponse,
+    PodSandboxStatsRequest, PodSandboxStatsResponse,
+};
+
+/// A request message; its type alone says which method it is for and what the reply is.
+pub trait Request: prost::Message {
+    /// The method.
+    const RPC: Rpc;
+    /// The reply, or what each message of a server stream is.
+    type Reply: prost::Message + Default;
+}
+
+/// Declares [`Rpc`] and [`Request`] from one table, so that they cannot disagree.
+macro_rules! methods {
+    ($($service:ident $method:ident: $request:ident => $reply:ident;)*) => {
+        /// A method of CRI v1.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[expect(missing_docs, reason = "the names are CRI's own")]
+        pub enum Rpc {
+            $($method,)*
+        }
+
+        impl Rpc {
+            /// All methods, runtime service first.
+            pub const ALL: &[Rpc] = &[$(Rpc::$method,)*];
+
+            /// The method's name, as in the protobuf service.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Rpc::$method => stringify!($method),)*
+                }
+            }
+
+            /// The path of its HTTP/2 request.
+            pub fn path(self) -> &'static str {
+                match self {
+                    $(Rpc::$method => concat!(
+                        "/runtime.v1.", stringify!($service), "/", stringify!($method)
+                    ),)*
+                }
+            }
+        }
+
+        $(impl Request for $request {
+            const RPC: Rpc = Rpc::$method;
+            type Reply = $reply;
+        })*
+    };
+}
+
+methods! {
+    RuntimeService Version: VersionRequest => VersionResponse;
+    RuntimeService Status: StatusRequest => StatusResponse;
+    RuntimeService RuntimeConfig: RuntimeConfigRequest => RuntimeConfigResponse;
+    RuntimeService UpdateRuntimeConfig: UpdateRuntimeConfigRequest => UpdateRuntimeConfigResponse;
+    RuntimeService RunPodSandbox: RunPodSandboxRequest => RunPodSandboxResponse;
+    RuntimeService StopPodSandbox: StopPodSandboxRequest => StopPodSandboxResponse;
+    RuntimeService RemovePodSandbox: RemovePodSandboxRequest => RemovePodSandboxResponse;
+    RuntimeService PodSandboxStatus: PodSandboxStatusRequest => PodSandboxStatusResponse;
+    RuntimeService ListPodSandbox: ListPodSandboxRequest => ListPodSandboxResponse;
+    RuntimeService CreateContainer: CreateContainerRequest => CreateContainerResponse;
+    RuntimeService StartContainer: StartContainerRequest => StartContainerResponse;
+    RuntimeService StopContainer: StopContainerRequest => StopContainerResponse;
+    RuntimeService RemoveContainer: RemoveContainerRequest => RemoveContainerResponse;
+    RuntimeService ListContainers: ListContainersRequest => ListContainersResponse;
+    RuntimeService ContainerStatus: ContainerStatusRequest => ContainerStatusResponse;
+    RuntimeService UpdateContainerResources:
+        UpdateContainerResourcesRequest => UpdateContainerResourcesResponse;
+    RuntimeService ReopenContainerLog: ReopenContainerLogRequest => ReopenContainerLogResponse;
+    RuntimeService ExecSync: ExecSyncRequest => ExecSyncResponse;
+    RuntimeService Exec: ExecRequest => ExecResponse;
+    RuntimeService Attach: AttachRequest => AttachResponse;
+    RuntimeService PortForward: PortForwardRequest => PortForwardResponse;
+    RuntimeService ContainerStats: ContainerStatsRequest => ContainerStatsResponse;
+    RuntimeService ListContainerStats: ListContainerStatsRequest => ListContainerStatsResponse;
+    RuntimeService PodSandboxStats: PodSandboxStatsRequest => PodSandboxStatsResponse;
+    RuntimeService ListPodSandboxStats: ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;
+    RuntimeService GetContainerEvents: GetEventsRequest => ContainerEventResponse;
+    RuntimeService ListMetricDescriptors:
+        ListMetricDescriptorsRequest => ListMetricDescriptorsResponse;
+    RuntimeService ListPodSandboxMetrics:
+        ListPodSandboxMetricsRequest => ListPodSandboxMetricsResponse;
+    RuntimeService CheckpointContainer: CheckpointContainerRequest => CheckpointContainerResponse;
+    ImageService ListImages: ListImagesRequest => ListImagesResponse;
+    ImageService ImageStatus: ImageStatusRequest => ImageStatusResponse;
+    ImageService PullImage: PullImageRequest => PullImageResponse;
+    ImageService RemoveImage: RemoveImageRequest => RemoveImageResponse;
+    ImageService ImageFsInfo: ImageFsInfoRequest => ImageFsInfoResponse;
+}
+
+impl Rpc {
+    /// Whether the server answers with a stream of messages.
+    pub fn is_stream(self) -> bool {
+        self == Rpc::GetContainerEvents
+    }
+
+    /// Whether the fields of the reply hold bytes of a container's, which may look like anything.
+    pub(super) fn is_opaque(self) -> bool {
+        self == Rpc::ExecSync
+    }
+}

@@ -1,0 +1,276 @@
+//! Pod sandboxes.
+#![expect(missing_docs, reason = "the fields have the names of CRI v1, which is their document")]
+
+use std::collections::BTreeMap;
+
+use super::container::{ContainerStatus, LinuxContainerResources};
+use super::security::{LinuxSandboxSecurityContext, NamespaceOption};
+/// `RunPodSandboxRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RunPodSandboxRequest {
+    #[prost(message, optional, tag = "1")]
+    pub config: Option<PodSandboxConfig>,
+    #[prost(string, tag = "2")]
+    pub runtime_handler: String,
+}
+
+/// `RunPodSandboxResponse`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RunPodSandboxResponse {
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+}
+
+/// `StopPodSandboxRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct StopPodSandboxRequest {
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+}
+
+/// `StopPodSandboxResponse`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct StopPodSandboxResponse {}
+
+/// `RemovePodSandboxRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RemovePodSandboxRequest {
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+}
+
+/// `RemovePodSandboxResponse`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct RemovePodSandboxResponse {}
+
+/// `PodSandboxStatusRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PodSandboxStatusRequest {
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+    #[prost(bool, tag = "2")]
+    pub verbose: bool,
+}
+
+/// `PodSandboxStatusResponse`. Fields 3 and 4 are filled only by runtimes with events.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PodSandboxStatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub status: Option<PodSandboxStatus>,
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub info: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "3")]
+    pub containers_statuses: Vec<ContainerStatus>,
+    #[prost(int64, tag = "4")]
+    pub timestamp: i64,
+}
+
+/// `ListPodSandboxRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ListPodSandboxRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: Option<PodSandboxFilter>,
+}
+
+/// `PodSandboxFilter`: all that is set must match.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PodSandboxFilter {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "2")]
+    pub state: Option<PodSandboxStateValue>,
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub label_selector: BTreeMap<String, String>,
+}
+
+/// `PodSandboxStateValue`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct PodSandboxStateValue {
+    #[prost(enumeration = "PodSandboxState", tag = "1")]
+    pub state: i32,
+}
+
+/// `ListPodSandboxResponse`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ListPodSandboxResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub items: Vec<PodSandbox>,
+}
+
+/// `PodSandbox`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PodSandbox {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "2")]
+    pub metadata: Option<PodSandboxMetadata>,
+    #[prost(enumeration = "PodSandboxState", tag = "3")]
+    pub state: i32,
+    #[prost(int64, tag = "4")]
+    pub created_at: i64,
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(string, tag = "7")]
+    pub runtime_handler: String,
+}
+
+/// `PodSandboxStatus`; `created_at` in nanoseconds since 1970.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PodSandboxStatus {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "2")]
+    pub metadata: Option<PodSandboxMetadata>,
+    #[prost(enumeration = "PodSandboxState", tag = "3")]
+    pub state: i32,
+    #[prost(int64, tag = "4")]
+    pub created_at: i64,
+    #[prost(message, optional, tag = "5")]
+    pub network: Option<PodSandboxNetworkStatus>,
+    #[prost(message, optional, tag = "6")]
+    pub linux: Option<LinuxPodSandboxStatus>,
+    #[prost(btree_map = "string, string", tag = "7")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(string, tag = "9")]
+    pub runtime_handler: String,
+}
+
+/// `PodSandboxNetworkStatus`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PodSandboxNetworkStatus {
+    #[prost(string, tag = "1")]
+    pub ip: String,
+    #[prost(message, repeated, tag = "2")]
+    pub additional_ips: Vec<PodIp>,
+}
+
+/// `PodIp` (`PodIP`).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PodIp {
+    #[prost(string, tag = "1")]
+    pub ip: String,
+}
+
+/// `LinuxPodSandboxStatus`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct LinuxPodSandboxStatus {
+    #[prost(message, optional, tag = "1")]
+    pub namespaces: Option<Namespace>,
+}
+
+/// `Namespace`. It has no field 1.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Namespace {
+    #[prost(message, optional, tag = "2")]
+    pub options: Option<NamespaceOption>,
+}
+
+/// `PodSandboxState`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum PodSandboxState {
+    Ready = 0,
+    NotReady = 1,
+}
+
+/// `PodSandboxMetadata`. Note the order: `uid` is 2.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PodSandboxMetadata {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub uid: String,
+    #[prost(string, tag = "3")]
+    pub namespace: String,
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+}
+
+/// `PodSandboxConfig`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PodSandboxConfig {
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<PodSandboxMetadata>,
+    #[prost(string, tag = "2")]
+    pub hostname: String,
+    #[prost(string, tag = "3")]
+    pub log_directory: String,
+    #[prost(message, optional, tag = "4")]
+    pub dns_config: Option<DnsConfig>,
+    #[prost(message, repeated, tag = "5")]
+    pub port_mappings: Vec<PortMapping>,
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "7")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(message, optional, tag = "8")]
+    pub linux: Option<LinuxPodSandboxConfig>,
+}
+
+/// `DnsConfig` (`DNSConfig`).
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct DnsConfig {
+    #[prost(string, repeated, tag = "1")]
+    pub servers: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub searches: Vec<String>,
+    #[prost(string, repeated, tag = "3")]
+    pub options: Vec<String>,
+}
+
+/// `PortMapping`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PortMapping {
+    #[prost(enumeration = "Protocol", tag = "1")]
+    pub protocol: i32,
+    #[prost(int32, tag = "2")]
+    pub container_port: i32,
+    #[prost(int32, tag = "3")]
+    pub host_port: i32,
+    #[prost(string, tag = "4")]
+    pub host_ip: String,
+}
+
+/// `Protocol`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Protocol {
+    Tcp = 0,
+    Udp = 1,
+    Sctp = 2,
+}
+
+/// `LinuxPodSandboxConfig`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct LinuxPodSandboxConfig {
+    #[prost(string, tag = "1")]
+    pub cgroup_parent: String,
+    #[prost(message, optional, tag = "2")]
+    pub security_context: Option<LinuxSandboxSecurityContext>,
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub sysctls: BTreeMap<String, String>,
+    #[prost(message, optional, tag = "4")]
+    pub overhead: Option<LinuxContainerResources>,
+    #[prost(message, optional, tag = "5")]
+    pub resources: Option<LinuxContainerResources>,
+}
+
+/// `PortForwardRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PortForwardRequest {
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+    #[prost(int32, repeated, tag = "2")]
+    pub port: Vec<i32>,
+}
+
+/// `PortForwardResponse`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PortForwardResponse {
+    #[prost(string, tag = "1")]
+    pub url: String,
+}

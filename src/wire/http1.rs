@@ -1,0 +1,221 @@
+//! HTTP/1.1 as far as a local, read-only API needs it (RFC 9110, RFC 9112).
+//!
+//! One request a connection, `GET` or `HEAD`, without a body, and every answer says
+//! `Connection: close`: what reads this API asks seldom, and a server without idle connections has
+//! no idle connections to bound. Chunked bodies, upgrades and pipelining are therefore absent.
+//!
+//! A request from a web page must not get through: its `Host` has to be a loopback name or the
+//! address that is listened on, so that a name which an attacker points at 127.0.0.1 is refused.
+
+use core::net::{IpAddr, SocketAddr};
+use std::fmt::Write;
+
+use httparse::{EMPTY_HEADER, Error, Status as Parsed};
+
+use crate::limits::{HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_TARGET_BYTES_MAX};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whether the body is wanted.
+    pub method: Method,
+    /// The target's path, without the query: `/pods`.
+    pub path: String,
+}
+
+/// What is done with the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Head and body.
+    Get,
+    /// The head alone.
+    Head,
+}
+
+/// The status of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "RFC 9110's own names")]
+pub enum Status {
+    Ok,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    RequestTimeout,
+    ContentTooLarge,
+    UriTooLong,
+    HeaderFieldsTooLarge,
+    ServiceUnavailable,
+    VersionNotSupported,
+}
+
+impl Status {
+    /// The status line's code and reason.
+    pub fn line(self) -> &'static str {
+        match self {
+            Self::Ok => "200 OK",
+            Self::BadRequest => "400 Bad Request",
+            Self::Forbidden => "403 Forbidden",
+            Self::NotFound => "404 Not Found",
+            Self::MethodNotAllowed => "405 Method Not Allowed",
+            Self::RequestTimeout => "408 Request Timeout",
+            Self::ContentTooLarge => "413 Content Too Large",
+            Self::UriTooLong => "414 URI Too Long",
+            Self::HeaderFieldsTooLarge => "431 Request Header Fields Too Large",
+
+            Self::ServiceUnavailable => "503 Service Unavailable",
+            Self::VersionNotSupported => "505 HTTP Version Not Supported",
+        }
+    }
+}
+
+/// Why a request cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bad {
+    /// For the client's program.
+    pub status: Status,
+    /// For a person; one line.
+    pub why: String,
+}
+
+/// The request in what has been read so far; `None`: its head is not complete.
+///
+/// `bound` is where the server listens.
+pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> {
+    let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    let complete = match request.parse(bytes) {
+        Ok(Parsed::Complete(_)) => true,
+        Ok(Parsed::Partial) => false,
+        Err(error) => return Err(refused(error)),
+    };
+    let target = request.path.unwrap_or_default();
+    let first_line_open = !bytes.trim_ascii_start().contains(&b'\n');
+    if target.len() > HTTP_TARGET_BYTES_MAX || first_line_open && bytes.len() > LINE_BYTES_MAX {
+        let why = format!("expected a target of at most {HTTP_TARGET_BYTES_MAX} bytes");
+        return Err(Bad { status: Status::UriTooLong, why });
+    }
+    if bytes.len() > HTTP_HEAD_BYTES_MAX {
+        let why = format!("expected a head of at most {HTTP_HEAD_BYTES_MAX} bytes");
+        return Err(Bad { status: Status::HeaderFieldsTooLarge, why });
+    }
+    if !complete {
+        return Ok(None);
+    }
+    let method = match request.method {
+        Some("GET") => Method::Get,
+        Some("HEAD") => Method::Head,
+        _ => {
+            let why = "this API is read only: expected GET or HEAD".to_owned();
+            return Err(Bad { status: Status::MethodNotAllowed, why });
+        }
+    };
+    check_headers(&request, bound)?;
+    // What a proxy is asked: `http://localhost:10350/pods`.
+    let path = match target.strip_prefix("http://") {
+        Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => target,
+    };
+    let path = path.split(['?', '#']).next().unwrap_or_default().to_owned();
+    Ok(Some(Request { method, path }))
+}
+
+/// A request line: the target and the words around it.
+const LINE_BYTES_MAX: usize = HTTP_TARGET_BYTES_MAX + 32;
+
+fn refused(error: Error) -> Bad {
+    let status = match error {
+        Error::TooManyHeaders => Status::HeaderFieldsTooLarge,
+        Error::Version => Status::VersionNotSupported,
+        _ => Status::BadRequest,
+    };
+    Bad { status, why: format!("expected an HTTP/1.1 request: {error}") }
+}
+
+fn check_headers(request: &httparse::Request<'_, '_>, bound: SocketAddr) -> Result<(), Bad> {
+    let bad = |why: &str| Err(Bad { status: Status::BadRequest, why: why.to_owned() });
+    let mut host = None;
+    for header in request.headers.iter() {
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if is("host") {
+            if host.is_some() {
+                return bad("expected one Host");
+            }
+            host = Some(header.value);
+        }
+        let body = is("content-length") && header.value.trim_ascii() != b"0";
+        if body || is("transfer-encoding") {
+            let why = "expected a request without a body".to_owned();
+            return Err(Bad { status: Status::ContentTooLarge, why });
+        }
+    }
+    match host {
+        // No browser speaks HTTP/1.0 without it.
+        None if request.version == Some(0) => Ok(()),
+        None => bad("expected a Host"),
+        Some(host) if is_ours(host, bound) => Ok(()),
+        Some(_) => {
+            let why = format!("expected the Host {bound} or localhost");
+            Err(Bad { status: Status::Forbidden, why })
+        }
+    }
+}
+
+/// Whether a `Host` names this machine in a way that no name server can forge.
+fn is_ours(host: &[u8], bound: SocketAddr) -> bool {
+    let Ok(host) = core::str::from_utf8(host) else { return false };
+    let host = host.trim();
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let address = name.parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|address| address.is_loopback() || address == bound.ip())
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// How it went.
+    pub status: Status,
+    /// Of the body.
+    pub content_type: &'static str,
+    /// All of it.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// A line for people.
+    pub fn text(status: Status, line: &str) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body: format!("{line}\n").into() }
+    }
+
+    /// Head and body as they go over the wire; to `HEAD` the head alone.
+    pub fn bytes(self, method: Method) -> Vec<u8> {
+        let mut head = String::with_capacity(256);
+        let (status, length) = (self.status.line(), self.body.len());
+        write!(
+            head,
+            "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {length}\r\n",
+            self.content_type
+        )
+        .expect("memory takes what is written");
+        if self.status == Status::MethodNotAllowed {
+            head.push_str("Allow: GET, HEAD\r\n");
+        }
+        head.push_str("Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
+        head.push_str("Connection: close\r\n\r\n");
+        let mut bytes = head.into_bytes();
+        if method == Method::Get {
+            bytes.extend_from_slice(&self.body);
+        }
+        bytes
+    }
+}
+
+impl From<Bad> for Response {
+    fn from(bad: Bad) -> Self {
+        Self::text(bad.status, &bad.why)
+    }
+}

@@ -1,0 +1,16 @@
+//! Bytes ↔ model, pure and sans-IO: whoever holds a socket or a file feeds these and takes what
+//! they give. Every decoder is fuzzed, has a bound from [`crate::limits`], and says what it got and
+//! what it expected.
+
+#![forbid(unsafe_code)]
+
+pub mod cri;
+pub mod grpc;
+pub mod h2;
+pub mod hpack;
+#[cfg(feature = "api")]
+pub mod http1;
+pub mod manifest;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+pub mod tree;

@@ -1,0 +1,174 @@
+//! JSON text → tree. serde_json reads; this bounds it and refuses keys that stand twice.
+//!
+//! serde_json tells where an error is, but not where a value was: [`locate`] reads the text a
+//! second time, down to the value that turned out to be wrong.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::Visitor;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess};
+
+use super::{Entry, Mark, Node, Step, Value, shorten};
+use crate::limits::{MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX};
+use crate::model::manifest::Refusal;
+
+/// The one value of the text. Its marks are unknown.
+pub(super) fn parse(bytes: &[u8]) -> Result<Node, Refusal> {
+    let nodes = Cell::new(0);
+    let mut from = serde_json::Deserializer::from_slice(bytes);
+    let node = Grow { depth: 0, nodes: &nodes }.deserialize(&mut from);
+    node.and_then(|node| from.end().map(|()| node)).map_err(|error| refusal(&error))
+}
+
+fn refusal(error: &serde_json::Error) -> Refusal {
+    let (line, column) = (error.line() as u32, error.column() as u32);
+    let text = error.to_string();
+    let end = format!(" at line {line} column {column}");
+    let why = text.strip_suffix(&end).unwrap_or(&text).to_owned();
+    Refusal { line, column, why }
+}
+
+/// Grows one node.
+struct Grow<'a> {
+    depth: usize,
+    nodes: &'a Cell<usize>,
+}
+
+impl Grow<'_> {
+    fn child(&self) -> Self {
+        Self { depth: self.depth + 1, ..*self }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Grow<'_> {
+    type Value = Node;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Node, D::Error> {
+        self.nodes.set(self.nodes.get() + 1);
+        if self.nodes.get() > MANIFEST_NODES_MAX {
+            let why = format_args!("got more than {MANIFEST_NODES_MAX} values, expected fewer");
+            return Err(D::Error::custom(why));
+        }
+        if self.depth >= MANIFEST_DEPTH_MAX {
+            let why =
+                format_args!("got values nested deeper than {MANIFEST_DEPTH_MAX}, expected less");
+            return Err(D::Error::custom(why));
+        }
+        let value = from.deserialize_any(self)?;
+        Ok(Node { at: Mark::default(), value })
+    }
+}
+
+impl<'de> Visitor<'de> for Grow<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Int(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(i64::try_from(value).map_or(Value::Big(value), Value::Int))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(node) = from.next_element_seed(self.child())? {
+            list.push(node);
+        }
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut map = BTreeMap::new();
+        while let Some(key) = from.next_key::<Box<str>>()? {
+            if map.contains_key(&key) {
+                let why = format_args!("got the key {:?} twice, expected it once", shorten(&key));
+                return Err(A::Error::custom(why));
+            }
+            let node = from.next_value_seed(self.child())?;
+            map.insert(key, Entry { key_at: Mark::default(), node });
+        }
+        Ok(Value::Map(map))
+    }
+}
+
+/// Where the value at `path` stands in a text that [`parse`] took: its line, and a column in or
+/// just before it. (0, 0) if there is no such value.
+pub(super) fn locate(bytes: &[u8], path: &[Step]) -> Mark {
+    let mut from = serde_json::Deserializer::from_slice(bytes);
+    match (Locate { path }).deserialize(&mut from) {
+        Ok(()) => Mark::default(),
+        Err(error) => Mark { line: error.line() as u32, column: error.column() as u32 },
+    }
+}
+
+/// Goes down a path and fails at its end, so that the error tells the place.
+struct Locate<'a> {
+    path: &'a [Step],
+}
+
+impl<'de> DeserializeSeed<'de> for Locate<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        match self.path.first() {
+            None => from.deserialize_any(self),
+            Some(Step::Key(_)) => from.deserialize_map(self),
+            Some(Step::Index(_)) => from.deserialize_seq(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Locate<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nothing: this is the place")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
+        let Some((Step::Index(index), path)) = self.path.split_first() else {
+            return Err(A::Error::custom("here"));
+        };
+        for _ in 0..*index {
+            from.next_element::<IgnoredAny>()?;
+        }
+        from.next_element_seed(Locate { path })?;
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
+        let Some((Step::Key(wanted), path)) = self.path.split_first() else {
+            return Err(A::Error::custom("here"));
+        };
+        while let Some(key) = from.next_key::<Box<str>>()? {
+            if key == *wanted {
+                return from.next_value_seed(Locate { path });
+            }
+            from.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
