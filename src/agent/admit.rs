@@ -1,0 +1,161 @@
+//! Whether a pod makes sense, and whether it asks for something that this agent cannot give.
+//!
+//! A pod that asks for more than edged does is refused with every field concerned, rather than run
+//! without what its author relies on (spec section 14.6). What has no effect at a node, or says
+//! what edged does anyway, passes. A field that nobody knows is a typing error, or newer than this
+//! agent: the pod runs and the field is named once.
+//!
+//! Only the pod itself is looked at; what depends on the other pods is `agent::pods`' to judge.
+
+mod fields;
+mod node;
+mod validate;
+
+pub use node::misplaced;
+pub use validate::is_subdomain;
+
+use crate::limits::ADMIT_NAMED_MAX;
+use crate::model::pod::Pod;
+
+/// What a review found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Review {
+    /// The pod cannot run here.
+    pub refused: Option<Refused>,
+    /// Fields that nobody knows, by their path.
+    pub unknown: Vec<String>,
+}
+
+/// Why a pod cannot run here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// `status.reason`
+    pub reason: &'static str,
+    /// Names every field concerned.
+    pub message: String,
+}
+
+/// Looks through the pod.
+pub fn review(pod: &Pod) -> Review {
+    let problems = validate::problems(pod);
+    let found = fields::look(pod);
+    let mut parts = Vec::new();
+    if !problems.is_empty() {
+        parts.push(list(problems.iter().map(String::as_str), "; "));
+    }
+    if found.foreign_os {
+        // The kubelet's text, which tools match on.
+        parts.push("Failed to admit pod as the OS field doesn't match node OS".to_owned());
+    }
+    let lacking: Vec<_> = found.volumes.iter().chain(&found.features).collect();
+    if !lacking.is_empty() {
+        let named = list(lacking.iter().map(|field| field.as_str()), ", ");
+        parts.push(format!("not built into this edged: {named}"));
+    }
+    let reason = if !problems.is_empty() {
+        "FailedValidation"
+    } else if found.foreign_os {
+        "PodOSNotSupported"
+    } else if found.features.is_empty() {
+        "UnsupportedVolumeType"
+    } else {
+        "UnsupportedFeature"
+    };
+    let message = parts.join("; ");
+    let refused = (!parts.is_empty()).then_some(Refused { reason, message });
+    let mut unknown = found.unknown;
+    let more = unknown.len().saturating_sub(ADMIT_NAMED_MAX);
+    if more > 0 {
+        unknown.truncate(ADMIT_NAMED_MAX);
+        unknown.push(format!("and {more} more"));
+    }
+    Review { refused, unknown }
+}
+
+/// Enough of a text to know it again.
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(64).map_or(text, |(end, _)| &text[..end])
+}
+
+fn list<'a>(all: impl ExactSizeIterator<Item = &'a str>, between: &str) -> String {
+    let more = all.len().saturating_sub(ADMIT_NAMED_MAX);
+    let named: Vec<_> = all.take(ADMIT_NAMED_MAX).collect();
+    let named = named.join(between);
+    if more == 0 { named } else { format!("{named}{between}and {more} more") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn pod(json: &str) -> Pod {
+        serde_json::from_str(json).expect(json)
+    }
+
+    #[test]
+    fn a_pod_within_what_edged_does_passes() {
+        let pod = pod(r#"{
+            "metadata": {"name": "web", "namespace": "default", "uid": "0f3a-1",
+                         "ownerReferences": [{"kind": "ReplicaSet"}]},
+            "spec": {"schedulerName": "default-scheduler", "securityContext": {}, "volumes": [],
+                     "tolerations": [{"operator": "Exists"}], "dnsPolicy": "ClusterFirst",
+                     "containers": [{"name": "web", "image": "nginx", "volumeMounts": null,
+                                     "terminationMessagePath": "/dev/termination-log",
+                                     "securityContext": {"privileged": false,
+                                                         "capabilities": {"drop": []}}}]}
+        }"#);
+        assert_eq!(review(&pod), Review::default());
+    }
+
+    #[test]
+    fn a_refusal_names_everything_and_its_reason_is_the_gravest() {
+        let text = |extra: &str, name: &str| {
+            format!(
+                r#"{{"metadata": {{"name": "{name}"}},
+                     "spec": {{"volumes": [{{"name": "v", "configMap": {{"name": "c"}}}}]{extra},
+                               "containers": [{{"name": "c", "image": "i"}}]}}}}"#
+            )
+        };
+        let got = |extra: &str, name: &str| review(&pod(&text(extra, name))).refused.expect(extra);
+        let volume = got("", "web");
+        assert_eq!(volume.reason, "UnsupportedVolumeType");
+        assert_eq!(volume.message, "not built into this edged: spec.volumes[0].configMap");
+        let feature = got(r#", "hostPID": true"#, "web");
+        assert_eq!(feature.reason, "UnsupportedFeature");
+        assert_eq!(
+            feature.message,
+            "not built into this edged: spec.volumes[0].configMap, \
+             spec.hostPID (got true, expected false)"
+        );
+        let windows = got(r#", "os": {"name": "windows"}, "hostPID": true"#, "web");
+        assert_eq!(windows.reason, "PodOSNotSupported");
+        assert!(
+            windows.message.starts_with(
+                "Failed to admit pod as the OS field doesn't match node OS; not built"
+            ),
+            "{}",
+            windows.message
+        );
+        let invalid = got("", "Web");
+        assert_eq!(invalid.reason, "FailedValidation");
+        assert!(invalid.message.contains("metadata.name: Invalid value: \"Web\""), "{invalid:?}");
+        assert!(invalid.message.contains("spec.volumes[0].configMap"), "{invalid:?}");
+    }
+
+    #[test]
+    fn long_lists_of_complaints_are_cut() {
+        let volumes = vec![r#"{"name": "v", "nfs": {"server": "s"}}"#; 100].join(",");
+        let junk: Vec<_> = (0..100).map(|n| format!(r#""junk{n}": 1"#)).collect();
+        let pod = pod(&format!(
+            r#"{{"metadata": {{"name": "a"}},
+                 "spec": {{"volumes": [{volumes}], {},
+                           "containers": [{{"name": "c", "image": "i"}}]}}}}"#,
+            junk.join(",")
+        ));
+        let review = review(&pod);
+        assert_eq!(review.unknown.len(), ADMIT_NAMED_MAX + 1);
+        assert_eq!(review.unknown.last().map(String::as_str), Some("and 68 more"));
+        let message = review.refused.expect("volumes").message;
+        assert!(message.ends_with("spec.volumes[31].nfs, and 68 more"), "{message}");
+    }
+}

@@ -1,0 +1,400 @@
+//! Every field that has no type of its own, and what is thought of it.
+//!
+//! The tables hold the fields of core/v1 as of Kubernetes 1.34. Where edged learns a field, it
+//! becomes typed in [`crate::model::pod`] and its row here goes.
+
+use serde_json::Value;
+
+use super::cut;
+use crate::model::pod::{Container, Pod, Rest};
+
+/// Paths of what was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Volume sources, and what needs them.
+    pub volumes: Vec<String>,
+    /// Other fields that are not honoured.
+    pub features: Vec<String>,
+    /// Fields in no table.
+    pub unknown: Vec<String>,
+    /// `os.name` is not linux.
+    pub foreign_os: bool,
+}
+
+/// What a field means here. Nothing (null, empty text, list or map) is always fine.
+#[derive(Clone, Copy)]
+enum Rule {
+    /// No effect at the node, or only what edged does anyway.
+    Fine,
+    /// These values mean what edged does anyway; others are not honoured.
+    Only(&'static [&'static str]),
+    /// Not honoured.
+    Lacking,
+    /// Not honoured, as it hangs on volumes.
+    LackingVolumes,
+    /// The volumes themselves.
+    Volumes,
+    /// linux, or the pod is for other nodes.
+    Os,
+    /// A map with a table of its own.
+    Map(Table),
+}
+
+type Table = &'static [(&'static str, Rule)];
+
+use Rule::{Fine, Lacking, LackingVolumes, Map, Only, Os, Volumes};
+
+/// Bookkeeping of the API server.
+const METADATA: Table = &[
+    ("finalizers", Fine),
+    ("generateName", Fine),
+    ("generation", Fine),
+    ("managedFields", Fine),
+    ("ownerReferences", Fine),
+    ("resourceVersion", Fine),
+    ("selfLink", Fine),
+];
+
+const POD_SPEC: Table = &[
+    // What of these concerns the node is looked at in `misplaced`.
+    ("affinity", Fine),
+    ("nodeSelector", Fine),
+    // For the scheduler and the API server.
+    ("preemptionPolicy", Fine),
+    ("priority", Fine),
+    ("priorityClassName", Fine),
+    ("schedulerName", Fine),
+    ("schedulingGates", Fine),
+    ("tolerations", Fine),
+    ("topologySpreadConstraints", Fine),
+    ("workloadRef", Fine),
+    // The API server brings these about, as volumes.
+    ("automountServiceAccountToken", Fine),
+    ("serviceAccount", Fine),
+    ("serviceAccountName", Fine),
+    // KubeEdge's edged makes no service variables either way.
+    ("enableServiceLinks", Fine),
+    // No cluster DNS is configured, so each of these is the node's resolver.
+    ("dnsPolicy", Only(&["ClusterFirst", "ClusterFirstWithHostNet", "Default"])),
+    ("hostIPC", Only(&["false"])),
+    ("hostPID", Only(&["false"])),
+    ("hostUsers", Only(&["true"])),
+    ("setHostnameAsFQDN", Only(&["false"])),
+    ("shareProcessNamespace", Only(&["false"])),
+    ("dnsConfig", Lacking),
+    ("ephemeralContainers", Lacking),
+    ("hostAliases", Lacking),
+    ("hostnameOverride", Lacking),
+    ("imagePullSecrets", Lacking),
+    ("overhead", Lacking),
+    ("readinessGates", Lacking),
+    ("resourceClaims", Lacking),
+    ("resources", Lacking),
+    ("runtimeClassName", Lacking),
+    ("subdomain", Lacking),
+    ("os", Os),
+    ("securityContext", Map(POD_SECURITY)),
+    ("volumes", Volumes),
+];
+
+const POD_SECURITY: Table = &[
+    // How, not whether: fsGroup and SELinux options themselves stand below.
+    ("fsGroupChangePolicy", Fine),
+    ("seLinuxChangePolicy", Fine),
+    ("runAsNonRoot", Only(&["false"])),
+    ("supplementalGroupsPolicy", Only(&["Merge"])),
+    ("appArmorProfile", Map(UNCONFINED)),
+    ("fsGroup", Lacking),
+    ("runAsGroup", Lacking),
+    ("runAsUser", Lacking),
+    ("seLinuxOptions", Lacking),
+    ("seccompProfile", Map(UNCONFINED)),
+    ("supplementalGroups", Lacking),
+    ("sysctls", Lacking),
+    ("windowsOptions", Lacking),
+];
+
+/// A profile of seccomp or AppArmor.
+const UNCONFINED: Table = &[("localhostProfile", Lacking), ("type", Only(&["Unconfined"]))];
+
+const CONTAINER: Table = &[
+    // Resources of a running pod do not change here.
+    ("resizePolicy", Fine),
+    ("terminationMessagePath", Only(&["/dev/termination-log"])),
+    ("terminationMessagePolicy", Only(&["File"])),
+    ("envFrom", Lacking),
+    ("lifecycle", Lacking),
+    ("livenessProbe", Lacking),
+    ("readinessProbe", Lacking),
+    ("restartPolicyRules", Lacking),
+    ("securityContext", Map(CONTAINER_SECURITY)),
+    ("startupProbe", Lacking),
+    ("volumeDevices", LackingVolumes),
+    ("volumeMounts", LackingVolumes),
+];
+
+const CONTAINER_SECURITY: Table = &[
+    ("allowPrivilegeEscalation", Only(&["true"])),
+    ("privileged", Only(&["false"])),
+    ("procMount", Only(&["Default"])),
+    ("readOnlyRootFilesystem", Only(&["false"])),
+    ("runAsNonRoot", Only(&["false"])),
+    ("appArmorProfile", Map(UNCONFINED)),
+    ("capabilities", Lacking),
+    ("runAsGroup", Lacking),
+    ("runAsUser", Lacking),
+    ("seLinuxOptions", Lacking),
+    ("seccompProfile", Map(UNCONFINED)),
+    ("windowsOptions", Lacking),
+];
+
+const ENV: Table = &[("valueFrom", Lacking)];
+
+const PORT: Table = &[];
+
+const RESOURCES: Table = &[("claims", Lacking)];
+
+/// Annotations that were fields before they were fields.
+const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// Looks through all that is not typed.
+pub(super) fn look(pod: &Pod) -> Found {
+    let mut found = Found::default();
+    found.table("metadata", METADATA, &pod.metadata.rest);
+    for (key, value) in &pod.metadata.annotations {
+        if key.starts_with(APPARMOR_ANNOTATION) && value != "unconfined" {
+            found.features.push(format!("metadata.annotations[{}]", cut(key)));
+        }
+    }
+    found.table("spec", POD_SPEC, &pod.spec.rest);
+    for (index, container) in pod.spec.init_containers.iter().enumerate() {
+        found.container(&format!("spec.initContainers[{index}]"), container);
+    }
+    for (index, container) in pod.spec.containers.iter().enumerate() {
+        found.container(&format!("spec.containers[{index}]"), container);
+    }
+    found
+}
+
+impl Found {
+    fn container(&mut self, path: &str, container: &Container) {
+        self.table(path, CONTAINER, &container.rest);
+        for (index, env) in container.env.iter().enumerate() {
+            self.table(&format!("{path}.env[{index}]"), ENV, &env.rest);
+        }
+        for (index, port) in container.ports.iter().enumerate() {
+            self.table(&format!("{path}.ports[{index}]"), PORT, &port.rest);
+        }
+        let path = format!("{path}.resources");
+        self.table(&path, RESOURCES, &container.resources.rest);
+        // A request is the scheduler's; of limits, only these two are kept.
+        for name in container.resources.limits.keys().filter(|name| !is_limited(name)) {
+            self.features.push(format!("{path}.limits[{}]", cut(name)));
+        }
+    }
+
+    fn table(&mut self, path: &str, table: Table, fields: &Rest) {
+        for (name, value) in fields {
+            let path = format!("{path}.{}", cut(name));
+            match table.iter().find(|(known, _)| known == name) {
+                None => self.unknown.push(path),
+                Some(_) if is_nothing(value) => {}
+                Some((_, rule)) => self.field(path, *rule, value),
+            }
+        }
+    }
+
+    fn field(&mut self, path: String, rule: Rule, value: &Value) {
+        match (rule, value) {
+            (Fine, _) => {}
+            (Only(values), _) if values.contains(&&*text(value)) => {}
+            (Only(values), _) => {
+                let (got, expected) = (shown(value), values.join(" or "));
+                self.features.push(format!("{path} (got {got}, expected {expected})"));
+            }
+            (Map(table), Value::Object(fields)) => self.table(&path, table, fields),
+            (Lacking | Map(_), _) => self.features.push(path),
+            (LackingVolumes, _) => self.volumes.push(path),
+            (Volumes, Value::Array(volumes)) => {
+                for (index, volume) in volumes.iter().enumerate() {
+                    self.volume(&format!("{path}[{index}]"), volume);
+                }
+            }
+            (Volumes, _) => self.volumes.push(path),
+            (Os, Value::Object(fields)) => {
+                self.foreign_os = fields.get("name").is_none_or(|name| text(name) != "linux");
+            }
+            (Os, _) => self.foreign_os = true,
+        }
+    }
+
+    fn volume(&mut self, path: &str, volume: &Value) {
+        let sources = volume.as_object().into_iter().flatten();
+        let sources = sources.filter(|(name, _)| *name != "name").map(|(name, _)| name);
+        let before = self.volumes.len();
+        self.volumes.extend(sources.map(|source| format!("{path}.{}", cut(source))));
+        if self.volumes.len() == before {
+            // What the API makes of a volume without a source.
+            self.volumes.push(format!("{path}.emptyDir"));
+        }
+    }
+}
+
+fn is_limited(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory")
+}
+
+/// Says nothing, as Go's zero values do.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.values().all(is_nothing),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Values of any size are named by their kind.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Object(_) => "a map".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::String(text) => format!("{:?}", cut(text)),
+        scalar => scalar.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::agent::admit::tests::pod;
+
+    const BASE: &str = r#"{"metadata": {"name": "a"}, "spec": {
+        "initContainers": [{"name": "i", "image": "i"}],
+        "containers": [{"name": "c", "image": "i", "env": [{"name": "A"}],
+                        "ports": [{"containerPort": 1}]}]}}"#;
+
+    type Place = fn(&mut Pod) -> &mut Rest;
+
+    /// The table of each place, and how to get at the place's other fields.
+    fn places() -> Vec<(&'static str, Table, Place)> {
+        vec![
+            ("metadata", METADATA, |pod| &mut pod.metadata.rest),
+            ("spec", POD_SPEC, |pod| &mut pod.spec.rest),
+            ("spec.initContainers[0]", CONTAINER, |pod| &mut pod.spec.init_containers[0].rest),
+            ("spec.containers[0]", CONTAINER, |pod| &mut pod.spec.containers[0].rest),
+            ("spec.containers[0].env[0]", ENV, |pod| &mut pod.spec.containers[0].env[0].rest),
+            ("spec.containers[0].ports[0]", PORT, |pod| &mut pod.spec.containers[0].ports[0].rest),
+            ("spec.containers[0].resources", RESOURCES, |pod| {
+                &mut pod.spec.containers[0].resources.rest
+            }),
+        ]
+    }
+
+    fn found(place: Place, name: &str, value: Value) -> Found {
+        let mut pod = pod(BASE);
+        place(&mut pod).insert(name.to_owned(), value);
+        look(&pod)
+    }
+
+    fn all(found: &Found) -> Vec<&String> {
+        found.volumes.iter().chain(&found.features).chain(&found.unknown).collect()
+    }
+
+    /// Follows the table down: each row in each place does what its rule says.
+    fn check(path: &str, table: Table, put: &dyn Fn(&str, Value) -> Found) {
+        for (name, rule) in table {
+            for nothing in
+                [json!(null), json!([]), json!({}), json!(""), json!({"a": [], "b": null})]
+            {
+                let found = put(name, nothing);
+                assert_eq!(all(&found), [""; 0], "{path}.{name}");
+                assert!(!found.foreign_os, "{path}.{name}");
+            }
+            let path = format!("{path}.{name}");
+            let found = put(name, json!({"anything": 1}));
+            match rule {
+                Fine => assert_eq!(all(&found), [""; 0], "{path}"),
+                Lacking => assert_eq!(found.features, [path]),
+                LackingVolumes => assert_eq!(found.volumes, [path]),
+                Volumes => assert_eq!(found.volumes, [path]),
+                Os => assert!(found.foreign_os),
+                Only(values) => {
+                    let expected = values.join(" or ");
+                    let want = format!("{path} (got a map, expected {expected})");
+                    assert_eq!(found.features, [want]);
+                    for value in *values {
+                        let parsed = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
+                        assert_eq!(all(&put(name, parsed)), [""; 0], "{path} {value}");
+                    }
+                }
+                Map(table) => {
+                    assert_eq!(found.unknown, [format!("{path}.anything")]);
+                    assert_eq!(put(name, json!(5)).features, std::slice::from_ref(&path));
+                    check(&path, table, &|field, value| put(name, json!({field: value})));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_row_of_every_table_holds_in_every_place() {
+        for (path, table, place) in places() {
+            check(path, table, &|name, value| found(place, name, value));
+        }
+    }
+
+    #[test]
+    fn fields_in_no_table_are_unknown_and_no_reason_to_refuse() {
+        for (path, _, place) in places() {
+            let found = found(place, "livenesProbe", json!({"exec": {}}));
+            assert_eq!(found.unknown, [format!("{path}.livenesProbe")]);
+            assert!(found.features.is_empty() && found.volumes.is_empty());
+        }
+    }
+
+    #[test]
+    fn volumes_are_named_by_their_source() {
+        let volumes = json!([{"name": "a", "hostPath": {"path": "/"}}, {"name": "b"}, 5]);
+        let found = found(|pod| &mut pod.spec.rest, "volumes", volumes);
+        assert_eq!(
+            found.volumes,
+            ["spec.volumes[0].hostPath", "spec.volumes[1].emptyDir", "spec.volumes[2].emptyDir"]
+        );
+    }
+
+    #[test]
+    fn limits_that_nobody_keeps_and_old_profiles_are_named() {
+        let mut pod = pod(BASE);
+        let limits = &mut pod.spec.containers[0].resources.limits;
+        for name in ["cpu", "memory", "hugepages-2Mi", "example.com/gpu", "ephemeral-storage"] {
+            limits.insert(name.to_owned(), "1".parse().expect("a quantity"));
+        }
+        let annotations = &mut pod.metadata.annotations;
+        annotations.insert(format!("{APPARMOR_ANNOTATION}c"), "runtime/default".to_owned());
+        annotations.insert(format!("{APPARMOR_ANNOTATION}d"), "unconfined".to_owned());
+        assert_eq!(
+            look(&pod).features,
+            [
+                "metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]",
+                "spec.containers[0].resources.limits[ephemeral-storage]",
+                "spec.containers[0].resources.limits[example.com/gpu]",
+                "spec.containers[0].resources.limits[hugepages-2Mi]",
+            ]
+        );
+    }
+
+    #[test]
+    fn linux_is_no_foreign_os() {
+        let os = |value| found(|pod| &mut pod.spec.rest, "os", value).foreign_os;
+        assert!(!os(json!({"name": "linux"})));
+        assert!(os(json!({"name": "windows"})));
+    }
+}

@@ -1,0 +1,175 @@
+//! The book of runtime calls under way: who asked, in which class, since when.
+//!
+//! Every call is entered here before it is asked for and struck out when its answer comes, so the
+//! bounds hold for all parts together and the counters miss nothing. Classes have room of their own
+//! (rule R1): a pull that takes an hour keeps neither a relist nor a stop waiting.
+//!
+//! Not persistent: after a crash the runtime is looked at, not this book.
+
+use std::collections::BTreeMap;
+
+use super::event::{Action, CallId, Out};
+use super::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::Request;
+use crate::model::metrics::{Histogram, Operation};
+
+/// The uid of a pod, as the runtime's labels and the API spell it.
+pub type Uid = Box<str>;
+
+/// Who gets the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// [`super::runtime`]
+    Runtime,
+    /// [`super::pleg`]
+    Pleg,
+    /// One pod.
+    Pod(Uid),
+}
+
+/// Calls that wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Lists, `Status`, `Version` and the event stream: their owners keep one of each.
+    Look,
+    /// `StopContainer` and `StopPodSandbox`: may last as long as the grace period.
+    Stop,
+    /// `PullImage`: may last for hours.
+    Pull,
+    /// All else: makes, starts, inspects and removes.
+    Work,
+}
+
+impl Class {
+    /// Which class a request is in.
+    pub fn of(request: &Request) -> Self {
+        match request {
+            Request::Version
+            | Request::Status
+            | Request::ListPodSandbox
+            | Request::ListContainers
+            | Request::GetContainerEvents => Self::Look,
+            Request::StopContainer { .. } | Request::StopPodSandbox(_) => Self::Stop,
+            Request::PullImage { .. } => Self::Pull,
+            Request::RunPodSandbox(_)
+            | Request::RemovePodSandbox(_)
+            | Request::PodSandboxStatus(_)
+            | Request::CreateContainer { .. }
+            | Request::StartContainer(_)
+            | Request::RemoveContainer(_)
+            | Request::ContainerStatus(_)
+            | Request::ImageStatus(_) => Self::Work,
+        }
+    }
+
+    fn calls_max(self) -> usize {
+        match self {
+            Self::Look => limits::LOOK_CALLS_MAX,
+            Self::Stop => limits::STOP_CALLS_MAX,
+            Self::Pull => limits::PULL_CALLS_MAX,
+            Self::Work => limits::WORK_CALLS_MAX,
+        }
+    }
+}
+
+/// The book.
+#[derive(Debug, Default)]
+pub struct Calls {
+    open: BTreeMap<CallId, Open>,
+    /// Open calls by class.
+    counts: [usize; 4],
+    last: u64,
+    operations: BTreeMap<&'static str, Operation>,
+}
+
+#[derive(Debug)]
+struct Open {
+    owner: Owner,
+    operation: &'static str,
+    class: Class,
+    began: Instant,
+}
+
+impl Calls {
+    /// Whether one more call of the class may begin.
+    pub fn has_room(&self, class: Class) -> bool {
+        self.counts[class as usize] < class.calls_max()
+    }
+
+    /// Asks for a call. The class has room: [`Calls::has_room`] was asked before.
+    pub fn begin(&mut self, now: Now, owner: Owner, request: Request, out: &mut Out) -> CallId {
+        let class = Class::of(&request);
+        assert!(self.has_room(class), "a {class:?} call beyond its bound: {request:?}");
+        self.counts[class as usize] += 1;
+        self.last += 1;
+        let call = CallId(self.last);
+        let operation = request.operation();
+        self.open.insert(call, Open { owner, operation, class, began: now.boot });
+        let deadline = now.boot.plus_ms(deadline_ms(&request));
+        out.push(Action::Cri { call, request, deadline });
+        call
+    }
+
+    /// Strikes out an answered call: whose it was and how many milliseconds it took. `None`: not in
+    /// the book, because it was cancelled while its answer was on the way.
+    pub fn end(&mut self, now: Now, call: CallId, outcome: Outcome) -> Option<(Owner, u64)> {
+        let open = self.open.remove(&call)?;
+        self.counts[open.class as usize] -= 1;
+        let took_ms = now.boot.since_ms(open.began);
+        let operation = self.operations.entry(open.operation).or_default();
+        operation.total += 1;
+        operation.errors += u64::from(outcome == Outcome::Failed);
+        operation.duration.observe_ms(took_ms);
+        Some((open.owner, took_ms))
+    }
+
+    /// Gives up a call: no answer will come.
+    pub fn cancel(&mut self, now: Now, call: CallId, out: &mut Out) {
+        let ended = self.end(now, call, Outcome::Failed);
+        assert!(ended.is_some(), "cancelled {call:?}, which is not under way");
+        out.push(Action::CancelCri(call));
+    }
+
+    /// Counters by RPC, for the metrics.
+    pub fn operations(&self) -> &BTreeMap<&'static str, Operation> {
+        &self.operations
+    }
+
+    /// Durations of one RPC.
+    pub fn duration_of(&self, operation: &'static str) -> Histogram {
+        self.operations.get(operation).map(|seen| seen.duration.clone()).unwrap_or_default()
+    }
+}
+
+/// How a call ended, as the error counter sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With a reply.
+    Answered,
+    /// Refused, lost or cancelled.
+    Failed,
+}
+
+/// Milliseconds until an answer is given up (spec section 13.1).
+fn deadline_ms(request: &Request) -> u64 {
+    match request {
+        Request::ListPodSandbox | Request::ListContainers | Request::Status | Request::Version => {
+            limits::LOOK_DEADLINE_MS
+        }
+        Request::GetContainerEvents => limits::STREAM_DEADLINE_MS,
+        Request::RunPodSandbox(_) => 2 * limits::CALL_DEADLINE_MS,
+        Request::StopContainer { grace_s, .. } => {
+            limits::CALL_DEADLINE_MS + u64::try_from(*grace_s).unwrap_or(0) * 1000
+        }
+        Request::PullImage { .. } => limits::PULL_DEADLINE_MS,
+        Request::StopPodSandbox(_)
+        | Request::RemovePodSandbox(_)
+        | Request::PodSandboxStatus(_)
+        | Request::CreateContainer { .. }
+        | Request::StartContainer(_)
+        | Request::RemoveContainer(_)
+        | Request::ContainerStatus(_)
+        | Request::ImageStatus(_) => limits::CALL_DEADLINE_MS,
+    }
+}

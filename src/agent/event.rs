@@ -1,0 +1,99 @@
+//! The mind's door: facts come in as [`Event`], requests go out as [`Action`].
+
+use super::time::Instant;
+use crate::model::cri::{CallError, Reply, Request};
+use crate::model::job::{JobError, JobSpec};
+use crate::model::manifest::Folder;
+use crate::model::note::Note;
+
+/// A fact from outside: the only way in.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The runtime's socket is connected: calls can be made. A second one without a
+    /// [`Event::RuntimeDown`] between them never comes.
+    RuntimeUp,
+    /// The connection is gone, or could not be made; every call under way has been answered
+    /// [`CallError::Lost`] before. Told once until the next [`Event::RuntimeUp`].
+    RuntimeDown {
+        /// For the log and the API.
+        cause: String,
+    },
+    /// The answer to an [`Action::Cri`]: exactly one each, unless it was cancelled.
+    Cri(CallId, Result<Reply, CallError>),
+    /// Something changed, says the stream of container events. A hint to look, no more.
+    Changed(CallId),
+    /// The manifest folder was read: at start, and when it differs from the last reading.
+    Manifests(Folder),
+    /// The answer to an [`Action::Job`]: exactly one each.
+    Job(JobId, Result<(), JobError>),
+    /// The node's addresses, the primary first: at start and when they change.
+    Addresses(Vec<String>),
+    /// SIGTERM: leave the pods running and exit.
+    Stop,
+}
+
+/// A request to the outside: the only way out.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Make this call, answer by the deadline.
+    Cri {
+        /// Names it in the answer.
+        call: CallId,
+        /// What.
+        request: Request,
+        /// Then [`CallError::Lost`] is the answer, and the stream is reset.
+        deadline: Instant,
+    },
+    /// The call is of no more interest: reset its stream. No answer follows.
+    CancelCri(CallId),
+    /// Do this on the file system.
+    Job {
+        /// Names it in the answer.
+        job: JobId,
+        /// What.
+        spec: JobSpec,
+        /// Then the child is killed and [`JobError::Deadline`] is the answer.
+        deadline: Instant,
+    },
+    /// Write this event to the log.
+    Note(Note),
+    /// Write this line to the log: a phase changed, or we degraded.
+    Log(Severity, String),
+    /// End the process with success; pods stay as they are.
+    Exit,
+}
+
+/// How loud a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// Each action.
+    Debug,
+    /// A phase changed.
+    Info,
+    /// We degraded.
+    Warn,
+    /// A person must come.
+    Error,
+}
+
+/// Names one call from its [`Action::Cri`] to its [`Event::Cri`]. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+/// Names one job from its [`Action::Job`] to its [`Event::Job`]. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+/// Where `step` leaves its requests. The hands lend the same one each time and empty it between.
+#[derive(Debug, Default)]
+pub struct Out {
+    /// In the order asked.
+    pub actions: Vec<Action>,
+}
+
+impl Out {
+    /// Adds one request.
+    pub fn push(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+}

@@ -1,0 +1,254 @@
+//! The mind: what is wanted, what is seen, and what to ask for. No I/O, no clock, no threads.
+#![forbid(unsafe_code)]
+
+pub mod admit;
+mod calls;
+pub mod event;
+mod notes;
+mod pleg;
+pub mod pod;
+mod pods;
+mod runtime;
+mod source;
+pub mod time;
+mod view;
+
+use calls::{Calls, Outcome, Owner};
+use event::{Action, CallId, Event, Out, Severity};
+use notes::Notes;
+use pleg::Pleg;
+use pod::{Answer, Hands, Place};
+use pods::{Pods, Sources};
+use runtime::Runtime;
+use source::Source;
+use time::{Instant, Now, Rng};
+
+use crate::model::cri::{CallError, Reply};
+use crate::model::metrics::Histogram;
+
+/// What the mind must know before it starts; none of it changes while it runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node's name: lower case, a DNS subdomain.
+    pub node_name: String,
+    /// Absolute folder of the pods' logs: `/var/log/pods`.
+    pub pod_logs: String,
+    /// What the machine has.
+    pub machine: Machine,
+    /// The most pods at once (`maxPods`).
+    pub pods_max: usize,
+    /// The longest wait of a crashing container, milliseconds (`crashLoopBackOff`).
+    pub crash_backoff_max_ms: u64,
+}
+
+/// What the machine has.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Bytes.
+    pub memory_bytes: u64,
+    /// Thousandths of a core.
+    pub cpu_milli: u64,
+}
+
+/// The whole mind.
+pub struct Agent {
+    config: Config,
+    booted_at: Instant,
+    rng: Rng,
+    source: Source,
+    pods: Pods,
+    runtime: Runtime,
+    pleg: Pleg,
+    calls: Calls,
+    notes: Notes,
+    addresses: Vec<String>,
+    last_job: u64,
+    restarted_pods: u64,
+    pod_start: Histogram,
+    pod_start_total: Histogram,
+    /// The trouble with the runtime that was last said.
+    said: Option<String>,
+    /// Log lines that came up while learning.
+    pending: Out,
+    stopping: bool,
+    /// As of the last step.
+    now: Now,
+}
+
+impl Agent {
+    /// Knows nothing yet but its configuration; looks at the runtime before it acts.
+    pub fn boot(config: Config, now: Now, seed: u64) -> Self {
+        Self {
+            config,
+            booted_at: now.boot,
+            rng: Rng::new(seed),
+            source: Source::default(),
+            pods: Pods::default(),
+            runtime: Runtime::new(now),
+            pleg: Pleg::new(),
+            calls: Calls::default(),
+            notes: Notes::default(),
+            addresses: Vec::new(),
+            last_job: 0,
+            restarted_pods: 0,
+            pod_start: Histogram::default(),
+            pod_start_total: Histogram::default(),
+            // So that the first thing said is either that it is ready or why it is not.
+            said: Some(String::new()),
+            pending: Out::default(),
+            stopping: false,
+            now,
+        }
+    }
+
+    /// Learns one fact. Asks for nothing.
+    pub fn handle(&mut self, now: Now, event: Event) {
+        match event {
+            Event::RuntimeUp => {
+                self.runtime.up(now);
+                self.pleg.up(now);
+                self.pods.up();
+            }
+            Event::RuntimeDown { cause } => self.runtime.down(cause),
+            Event::Cri(call, result) => self.answer(now, call, result),
+            Event::Changed(call) => self.pleg.changed(call),
+            Event::Manifests(folder) => {
+                self.source.take(folder, &self.config.node_name, &mut self.pending);
+                self.pods.want(now, self.source.wish(), self.config.pods_max);
+                // What nobody wants is found by looking.
+                self.pleg.want();
+            }
+            Event::Job(job, result) => {
+                let taken = self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
+                assert!(taken, "answer to {job:?}, which nobody asked for");
+            }
+            Event::Addresses(addresses) => {
+                self.addresses = addresses;
+                self.pods.iter_mut().for_each(pod::Pod::stir);
+            }
+            Event::Stop => self.stopping = true,
+        }
+    }
+
+    fn answer(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {
+        let outcome = if result.is_ok() { Outcome::Answered } else { Outcome::Failed };
+        // Cancelled while its answer was on the way: of no more interest.
+        let Some((owner, took_ms)) = self.calls.end(now, call, outcome) else { return };
+        match owner {
+            Owner::Runtime => {
+                self.runtime.answer(now, call, result, self.pods.is_empty());
+            }
+            Owner::Pleg => {
+                if let Some(list) = self.pleg.answer(now, call, result) {
+                    self.pods.look(now, list, self.sources());
+                }
+            }
+            Owner::Pod(uid) => {
+                let answer = Answer { call, took_ms, looks_begun: self.pleg.begun() };
+                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
+                pod.answer(now, &answer, result, &mut self.rng);
+            }
+        }
+    }
+
+    fn sources(&self) -> Sources {
+        match (self.source.is_delivered(), self.source.is_broken()) {
+            (false, _) => Sources::Silent,
+            (true, true) => Sources::Broken,
+            (true, false) => Sources::Whole,
+        }
+    }
+
+    /// Looks at all that is known and asks for what is missing.
+    pub fn step(&mut self, now: Now, out: &mut Out) {
+        self.now = now;
+        out.actions.append(&mut self.pending.actions);
+        if self.stopping {
+            out.push(Action::Exit);
+            return;
+        }
+        self.runtime.step(now, &mut self.calls, out);
+        self.say_trouble(now, out);
+        if !self.runtime.is_ready(now) {
+            let place = place(&self.runtime, &self.addresses);
+            self.pods.refresh(now, place);
+            return;
+        }
+        loop {
+            let moved = self.step_pods(now, out);
+            let forgot = self.pods.forget(now, self.config.pods_max);
+            // Others may have waited for that.
+            if !moved && !forgot {
+                break;
+            }
+        }
+        // Last: what the pods want to see is begun in the same step.
+        self.pleg.step(now, self.pods.is_empty(), &mut self.calls, out);
+    }
+
+    /// Says whether a pod went on to another phase.
+    fn step_pods(&mut self, now: Now, out: &mut Out) -> bool {
+        let place = place(&self.runtime, &self.addresses);
+        let mut hands = Hands {
+            config: &self.config,
+            calls: &mut self.calls,
+            last_job: &mut self.last_job,
+            restarted_pods: &mut self.restarted_pods,
+            notes: &mut self.notes,
+            pleg: &mut self.pleg,
+            out,
+        };
+        let stepped = self.pods.step(now, self.runtime.network_trouble(), place, &mut hands);
+        for uid in stepped.changed {
+            let pod = self.pods.get_mut(&uid).expect("just stepped");
+            let api = pod.api();
+            let line = format!(
+                "pod={}/{} uid={uid} status={:?}",
+                api.metadata.namespace, api.metadata.name, api.status.phase
+            );
+            out.push(Action::Log(Severity::Info, line));
+            if let Some((total_ms, sli_ms)) = pod.take_start(now) {
+                self.pod_start_total.observe_ms(total_ms);
+                if let Some(ms) = sli_ms {
+                    self.pod_start.observe_ms(ms);
+                }
+            }
+        }
+        stepped.moved
+    }
+
+    /// Says once what keeps the runtime from being used, and once that it is over.
+    fn say_trouble(&mut self, now: Now, out: &mut Out) {
+        if self.runtime.is_settling() || (self.said.is_none() && self.runtime.is_ready(now)) {
+            return;
+        }
+        let trouble = self.runtime.trouble(now);
+        if trouble == self.said {
+            return;
+        }
+        match &trouble {
+            Some(why) => {
+                out.push(Action::Log(Severity::Warn, format!("runtime not usable: {why}")));
+            }
+            None => out.push(Action::Log(Severity::Info, "runtime ready".to_owned())),
+        }
+        self.said = trouble;
+    }
+
+    /// When to call [`Agent::step`] again if nothing happens before; strictly after the last step.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let mut wake_at = self.runtime.wake_at();
+        if self.runtime.is_ready(self.now) {
+            wake_at = [wake_at, self.pods.wake_at(), self.pleg.wake_at(self.now)]
+                .into_iter()
+                .flatten()
+                .min();
+        }
+        wake_at
+    }
+}
+
+fn place<'a>(runtime: &'a Runtime, addresses: &'a [String]) -> Place<'a> {
+    let runtime_name = runtime.version().map_or("", |version| &version.runtime_name);
+    Place { addresses, runtime_name }
+}

@@ -1,0 +1,162 @@
+//! Pod spec → what the runtime is told: names, labels and annotations as every kubelet writes them
+//! (spec sections 2.7, 3.1 and 3.4), so that any agent knows the pod again.
+
+use std::collections::BTreeMap;
+
+use super::env::{environment, expand};
+use super::hash::container_hash;
+use super::resources::{container_resources, pod_resources};
+use crate::agent::Config;
+use crate::limits;
+use crate::model::cri::{
+    ContainerConfig, Network, PodRef, PortMapping, Protocol, SandboxConfig, Terminal,
+};
+use crate::model::job::LogDir;
+use crate::model::pod::{Container, Pod, PodSpec, PortProtocol};
+
+const HOSTNAME_BYTES_MAX: usize = 63;
+
+/// `PodSandboxConfig`; the same for the sandbox and for every container in it.
+pub fn sandbox_config(pod: &Pod, attempt: u32, config: &Config) -> SandboxConfig {
+    let pod_ref = pod_ref(pod);
+    let mut labels = pod.metadata.labels.clone();
+    labels.extend(pod_labels(&pod_ref));
+    SandboxConfig {
+        attempt,
+        hostname: hostname(pod),
+        log_directory: log_directory(&pod_ref, &config.pod_logs),
+        port_mappings: port_mappings(&pod.spec),
+        labels,
+        annotations: pod.metadata.annotations.clone(),
+        network: network(&pod.spec),
+        resources: pod_resources(&pod.spec),
+        pod: pod_ref,
+    }
+}
+
+/// `ContainerConfig`
+pub fn container_config(
+    pod: &Pod,
+    container: &Container,
+    attempt: u32,
+    image_ref: &str,
+    config: &Config,
+) -> ContainerConfig {
+    let envs = environment(&container.env);
+    let expanded = |words: &[String]| words.iter().map(|word| expand(word, &envs)).collect();
+    let mut labels: BTreeMap<_, _> = pod_labels(&pod_ref(pod)).into();
+    labels.insert("io.kubernetes.container.name".to_owned(), container.name.to_string());
+    ContainerConfig {
+        name: container.name.clone(),
+        attempt,
+        image_ref: image_ref.into(),
+        image: container.image.clone(),
+        command: expanded(&container.command),
+        args: expanded(&container.args),
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        labels,
+        annotations: annotations(pod, container, attempt),
+        log_path: format!("{}/{attempt}.log", container.name),
+        terminal: Terminal {
+            stdin: container.stdin,
+            stdin_once: container.stdin_once,
+            tty: container.tty,
+        },
+        resources: container_resources(&pod.spec, container, config.machine),
+        network: network(&pod.spec),
+        envs,
+    }
+}
+
+/// What a later agent reads off the container.
+fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::new();
+    let mut set = |key: &str, value: String| annotations.insert(key.to_owned(), value);
+    let hash = container_hash(&container.name, &container.image);
+    set("io.kubernetes.container.hash", hash.into());
+    set("io.kubernetes.container.restartCount", attempt.to_string());
+    set("io.kubernetes.container.terminationMessagePath", "/dev/termination-log".to_owned());
+    set("io.kubernetes.container.terminationMessagePolicy", "File".to_owned());
+    if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
+        set("io.kubernetes.pod.deletionGracePeriod", seconds.to_string());
+    }
+    set("io.kubernetes.pod.terminationGracePeriod", grace_s(&pod.spec).to_string());
+    if !container.ports.is_empty() {
+        let ports = serde_json::to_string(&container.ports).expect("ports are plain data");
+        set("io.kubernetes.container.ports", ports);
+    }
+    annotations
+}
+
+/// Seconds between the stop signal and the end, as the pod asks for.
+pub fn grace_s(spec: &PodSpec) -> i64 {
+    spec.termination_grace_period_seconds.unwrap_or(limits::GRACE_DEFAULT_S)
+}
+
+/// The pod as the runtime's labels name it.
+pub fn pod_ref(pod: &Pod) -> PodRef {
+    PodRef {
+        uid: pod.metadata.uid.as_str().into(),
+        namespace: pod.metadata.namespace.as_str().into(),
+        name: pod.metadata.name.as_str().into(),
+    }
+}
+
+/// The pod as the log folders name it.
+pub fn log_dir(pod: &Pod) -> LogDir {
+    LogDir {
+        uid: pod.metadata.uid.as_str().into(),
+        namespace: pod.metadata.namespace.as_str().into(),
+        name: pod.metadata.name.as_str().into(),
+    }
+}
+
+fn log_directory(pod: &PodRef, pod_logs: &str) -> String {
+    format!("{pod_logs}/{}_{}_{}", pod.namespace, pod.name, pod.uid)
+}
+
+fn pod_labels(pod: &PodRef) -> [(String, String); 3] {
+    [
+        ("io.kubernetes.pod.name".to_owned(), pod.name.to_string()),
+        ("io.kubernetes.pod.namespace".to_owned(), pod.namespace.to_string()),
+        ("io.kubernetes.pod.uid".to_owned(), pod.uid.to_string()),
+    ]
+}
+
+/// The namespace that the pod's network lives in.
+pub fn network(spec: &PodSpec) -> Network {
+    if spec.host_network { Network::Node } else { Network::Pod }
+}
+
+/// Empty on the host's network; else the spec's or the pod's name, cut to what the kernel takes.
+fn hostname(pod: &Pod) -> String {
+    if pod.spec.host_network {
+        return String::new();
+    }
+    let mut name = pod.spec.hostname.clone().unwrap_or_else(|| pod.metadata.name.clone());
+    // Names are ASCII: admission saw to it.
+    name.truncate(HOSTNAME_BYTES_MAX);
+    name.truncate(name.trim_end_matches(['-', '.']).len());
+    name
+}
+
+/// Every port of every main container, also those that are not on the host.
+fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
+    let mut mappings = Vec::new();
+    for port in spec.containers.iter().flat_map(|container| &container.ports) {
+        let mapping = PortMapping {
+            protocol: match port.protocol {
+                PortProtocol::Tcp => Protocol::Tcp,
+                PortProtocol::Udp => Protocol::Udp,
+                PortProtocol::Sctp => Protocol::Sctp,
+            },
+            container_port: port.container_port,
+            host_port: port.host_port,
+            host_ip: port.host_ip.clone(),
+        };
+        if !mappings.contains(&mapping) {
+            mappings.push(mapping);
+        }
+    }
+    mappings
+}

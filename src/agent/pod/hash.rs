@@ -1,0 +1,72 @@
+//! The container hash by which kubelets know a container again (spec section 1.9).
+
+use std::fmt::Write as _;
+
+/// FNV-1a, 32 bits, over the text that Go prints for the bytes of
+/// `{"image":"<image>","name":"<name>"}`, in hex without leading zeros.
+///
+/// The odd detour is the kubelet's, from 1.31 on; containers keep it in an annotation, so it is
+/// part of the contract between agents.
+pub fn container_hash(name: &str, image: &str) -> Box<str> {
+    let json = format!(r#"{{"image":"{}","name":"{}"}}"#, go_json(image), go_json(name));
+    let mut fnv = Fnv32::new();
+    fnv.write(b"([]uint8)[");
+    for (at, byte) in json.bytes().enumerate() {
+        if at > 0 {
+            fnv.write(b" ");
+        }
+        fnv.write(byte.to_string().as_bytes());
+    }
+    fnv.write(b"]");
+    format!("{:x}", fnv.0).into()
+}
+
+/// Go's JSON escapes `<`, `>`, `&` and the two line separators besides what JSON demands. Names and
+/// images that get here hold no control characters, but a bad one must not break the text.
+fn go_json(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' => escaped.push_str("\\\""),
+            '\\' => escaped.push_str("\\\\"),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\x1f' => {
+                write!(escaped, "\\u{:04x}", u32::from(c)).expect("a String takes all");
+            }
+            _ => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+struct Fnv32(u32);
+
+impl Fnv32 {
+    fn new() -> Self {
+        Self(0x811c_9dc5)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_equal_the_kubelets() {
+        for (name, image, hash) in [
+            ("test_container", "foo/image:v1", "8e45cbd0"),
+            ("foo", "busybox", "fbac95ff"),
+            ("web", "nginx:1.25", "3899ff6c"),
+        ] {
+            assert_eq!(&*container_hash(name, image), hash, "{name} {image}");
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! What the answer to a call or a job teaches about the pod. A success teaches its effect at once;
+//! a failure makes blind (rule R2).
+
+use super::next::is_sidecar;
+use super::seen::{ContainerSeen, SandboxSeen};
+use super::{FailedPull, Image, LogDirs, Memory, News, Pod, Step};
+use crate::agent::event::{CallId, JobId};
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
+use crate::limits;
+use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply, SandboxId};
+use crate::model::job::{JobError, JobSpec};
+use crate::model::note::NoteKind;
+use crate::model::pod::{Container, PullPolicy};
+use crate::model::status::Waiting;
+
+/// What surrounds an answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// To which call.
+    pub call: CallId,
+    /// Milliseconds from the request to here.
+    pub took_ms: u64,
+    /// Looks begun so far: all of them began before the call ended.
+    pub looks_begun: u64,
+}
+
+impl Pod {
+    /// Takes the answer to a call of this pod.
+    pub fn answer(
+        &mut self,
+        now: Now,
+        answer: &Answer,
+        result: Result<Reply, CallError>,
+        rng: &mut Rng,
+    ) {
+        let at = self.doing.iter().position(|doing| doing.call == answer.call);
+        let step = self.doing.remove(at.expect("the book says that the call is ours")).step;
+        self.stale_looks = answer.looks_begun;
+        self.fresh &= !step.is_change() && !step.is_stop();
+        self.stir();
+        match result {
+            Ok(reply) => self.succeeded(now, step, reply, answer.took_ms),
+            Err(error) if is_gone(&error) && self.vanished(now.boot, &step) => {}
+            Err(error) => {
+                // Who only asked for an image knows as much as before.
+                let asked = matches!(step, Step::ImageStatus { .. } | Step::Pull { .. });
+                self.blind |= !asked;
+                self.fresh &= asked;
+                let retry_at = now.boot.plus_ms(rng.jitter_ms(limits::RETRY_MS));
+                self.failed(now, step, &error, retry_at);
+            }
+        }
+    }
+
+    /// Takes the answer to a job of this pod. `false`: it is not this pod's.
+    pub fn job_done(&mut self, now: Now, job: JobId, result: &Result<(), JobError>) -> bool {
+        let Some(spec) = self.jobs.remove(&job) else { return false };
+        self.stir();
+        let retry_at = now.boot.plus_ms(limits::RETRY_MS);
+        match (spec, result) {
+            (JobSpec::MakeLogDirs { .. }, Ok(())) => self.log_dirs = LogDirs::Made,
+            (JobSpec::MakeLogDirs { .. }, Err(error)) => {
+                self.log_dirs = LogDirs::Failed { retry_at };
+                self.warn("Failed", format!("error making pod data directories: {error}"));
+            }
+            (JobSpec::RemoveLog(log), Ok(())) => self.cleared.push(ContainerId(log.id)),
+            (JobSpec::RemoveLogDir(_), Ok(())) => self.log_dirs = LogDirs::Removed,
+            (JobSpec::LinkLog(_), Ok(())) => {}
+            (JobSpec::RemoveLog(_) | JobSpec::RemoveLogDir(_), Err(error)) => {
+                self.clear_at = Some(retry_at);
+                self.warn("FailedKillPod", format!("error removing the pod's logs: {error}"));
+            }
+            (JobSpec::LinkLog(_), Err(error)) => {
+                self.warn("Failed", format!("error linking the container's log: {error}"));
+            }
+        }
+        true
+    }
+
+    fn succeeded(&mut self, now: Now, step: Step, reply: Reply, took_ms: u64) {
+        match (step, reply) {
+            (Step::RunSandbox { attempt }, Reply::Sandbox(id)) => {
+                self.taken = 0;
+                self.retry_at = None;
+                self.seen.add_sandbox(SandboxSeen::made(id, attempt));
+            }
+            (Step::InspectSandbox(id), Reply::SandboxStatus(status)) => {
+                if let Some(sandbox) = self.seen.sandbox_mut(&id) {
+                    sandbox.ready = status.ready;
+                    sandbox.status = Some(*status);
+                }
+            }
+            (Step::StopSandbox(id), Reply::Done) => self.sandbox_stopped(now.boot, &id),
+            (Step::RemoveSandbox(id), Reply::Done) => self.sandbox_removed(&id),
+            (Step::ImageStatus { container }, Reply::Image(image)) => {
+                self.image_told(now, &container, image.map(|image| (image.id, image.size)));
+            }
+            (Step::Pull { container }, Reply::Pulled(image_ref)) => {
+                self.timing.pulling_ms += took_ms;
+                self.remember(&container).image = Image::Pulled(image_ref, took_ms);
+                if let Some(spec) = self.spec_of(&container) {
+                    let image = spec.image.clone();
+                    self.pulls.remove(&image);
+                }
+            }
+            (Step::Create { container, attempt, .. }, Reply::Container(id)) => {
+                self.created(&container, attempt, id);
+            }
+            (Step::Start { id, container }, Reply::Done) => {
+                self.normal(&container, "Started", format!("Started container {container}"));
+                let memory = self.remember(&container);
+                memory.failure = None;
+                memory.restart_due = None;
+                self.turn(now.boot, &id, ContainerState::Running);
+                self.to_link.push(id);
+                self.timing.started = true;
+            }
+            (Step::InspectContainer(id), Reply::ContainerStatus(status)) => {
+                if let Some(container) = self.seen.container_mut(&id) {
+                    container.inspect(now.boot, status);
+                }
+            }
+            (Step::Stop { id, .. }, Reply::Done) => {
+                self.turn(now.boot, &id, ContainerState::Exited);
+            }
+            (Step::RemoveContainer(id), Reply::Done) => self.container_removed(&id),
+            (step, reply) => panic!("{step:?} cannot answer {reply:?}"),
+        }
+    }
+
+    /// The object of the call is gone: what was to be stopped or removed is, and the rest has to
+    /// look. Says whether that was all there is to learn.
+    fn vanished(&mut self, now: Instant, step: &Step) -> bool {
+        match step {
+            Step::Stop { id, .. } | Step::RemoveContainer(id) | Step::InspectContainer(id) => {
+                self.turn(now, id, ContainerState::Exited);
+                self.container_removed(id);
+            }
+            Step::StopSandbox(id) => self.sandbox_stopped(now, id),
+            Step::RemoveSandbox(id) => self.sandbox_removed(id),
+            Step::InspectSandbox(_)
+            | Step::RunSandbox { .. }
+            | Step::ImageStatus { .. }
+            | Step::Pull { .. }
+            | Step::Create { .. }
+            | Step::Start { .. } => return false,
+        }
+        true
+    }
+
+    fn failed(&mut self, now: Now, step: Step, error: &CallError, retry_at: Instant) {
+        match step {
+            Step::RunSandbox { attempt } => {
+                self.retry_at = Some(retry_at);
+                if is_name_taken(error) {
+                    // Whoever holds the name is under way, and soon given up or done; or it is left
+                    // behind for good.
+                    self.taken += 1;
+                    let soon_ms = limits::RETRY_TAKEN_MS << self.taken.min(limits::NAME_TAKEN_MAX);
+                    self.retry_at = Some(retry_at.min(now.boot.plus_ms(soon_ms)));
+                    if self.taken >= limits::NAME_TAKEN_MAX {
+                        self.attempt_floor = attempt + 1;
+                        self.taken = 0;
+                    }
+                }
+                self.warn(
+                    "FailedCreatePodSandBox",
+                    format!("Failed to create pod sandbox: {error}"),
+                );
+            }
+            Step::InspectSandbox(_) => {
+                self.warn(
+                    "FailedPodSandBoxStatus",
+                    format!("Unable to get pod sandbox status: {error}"),
+                );
+            }
+            Step::StopSandbox(_) | Step::RemoveSandbox(_) | Step::RemoveContainer(_) => {
+                self.retry_at = Some(retry_at);
+                self.warn("FailedKillPod", format!("error killing pod: {error}"));
+            }
+            Step::Stop { .. } => self.warn("FailedKillPod", format!("error killing pod: {error}")),
+            Step::InspectContainer(_) => {
+                self.warn("FailedSync", format!("error determining status: {error}"));
+            }
+            Step::ImageStatus { container } => {
+                let image = self.image_of(&container);
+                let message = format!("Failed to inspect image \"{image}\": {error}");
+                self.hold(&container, "ImageInspectError", message.clone(), retry_at);
+                self.tell(&container, NoteKind::Warning, "InspectFailed", message);
+                self.error(&container, "ImageInspectError");
+            }
+            Step::Pull { container } => self.pull_failed(now.boot, &container, error),
+            Step::Create { container, attempt, .. } => {
+                if is_name_taken(error) {
+                    self.remember(&container).attempt_floor = attempt + 1;
+                }
+                self.hold(&container, "CreateContainerError", error.to_string(), retry_at);
+                self.error(&container, &error.to_string());
+            }
+            Step::Start { container, .. } => {
+                // containerd's word for a start that an earlier life of the agent asked for.
+                let soon = error.to_string().contains("in starting state");
+                let soon_at = now.boot.plus_ms(limits::RETRY_TAKEN_MS);
+                let retry_at = if soon { retry_at.min(soon_at) } else { retry_at };
+                self.hold(&container, "RunContainerError", error.to_string(), retry_at);
+                self.error(&container, &error.to_string());
+            }
+        }
+    }
+
+    fn image_told(&mut self, now: Now, container: &str, image: Option<(Box<str>, u64)>) {
+        let Some(spec) = self.spec_of(container) else { return };
+        let (name, policy) = (spec.image.clone(), pull_policy(spec.image_pull_policy, &spec.image));
+        let known = std::mem::take(&mut self.remember(container).image);
+        let next = match (image, known) {
+            (Some((_, size)), Image::Pulled(image_ref, took_ms)) => {
+                let seconds = took_ms as f64 / 1000.0;
+                let message = format!(
+                    "Successfully pulled image \"{name}\" in {seconds:.3}s ({seconds:.3}s \
+                     including waiting). Image size: {size} bytes."
+                );
+                self.normal(container, "Pulled", message);
+                Image::Ready(image_ref)
+            }
+            (Some((id, _)), _) if policy != PullPolicy::Always => {
+                let message = format!("Container image \"{name}\" already present on machine");
+                self.normal(container, "Pulled", message);
+                Image::Ready(id)
+            }
+            (None, _) if policy == PullPolicy::Never => {
+                let message =
+                    format!("Container image \"{name}\" is not present with pull policy of Never");
+                let retry_at = now.boot.plus_ms(limits::RETRY_MS);
+                self.hold(container, "ErrImageNeverPull", message.clone(), retry_at);
+                self.tell(container, NoteKind::Warning, "ErrImageNeverPull", message);
+                self.error(container, "ErrImageNeverPull");
+                Image::Unknown
+            }
+            (Some(_) | None, _) => Image::ToPull,
+        };
+        self.remember(container).image = next;
+    }
+
+    fn pull_failed(&mut self, now: Instant, container: &str, error: &CallError) {
+        let image = self.image_of(container);
+        // The code says nothing where the runtime had none to give.
+        let text = match error {
+            CallError::Refused { code: Code::Unknown, message } => message.clone(),
+            other => other.to_string(),
+        };
+        let reason = ["RegistryUnavailable", "SignatureValidationFailed"]
+            .into_iter()
+            .find(|reason| text.starts_with(&format!("{reason}:")))
+            .unwrap_or("ErrImagePull");
+        let bounds = BackoffBounds {
+            min_ms: limits::BACKOFF_MIN_MS,
+            max_ms: limits::BACKOFF_MAX_MS,
+            calm_ms: limits::BACKOFF_CALM_MS,
+        };
+        let why = format!("{reason}: {text}");
+        let known = self.pulls.remove(&image);
+        let mut backoff = known.map_or_else(Backoff::default, |failed| failed.backoff);
+        backoff.grow(now, now, bounds);
+        let message = format!("Failed to pull image \"{image}\": {text}");
+        self.pulls.insert(image, FailedPull { backoff, failed_at: now, why });
+        let memory = self.remember(container);
+        memory.image = Image::Unknown;
+        memory.failure = Some(Waiting { reason, message: text });
+        self.tell(container, NoteKind::Warning, "Failed", message);
+        self.error(container, reason);
+    }
+
+    fn created(&mut self, name: &str, attempt: u32, id: ContainerId) {
+        self.normal(name, "Created", format!("Created container: {name}"));
+        let memory = self.remember(name);
+        memory.image = Image::Unknown;
+        memory.attempt_floor = attempt + 1;
+        let Some(spec) = self.spec_of(name) else { return };
+        let (image, hash) = (spec.image.clone(), super::hash::container_hash(name, &spec.image));
+        let sandbox = self.seen.sandbox().expect("made in a sandbox that is known").id.clone();
+        self.seen.add_container(ContainerSeen {
+            id,
+            name: name.into(),
+            sandbox,
+            attempt,
+            state: ContainerState::Created,
+            created_at: 0,
+            image,
+            hash: Some(hash),
+            grace_s: None,
+            status: None,
+            exited_at: None,
+        });
+    }
+
+    fn turn(&mut self, now: Instant, id: &ContainerId, state: ContainerState) {
+        if let Some(container) = self.seen.container_mut(id) {
+            container.turn(now, state);
+        }
+    }
+
+    /// `StopPodSandbox` kills what is in it.
+    fn sandbox_stopped(&mut self, now: Instant, id: &SandboxId) {
+        if let Some(sandbox) = self.seen.sandbox_mut(id) {
+            sandbox.ready = false;
+            sandbox.stopped = true;
+        }
+        for container in self.seen.containers.iter_mut().filter(|c| c.sandbox == *id) {
+            if container.may_run() {
+                container.turn(now, ContainerState::Exited);
+            }
+        }
+    }
+
+    fn sandbox_removed(&mut self, id: &SandboxId) {
+        let gone = self.seen.sandbox_mut(id).map(|sandbox| sandbox.attempt + 1);
+        self.attempt_floor = self.attempt_floor.max(gone.unwrap_or(0));
+        self.seen.sandboxes.retain(|sandbox| sandbox.id != *id);
+        self.seen.containers.retain(|container| container.sandbox != *id);
+    }
+
+    fn container_removed(&mut self, id: &ContainerId) {
+        let Some(gone) = self.seen.container(id) else { return };
+        let (name, attempt) = (gone.name.clone(), gone.attempt);
+        let memory = self.remember(&name);
+        memory.attempt_floor = memory.attempt_floor.max(attempt + 1);
+        self.seen.containers.retain(|container| container.id != *id);
+        self.cleared.retain(|cleared| cleared != id);
+    }
+
+    /// Not before `until`, and why.
+    fn hold(&mut self, name: &str, reason: &'static str, message: String, until: Instant) {
+        let memory = self.remember(name);
+        memory.image = Image::Unknown;
+        memory.failure = Some(Waiting { reason, message });
+        memory.hold_until = Some(until);
+    }
+
+    /// What is remembered of a container; begins empty.
+    pub(super) fn remember(&mut self, name: &str) -> &mut Memory {
+        if !self.memory.contains_key(name) {
+            self.memory.insert(name.into(), Memory::default());
+        }
+        self.memory.get_mut(name).expect("it is there now")
+    }
+
+    pub(super) fn spec_of(&self, name: &str) -> Option<&Container> {
+        let spec = &self.api.spec;
+        spec.init_containers.iter().chain(&spec.containers).find(|c| &*c.name == name)
+    }
+
+    fn image_of(&self, name: &str) -> Box<str> {
+        self.spec_of(name).map(|spec| spec.image.clone()).unwrap_or_default()
+    }
+
+    fn normal(&mut self, container: &str, reason: &'static str, message: String) {
+        self.tell(container, NoteKind::Normal, reason, message);
+    }
+
+    fn error(&mut self, container: &str, what: &str) {
+        self.tell(container, NoteKind::Warning, "Failed", format!("Error: {what}"));
+    }
+
+    /// An event about one container. Ids in it become the container's name, so that repeats are
+    /// known as such.
+    pub(super) fn tell(
+        &mut self,
+        container: &str,
+        kind: NoteKind,
+        reason: &'static str,
+        mut message: String,
+    ) {
+        for seen in self.seen.of(container) {
+            if message.contains(&*seen.id.0) {
+                message = message.replace(&*seen.id.0, container);
+            }
+        }
+        self.news.push(News { kind, container: Some(container.into()), reason, message });
+    }
+
+    /// `spec.containers{web}`
+    pub(super) fn field_path(&self, container: &str) -> String {
+        let spec = &self.api.spec;
+        let init = spec.init_containers.iter().any(|init| &*init.name == container);
+        format!("spec.{}{{{container}}}", if init { "initContainers" } else { "containers" })
+    }
+
+    /// Containers that may run beside the main ones, by the spec.
+    pub(super) fn sidecars(&self) -> impl Iterator<Item = &Container> {
+        self.api.spec.init_containers.iter().filter(|init| is_sidecar(init))
+    }
+}
+
+/// The policy in force: written, or by the tag (spec section 3.6).
+pub(super) fn pull_policy(written: Option<PullPolicy>, image: &str) -> PullPolicy {
+    let tagged = image.rsplit('/').next().unwrap_or(image);
+    let latest = tagged.ends_with(":latest");
+    let bare = !tagged.contains(':') && !image.contains('@');
+    written.unwrap_or(if latest || bare { PullPolicy::Always } else { PullPolicy::IfNotPresent })
+}
+
+fn is_gone(error: &CallError) -> bool {
+    matches!(error, CallError::Refused { code: Code::NotFound, .. })
+}
+
+/// containerd and CRI-O keep the name of what they are still making, or failed to clean up.
+fn is_name_taken(error: &CallError) -> bool {
+    match error {
+        CallError::Refused { code: Code::AlreadyExists, .. } => true,
+        CallError::Refused { message, .. } => message.contains("is reserved for"),
+        CallError::Lost(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pull_policy_follows_the_tag() {
+        for (image, policy) in [
+            ("busybox", PullPolicy::Always),
+            ("busybox:latest", PullPolicy::Always),
+            ("busybox:1.36", PullPolicy::IfNotPresent),
+            ("localhost:5000/busybox", PullPolicy::Always),
+            ("localhost:5000/busybox:1", PullPolicy::IfNotPresent),
+            ("busybox@sha256:00", PullPolicy::IfNotPresent),
+        ] {
+            assert_eq!(pull_policy(None, image), policy, "{image}");
+            assert_eq!(pull_policy(Some(PullPolicy::Never), image), PullPolicy::Never);
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! One pod: what is wanted, what was seen, and the next thing to do about it.
+//!
+//! ```text
+//!  Syncing ──removed│deleted│refused│all done──▶ Terminating
+//!                                                    │ a fresh look: nothing runs
+//!               no source wants it,                  ▼
+//!  Finished ◀── and nothing is left ──────────── Terminated
+//! ```
+//!
+//! Phases only move forward, in [`Pod::enter`]. There is no state per runtime call: the pure
+//! [`next::next`] names one step out of wanted × seen × now, so that after a crash, a lost answer
+//! or a restart of the runtime the pod is looked at and goes on from what is there.
+//!
+//! Intended behaviour: one runtime call at a time, but stops of several containers together; a
+//! success is believed at once, a failure makes blind until the next look (rules R1–R3).
+//!
+//! If we crash here: the next life reads the manifests and the runtime's lists and finds the pod
+//! again by its labels. What is lost: back-offs, and what was known of containers that are gone.
+
+pub mod config;
+mod env;
+pub mod hash;
+mod learn;
+pub mod next;
+mod phase;
+mod resources;
+pub mod seen;
+mod status;
+mod step;
+
+use std::collections::BTreeMap;
+
+use super::calls::Uid;
+use super::event::{CallId, JobId};
+use super::time::{Backoff, Instant, Now};
+use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
+use crate::model::job::JobSpec;
+use crate::model::note::NoteKind;
+use crate::model::pod as api;
+use crate::model::status::Waiting;
+use seen::Seen;
+
+pub use learn::Answer;
+pub use status::{HostAddresses, Place};
+pub use step::{Hands, Step, StopReason};
+
+/// One pod.
+#[derive(Debug)]
+pub struct Pod {
+    uid: Uid,
+    /// Spec as admitted, status as computed.
+    api: Box<api::Pod>,
+    origin: Origin,
+    wanted: Wanted,
+    phase: Phase,
+    /// Refused or failed as a whole.
+    verdict: Option<Verdict>,
+    /// From [`Phase::Terminating`] on.
+    ending: Option<Ending>,
+    seen: Seen,
+    /// What the look at hand found so far.
+    found: Found,
+    /// Must look before acting: at first, and after a failure.
+    blind: bool,
+    /// Looked at since the last call ended.
+    fresh: bool,
+    /// Looks with this serial number and below are too old to believe (rule R3).
+    stale_looks: u64,
+    doing: Vec<Doing>,
+    jobs: BTreeMap<JobId, JobSpec>,
+    log_dirs: LogDirs,
+    /// Ended containers whose logs are removed.
+    cleared: Vec<ContainerId>,
+    memory: BTreeMap<Box<str>, Memory>,
+    /// By image name: pulls that failed.
+    pulls: BTreeMap<Box<str>, FailedPull>,
+    /// No sandbox made, stopped or removed before.
+    retry_at: Option<Instant>,
+    /// No logs removed before.
+    clear_at: Option<Instant>,
+    /// The next sandbox's attempt number at the least.
+    attempt_floor: u32,
+    /// Sandbox names in a row that the runtime called taken.
+    taken: u32,
+    /// Started containers whose logs are to be linked.
+    to_link: Vec<ContainerId>,
+    /// What stood in the way when it was last said.
+    blocked: Option<Box<str>>,
+    /// To be said at the next step.
+    news: Vec<News>,
+    /// Something was learnt since `next` was last asked.
+    restless: bool,
+    /// Something was learnt since the status was computed.
+    dirty: bool,
+    wake_at: Option<Instant>,
+    arrived_at: Instant,
+    timing: Timing,
+}
+
+/// Where a pod comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The manifest folder.
+    File,
+    /// Only the runtime knows it.
+    Runtime,
+}
+
+/// What the sources say of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wanted {
+    /// A source has it.
+    Yes,
+    /// No source has it.
+    No,
+    /// It went and came back: to start anew once the old run is finished.
+    Again(Box<api::Pod>),
+}
+
+/// Moves forward only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Containers are started and kept running.
+    Syncing,
+    /// No container starts any more; those that run are being stopped.
+    Terminating,
+    /// Nothing runs. Kept for its logs and status while a source wants it, else being removed.
+    Terminated,
+    /// Nothing is left.
+    Finished,
+}
+
+/// Why the pod as a whole failed: `status.reason` and `status.message`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// `UnsupportedFeature`, `NodePorts`, `DeadlineExceeded` …
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    since: Instant,
+    /// Only shrinks, never below 1.
+    grace_s: i64,
+}
+
+/// A runtime call under way.
+#[derive(Clone, Debug)]
+struct Doing {
+    call: CallId,
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogDirs {
+    Unknown,
+    Made,
+    /// The way has failed; no new try before.
+    Failed {
+        retry_at: Instant,
+    },
+    /// The pod is gone and so are they.
+    Removed,
+}
+
+/// What is remembered of one container of the spec, beyond what the runtime shows.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    /// Why it does not run: `state.waiting`. Gone with the next start.
+    failure: Option<Waiting>,
+    /// Not tried again before.
+    hold_until: Option<Instant>,
+    crash: Backoff,
+    /// Of the definition that `crash` counts for.
+    crash_hash: Box<str>,
+    image: Image,
+    /// The next attempt's number at the least: containers that are removed count on.
+    attempt_floor: u32,
+    /// The instance that we stopped to start another, whatever the restart policy.
+    restart_due: Option<ContainerId>,
+}
+
+/// How far the image of a container is, in this try to start it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Image {
+    #[default]
+    Unknown,
+    /// Absent, or to be asked for anew each time.
+    ToPull,
+    /// Fetched: `image_ref`, and how long it took in milliseconds.
+    Pulled(Box<str>, u64),
+    /// The image's id.
+    Ready(Box<str>),
+}
+
+#[derive(Clone, Debug)]
+struct FailedPull {
+    backoff: Backoff,
+    failed_at: Instant,
+    /// `ErrImagePull: <the runtime's words>`
+    why: String,
+}
+
+/// An event to be told.
+#[derive(Clone, Debug)]
+struct News {
+    kind: NoteKind,
+    /// Name in the spec; `None`: about the pod.
+    container: Option<Box<str>>,
+    reason: &'static str,
+    message: String,
+}
+
+/// For `kubelet_pod_start_sli_duration_seconds`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timing {
+    started: bool,
+    pulling_ms: u64,
+    told: bool,
+}
+
+impl Pod {
+    /// A pod that a source wants.
+    pub fn new(api: api::Pod, verdict: Option<Verdict>, now: Now) -> Self {
+        Self::with(api, Origin::File, Wanted::Yes, verdict, now)
+    }
+
+    /// A pod that only the runtime knows: it is to end.
+    pub fn orphan(pod: &PodRef, now: Now) -> Self {
+        let mut api = api::Pod::default();
+        api.metadata.uid = pod.uid.clone().into();
+        api.metadata.namespace = pod.namespace.clone().into();
+        api.metadata.name = pod.name.clone().into();
+        Self::with(api, Origin::Runtime, Wanted::No, None, now)
+    }
+
+    fn with(
+        api: api::Pod,
+        origin: Origin,
+        wanted: Wanted,
+        verdict: Option<Verdict>,
+        now: Now,
+    ) -> Self {
+        let mut pod = Self {
+            uid: api.metadata.uid.as_str().into(),
+            api: Box::new(api),
+            origin,
+            wanted,
+            phase: Phase::Syncing,
+            verdict: None,
+            ending: None,
+            seen: Seen::default(),
+            found: Found::default(),
+            blind: true,
+            fresh: false,
+            stale_looks: 0,
+            doing: Vec::new(),
+            jobs: BTreeMap::new(),
+            log_dirs: LogDirs::Unknown,
+            cleared: Vec::new(),
+            memory: BTreeMap::new(),
+            pulls: BTreeMap::new(),
+            retry_at: None,
+            clear_at: None,
+            attempt_floor: 0,
+            taken: 0,
+            to_link: Vec::new(),
+            blocked: None,
+            news: Vec::new(),
+            restless: true,
+            dirty: true,
+            wake_at: None,
+            arrived_at: now.boot,
+            timing: Timing::default(),
+        };
+        if let Some(verdict) = verdict {
+            pod.refuse(verdict);
+        }
+        pod
+    }
+
+    /// A source has the pod, or has it changed.
+    pub fn want(&mut self, api: api::Pod) {
+        match &mut self.wanted {
+            Wanted::Yes => {
+                let grace_s = api.metadata.deletion_grace_period_seconds;
+                if let (Some(ending), Some(grace_s)) = (&mut self.ending, grace_s) {
+                    ending.grace_s = ending.grace_s.min(grace_s.max(1));
+                }
+                let status = std::mem::take(&mut self.api.status);
+                *self.api = api;
+                self.api.status = status;
+            }
+            Wanted::No | Wanted::Again(_) => self.wanted = Wanted::Again(Box::new(api)),
+        }
+        self.stir();
+    }
+
+    /// No source has the pod any more.
+    pub fn unwant(&mut self, now: Now) {
+        self.wanted = Wanted::No;
+        self.stir();
+        let grace_s = config::grace_s(&self.api.spec);
+        let metadata = &mut self.api.metadata;
+        let at = || now.timestamp().unwrap_or_default().to_string();
+        metadata.deletion_timestamp.get_or_insert_with(at);
+        metadata.deletion_grace_period_seconds.get_or_insert(grace_s);
+    }
+
+    /// The pod may not run here: it fails as a whole.
+    pub fn refuse(&mut self, verdict: Verdict) {
+        self.news.push(News {
+            kind: NoteKind::Warning,
+            container: None,
+            reason: verdict.reason,
+            message: verdict.message.clone(),
+        });
+        self.verdict = Some(verdict);
+        self.stir();
+    }
+
+    /// Tells of the pod as a whole.
+    pub fn warn(&mut self, reason: &'static str, message: String) {
+        let kind = NoteKind::Warning;
+        self.news.push(News { kind, container: None, reason, message });
+        self.stir();
+    }
+
+    /// The last look found nothing of a pod that was not known then.
+    pub fn found_nothing(&mut self) {
+        assert!(self.seen.is_empty() && self.doing.is_empty(), "pod {} is known", self.uid);
+        self.blind = false;
+        self.fresh = true;
+    }
+
+    /// A look found this sandbox of the pod.
+    pub fn find_sandbox(&mut self, sandbox: Sandbox) {
+        self.found.sandboxes.push(sandbox);
+    }
+
+    /// A look found this container of the pod.
+    pub fn find_container(&mut self, container: Container) {
+        self.found.containers.push(container);
+    }
+
+    /// All that the look found of the pod is told: takes it, unless it is too old (rule R3).
+    pub fn look(&mut self, now: Now, serial: u64) {
+        let Self { found, seen, memory, .. } = self;
+        let (sandboxes, containers) = (found.sandboxes.drain(..), found.containers.drain(..));
+        if serial <= self.stale_looks || self.doing.iter().any(|doing| doing.step.is_change()) {
+            return;
+        }
+        let changed = seen.take(now.boot, sandboxes, containers);
+        if changed {
+            // Whatever becomes of them, their numbers are taken.
+            for container in &seen.containers {
+                let memory = memory.entry(container.name.clone()).or_default();
+                memory.attempt_floor = memory.attempt_floor.max(container.attempt + 1);
+            }
+        }
+        if changed || self.blind || !self.fresh {
+            self.stir();
+        }
+        self.blind = false;
+        self.fresh = true;
+        let Self { cleared, seen, .. } = self;
+        cleared.retain(|id| seen.container(id).is_some());
+    }
+
+    /// The only way from one phase to another.
+    fn enter(&mut self, now: Instant, phase: Phase) {
+        assert!(
+            phase > self.phase,
+            "pod {} cannot go from {:?} to {phase:?}",
+            self.uid,
+            self.phase
+        );
+        if phase == Phase::Terminating {
+            let asked = match self.origin {
+                Origin::Runtime => crate::limits::GRACE_ORPHAN_S,
+                Origin::File => {
+                    let deletion = self.api.metadata.deletion_grace_period_seconds;
+                    deletion.unwrap_or_else(|| config::grace_s(&self.api.spec))
+                }
+            };
+            self.ending = Some(Ending { since: now, grace_s: asked.max(1) });
+        }
+        self.phase = phase;
+        self.stir();
+    }
+
+    /// Namespace and name.
+    pub fn name(&self) -> (Box<str>, Box<str>) {
+        let metadata = &self.api.metadata;
+        (metadata.namespace.as_str().into(), metadata.name.as_str().into())
+    }
+
+    /// The pod's uid.
+    pub fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
+    /// Spec and status.
+    pub fn api(&self) -> &api::Pod {
+        &self.api
+    }
+
+    /// Where it comes from.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// What the sources say of it.
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What the runtime last told of it.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    /// May still hold what it uses of the node: its ports, its memory.
+    pub fn is_active(&self) -> bool {
+        self.phase < Phase::Terminated && self.verdict.is_none()
+    }
+
+    /// Nothing is left of it in the runtime and on the disk, and nothing is under way.
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished && self.doing.is_empty() && self.jobs.is_empty()
+    }
+
+    /// Something was learnt since it last came to rest, or its time has come.
+    pub fn is_restless(&self, now: Now) -> bool {
+        self.restless || self.wake_at.is_some_and(|at| at <= now.boot)
+    }
+
+    /// Something was learnt: the pod has to be stepped, and its status may differ.
+    pub fn stir(&mut self) {
+        self.restless = true;
+        self.dirty = true;
+    }
+
+    /// Once, when all containers of a pod that this agent started run: milliseconds from its
+    /// arrival, and the same without pulls; the latter not for pods with init containers.
+    pub fn take_start(&mut self, now: Now) -> Option<(u64, Option<u64>)> {
+        let mut statuses = self.api.status.container_statuses.iter();
+        if self.timing.told || !statuses.all(|told| told.started) {
+            return None;
+        }
+        self.timing.told = true;
+        let took_ms = now.boot.since_ms(self.arrived_at);
+        let plain = self.api.spec.init_containers.is_empty();
+        let ours = self.timing.started && self.origin == Origin::File;
+        ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
+    }
+
+    /// When to step it again if nothing happens before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.wake_at
+    }
+
+    /// Turns a finished pod into its own successor, if it was wanted again.
+    pub fn successor(&mut self) -> Option<api::Pod> {
+        assert!(self.is_finished(), "pod {} has not finished", self.uid);
+        match std::mem::replace(&mut self.wanted, Wanted::No) {
+            Wanted::Again(api) => Some(*api),
+            Wanted::Yes | Wanted::No => None,
+        }
+    }
+}
+
+/// What a look found of one pod.
+#[derive(Debug, Default)]
+struct Found {
+    sandboxes: Vec<Sandbox>,
+    containers: Vec<Container>,
+}

@@ -1,0 +1,405 @@
+//! Wanted × seen × now → the one next thing to do about a pod. Pure: the same answer for the same
+//! pod, however it came to be so (spec sections 1.4–1.7 and 2).
+
+use super::config;
+use super::seen::{ContainerSeen, Seen};
+use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
+use crate::agent::event::CallId;
+use crate::agent::time::Instant;
+use crate::limits;
+use crate::model::cri::{ContainerId, ContainerState};
+use crate::model::job::{JobSpec, LogLink};
+use crate::model::pod::Container;
+
+mod start;
+
+/// What `next` decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Make this call; wait if its class has no room.
+    Call(Step),
+    /// The stop under way gives more grace than is left: give the call up.
+    GiveUp(CallId),
+    /// Have this done on the file system.
+    Job(JobSpec),
+    /// Go to this phase.
+    Enter(Phase),
+    /// The pod as a whole has failed.
+    Fail(Verdict),
+    /// Look at the runtime first.
+    Look,
+    /// Something that is not the pod's own stands in the way; ask again at the next step.
+    Blocked(&'static str),
+    /// Nothing before this.
+    Until(Instant),
+    /// Nothing.
+    Rest,
+}
+
+/// The next thing, and what is put off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// To do.
+    pub next: Next,
+    /// Containers that are not started yet, and why.
+    pub holds: Vec<Hold>,
+}
+
+/// A container that is not started before a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Name in the spec.
+    pub container: Box<str>,
+    /// For its status.
+    pub why: HoldReason,
+    /// No sooner.
+    pub until: Instant,
+}
+
+/// Why a container is put off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HoldReason {
+    /// It ended too soon before.
+    CrashLoop {
+        /// Milliseconds of the back-off in force.
+        delay_ms: u64,
+    },
+    /// Its image could not be pulled.
+    ImagePull {
+        /// The last error.
+        why: String,
+    },
+}
+
+/// What of the node a pod's next step depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct World<'a> {
+    /// Why pods on the pod network cannot start.
+    pub network_trouble: Option<&'a str>,
+    /// Another incarnation of the pod has to go first.
+    pub predecessor: bool,
+}
+
+impl Plan {
+    fn only(next: Next) -> Self {
+        Self { next, holds: Vec::new() }
+    }
+}
+
+/// Names the one next thing.
+pub fn next(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
+    match pod.phase {
+        Phase::Syncing => syncing(pod, world, now),
+        Phase::Terminating => Plan::only(terminating(pod, now)),
+        Phase::Terminated => Plan::only(terminated(pod, now)),
+        Phase::Finished => Plan::only(Next::Rest),
+    }
+}
+
+fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
+    let ends = pod.wanted != Wanted::Yes
+        || pod.verdict.is_some()
+        || pod.api.metadata.deletion_timestamp.is_some();
+    if ends {
+        return Plan::only(Next::Enter(Phase::Terminating));
+    }
+    let deadline = deadline_at(pod);
+    if deadline.is_some_and(|at| at <= now) {
+        return Plan::only(Next::Fail(Verdict {
+            reason: "DeadlineExceeded",
+            message: "Pod was active on the node longer than the specified deadline".to_owned(),
+        }));
+    }
+    let mut plan = if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
+        Plan::only(Next::Rest)
+    } else if pod.blind {
+        Plan::only(if pod.doing.is_empty() { Next::Look } else { Next::Rest })
+    } else if world.predecessor {
+        Plan::only(Next::Blocked("another pod of this name has not ended yet"))
+    } else if let Some(step) = inspection(pod) {
+        Plan::only(if pod.doing.is_empty() { Next::Call(step) } else { Next::Rest })
+    } else if needs_sandbox(pod) {
+        Plan::only(new_sandbox(pod, world, now))
+    } else {
+        start::containers(pod, now)
+    };
+    // The deadline wakes the pod, whatever else it waits for.
+    plan.next = match (plan.next, deadline) {
+        (Next::Rest, Some(at)) => Next::Until(at),
+        (Next::Until(until), Some(at)) => Next::Until(until.min(at)),
+        (next, _) => next,
+    };
+    plan
+}
+
+/// When `activeDeadlineSeconds` is over.
+fn deadline_at(pod: &Pod) -> Option<Instant> {
+    let seconds = u64::try_from(pod.api.spec.active_deadline_seconds?).ok()?;
+    Some(pod.arrived_at.plus_ms(seconds.saturating_mul(1000)))
+}
+
+/// What has to be known before anything is decided: the network of a ready sandbox, and of the two
+/// newest instances of each container how they are (one is `state`, the other `lastState`).
+fn inspection(pod: &Pod) -> Option<Step> {
+    let seen = &pod.seen;
+    let sandbox = seen.sandbox().filter(|sandbox| sandbox.ready && sandbox.status.is_none());
+    if let Some(sandbox) = sandbox {
+        return Some(Step::InspectSandbox(sandbox.id.clone()));
+    }
+    let told = |container: &&ContainerSeen| {
+        container.status.is_some() || container.state == ContainerState::Created
+    };
+    let unknown = seen.containers.iter().find(|container| {
+        !told(container) && seen.of(&container.name).take(2).any(|near| near.id == container.id)
+    });
+    unknown.map(|container| Step::InspectContainer(container.id.clone()))
+}
+
+/// Spec section 2.1.
+pub(super) fn needs_sandbox(pod: &Pod) -> bool {
+    let Some(newest) = pod.seen.sandbox() else { return true };
+    let ready = pod.seen.sandboxes.iter().filter(|sandbox| sandbox.ready).count();
+    let unfit = newest.status.as_ref().is_some_and(|status| {
+        status.network != config::network(&pod.api.spec)
+            || (!pod.api.spec.host_network && status.ips.is_empty())
+    });
+    ready != 1 || !newest.ready || unfit
+}
+
+/// The pod has no sandbox to run in: what is left of the old ones stops, then a new one is made.
+fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
+    let seen = &pod.seen;
+    if !start::is_worth_a_sandbox(pod) {
+        return Next::Enter(Phase::Terminating);
+    }
+    if let Some(next) = stop_all(pod, pod_grace(pod, now), now) {
+        return next;
+    }
+    if !pod.doing.is_empty() {
+        return Next::Rest;
+    }
+    if let Some(old) = seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
+        return Next::Call(Step::StopSandbox(old.id.clone()));
+    }
+    let is_init = |container: &&ContainerSeen| {
+        pod.api.spec.init_containers.iter().any(|init| init.name == container.name)
+    };
+    if let Some(init) = seen.containers.iter().find(is_init) {
+        return remove_container(pod, init, now);
+    }
+    if let Some(at) = pod.retry_at.filter(|&at| at > now) {
+        return Next::Until(at);
+    }
+    if world.network_trouble.is_some() && !pod.api.spec.host_network {
+        return Next::Blocked("network is not ready");
+    }
+    if let Some(next) = make_log_dirs(pod, now) {
+        next
+    } else {
+        let attempt = seen.sandbox().map_or(0, |newest| newest.attempt + 1);
+        Next::Call(Step::RunSandbox { attempt: attempt.max(pod.attempt_floor) })
+    }
+}
+
+/// The folders that logs go to, made once a life.
+fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
+    match pod.log_dirs {
+        LogDirs::Made => return None,
+        LogDirs::Failed { retry_at } if retry_at > now => return Some(Next::Until(retry_at)),
+        LogDirs::Unknown | LogDirs::Failed { .. } | LogDirs::Removed => {}
+    }
+    let spec = &pod.api.spec;
+    let containers = spec.init_containers.iter().chain(&spec.containers);
+    let job = JobSpec::MakeLogDirs {
+        pod: config::log_dir(&pod.api),
+        containers: containers.map(|container| container.name.clone()).collect(),
+    };
+    Some(if pod.has_job(&job) { Next::Rest } else { Next::Job(job) })
+}
+
+/// A grace period that begins now: for stops that are not the pod's end.
+fn pod_grace(pod: &Pod, now: Instant) -> Ending {
+    Ending { since: now, grace_s: config::grace_s(&pod.api.spec).max(1) }
+}
+
+/// The next of the containers to be stopped, all side by side, but sidecars after the main
+/// containers and in reverse order (spec section 1.6). `None`: nothing is left to be asked for.
+fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
+    let running = |container: &&ContainerSeen| container.may_run();
+    let inits = &pod.api.spec.init_containers;
+    let place = |seen: &ContainerSeen| inits.iter().position(|init| init.name == seen.name);
+    let mut mains = pod.seen.containers.iter().filter(running).filter(|c| place(c).is_none());
+    let mut waiting = false;
+    for container in &mut mains {
+        match pod.stopping(&container.id) {
+            None => return Some(stop(container, ending, now, StopReason::Ending)),
+            Some(_) => waiting = true,
+        }
+    }
+    if waiting {
+        return None;
+    }
+    let last = pod.seen.containers.iter().filter(running).max_by_key(|seen| place(seen))?;
+    pod.stopping(&last.id).is_none().then(|| stop(last, ending, now, StopReason::Ending))
+}
+
+/// One container's stop, with what is left of the grace period.
+fn stop(container: &ContainerSeen, ending: Ending, now: Instant, why: StopReason) -> Next {
+    let end = ending.since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
+    let left_s = i64::try_from(end.since_ms(now).div_ceil(1000)).unwrap_or(i64::MAX);
+    let grace_s = left_s.max(limits::STOP_GRACE_MIN_S);
+    let kill_at = now.plus_ms(grace_s.unsigned_abs().saturating_mul(1000));
+    Next::Call(Step::Stop { id: container.id.clone(), grace_s, kill_at, why })
+}
+
+/// First its logs, then the container: the other way round, logs of a container that nobody knows
+/// would stay for ever.
+fn remove_container(pod: &Pod, container: &ContainerSeen, now: Instant) -> Next {
+    if pod.cleared.contains(&container.id) {
+        return Next::Call(Step::RemoveContainer(container.id.clone()));
+    }
+    let job = JobSpec::RemoveLog(log_link(pod, container));
+    match pod.clear_at.filter(|&at| at > now) {
+        Some(at) => Next::Until(at),
+        None if pod.has_job(&job) => Next::Rest,
+        None => Next::Job(job),
+    }
+}
+
+pub(super) fn log_link(pod: &Pod, container: &ContainerSeen) -> LogLink {
+    LogLink {
+        pod: config::log_dir(&pod.api),
+        container: container.name.clone(),
+        attempt: container.attempt,
+        id: container.id.0.clone(),
+    }
+}
+
+fn terminating(pod: &Pod, now: Instant) -> Next {
+    let ending = pod.ending.expect("set on entering Terminating");
+    // Grace only shrinks; a stop that was given more is asked for again (rule R4).
+    let kill_at = ending.since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
+    let soonest = now.plus_ms(limits::STOP_GRACE_MIN_S.unsigned_abs() * 1000);
+    for doing in &pod.doing {
+        match doing.step {
+            Step::Stop { kill_at: given, .. } if given > kill_at.max(soonest).plus_ms(1000) => {
+                return Next::GiveUp(doing.call);
+            }
+            _ => {}
+        }
+    }
+    if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
+        return Next::Rest;
+    }
+    if pod.blind {
+        return if pod.doing.is_empty() { Next::Look } else { Next::Rest };
+    }
+    if let Some(next) = stop_all(pod, ending, now) {
+        return next;
+    }
+    if !pod.doing.is_empty() {
+        return Next::Rest;
+    }
+    if let Some(at) = pod.retry_at.filter(|&at| at > now) {
+        return Next::Until(at);
+    }
+    if let Some(sandbox) = pod.seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
+        return Next::Call(Step::StopSandbox(sandbox.id.clone()));
+    }
+    if !pod.fresh {
+        return Next::Look;
+    }
+    match inspection(pod) {
+        Some(step) => Next::Call(step),
+        None => Next::Enter(Phase::Terminated),
+    }
+}
+
+/// A call that was given up may have taken effect late, so what runs is stopped here too (rule R6).
+fn terminated(pod: &Pod, now: Instant) -> Next {
+    if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
+        return Next::Rest;
+    }
+    if pod.blind {
+        return if pod.doing.is_empty() { Next::Look } else { Next::Rest };
+    }
+    let at_once = Ending { since: now, grace_s: 1 };
+    if let Some(next) = stop_all(pod, at_once, now) {
+        return next;
+    }
+    if !pod.doing.is_empty() {
+        return Next::Rest;
+    }
+    if let Some(at) = pod.retry_at.filter(|&at| at > now) {
+        return Next::Until(at);
+    }
+    if let Some(sandbox) = pod.seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
+        return Next::Call(Step::StopSandbox(sandbox.id.clone()));
+    }
+    if pod.wanted == Wanted::Yes {
+        return Next::Rest;
+    }
+    clean(pod, now)
+}
+
+/// Removes what is left, and ends with the sure knowledge that nothing is. The logs go before the
+/// last sandbox, by which a next life would still know of the pod; meanwhile containers go.
+fn clean(pod: &Pod, now: Instant) -> Next {
+    if let Some(at) = pod.clear_at.filter(|&at| at > now) {
+        return Next::Until(at);
+    }
+    if pod.log_dirs != LogDirs::Removed && pod.jobs.is_empty() {
+        return Next::Job(JobSpec::RemoveLogDir(config::log_dir(&pod.api)));
+    }
+    if let Some(container) = pod.seen.containers.first() {
+        return remove_container(pod, container, now);
+    }
+    if pod.log_dirs != LogDirs::Removed {
+        return Next::Rest;
+    }
+    if let Some(sandbox) = pod.seen.sandboxes.first() {
+        return Next::Call(Step::RemoveSandbox(sandbox.id.clone()));
+    }
+    if pod.fresh { Next::Enter(Phase::Finished) } else { Next::Look }
+}
+
+impl Pod {
+    /// The call that stops this container, if one is under way.
+    fn stopping(&self, id: &ContainerId) -> Option<CallId> {
+        self.doing.iter().find_map(|doing| match &doing.step {
+            Step::Stop { id: stopping, .. } if stopping == id => Some(doing.call),
+            _ => None,
+        })
+    }
+
+    fn has_job(&self, spec: &JobSpec) -> bool {
+        self.jobs.values().any(|job| job == spec)
+    }
+
+    /// The containers of the spec that run before the main ones.
+    fn init_containers(&self) -> &[Container] {
+        &self.api.spec.init_containers
+    }
+}
+
+/// Whether the container was made from what the spec says now. Agents before Kubernetes 1.31 hashed
+/// the whole container, so another hash with the same image is the same container.
+pub(super) fn is_same_definition(seen: &ContainerSeen, spec: &Container) -> bool {
+    seen.hash.as_deref() == Some(&*super::hash::container_hash(&spec.name, &spec.image))
+        || seen.image == spec.image
+}
+
+/// An init container that runs beside the main ones.
+pub(super) fn is_sidecar(init: &Container) -> bool {
+    init.restart_policy.is_some()
+}
+
+/// Whether any main container ever ran in the newest sandbox: initialisation is over then.
+pub(super) fn is_initialised(pod: &Pod, seen: &Seen) -> bool {
+    let Some(sandbox) = seen.sandbox() else { return false };
+    pod.api
+        .spec
+        .containers
+        .iter()
+        .any(|main| seen.of(&main.name).any(|container| container.sandbox == sandbox.id))
+}

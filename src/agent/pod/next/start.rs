@@ -1,0 +1,279 @@
+//! Which container to start next, and which to leave for now (spec sections 2.2–2.5).
+
+use super::{
+    Hold, HoldReason, Next, Plan, is_initialised, is_same_definition, is_sidecar, pod_grace,
+    remove_container, stop,
+};
+use crate::agent::pod::seen::ContainerSeen;
+use crate::agent::pod::{Image, Phase, Pod, Step, StopReason};
+use crate::agent::time::Instant;
+use crate::limits;
+use crate::model::cri::ContainerState;
+use crate::model::pod::{Container, RestartPolicy};
+
+/// What one container asks for.
+enum Wish {
+    /// This, before anything else of the pod.
+    Now(Next),
+    /// Nothing: it runs, or is being stopped.
+    Runs,
+    /// Nothing, ever again.
+    Done,
+    /// Nothing before this; the others may go on.
+    Held(Instant, Option<HoldReason>),
+}
+
+/// The sandbox is fine: goes through the containers in order.
+pub(super) fn containers(pod: &Pod, now: Instant) -> Plan {
+    let mut walk = Walk { holds: Vec::new(), until: None };
+    let mut next = walk.containers(pod, now);
+    if pod.doing.is_empty()
+        && matches!(next, Next::Rest | Next::Until(_))
+        && let Some(container) = surplus(pod)
+    {
+        next = match (remove_container(pod, container, now), next) {
+            (Next::Until(at), Next::Until(other)) => Next::Until(at.min(other)),
+            (next, _) => next,
+        };
+    }
+    Plan { next, holds: walk.holds }
+}
+
+struct Walk {
+    holds: Vec<Hold>,
+    until: Option<Instant>,
+}
+
+impl Walk {
+    fn containers(&mut self, pod: &Pod, now: Instant) -> Next {
+        let initialised = is_initialised(pod, &pod.seen);
+        for init in pod.init_containers() {
+            let wish = init_wish(pod, init, initialised, now);
+            let gate = !initialised;
+            match self.weigh(init, wish) {
+                Ok(None) => {}
+                Ok(Some(next)) => return next,
+                Err(Held) if gate => return self.rest(),
+                Err(Held) => {}
+            }
+            // A plain one that runs, or is being stopped, keeps all later ones waiting.
+            if gate && !is_sidecar(init) && !is_over(pod, init) {
+                return self.rest();
+            }
+        }
+        let mut left = false;
+        for main in &pod.api.spec.containers {
+            let wish = main_wish(pod, main, now);
+            left |= !matches!(wish, Wish::Done);
+            if let Ok(Some(next)) = self.weigh(main, wish) {
+                return next;
+            }
+        }
+        if !pod.doing.is_empty() {
+            return Next::Rest;
+        }
+        if !left {
+            return Next::Enter(Phase::Terminating);
+        }
+        self.rest()
+    }
+
+    fn weigh(&mut self, container: &Container, wish: Wish) -> Result<Option<Next>, Held> {
+        match wish {
+            Wish::Now(next) => Ok(Some(next)),
+            Wish::Runs | Wish::Done => Ok(None),
+            Wish::Held(until, why) => {
+                self.until = Some(self.until.map_or(until, |other| other.min(until)));
+                if let Some(why) = why {
+                    self.holds.push(Hold { container: container.name.clone(), why, until });
+                }
+                Err(Held)
+            }
+        }
+    }
+
+    fn rest(&self) -> Next {
+        self.until.map_or(Next::Rest, Next::Until)
+    }
+}
+
+/// The container waits.
+struct Held;
+
+/// Whether a new sandbox would have anything to run.
+pub(super) fn is_worth_a_sandbox(pod: &Pod) -> bool {
+    let seen = &pod.seen;
+    let spec = &pod.api.spec;
+    match spec.restart_policy {
+        RestartPolicy::Always => true,
+        RestartPolicy::Never => seen.sandboxes.is_empty() || seen.containers.is_empty(),
+        RestartPolicy::OnFailure => {
+            let done =
+                |main: &Container| seen.newest(&main.name).is_some_and(ContainerSeen::succeeded);
+            !spec.containers.iter().all(done)
+        }
+    }
+}
+
+/// A plain init container that has succeeded in the newest sandbox.
+fn is_over(pod: &Pod, init: &Container) -> bool {
+    in_sandbox(pod, init).is_some_and(ContainerSeen::succeeded)
+}
+
+/// The newest instance in the newest sandbox: older sandboxes' do not count for initialisation.
+fn in_sandbox<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a ContainerSeen> {
+    let sandbox = pod.seen.sandbox()?;
+    pod.seen.newest(&container.name).filter(|seen| seen.sandbox == sandbox.id)
+}
+
+fn init_wish(pod: &Pod, init: &Container, initialised: bool, now: Instant) -> Wish {
+    let seen = in_sandbox(pod, init);
+    if !is_sidecar(init) {
+        if initialised {
+            return Wish::Done;
+        }
+        return match seen {
+            Some(seen) if seen.succeeded() => Wish::Done,
+            Some(seen) if seen.state == ContainerState::Running => Wish::Runs,
+            Some(seen) if seen.state == ContainerState::Exited => {
+                match pod.api.spec.restart_policy {
+                    RestartPolicy::Never => Wish::Now(Next::Enter(Phase::Terminating)),
+                    RestartPolicy::Always | RestartPolicy::OnFailure => start(pod, init, now),
+                }
+            }
+            Some(_) | None => start(pod, init, now),
+        };
+    }
+    match seen {
+        Some(seen) if seen.state == ContainerState::Running => keep(pod, init, seen, now),
+        Some(_) | None => start(pod, init, now),
+    }
+}
+
+fn main_wish(pod: &Pod, main: &Container, now: Instant) -> Wish {
+    let Some(seen) = pod.seen.newest(&main.name) else { return start(pod, main, now) };
+    let memory = pod.memory.get(&main.name);
+    let again = memory.is_some_and(|memory| memory.restart_due.as_ref() == Some(&seen.id));
+    match seen.state {
+        ContainerState::Running => keep(pod, main, seen, now),
+        ContainerState::Created | ContainerState::Unknown => start(pod, main, now),
+        ContainerState::Exited if again => start(pod, main, now),
+        ContainerState::Exited => match pod.api.spec.restart_policy {
+            RestartPolicy::Never => Wish::Done,
+            RestartPolicy::OnFailure if seen.succeeded() => Wish::Done,
+            RestartPolicy::OnFailure | RestartPolicy::Always => start(pod, main, now),
+        },
+    }
+}
+
+/// One that runs stays, unless the spec names another image by now.
+fn keep(pod: &Pod, container: &Container, seen: &ContainerSeen, now: Instant) -> Wish {
+    if pod.stopping(&seen.id).is_some() || is_same_definition(seen, container) {
+        return Wish::Runs;
+    }
+    Wish::Now(stop(seen, pod_grace(pod, now), now, StopReason::Changed))
+}
+
+/// The way of one container to its start: back-off, image, make, start.
+fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
+    if !pod.doing.is_empty() {
+        // Only stops are under way; a start waits for them.
+        return Wish::Runs;
+    }
+    let memory = pod.memory.get(&container.name);
+    if let Some(until) = memory.and_then(|memory| memory.hold_until).filter(|&at| at > now) {
+        return Wish::Held(until, None);
+    }
+    let newest = pod.seen.newest(&container.name);
+    if let Some(newest) = newest {
+        match newest.state {
+            ContainerState::Unknown => {
+                return Wish::Now(stop(newest, pod_grace(pod, now), now, StopReason::Unknown));
+            }
+            ContainerState::Created
+                if is_startable(pod, newest, container)
+                    && !pod.seen.of(&container.name).any(ContainerSeen::may_run) =>
+            {
+                let (id, container) = (newest.id.clone(), container.name.clone());
+                return Wish::Now(Next::Call(Step::Start { id, container }));
+            }
+            ContainerState::Created | ContainerState::Running | ContainerState::Exited => {}
+        }
+    }
+    // One that was made and never started, as far as is known, may start yet (rule R6).
+    if let Some(made) = pod.seen.of(&container.name).find(|it| it.state == ContainerState::Created)
+    {
+        return Wish::Now(Next::Call(Step::RemoveContainer(made.id.clone())));
+    }
+    if let Some(held) = crash_hold(pod, container, now) {
+        return held;
+    }
+    let name = || container.name.clone();
+    Wish::Now(Next::Call(match memory.map_or(&Image::Unknown, |memory| &memory.image) {
+        Image::Unknown | Image::Pulled(..) => Step::ImageStatus { container: name() },
+        Image::ToPull => match pull_hold(pod, container, now) {
+            Some(held) => return held,
+            None => Step::Pull { container: name() },
+        },
+        Image::Ready(image_ref) => {
+            if let Some(next) = super::make_log_dirs(pod, now) {
+                return match next {
+                    Next::Until(at) => Wish::Held(at, None),
+                    next => Wish::Now(next),
+                };
+            }
+            // A container that is never at rest would leave its dead behind.
+            let mut ended = pod.seen.of(&container.name);
+            let second = ended.by_ref().filter(|it| it.state == ContainerState::Exited).nth(1);
+            if let Some(old) = second.filter(|_| pod.clear_at.is_none_or(|at| at <= now)) {
+                return Wish::Now(remove_container(pod, old, now));
+            }
+            let floor = memory.map_or(0, |memory| memory.attempt_floor);
+            let attempt = newest.map_or(0, |newest| newest.attempt + 1).max(floor);
+            Step::Create { container: name(), attempt, image_ref: image_ref.clone() }
+        }
+    }))
+}
+
+/// Made and not started: by us a moment ago, or by an earlier life.
+fn is_startable(pod: &Pod, seen: &ContainerSeen, container: &Container) -> bool {
+    pod.seen.sandbox().is_some_and(|sandbox| sandbox.id == seen.sandbox)
+        && is_same_definition(seen, container)
+}
+
+/// Spec section 2.4: counted from the newest end, for one definition of the container.
+fn crash_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
+    let memory = pod.memory.get(&container.name)?;
+    let exited = pod.seen.of(&container.name).find_map(|seen| seen.exited_at)?;
+    if memory.crash_hash != super::super::hash::container_hash(&container.name, &container.image) {
+        return None;
+    }
+    let delay_ms = memory.crash.delay_ms();
+    let until = exited.plus_ms(delay_ms);
+    (until > now).then_some(Wish::Held(until, Some(HoldReason::CrashLoop { delay_ms })))
+}
+
+fn pull_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
+    let failed = pod.pulls.get(&container.image)?;
+    let until = failed.failed_at.plus_ms(failed.backoff.delay_ms());
+    let why = failed.why.clone();
+    // The image may arrive by other ways: it is looked for again before the pull is tried.
+    let look_at = until.min(now.plus_ms(limits::IMAGE_RECHECK_MS));
+    (until > now).then_some(Wish::Held(look_at, Some(HoldReason::ImagePull { why })))
+}
+
+/// One dead instance of each container is kept, for its logs and `lastState`; older ones go, and
+/// those that were made and never started.
+fn surplus(pod: &Pod) -> Option<&ContainerSeen> {
+    let seen = &pod.seen;
+    seen.containers.iter().find(|container| {
+        let newer = seen.of(&container.name).take_while(|other| other.id != container.id);
+        match container.state {
+            ContainerState::Running | ContainerState::Unknown => false,
+            ContainerState::Created => newer.count() > 0,
+            ContainerState::Exited => {
+                newer.filter(|other| other.state == ContainerState::Exited).count() > 0
+            }
+        }
+    })
+}

@@ -1,0 +1,230 @@
+//! What the runtime last told of one pod: its sandboxes and containers, the newest first.
+//!
+//! A list tells what there is and in which state; the calls that answer for one object tell the
+//! rest, and their answer is kept for as long as the state they told of holds. What a call of ours
+//! did is entered at once (rule R2), so the next step need not wait for a list.
+
+use crate::agent::time::Instant;
+use crate::model::cri::{
+    Container, ContainerId, ContainerState, ContainerStatus, Sandbox, SandboxId, SandboxStatus,
+};
+
+/// One pod in the runtime.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// The newest first.
+    pub sandboxes: Vec<SandboxSeen>,
+    /// The newest first, of all names.
+    pub containers: Vec<ContainerSeen>,
+}
+
+/// One sandbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxSeen {
+    /// The runtime's name of it.
+    pub id: SandboxId,
+    /// Counts from 0.
+    pub attempt: u32,
+    /// Can hold containers.
+    pub ready: bool,
+    /// Nanoseconds since 1970; 0: made by us, not yet listed.
+    pub created_at: i64,
+    /// As of when it was ready; `None`: not yet asked.
+    pub status: Option<SandboxStatus>,
+    /// `StopPodSandbox` succeeded in this life of the agent.
+    pub stopped: bool,
+}
+
+/// One container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerSeen {
+    /// The runtime's name of it.
+    pub id: ContainerId,
+    /// As in the pod spec.
+    pub name: Box<str>,
+    /// Where it lives.
+    pub sandbox: SandboxId,
+    /// Counts from 0: the restart count.
+    pub attempt: u32,
+    /// As last listed or done.
+    pub state: ContainerState,
+    /// Nanoseconds since 1970; 0: made by us, not yet listed.
+    pub created_at: i64,
+    /// As the pod spec wrote it.
+    pub image: Box<str>,
+    /// As annotated.
+    pub hash: Option<Box<str>>,
+    /// As annotated, seconds.
+    pub grace_s: Option<i64>,
+    /// Of the present state; `None`: not yet asked.
+    pub status: Option<Box<ContainerStatus>>,
+    /// When we first saw that it had ended.
+    pub exited_at: Option<Instant>,
+}
+
+impl SandboxSeen {
+    /// Just made by us: ready, nothing else known.
+    pub fn made(id: SandboxId, attempt: u32) -> Self {
+        Self { id, attempt, ready: true, created_at: 0, status: None, stopped: false }
+    }
+
+    fn is_as_listed(&self, listed: &Sandbox) -> bool {
+        self.ready == listed.ready && self.created_at == listed.created_at
+    }
+
+    fn from_list(known: Option<Self>, listed: Sandbox) -> Self {
+        let Sandbox { id, attempt, ready, created_at, .. } = listed;
+        let stopped = !ready && known.as_ref().is_some_and(|known| known.stopped);
+        let same = known.filter(|known| known.ready == ready);
+        let status = same.and_then(|known| known.status);
+        Self { id, attempt, ready, created_at, status, stopped }
+    }
+}
+
+impl ContainerSeen {
+    fn is_as_listed(&self, listed: &Container) -> bool {
+        self.state == listed.state && self.created_at == listed.created_at
+    }
+
+    fn from_list(now: Instant, known: Option<Self>, listed: Container) -> Self {
+        let ended = listed.state == ContainerState::Exited;
+        let seen_at = known.as_ref().and_then(|known| known.exited_at).unwrap_or(now);
+        let same = known.filter(|known| known.state == listed.state);
+        Self {
+            status: same.and_then(|known| known.status),
+            exited_at: ended.then_some(seen_at),
+            id: listed.id,
+            name: listed.name,
+            sandbox: listed.sandbox,
+            attempt: listed.attempt,
+            state: listed.state,
+            created_at: listed.created_at,
+            image: listed.image,
+            hash: listed.hash,
+            grace_s: listed.grace_s,
+        }
+    }
+
+    /// May have a living process.
+    pub fn may_run(&self) -> bool {
+        matches!(self.state, ContainerState::Running | ContainerState::Unknown)
+    }
+
+    /// Moves to another state: what was known of the old one no longer counts.
+    pub fn turn(&mut self, now: Instant, state: ContainerState) {
+        if self.state != state {
+            self.state = state;
+            self.status = None;
+        }
+        if state == ContainerState::Exited && self.exited_at.is_none() {
+            self.exited_at = Some(now);
+        }
+    }
+
+    /// Takes the answer of `ContainerStatus`, whose state is newer than ours.
+    pub fn inspect(&mut self, now: Instant, status: Box<ContainerStatus>) {
+        self.turn(now, status.state);
+        self.status = Some(status);
+    }
+
+    /// Ended with success. Some runtimes report 0 for an init container that ran out of memory.
+    pub fn succeeded(&self) -> bool {
+        self.state == ContainerState::Exited
+            && self
+                .status
+                .as_ref()
+                .is_some_and(|status| status.exit_code == 0 && &*status.reason != "OOMKilled")
+    }
+}
+
+impl Seen {
+    /// Takes what a list tells of the pod, in any order. Says whether anything differs.
+    ///
+    /// This happens each second for every pod, and nearly always nothing does: what is known stays
+    /// where it is, and only what is new is made.
+    pub fn take(
+        &mut self,
+        now: Instant,
+        sandboxes: impl Iterator<Item = Sandbox>,
+        containers: impl Iterator<Item = Container>,
+    ) -> bool {
+        let mut old = std::mem::take(self);
+        let mut changed = false;
+        for listed in sandboxes {
+            let known = old.sandboxes.iter().position(|known| known.id == listed.id);
+            let known = known.map(|at| old.sandboxes.swap_remove(at));
+            changed |= !known.as_ref().is_some_and(|known| known.is_as_listed(&listed));
+            self.sandboxes.push(SandboxSeen::from_list(known, listed));
+        }
+        for listed in containers {
+            let known = old.containers.iter().position(|known| known.id == listed.id);
+            let known = known.map(|at| old.containers.swap_remove(at));
+            changed |= !known.as_ref().is_some_and(|known| known.is_as_listed(&listed));
+            self.containers.push(ContainerSeen::from_list(now, known, listed));
+        }
+        self.sort();
+        changed || !old.is_empty()
+    }
+
+    /// Attempts only grow, whatever the clock of the runtime does; it decides between equals.
+    fn sort(&mut self) {
+        self.sandboxes.sort_by(|a, b| {
+            (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id))
+        });
+        self.containers.sort_by(|a, b| {
+            (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id))
+        });
+    }
+
+    /// Enters a sandbox that we made.
+    pub fn add_sandbox(&mut self, sandbox: SandboxSeen) {
+        self.sandboxes.insert(0, sandbox);
+        self.sort();
+    }
+
+    /// Enters a container that we made.
+    pub fn add_container(&mut self, container: ContainerSeen) {
+        self.containers.insert(0, container);
+        self.sort();
+    }
+
+    /// The newest sandbox.
+    pub fn sandbox(&self) -> Option<&SandboxSeen> {
+        self.sandboxes.first()
+    }
+
+    /// One sandbox.
+    pub fn sandbox_mut(&mut self, id: &SandboxId) -> Option<&mut SandboxSeen> {
+        self.sandboxes.iter_mut().find(|sandbox| sandbox.id == *id)
+    }
+
+    /// One container.
+    pub fn container(&self, id: &ContainerId) -> Option<&ContainerSeen> {
+        self.containers.iter().find(|container| container.id == *id)
+    }
+
+    /// One container.
+    pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut ContainerSeen> {
+        self.containers.iter_mut().find(|container| container.id == *id)
+    }
+
+    /// All instances of one container of the spec, the newest first.
+    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ContainerSeen> + 'a {
+        self.containers.iter().filter(move |container| &*container.name == name)
+    }
+
+    /// The newest instance of one container of the spec.
+    pub fn newest(&self, name: &str) -> Option<&ContainerSeen> {
+        self.containers.iter().find(|container| &*container.name == name)
+    }
+
+    /// Whether a process of the pod may live.
+    pub fn may_run(&self) -> bool {
+        self.containers.iter().any(ContainerSeen::may_run)
+    }
+
+    /// Whether the runtime has nothing of the pod.
+    pub fn is_empty(&self) -> bool {
+        self.sandboxes.is_empty() && self.containers.is_empty()
+    }
+}

@@ -1,0 +1,380 @@
+//! Spec × seen × previous status → `PodStatus` (spec section 7).
+//!
+//! What was said stays said: restart counts and `startTime` never go back, a terminal phase is
+//! never left, and none is claimed while a container may run.
+
+use super::next::{is_initialised, is_sidecar};
+use super::phase::{Outcome, phase_of};
+use super::seen::ContainerSeen;
+use super::{Phase, Pod};
+use crate::agent::time::Now;
+use crate::model::cri::ContainerState;
+use crate::model::pod::Container;
+use crate::model::status::{
+    self as api, Condition, ConditionKind, ContainerStatus, Ip, PodStatus, Running, State,
+    Terminated, Waiting,
+};
+use crate::model::time::Timestamp;
+
+/// The node's addresses, the primary first.
+pub type HostAddresses = [String];
+
+/// What of the node goes into statuses.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The node's addresses.
+    pub addresses: &'a HostAddresses,
+    /// The scheme of container ids: `containerd`.
+    pub runtime_name: &'a str,
+}
+
+impl Pod {
+    /// Computes the status anew, if anything was learnt. Says whether it differs.
+    pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
+        if !std::mem::take(&mut self.dirty) {
+            return false;
+        }
+        let status = self.status(now, place);
+        let changed = status != self.api.status;
+        self.api.status = status;
+        changed
+    }
+
+    fn status(&self, now: Now, place: Place<'_>) -> PodStatus {
+        let old = &self.api.status;
+        let spec = &self.api.spec;
+        let mut status = PodStatus {
+            qos_class: super::resources::qos_class(spec),
+            start_time: old.start_time.or_else(|| self.start_time(now)),
+            reason: old.reason.clone(),
+            message: old.message.clone(),
+            init_container_statuses: self.container_statuses(&spec.init_containers, place),
+            container_statuses: self.container_statuses(&spec.containers, place),
+            ..PodStatus::default()
+        };
+        status.container_statuses.sort_by(|a, b| a.name.cmp(&b.name));
+        if self.phase >= Phase::Terminated {
+            self.settle(&mut status);
+        }
+        status.phase = self.api_phase(&status);
+        if let Some(verdict) = &self.verdict {
+            verdict.reason.clone_into(&mut status.reason);
+            status.message.clone_from(&verdict.message);
+        }
+        self.addresses(&mut status, place);
+        status.conditions = self.conditions(&status, now);
+        let mut all = status.init_container_statuses.iter().chain(&status.container_statuses);
+        if self.verdict.is_some() && all.all(|told| told.container_id.is_empty()) {
+            // Refused before anything was made of it: there are no containers to tell of.
+            status.init_container_statuses.clear();
+            status.container_statuses.clear();
+        }
+        status
+    }
+
+    /// When the agent first saw the pod; of one that ran before the agent, when it was made.
+    fn start_time(&self, now: Now) -> Option<Timestamp> {
+        let made = self.seen.sandboxes.iter().map(|sandbox| sandbox.created_at);
+        let made = made.filter(|&at| at > 0).min().map(Timestamp::from_nanos);
+        match (now.timestamp(), made) {
+            (Some(now), Some(made)) => Some(now.min(made)),
+            (now, made) => now.or(made),
+        }
+    }
+
+    fn container_statuses(&self, specs: &[Container], place: Place<'_>) -> Vec<ContainerStatus> {
+        specs.iter().map(|spec| self.container_status(spec, place)).collect()
+    }
+
+    /// Spec section 7.1.
+    fn container_status(&self, spec: &Container, place: Place<'_>) -> ContainerStatus {
+        let old = self.old_status(&spec.name);
+        let mut instances = self.seen.of(&spec.name);
+        let Some(newest) = instances.next() else {
+            return self.unseen_status(spec, old);
+        };
+        let before = instances.find(|seen| seen.state == ContainerState::Exited);
+        let id = container_id(place, newest);
+        let state = match told_state(newest, &id) {
+            Some(state) => state,
+            // Not inspected yet: what was said of this instance holds for the moment.
+            None => match old {
+                Some(old) if old.container_id == id => old.state.clone(),
+                _ => State::Waiting(Waiting::default()),
+            },
+        };
+        let last_state = before
+            .and_then(|seen| told_state(seen, &container_id(place, seen)))
+            .or_else(|| old.map(|old| old.last_state.clone()))
+            .unwrap_or_default();
+        let runtime = newest.status.as_ref();
+        let kept = old.filter(|old| old.container_id == id);
+        let or_kept = |value: Option<&Box<str>>, kept: Option<&Box<str>>| -> Box<str> {
+            value.filter(|text| !text.is_empty()).or(kept).cloned().unwrap_or_default()
+        };
+        let mut status = ContainerStatus {
+            name: spec.name.clone(),
+            restart_count: newest.attempt.max(old.map_or(0, |old| old.restart_count)),
+            image: or_kept(runtime.map(|told| &told.image), kept.map(|old| &old.image)),
+            image_id: or_kept(runtime.map(|told| &told.image_ref), kept.map(|old| &old.image_id)),
+            container_id: id,
+            state,
+            last_state,
+            ..ContainerStatus::default()
+        };
+        if status.image.is_empty() {
+            status.image = spec.image.clone();
+        }
+        self.show_failure(spec, newest, &mut status);
+        self.serve(spec, newest, &mut status);
+        status
+    }
+
+    fn old_status(&self, name: &str) -> Option<&ContainerStatus> {
+        let old = &self.api.status;
+        let mut all = old.init_container_statuses.iter().chain(&old.container_statuses);
+        all.find(|status| &*status.name == name)
+    }
+
+    /// No instance: not yet, or no more.
+    fn unseen_status(&self, spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
+        if let Some(old) = old
+            && matches!(old.state, State::Terminated(_))
+        {
+            return old.clone();
+        }
+        let has_init = !self.api.spec.init_containers.is_empty();
+        let reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
+        let failure = self.memory.get(&spec.name).and_then(|memory| memory.failure.clone());
+        let mut status = ContainerStatus {
+            name: spec.name.clone(),
+            image: spec.image.clone(),
+            state: State::Waiting(failure.unwrap_or(Waiting { reason, message: String::new() })),
+            ..ContainerStatus::default()
+        };
+        if let Some(old) = old {
+            status.restart_count = old.restart_count;
+            status.last_state = old.last_state.clone();
+            // Before the first look nothing is known, least of all that it is lost.
+            if matches!(old.state, State::Running(_)) && !self.blind {
+                status.restart_count += u32::from(self.api.metadata.deletion_timestamp.is_none());
+                status.last_state = State::Terminated(Box::new(lost(
+                    "The container could not be located when the pod was deleted.  The container \
+                     used to be Running",
+                )));
+            }
+        }
+        status
+    }
+
+    /// One that is to be started again and cannot: why is what people need to see.
+    fn show_failure(&self, spec: &Container, newest: &ContainerSeen, status: &mut ContainerStatus) {
+        let Some(memory) = self.memory.get(&spec.name) else { return };
+        let Some(failure) = &memory.failure else { return };
+        let ended = matches!(newest.state, ContainerState::Exited | ContainerState::Created);
+        if !ended || self.phase != Phase::Syncing {
+            return;
+        }
+        let state = std::mem::replace(&mut status.state, State::Waiting(failure.clone()));
+        if matches!(state, State::Terminated(_)) {
+            status.last_state = state;
+        }
+    }
+
+    fn serve(&self, spec: &Container, newest: &ContainerSeen, status: &mut ContainerStatus) {
+        let runs = newest.state == ContainerState::Running;
+        let plain_init = self.init_containers_has(&spec.name) && !is_sidecar(spec);
+        status.started = runs;
+        status.ready = if plain_init { newest.succeeded() } else { runs };
+    }
+
+    fn init_containers_has(&self, name: &str) -> bool {
+        self.api.spec.init_containers.iter().any(|init| &*init.name == name)
+    }
+
+    /// The pod has ended: what is still open is said to be over (spec section 1.7, step 4).
+    fn settle(&self, status: &mut PodStatus) {
+        let message = "The container could not be located when the pod was terminated";
+        let started = self.initialised(status);
+        if started {
+            for container in &mut status.container_statuses {
+                close(container, message);
+            }
+        }
+        let ran = |status: &ContainerStatus| !status.container_id.is_empty();
+        let last = status.init_container_statuses.iter().rposition(ran);
+        for container in status.init_container_statuses.iter_mut().take(last.map_or(0, |n| n + 1)) {
+            close(container, message);
+        }
+    }
+
+    fn api_phase(&self, status: &PodStatus) -> api::Phase {
+        let old = self.api.status.phase;
+        if old.is_terminal() {
+            return old;
+        }
+        let over = self.phase >= Phase::Terminated;
+        let phase = match &self.verdict {
+            Some(_) if over => api::Phase::Failed,
+            _ => {
+                phase_of(&self.api.spec, status, if over { Outcome::Final } else { Outcome::Open })
+            }
+        };
+        // Nothing is over before a look has shown that nothing runs.
+        if phase.is_terminal() && !over { old } else { phase }
+    }
+
+    fn addresses(&self, status: &mut PodStatus, place: Place<'_>) {
+        let old = &self.api.status;
+        status.host_ips = place.addresses.iter().map(|ip| Ip { ip: ip.clone() }).collect();
+        status.pod_ips = if self.api.spec.host_network {
+            if self.has_sandbox() { status.host_ips.clone() } else { old.pod_ips.clone() }
+        } else {
+            let told = self.seen.sandbox().filter(|sandbox| sandbox.ready);
+            match told.and_then(|sandbox| sandbox.status.as_ref()) {
+                Some(told) => told.ips.iter().map(|ip| Ip { ip: ip.to_string() }).collect(),
+                // Kept after the end, as what the logs name.
+                None => old.pod_ips.clone(),
+            }
+        };
+        let first = |ips: &[Ip]| ips.first().map(|ip| ip.ip.clone()).unwrap_or_default();
+        status.host_ip = first(&status.host_ips);
+        status.pod_ip = first(&status.pod_ips);
+    }
+
+    /// Spec section 7.3.
+    fn conditions(&self, status: &PodStatus, now: Now) -> Vec<Condition> {
+        let over = match status.phase {
+            api::Phase::Succeeded => Some("PodCompleted"),
+            api::Phase::Failed => Some("PodFailed"),
+            api::Phase::Pending | api::Phase::Running => None,
+        };
+        let initialised = match over {
+            Some("PodCompleted") => (true, "PodCompleted", String::new()),
+            _ if self.initialised(status) => (true, "", String::new()),
+            _ => (false, "ContainersNotInitialized", self.incomplete(status)),
+        };
+        let unready = self.unready(status);
+        let ready = match over {
+            Some(reason) => (false, reason, String::new()),
+            None if unready.is_empty() => (true, "", String::new()),
+            None => {
+                let message = format!("containers with unready status: [{}]", unready.join(" "));
+                (false, "ContainersNotReady", message)
+            }
+        };
+        let plain = |value| (value, "", String::new());
+        [
+            (ConditionKind::PodReadyToStartContainers, plain(self.has_sandbox())),
+            (ConditionKind::Initialized, initialised),
+            (ConditionKind::Ready, ready.clone()),
+            (ConditionKind::ContainersReady, ready),
+            (ConditionKind::PodScheduled, plain(true)),
+        ]
+        .map(|(kind, (value, reason, message))| {
+            let old = self.api.status.conditions.iter().find(|old| old.kind == kind);
+            let same = old.filter(|old| old.status == value);
+            let last_transition_time = match same {
+                Some(old) => old.last_transition_time.or_else(|| now.timestamp()),
+                None => now.timestamp(),
+            };
+            let last_probe_time = None;
+            Condition {
+                kind,
+                status: value,
+                last_probe_time,
+                last_transition_time,
+                reason,
+                message,
+            }
+        })
+        .into()
+    }
+
+    fn initialised(&self, status: &PodStatus) -> bool {
+        let complete = |(init, told): (&Container, &ContainerStatus)| {
+            if is_sidecar(init) { told.started } else { told.ready }
+        };
+        is_initialised(self, &self.seen)
+            || self
+                .api
+                .spec
+                .init_containers
+                .iter()
+                .zip(&status.init_container_statuses)
+                .all(complete)
+    }
+
+    fn incomplete(&self, status: &PodStatus) -> String {
+        let inits = self.api.spec.init_containers.iter().zip(&status.init_container_statuses);
+        let open =
+            inits.filter(|(init, told)| if is_sidecar(init) { !told.started } else { !told.ready });
+        let names: Vec<&str> = open.map(|(init, _)| &*init.name).collect();
+        format!("containers with incomplete status: [{}]", names.join(" "))
+    }
+
+    fn unready<'a>(&'a self, status: &'a PodStatus) -> Vec<&'a str> {
+        let sidecars = self.sidecars().filter_map(|sidecar| {
+            status.init_container_statuses.iter().find(|told| told.name == sidecar.name)
+        });
+        let mut unready: Vec<&str> = sidecars
+            .chain(&status.container_statuses)
+            .filter(|told| !told.ready)
+            .map(|told| &*told.name)
+            .collect();
+        unready.sort_unstable();
+        unready
+    }
+}
+
+/// `containerd://…`
+fn container_id(place: Place<'_>, seen: &ContainerSeen) -> String {
+    format!("{}://{}", place.runtime_name, seen.id)
+}
+
+/// The state as far as the runtime told of it.
+fn told_state(seen: &ContainerSeen, id: &str) -> Option<State> {
+    let status = seen.status.as_ref();
+    let at = |nanos: i64| (nanos > 0).then(|| Timestamp::from_nanos(nanos));
+    Some(match seen.state {
+        ContainerState::Created => State::Waiting(Waiting::default()),
+        ContainerState::Running => State::Running(Running { started_at: at(status?.started_at) }),
+        ContainerState::Exited => {
+            let status = status?;
+            let reason = match (&*status.reason, status.exit_code) {
+                ("", 0) => "Completed".into(),
+                ("", _) => "Error".into(),
+                (reason, _) => reason.into(),
+            };
+            State::Terminated(Box::new(Terminated {
+                exit_code: status.exit_code,
+                reason,
+                message: status.message.clone(),
+                started_at: at(status.started_at),
+                finished_at: at(status.finished_at),
+                container_id: id.to_owned(),
+            }))
+        }
+        ContainerState::Unknown => State::Terminated(Box::new(lost(
+            "The container could not be located when the pod was terminated",
+        ))),
+    })
+}
+
+fn close(status: &mut ContainerStatus, message: &str) {
+    if !matches!(status.state, State::Terminated(_)) {
+        status.state = State::Terminated(Box::new(lost(message)));
+    }
+    status.ready = status.ready && !status.started;
+    status.started = false;
+}
+
+/// Nobody knows how it ended.
+fn lost(message: &str) -> Terminated {
+    Terminated {
+        exit_code: 137,
+        reason: "ContainerStatusUnknown".into(),
+        message: message.into(),
+        ..Terminated::default()
+    }
+}

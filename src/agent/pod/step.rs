@@ -1,0 +1,438 @@
+//! Asks for what [`super::next`] names, as far as there is room.
+
+use super::config::{container_config, sandbox_config};
+use super::hash::container_hash;
+use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
+use super::{Doing, Image, News, Phase, Pod, Wanted};
+use crate::agent::Config;
+use crate::agent::calls::{Calls, Class, Owner};
+use crate::agent::event::{Action, JobId, Out, Severity};
+use crate::agent::notes::Notes;
+use crate::agent::pleg::Pleg;
+use crate::agent::time::{BackoffBounds, Instant, Now};
+use crate::limits;
+use crate::model::cri::{ContainerId, Request, SandboxId};
+use crate::model::job::JobSpec;
+use crate::model::note::{NoteKind, Object};
+use crate::model::status::Waiting;
+
+/// One runtime call and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Make a sandbox.
+    RunSandbox {
+        /// Its number.
+        attempt: u32,
+    },
+    /// Ask for its network.
+    InspectSandbox(SandboxId),
+    /// Kill what is in it, and take its network down.
+    StopSandbox(SandboxId),
+    /// Forget it.
+    RemoveSandbox(SandboxId),
+    /// Ask whether the image of the container is here.
+    ImageStatus {
+        /// Name in the spec.
+        container: Box<str>,
+    },
+    /// Fetch it.
+    Pull {
+        /// Name in the spec.
+        container: Box<str>,
+    },
+    /// Make a container.
+    Create {
+        /// Name in the spec.
+        container: Box<str>,
+        /// Its number: the restart count.
+        attempt: u32,
+        /// What the image's name stands for.
+        image_ref: Box<str>,
+    },
+    /// Start it.
+    Start {
+        /// Which.
+        id: ContainerId,
+        /// Name in the spec.
+        container: Box<str>,
+    },
+    /// Ask for its exit code and times.
+    InspectContainer(ContainerId),
+    /// Stop it.
+    Stop {
+        /// Which.
+        id: ContainerId,
+        /// Seconds from the signal to SIGKILL.
+        grace_s: i64,
+        /// When SIGKILL comes at the latest.
+        kill_at: Instant,
+        /// For the event.
+        why: StopReason,
+    },
+    /// Forget it.
+    RemoveContainer(ContainerId),
+}
+
+/// Why a container is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The pod ends, or its sandbox is replaced.
+    Ending,
+    /// The spec names another image.
+    Changed,
+    /// The runtime lost track of it.
+    Unknown,
+}
+
+impl Step {
+    /// Changes what the runtime would list, in a way that a list begun before its end gets wrong.
+    pub(super) fn is_change(&self) -> bool {
+        match self {
+            Self::RunSandbox { .. }
+            | Self::StopSandbox(_)
+            | Self::RemoveSandbox(_)
+            | Self::Create { .. }
+            | Self::Start { .. }
+            | Self::RemoveContainer(_) => true,
+            Self::InspectSandbox(_)
+            | Self::InspectContainer(_)
+            | Self::ImageStatus { .. }
+            | Self::Pull { .. }
+            | Self::Stop { .. } => false,
+        }
+    }
+
+    /// Which calls it waits for: as [`Class::of`] its request.
+    fn class(&self) -> Class {
+        match self {
+            Self::Stop { .. } | Self::StopSandbox(_) => Class::Stop,
+            Self::Pull { .. } => Class::Pull,
+            Self::RunSandbox { .. }
+            | Self::InspectSandbox(_)
+            | Self::RemoveSandbox(_)
+            | Self::ImageStatus { .. }
+            | Self::Create { .. }
+            | Self::Start { .. }
+            | Self::InspectContainer(_)
+            | Self::RemoveContainer(_) => Class::Work,
+        }
+    }
+
+    /// One of those that may run side by side: stops of different containers.
+    pub(super) fn is_stop(&self) -> bool {
+        matches!(self, Self::Stop { .. })
+    }
+}
+
+/// Everything a pod asks with.
+pub struct Hands<'a> {
+    /// What never changes.
+    pub config: &'a Config,
+    /// The book of calls.
+    pub calls: &'a mut Calls,
+    /// The last job's number.
+    pub last_job: &'a mut u64,
+    /// Sandboxes made in the place of others.
+    pub restarted_pods: &'a mut u64,
+    /// Events.
+    pub notes: &'a mut Notes,
+    /// The looker.
+    pub pleg: &'a mut Pleg,
+    /// Where requests go.
+    pub out: &'a mut Out,
+}
+
+/// Steps of one pod in one turn: stops of all its containers and a few more. More is a loop.
+const STEPS_MAX: usize = 256;
+
+impl Pod {
+    /// Asks for all that can be asked for now.
+    pub fn step(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) {
+        self.restless = true;
+        self.wake_at = None;
+        self.link_log(now, hands);
+        let mut steps = 0;
+        loop {
+            steps += 1;
+            assert!(steps <= STEPS_MAX, "pod {} asks without end", self.uid);
+            let plan = next(self, world, now.boot);
+            for hold in plan.holds {
+                self.put_off(hold);
+            }
+            match plan.next {
+                Next::Call(step) => {
+                    if !hands.calls.has_room(step.class()) {
+                        break;
+                    }
+                    let request = self.request(&step, hands.config);
+                    self.begin(now, step, request, hands);
+                }
+                Next::GiveUp(call) => {
+                    hands.calls.cancel(now, call, hands.out);
+                    self.doing.retain(|doing| doing.call != call);
+                }
+                Next::Job(spec) => self.begin_job(now, spec, hands),
+                Next::Enter(phase) => self.go(now, phase, hands),
+                Next::Fail(verdict) => {
+                    let (kind, message) = (NoteKind::Normal, verdict.message.clone());
+                    self.news.push(News { kind, container: None, reason: verdict.reason, message });
+                    self.verdict = Some(verdict);
+                }
+                Next::Look => {
+                    hands.pleg.want();
+                    self.restless = false;
+                    break;
+                }
+                Next::Blocked(why) => {
+                    if let Some(cause) = world.network_trouble.filter(|_| !world.predecessor) {
+                        self.warn_once("NetworkNotReady", format!("{why}: {cause}"));
+                    }
+                    break;
+                }
+                Next::Until(at) => {
+                    assert!(at > now.boot, "pod {} waits for the past", self.uid);
+                    self.wake_at = Some(at);
+                    self.restless = false;
+                    break;
+                }
+                Next::Rest => {
+                    self.restless = false;
+                    break;
+                }
+            }
+        }
+        self.tell_all(now, hands);
+    }
+
+    fn warn_once(&mut self, reason: &'static str, message: String) {
+        if self.blocked.as_deref() != Some(&message) {
+            self.blocked = Some(message.clone().into());
+            let kind = NoteKind::Warning;
+            self.news.push(News { kind, container: None, reason, message });
+        }
+    }
+
+    /// Hands out the events that came up.
+    fn tell_all(&mut self, now: Now, hands: &mut Hands<'_>) {
+        for news in std::mem::take(&mut self.news) {
+            let object = Object {
+                kind: "Pod",
+                namespace: self.api.metadata.namespace.as_str().into(),
+                name: self.api.metadata.name.as_str().into(),
+                uid: self.uid.clone(),
+                field_path: news
+                    .container
+                    .map(|container| self.field_path(&container))
+                    .unwrap_or_default(),
+            };
+            hands.notes.add(now, object, news.kind, news.reason, news.message, hands.out);
+        }
+    }
+
+    fn go(&mut self, now: Now, phase: Phase, hands: &mut Hands<'_>) {
+        self.enter(now.boot, phase);
+        if phase == Phase::Terminating {
+            // Nothing will be started with it (rule R4). Work under way ends soon by itself.
+            for doing in &self.doing {
+                if matches!(doing.step, Step::Pull { .. }) {
+                    hands.calls.cancel(now, doing.call, hands.out);
+                }
+            }
+            self.doing.retain(|doing| !matches!(doing.step, Step::Pull { .. }));
+        }
+        let why = match (&self.wanted, &self.verdict) {
+            (_, Some(verdict)) => verdict.reason,
+            (Wanted::Yes, None) if self.api.metadata.deletion_timestamp.is_some() => "deleted",
+            (Wanted::Yes, None) => "its containers have ended",
+            (Wanted::No, None) => "no source wants it",
+            (Wanted::Again(_), None) => "to be made anew",
+        };
+        let metadata = &self.api.metadata;
+        let line = format!(
+            "pod={}/{} uid={} phase={phase:?} why={why:?}",
+            metadata.namespace, metadata.name, self.uid
+        );
+        hands.out.push(Action::Log(Severity::Info, line));
+    }
+
+    fn put_off(&mut self, hold: Hold) {
+        let name = &*hold.container;
+        if matches!(hold.why, HoldReason::ImagePull { .. }) {
+            let memory = self.remember(name);
+            memory.image = Image::Unknown;
+            memory.hold_until = Some(hold.until);
+        }
+        let (kind, reason, message, event) = match hold.why {
+            HoldReason::CrashLoop { delay_ms } => {
+                let metadata = &self.api.metadata;
+                let pod = format!("{}_{}({})", metadata.name, metadata.namespace, self.uid);
+                let delay = go_duration_s(delay_ms / 1000);
+                let message =
+                    format!("back-off {delay} restarting failed container={name} pod={pod}");
+                let event = format!("Back-off restarting failed container {name} in pod {pod}");
+                (NoteKind::Warning, "CrashLoopBackOff", message, event)
+            }
+            HoldReason::ImagePull { why } => {
+                let image = self.spec_of(name).map(|spec| spec.image.clone()).unwrap_or_default();
+                let event = format!("Back-off pulling image \"{image}\"");
+                (NoteKind::Normal, "ImagePullBackOff", format!("{event}: {why}"), event)
+            }
+        };
+        let failure = Some(Waiting { reason, message });
+        if self.remember(name).failure != failure {
+            self.remember(name).failure = failure;
+            self.dirty = true;
+            self.tell(name, kind, "BackOff", event);
+            if reason == "ImagePullBackOff" {
+                self.tell(name, NoteKind::Warning, "Failed", format!("Error: {reason}"));
+            }
+        }
+    }
+
+    fn request(&self, step: &Step, config: &Config) -> Request {
+        let sandbox_attempt = || self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
+        let sandbox = |attempt| Box::new(sandbox_config(&self.api, attempt, config));
+        match step {
+            Step::RunSandbox { attempt } => Request::RunPodSandbox(sandbox(*attempt)),
+            Step::InspectSandbox(id) => Request::PodSandboxStatus(id.clone()),
+            Step::StopSandbox(id) => Request::StopPodSandbox(id.clone()),
+            Step::RemoveSandbox(id) => Request::RemovePodSandbox(id.clone()),
+            Step::ImageStatus { container } => Request::ImageStatus(self.image(container)),
+            Step::Pull { container } => Request::PullImage {
+                image: self.image(container),
+                sandbox_config: sandbox(sandbox_attempt()),
+            },
+            Step::Create { container, attempt, image_ref } => {
+                let spec = self.spec_of(container).expect("next names containers of the spec");
+                Request::CreateContainer {
+                    sandbox: self.seen.sandbox().expect("next looked at it").id.clone(),
+                    config: Box::new(container_config(
+                        &self.api, spec, *attempt, image_ref, config,
+                    )),
+                    sandbox_config: sandbox(sandbox_attempt()),
+                }
+            }
+            Step::Start { id, .. } => Request::StartContainer(id.clone()),
+            Step::InspectContainer(id) => Request::ContainerStatus(id.clone()),
+            Step::Stop { id, grace_s, .. } => {
+                Request::StopContainer { id: id.clone(), grace_s: *grace_s }
+            }
+            Step::RemoveContainer(id) => Request::RemoveContainer(id.clone()),
+        }
+    }
+
+    /// The image as the runtime is asked for it: a name without tag and digest means `latest`.
+    fn image(&self, container: &str) -> Box<str> {
+        let spec = self.spec_of(container).expect("next names containers of the spec");
+        let last = spec.image.rsplit('/').next().unwrap_or_default();
+        if last.contains(':') || spec.image.contains('@') {
+            spec.image.clone()
+        } else {
+            format!("{}:latest", spec.image).into()
+        }
+    }
+
+    fn begin(&mut self, now: Now, step: Step, request: Request, hands: &mut Hands<'_>) {
+        match &step {
+            Step::RunSandbox { .. } if !self.seen.sandboxes.is_empty() => {
+                *hands.restarted_pods += 1;
+                self.news.push(News {
+                    kind: NoteKind::Normal,
+                    container: None,
+                    reason: "SandboxChanged",
+                    message: "Pod sandbox changed, it will be killed and re-created.".to_owned(),
+                });
+            }
+            Step::Pull { container } => {
+                let message = format!("Pulling image \"{}\"", self.image(container));
+                let container = container.clone();
+                self.tell(&container, NoteKind::Normal, "Pulling", message);
+            }
+            Step::Create { container, .. } => {
+                let container = container.clone();
+                self.count_crash(now, &container, hands.config);
+            }
+            Step::Stop { id, why, .. } => {
+                let (id, why) = (id.clone(), *why);
+                self.tell_stop(&id, why);
+            }
+            _ => {}
+        }
+        let owner = Owner::Pod(self.uid.clone());
+        let call = hands.calls.begin(now, owner, request, hands.out);
+        self.doing.push(Doing { call, step });
+    }
+
+    /// Each restart counts towards the back-off of the next (spec section 2.4).
+    fn count_crash(&mut self, now: Now, container: &str, config: &Config) {
+        let Some(exited_at) = self.seen.of(container).find_map(|seen| seen.exited_at) else {
+            return;
+        };
+        let Some(spec) = self.spec_of(container) else { return };
+        let hash = container_hash(&spec.name, &spec.image);
+        let bounds = BackoffBounds {
+            min_ms: limits::BACKOFF_MIN_MS.min(config.crash_backoff_max_ms),
+            max_ms: config.crash_backoff_max_ms,
+            calm_ms: limits::BACKOFF_CALM_MS,
+        };
+        let memory = self.remember(container);
+        if memory.crash_hash != hash {
+            memory.crash = crate::agent::time::Backoff::default();
+            memory.crash_hash = hash;
+        }
+        memory.crash.grow(now.boot, exited_at, bounds);
+    }
+
+    fn tell_stop(&mut self, id: &ContainerId, why: StopReason) {
+        let Some(seen) = self.seen.container(id) else { return };
+        let name = seen.name.clone();
+        let is_init = self.api.spec.init_containers.iter().any(|init| init.name == name);
+        let message = match why {
+            StopReason::Ending => format!("Stopping container {name}"),
+            StopReason::Changed if is_init => {
+                format!("Init container {name} definition changed")
+            }
+            StopReason::Changed => {
+                format!("Container {name} definition changed, will be restarted")
+            }
+            StopReason::Unknown => {
+                "Container is in \"unknown\" state, try killing it before restart".to_owned()
+            }
+        };
+        if why == StopReason::Changed {
+            self.remember(&name).restart_due = Some(id.clone());
+        }
+        self.tell(&name, NoteKind::Normal, "Killing", message);
+    }
+
+    fn begin_job(&mut self, now: Now, spec: JobSpec, hands: &mut Hands<'_>) {
+        *hands.last_job += 1;
+        let job = JobId(*hands.last_job);
+        let deadline = now.boot.plus_ms(limits::JOB_DEADLINE_MS);
+        self.jobs.insert(job, spec.clone());
+        hands.out.push(Action::Job { job, spec, deadline });
+    }
+
+    /// Links the log of a container that was just started, for log collectors.
+    fn link_log(&mut self, now: Now, hands: &mut Hands<'_>) {
+        for id in std::mem::take(&mut self.to_link) {
+            if let Some(seen) = self.seen.container(&id) {
+                let spec = JobSpec::LinkLog(log_link(self, seen));
+                self.begin_job(now, spec, hands);
+            }
+        }
+    }
+
+    /// Whether the pod has the sandbox it needs (condition `PodReadyToStartContainers`).
+    pub(super) fn has_sandbox(&self) -> bool {
+        !needs_sandbox(self)
+    }
+}
+
+/// Seconds as Go writes durations: `40s`, `2m40s`, `5m0s`.
+fn go_duration_s(seconds: u64) -> String {
+    match seconds / 60 {
+        0 => format!("{seconds}s"),
+        minutes => format!("{minutes}m{}s", seconds % 60),
+    }
+}

@@ -1,0 +1,362 @@
+//! All pods: what the sources want, what the runtime has, and who may ask next.
+//!
+//! Nothing is killed as unknown before the source has delivered (rule R5), and while a manifest
+//! cannot be read, pods that came from the folder are nobody's orphans. A pod of the same name
+//! waits until the one before it has ended. Those who wait for room take turns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::calls::Uid;
+use super::pleg::List;
+use super::pod::next::World;
+use super::pod::{Hands, Origin, Phase, Place, Pod, Verdict, Wanted};
+use super::source::Wish;
+use super::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::PodRef;
+use crate::model::pod as api;
+
+/// All pods.
+#[derive(Debug, Default)]
+pub struct Pods {
+    map: BTreeMap<Uid, Pod>,
+    /// The first to be stepped: after the one that was refused room last.
+    turn: Option<Uid>,
+    /// Every pod that the last look found is in the map: one that is not has nothing in the
+    /// runtime, and can start without a look of its own.
+    complete: bool,
+    orphans: u64,
+}
+
+/// What of the sources decides whether a pod in the runtime is nobody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sources {
+    /// Not delivered yet: nothing is known to be unwanted.
+    Silent,
+    /// Some manifest cannot be used: pods of the folder may be in it.
+    Broken,
+    /// All known.
+    Whole,
+}
+
+/// What stepping all pods came to.
+#[derive(Debug, Default)]
+pub struct Stepped {
+    /// Uids of pods whose phase in the API changed.
+    pub changed: Vec<Uid>,
+    /// Some pod went on to another phase.
+    pub moved: bool,
+}
+
+impl Pods {
+    /// Takes what the sources want.
+    pub fn want(&mut self, now: Now, wish: Wish, pods_max: usize) {
+        for (uid, pod) in &mut self.map {
+            if *pod.wanted() != Wanted::No && !wish.pods.contains_key(uid) {
+                pod.unwant(now);
+            }
+        }
+        for (uid, api) in wish.pods {
+            match self.map.get_mut(&uid) {
+                Some(pod) => {
+                    let same = match pod.wanted() {
+                        Wanted::Yes => is_same(pod.api(), &api),
+                        Wanted::Again(again) => is_same(again, &api),
+                        Wanted::No => false,
+                    };
+                    if !same {
+                        pod.want(api);
+                    }
+                }
+                None => self.add(now, uid, api, pods_max),
+            }
+        }
+        for (uid, message) in wish.doubles {
+            if let Some(pod) = self.map.get_mut(&uid) {
+                pod.warn("FailedValidation", message);
+            }
+        }
+    }
+
+    fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, pods_max: usize) {
+        stamp(&mut api, now);
+        let review = super::admit::review(&api);
+        let misplaced = || super::admit::misplaced(&api, api.spec.node_name.as_deref()?);
+        let refused = review.refused.or_else(misplaced).map(|refused| Verdict {
+            reason: refused.reason,
+            message: format!("Pod was rejected: {}", refused.message),
+        });
+        let verdict = refused.or_else(|| self.verdict(&api, pods_max));
+        let mut pod = Pod::new(api, verdict, now);
+        if self.complete {
+            pod.found_nothing();
+        }
+        if !review.unknown.is_empty() {
+            let fields = review.unknown.join(", ");
+            pod.warn("UnknownField", format!("not known, ignored: {fields}"));
+        }
+        self.map.insert(uid, pod);
+    }
+
+    /// Why the pod cannot be admitted beside the others (spec section 1.2).
+    fn verdict(&self, api: &api::Pod, pods_max: usize) -> Option<Verdict> {
+        let others =
+            || self.map.values().filter(|pod| pod.is_active() && pod.origin() == Origin::File);
+        let active = others().filter(|pod| *pod.wanted() == Wanted::Yes).count();
+        if active >= pods_max {
+            let message = format!(
+                "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: \
+                 {active}, capacity: {pods_max}"
+            );
+            return Some(Verdict { reason: "OutOfpods", message });
+        }
+        let staying = others().filter(|pod| *pod.wanted() == Wanted::Yes);
+        let taken = staying
+            .flat_map(|pod| host_ports(pod.api()))
+            .find(|taken| host_ports(api).any(|port| ports_clash(&port, taken)))?;
+        let message = format!(
+            "Pod was rejected: Predicate NodePorts failed: host port {} is in use on this node",
+            taken.port
+        );
+        Some(Verdict { reason: "NodePorts", message })
+    }
+
+    /// Takes what a look found.
+    pub fn look(&mut self, now: Now, list: List, sources: Sources) {
+        let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
+        let mut room = limits::ORPHANS_MAX.saturating_sub(strangers);
+        // Two pods of one name must not run side by side, whatever a broken manifest may hold.
+        let wanted = self.map.values().filter(|pod| *pod.wanted() == Wanted::Yes);
+        let names: BTreeSet<(Box<str>, Box<str>)> = match sources {
+            Sources::Broken => wanted.map(Pod::name).collect(),
+            Sources::Silent | Sources::Whole => BTreeSet::new(),
+        };
+        let mut adopt = |pod_ref: &PodRef, source: Option<&str>| {
+            let is_replaced = || names.contains(&(pod_ref.namespace.clone(), pod_ref.name.clone()));
+            let is_orphan = match sources {
+                Sources::Silent => false,
+                Sources::Broken => source.is_some_and(|source| source != "file") || is_replaced(),
+                Sources::Whole => true,
+            };
+            let adopted = is_orphan && room > 0;
+            room -= usize::from(adopted);
+            adopted.then(|| Pod::orphan(pod_ref, now))
+        };
+        for mut sandbox in list.sandboxes {
+            let Some(pod_ref) = sandbox.pod.take() else { continue };
+            if !self.map.contains_key(&pod_ref.uid)
+                && let Some(orphan) = adopt(&pod_ref, sandbox.source.as_deref())
+            {
+                self.orphans += 1;
+                self.map.insert(pod_ref.uid.clone(), orphan);
+            }
+            if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
+                pod.find_sandbox(sandbox);
+            }
+        }
+        for mut container in list.containers {
+            let Some(pod_ref) = container.pod.take() else { continue };
+            if !self.map.contains_key(&pod_ref.uid)
+                && let Some(orphan) = adopt(&pod_ref, None)
+            {
+                self.orphans += 1;
+                self.map.insert(pod_ref.uid.clone(), orphan);
+            }
+            if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
+                pod.find_container(container);
+            }
+        }
+        self.complete = sources == Sources::Whole && room > 0;
+        for pod in self.map.values_mut() {
+            pod.look(now, list.serial);
+        }
+    }
+
+    /// The runtime is back, and may be another.
+    pub fn up(&mut self) {
+        self.complete = false;
+    }
+
+    /// Lets each pod ask for what it needs, and forgets those that are finished.
+    pub fn step(
+        &mut self,
+        now: Now,
+        network_trouble: Option<&str>,
+        place: Place<'_>,
+        hands: &mut Hands<'_>,
+    ) -> Stepped {
+        let mut stepped = Stepped::default();
+        if !self.map.values().any(|pod| pod.is_restless(now)) {
+            return stepped;
+        }
+        let named = self.incarnations();
+        let first = self.turn.take();
+        let mut step = |pod: &mut Pod| {
+            if !pod.is_restless(now) {
+                return;
+            }
+            let world = World { network_trouble, predecessor: waits_for_another(&named, pod) };
+            let before = pod.api().status.phase;
+            let phase = pod.phase();
+            pod.step(now, &world, hands);
+            stepped.moved |= pod.phase() != phase;
+            if pod.refresh(now, place) && pod.api().status.phase != before {
+                stepped.changed.push(pod.uid().clone());
+            }
+            if pod.is_restless(now) && self.turn.is_none() {
+                self.turn = Some(pod.uid().clone());
+            }
+        };
+        match first {
+            None => self.map.values_mut().for_each(step),
+            Some(first) => {
+                self.map.range_mut(first.clone()..).for_each(|(_, pod)| step(pod));
+                self.map.range_mut(..first).for_each(|(_, pod)| step(pod));
+            }
+        }
+        stepped
+    }
+
+    /// Only brings statuses up to date: the runtime cannot be asked for anything now.
+    pub fn refresh(&mut self, now: Now, place: Place<'_>) {
+        for pod in self.map.values_mut().filter(|pod| pod.is_restless(now)) {
+            pod.refresh(now, place);
+        }
+    }
+
+    /// Forgets finished pods; those that were wanted again begin anew. Says whether any did.
+    pub fn forget(&mut self, now: Now, pods_max: usize) -> bool {
+        let finished: Vec<Uid> = self
+            .map
+            .values()
+            .filter(|pod| pod.is_finished())
+            .map(|pod| pod.uid().clone())
+            .collect();
+        let mut anew = false;
+        for uid in finished {
+            let mut pod = self.map.remove(&uid).expect("just listed");
+            if let Some(api) = pod.successor() {
+                self.add(now, uid, api, pods_max);
+                anew = true;
+            }
+        }
+        anew
+    }
+
+    /// Of each name, the pods that carry it and have not ended, if there are several.
+    fn incarnations(&self) -> BTreeMap<(String, String), Vec<(Uid, bool)>> {
+        let is_leaving = |pod: &Pod| {
+            pod.phase() < Phase::Terminated
+                && (pod.phase() > Phase::Syncing || *pod.wanted() != Wanted::Yes)
+        };
+        if !self.map.values().any(is_leaving) {
+            return BTreeMap::new();
+        }
+        let mut names: BTreeMap<(&str, &str), Vec<&Pod>> = BTreeMap::new();
+        for pod in self.map.values().filter(|pod| pod.phase() < Phase::Terminated) {
+            let metadata = &pod.api().metadata;
+            names.entry((&metadata.namespace, &metadata.name)).or_default().push(pod);
+        }
+        let several = names.into_iter().filter(|(_, pods)| pods.len() > 1);
+        several
+            .map(|((namespace, name), pods)| {
+                let pods = pods.iter().map(|pod| {
+                    let leaving = pod.phase() > Phase::Syncing || *pod.wanted() != Wanted::Yes;
+                    (pod.uid().clone(), leaving)
+                });
+                ((namespace.to_owned(), name.to_owned()), pods.collect())
+            })
+            .collect()
+    }
+
+    /// One pod.
+    pub fn get(&self, uid: &str) -> Option<&Pod> {
+        self.map.get(uid)
+    }
+
+    /// One pod.
+    pub fn get_mut(&mut self, uid: &str) -> Option<&mut Pod> {
+        self.map.get_mut(uid)
+    }
+
+    /// All of them, by uid.
+    pub fn iter(&self) -> impl Iterator<Item = &Pod> {
+        self.map.values()
+    }
+
+    /// All of them, by uid.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Pod> {
+        self.map.values_mut()
+    }
+
+    /// Whether there is none, neither wanted nor found.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// When the next pod is to be stepped if nothing happens before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.map.values().filter_map(Pod::wake_at).min()
+    }
+
+    /// Pods found in the runtime that no source wants, since the start.
+    pub fn orphans_total(&self) -> u64 {
+        self.orphans
+    }
+}
+
+fn waits_for_another(named: &BTreeMap<(String, String), Vec<(Uid, bool)>>, pod: &Pod) -> bool {
+    if named.is_empty() || pod.phase() != Phase::Syncing {
+        return false;
+    }
+    let metadata = &pod.api().metadata;
+    named
+        .get(&(metadata.namespace.clone(), metadata.name.clone()))
+        .is_some_and(|pods| pods.iter().any(|(uid, leaving)| uid != pod.uid() && *leaving))
+}
+
+/// The annotation that says when the agent first saw the pod; the rest is the source's.
+fn stamp(api: &mut api::Pod, now: Now) {
+    if let Some(at) = now.timestamp() {
+        let key = "kubernetes.io/config.seen".to_owned();
+        api.metadata.annotations.entry(key).or_insert_with(|| at.to_string());
+    }
+}
+
+/// Whether the source's copy says what ours says.
+fn is_same(ours: &api::Pod, theirs: &api::Pod) -> bool {
+    const SEEN: &str = "kubernetes.io/config.seen";
+    let annotations = |pod: &api::Pod| {
+        let mut annotations = pod.metadata.annotations.clone();
+        annotations.remove(SEEN);
+        annotations
+    };
+    ours.spec == theirs.spec
+        && ours.metadata.labels == theirs.metadata.labels
+        && annotations(ours) == annotations(theirs)
+        && ours.metadata.deletion_timestamp == theirs.metadata.deletion_timestamp
+        && ours.metadata.deletion_grace_period_seconds
+            == theirs.metadata.deletion_grace_period_seconds
+}
+
+struct HostPort<'a> {
+    protocol: api::PortProtocol,
+    ip: &'a str,
+    port: u16,
+}
+
+fn host_ports(pod: &api::Pod) -> impl Iterator<Item = HostPort<'_>> {
+    let ports = pod.spec.containers.iter().flat_map(|container| &container.ports);
+    ports.filter(|port| port.host_port > 0).map(|port| HostPort {
+        protocol: port.protocol,
+        ip: &port.host_ip,
+        port: port.host_port,
+    })
+}
+
+fn ports_clash(one: &HostPort<'_>, other: &HostPort<'_>) -> bool {
+    let any = |ip: &str| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
+    one.port == other.port
+        && one.protocol == other.protocol
+        && (one.ip == other.ip || any(one.ip) || any(other.ip))
+}

@@ -1,0 +1,141 @@
+//! The runtime's health: is it there, which one is it, is it ready, has it a network.
+//!
+//! Asks `Version` once a connection and `Status` every 5 s, more often while something waits for
+//! it, and with the looks while there is no pod. Nothing else is asked of a runtime that is not
+//! ready (spec section 0.1). A runtime that comes back is looked at anew before anything is done.
+
+use super::calls::{Calls, Owner};
+use super::event::{CallId, Out};
+use super::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::{CallError, Reply, Request, RuntimeStatus, Version};
+
+/// What is known of the runtime.
+#[derive(Debug)]
+pub struct Runtime {
+    link: Link,
+    version: Option<Version>,
+    status: Option<(Instant, RuntimeStatus)>,
+    call: Option<CallId>,
+    ask_at: Instant,
+    /// Of the last failed question.
+    trouble: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Link {
+    Down { cause: String },
+    Up,
+}
+
+impl Runtime {
+    /// Nothing known.
+    pub fn new(now: Now) -> Self {
+        Self {
+            link: Link::Down { cause: "not connected yet".to_owned() },
+            version: None,
+            status: None,
+            call: None,
+            ask_at: now.boot,
+            trouble: None,
+        }
+    }
+
+    /// The connection stands. What it leads to may be another runtime than before.
+    pub fn up(&mut self, now: Now) {
+        self.link = Link::Up;
+        self.version = None;
+        self.status = None;
+        self.trouble = None;
+        self.ask_at = now.boot;
+    }
+
+    /// The connection is gone. Its calls have been answered before.
+    pub fn down(&mut self, cause: String) {
+        assert!(self.call.is_none(), "the link went down with a call unanswered");
+        self.link = Link::Down { cause };
+        self.status = None;
+    }
+
+    /// Takes the answer to a call of its own; `idle`: there is no pod.
+    pub fn answer(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>, idle: bool) {
+        assert_eq!(self.call, Some(call), "answer to a call that is not the runtime's");
+        self.call = None;
+        let wait_ms = match result {
+            Ok(Reply::Version(version)) => {
+                self.version = Some(version);
+                0
+            }
+            Ok(Reply::Status(status)) => {
+                let ready = status.runtime.is_ok() && status.network.is_ok();
+                self.status = Some((now.boot, status));
+                self.trouble = None;
+                match (ready, idle) {
+                    (true, true) => limits::RELIST_IDLE_MS,
+                    (true, false) => limits::STATUS_MS,
+                    (false, _) => limits::STATUS_WAITING_MS,
+                }
+            }
+            Ok(other) => panic!("Version and Status cannot answer {other:?}"),
+            Err(error) => {
+                self.trouble = Some(error.to_string());
+                limits::STATUS_WAITING_MS
+            }
+        };
+        self.ask_at = now.boot.plus_ms(wait_ms);
+    }
+
+    /// Asks what is due.
+    pub fn step(&mut self, now: Now, calls: &mut Calls, out: &mut Out) {
+        if self.link == Link::Up && self.call.is_none() && self.ask_at <= now.boot {
+            let request = if self.version.is_none() { Request::Version } else { Request::Status };
+            self.call = Some(calls.begin(now, Owner::Runtime, request, out));
+        }
+    }
+
+    /// When something is due.
+    pub fn wake_at(&self) -> Option<Instant> {
+        (self.link == Link::Up && self.call.is_none()).then_some(self.ask_at)
+    }
+
+    /// Why nothing can be asked of it now; `None`: it is ready.
+    pub fn trouble(&self, now: Now) -> Option<String> {
+        if let Link::Down { cause } = &self.link {
+            return Some(cause.clone());
+        }
+        let asked = |what| match &self.trouble {
+            Some(trouble) => format!("{what}: {trouble}"),
+            None => format!("{what} yet"),
+        };
+        let Some((at, status)) = &self.status else {
+            return Some(asked("the runtime has not told its status"));
+        };
+        if now.boot.since_ms(*at) > limits::STATUS_VALID_MS {
+            return Some(asked("the runtime has not told its status for 30 s"));
+        }
+        status.runtime.clone().err()
+    }
+
+    /// Whether it was asked and has not answered yet: no trouble that is worth a word.
+    pub fn is_settling(&self) -> bool {
+        self.link == Link::Up && self.status.is_none() && self.trouble.is_none()
+    }
+
+    /// Whether it is connected and ready: [`Runtime::trouble`] without the words.
+    pub fn is_ready(&self, now: Now) -> bool {
+        self.link == Link::Up
+            && self.status.as_ref().is_some_and(|(at, status)| {
+                status.runtime.is_ok() && now.boot.since_ms(*at) <= limits::STATUS_VALID_MS
+            })
+    }
+
+    /// Why pods on the pod network cannot start; `None`: they can, or nothing is known.
+    pub fn network_trouble(&self) -> Option<&str> {
+        self.status.as_ref()?.1.network.as_ref().err().map(String::as_str)
+    }
+
+    /// Who it is, once it said so.
+    pub fn version(&self) -> Option<&Version> {
+        self.version.as_ref()
+    }
+}

@@ -1,0 +1,216 @@
+//! The manifest folder → static pods (spec section 1.8).
+//!
+//! A file that was good and is broken now keeps its pods: an editor that saves in two steps, or a
+//! typing mistake, must not stop what runs. What is wrong is said once, with file and place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::calls::Uid;
+use super::event::{Action, Out, Severity};
+use crate::limits;
+use crate::model::manifest::Folder;
+use crate::model::pod::Pod;
+
+const SOURCE: &str = "kubernetes.io/config.source";
+const HASH: &str = "kubernetes.io/config.hash";
+
+/// What the folder said last.
+#[derive(Debug, Default)]
+pub struct Source {
+    /// It was read at least once: only from then on is a pod that is not in it unwanted.
+    delivered: bool,
+    files: BTreeMap<Box<str>, File>,
+}
+
+#[derive(Debug, Default)]
+struct File {
+    pods: Vec<Pod>,
+    trouble: Option<String>,
+}
+
+/// What the folder wants now.
+#[derive(Debug, Default)]
+pub struct Wish {
+    /// By uid.
+    pub pods: BTreeMap<Uid, Pod>,
+    /// Pods that are left out because another has their name or uid: the one that stays, and why.
+    pub doubles: Vec<(Uid, String)>,
+}
+
+impl Source {
+    /// Takes a reading of the whole folder.
+    pub fn take(&mut self, folder: Folder, node_name: &str, out: &mut Out) {
+        let mut files = std::mem::take(&mut self.files);
+        self.delivered = true;
+        for read in folder.files {
+            let old = files.remove(&read.path);
+            let file = match read.pods {
+                Ok(pods) => {
+                    let made = |pod| static_pod(pod, &read.path, node_name);
+                    File { pods: pods.into_iter().map(made).collect(), trouble: None }
+                }
+                Err(refusal) => {
+                    let trouble = format!("{}{refusal}", read.path);
+                    let old = old.unwrap_or_default();
+                    if old.trouble.as_ref() != Some(&trouble) {
+                        out.push(Action::Log(Severity::Error, trouble.clone()));
+                    }
+                    File { pods: old.pods, trouble: Some(trouble) }
+                }
+            };
+            self.files.insert(read.path, file);
+        }
+    }
+
+    /// Whether the folder was read at least once.
+    pub fn is_delivered(&self) -> bool {
+        self.delivered
+    }
+
+    /// Whether some file cannot be used: then nobody knows which pods it is about.
+    pub fn is_broken(&self) -> bool {
+        self.files.values().any(|file| file.trouble.is_some())
+    }
+
+    /// What is wrong, a line each.
+    pub fn trouble(&self) -> impl Iterator<Item = &String> {
+        self.files.values().filter_map(|file| file.trouble.as_ref())
+    }
+
+    /// What the folder wants. Of two pods of one name or one uid the first stays.
+    pub fn wish(&self) -> Wish {
+        let mut wish = Wish::default();
+        let mut names = BTreeMap::<(String, String), Uid>::new();
+        let mut said = BTreeSet::new();
+        for (path, file) in &self.files {
+            for pod in file.pods.iter().take(limits::MANIFEST_PODS_MAX) {
+                let metadata = &pod.metadata;
+                let uid: Uid = metadata.uid.as_str().into();
+                let name = (metadata.namespace.clone(), metadata.name.clone());
+                let holder =
+                    names.get(&name).or_else(|| wish.pods.get_key_value(&uid).map(|(uid, _)| uid));
+                if let Some(holder) = holder {
+                    let message = format!(
+                        "Error validating pod {} from file due to duplicate pod name \"{}\", \
+                         ignoring the one in {path}",
+                        metadata.name, metadata.name
+                    );
+                    if said.insert(message.clone()) {
+                        wish.doubles.push((holder.clone(), message));
+                    }
+                    continue;
+                }
+                names.insert(name, uid.clone());
+                wish.pods.insert(uid, pod.clone());
+            }
+        }
+        wish
+    }
+}
+
+/// What a kubelet makes of a manifest: named after the node, and with a uid of its own that any
+/// change of the manifest changes as well.
+fn static_pod(mut pod: Pod, path: &str, node_name: &str) -> Pod {
+    if pod.metadata.uid.is_empty() {
+        pod.metadata.uid = digest(&pod, path, node_name);
+    }
+    if pod.metadata.namespace.is_empty() {
+        "default".clone_into(&mut pod.metadata.namespace);
+    }
+    pod.metadata.name = format!("{}-{node_name}", pod.metadata.name);
+    pod.spec.node_name = Some(node_name.to_owned());
+    let annotations = &mut pod.metadata.annotations;
+    annotations.insert(SOURCE.to_owned(), "file".to_owned());
+    annotations.insert(HASH.to_owned(), pod.metadata.uid.clone());
+    if pod.spec.host_network {
+        for container in &mut pod.spec.containers {
+            for port in &mut container.ports {
+                if port.host_port == 0 {
+                    port.host_port = port.container_port;
+                }
+            }
+        }
+    }
+    pod
+}
+
+/// 32 hex digits that stand for the pod as written, the node and the file.
+fn digest(pod: &Pod, path: &str, node_name: &str) -> String {
+    let text = serde_json::to_string(pod).expect("a pod is plain data");
+    let mut fnv = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+    for byte in text.bytes().chain([0]).chain(node_name.bytes()).chain([0]).chain(path.bytes()) {
+        fnv = (fnv ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    format!("{fnv:032x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::manifest::{File as Read, Refusal};
+
+    fn pod(name: &str, image: &str) -> Pod {
+        let json = format!(
+            r#"{{"metadata":{{"name":"{name}"}},
+                "spec":{{"containers":[{{"name":"c","image":"{image}"}}]}}}}"#
+        );
+        serde_json::from_str(&json).expect("a pod")
+    }
+
+    fn folder(files: &[(&str, Result<Vec<Pod>, &str>)]) -> Folder {
+        let refusal = |why: &str| Refusal { line: 3, column: 7, why: why.to_owned() };
+        let files = files
+            .iter()
+            .map(|(path, pods)| Read { path: (*path).into(), pods: pods.clone().map_err(refusal) });
+        Folder { files: files.collect() }
+    }
+
+    fn names(source: &Source) -> Vec<String> {
+        source.wish().pods.into_values().map(|pod| pod.metadata.name).collect()
+    }
+
+    #[test]
+    fn a_static_pod_is_named_after_its_node_and_its_uid_follows_the_manifest() {
+        let one = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw");
+        assert_eq!(one.metadata.name, "web-gw");
+        assert_eq!(one.metadata.namespace, "default");
+        assert_eq!(one.metadata.uid.len(), 32);
+        let same = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw");
+        assert_eq!(one.metadata.uid, same.metadata.uid);
+        for other in [
+            static_pod(pod("web", "a:2"), "/m/web.yaml", "gw"),
+            static_pod(pod("web", "a:1"), "/m/other.yaml", "gw"),
+            static_pod(pod("web", "a:1"), "/m/web.yaml", "gw2"),
+        ] {
+            assert_ne!(one.metadata.uid, other.metadata.uid);
+        }
+    }
+
+    #[test]
+    fn a_file_that_breaks_keeps_its_pods_until_it_is_removed() {
+        let (mut source, mut out) = (Source::default(), Out::default());
+        let good = Ok(vec![pod("web", "a:1")]);
+        source.take(folder(&[("/m/a", good), ("/m/b", Err("bad"))]), "gw", &mut out);
+        assert_eq!(names(&source), ["web-gw"]);
+        source.take(folder(&[("/m/a", Err("bad"))]), "gw", &mut out);
+        assert_eq!(names(&source), ["web-gw"]);
+        assert!(source.is_broken());
+        source.take(folder(&[("/m/a", Err("bad"))]), "gw", &mut out);
+        let lines: Vec<String> = out.actions.iter().map(|action| format!("{action:?}")).collect();
+        assert_eq!(lines.len(), 2, "each trouble is said once: {lines:?}");
+        assert!(lines[0].contains("/m/b:3:7: bad"), "{lines:?}");
+        source.take(folder(&[]), "gw", &mut out);
+        assert_eq!(names(&source), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn of_two_pods_of_one_name_the_first_stays() {
+        let (mut source, mut out) = (Source::default(), Out::default());
+        let files = [("/m/a", Ok(vec![pod("web", "a:1")])), ("/m/b", Ok(vec![pod("web", "b:1")]))];
+        source.take(folder(&files), "gw", &mut out);
+        let wish = source.wish();
+        assert_eq!(wish.pods.len(), 1);
+        assert_eq!(&*wish.pods.values().next().expect("one").spec.containers[0].image, "a:1");
+        assert!(wish.doubles[0].1.contains("duplicate pod name \"web-gw\""), "{:?}", wish.doubles);
+    }
+}

@@ -1,0 +1,140 @@
+//! What the mind shows of itself: pods, events, counters.
+
+use super::pod::{Origin, Wanted};
+use super::time::Now;
+use super::{Agent, pod};
+use crate::limits;
+use crate::model::cri::ContainerState;
+use crate::model::metrics::Metrics;
+use crate::model::note::Note;
+use crate::model::pod::Pod;
+use crate::model::status::Phase;
+use crate::model::view::{Overview, RunningPod};
+
+impl Agent {
+    /// The pods of the sources with their statuses, by namespace and name: `/pods`. One that no
+    /// source wants any more is among them, with a deletion timestamp, until it is gone.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        let mut pods: Vec<&Pod> = self.own_pods().map(pod::Pod::api).collect();
+        pods.sort_by_key(|pod| (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid));
+        pods.into_iter()
+    }
+
+    fn own_pods(&self) -> impl Iterator<Item = &pod::Pod> {
+        self.pods.iter().filter(|pod| pod.origin() == Origin::File)
+    }
+
+    /// The pods that the runtime has running: `/runningpods/`.
+    pub fn running_pods(&self) -> Vec<RunningPod> {
+        let pods = self.pods.iter().filter_map(|pod| {
+            let seen = pod.seen();
+            let runs = seen.sandboxes.iter().any(|sandbox| sandbox.ready) || seen.may_run();
+            let containers =
+                seen.containers.iter().filter(|seen| seen.state == ContainerState::Running);
+            let metadata = &pod.api().metadata;
+            runs.then(|| RunningPod {
+                uid: pod.uid().clone(),
+                namespace: metadata.namespace.as_str().into(),
+                name: metadata.name.as_str().into(),
+                containers: containers
+                    .map(|seen| (seen.name.clone(), seen.image.clone()))
+                    .collect(),
+            })
+        });
+        pods.collect()
+    }
+
+    /// The last events, the oldest first.
+    pub fn notes(&self) -> impl Iterator<Item = &Note> {
+        self.notes.iter()
+    }
+
+    /// One pod of the sources or the runtime, by uid.
+    pub fn pod(&self, uid: &str) -> Option<&pod::Pod> {
+        self.pods.get(uid)
+    }
+
+    /// Whether the loop does its work: the last look came whole not too long ago, as far as the
+    /// runtime can be looked at at all.
+    pub fn health(&self, now: Now) -> Result<(), String> {
+        if let Some(trouble) = self.runtime.trouble(now) {
+            return Err(trouble);
+        }
+        let Some(last) = self.pleg.last_done_at() else {
+            return Err("pleg has yet to be successful".to_owned());
+        };
+        let age_ms = now.boot.since_ms(last);
+        if age_ms > limits::RELIST_HEALTHY_MS {
+            return Err(format!(
+                "pleg was last seen active {}s ago; threshold is {}s",
+                age_ms / 1000,
+                limits::RELIST_HEALTHY_MS / 1000
+            ));
+        }
+        Ok(())
+    }
+
+    /// The counters and gauges of this moment.
+    pub fn metrics(&self) -> Metrics {
+        let operations = self.calls.operations();
+        let count = |name, errors| {
+            operations.get(name).map_or(0, |told| if errors { told.errors } else { told.total })
+        };
+        let seen = || self.pods.iter().map(pod::Pod::seen);
+        let containers = |state| {
+            let all = seen().flat_map(|seen| &seen.containers);
+            all.filter(|seen| seen.state == state).count() as u64
+        };
+        let (relist_duration, relist_interval) = self.pleg.histograms();
+        let ready = seen().filter(|seen| seen.sandboxes.iter().any(|sandbox| sandbox.ready));
+        Metrics {
+            node: self.config.node_name.clone(),
+            desired_pods: self.own_pods().filter(|pod| *pod.wanted() == Wanted::Yes).count() as u64,
+            running_pods: ready.count() as u64,
+            containers: [
+                ("created", containers(ContainerState::Created)),
+                ("running", containers(ContainerState::Running)),
+                ("exited", containers(ContainerState::Exited)),
+                ("unknown", containers(ContainerState::Unknown)),
+            ],
+            started_pods: count("run_podsandbox", false),
+            started_pods_errors: count("run_podsandbox", true),
+            started_containers: count("start_container", false),
+            started_containers_errors: count("start_container", true),
+            restarted_pods: self.restarted_pods,
+            orphaned_pods: self.pods.orphans_total(),
+            operations: operations.clone(),
+            pod_start: self.pod_start.clone(),
+            pod_start_total: self.pod_start_total.clone(),
+            relist_duration: relist_duration.clone(),
+            relist_interval: relist_interval.clone(),
+            relist_last_seen: self.relist_last_seen(),
+            image_pull: self.calls.duration_of("pull_image"),
+        }
+    }
+
+    fn relist_last_seen(&self) -> Option<i64> {
+        let age_ms = self.now.boot.since_ms(self.pleg.last_done_at()?) as i64;
+        Some((self.now.wall?.0 - age_ms).div_euclid(1000))
+    }
+
+    /// The agent at a glance.
+    pub fn overview(&self, now: Now) -> Overview {
+        let version = self.runtime.version();
+        let running = self.own_pods().filter(|pod| pod.api().status.phase == Phase::Running);
+        Overview {
+            node: self.config.node_name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: now.boot.since_ms(self.booted_at),
+            runtime: version
+                .map(|version| format!("{} {}", version.runtime_name, version.runtime_version))
+                .unwrap_or_default(),
+            runtime_trouble: self.runtime.trouble(now),
+            network_trouble: self.runtime.network_trouble().map(str::to_owned),
+            manifest_trouble: self.source.trouble().cloned().collect(),
+            pods_wanted: self.own_pods().filter(|pod| *pod.wanted() == Wanted::Yes).count(),
+            pods_running: running.count(),
+            evented: self.pleg.is_evented(now),
+        }
+    }
+}
