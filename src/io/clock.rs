@@ -1,0 +1,55 @@
+//! The clock and the source of chance: asked here, handed to everybody else as [`Now`] and a seed.
+//!
+//! The mind sees one moment per turn. Nothing is kept; a crash here loses nothing.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+use crate::agent::time::{Instant, Now, Wall};
+
+/// 2024-01-01: a gateway whose clock shows less has not been told the time yet.
+const PLAUSIBLE_MS: u64 = 1_704_067_200_000;
+
+/// This moment.
+pub fn now() -> Now {
+    let wall_ms = read_ms(ClockId::CLOCK_REALTIME);
+    Now { boot: boot(), wall: (wall_ms >= PLAUSIBLE_MS).then_some(Wall(wall_ms as i64)) }
+}
+
+/// Milliseconds since boot, suspend included.
+pub fn boot() -> Instant {
+    Instant(read_ms(ClockId::CLOCK_BOOTTIME))
+}
+
+/// Milliseconds on a clock that costs next to nothing and is some milliseconds coarse: for telling
+/// what took a long turn, not for anything that is decided.
+pub(super) fn coarse_ms() -> u64 {
+    read_ms(ClockId::CLOCK_MONOTONIC_COARSE)
+}
+
+fn read_ms(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock).expect("kernels since 2.6.39 have these clocks");
+    // Before 1970 is as implausible as 1970.
+    if time.tv_sec() < 0 { 0 } else { Duration::from(time).as_millis() as u64 }
+}
+
+/// 64 bits that differ from start to start. The standard library draws its hash keys from the
+/// kernel; a hash of nothing under fresh keys is the shortest safe way to them.
+pub fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_and_seeds_differ() {
+        let (one, two) = (now(), now());
+        assert!(two.boot >= one.boot);
+        assert!(one.boot.0 > 0);
+        assert_ne!(seed(), seed());
+    }
+}

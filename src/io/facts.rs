@@ -1,0 +1,177 @@
+//! What this machine is like, for `edged check`: read, not judged. Changes nothing.
+//!
+//! Each fact is the kernel's own text where that is small, so that the judging can be tested with
+//! the texts of other machines.
+
+mod runtime;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access};
+
+use super::clock;
+use crate::config::{Config, Error, load};
+use crate::limits::{MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX};
+use crate::model::cri::{RuntimeStatus, Version};
+
+/// All of them.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The settings, or what is wrong with them.
+    pub config: Result<Config, String>,
+    /// Names the keys of edgecore.yaml that have no effect.
+    pub config_warning: Option<String>,
+    /// `/proc/sys/kernel/osrelease`
+    pub kernel: String,
+    /// `/proc/mounts`
+    pub mounts: String,
+    /// `/proc/cgroups`: version 1.
+    pub cgroups: String,
+    /// `cgroup.controllers` of the root: version 2.
+    pub controllers: Option<String>,
+    /// `/proc/filesystems`
+    pub filesystems: String,
+    /// Names in `/proc/self/ns`.
+    pub namespaces: Vec<String>,
+    /// Names in `/sys/module`: loaded or built in.
+    pub modules: Vec<String>,
+    /// `/proc/sys/net/ipv4/ip_forward`
+    pub ip_forward: String,
+    /// `CapEff` of `/proc/self/status`.
+    pub capabilities: Option<u64>,
+    /// Whether the clock shows a time that can be.
+    pub clock: bool,
+    /// Whether `/etc/hosts` exists.
+    pub hosts: bool,
+    /// Where the logs go.
+    pub logs: Option<Result<Room, String>>,
+    /// The runtime's answers, or why there are none.
+    pub runtime: Option<Result<(Version, RuntimeStatus), String>>,
+    /// Files in [`CNI_CONFIG`] and their texts.
+    pub cni: Vec<(String, String)>,
+    /// Names in [`CNI_PLUGINS`].
+    pub cni_plugins: Vec<String>,
+    /// The manifests, by path; an error for the folder as a whole.
+    pub manifests: Option<Result<Vec<Manifest>, String>>,
+}
+
+/// A manifest file's path and bytes.
+pub type Manifest = (String, Vec<u8>);
+
+/// The room on a file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// The folder, or the deepest one above it that exists.
+    pub path: String,
+    /// Whether this process may write there.
+    pub writable: bool,
+    /// For whoever is not root.
+    pub free_bytes: u64,
+    /// In all.
+    pub bytes: u64,
+    /// Inodes that are left.
+    pub free_inodes: u64,
+    /// 0: the file system does not count them.
+    pub inodes: u64,
+}
+
+/// Where runtimes look for CNI configurations unless told otherwise.
+pub const CNI_CONFIG: &str = "/etc/cni/net.d";
+/// Where CNI plugins are, in the order in which runtimes and distributions have them.
+pub const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
+
+/// Looks. `flags` are those of `edged run`.
+pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
+    let loaded = match load(flags, super::sys::hostname()) {
+        Err(Error::Usage(why)) => return Err(why),
+        Err(Error::File(why)) => Err(why),
+        Ok(loaded) => Ok(loaded),
+    };
+    let config = loaded.as_ref().map(|loaded| loaded.config.clone()).unwrap_or_default();
+    Ok(Facts {
+        config_warning: loaded.as_ref().ok().and_then(|loaded| loaded.warning.clone()),
+        config: loaded.map(|loaded| loaded.config),
+        kernel: text("/proc/sys/kernel/osrelease"),
+        mounts: text("/proc/mounts"),
+        cgroups: text("/proc/cgroups"),
+        controllers: fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").ok(),
+        filesystems: text("/proc/filesystems"),
+        namespaces: names("/proc/self/ns"),
+        modules: names("/sys/module"),
+        ip_forward: text("/proc/sys/net/ipv4/ip_forward"),
+        capabilities: capabilities(&text("/proc/self/status")),
+        clock: clock::now().wall.is_some(),
+        hosts: Path::new("/etc/hosts").exists(),
+        logs: Some(room(Path::new(&config.pod_logs))),
+        runtime: Some(runtime::ask(Path::new(&config.runtime))),
+        cni: cni(),
+        cni_plugins: CNI_PLUGINS.iter().flat_map(|folder| names(folder)).collect(),
+        manifests: Some(manifests(Path::new(&config.manifests))),
+    })
+}
+
+/// What cannot be read is empty: the judge says so.
+fn text(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn names(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+fn capabilities(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+#[allow(clippy::unnecessary_cast, reason = "these have 32 bits on some machines, 64 on others")]
+fn room(folder: &Path) -> Result<Room, String> {
+    let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+    let has = statvfs(there).map_err(|error| format!("{}: {error}", there.display()))?;
+    let block_bytes = has.fragment_size() as u64;
+    Ok(Room {
+        path: there.display().to_string(),
+        writable: access(there, AccessFlags::W_OK).is_ok(),
+        free_bytes: (has.blocks_available() as u64).saturating_mul(block_bytes),
+        bytes: (has.blocks() as u64).saturating_mul(block_bytes),
+        free_inodes: has.files_available() as u64,
+        inodes: has.files() as u64,
+    })
+}
+
+fn cni() -> Vec<(String, String)> {
+    let is_config = |name: &String| {
+        let ends = ["conf", "conflist", "json"];
+        Path::new(name).extension().is_some_and(|end| ends.iter().any(|is| end == *is))
+    };
+    let names = names(CNI_CONFIG).into_iter().filter(is_config);
+    names.map(|name| (name.clone(), text(&format!("{CNI_CONFIG}/{name}")))).collect()
+}
+
+fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
+    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| {
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        !hidden && path.is_file()
+    });
+    paths.sort();
+    paths.truncate(MANIFEST_FILES_MAX);
+    let read = |path: PathBuf| {
+        let mut bytes = Vec::new();
+        let file = fs::File::open(&path);
+        let limit = MANIFEST_BYTES_MAX as u64 + 1;
+        file.and_then(|file| file.take(limit).read_to_end(&mut bytes))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok((path.display().to_string(), bytes))
+    };
+    paths.into_iter().map(read).collect()
+}

@@ -1,0 +1,331 @@
+//! The manifest folder: which pods its files hold, told at start and whenever that differs.
+//!
+//! A file counts when whoever writes it has closed it, renamed it into place, linked it or removed
+//! it: the kernel says so (inotify), and it is read in the same turn. A look at the whole folder
+//! every 20 s finds what inotify does not see (targets of links, network file systems). A file that
+//! such a look finds changed without a close is perhaps half written: it is read once it stayed the
+//! same for a second.
+//!
+//! ```text
+//!  inotify ─┐            changed, closed ──────────────────▶ todo ─▶ read, parse ─▶ Manifests
+//!  20 s ────┴─▶ look ──▶ changed, open? ──same for 1 s────▶──┘   256 KiB a turn
+//!                   └──▶ as it was read: its pods are kept, the file is not opened
+//! ```
+//!
+//! A folder that is not there is an empty one. A folder that cannot be read keeps what was read of
+//! it, because an empty set would end every pod; before the first reading nothing is told at all.
+//! Not here: what a manifest means (`wire::manifest`), and what follows from it (the mind). After a
+//! crash the folder is read again from the start.
+
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use mio::{Registry, Token};
+use watch::{Seen, Watch};
+
+use super::log::Limit;
+use crate::agent::event::Event;
+use crate::agent::time::Instant;
+use crate::limits::{
+    MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX, MANIFEST_PODS_MAX, MANIFEST_RESCAN_MS,
+    MANIFEST_SETTLE_MS, MANIFEST_TURN_BYTES,
+};
+use crate::model::manifest::{self, Folder, Refusal};
+use crate::model::pod::Pod;
+
+/// Reads the pods out of one file's bytes: `wire::manifest::parse`.
+pub type Parse = fn(&[u8]) -> Result<Vec<Pod>, Refusal>;
+
+/// The manifest folder and what was last read of it.
+#[derive(Debug)]
+pub struct Manifests {
+    path: PathBuf,
+    parse: Parse,
+    watch: Watch,
+    files: BTreeMap<OsString, Kept>,
+    /// Names that the kernel said are complete, until they are read.
+    closed: BTreeSet<OsString>,
+    todo: VecDeque<OsString>,
+    look_at: Instant,
+    /// The first look counts every file as complete.
+    looked: bool,
+    /// Differs from what was told; true until the first telling.
+    differs: bool,
+    /// Why the folder itself cannot be read.
+    trouble: Option<String>,
+    trouble_limit: Limit,
+    count_limit: Limit,
+}
+
+/// A file as it was last seen and read.
+#[derive(Debug)]
+struct Kept {
+    seen: (Key, Instant),
+    /// As it was when it was read; `None` where it could not be, which is tried at each look.
+    read: Option<Key>,
+    /// `None`: not read yet.
+    pods: Option<Result<Vec<Pod>, Refusal>>,
+}
+
+/// What changes whenever a file does: device, inode, size, mtime and ctime in nanoseconds.
+type Key = (u64, u64, u64, i128, i128);
+
+impl Manifests {
+    /// Begins to watch; the first [`Manifests::tick`] reads.
+    pub fn open(path: PathBuf, parse: Parse, registry: &Registry, token: Token) -> Self {
+        Self {
+            watch: Watch::open(registry, token),
+            path,
+            parse,
+            files: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            todo: VecDeque::new(),
+            look_at: Instant(0),
+            looked: false,
+            differs: true,
+            trouble: None,
+            trouble_limit: Limit::default(),
+            count_limit: Limit::default(),
+        }
+    }
+
+    /// From now on another folder; what the old one held goes with the first reading of the new.
+    pub fn follow(&mut self, path: PathBuf) {
+        self.path = path;
+        self.files.clear();
+        self.todo.clear();
+        self.closed.clear();
+        self.looked = false;
+        self.differs = true;
+        self.trouble = None;
+        self.look_at = Instant(0);
+        self.watch.forget();
+    }
+
+    /// When to call [`Manifests::tick`].
+    pub fn wake_at(&self) -> Instant {
+        if self.todo.is_empty() { self.look_at } else { Instant(0) }
+    }
+
+    /// The watch is readable.
+    pub fn ready(&mut self, now: Instant) {
+        for seen in self.watch.read() {
+            match seen {
+                Seen::Complete(name) => {
+                    // A ConfigMap's folder swaps `..data`, and with it what every link means.
+                    if name.as_bytes().starts_with(b".") {
+                        self.closed.extend(self.files.keys().cloned());
+                    } else {
+                        self.closed.insert(name);
+                    }
+                }
+                Seen::Created(name) => {
+                    // A regular file is announced again when it is closed; a link is not.
+                    let linked = |meta: &Metadata| meta.is_symlink() || meta.nlink() > 1;
+                    if !fs::symlink_metadata(self.path.join(&name)).is_ok_and(|m| linked(&m)) {
+                        continue;
+                    }
+                    self.closed.insert(name);
+                }
+                Seen::Lost => self.closed.extend(self.files.keys().cloned()),
+                Seen::Gone => {}
+            }
+            self.look_at = now;
+        }
+    }
+
+    /// Does what is due; returns the folder when it is to be told.
+    pub fn tick(&mut self, now: Instant) -> Option<Event> {
+        if now >= self.look_at {
+            self.look_at = now.plus_ms(MANIFEST_RESCAN_MS);
+            self.watch.follow(&self.path);
+            match self.look(now) {
+                Ok(()) => self.trouble_is(None),
+                Err(error) => {
+                    let why = format!("the folder cannot be read: {error}");
+                    if let Some(kept) = self.trouble_limit.pass(now) {
+                        log::error!("path={} {why}; repeats={kept}", self.path.display());
+                    }
+                    self.trouble_is(Some(why));
+                }
+            }
+        }
+        self.work(now);
+        if !(self.todo.is_empty() && self.differs && self.looked) {
+            return None;
+        }
+        self.differs = false;
+        Some(Event::Manifests(self.folder()))
+    }
+
+    fn trouble_is(&mut self, trouble: Option<String>) {
+        self.differs |= self.trouble != trouble;
+        self.trouble = trouble;
+    }
+
+    /// Finds out which files are to be read.
+    fn look(&mut self, now: Instant) -> io::Result<()> {
+        let names = names_in(&self.path)?;
+        if names.len() > MANIFEST_FILES_MAX
+            && let Some(kept) = self.count_limit.pass(now)
+        {
+            let (all, path) = (names.len(), self.path.display());
+            log::error!(
+                "path={path} got {all} files, expected {MANIFEST_FILES_MAX} at most: the last by \
+                 name are left out; repeats={kept}"
+            );
+        }
+        self.todo.clear();
+        let mut found = BTreeMap::new();
+        for name in names.into_iter().take(MANIFEST_FILES_MAX) {
+            let Ok(meta) = fs::metadata(self.path.join(&name)) else { continue };
+            if meta.is_file() {
+                found.insert(name, key_of(&meta));
+            }
+        }
+        let before = self.files.len();
+        self.files.retain(|name, _| found.contains_key(name));
+        self.differs |= self.files.len() != before;
+        self.closed.retain(|name| found.contains_key(name));
+        for (name, key) in found {
+            self.weigh(name, key, now);
+        }
+        self.looked = true;
+        Ok(())
+    }
+
+    /// Whether this file is to be read now, later or not.
+    fn weigh(&mut self, name: OsString, key: Key, now: Instant) {
+        let new = Kept { seen: (key, now), read: None, pods: None };
+        let kept = self.files.entry(name.clone()).or_insert(new);
+        if kept.read == Some(key) && !self.closed.contains(&name) {
+            return;
+        }
+        if kept.seen.0 != key {
+            kept.seen = (key, now);
+        }
+        let settled = now.since_ms(kept.seen.1) >= MANIFEST_SETTLE_MS;
+        if !self.looked || settled || self.closed.contains(&name) {
+            self.todo.push_back(name);
+        } else {
+            let settles_at = kept.seen.1.plus_ms(MANIFEST_SETTLE_MS);
+            self.look_at = self.look_at.min(settles_at);
+        }
+    }
+
+    /// Reads what is to be read, a bounded part of it per turn.
+    fn work(&mut self, now: Instant) {
+        let mut budget = MANIFEST_TURN_BYTES;
+        while budget > 0
+            && let Some(name) = self.todo.pop_front()
+        {
+            self.closed.remove(&name);
+            let path = self.path.join(&name);
+            let (key, pods, size) = match read(&path) {
+                Ok(Some((key, text))) => (Some(key), (self.parse)(&text), text.len()),
+                // Gone, or no regular file any more: the next look says so.
+                Ok(None) => {
+                    self.look_at = now;
+                    continue;
+                }
+                Err(why) => (None, Err(Refusal { line: 0, column: 0, why }), 0),
+            };
+            budget = budget.saturating_sub(size.max(4_096));
+            let Some(kept) = self.files.get_mut(&name) else { continue };
+            log::debug!("path={} read, bytes={size}", path.display());
+            kept.read = key;
+            if kept.pods.as_ref() != Some(&pods) {
+                kept.pods = Some(pods);
+                self.differs = true;
+            }
+        }
+    }
+
+    fn folder(&self) -> Folder {
+        let mut files = Vec::with_capacity(self.files.len() + 1);
+        let refusal = |why: String| Refusal { line: 0, column: 0, why };
+        if let Some(why) = &self.trouble {
+            let path = self.path.to_string_lossy().into();
+            files.push(manifest::File { path, pods: Err(refusal(why.clone())) });
+        }
+        let mut room = MANIFEST_PODS_MAX;
+        for (name, kept) in &self.files {
+            let Some(pods) = &kept.pods else { continue };
+            let pods = match pods {
+                Ok(pods) if pods.len() > room => Err(refusal(format!(
+                    "got more than {MANIFEST_PODS_MAX} pods in the whole folder: this file is \
+                     left out"
+                ))),
+                Ok(pods) => {
+                    room -= pods.len();
+                    Ok(pods.clone())
+                }
+                Err(refusal) => Err(refusal.clone()),
+            };
+            files
+                .push(manifest::File { path: self.path.join(name).to_string_lossy().into(), pods });
+        }
+        Folder { files }
+    }
+}
+
+/// The names in the folder in order, hidden ones left out; none where there is no folder.
+fn names_in(path: &Path) -> io::Result<BTreeSet<OsString>> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error),
+    };
+    let hidden = |name: &OsStr| name.as_bytes().starts_with(b".");
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        if !hidden(&name) {
+            names.insert(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The file's bytes and its key before the reading; `None` where it is not, or not regular. Never
+/// waits: the other end of a pipe may not exist.
+fn read(path: &Path) -> Result<Option<(Key, Vec<u8>)>, String> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file: File = match file.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("cannot be opened: {error}")),
+    };
+    let meta = file.metadata().map_err(|error| format!("cannot be read: {error}"))?;
+    if !meta.is_file() {
+        return Ok(None);
+    }
+    let too_large = |got: u64| format!("got {got} bytes, expected {MANIFEST_BYTES_MAX} at most");
+    if meta.len() > MANIFEST_BYTES_MAX as u64 {
+        return Err(too_large(meta.len()));
+    }
+    let mut text = Vec::with_capacity(meta.len() as usize + 1);
+    let read = file.take(MANIFEST_BYTES_MAX as u64 + 1).read_to_end(&mut text);
+    match read {
+        Ok(size) if size > MANIFEST_BYTES_MAX => Err(too_large(size as u64)),
+        Ok(_) => Ok(Some((key_of(&meta), text))),
+        Err(error) => Err(format!("cannot be read: {error}")),
+    }
+}
+
+fn key_of(meta: &Metadata) -> Key {
+    let nanos = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
+    let modified = nanos(meta.mtime(), meta.mtime_nsec());
+    (meta.dev(), meta.ino(), meta.len(), modified, nanos(meta.ctime(), meta.ctime_nsec()))
+}
+
+#[cfg(test)]
+mod tests;

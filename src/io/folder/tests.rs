@@ -1,0 +1,238 @@
+//! A real folder and a real inotify, an imagined clock: the kernel queues what happened before the
+//! call that made it happen returns, so nothing here waits.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mio::Poll;
+
+use super::*;
+
+struct Place {
+    dir: PathBuf,
+    manifests: Manifests,
+    now: Instant,
+    _poll: Poll,
+}
+
+/// A manifest of the tests is `ok` or anything else.
+fn parse(text: &[u8]) -> Result<Vec<Pod>, Refusal> {
+    match text {
+        b"ok" => Ok(Vec::new()),
+        _ => Err(Refusal {
+            line: 1,
+            column: 1,
+            why: format!("got {:?}", String::from_utf8_lossy(text)),
+        }),
+    }
+}
+
+impl Place {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("edged-folder-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(&dir).expect("a folder for the test");
+        let poll = Poll::new().expect("a poll");
+        let path = dir.join("manifests");
+        let manifests = Manifests::open(path, parse, poll.registry(), Token(1));
+        Self { dir, manifests, now: Instant(1_000_000), _poll: poll }
+    }
+
+    fn with_folder() -> Self {
+        let place = Self::new();
+        fs::create_dir(place.path("")).expect("the folder");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let folder = self.dir.join("manifests");
+        if name.is_empty() { folder } else { folder.join(name) }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect(name);
+    }
+
+    /// What one turn tells, `name:what` for each file.
+    fn turn(&mut self) -> Option<String> {
+        self.manifests.ready(self.now);
+        let Event::Manifests(folder) = self.manifests.tick(self.now)? else { panic!("{self:?}") };
+        let told = folder.files.iter().map(|file| {
+            let name = Path::new(&*file.path).file_name().expect("a name").to_string_lossy();
+            match &file.pods {
+                Ok(_) => format!("{name}:ok"),
+                Err(refusal) => format!("{name}:{}", refusal.why),
+            }
+        });
+        Some(told.collect::<Vec<_>>().join(" "))
+    }
+
+    fn later(&mut self, ms: u64) -> Option<String> {
+        self.now = self.now.plus_ms(ms);
+        self.turn()
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.manifests.fmt(f)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+#[test]
+fn the_first_look_tells_and_an_unchanged_folder_is_not_told_again() {
+    let mut place = Place::with_folder();
+    place.write("b.yaml", "ok");
+    place.write("a.yaml", "bad");
+    place.write(".hidden", "ok");
+    fs::create_dir(place.path("sub")).expect("a folder");
+    assert_eq!(place.turn().as_deref(), Some("a.yaml:got \"bad\" b.yaml:ok"));
+    assert_eq!(place.turn(), None);
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None);
+    assert!(place.manifests.wake_at() > place.now);
+}
+
+#[test]
+fn a_file_that_is_closed_moved_or_removed_is_told_in_the_same_turn() {
+    let mut place = Place::with_folder();
+    assert_eq!(place.turn().as_deref(), Some(""));
+    place.write("a", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok"));
+    place.write("a", "no");
+    assert_eq!(place.turn().as_deref(), Some("a:got \"no\""));
+    fs::write(place.dir.join("outside"), "ok").expect("a file");
+    fs::rename(place.dir.join("outside"), place.path("b")).expect("moved");
+    assert_eq!(place.turn().as_deref(), Some("a:got \"no\" b:ok"));
+    fs::remove_file(place.path("a")).expect("removed");
+    assert_eq!(place.turn().as_deref(), Some("b:ok"));
+    fs::rename(place.path("b"), place.dir.join("outside")).expect("moved");
+    assert_eq!(place.turn().as_deref(), Some(""));
+}
+
+#[test]
+fn links_count_with_what_they_lead_to() {
+    let mut place = Place::with_folder();
+    fs::create_dir(place.path("..v1")).expect("a folder");
+    fs::create_dir(place.path("..v2")).expect("a folder");
+    fs::write(place.path("..v1/web"), "ok").expect("a file");
+    fs::write(place.path("..v2/web"), "v2").expect("a file");
+    symlink("..v1", place.path("..data")).expect("a link");
+    place.turn();
+    symlink("..data/web", place.path("web")).expect("a link");
+    assert_eq!(place.turn().as_deref(), Some("web:ok"));
+    // As a ConfigMap's folder is changed.
+    symlink("..v2", place.path("..new")).expect("a link");
+    fs::rename(place.path("..new"), place.path("..data")).expect("swapped");
+    assert_eq!(place.turn().as_deref(), Some("web:got \"v2\""));
+    symlink("/nowhere", place.path("dangling")).expect("a link");
+    assert_eq!(place.turn(), None);
+}
+
+#[test]
+fn a_file_that_is_still_written_is_read_once_it_is_closed() {
+    use std::io::Write;
+    let mut place = Place::with_folder();
+    place.turn();
+    let mut file = File::create(place.path("a")).expect("a file");
+    file.write_all(b"o").expect("half of it");
+    assert_eq!(place.turn(), None, "created is not complete");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "a look finds it half written");
+    file.write_all(b"k").expect("the rest");
+    drop(file);
+    assert_eq!(place.turn().as_deref(), Some("a:ok"));
+}
+
+#[test]
+fn a_change_without_a_close_counts_after_it_settled() {
+    use std::io::Write;
+    let mut place = Place::with_folder();
+    place.turn();
+    let mut file = File::create(place.path("a")).expect("a file");
+    file.write_all(b"ok").expect("all of it");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None);
+    assert_eq!(place.manifests.wake_at(), place.now.plus_ms(MANIFEST_SETTLE_MS));
+    assert_eq!(place.later(MANIFEST_SETTLE_MS).as_deref(), Some("a:ok"));
+}
+
+#[test]
+fn an_absent_folder_is_empty_and_is_seen_when_it_appears_or_goes() {
+    let mut place = Place::new();
+    assert_eq!(place.turn().as_deref(), Some(""));
+    fs::create_dir(place.path("")).expect("the folder");
+    assert_eq!(place.turn(), None);
+    place.write("a", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok"));
+    fs::rename(place.path(""), place.dir.join("elsewhere")).expect("moved");
+    assert_eq!(place.turn().as_deref(), Some(""));
+    fs::rename(place.dir.join("elsewhere"), place.path("")).expect("moved back");
+    // Found without a close: a second passes first.
+    assert_eq!(place.turn(), None);
+    assert_eq!(place.later(MANIFEST_SETTLE_MS).as_deref(), Some("a:ok"));
+}
+
+#[test]
+fn what_is_no_regular_file_or_too_large_never_stops_the_rest() {
+    let mut place = Place::with_folder();
+    let fifo = place.path("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).expect("a pipe");
+    let large = File::create(place.path("large")).expect("a file");
+    large.set_len(MANIFEST_BYTES_MAX as u64 + 1).expect("a hole");
+    place.write("web", "ok");
+    let told = place.turn().expect("told");
+    assert_eq!(told, "large:got 10485761 bytes, expected 10485760 at most web:ok");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None);
+}
+
+#[test]
+fn a_place_that_is_no_folder_is_trouble_and_not_an_empty_set() {
+    let mut place = Place::new();
+    fs::write(place.path(""), "").expect("a file");
+    assert_eq!(place.turn(), None, "nothing is told before the first reading");
+    fs::remove_file(place.path("")).expect("removed");
+    fs::create_dir(place.path("")).expect("the folder");
+    place.write("a", "ok");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS).as_deref(), Some("a:ok"));
+    fs::remove_dir_all(place.path("")).expect("removed");
+    fs::write(place.path(""), "").expect("a file");
+    let told = place.later(MANIFEST_RESCAN_MS).expect("told");
+    assert!(told.starts_with("manifests:the folder cannot be read: Not a directory"), "{told}");
+    assert!(told.ends_with(" a:ok"), "{told}");
+}
+
+#[test]
+fn another_folder_takes_the_place_of_the_first_with_its_first_reading() {
+    let mut place = Place::with_folder();
+    place.write("a", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok"));
+    fs::create_dir(place.dir.join("other")).expect("a folder");
+    fs::write(place.dir.join("other/b"), "ok").expect("a file");
+    place.manifests.follow(place.dir.join("other"));
+    assert_eq!(place.manifests.wake_at(), Instant(0));
+    assert_eq!(place.turn().as_deref(), Some("b:ok"));
+    place.write("a", "changed");
+    assert_eq!(place.turn(), None, "the first one is watched no more");
+    fs::write(place.dir.join("other/c"), "ok").expect("a file");
+    assert_eq!(place.turn().as_deref(), Some("b:ok c:ok"));
+}
+
+#[test]
+fn a_large_folder_is_read_over_several_turns() {
+    let mut place = Place::with_folder();
+    let text = "x".repeat(MANIFEST_TURN_BYTES);
+    for name in ["a", "b", "c"] {
+        place.write(name, &text);
+    }
+    assert_eq!(place.turn(), None);
+    assert_eq!(place.manifests.wake_at(), Instant(0), "the rest follows at once");
+    assert_eq!(place.turn(), None);
+    assert!(place.turn().is_some());
+}

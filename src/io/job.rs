@@ -1,0 +1,234 @@
+//! Jobs: quick ones at once, those that may hang in a child of their own.
+//!
+//! ```text
+//!  start ─▶ quick: done, answered
+//!       └─▶ queue (bounded) ─▶ child `edged job <kind>` ─exit─▶ its answer, or how it died
+//!                                 └─ deadline ─▶ SIGKILL, answered; its place stays taken
+//!                                                until it ended
+//! ```
+//!
+//! A child, not a thread: a thread stuck in the kernel keeps the agent from exiting, so init could
+//! not restart it. The child gets one end of a socket pair as standard input, the folder that it
+//! works below as standard output, and no other descriptor of ours. Messages are a length (4 bytes,
+//! little-endian) and postcard. The answer fits into the socket's buffer, so it is read when the
+//! child has ended: SIGCHLD is the only wake.
+//!
+//! Not here: what a job does (`io::jobs`). If the agent dies its children are killed with it; the
+//! next agent's mind looks and asks again.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::jobs;
+pub use super::jobs::Roots;
+use crate::agent::event::{Event, JobId};
+use crate::agent::time::Instant;
+use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};
+use crate::model::job::{JobError, JobSpec};
+
+/// All jobs that were asked for and are not answered.
+#[derive(Debug)]
+pub struct Jobs {
+    program: PathBuf,
+    roots: Roots,
+    /// At most [`JOBS_MAX`].
+    children: Vec<Running>,
+    /// At most [`JOB_QUEUE_MAX`]; when full a new job is refused.
+    queue: VecDeque<Waiting>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    /// Non-blocking; holds the answer once the child has ended.
+    socket: UnixStream,
+    /// Whom to answer; `None` once that is done.
+    asked: Option<(JobId, Instant)>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    job: JobId,
+    spec: JobSpec,
+    kind: &'static str,
+    deadline: Instant,
+}
+
+/// What the child is told.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    /// The agent's process id: a child whose parent is another by now is an orphan.
+    parent: i32,
+    spec: JobSpec,
+}
+
+impl Jobs {
+    /// `program` is what children run: `/proc/self/exe`, which stays the same binary while the
+    /// file is replaced by an update.
+    pub fn new(program: PathBuf, roots: Roots) -> Self {
+        Self { program, roots, children: Vec::new(), queue: VecDeque::new() }
+    }
+
+    /// Does the job, or begins it. Its one answer is pushed to `answers`, now or later.
+    pub fn start(
+        &mut self,
+        job: JobId,
+        spec: JobSpec,
+        deadline: Instant,
+        answers: &mut Vec<Event>,
+    ) {
+        let Some(kind) = jobs::kind(&spec) else {
+            let done = jobs::run(&mut self.roots, &spec);
+            answers.push(Event::Job(job, done));
+            return;
+        };
+        if self.queue.len() >= JOB_QUEUE_MAX {
+            let why = format!("{JOB_QUEUE_MAX} jobs wait already");
+            answers.push(Event::Job(job, Err(JobError::Failed(why))));
+            return;
+        }
+        self.queue.push_back(Waiting { job, spec, kind, deadline });
+        self.fill(answers);
+    }
+
+    /// A child ended, perhaps several: answers, and begins what waits.
+    pub fn reap(&mut self, answers: &mut Vec<Event>) {
+        self.children.retain_mut(|running| match running.child.try_wait() {
+            Ok(None) => true,
+            ended => {
+                if let Some((job, _)) = running.asked.take() {
+                    let answer = receive::<Result<(), JobError>>(&mut running.socket);
+                    let answer = answer.unwrap_or_else(|why| {
+                        let how = ended.map_or_else(
+                            |error| error.to_string(),
+                            |status| status.map_or_else(String::new, |status| status.to_string()),
+                        );
+                        Err(JobError::Died(format!("{how}; {why}")))
+                    });
+                    answers.push(Event::Job(job, answer));
+                }
+                false
+            }
+        });
+        self.fill(answers);
+    }
+
+    /// Kills what is late.
+    pub fn tick(&mut self, now: Instant, answers: &mut Vec<Event>) {
+        for running in &mut self.children {
+            if let Some((job, _)) = running.asked.take_if(|(_, deadline)| *deadline <= now) {
+                // It ends when the kernel lets go of it; until then it keeps its place.
+                let _ = running.child.kill();
+                answers.push(Event::Job(job, Err(JobError::Deadline)));
+            }
+        }
+        self.queue.retain(|waiting| {
+            let late = waiting.deadline <= now;
+            if late {
+                answers.push(Event::Job(waiting.job, Err(JobError::Deadline)));
+            }
+            !late
+        });
+    }
+
+    /// When to call [`Jobs::tick`].
+    pub fn wake_at(&self) -> Option<Instant> {
+        let running = self.children.iter().filter_map(|running| Some(running.asked?.1));
+        running.chain(self.queue.iter().map(|waiting| waiting.deadline)).min()
+    }
+
+    /// Gives free places to those that wait.
+    fn fill(&mut self, answers: &mut Vec<Event>) {
+        while self.children.len() < JOBS_MAX
+            && let Some(waiting) = self.queue.pop_front()
+        {
+            match self.spawn(&waiting) {
+                Ok(running) => self.children.push(running),
+                Err(why) => answers.push(Event::Job(waiting.job, Err(JobError::Failed(why)))),
+            }
+        }
+    }
+
+    fn spawn(&mut self, waiting: &Waiting) -> Result<Running, String> {
+        let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+        let root =
+            self.roots.pod_logs.handle().map_err(|failure| JobError::from(failure).to_string())?;
+        let root = root.try_clone_to_owned().map_err(|error| said("dup", &error))?;
+        let (mut ours, theirs) = UnixStream::pair().map_err(|error| said("socketpair", &error))?;
+        ours.set_nonblocking(true).map_err(|error| said("fcntl", &error))?;
+        let order = Order { parent: std::process::id() as i32, spec: waiting.spec.clone() };
+        send(&mut ours, &order).map_err(|error| said("write", &error))?;
+        let child = Command::new(&self.program)
+            .args(["job", waiting.kind])
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(root))
+            .spawn()
+            .map_err(|error| said("cannot start a child", &error))?;
+        log::debug!("job={} kind={} pid={} started", waiting.job.0, waiting.kind, child.id());
+        Ok(Running { child, socket: ours, asked: Some((waiting.job, waiting.deadline)) })
+    }
+}
+
+/// The whole life of a child: `edged job <kind>`. Everything it must know comes through its
+/// standard input.
+pub fn child(kind: &str) -> ExitCode {
+    // Safe against the death of the parent before this line as well: see `Order::parent`.
+    let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
+    let mut socket = UnixStream::from(stdin);
+    let answer = match receive::<Order>(&mut socket) {
+        Err(why) => Err(JobError::Failed(format!("no order: {why}"))),
+        Ok(order) if tied.is_err() || nix::unistd::getppid().as_raw() != order.parent => {
+            return ExitCode::FAILURE;
+        }
+        Ok(order) if jobs::kind(&order.spec) != Some(kind) => {
+            let expected = jobs::kind(&order.spec);
+            Err(JobError::Failed(format!("got the job {kind:?}, expected {expected:?}")))
+        }
+        Ok(order) => jobs::run_in_child(io::stdout().as_fd(), &order.spec),
+    };
+    match send(&mut socket, &answer) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    if bytes.len() > JOB_FRAME_BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "got a message of {} bytes, expected {JOB_FRAME_BYTES_MAX} at most",
+            bytes.len()
+        )));
+    }
+    to.write_all(&(bytes.len() as u32).to_le_bytes())?;
+    to.write_all(&bytes)
+}
+
+fn receive<T: for<'de> Deserialize<'de>>(from: &mut UnixStream) -> Result<T, String> {
+    let said = |error: io::Error| match error.kind() {
+        // Reset: it did not even take its order.
+        ErrorKind::UnexpectedEof | ErrorKind::WouldBlock | ErrorKind::ConnectionReset => {
+            "it said nothing".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    let mut length = [0; 4];
+    from.read_exact(&mut length).map_err(said)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > JOB_FRAME_BYTES_MAX {
+        return Err(format!(
+            "got {length} bytes announced, expected {JOB_FRAME_BYTES_MAX} at most"
+        ));
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes).map_err(said)?;
+    postcard::from_bytes(&bytes).map_err(|error| format!("not readable: {error}"))
+}

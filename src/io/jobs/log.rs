@@ -1,0 +1,143 @@
+//! Log folders and links, as the kubelet lays them out:
+//!
+//! ```text
+//! <pod logs>/<namespace>_<name>_<uid>/<container>/<attempt>.log[.<rotation>]
+//! <container logs>/<name>_<namespace>_<container>-<id>.log ─▶ the above
+//! ```
+//!
+//! The runtime writes the logs themselves.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, readlinkat};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+
+use super::{Component, Failure, tree};
+use crate::model::job::{LogDir, LogLink};
+
+/// The longest file name of ext4 and most others.
+const NAME_BYTES_MAX: usize = 255;
+
+pub(super) fn make_dirs(
+    logs: BorrowedFd<'_>,
+    pod: &LogDir,
+    containers: &[Box<str>],
+) -> Result<(), Failure> {
+    let name = dir_name(pod)?;
+    let pod_dir = Component::new(&name)?;
+    make_dir(logs, pod_dir)?;
+    let dir = tree::open_dir(logs, pod_dir)?;
+    for container in containers {
+        make_dir(dir.as_fd(), Component::new(container.as_ref())?)?;
+    }
+    Ok(())
+}
+
+fn make_dir(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
+    let mode = Mode::from_bits_truncate(0o755);
+    match mkdirat(parent, name.as_os_str(), mode) {
+        // The process's umask may have taken bits away.
+        Ok(()) => fchmodat(parent, name.as_os_str(), mode, FchmodatFlags::FollowSymlink)
+            .map_err(|errno| Failure::at("chmod", name.as_os_str(), errno)),
+        Err(Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(Failure::at("mkdir", name.as_os_str(), errno)),
+    }
+}
+
+/// Links to a log that exists; a link of the same name that leads elsewhere is replaced.
+pub(super) fn link(logs: &Path, links: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure> {
+    let dir = dir_name(&link.pod)?;
+    let file = format!("{}.log", link.attempt);
+    let below = [Component::new(&dir)?, Component::new(link.container.as_ref())?];
+    let target = below.iter().fold(logs.to_owned(), |path, step| path.join(step.as_os_str()));
+    let target = target.join(&file);
+    if !target.exists() {
+        let why = format!("link to {}: there is no such log", target.display());
+        return Err(Failure(why));
+    }
+    let name = link_name(link)?;
+    let name = Component::new(&name)?;
+    for _ in 0..2 {
+        match symlinkat(&target, links, name.as_os_str()) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(Failure::at("symlink", name.as_os_str(), errno)),
+        }
+        if readlinkat(links, name.as_os_str()).is_ok_and(|old| old == target.as_os_str()) {
+            return Ok(());
+        }
+        unlink_link(links, name)?;
+    }
+    Err(Failure(format!("symlink {name}: there is something else of that name")))
+}
+
+/// Removes the link of an ended container.
+pub(super) fn unlink(links: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure> {
+    unlink_link(links, Component::new(&link_name(link)?)?)
+}
+
+fn unlink_link(links: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
+    let is_link = fstatat(links, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits());
+    if is_link { remove_file(links, name) } else { Ok(()) }
+}
+
+/// Removes `<container>/<attempt>.log` and its rotations; what is not there is removed already.
+pub(super) fn remove(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure> {
+    let name = dir_name(&link.pod)?;
+    let Some(pod) = tree::existing_dir(logs, Component::new(&name)?)? else { return Ok(()) };
+    let container = Component::new(link.container.as_ref())?;
+    let Some(dir) = tree::existing_dir(pod.as_fd(), container)? else { return Ok(()) };
+    let log = format!("{}.log", link.attempt);
+    let mut found = Vec::new();
+    let listing = dir.try_clone().map_err(|error| Failure(format!("dup: {error}")))?;
+    let failed = |errno| Failure::at("readdir", container.as_os_str(), errno);
+    for entry in Dir::from_fd(listing).map_err(failed)?.iter() {
+        let entry = entry.map_err(failed)?;
+        let rest = entry.file_name().to_bytes().strip_prefix(log.as_bytes());
+        if rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'.') {
+            found.push(OsString::from(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes())));
+        }
+    }
+    found.iter().try_for_each(|name| remove_file(dir.as_fd(), Component::new(name)?))
+}
+
+fn remove_file(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
+    match unlinkat(dir, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(Failure::at("unlink", name.as_os_str(), errno)),
+    }
+}
+
+/// Removes the pod's folder with all in it.
+pub(super) fn remove_dir(logs: BorrowedFd<'_>, pod: &LogDir) -> Result<(), Failure> {
+    let name = dir_name(pod)?;
+    tree::remove(logs, Component::new(&name)?)
+}
+
+/// `<namespace>_<name>_<uid>`; each part is checked by itself, so that no empty one hides.
+fn dir_name(pod: &LogDir) -> Result<String, Failure> {
+    let parts = [&pod.namespace, &pod.name, &pod.uid].map(|part| Component::new(part.as_ref()));
+    let [namespace, name, uid] = parts;
+    Ok(format!("{}_{}_{}", namespace?, name?, uid?))
+}
+
+/// `<name>_<namespace>_<container>-<id>`, cut so that it fits with `.log` behind it, as the kubelet
+/// does.
+fn link_name(link: &LogLink) -> Result<String, Failure> {
+    let pod = &link.pod;
+    let parts = [&pod.name, &pod.namespace, &link.container, &link.id];
+    let [name, namespace, container, id] = parts.map(|part| Component::new(part.as_ref()));
+    let mut text = format!("{}_{}_{}-{}", name?, namespace?, container?, id?);
+    let fits = |cut: &usize| text.is_char_boundary(*cut);
+    let cut = (0..=NAME_BYTES_MAX - ".log".len()).rev().find(fits).unwrap_or(0);
+    text.truncate(cut);
+    text.push_str(".log");
+    Ok(text)
+}

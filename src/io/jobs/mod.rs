@@ -1,0 +1,158 @@
+//! What jobs do, wherever they run: quick ones in the agent, those that may hang in a child.
+//!
+//! Deletion is dangerous: agents have deleted `/bin` by joining an empty path. Here nothing is
+//! joined. Each root is a directory handle, each step below it is one [`Component`], links are
+//! never followed and mounts never entered. Not here: when to do what, and deadlines (`io::job`).
+//! Each job can be done again, so a crash in the middle of one costs a repetition.
+
+mod log;
+mod tree;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{Mode, fstat};
+
+use crate::model::job::{JobError, JobSpec};
+
+/// Does a quick job now.
+pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
+    let done = match spec {
+        JobSpec::MakeLogDirs { pod, containers } => {
+            log::make_dirs(roots.pod_logs.handle()?, pod, containers)
+        }
+        JobSpec::LinkLog(link) => roots.with_links(|logs, links| log::link(logs, links, link)),
+        JobSpec::RemoveLog(link) => log::remove(roots.pod_logs.handle()?, link)
+            .and_then(|()| roots.with_links(|_, links| log::unlink(links, link))),
+        JobSpec::RemoveLogDir(pod) => log::remove_dir(roots.pod_logs.handle()?, pod),
+    };
+    done.map_err(JobError::from)
+}
+
+/// Does a job in a child, below the root that was handed over.
+pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), JobError> {
+    match spec {
+        JobSpec::RemoveLogDir(pod) => log::remove_dir(root, pod).map_err(JobError::from),
+        JobSpec::MakeLogDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => {
+            Err(JobError::Failed("got a job that is not for a child".to_owned()))
+        }
+    }
+}
+
+/// The name of a job that runs in a child, as `edged job <kind>` shows it in `ps`; `None` for the
+/// quick ones.
+pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
+    match spec {
+        JobSpec::RemoveLogDir(_) => Some("remove-log-dir"),
+        JobSpec::MakeLogDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => None,
+    }
+}
+
+/// The folders that jobs work below.
+#[derive(Debug)]
+pub struct Roots {
+    /// The pods' logs: `/var/log/pods`.
+    pub(super) pod_logs: Root,
+    /// Links to them, for log collectors; `None`: none are made.
+    container_logs: Option<Root>,
+}
+
+impl Roots {
+    /// Opens nothing yet. Absolute paths; without `container_logs` no links are made.
+    pub fn new(pod_logs: PathBuf, container_logs: Option<PathBuf>) -> Self {
+        Self { pod_logs: Root::new(pod_logs), container_logs: container_logs.map(Root::new) }
+    }
+
+    /// With the path of the logs and the handle of the links' folder; not at all without links.
+    fn with_links(
+        &mut self,
+        act: impl FnOnce(&Path, BorrowedFd<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match &mut self.container_logs {
+            Some(links) => act(&self.pod_logs.path, links.handle()?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One folder, made if absent and held open from its first use.
+#[derive(Debug)]
+pub(super) struct Root {
+    path: PathBuf,
+    held: Option<OwnedFd>,
+}
+
+impl Root {
+    fn new(path: PathBuf) -> Self {
+        Self { path, held: None }
+    }
+
+    /// The open folder. Opened anew where somebody removed it since.
+    pub(super) fn handle(&mut self) -> Result<BorrowedFd<'_>, Failure> {
+        let lives = |fd: &OwnedFd| fstat(fd.as_fd()).is_ok_and(|stat| stat.st_nlink > 0);
+        if !self.held.as_ref().is_some_and(lives) {
+            let failed = |what, errno| Failure::at(what, &self.path, errno);
+            std::fs::create_dir_all(&self.path)
+                .map_err(|error| Failure(format!("mkdir {}: {error}", self.path.display())))?;
+            let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+            let opened = open(&self.path, flags, Mode::empty());
+            self.held = Some(opened.map_err(|errno| failed("open", errno))?);
+        }
+        Ok(self.held.as_ref().expect("it was opened above").as_fd())
+    }
+}
+
+/// One step below a folder: never empty, never `.` or `..`, without `/` and NUL, at most 255 bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Component<'a>(&'a OsStr);
+
+impl<'a> Component<'a> {
+    pub(super) fn new(name: &'a (impl AsRef<OsStr> + ?Sized)) -> Result<Self, Failure> {
+        let name = name.as_ref();
+        let bytes = name.as_bytes();
+        let sound = !matches!(bytes, b"" | b"." | b"..")
+            && !bytes.iter().any(|byte| matches!(byte, b'/' | 0))
+            && bytes.len() <= 255;
+        if sound {
+            return Ok(Self(name));
+        }
+        Err(Failure(format!(
+            "got {:?}, expected the name of one file in a folder",
+            name.to_string_lossy()
+        )))
+    }
+
+    pub(super) fn as_os_str(self) -> &'a OsStr {
+        self.0
+    }
+}
+
+impl fmt::Display for Component<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.to_string_lossy().fmt(f)
+    }
+}
+
+/// Why a job could not be done, for people.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure(String);
+
+impl Failure {
+    fn at(what: &str, place: impl AsRef<OsStr>, errno: Errno) -> Self {
+        Self(format!("{what} {}: {}", place.as_ref().to_string_lossy(), errno.desc()))
+    }
+}
+
+impl From<Failure> for JobError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Log folders on a real file system below a fresh folder each.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::model::job::{LogDir, LogLink};
+
+/// A folder of one test, gone with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("edged-jobs-{}-{number}", std::process::id());
+        let place = std::env::temp_dir().join(name);
+        fs::create_dir_all(&place).expect("a folder for the test");
+        Self(place)
+    }
+
+    fn roots(&self) -> Roots {
+        Roots::new(self.0.join("pods"), Some(self.0.join("containers")))
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.0.join(below)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn pod() -> LogDir {
+    LogDir { namespace: "ns".into(), name: "web".into(), uid: "u-1".into() }
+}
+
+fn log_of(attempt: u32) -> LogLink {
+    LogLink { pod: pod(), container: "app".into(), attempt, id: "abc".into() }
+}
+
+fn made(place: &Place) -> Roots {
+    let mut roots = place.roots();
+    let spec = JobSpec::MakeLogDirs { pod: pod(), containers: vec!["app".into(), "side".into()] };
+    assert_eq!(run(&mut roots, &spec), Ok(()));
+    assert_eq!(run(&mut roots, &spec), Ok(()), "made twice");
+    roots
+}
+
+#[test]
+fn folders_are_made_with_the_kubelets_names_and_modes() {
+    let place = Place::new();
+    made(&place);
+    for below in ["pods/ns_web_u-1", "pods/ns_web_u-1/app", "pods/ns_web_u-1/side"] {
+        let meta = fs::metadata(place.path(below)).expect(below);
+        assert_eq!(meta.permissions().mode() & 0o7777, 0o755, "{below}");
+    }
+}
+
+#[test]
+fn a_log_is_linked_once_it_exists_and_a_stale_link_is_replaced() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    let spec = JobSpec::LinkLog(log_of(0));
+    assert!(run(&mut roots, &spec).is_err(), "there is no log yet");
+    fs::write(place.path("pods/ns_web_u-1/app/0.log"), "").expect("a log");
+    let link = place.path("containers/web_ns_app-abc.log");
+    symlink("/nowhere", &link).expect("a stale link");
+    for _ in 0..2 {
+        assert_eq!(run(&mut roots, &spec), Ok(()));
+        assert_eq!(fs::read_link(&link).ok(), Some(place.path("pods/ns_web_u-1/app/0.log")));
+    }
+    assert_eq!(run(&mut roots, &JobSpec::RemoveLog(log_of(0))), Ok(()));
+    assert!(link.symlink_metadata().is_err());
+}
+
+#[test]
+fn the_links_name_is_cut_to_what_a_file_system_takes() {
+    let place = Place::new();
+    let mut roots = place.roots();
+    let mut long = log_of(0);
+    long.pod.name = "n".repeat(150).into();
+    long.container = "c".repeat(63).into();
+    long.id = "i".repeat(64).into();
+    let dirs =
+        JobSpec::MakeLogDirs { pod: long.pod.clone(), containers: vec![long.container.clone()] };
+    assert_eq!(run(&mut roots, &dirs), Ok(()));
+    let file = format!("pods/ns_{}_u-1/{}/0.log", long.pod.name, long.container);
+    fs::write(place.path(&file), "").expect("a log");
+    assert_eq!(run(&mut roots, &JobSpec::LinkLog(long)), Ok(()));
+    let mut names = fs::read_dir(place.path("containers")).expect("the folder");
+    let name = names.next().expect("a link").expect("its entry").file_name();
+    assert_eq!(name.len(), 255);
+    assert!(name.to_string_lossy().ends_with("i.log"));
+}
+
+#[test]
+fn only_the_ended_containers_logs_are_removed() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    let dir = place.path("pods/ns_web_u-1/app");
+    for name in ["1.log", "1.log.20260101-000000", "1.log.x.gz", "11.log", "0.log", "1.logs"] {
+        fs::write(dir.join(name), "").expect(name);
+    }
+    assert_eq!(run(&mut roots, &JobSpec::RemoveLog(log_of(1))), Ok(()));
+    assert_eq!(run(&mut roots, &JobSpec::RemoveLog(log_of(1))), Ok(()), "removed twice");
+    let mut left: Vec<_> = fs::read_dir(&dir)
+        .expect("the folder")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+        .collect();
+    left.sort();
+    assert_eq!(left, ["0.log", "1.logs", "11.log"]);
+}
+
+#[test]
+fn a_pods_folder_goes_with_all_in_it_and_links_in_it_lead_nowhere() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    let dir = place.path("pods/ns_web_u-1");
+    fs::create_dir_all(place.path("precious/deep")).expect("a folder");
+    fs::write(place.path("precious/deep/file"), "keep").expect("a file");
+    symlink(place.path("precious"), dir.join("app/link")).expect("a link");
+    fs::create_dir_all(dir.join("app/a/b/c")).expect("folders");
+    for number in 0..300 {
+        fs::write(dir.join(format!("app/a/{number}")), "").expect("a file");
+    }
+    for _ in 0..2 {
+        assert_eq!(run(&mut roots, &JobSpec::RemoveLogDir(pod())), Ok(()));
+        assert!(!dir.exists());
+    }
+    assert_eq!(fs::read_to_string(place.path("precious/deep/file")).ok().as_deref(), Some("keep"));
+}
+
+#[test]
+fn a_folder_that_is_a_link_is_not_entered() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    fs::create_dir_all(place.path("precious/app")).expect("a folder");
+    fs::write(place.path("precious/app/0.log"), "keep").expect("a file");
+    fs::remove_dir_all(place.path("pods/ns_web_u-1")).expect("removed");
+    symlink(place.path("precious"), place.path("pods/ns_web_u-1")).expect("a link");
+    assert!(run(&mut roots, &JobSpec::RemoveLog(log_of(0))).is_err());
+    let dirs = JobSpec::MakeLogDirs { pod: pod(), containers: vec!["new".into()] };
+    assert!(run(&mut roots, &dirs).is_err());
+    // The link itself is what is removed.
+    assert_eq!(run(&mut roots, &JobSpec::RemoveLogDir(pod())), Ok(()));
+    assert!(place.path("precious/app/0.log").exists());
+    assert!(!place.path("precious/new").exists());
+}
+
+#[test]
+fn names_that_are_no_component_are_refused_by_every_job() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    for bad in ["", ".", "..", "a/b", "/", "/bin", "a\0", &"x".repeat(256)] {
+        for part in 0..5 {
+            let mut link = log_of(0);
+            let field = match part {
+                0 => &mut link.pod.namespace,
+                1 => &mut link.pod.name,
+                2 => &mut link.pod.uid,
+                3 => &mut link.container,
+                _ => &mut link.id,
+            };
+            *field = bad.into();
+            let dirs = JobSpec::MakeLogDirs {
+                pod: link.pod.clone(),
+                containers: vec![link.container.clone()],
+            };
+            let expected_bad = |spec: &JobSpec, roots: &mut Roots| {
+                assert!(run(roots, spec).is_err(), "{spec:?}");
+            };
+            if part < 4 {
+                expected_bad(&dirs, &mut roots);
+            }
+            if part < 3 {
+                expected_bad(&JobSpec::RemoveLogDir(link.pod.clone()), &mut roots);
+            }
+            expected_bad(&JobSpec::LinkLog(link.clone()), &mut roots);
+            expected_bad(&JobSpec::RemoveLog(link), &mut roots);
+        }
+    }
+    assert!(place.path("pods/ns_web_u-1/app").exists());
+}
+
+#[test]
+fn a_root_that_was_removed_is_made_again() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    fs::remove_dir_all(place.path("pods")).expect("removed");
+    let spec = JobSpec::MakeLogDirs { pod: pod(), containers: vec![] };
+    assert_eq!(run(&mut roots, &spec), Ok(()));
+    assert!(place.path("pods/ns_web_u-1").exists());
+}

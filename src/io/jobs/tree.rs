@@ -1,0 +1,151 @@
+//! Walking down from a directory handle, one checked component at a time, and removing a tree.
+//!
+//! `openat2` with `RESOLVE_BENEATH | NO_SYMLINKS | NO_XDEV` lets the kernel refuse links and every
+//! mount, bind mounts of the same file system included. Kernels before 5.6 lack it: there
+//! `O_NOFOLLOW` refuses links, and the device number and the mount's id of each opened folder are
+//! compared with its parent's.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use super::{Component, Failure};
+use crate::limits::{REMOVE_DEPTH_MAX, REMOVE_PASSES_MAX};
+
+/// The folder `name` in `parent`, if there is one.
+pub(super) fn existing_dir(
+    parent: BorrowedFd<'_>,
+    name: Component<'_>,
+) -> Result<Option<OwnedFd>, Failure> {
+    match open_below(parent, name) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(errno) => Err(Failure::at("open", name.as_os_str(), errno)),
+    }
+}
+
+/// The folder `name` in `parent`, which exists.
+pub(super) fn open_dir(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<OwnedFd, Failure> {
+    open_below(parent, name).map_err(|errno| Failure::at("open", name.as_os_str(), errno))
+}
+
+/// Removes `name` in `parent` with all below it. Absent is removed.
+pub(super) fn remove(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
+    remove_at(parent, name, 0)
+}
+
+fn remove_at(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(), Failure> {
+    let failed = |what, errno| Failure::at(what, name.as_os_str(), errno);
+    if depth >= REMOVE_DEPTH_MAX {
+        return Err(Failure(format!("{name}: got a tree deeper than {REMOVE_DEPTH_MAX} folders")));
+    }
+    let stat = match fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(errno) => return Err(failed("stat", errno)),
+    };
+    if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFDIR.bits() {
+        return unlink(parent, name);
+    }
+    let Some(dir) = existing_dir(parent, name)? else { return Ok(()) };
+    // What appears while we remove needs another pass; who keeps writing is not waited for.
+    for _ in 0..REMOVE_PASSES_MAX {
+        empty(dir.as_fd(), name, depth)?;
+        match unlinkat(parent, name.as_os_str(), UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+            Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
+            Err(errno) => return Err(failed("rmdir", errno)),
+        }
+    }
+    Err(failed("rmdir", Errno::ENOTEMPTY))
+}
+
+/// Removes what is in `dir`; `name` is for people.
+fn empty(dir: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(), Failure> {
+    let failed = |errno| Failure::at("readdir", name.as_os_str(), errno);
+    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    // A handle of its own: the position of a duplicate would be shared between passes.
+    let mut listing = Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?;
+    let mut folders: Vec<OsString> = Vec::new();
+    for entry in listing.iter() {
+        let entry = entry.map_err(failed)?;
+        let child = OsStr::from_bytes(entry.file_name().to_bytes());
+        if matches!(child.as_bytes(), b"." | b"..") {
+            continue;
+        }
+        match entry.file_type() {
+            Some(Type::Directory) | None => folders.push(child.to_owned()),
+            Some(_) => unlink(dir, Component::new(child)?)?,
+        }
+    }
+    folders.iter().try_for_each(|child| remove_at(dir, Component::new(child)?, depth + 1))
+}
+
+fn unlink(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
+    match unlinkat(dir, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(Failure::at("unlink", name.as_os_str(), errno)),
+    }
+}
+
+fn open_below(parent: BorrowedFd<'_>, name: Component<'_>) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(
+        ResolveFlag::RESOLVE_BENEATH
+            | ResolveFlag::RESOLVE_NO_SYMLINKS
+            | ResolveFlag::RESOLVE_NO_XDEV,
+    );
+    match openat2(parent, name.as_os_str(), how) {
+        // EPERM: a seccomp profile that does not know the call.
+        Err(Errno::ENOSYS | Errno::EPERM) => open_checked(parent, name, flags),
+        opened => opened,
+    }
+}
+
+/// The same without `openat2`.
+fn open_checked(parent: BorrowedFd<'_>, name: Component<'_>, flags: OFlag) -> nix::Result<OwnedFd> {
+    let dir = openat(parent, name.as_os_str(), flags, Mode::empty())?;
+    let same_device = fstat(parent)?.st_dev == fstat(dir.as_fd())?.st_dev;
+    if same_device && mount_id(parent) == mount_id(dir.as_fd()) {
+        Ok(dir)
+    } else {
+        Err(Errno::EXDEV)
+    }
+}
+
+/// The mount that a handle lies on (`mnt_id` in `/proc/self/fdinfo`, since Linux 3.15).
+fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
+    let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
+    let info = std::fs::read_to_string(path).ok()?;
+    info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_openat2_links_are_refused_and_folders_open() {
+        let place = std::env::temp_dir().join(format!("edged-tree-{}", std::process::id()));
+        std::fs::create_dir_all(place.join("dir")).expect("a folder");
+        let _ = std::os::unix::fs::symlink("dir", place.join("link"));
+        let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_RDONLY;
+        let root = nix::fcntl::open(&place, OFlag::O_DIRECTORY, Mode::empty()).expect("opens");
+        let open = |name: &str| {
+            let name = Component::new(name).expect("a component");
+            open_checked(root.as_fd(), name, flags).map(drop)
+        };
+        assert_eq!(open("dir"), Ok(()));
+        assert!(matches!(open("link"), Err(Errno::ELOOP | Errno::ENOTDIR)));
+        let proc = nix::fcntl::open("/", OFlag::O_DIRECTORY, Mode::empty()).expect("opens");
+        let name = Component::new("proc").expect("a component");
+        assert_eq!(open_checked(proc.as_fd(), name, flags).map(drop), Err(Errno::EXDEV));
+        std::fs::remove_dir_all(&place).expect("removed");
+    }
+}

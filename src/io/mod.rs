@@ -1,0 +1,340 @@
+//! The hands: everything that touches the system. They decide nothing.
+//!
+//! ```text
+//!  poll ─▶ each ready source ─▶ events ─▶ handle* ─▶ step ─▶ actions ─▶ perform* ─┐
+//!   ▲                                       ▲                                     │ answers that
+//!   │                                       └─────────────────────────────────────┤ come at once
+//!   └──────────────────── write the runtime's socket, sleep until wake_at ◀───────┘
+//! ```
+//!
+//! One thread, one poll, one turn after the other. A turn sees one moment ([`clock::now`]), takes a
+//! bounded part of what each source has, and writes what it asked of the runtime in one piece.
+//! What a source has left it remembers, and the next turn comes at once. A turn that took longer
+//! than [`crate::limits::TURN_MS_MAX`] is told in the log with what took it.
+//!
+//! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the HTTP server has all
+//! from [`SERVER`] on: its listener that one, its connections the ones after it.
+//!
+//! **If we crash here** nothing is lost that a look at the runtime and the manifest folder does not
+//! bring back: the hands keep no state on disk. Pods go on as they are.
+
+#[cfg(feature = "api")]
+pub mod client;
+pub mod clock;
+#[cfg(feature = "check")]
+pub mod facts;
+pub mod folder;
+pub mod job;
+mod jobs;
+mod journal;
+pub mod log;
+pub mod runtime;
+#[cfg(feature = "api")]
+pub mod server;
+#[cfg(not(feature = "api"))]
+#[path = "server/absent.rs"]
+pub mod server;
+pub mod signal;
+pub mod sys;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token};
+
+use crate::agent::event::{Action, Event, Out};
+use crate::agent::time::{Instant, Now};
+use crate::agent::{self, Agent};
+use crate::config::Config;
+use crate::limits::{ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX};
+use crate::wire::manifest;
+use folder::Manifests;
+use job::{Jobs, Roots};
+use journal::Turn;
+use log::Limit;
+use runtime::Runtime;
+use server::Server;
+use signal::{Signals, Told};
+
+/// The signals' descriptor.
+pub const SIGNALS: Token = Token(0);
+/// The runtime's socket.
+pub const RUNTIME: Token = Token(1);
+/// The manifest folder's watch.
+pub const FOLDER: Token = Token(2);
+/// The HTTP server's listener; its connections have the tokens after it.
+pub const SERVER: Token = Token(1_024);
+
+/// Reads the configuration again, or says why it cannot be used.
+pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Config, String>;
+
+/// Runs the agent until it is told to stop, or the system refuses what it cannot be without.
+pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
+    let mut hands = match Hands::open(config, reload) {
+        Ok(hands) => hands,
+        Err(error) => {
+            ::log::error!("cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut ready = Events::with_capacity(POLL_EVENTS_MAX);
+    loop {
+        if let Err(error) = hands.sleep(&mut ready) {
+            ::log::error!("cannot poll: {error}");
+            return ExitCode::FAILURE;
+        }
+        if hands.turn(&ready) == Next::Exit {
+            ::log::info!("stopped; the pods are left as they are");
+            return ExitCode::SUCCESS;
+        }
+    }
+}
+
+/// What follows a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Turn,
+    Exit,
+}
+
+struct Hands<'a> {
+    poll: Poll,
+    config: Config,
+    reload: Reload<'a>,
+    agent: Agent,
+    signals: Signals,
+    runtime: Runtime,
+    server: Server,
+    manifests: Manifests,
+    jobs: Jobs,
+    addresses: Option<Vec<String>>,
+    addresses_at: Instant,
+    /// Facts that the mind has not been told. Bounded by what each source may bring in a turn.
+    events: Vec<Event>,
+    out: Out,
+    /// [`Event::Stop`] was told.
+    stopping: bool,
+    limit: Limit,
+}
+
+impl<'a> Hands<'a> {
+    fn open(config: Config, reload: Reload<'a>) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let registry = poll.registry();
+        let links = Some(&config.container_logs).filter(|path| !path.is_empty());
+        let roots = Roots::new(PathBuf::from(&config.pod_logs), links.map(PathBuf::from));
+        Ok(Self {
+            agent: Agent::boot(for_the_mind(&config), clock::now(), clock::seed()),
+            signals: Signals::open(registry, SIGNALS)?,
+            runtime: Runtime::new(PathBuf::from(&config.runtime), RUNTIME),
+            server: Server::new(config.listen, SERVER),
+            manifests: Manifests::open(
+                PathBuf::from(&config.manifests),
+                manifest::parse,
+                registry,
+                FOLDER,
+            ),
+            jobs: Jobs::new(PathBuf::from("/proc/self/exe"), roots),
+            addresses: None,
+            addresses_at: Instant(0),
+            events: Vec::new(),
+            out: Out::default(),
+            stopping: false,
+            limit: Limit::default(),
+            poll,
+            config,
+            reload,
+        })
+    }
+
+    /// Waits until something is ready or due.
+    fn sleep(&mut self, ready: &mut Events) -> io::Result<()> {
+        let due = [
+            self.agent.wake_at(),
+            self.runtime.wake_at(),
+            self.jobs.wake_at(),
+            self.server.wake_at(),
+        ];
+        let always = [self.manifests.wake_at(), self.addresses_at];
+        let due_at = due.into_iter().flatten().chain(always).min().unwrap_or_default();
+        let left_ms = if self.events.is_empty() { due_at.since_ms(clock::boot()) } else { 0 };
+        let timeout = Duration::from_millis(left_ms.min(POLL_MS_MAX));
+        match self.poll.poll(ready, Some(timeout)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            polled => polled,
+        }
+    }
+
+    /// One turn.
+    fn turn(&mut self, ready: &Events) -> Next {
+        let now = clock::now();
+        let mut turn = Turn::begin();
+        for ready in ready {
+            match ready.token() {
+                SIGNALS => self.signalled(),
+                RUNTIME => self.runtime.ready(ready),
+                FOLDER => self.manifests.ready(now.boot),
+                token if self.server.owns(token) => self.server.ready(ready),
+                token => ::log::debug!("token={} is nobody's", token.0),
+            }
+        }
+        turn.lap("signals");
+        self.runtime.tick(now.boot, self.poll.registry(), &mut self.events);
+        turn.lap("the runtime's replies");
+        self.events.extend(self.manifests.tick(now.boot));
+        turn.lap("the manifest folder");
+        self.jobs.tick(now.boot, &mut self.events);
+        self.look_at_addresses(now.boot);
+        turn.lap("the node's addresses");
+        let next = self.think(now, &mut turn);
+        self.runtime.flush(now.boot, self.poll.registry(), &mut self.events);
+        turn.lap("the runtime's requests");
+        self.server.tick(now, self.poll.registry(), &self.agent);
+        turn.lap("the HTTP API");
+        turn.end();
+        next
+    }
+
+    /// Tells the mind what happened and does what it asks, until it asks for nothing that is
+    /// answered at once.
+    fn think(&mut self, now: Now, turn: &mut Turn) -> Next {
+        let due = self.agent.wake_at().is_some_and(|at| at <= now.boot);
+        if self.events.is_empty() && !due {
+            return Next::Turn;
+        }
+        for _ in 0..TURN_ROUNDS_MAX {
+            for event in self.events.drain(..) {
+                self.agent.handle(now, event);
+            }
+            self.agent.step(now, &mut self.out);
+            turn.lap("the agent");
+            let mut actions = std::mem::take(&mut self.out.actions);
+            for action in actions.drain(..) {
+                if self.perform(action, turn) == Next::Exit {
+                    return Next::Exit;
+                }
+            }
+            actions.shrink_to(ACTIONS_KEPT);
+            self.out.actions = actions;
+            if self.events.is_empty() {
+                return Next::Turn;
+            }
+        }
+        if let Some(kept) = self.limit.pass(now.boot) {
+            let count = self.events.len();
+            ::log::warn!(
+                "after {TURN_ROUNDS_MAX} rounds {count} answers are left for the next turn; \
+                 repeats={kept}"
+            );
+        }
+        Next::Turn
+    }
+
+    fn perform(&mut self, action: Action, turn: &mut Turn) -> Next {
+        match action {
+            Action::Cri { call, request, deadline } => {
+                self.runtime.call(call, &request, deadline, &mut self.events);
+            }
+            Action::CancelCri(call) => self.runtime.cancel(call),
+            Action::Job { job, spec, deadline } => {
+                self.jobs.start(job, spec, deadline, &mut self.events);
+                turn.lap("a job");
+            }
+            Action::Note(note) => journal::note(&note),
+            Action::Log(severity, text) => journal::line(severity, &text),
+            Action::Exit => return Next::Exit,
+        }
+        Next::Turn
+    }
+
+    fn signalled(&mut self) {
+        while let Some(told) = self.signals.take() {
+            match told {
+                Told::ChildEnded => self.jobs.reap(&mut self.events),
+                Told::Reload => self.reload(),
+                Told::Stop if self.stopping => {
+                    ::log::warn!("told to stop a second time: ending at once");
+                    std::process::exit(1);
+                }
+                Told::Stop => {
+                    self.stopping = true;
+                    self.events.push(Event::Stop);
+                }
+            }
+        }
+    }
+
+    /// Reads the configuration again: what can change while we run does, the rest is named.
+    fn reload(&mut self) {
+        let new = match (self.reload)() {
+            Ok(new) => new,
+            Err(why) => {
+                ::log::error!("the configuration stays as it was: {why}");
+                return;
+            }
+        };
+        let kept = kept_until_restart(&self.config, &new);
+        if !kept.is_empty() {
+            ::log::warn!("changed, and in force after a restart: {}", kept.join(", "));
+        }
+        if new.log != self.config.log {
+            if log::change(new.log) {
+                ::log::info!("log level is now {}", new.log);
+            } else {
+                ::log::warn!("the log level is RUST_LOG's, whatever the configuration says");
+            }
+        }
+        if new.manifests != self.config.manifests {
+            ::log::info!("manifests are now those of path={}", new.manifests);
+            self.manifests.follow(PathBuf::from(&new.manifests));
+        }
+        (self.config.log, self.config.manifests) = (new.log, new.manifests);
+        self.server.retry();
+        ::log::info!("configuration read again");
+    }
+
+    fn look_at_addresses(&mut self, now: Instant) {
+        if now < self.addresses_at {
+            return;
+        }
+        self.addresses_at = now.plus_ms(ADDRESSES_MS);
+        let addresses = Some(sys::addresses(self.config.node_ip));
+        if addresses != self.addresses {
+            self.addresses.clone_from(&addresses);
+            self.events.extend(addresses.map(Event::Addresses));
+        }
+    }
+}
+
+/// What the emptied list of requests may keep room for.
+const ACTIONS_KEPT: usize = 64;
+
+/// What the mind is told of the configuration.
+fn for_the_mind(config: &Config) -> agent::Config {
+    agent::Config {
+        node_name: config.node_name.clone(),
+        pod_logs: config.pod_logs.clone(),
+        machine: sys::machine(),
+        pods_max: config.pods_max,
+        crash_backoff_max_ms: config.crash_backoff_max_ms,
+    }
+}
+
+/// The settings that differ and cannot change while the agent runs, by their flags or keys.
+fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    [
+        ("node-name", old.node_name != new.node_name),
+        ("node-ip", old.node_ip != new.node_ip),
+        ("runtime", old.runtime != new.runtime),
+        ("pod-logs", old.pod_logs != new.pod_logs),
+        ("container-logs", old.container_logs != new.container_logs),
+        ("listen", old.listen != new.listen),
+        ("maxPods", old.pods_max != new.pods_max),
+        ("crashLoopBackOff", old.crash_backoff_max_ms != new.crash_backoff_max_ms),
+    ]
+    .into_iter()
+    .filter_map(|(name, differs)| differs.then_some(name))
+    .collect()
+}

@@ -1,0 +1,234 @@
+//! The calls on one connection to the runtime: the mind's requests ↔ bytes. No socket, no clock.
+//!
+//! Each call that is started gets exactly one answer, here or never elsewhere: its reply, what the
+//! runtime refused, or [`CallError::Lost`] at its deadline or with the connection. A call that is
+//! cancelled gets none. A stream's items become [`Event::Changed`], its end is its answer.
+//!
+//! Whether a call happened that was answered `Lost` nobody knows; the mind looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::log::Limit;
+use crate::agent::event::{CallId, Event};
+use crate::agent::time::Instant;
+use crate::model::cri::{CallError, Code, Lost, Request};
+use crate::wire::cri::{Rpc, convert};
+use crate::wire::grpc::{self, CallKey, Client, Status};
+use crate::wire::h2;
+
+/// The calls of one connection.
+#[derive(Debug)]
+pub struct Calls {
+    client: Client,
+    open: BTreeMap<CallId, Call>,
+    deadlines: BTreeSet<(Instant, CallId)>,
+    heard: bool,
+    limit: Limit,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    rpc: Rpc,
+    deadline: Instant,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Calls {
+    /// For a fresh connection; the greeting is in the output.
+    pub fn new() -> Self {
+        Self {
+            client: Client::new(h2::Config::default()),
+            open: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            heard: false,
+            limit: Limit::default(),
+        }
+    }
+
+    /// Makes a call.
+    pub fn start(
+        &mut self,
+        call: CallId,
+        request: &Request,
+        deadline: Instant,
+        answers: &mut Vec<Event>,
+    ) {
+        let (rpc, message) = convert::encode(request);
+        log::debug!("call={} rpc={} bytes={}", call.0, rpc.name(), message.len());
+        let key = CallKey(call.0);
+        let started = if rpc.is_stream() {
+            self.client.stream(key, rpc.path(), &message)
+        } else {
+            self.client.unary(key, rpc.path(), &message)
+        };
+        match started {
+            Ok(()) => {
+                self.open.insert(call, Call { rpc, deadline });
+                self.deadlines.insert((deadline, call));
+            }
+            Err(grpc::Refused::Closing) => answers.push(lost(call, Lost::Connection)),
+            // What the gRPC libraries of the runtimes say to the same.
+            Err(refused @ (grpc::Refused::Full | grpc::Refused::TooLarge { .. })) => {
+                let code = Code::ResourceExhausted;
+                let refused = CallError::Refused { code, message: refused.to_string() };
+                answers.push(Event::Cri(call, Err(refused)));
+            }
+        }
+    }
+
+    /// The call is of no more interest.
+    pub fn cancel(&mut self, call: CallId) {
+        if self.forget(call).is_some() {
+            self.client.cancel(CallKey(call.0));
+        }
+    }
+
+    /// Answers what is late.
+    pub fn tick(&mut self, now: Instant, answers: &mut Vec<Event>) {
+        while let Some(&(deadline, call)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.cancel(call);
+            answers.push(lost(call, Lost::Deadline));
+        }
+    }
+
+    /// When to call [`Calls::tick`].
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Takes bytes from the socket. An error says why the connection cannot go on; all calls are
+    /// answered then, and what is in the output may be written before closing.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        answers: &mut Vec<Event>,
+    ) -> Result<(), String> {
+        let received = self.client.receive(bytes).map_err(|error| error.to_string());
+        self.answer(now, answers);
+        received
+    }
+
+    /// The connection is no more: answers all calls.
+    pub fn hangup(&mut self, why: &str, answers: &mut Vec<Event>) {
+        self.client.hangup(why);
+        self.answer(Instant(0), answers);
+        debug_assert!(self.open.is_empty(), "every call has been answered");
+    }
+
+    /// What is to be written to the socket.
+    pub fn output(&self) -> &[u8] {
+        self.client.output()
+    }
+
+    /// Whether the output is nothing but answers to the runtime's PINGs. It sends one after each
+    /// reply to measure the line; its answer can go with the next request.
+    pub fn only_pongs(&self) -> bool {
+        const PONG_BYTES: usize = 17;
+        const PING: u8 = 6;
+        const ACK: u8 = 1;
+        let output = self.output();
+        let is_pong =
+            |frame: &[u8]| frame.len() == PONG_BYTES && frame[..5] == [0, 0, 8, PING, ACK];
+        !output.is_empty() && output.chunks(PONG_BYTES).all(is_pong)
+    }
+
+    /// So many bytes of it were written.
+    pub fn sent(&mut self, count: usize) {
+        self.client.sent(count);
+    }
+
+    /// Why the runtime wants this connection to end; `None`: it does not.
+    pub fn closing(&self) -> Option<&str> {
+        self.client.closing()
+    }
+
+    /// Calls that will be answered by themselves: all but streams.
+    pub fn unanswered(&self) -> usize {
+        self.open.values().filter(|call| !call.rpc.is_stream()).count()
+    }
+
+    /// Whether the other end ever answered a call, be it with no: it is a runtime.
+    pub fn heard(&self) -> bool {
+        self.heard
+    }
+
+    /// Turns what the client tells into answers.
+    fn answer(&mut self, now: Instant, answers: &mut Vec<Event>) {
+        while let Some(event) = self.client.poll_event() {
+            let call = CallId(event.key().0);
+            if let grpc::Event::Message(..) = event {
+                self.heard = true;
+                // A burst is one hint; what an item says is looked up anyway.
+                if !matches!(answers.last(), Some(Event::Changed(last)) if *last == call) {
+                    answers.push(Event::Changed(call));
+                }
+                continue;
+            }
+            let Some(Call { rpc, .. }) = self.forget(call) else { continue };
+            let answer = match event {
+                grpc::Event::Reply(_, message) => {
+                    self.heard = true;
+                    convert::decode(rpc, &message).map_err(|unusable| {
+                        if let Some(kept) = self.limit.pass(now) {
+                            log::warn!("unusable reply of the runtime: {unusable}; repeats={kept}");
+                        }
+                        CallError::Lost(Lost::Connection)
+                    })
+                }
+                grpc::Event::Failed(_, status) => {
+                    self.heard = true;
+                    Err(failed(status))
+                }
+                grpc::Event::Done(_) | grpc::Event::Lost(..) => {
+                    Err(CallError::Lost(Lost::Connection))
+                }
+                grpc::Event::Message(..) => unreachable!("it was handled above"),
+            };
+            answers.push(Event::Cri(call, answer));
+        }
+    }
+
+    fn forget(&mut self, call: CallId) -> Option<Call> {
+        let known = self.open.remove(&call)?;
+        let listed = self.deadlines.remove(&(known.deadline, call));
+        assert!(listed, "every open call has a deadline");
+        Some(known)
+    }
+}
+
+fn lost(call: CallId, how: Lost) -> Event {
+    Event::Cri(call, Err(CallError::Lost(how)))
+}
+
+/// What the runtime said. Three codes do not tell whether it happened.
+fn failed(status: Status) -> CallError {
+    let code = match status.code {
+        grpc::Code::DeadlineExceeded => return CallError::Lost(Lost::Deadline),
+        grpc::Code::Cancelled | grpc::Code::Unavailable => {
+            return CallError::Lost(Lost::Connection);
+        }
+        // OK without its message: the client says Internal instead.
+        grpc::Code::Ok | grpc::Code::Unknown => Code::Unknown,
+        grpc::Code::InvalidArgument => Code::InvalidArgument,
+        grpc::Code::NotFound => Code::NotFound,
+        grpc::Code::AlreadyExists => Code::AlreadyExists,
+        grpc::Code::PermissionDenied => Code::PermissionDenied,
+        grpc::Code::ResourceExhausted => Code::ResourceExhausted,
+        grpc::Code::FailedPrecondition => Code::FailedPrecondition,
+        grpc::Code::Aborted => Code::Aborted,
+        grpc::Code::OutOfRange => Code::OutOfRange,
+        grpc::Code::Unimplemented => Code::Unimplemented,
+        grpc::Code::Internal => Code::Internal,
+        grpc::Code::DataLoss => Code::DataLoss,
+        grpc::Code::Unauthenticated => Code::Unauthenticated,
+    };
+    CallError::Refused { code, message: status.message }
+}

@@ -1,0 +1,111 @@
+//! Which path shows what. Reads the mind, changes nothing.
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::agent::Agent;
+use crate::agent::time::Now;
+use crate::model::note::Note;
+use crate::model::pod::Pod;
+use crate::model::view::RunningPod;
+use crate::wire::http1::{Request, Response, Status};
+
+/// The answer to a request, whole.
+pub(super) fn to(request: &Request, now: Now, agent: &Agent) -> Response {
+    match &*request.path {
+        // They ask whether the loop turns, and it is the loop that answers. How the runtime is says
+        // /edged/status: restarting edged would mend nothing there.
+        "/healthz" | "/healthz/ping" | "/healthz/log" | "/healthz/syncloop" => {
+            Response::text(Status::Ok, "ok")
+        }
+        "/pods" | "/pods/" => json(&list("PodList", agent.pods().collect::<Vec<&Pod>>())),
+        "/runningpods" | "/runningpods/" => {
+            let pods = agent.running_pods();
+            json(&list("PodList", pods.iter().map(running_pod).collect()))
+        }
+        "/events" => json(&list("EventList", agent.notes().map(event).collect())),
+        "/edged/status" => json(&agent.overview(now)),
+        #[cfg(feature = "metrics")]
+        "/metrics" => {
+            use crate::wire::metrics;
+            let page = metrics::render(&agent.metrics(), super::process::read());
+            let body = page.into_bytes();
+            Response { status: Status::Ok, content_type: metrics::CONTENT_TYPE, body }
+        }
+        _ => Response::text(Status::NotFound, THERE_IS),
+    }
+}
+
+/// In one line what to ask for.
+const THERE_IS: &str = if cfg!(feature = "metrics") {
+    "not here: there are /healthz /healthz/syncloop /pods /runningpods/ /metrics /events \
+     /edged/status"
+} else {
+    "not here: there are /healthz /healthz/syncloop /pods /runningpods/ /events /edged/status \
+     (/metrics is not built into this edged)"
+};
+
+/// A list as the API writes it.
+#[derive(Serialize)]
+struct List<T> {
+    kind: &'static str,
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    metadata: Empty,
+    /// `None`, null: the kubelet writes an empty list so.
+    items: Option<Vec<T>>,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+fn list<T>(kind: &'static str, items: Vec<T>) -> List<T> {
+    let items = Some(items).filter(|items| !items.is_empty());
+    List { kind, api_version: "v1", metadata: Empty {}, items }
+}
+
+fn running_pod(pod: &RunningPod) -> serde_json::Value {
+    let containers: Vec<_> = pod
+        .containers
+        .iter()
+        .map(|(name, image)| json!({"name": name, "image": image, "resources": {}}))
+        .collect();
+    json!({
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "spec": {"containers": containers},
+        "status": {},
+    })
+}
+
+/// core/v1 `Event`; no API server gave it a name of its own, so it goes by what it is about.
+#[derive(Serialize)]
+struct Event<'a> {
+    metadata: EventMetadata<'a>,
+    #[serde(flatten)]
+    note: &'a Note,
+    source: Source,
+}
+
+#[derive(Serialize)]
+struct EventMetadata<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+}
+
+#[derive(Serialize)]
+struct Source {
+    component: &'static str,
+}
+
+fn event(note: &Note) -> Event<'_> {
+    let about = &note.involved_object;
+    let metadata = EventMetadata { name: &about.name, namespace: &about.namespace };
+    Event { metadata, note, source: Source { component: "edged" } }
+}
+
+fn json(value: &impl Serialize) -> Response {
+    let mut body = serde_json::to_vec(value).expect("views are plain data");
+    body.push(b'\n');
+    Response { status: Status::Ok, content_type: "application/json", body }
+}

@@ -1,0 +1,57 @@
+//! Signals as a descriptor: TERM and INT stop the agent, HUP reads the configuration again, CHLD
+//! says that a child ended.
+//!
+//! Not for children: the standard library empties their signal mask when it starts them. All other
+//! signals keep their default; SIGPIPE is ignored by the Rust runtime. A crash leaves nothing.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGHUP.
+    Reload,
+    /// SIGCHLD: one child ended or more.
+    ChildEnded,
+}
+
+/// The four signals, blocked for this process and readable here.
+#[derive(Debug)]
+pub struct Signals {
+    fd: SignalFd,
+}
+
+impl Signals {
+    /// Blocks the signals in the calling thread, which must be the only one.
+    pub fn open(registry: &Registry, token: Token) -> io::Result<Self> {
+        let mut mask = SigSet::empty();
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD] {
+            mask.add(signal);
+        }
+        mask.thread_block()?;
+        let fd = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)?;
+        Ok(Self { fd })
+    }
+
+    /// The next signal that waits; `None` when none does. At most four can.
+    pub fn take(&mut self) -> Option<Told> {
+        loop {
+            let signal = self.fd.read_signal().ok()??.ssi_signo as i32;
+            return Some(match Signal::try_from(signal) {
+                Ok(Signal::SIGTERM | Signal::SIGINT) => Told::Stop,
+                Ok(Signal::SIGHUP) => Told::Reload,
+                Ok(Signal::SIGCHLD) => Told::ChildEnded,
+                _ => continue,
+            });
+        }
+    }
+}

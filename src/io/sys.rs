@@ -1,0 +1,174 @@
+//! What the machine is: its addresses, its name, its memory and cores. Quick reads of the kernel's
+//! own files; nothing is kept, nothing is changed.
+
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+
+use crate::agent::Machine;
+
+/// The node's addresses as text, the primary first, at most one of each family: those of the
+/// interface that holds the default route, else of the first one with a global address, else
+/// loopback. `wanted` (configuration `nodeIP`) goes first where it is given.
+pub fn addresses(wanted: Option<IpAddr>) -> Vec<String> {
+    let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    choose(wanted, &interfaces(), default_interface(&routes))
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// Memory and cores. A file that cannot be read counts as 0 bytes and one core.
+pub fn machine() -> Machine {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let cores = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    Machine { memory_bytes: memory_bytes(&memory), cpu_milli: cores_of(&cores) * 1_000 }
+}
+
+/// The kernel's host name, trimmed and in lower case, as the kubelet names a node.
+pub fn hostname() -> Option<String> {
+    let name = nix::unistd::gethostname().ok()?.into_string().ok()?;
+    let name = name.trim().to_lowercase();
+    (!name.is_empty()).then_some(name)
+}
+
+/// Name and address of every interface that is up.
+fn interfaces() -> Vec<(String, IpAddr)> {
+    let Ok(all) = getifaddrs() else { return Vec::new() };
+    all.filter(|interface| interface.flags.contains(InterfaceFlags::IFF_UP))
+        .filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+            let v6 = || address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()));
+            Some((interface.interface_name, v4.or_else(v6)?))
+        })
+        .collect()
+}
+
+fn choose(wanted: Option<IpAddr>, all: &[(String, IpAddr)], default: Option<&str>) -> Vec<IpAddr> {
+    let global = || all.iter().filter(|(_, address)| is_global(*address));
+    // A pod bridge has global addresses as well, and is there before the uplink after a restart.
+    let uplink = default
+        .filter(|name| global().any(|(of, _)| of == name))
+        .or_else(|| global().find(|(of, _)| !is_bridge(of)).map(|(of, _)| of.as_str()))
+        .or_else(|| global().next().map(|(of, _)| of.as_str()));
+    let mut chosen: Vec<IpAddr> = wanted.into_iter().collect();
+    let of_uplink = || global().filter(|(of, _)| Some(of.as_str()) == uplink).map(|(_, ip)| *ip);
+    for ip in of_uplink().filter(IpAddr::is_ipv4).chain(of_uplink().filter(IpAddr::is_ipv6)) {
+        if !chosen.iter().any(|other| other.is_ipv4() == ip.is_ipv4()) {
+            chosen.push(ip);
+        }
+    }
+    if chosen.is_empty() {
+        chosen.extend(all.iter().map(|(_, ip)| *ip).find(IpAddr::is_loopback));
+    }
+    chosen
+}
+
+/// The names that CNI plugins and Docker give to their bridges.
+fn is_bridge(name: &str) -> bool {
+    ["cni", "docker", "br-", "virbr", "veth", "flannel", "cali"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// Reachable from elsewhere: neither loopback nor bound to one link.
+fn is_global(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(ip) => !(ip.is_loopback() || ip.is_link_local() || ip.is_unspecified()),
+        IpAddr::V6(ip) => !(ip.is_loopback() || ip.is_unicast_link_local() || old_site_local(ip)),
+    }
+}
+
+/// fec0::/10, withdrawn by RFC 3879.
+fn old_site_local(ip: Ipv6Addr) -> bool {
+    ip.segments()[0] & 0xffc0 == 0xfec0
+}
+
+/// The interface of the default route with the lowest metric, out of `/proc/net/route`: columns
+/// Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask.
+fn default_interface(routes: &str) -> Option<&str> {
+    routes
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let column: Vec<&str> = line.split_ascii_whitespace().collect();
+            let default = column.get(1)? == &"00000000" && column.get(7)? == &"00000000";
+            default.then_some((column.get(6)?.parse::<u32>().ok()?, column[0]))
+        })
+        .min_by_key(|(metric, _)| *metric)
+        .map(|(_, name)| name)
+}
+
+fn memory_bytes(meminfo: &str) -> u64 {
+    meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok())
+        .map_or(0, |kib: u64| kib * 1_024)
+}
+
+/// `0-3,6` is five.
+fn cores_of(online: &str) -> u64 {
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)? + 1)
+    };
+    online.trim().split(',').filter_map(count).sum::<u64>().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(name: &str, address: &str) -> (String, IpAddr) {
+        (name.to_owned(), address.parse().expect("an address"))
+    }
+
+    fn chosen(wanted: Option<&str>, all: &[(String, IpAddr)], default: Option<&str>) -> String {
+        let wanted = wanted.map(|text| text.parse().expect("an address"));
+        let chosen = choose(wanted, all, default);
+        chosen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_interface_of_the_default_route_gives_the_addresses() {
+        let all = [
+            at("lo", "127.0.0.1"),
+            at("cni0", "10.88.0.1"),
+            at("eth0", "192.168.1.4"),
+            at("wwan0", "10.20.0.7"),
+            at("wwan0", "fe80::1"),
+            at("wwan0", "2001:db8::7"),
+        ];
+        assert_eq!(chosen(None, &all, Some("wwan0")), "10.20.0.7 2001:db8::7");
+        assert_eq!(chosen(None, &all, None), "192.168.1.4");
+        assert_eq!(chosen(None, &all, Some("gone0")), "192.168.1.4");
+        assert_eq!(chosen(None, &all[..2], None), "10.88.0.1");
+        assert_eq!(chosen(None, &all[..1], None), "127.0.0.1");
+        assert_eq!(chosen(Some("172.16.0.9"), &all, Some("wwan0")), "172.16.0.9 2001:db8::7");
+        assert_eq!(chosen(None, &[], None), "");
+    }
+
+    #[test]
+    fn the_default_route_with_the_lowest_metric_counts() {
+        let routes = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\n\
+            wwan0\t00000000\t0100000A\t0003\t0\t0\t700\t00000000\t0\t0\t0\n\
+            eth0\t0000A8C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\n\
+            eth0\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n";
+        assert_eq!(default_interface(routes), Some("eth0"));
+        assert_eq!(default_interface("Iface\n"), None);
+        assert_eq!(default_interface(""), None);
+    }
+
+    #[test]
+    fn memory_and_cores_are_read_as_the_kernel_writes_them() {
+        assert_eq!(memory_bytes("MemTotal:         494000 kB\nMemFree: 1 kB\n"), 494_000 << 10);
+        assert_eq!(memory_bytes("nothing"), 0);
+        for (text, cores) in [("0-3\n", 4), ("0\n", 1), ("0-3,6\n", 5), ("", 1), ("3-1", 1)] {
+            assert_eq!(cores_of(text), cores, "{text}");
+        }
+        assert!(machine().memory_bytes > 0);
+    }
+}
