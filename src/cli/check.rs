@@ -1,0 +1,61 @@
+//! `edged check`: looks for what is missing on this machine before a pod misses it, and names each
+//! remedy. Changes nothing.
+
+mod judge;
+
+use std::io::Write;
+
+use super::Error;
+use super::table::Columns;
+use crate::io::facts;
+use judge::Verdict;
+
+/// Looks, judges and prints; 1 if something is missing that edged cannot do without.
+pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
+    let flags: Vec<_> = args.raw_args()?.collect();
+    let facts = facts::gather(&flags).map_err(Error::Usage)?;
+    let rows = judge::all(&facts);
+    print(&rows, out)?;
+    Ok(u8::from(rows.iter().any(|row| row.verdict == Verdict::Fail)))
+}
+
+fn print(rows: &[judge::Row], out: &mut dyn Write) -> std::io::Result<()> {
+    let mut columns = Columns::default();
+    let name = |row: &judge::Row| format!("{}:", row.name);
+    for row in rows {
+        columns.fit(&[row.verdict.word(), &name(row), ""]);
+    }
+    for row in rows {
+        columns.print(&[row.verdict.word(), &name(row), &row.detail], out)?;
+        if let Some(remedy) = &row.remedy {
+            columns.print(&["", "", &format!("→ {remedy}")], out)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_columns_with_their_remedies() {
+        let row = |verdict, name, detail: &str, remedy: Option<&str>| judge::Row {
+            verdict,
+            name,
+            detail: detail.to_owned(),
+            remedy: remedy.map(str::to_owned),
+        };
+        let rows = [
+            row(Verdict::Ok, "kernel", "6.1.0", None),
+            row(Verdict::Fail, "cgroups", "none", Some("mount them")),
+        ];
+        let mut out = Vec::new();
+        print(&rows, &mut out).expect("writes to memory");
+        assert_eq!(
+            String::from_utf8_lossy(&out),
+            "ok     kernel:    6.1.0\n\
+             fail   cgroups:   none\n                  → mount them\n"
+        );
+    }
+}

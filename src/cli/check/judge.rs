@@ -1,0 +1,340 @@
+//! What the facts mean: one row for each thing that pods need from a machine.
+
+use crate::agent::admit;
+use crate::io::facts::{CNI_CONFIG, CNI_PLUGINS, Facts, Room};
+use crate::model::cri::{RuntimeStatus, Version};
+use crate::wire::manifest;
+
+/// One line of the report, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub verdict: Verdict,
+    pub name: &'static str,
+    pub detail: String,
+    pub remedy: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Ok,
+    /// Some pods will miss it.
+    Warn,
+    /// No pod runs without.
+    Fail,
+}
+
+impl Verdict {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+fn ok(name: &'static str, detail: impl Into<String>) -> Row {
+    Row { verdict: Verdict::Ok, name, detail: detail.into(), remedy: None }
+}
+
+fn warn(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
+    let remedy = Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty());
+    Row { verdict: Verdict::Warn, name, detail: detail.into(), remedy }
+}
+
+fn fail(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
+    Row { verdict: Verdict::Fail, ..warn(name, detail, remedy) }
+}
+
+/// The whole report.
+pub(super) fn all(facts: &Facts) -> Vec<Row> {
+    let mut rows = vec![config(facts), kernel(&facts.kernel), cgroups(facts), namespaces(facts)];
+    rows.push(overlay(facts));
+    rows.push(oom_score_adj(facts.capabilities));
+    rows.extend(runtime(facts));
+    rows.extend(cni(facts));
+    rows.push(if facts.clock {
+        ok("clock", "shows a time that can be")
+    } else {
+        let remedy = "set it (ntpd, chrony, a clock chip): until then registries' certificates \
+                      are not valid yet, and pods have no times";
+        warn("clock", "shows a time before 2024", remedy)
+    });
+    rows.extend(facts.logs.as_ref().map(logs));
+    rows.push(if facts.hosts {
+        ok("hosts", "/etc/hosts is there")
+    } else {
+        let remedy = "printf '127.0.0.1 localhost\\n' > /etc/hosts";
+        warn("hosts", "there is no /etc/hosts for pods on the host's network", remedy)
+    });
+    rows.extend(manifests(facts));
+    rows
+}
+
+fn config(facts: &Facts) -> Row {
+    match (&facts.config, &facts.config_warning) {
+        (Err(why), _) => fail("config", why.as_str(), "mend the line; below, defaults are assumed"),
+        (Ok(_), Some(warning)) => warn("config", warning.as_str(), ""),
+        (Ok(config), None) => ok("config", format!("node name {}", config.node_name)),
+    }
+}
+
+fn kernel(release: &str) -> Row {
+    let release = release.trim();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        return warn("kernel", format!("got release {release:?}, expected one such as 6.1.0"), "");
+    };
+    match (major, minor) {
+        (..3, _) | (3, ..18) => {
+            fail("kernel", format!("Linux {release}"), "3.18 is the oldest with overlayfs")
+        }
+        (3, _) | (4, ..14) => {
+            let remedy = "4.14 and later are what container runtimes are tested on";
+            warn("kernel", format!("Linux {release}"), remedy)
+        }
+        _ => ok("kernel", format!("Linux {release}")),
+    }
+}
+
+const MEMORY_REMEDY: &str = "add `cgroup_enable=memory cgroup_memory=1` to the kernel's command \
+    line (Raspberry Pi: to the one line of /boot/firmware/cmdline.txt or /boot/cmdline.txt) and \
+    reboot";
+
+fn cgroups(facts: &Facts) -> Row {
+    let mounted = |kind: &'static str| {
+        facts.mounts.lines().filter_map(move |line| {
+            let mut fields = line.split(' ').skip(1);
+            let (path, is, options) = (fields.next()?, fields.next()?, fields.next()?);
+            (is == kind).then_some((path, options))
+        })
+    };
+    let unified = mounted("cgroup2").any(|(path, _)| path == "/sys/fs/cgroup");
+    if unified {
+        let controllers = facts.controllers.as_deref().unwrap_or_default();
+        let has = |name: &str| controllers.split_ascii_whitespace().any(|has| has == name);
+        return if !has("memory") {
+            fail("cgroups", "version 2, without the memory controller", MEMORY_REMEDY)
+        } else if !has("cpu") || !has("pids") {
+            let remedy = "build the kernel with CONFIG_CGROUP_SCHED and CONFIG_CGROUP_PIDS";
+            warn("cgroups", "version 2, without the controller cpu or pids", remedy)
+        } else {
+            ok("cgroups", "version 2 with cpu, memory and pids")
+        };
+    }
+    let is_mounted =
+        |name: &str| mounted("cgroup").any(|(_, options)| options.split(',').any(|is| is == name));
+    if mounted("cgroup").next().is_none() {
+        let remedy = "mount -t cgroup2 cgroup2 /sys/fs/cgroup (older kernels: cgroupfs-mount)";
+        return fail("cgroups", "not mounted", remedy);
+    }
+    // Columns: name, hierarchy, number, enabled.
+    let enabled = facts.cgroups.lines().any(|line| {
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        matches!(fields[..], ["memory", _, _, "1"])
+    });
+    let kind = if mounted("cgroup2").next().is_some() { "hybrid" } else { "version 1" };
+    if !enabled {
+        fail("cgroups", format!("{kind}, without the memory controller"), MEMORY_REMEDY)
+    } else if !is_mounted("memory") {
+        let remedy = "mount -t cgroup -o memory cgroup /sys/fs/cgroup/memory (or cgroupfs-mount)";
+        fail("cgroups", format!("{kind}, the memory controller is not mounted"), remedy)
+    } else {
+        ok("cgroups", format!("{kind} with memory"))
+    }
+}
+
+fn namespaces(facts: &Facts) -> Row {
+    let has = |name: &&&str| facts.namespaces.iter().any(|has| has == **name);
+    let missing: Vec<_> =
+        ["mnt", "uts", "ipc", "pid", "net"].iter().filter(|name| !has(name)).copied().collect();
+    if missing.is_empty() {
+        return ok("namespaces", "mnt, uts, ipc, pid and net");
+    }
+    let remedy = "build the kernel with CONFIG_NAMESPACES and CONFIG_{UTS,IPC,PID,NET}_NS";
+    fail("namespaces", format!("the kernel lacks {}", missing.join(", ")), remedy)
+}
+
+fn overlay(facts: &Facts) -> Row {
+    let has = facts.filesystems.split_ascii_whitespace().any(|name| name == "overlay");
+    if has {
+        return ok("overlay", "the kernel has overlayfs");
+    }
+    let remedy = "modprobe overlay, and at each boot (/etc/modules); or give the runtime another \
+                  snapshotter";
+    warn("overlay", "the kernel has no overlayfs loaded", remedy)
+}
+
+/// capabilities(7): `CAP_SYS_RESOURCE`.
+const SYS_RESOURCE_BIT: u64 = 1 << 24;
+
+fn oom_score_adj(capabilities: Option<u64>) -> Row {
+    match capabilities {
+        Some(capabilities) if capabilities & SYS_RESOURCE_BIT != 0 => {
+            ok("oom-score", "may be lowered")
+        }
+        _ => warn(
+            "oom-score",
+            "may not be lowered here (no CAP_SYS_RESOURCE): if the runtime may not either, pods \
+             fail with `can't get final child's PID from pipe: EOF`",
+            "in containerd's config.toml, under [plugins.\"io.containerd.grpc.v1.cri\"], set \
+             restrict_oom_score_adj = true; or run both with CAP_SYS_RESOURCE",
+        ),
+    }
+}
+
+fn runtime(facts: &Facts) -> Vec<Row> {
+    let socket = facts.config.as_ref().map_or("", |config| &config.runtime);
+    match &facts.runtime {
+        None => Vec::new(),
+        Some(Err(why)) => {
+            let remedy = "start the runtime, or say where it is with --runtime or \
+                          containerRuntimeEndpoint; containerd must not have \"cri\" among its \
+                          disabled_plugins";
+            vec![fail("runtime", format!("{socket}: {why}"), remedy)]
+        }
+        Some(Ok((version, status))) => runtime_status(version, status),
+    }
+}
+
+fn runtime_status(version: &Version, status: &RuntimeStatus) -> Vec<Row> {
+    let name = format!("{} {}", version.runtime_name, version.runtime_version);
+    let runtime = match &status.runtime {
+        Ok(()) => ok("runtime", format!("{name}, ready")),
+        Err(why) => fail("runtime", format!("{name}, not ready: {why}"), "see the runtime's log"),
+    };
+    let network = match &status.network {
+        Ok(()) => ok("network", "the runtime says it is ready"),
+        Err(why) => {
+            let detail = format!("not ready: {why}; only pods with hostNetwork can run");
+            warn("network", detail, "put a CNI configuration where the runtime looks for it")
+        }
+    };
+    vec![runtime, network]
+}
+
+fn cni(facts: &Facts) -> Vec<Row> {
+    let ready = matches!(&facts.runtime, Some(Ok((_, RuntimeStatus { network: Ok(()), .. }))));
+    let Some((name, text)) = facts.cni.first() else {
+        let detail = format!("no configuration in {CNI_CONFIG}");
+        // The runtime may be told to look elsewhere.
+        let remedy = "put one there, say of the bridge plugin (cni.dev); hostNetwork needs none";
+        return if ready { Vec::new() } else { vec![warn("cni", detail, remedy)] };
+    };
+    let kinds = plugin_kinds(text);
+    let missing: Vec<_> =
+        kinds.iter().filter(|kind| !facts.cni_plugins.contains(kind)).cloned().collect();
+    let mut rows = vec![if kinds.is_empty() {
+        warn("cni", format!("{CNI_CONFIG}/{name} names no plugin"), "see cni.dev for its format")
+    } else if missing.is_empty() {
+        ok("cni", format!("{name} with {}", kinds.join(", ")))
+    } else {
+        let detail = format!("{name} wants {}, not found in", missing.join(", "));
+        let detail = format!("{detail} {}", CNI_PLUGINS.join(" or "));
+        let remedy = "install the CNI plugins (Debian: containernetworking-plugins)";
+        warn("cni", detail, remedy)
+    }];
+    if kinds.iter().any(|kind| kind == "bridge") {
+        rows.push(bridge(facts));
+    }
+    rows
+}
+
+/// Every `"type"` of a configuration or of the plugins in a list, address management included.
+fn plugin_kinds(text: &str) -> Vec<String> {
+    let Ok(config) = serde_json::from_str::<serde_json::Value>(text) else { return Vec::new() };
+    let plugins = config["plugins"].as_array().cloned().unwrap_or_else(|| vec![config]);
+    let kinds = plugins.iter().flat_map(|plugin| [&plugin["type"], &plugin["ipam"]["type"]]);
+    kinds.filter_map(|kind| kind.as_str().map(str::to_owned)).collect()
+}
+
+fn bridge(facts: &Facts) -> Row {
+    let has = |name: &&&str| facts.modules.iter().any(|has| has == **name);
+    let wanted = ["bridge", "veth", "br_netfilter"];
+    let missing: Vec<_> = wanted.iter().filter(|name| !has(name)).copied().collect();
+    if facts.ip_forward.trim() == "0" {
+        let remedy = "sysctl -w net.ipv4.ip_forward=1, and at each boot (/etc/sysctl.conf)";
+        return warn(
+            "bridge",
+            "the kernel forwards no packets: pods reach this machine only",
+            remedy,
+        );
+    }
+    if missing.is_empty() {
+        return ok("bridge", "bridge, veth and br_netfilter are there");
+    }
+    let remedy = format!("modprobe -a {0}, and at each boot (/etc/modules)", missing.join(" "));
+    let detail = format!("not loaded: {}", missing.join(", "));
+    warn("bridge", detail, &remedy)
+}
+
+fn logs(room: &Result<Room, String>) -> Row {
+    let room = match room {
+        Ok(room) => room,
+        Err(why) => return fail("logs", why.as_str(), "logs need a folder: --pod-logs"),
+    };
+    let Room { path, writable, free_bytes, bytes, free_inodes, inodes } = room;
+    let free_mb = free_bytes >> 20;
+    let detail = format!("{path} has {free_mb} MiB of {} MiB free", bytes >> 20);
+    if !writable {
+        let remedy = "run as root on a file system that is mounted for writing, or name another \
+                      folder with --pod-logs";
+        fail("logs", format!("{path} cannot be written to"), remedy)
+    } else if *inodes > 0 && *free_inodes < inodes / 50 {
+        let detail = format!("{path} has {free_inodes} of {inodes} inodes left");
+        warn("logs", detail, "remove small files, or make the file system with more inodes")
+    } else if *free_bytes < LOGS_FREE_MIN_BYTES {
+        warn("logs", detail, "make room, or let old images go: crictl rmi --prune")
+    } else {
+        ok("logs", detail)
+    }
+}
+
+/// What a few pods write in a day.
+const LOGS_FREE_MIN_BYTES: u64 = 64 << 20;
+
+fn manifests(facts: &Facts) -> Vec<Row> {
+    let Ok(config) = &facts.config else { return Vec::new() };
+    let folder = &config.manifests;
+    let files = match &facts.manifests {
+        None => return Vec::new(),
+        Some(Err(why)) => {
+            let remedy = format!("mkdir -p {folder}; without it no pod is wanted");
+            return vec![warn("manifests", why.as_str(), &remedy)];
+        }
+        Some(Ok(files)) => files,
+    };
+    let mut rows = Vec::new();
+    let mut count = 0;
+    for (path, bytes) in files {
+        match manifest::parse(bytes) {
+            Err(refusal) => {
+                rows.push(fail("manifests", format!("{path}{refusal}"), "mend the file"));
+            }
+            Ok(pods) => {
+                count += pods.len();
+                for pod in pods {
+                    let review = admit::review(&pod);
+                    let name = &pod.metadata.name;
+                    if let Some(refused) = review.refused {
+                        let detail = format!("{path}: pod {name:?}: {}", refused.message);
+                        rows.push(fail("manifests", detail, "the pod will be refused as it is"));
+                    }
+                    if !review.unknown.is_empty() {
+                        let unknown = review.unknown.join(", ");
+                        let detail = format!("{path}: pod {name:?}: not known: {unknown}");
+                        rows.push(warn("manifests", detail, "is it spelled right?"));
+                    }
+                }
+            }
+        }
+    }
+    if rows.is_empty() {
+        rows.push(ok("manifests", format!("{folder}: files {}, pods {count}", files.len())));
+    }
+    rows
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

@@ -1,0 +1,241 @@
+//! Machines as they are met in the field, and what is said of each.
+
+use super::*;
+use crate::config::Config;
+
+const V2: &str = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
+const V1: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+    cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n\
+    cgroup /sys/fs/cgroup/cpu cgroup rw,cpu,cpuacct 0 0\n";
+const CGROUPS: &str =
+    "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t2\t1\t1\nmemory\t3\t1\t1\n";
+const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+    {"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}]}"#;
+
+/// A machine with all that pods need.
+fn machine() -> Facts {
+    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let version =
+        Version { runtime_name: "containerd".to_owned(), runtime_version: "1.6.20".to_owned() };
+    Facts {
+        config: Ok(Config { node_name: "gw".to_owned(), ..Config::default() }),
+        config_warning: None,
+        kernel: "6.1.0-13-arm64\n".to_owned(),
+        mounts: V2.to_owned(),
+        cgroups: String::new(),
+        controllers: Some("cpuset cpu io memory pids\n".to_owned()),
+        filesystems: "nodev\tproc\n\text4\nnodev\toverlay\n".to_owned(),
+        namespaces: owned(&["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"]),
+        modules: owned(&["br_netfilter", "bridge", "veth"]),
+        ip_forward: "1\n".to_owned(),
+        capabilities: Some(0x1ff_ffff_ffff),
+        clock: true,
+        hosts: true,
+        logs: Some(Ok(Room {
+            path: "/var/log".to_owned(),
+            writable: true,
+            free_bytes: 1 << 30,
+            bytes: 4 << 30,
+            free_inodes: 90_000,
+            inodes: 100_000,
+        })),
+        runtime: Some(Ok((version, RuntimeStatus { runtime: Ok(()), network: Ok(()) }))),
+        cni: vec![("10-pods.conflist".to_owned(), BRIDGE.to_owned())],
+        cni_plugins: owned(&["bridge", "host-local", "portmap"]),
+        manifests: Some(Ok(Vec::new())),
+    }
+}
+
+/// The rows that are not ok, as `verdict name: detail → remedy`.
+fn troubles(facts: &Facts) -> Vec<String> {
+    let rows = all(facts);
+    let bad = rows.iter().filter(|row| row.verdict != Verdict::Ok);
+    bad.map(|row| {
+        let remedy = row.remedy.as_deref().unwrap_or_default();
+        format!("{} {}: {} → {remedy}", row.verdict.word(), row.name, row.detail)
+    })
+    .collect()
+}
+
+/// With this one thing changed, exactly this is said.
+fn check(change: impl Fn(&mut Facts), start: &str, remedy: &str) {
+    let mut facts = machine();
+    change(&mut facts);
+    let troubles = troubles(&facts);
+    assert_eq!(troubles.len(), 1, "{troubles:#?}\nexpected {start}");
+    assert!(troubles[0].starts_with(start), "{}\n{start}", troubles[0]);
+    assert!(troubles[0].contains(remedy), "{}\n{remedy}", troubles[0]);
+}
+
+#[test]
+fn a_machine_with_everything_is_well() {
+    assert_eq!(troubles(&machine()), [""; 0]);
+    let v1 = Facts { mounts: V1.to_owned(), cgroups: CGROUPS.to_owned(), ..machine() };
+    assert_eq!(troubles(&v1), [""; 0]);
+    assert!(all(&v1).iter().any(|row| row.detail == "version 1 with memory"));
+    let mounts = format!("{V1}cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n");
+    let hybrid = Facts { mounts, ..v1 };
+    assert!(all(&hybrid).iter().any(|row| row.detail == "hybrid with memory"));
+}
+
+#[test]
+fn kernels_and_cgroups_are_judged() {
+    check(|facts| "3.10.0".clone_into(&mut facts.kernel), "fail kernel: Linux 3.10.0", "3.18");
+    check(|facts| "4.9.337-v7".clone_into(&mut facts.kernel), "warn kernel: Linux 4.9.337", "4.14");
+    check(|facts| "next".clone_into(&mut facts.kernel), "warn kernel: got release \"next\"", "");
+    let memory = "cgroup_enable=memory cgroup_memory=1";
+    let controllers = |text: &str| Some(text.to_owned());
+    check(
+        |facts| facts.controllers = controllers("cpuset cpu io pids"),
+        "fail cgroups: version 2, without the memory controller",
+        memory,
+    );
+    check(
+        |facts| facts.controllers = controllers("memory cpu"),
+        "warn cgroups: version 2, without the controller cpu or pids",
+        "CONFIG_CGROUP_PIDS",
+    );
+    check(
+        |facts| {
+            V1.clone_into(&mut facts.mounts);
+            facts.cgroups = CGROUPS.replace("memory\t3\t1\t1", "memory\t0\t1\t0");
+        },
+        "fail cgroups: version 1, without the memory controller",
+        memory,
+    );
+    check(
+        |facts| {
+            "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n".clone_into(&mut facts.mounts);
+            CGROUPS.clone_into(&mut facts.cgroups);
+        },
+        "fail cgroups: version 1, the memory controller is not mounted",
+        "mount -t cgroup -o memory",
+    );
+    check(|facts| facts.mounts.clear(), "fail cgroups: not mounted", "mount -t cgroup2");
+    check(
+        |facts| facts.namespaces.retain(|name| name != "pid"),
+        "fail namespaces: the kernel lacks pid",
+        "CONFIG_NAMESPACES",
+    );
+    check(|facts| facts.filesystems.clear(), "warn overlay: ", "modprobe overlay");
+}
+
+#[test]
+fn the_runtime_and_its_network_are_judged() {
+    check(
+        |facts| facts.runtime = Some(Err("there is no such socket".to_owned())),
+        "fail runtime: /run/containerd/containerd.sock: there is no such socket",
+        "disabled_plugins",
+    );
+    let status = |facts: &mut Facts, runtime: Result<(), String>, network: Result<(), String>| {
+        let version = Version::default();
+        facts.runtime = Some(Ok((version, RuntimeStatus { runtime, network })));
+    };
+    let why = || Err("not yet".to_owned());
+    check(|facts| status(facts, why(), Ok(())), "fail runtime:  , not ready: not yet", "log");
+    check(
+        |facts| status(facts, Ok(()), why()),
+        "warn network: not ready: not yet; only pods with hostNetwork can run",
+        "CNI",
+    );
+    check(
+        |facts| facts.cni_plugins.retain(|name| name != "portmap"),
+        "warn cni: 10-pods.conflist wants portmap, not found in /opt/cni/bin",
+        "containernetworking-plugins",
+    );
+    check(
+        |facts| "{}".clone_into(&mut facts.cni[0].1),
+        "warn cni: /etc/cni/net.d/10-pods.conflist names no plugin",
+        "",
+    );
+    check(
+        |facts| facts.modules.retain(|name| name != "br_netfilter"),
+        "warn bridge: not loaded: br_netfilter",
+        "modprobe -a br_netfilter",
+    );
+    check(|facts| "0\n".clone_into(&mut facts.ip_forward), "warn bridge: ", "ip_forward=1");
+    let mut elsewhere = machine();
+    elsewhere.cni.clear();
+    assert_eq!(troubles(&elsewhere), [""; 0], "the runtime knows better");
+    status(&mut elsewhere, Ok(()), why());
+    assert_eq!(troubles(&elsewhere).len(), 2, "no network and no configuration");
+}
+
+#[test]
+fn what_the_process_may_do_is_judged() {
+    for capabilities in [Some(0x0000_0000_a80c_25fb & !SYS_RESOURCE_BIT), None] {
+        check(
+            |facts| facts.capabilities = capabilities,
+            "warn oom-score: may not be lowered here (no CAP_SYS_RESOURCE): if the runtime may \
+             not either, pods fail with `can't get final child's PID from pipe: EOF`",
+            "restrict_oom_score_adj = true",
+        );
+    }
+}
+
+#[test]
+fn the_place_is_judged() {
+    check(|facts| facts.clock = false, "warn clock: ", "ntpd");
+    check(|facts| facts.hosts = false, "warn hosts: ", "/etc/hosts");
+    let room = |facts: &mut Facts, change: fn(&mut Room)| {
+        if let Some(Ok(room)) = &mut facts.logs {
+            change(room);
+        }
+    };
+    check(
+        |facts| room(facts, |room| room.writable = false),
+        "fail logs: /var/log cannot be written to",
+        "--pod-logs",
+    );
+    check(
+        |facts| room(facts, |room| room.free_bytes = 1 << 20),
+        "warn logs: /var/log has 1 MiB of 4096 MiB free",
+        "make room",
+    );
+    check(
+        |facts| room(facts, |room| room.free_inodes = 1),
+        "warn logs: /var/log has 1 of 100000 inodes left",
+        "inodes",
+    );
+    check(|facts| facts.logs = Some(Err("/: gone".to_owned())), "fail logs: /: gone", "--pod-logs");
+}
+
+#[test]
+fn the_configuration_and_the_manifests_are_judged() {
+    check(
+        |facts| facts.config = Err("/e.yaml:1:1: got …".to_owned()),
+        "fail config: /e.yaml:1:1: got …",
+        "mend",
+    );
+    check(
+        |facts| facts.config_warning = Some("no effect: x".to_owned()),
+        "warn config: no effect: x",
+        "",
+    );
+    check(
+        |facts| facts.manifests = Some(Err("/m: No such file or directory".to_owned())),
+        "warn manifests: /m: No such file",
+        "mkdir -p /etc/kubeedge/manifests",
+    );
+    let file = |text: &str| Some(Ok(vec![("/m/a.yaml".to_owned(), text.as_bytes().to_vec())]));
+    check(
+        |facts| facts.manifests = file("apiVersion: v1\nkind: Pod\nspec: 5\n"),
+        "fail manifests: /m/a.yaml:3:7: spec: got 5, expected a map",
+        "mend",
+    );
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - \
+               {name: c, image: i, X}\n";
+    check(
+        |facts| facts.manifests = file(&pod.replace('X', "livenessProbe: {exec: {command: [a]}}")),
+        "fail manifests: /m/a.yaml: pod \"a\": not built into this edged: \
+         spec.containers[0].livenessProbe",
+        "refused",
+    );
+    check(
+        |facts| facts.manifests = file(&pod.replace('X', "livenesProbe: {}")),
+        "warn manifests: /m/a.yaml: pod \"a\": not known: spec.containers[0].livenesProbe",
+        "spelled",
+    );
+    let facts = Facts { manifests: file(&pod.replace(", X", "")), ..machine() };
+    assert!(all(&facts).iter().any(|row| row.detail == "/etc/kubeedge/manifests: files 1, pods 1"));
+}

@@ -1,0 +1,87 @@
+//! The commands that a person at the gateway types. They read what the agent shows, or the machine
+//! itself, print it and end; they change nothing.
+//!
+//! Exit codes: 0 it went well, 1 it did not, 2 the command line is wrong. Whoever closes the pipe
+//! early (`| head`) ends the command quietly.
+
+#[cfg(feature = "api")]
+mod age;
+#[cfg(feature = "check")]
+mod check;
+#[cfg(feature = "api")]
+mod pods;
+#[cfg(feature = "api")]
+mod status;
+#[cfg(any(feature = "api", feature = "check"))]
+mod table;
+
+use std::io::{ErrorKind, Write};
+
+/// The commands of this module, for `edged help`.
+pub const HELP: &str =
+    "  edged pods [OPTIONS]   print the pods              -n NAMESPACE, -o wide or json, -w: watch
+  edged status           print how the agent is
+  edged check            look for what is missing on this machine, and name each remedy
+  (pods and status ask the agent where edgecore.yaml says, or --server ADDR:PORT)
+";
+
+/// Why a command failed.
+#[derive(Debug)]
+enum Error {
+    /// The command line is wrong.
+    Usage(String),
+    /// It could not be done; for people, with what to do about it.
+    Failed(String),
+    /// What was printed was not taken.
+    Output(std::io::Error),
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<lexopt::Error> for Error {
+    fn from(error: lexopt::Error) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// Whether [`main`] has the command.
+pub fn has(command: &str) -> bool {
+    matches!(command, "pods" | "status" | "check")
+}
+
+/// Runs a command that [`has`] knows; returns the exit code.
+pub fn main(
+    command: &str,
+    args: lexopt::Parser,
+    out: &mut dyn Write,
+    trouble: &mut dyn Write,
+) -> u8 {
+    let done = match command {
+        #[cfg(feature = "api")]
+        "pods" => pods::run(args, out),
+        #[cfg(feature = "api")]
+        "status" => status::run(args, out),
+        #[cfg(feature = "check")]
+        "check" => check::run(args, out),
+        _ => {
+            drop(args);
+            let feature = if command == "check" { "check" } else { "api" };
+            let why = format!("`{command}` is not built into this edged (feature `{feature}`)");
+            Err(Error::Failed(why))
+        }
+    };
+    let (code, why) = match done.and_then(|code| out.flush().map(|()| code).map_err(Error::from)) {
+        Ok(code) => return code,
+        Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return 0,
+        Err(Error::Output(error)) => (1, format!("cannot print: {error}")),
+        Err(Error::Failed(why)) => (1, why),
+        Err(Error::Usage(why)) => (2, format!("{why}; `edged help` says more")),
+    };
+    // If even this cannot be printed, the exit code has to do.
+    let _ = writeln!(trouble, "edged {command}: {why}");
+    code
+}

@@ -1,0 +1,275 @@
+//! `edged pods`: the pods as `kubectl get pods` prints them.
+
+mod row;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use lexopt::prelude::*;
+use serde_json::Value;
+
+use super::Error;
+use super::table::Columns;
+use crate::io::client::{self, Agent};
+use crate::limits::WATCH_MS;
+use row::Row;
+
+/// Reads the flags, asks the agent and prints.
+pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
+    let options = Options::parse(args)?;
+    let agent = client::agent(options.server.as_deref()).map_err(Error::Usage)?;
+    let mut print = Print { options: &options, columns: Columns::default(), shown: None };
+    loop {
+        let list = fetch(&agent, options.namespace.as_deref())?;
+        print.turn(&list, client::wall_s(), out)?;
+        if !options.watch {
+            return Ok(0);
+        }
+        out.flush()?;
+        client::pause(WATCH_MS);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Options {
+    namespace: Option<String>,
+    all_namespaces: bool,
+    form: Form,
+    watch: bool,
+    server: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Form {
+    #[default]
+    Short,
+    Wide,
+    Json,
+}
+
+impl Options {
+    fn parse(mut args: lexopt::Parser) -> Result<Self, Error> {
+        let mut options = Self::default();
+        while let Some(arg) = args.next()? {
+            match arg {
+                Short('n') | Long("namespace") => {
+                    options.namespace = Some(args.value()?.string()?);
+                }
+                Short('A') | Long("all-namespaces") => options.all_namespaces = true,
+                Short('o') | Long("output") => {
+                    options.form = match &*args.value()?.string()? {
+                        "wide" => Form::Wide,
+                        "json" => Form::Json,
+                        other => {
+                            let why = format!("-o: got {other:?}, expected wide or json");
+                            return Err(Error::Usage(why));
+                        }
+                    };
+                }
+                Short('w') | Long("watch") => options.watch = true,
+                Long("server") => options.server = Some(args.value()?.string()?),
+                _ => return Err(arg.unexpected().into()),
+            }
+        }
+        if options.watch && options.form == Form::Json {
+            return Err(Error::Usage("--watch prints rows: it goes without -o json".to_owned()));
+        }
+        Ok(options)
+    }
+}
+
+/// The `PodList`, with the pods of one namespace or of all.
+fn fetch(agent: &Agent, namespace: Option<&str>) -> Result<Value, Error> {
+    let body = agent.get("/pods").map_err(Error::Failed)?;
+    let unusable = |why: &str| Error::Failed(format!("got an answer that is no PodList: {why}"));
+    let mut list: Value =
+        serde_json::from_slice(&body).map_err(|error| unusable(&error.to_string()))?;
+    if list["kind"] != "PodList" {
+        return Err(unusable(&format!("its kind is {}", list["kind"])));
+    }
+    if let Some(items) = list["items"].as_array_mut() {
+        let wanted = |pod: &Value| namespace.is_none_or(|is| pod["metadata"]["namespace"] == is);
+        items.retain(wanted);
+    }
+    Ok(list)
+}
+
+/// What was printed last of a row: all but what time alone changes.
+type Shown = BTreeMap<(String, String), Row>;
+
+struct Print<'a> {
+    options: &'a Options,
+    columns: Columns,
+    /// `None`: nothing yet.
+    shown: Option<Shown>,
+}
+
+impl Print<'_> {
+    /// The whole list at first, then the rows that changed.
+    fn turn(&mut self, list: &Value, now: Option<i64>, out: &mut dyn Write) -> Result<(), Error> {
+        if self.options.form == Form::Json {
+            let text = serde_json::to_string_pretty(list).expect("JSON was read");
+            return Ok(writeln!(out, "{text}")?);
+        }
+        let pods = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+        let rows: Shown = pods
+            .iter()
+            .map(Row::of)
+            .map(|row| ((row.namespace.clone(), row.name.clone()), row))
+            .collect();
+        let first = self.shown.is_none();
+        let shown = self.shown.replace(rows.clone()).unwrap_or_default();
+        if first && rows.is_empty() && !self.options.watch {
+            let of = self.options.namespace.as_deref().map(|name| format!(" in namespace {name}"));
+            return Ok(writeln!(out, "No pods{}.", of.unwrap_or_default())?);
+        }
+        let with_namespace = self.with_namespace(&rows);
+        let mut lines = Vec::new();
+        if first {
+            lines.push(self.header(with_namespace));
+        }
+        let changed = rows.iter().filter(|(name, row)| shown.get(*name) != Some(*row));
+        lines.extend(changed.map(|(_, row)| self.line(row, with_namespace, now)));
+        for (_, gone) in shown.iter().filter(|(name, _)| !rows.contains_key(*name)) {
+            let gone = Row { status: "Gone".to_owned(), ..gone.clone() };
+            lines.push(self.line(&gone, with_namespace, now));
+        }
+        for line in &lines {
+            self.columns.fit(line);
+        }
+        for line in &lines {
+            self.columns.print(line, out)?;
+        }
+        Ok(())
+    }
+
+    /// Where a list may grow, the columns must not change while it does.
+    fn with_namespace(&self, rows: &Shown) -> bool {
+        let Options { namespace, all_namespaces, watch, .. } = self.options;
+        let mut names = rows.keys().map(|(namespace, _)| namespace);
+        let several = names.next().is_some_and(|first| names.any(|other| other != first));
+        *all_namespaces || namespace.is_none() && (*watch || several)
+    }
+
+    fn header(&self, with_namespace: bool) -> Vec<String> {
+        let mut cells = vec!["NAME", "READY", "STATUS", "RESTARTS", "AGE"];
+        if with_namespace {
+            cells.insert(0, "NAMESPACE");
+        }
+        if self.options.form == Form::Wide {
+            cells.extend(["IP", "NODE"]);
+        }
+        cells.into_iter().map(str::to_owned).collect()
+    }
+
+    fn line(&self, row: &Row, with_namespace: bool, now: Option<i64>) -> Vec<String> {
+        let mut cells = Vec::new();
+        if with_namespace {
+            cells.push(row.namespace.clone());
+        }
+        cells.extend([row.name.clone(), row.ready.clone(), row.status.clone()]);
+        cells.extend([row.restarts(now), row.age(now)]);
+        if self.options.form == Form::Wide {
+            cells.extend([row.ip.clone(), row.node.clone()]);
+        }
+        cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(namespace: &str, name: &str, phase: &str) -> Value {
+        json!({"metadata": {"namespace": namespace, "name": name,
+                            "creationTimestamp": "2025-11-20T19:29:11Z"},
+               "spec": {"containers": [{"name": "c"}], "nodeName": "gw"},
+               "status": {"phase": phase, "podIP": "10.1.0.5"}})
+    }
+
+    fn options(args: &[&str]) -> Result<Options, Error> {
+        Options::parse(lexopt::Parser::from_args(args))
+    }
+
+    /// What the turns print one after the other, five seconds after the pods' creation.
+    fn printed(args: &[&str], turns: &[Value]) -> Vec<String> {
+        let options = options(args).expect("options");
+        let mut print = Print { options: &options, columns: Columns::default(), shown: None };
+        let now = Some(1_763_666_956);
+        let texts = turns.iter().map(|items| {
+            let mut out = Vec::new();
+            let list = json!({"kind": "PodList", "items": items});
+            print.turn(&list, now, &mut out).expect("writes to memory");
+            String::from_utf8(out).expect("text")
+        });
+        texts.collect()
+    }
+
+    #[test]
+    fn pods_stand_in_columns() {
+        let one = json!([pod("default", "web-gw", "Running"), pod("default", "b", "Pending")]);
+        assert_eq!(
+            printed(&[], std::slice::from_ref(&one)),
+            ["NAME     READY   STATUS    RESTARTS   AGE\n\
+              b        0/1     Pending   0          5s\n\
+              web-gw   0/1     Running   0          5s\n"]
+        );
+        assert_eq!(
+            printed(&["-A", "-o", "wide"], &[one]),
+            ["NAMESPACE   NAME     READY   STATUS    RESTARTS   AGE   IP         NODE\n\
+              default     b        0/1     Pending   0          5s    10.1.0.5   gw\n\
+              default     web-gw   0/1     Running   0          5s    10.1.0.5   gw\n"]
+        );
+        let two = json!([pod("a", "x", "Running"), pod("b", "x", "Running")]);
+        assert!(printed(&[], &[two])[0].starts_with("NAMESPACE   NAME"));
+        assert_eq!(printed(&[], &[json!(null)]), ["No pods.\n"]);
+        assert_eq!(printed(&["-n", "a"], &[json!([])]), ["No pods in namespace a.\n"]);
+    }
+
+    #[test]
+    fn a_watch_prints_what_changed() {
+        let (a, b) = (pod("d", "a", "Running"), pod("d", "b", "Pending"));
+        let turns = [
+            json!([a, b]),
+            json!([a, b]),
+            json!([a, pod("d", "b", "Running")]),
+            json!([pod("d", "b", "Running")]),
+        ];
+        assert_eq!(
+            printed(&["-w"], &turns),
+            [
+                "NAMESPACE   NAME   READY   STATUS    RESTARTS   AGE\n\
+                 d           a      0/1     Running   0          5s\n\
+                 d           b      0/1     Pending   0          5s\n",
+                "",
+                "d           b      0/1     Running   0          5s\n",
+                "d           a      0/1     Gone      0          5s\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn json_is_handed_on() {
+        let text = printed(&["-o", "json"], &[json!([pod("d", "a", "Running")])]).remove(0);
+        let list: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(list["items"][0]["metadata"]["name"], "a");
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for (args, want) in [
+            (&["-o", "yaml"][..], "-o: got \"yaml\", expected wide or json"),
+            (&["--wide"], "invalid option '--wide'"),
+            (&["-w", "-o", "json"], "--watch prints rows"),
+            (&["web"], "unexpected argument \"web\""),
+            (&["-n"], "missing argument"),
+        ] {
+            match options(args) {
+                Err(Error::Usage(why)) => assert!(why.contains(want), "{why}"),
+                other => panic!("{args:?}: {other:?}"),
+            }
+        }
+    }
+}

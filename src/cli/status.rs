@@ -1,0 +1,111 @@
+//! `edged status`: how the agent is, in a few lines.
+
+use std::io::Write;
+
+use lexopt::prelude::*;
+
+use super::{Error, age};
+use crate::io::client;
+use crate::model::view::Overview;
+
+/// Reads the flags, asks the agent and prints.
+pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
+    let mut server = None;
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("server") => server = Some(args.value()?.string()?),
+            _ => return Err(arg.unexpected().into()),
+        }
+    }
+    let agent = client::agent(server.as_deref()).map_err(Error::Usage)?;
+    let body = agent.get("/edged/status").map_err(Error::Failed)?;
+    let overview: Overview = serde_json::from_slice(&body).map_err(|error| {
+        Error::Failed(format!("got an answer that is no overview of edged: {error}"))
+    })?;
+    print(&overview, out)?;
+    Ok(0)
+}
+
+fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut line = |name: &str, text: &str| writeln!(out, "{name:10} {text}");
+    line("node", &overview.node)?;
+    let up = age::short((overview.uptime_ms / 1000) as i64);
+    line("edged", &format!("{}, up {up}", overview.version))?;
+    let changes = if overview.evented { "events" } else { "relisting each second" };
+    let runtime = match (&*overview.runtime, &overview.runtime_trouble) {
+        ("", Some(trouble)) => format!("NOT READY: {trouble}"),
+        (name, Some(trouble)) => format!("{name}, NOT READY: {trouble}"),
+        ("", None) => "not heard of yet".to_owned(),
+        (name, None) => format!("{name}, ready, changes by {changes}"),
+    };
+    line("runtime", &runtime)?;
+    let network = match (&overview.network_trouble, &overview.runtime_trouble) {
+        (Some(trouble), _) => format!("NOT READY: {trouble}"),
+        (None, Some(_)) => "not known".to_owned(),
+        (None, None) => "ready".to_owned(),
+    };
+    line("network", &network)?;
+    match &overview.manifest_trouble[..] {
+        [] => line("manifests", "all read")?,
+        troubles => {
+            line("manifests", &format!("{} NOT USED:", troubles.len()))?;
+            for trouble in troubles {
+                line("", trouble)?;
+            }
+        }
+    }
+    let Overview { pods_wanted, pods_running, .. } = overview;
+    line("pods", &format!("{pods_wanted} wanted, {pods_running} running"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(overview: &Overview) -> String {
+        let mut out = Vec::new();
+        print(overview, &mut out).expect("writes to memory");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn an_agent_that_is_well_says_so() {
+        let overview = Overview {
+            node: "gw".to_owned(),
+            version: "0.1.0".to_owned(),
+            uptime_ms: 11_520_000,
+            runtime: "containerd 1.6.20".to_owned(),
+            pods_wanted: 3,
+            pods_running: 2,
+            evented: true,
+            ..Overview::default()
+        };
+        assert_eq!(
+            printed(&overview),
+            "node       gw\n\
+             edged      0.1.0, up 3h12m\n\
+             runtime    containerd 1.6.20, ready, changes by events\n\
+             network    ready\n\
+             manifests  all read\n\
+             pods       3 wanted, 2 running\n"
+        );
+    }
+
+    #[test]
+    fn each_trouble_is_told() {
+        let overview = Overview {
+            runtime_trouble: Some("connection refused".to_owned()),
+            network_trouble: Some("cni plugin not initialized".to_owned()),
+            manifest_trouble: vec!["/m/a.yaml:3:7: got 5".to_owned()],
+            ..Overview::default()
+        };
+        let text = printed(&overview);
+        for want in [
+            "runtime    NOT READY: connection refused\n",
+            "network    NOT READY: cni plugin not initialized\n",
+            "manifests  1 NOT USED:\n           /m/a.yaml:3:7: got 5\n",
+        ] {
+            assert!(text.contains(want), "{text}");
+        }
+    }
+}

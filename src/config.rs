@@ -1,0 +1,321 @@
+//! How the agent is set up: edgecore.yaml (KubeEdge's, v1alpha2) as it is, and flags over it.
+//!
+//! Without a file every setting has KubeEdge's default. A wrong value or a key that nobody knows is
+//! an error with its place, because an agent in the field that runs with half of what was meant is
+//! found out late. Keys of KubeEdge that have no meaning here yet are named, once, in one warning.
+
+mod edgecore;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use lexopt::{Arg, Parser, ValueExt};
+use log::LevelFilter;
+
+use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX};
+
+pub use edgecore::overlay;
+
+/// Where edgecore.yaml is looked for unless a flag says otherwise.
+pub const PATH: &str = "/etc/kubeedge/config/edgecore.yaml";
+
+/// Every setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `modules.edged.hostnameOverride`; empty: the host name.
+    pub node_name: String,
+    /// `modules.edged.nodeIP`; `None`: that of the default route.
+    pub node_ip: Option<IpAddr>,
+    /// `…tailoredKubeletConfig.staticPodPath`: absolute folder.
+    pub manifests: String,
+    /// `…containerRuntimeEndpoint`: absolute path of the socket.
+    pub runtime: String,
+    /// `…podLogsDir`: absolute folder.
+    pub pod_logs: String,
+    /// Absolute folder of links to container logs. Only by flag.
+    pub container_logs: String,
+    /// `…address` and `…readOnlyPort`: loopback; port 0 or `--listen off`: no HTTP API.
+    pub listen: SocketAddr,
+    /// `…maxPods`
+    pub pods_max: usize,
+    /// `…crashLoopBackOff.maxContainerRestartPeriod`, milliseconds.
+    pub crash_backoff_max_ms: u64,
+    /// Only by flag.
+    pub log: LevelFilter,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node_name: String::new(),
+            node_ip: None,
+            manifests: "/etc/kubeedge/manifests".to_owned(),
+            runtime: "/run/containerd/containerd.sock".to_owned(),
+            pod_logs: "/var/log/pods".to_owned(),
+            container_logs: "/var/log/containers".to_owned(),
+            listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_350),
+            pods_max: 110,
+            crash_backoff_max_ms: BACKOFF_MAX_MS,
+            log: LevelFilter::Info,
+        }
+    }
+}
+
+/// What [`load`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The settings.
+    pub config: Config,
+    /// Names the keys of the file that have no effect; for the log.
+    pub warning: Option<String>,
+}
+
+/// Why [`load`] failed: for people, to be printed as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The command line.
+    Usage(String),
+    /// The file, with its path.
+    File(String),
+}
+
+/// Reads the file and the flags. `hostname` names the node unless one of them does.
+pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Error> {
+    let flags = Flags::parse(flags).map_err(|error| Error::Usage(error.to_string()))?;
+    let path = flags.config.as_deref().unwrap_or(PATH);
+    let mut config = Config::default();
+    let mut warning = None;
+    match read(path) {
+        Ok(bytes) => {
+            let unused = overlay(&mut config, &bytes)
+                .map_err(|refusal| Error::File(format!("{path}{refusal}")))?;
+            if !unused.is_empty() {
+                let unused = unused.join(", ");
+                warning = Some(format!("{path}: these keys have no effect in edged: {unused}"));
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && flags.config.is_none() => {}
+        Err(error) => return Err(Error::File(format!("cannot read {path}: {error}"))),
+    }
+    flags.overlay(&mut config).map_err(Error::Usage)?;
+    if config.node_name.is_empty() {
+        let name = hostname.ok_or_else(|| {
+            Error::Usage("this machine has no host name: give one with --node-name".to_owned())
+        })?;
+        config.node_name = edgecore::node_name(&name).map_err(|why| {
+            Error::Usage(format!("host name: {why}; give another with --node-name"))
+        })?;
+    }
+    Ok(Loaded { config, warning })
+}
+
+fn read(path: &str) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(CONFIG_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > CONFIG_BYTES_MAX {
+        let why = format!("got more than {CONFIG_BYTES_MAX} bytes, expected fewer");
+        return Err(std::io::Error::other(why));
+    }
+    Ok(bytes)
+}
+
+/// What the command line of `edged run` says; each flag stands over the file's key.
+#[derive(Debug, Default)]
+struct Flags {
+    config: Option<String>,
+    manifests: Option<String>,
+    runtime: Option<String>,
+    listen: Option<String>,
+    pod_logs: Option<String>,
+    container_logs: Option<String>,
+    node_name: Option<String>,
+    node_ip: Option<String>,
+    log: Option<String>,
+}
+
+impl Flags {
+    fn parse(flags: &[OsString]) -> Result<Self, lexopt::Error> {
+        let mut args = Parser::from_args(flags);
+        let mut parsed = Self::default();
+        while let Some(arg) = args.next()? {
+            let flag = match arg {
+                Arg::Long("config") => &mut parsed.config,
+                Arg::Long("manifests") => &mut parsed.manifests,
+                Arg::Long("runtime") => &mut parsed.runtime,
+                Arg::Long("listen") => &mut parsed.listen,
+                Arg::Long("pod-logs") => &mut parsed.pod_logs,
+                Arg::Long("container-logs") => &mut parsed.container_logs,
+                Arg::Long("node-name") => &mut parsed.node_name,
+                Arg::Long("node-ip") => &mut parsed.node_ip,
+                Arg::Long("log") => &mut parsed.log,
+                _ => return Err(arg.unexpected()),
+            };
+            *flag = Some(args.value()?.string()?);
+        }
+        Ok(parsed)
+    }
+
+    fn overlay(self, config: &mut Config) -> Result<(), String> {
+        set("--manifests", self.manifests, &mut config.manifests, folder)?;
+        set("--runtime", self.runtime, &mut config.runtime, endpoint)?;
+        set("--listen", self.listen, &mut config.listen, listen)?;
+        set("--pod-logs", self.pod_logs, &mut config.pod_logs, folder)?;
+        set("--container-logs", self.container_logs, &mut config.container_logs, folder)?;
+        set("--node-name", self.node_name, &mut config.node_name, edgecore::node_name)?;
+        set("--node-ip", self.node_ip, &mut config.node_ip, |ip| edgecore::ip(ip).map(Some))?;
+        set("--log", self.log, &mut config.log, |level| {
+            let expected = "off, error, warn, info, debug or trace";
+            level.parse().map_err(|_| format!("got {level:?}, expected {expected}"))
+        })
+    }
+}
+
+fn set<T>(
+    flag: &str,
+    said: Option<String>,
+    setting: &mut T,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), String> {
+    if let Some(said) = said {
+        *setting = parse(&said).map_err(|why| format!("{flag}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// A folder as a shell names it: relative to where it is typed.
+fn folder(said: &str) -> Result<String, String> {
+    edgecore::folder(&absolute(said)?)
+}
+
+/// A socket likewise, or as edgecore.yaml names it.
+fn endpoint(said: &str) -> Result<String, String> {
+    if said.contains("://") {
+        edgecore::endpoint(said)
+    } else {
+        edgecore::endpoint(&absolute(said)?)
+    }
+}
+
+fn absolute(said: &str) -> Result<String, String> {
+    let path = std::path::absolute(said).map_err(|error| format!("got {said:?}: {error}"))?;
+    path.into_os_string().into_string().map_err(|_| format!("got {said:?}, expected UTF-8"))
+}
+
+/// `127.0.0.1:10350`, or `off`.
+fn listen(said: &str) -> Result<SocketAddr, String> {
+    if said == "off" {
+        return Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
+    }
+    let listen: SocketAddr = said.parse().map_err(|_| {
+        format!("got {said:?}, expected an address and a port such as 127.0.0.1:10350, or off")
+    })?;
+    edgecore::loopback(listen.ip()).map(|_| listen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(flags: &[&str]) -> Result<Loaded, Error> {
+        let flags: Vec<OsString> = flags.iter().map(Into::into).collect();
+        load(&flags, Some("gw".to_owned()))
+    }
+
+    const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/edgecore.yaml");
+
+    #[test]
+    fn flags_stand_over_the_file() {
+        let Loaded { config, warning } = loaded(&["--config", SHIPPED]).expect("the shipped file");
+        assert_eq!(config, Config { node_name: "gw".to_owned(), ..Config::default() });
+        assert_eq!(warning, None);
+        let flags = [
+            "--config",
+            SHIPPED,
+            "--manifests=/m/",
+            "--runtime",
+            "/run/crio.sock",
+            "--listen",
+            "[::1]:80",
+            "--pod-logs=/p",
+            "--container-logs=/c",
+            "--node-name=Edge-1",
+            "--node-ip=10.0.0.7",
+            "--log=debug",
+        ];
+        let want = Config {
+            node_name: "edge-1".to_owned(),
+            node_ip: Some([10, 0, 0, 7].into()),
+            manifests: "/m".to_owned(),
+            runtime: "/run/crio.sock".to_owned(),
+            pod_logs: "/p".to_owned(),
+            container_logs: "/c".to_owned(),
+            listen: "[::1]:80".parse().expect("an address"),
+            log: LevelFilter::Debug,
+            ..Config::default()
+        };
+        assert_eq!(loaded(&flags).map(|loaded| loaded.config), Ok(want));
+    }
+
+    #[test]
+    fn wrong_flags_are_named() {
+        for (flags, want) in [
+            (&["--manifest=/m"][..], "invalid option '--manifest'"),
+            (&["here"], "unexpected argument \"here\""),
+            (&["--manifests=../m"], "/../m\", expected an absolute path"),
+            (&["--manifests="], "--manifests: got \"\": "),
+            (&["--runtime=tcp://x"], "--runtime: got \"tcp://x\", expected unix:///"),
+            (&["--listen=0.0.0.0:10350"], "--listen: got 0.0.0.0, expected a loopback address"),
+            (&["--listen=10350"], "--listen: got \"10350\", expected an address and a port"),
+            (&["--node-name=a_b"], "--node-name: got \"a_b\", expected"),
+            (&["--node-ip=here"], "--node-ip: got \"here\", expected an IP address"),
+            (&["--log=loud"], "--log: got \"loud\", expected off, error, warn"),
+        ] {
+            let flags = [&["--config", SHIPPED][..], flags].concat();
+            match loaded(&flags) {
+                Err(Error::Usage(why)) => assert!(why.contains(want), "{why}\n{want}"),
+                other => panic!("{flags:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_be_there_and_right() {
+        let missing = loaded(&["--config=/nowhere/edgecore.yaml"]);
+        let Err(Error::File(why)) = missing else { panic!("{missing:?}") };
+        assert!(why.starts_with("cannot read /nowhere/edgecore.yaml: "), "{why}");
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let wrong = loaded(&["--config", manifest]);
+        let Err(Error::File(why)) = wrong else { panic!("{wrong:?}") };
+        assert!(why.starts_with(&format!("{manifest}:1:")), "{why}");
+    }
+
+    #[test]
+    fn paths_on_the_command_line_may_be_relative() {
+        let here = std::env::current_dir().expect("a folder");
+        let flags = ["--config", SHIPPED, "--manifests=./m/", "--runtime=c.sock"];
+        let config = loaded(&flags).expect("flags").config;
+        assert_eq!(config.manifests, here.join("m").to_string_lossy());
+        assert_eq!(config.runtime, here.join("c.sock").to_string_lossy());
+    }
+
+    #[test]
+    fn the_api_can_be_switched_off() {
+        let loaded = loaded(&["--config", SHIPPED, "--listen=off"]).expect("flags");
+        assert_eq!(loaded.config.listen.port(), 0);
+    }
+
+    #[test]
+    fn a_node_without_a_usable_name_is_refused() {
+        let flags: Vec<OsString> = vec!["--config".into(), SHIPPED.into()];
+        for (hostname, want) in [
+            (None, "this machine has no host name"),
+            (Some("my_host".to_owned()), "host name: got \"my_host\", expected"),
+        ] {
+            let got = load(&flags, hostname);
+            let Err(Error::Usage(why)) = got else { panic!("{got:?}") };
+            assert!(why.starts_with(want) && why.contains("--node-name"), "{why}");
+        }
+    }
+}

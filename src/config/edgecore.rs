@@ -1,0 +1,465 @@
+//! edgecore.yaml → settings: one table of every key that KubeEdge 1.12 to 1.22 knows.
+
+use core::net::IpAddr;
+
+use super::Config;
+use crate::agent::admit::is_subdomain;
+use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
+use crate::model::manifest::Refusal;
+use crate::wire::tree::{self, Fault, Mark, Node, Step, Value};
+
+/// Lays the file over the settings; returns the paths of the keys that have no effect.
+///
+/// Errors carry the place and the path of the key. `null` leaves a setting as it is.
+pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal> {
+    let documents: Vec<Node> =
+        tree::parse(bytes)?.into_iter().filter(|node| node.value != Value::Null).collect();
+    if let Some(second) = documents.get(1) {
+        let Mark { line, column } = second.at;
+        let why = "got a second document, expected one".to_owned();
+        return Err(Refusal { line, column, why });
+    }
+    let mut walk = Walk { config, path: Vec::new(), unused: Vec::new() };
+    for document in &documents {
+        walk.table(&ROOT, document).map_err(|fault| fault.refusal(bytes))?;
+    }
+    Ok(walk.unused)
+}
+
+/// The keys of one map.
+struct Table {
+    rules: &'static [(&'static str, Rule)],
+    /// Those without effect, each as a whole; a space between them.
+    unused: &'static str,
+}
+
+/// What a key is to edged.
+enum Rule {
+    /// A map of keys.
+    Map(&'static Table),
+    /// A setting.
+    Take(Take),
+}
+
+type Take = fn(&mut Config, &Value) -> Result<(), String>;
+
+use Rule::{Map, Take as Set};
+
+const ROOT: Table = Table {
+    rules: &[
+        ("apiVersion", Set(|_, value| text(value).and_then(|got| one_of(got, &[API_VERSION])))),
+        ("kind", Set(|_, value| text(value).and_then(|got| one_of(got, &["EdgeCore"])))),
+        ("modules", Map(&MODULES)),
+        // Written by keadm.
+        ("edgecoreVersion", Set(|_, _| Ok(()))),
+    ],
+    unused: "database featureGates",
+};
+
+const API_VERSION: &str = "edgecore.config.kubeedge.io/v1alpha2";
+
+const MODULES: Table = Table {
+    rules: &[("edged", Map(&EDGED))],
+    unused: "dbTest deviceTwin edgeHub edgeStream eventBus metaManager serviceBus taskManager",
+};
+
+const EDGED: Table = Table {
+    rules: &[
+        (
+            "enable",
+            Set(|_, value| match value {
+                Value::Bool(true) => Ok(()),
+                other => Err(format!("got {other}, expected true: edged is all there is")),
+            }),
+        ),
+        (
+            "hostnameOverride",
+            Set(|config, value| {
+                let name = text(value)?;
+                if !name.is_empty() {
+                    config.node_name = node_name(name)?;
+                }
+                Ok(())
+            }),
+        ),
+        (
+            "nodeIP",
+            Set(|config, value| {
+                let said = text(value)?;
+                config.node_ip = (!said.is_empty()).then(|| ip(said)).transpose()?;
+                Ok(())
+            }),
+        ),
+        // Its place up to KubeEdge 1.17.
+        ("remoteRuntimeEndpoint", Set(take_endpoint)),
+        ("tailoredKubeletConfig", Map(&TAILORED)),
+    ],
+    unused: "certDirectory cniBinDir cniCacheDir cniConfDir containerRuntime customInterfaceName \
+        dockerEndpoint dockershimRootDirectory exitOnLockContention experimentalMounterPath \
+        experimentalNodeAllocatableIgnoreEvictionThreshold imageCredentialProviderBinDir \
+        imageCredentialProviderConfigFile imagePullProgressDeadline keepTerminatedPodVolumes \
+        kubeConfig kubeletConfigFile lockFilePath masterServiceNamespace maxContainerCount \
+        maxPerPodContainerCount minimumGCAge networkPluginMTU networkPluginName nodeLabels \
+        nonMasqueradeCidr podSandboxImage registerNode registerNodeNamespace \
+        registerSchedulable registerWithTaints remoteImageEndpoint reportEvent rootDirectory \
+        runtimeCgroups seccompDefault seccompProfileRoot windowsPriorityClass windowsService",
+};
+
+const TAILORED: Table = Table {
+    rules: &[
+        (
+            "address",
+            Set(|config, value| {
+                config.listen.set_ip(loopback(ip(text(value)?)?)?);
+                Ok(())
+            }),
+        ),
+        ("containerRuntimeEndpoint", Set(take_endpoint)),
+        ("crashLoopBackOff", Map(&CRASH_LOOP)),
+        (
+            "maxPods",
+            Set(|config, value| {
+                config.pods_max = whole(value, 1, MANIFEST_PODS_MAX as i64)? as usize;
+                Ok(())
+            }),
+        ),
+        (
+            "podLogsDir",
+            Set(|config, value| {
+                config.pod_logs = folder(text(value)?)?;
+                Ok(())
+            }),
+        ),
+        (
+            "readOnlyPort",
+            Set(|config, value| {
+                config.listen.set_port(whole(value, 0, i64::from(u16::MAX))? as u16);
+                Ok(())
+            }),
+        ),
+        (
+            "staticPodPath",
+            Set(|config, value| {
+                config.manifests = folder(text(value)?)?;
+                Ok(())
+            }),
+        ),
+    ],
+    unused: "allowedUnsafeSysctls apiVersion cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS \
+        clusterDomain configMapAndSecretChangeDetectionStrategy containerLogMaxFiles \
+        containerLogMaxSize containerLogMaxWorkers containerLogMonitorInterval contentType \
+        cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions \
+        cpuManagerReconcilePeriod enableContentionProfiling enableControllerAttachDetach \
+        enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler \
+        enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable eventBurst \
+        eventRecordQPS evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim \
+        evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod failCgroupV1 \
+        failSwapOn featureGates fileCheckFrequency hairpinMode imageGCHighThresholdPercent \
+        imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge imageServiceEndpoint \
+        iptablesDropBit iptablesMasqueradeBit kernelMemcgNotification kind kubeReserved \
+        kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging \
+        makeIPTablesUtilChains maxOpenFiles maxParallelImagePulls memoryManagerPolicy \
+        memorySwap memoryThrottlingFactor nodeLeaseDurationSeconds nodeStatusMaxImages \
+        nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podPidsLimit \
+        podsPerCore protectKernelDefaults qosReserved registerNode registerWithTaints \
+        registryBurst registryPullQPS reservedMemory reservedSystemCPUs resolvConf \
+        runtimeRequestTimeout seccompDefault serializeImagePulls showHiddenMetricsForVersion \
+        shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods \
+        singleProcessOOMKill streamingConnectionIdleTimeout syncFrequency systemCgroups \
+        systemReserved systemReservedCgroup topologyManagerPolicy topologyManagerPolicyOptions \
+        topologyManagerScope volumePluginDir volumeStatsAggPeriod",
+};
+
+const CRASH_LOOP: Table = Table {
+    rules: &[(
+        "maxContainerRestartPeriod",
+        Set(|config, value| {
+            let said = text(value)?;
+            let ms = duration_ms(said)
+                .ok_or_else(|| format!("got {said:?}, expected a duration such as 10s or 1m30s"))?;
+            if !(1_000..=BACKOFF_MAX_MS).contains(&ms) {
+                return Err(format!("got {said}, expected 1s to {}s", BACKOFF_MAX_MS / 1_000));
+            }
+            config.crash_backoff_max_ms = ms;
+            Ok(())
+        }),
+    )],
+    unused: "",
+};
+
+struct Walk<'a> {
+    config: &'a mut Config,
+    path: Vec<Step>,
+    unused: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn table(&mut self, table: &Table, node: &Node) -> Result<(), Fault> {
+        let Value::Map(map) = &node.value else {
+            let why = format!("got {}, expected a map", node.value);
+            return Err(Fault::new(node, self.path.clone(), why));
+        };
+        for (key, entry) in map {
+            self.path.push(Step::Key(key.clone()));
+            let rule = table.rules.iter().find(|(known, _)| *known == &**key);
+            let unused = table.unused.split_whitespace().any(|known| known == &**key);
+            match rule {
+                None if !unused => {
+                    let why = "got a key that nobody knows".to_owned();
+                    let at = Some(entry.key_at);
+                    return Err(Fault { at, path: self.path.clone(), why });
+                }
+                _ if entry.node.value == Value::Null => {}
+                None => self.unused.push(tree::Path(&self.path).to_string()),
+                Some((_, Map(table))) => self.table(table, &entry.node)?,
+                Some((_, Set(take))) => take(self.config, &entry.node.value)
+                    .map_err(|why| Fault::new(&entry.node, self.path.clone(), why))?,
+            }
+            self.path.pop();
+        }
+        Ok(())
+    }
+}
+
+fn take_endpoint(config: &mut Config, value: &Value) -> Result<(), String> {
+    config.runtime = endpoint(text(value)?)?;
+    Ok(())
+}
+
+fn text(value: &Value) -> Result<&str, String> {
+    match value {
+        Value::Text(text) => Ok(text),
+        other => Err(format!("got {other}, expected text")),
+    }
+}
+
+fn one_of(got: &str, expected: &[&str]) -> Result<(), String> {
+    if expected.contains(&got) {
+        return Ok(());
+    }
+    Err(format!("got {got:?}, expected {}", expected.join(" or ")))
+}
+
+fn whole(value: &Value, min: i64, max: i64) -> Result<i64, String> {
+    match value {
+        Value::Int(number) if (min..=max).contains(number) => Ok(*number),
+        other => Err(format!("got {other}, expected a whole number from {min} to {max}")),
+    }
+}
+
+/// `unix:///path` or the path alone → the path.
+pub(super) fn endpoint(said: &str) -> Result<String, String> {
+    let path = said.strip_prefix("unix://").unwrap_or(said);
+    let expected = "unix:/// and the path of the runtime's socket";
+    absolute(path).ok_or_else(|| format!("got {said:?}, expected {expected}"))
+}
+
+/// An absolute path, without a slash at its end.
+pub(super) fn folder(said: &str) -> Result<String, String> {
+    let expected = "an absolute path of a folder below /, without `..`";
+    absolute(said).ok_or_else(|| format!("got {said:?}, expected {expected}"))
+}
+
+/// What is below these paths is made and removed: `/` itself and ways back up are no places.
+fn absolute(path: &str) -> Option<String> {
+    let trimmed = path.trim_end_matches('/');
+    let parts = trimmed.strip_prefix('/')?;
+    let holds = parts.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    (holds && !path.contains('\0')).then(|| trimmed.to_owned())
+}
+
+/// A node's name, in lower case as the kubelet makes it.
+pub(super) fn node_name(said: &str) -> Result<String, String> {
+    let name = said.trim().to_lowercase();
+    if is_subdomain(&name) {
+        return Ok(name);
+    }
+    let expected = "a DNS subdomain: lower case letters, digits, '-' and '.', at most 253 of them";
+    Err(format!("got {said:?}, expected {expected}"))
+}
+
+pub(super) fn ip(said: &str) -> Result<IpAddr, String> {
+    said.parse().map_err(|_| format!("got {said:?}, expected an IP address"))
+}
+
+/// The API asks nobody who they are.
+pub(super) fn loopback(ip: IpAddr) -> Result<IpAddr, String> {
+    if ip.is_loopback() {
+        return Ok(ip);
+    }
+    Err(format!("got {ip}, expected a loopback address: the API has no authentication"))
+}
+
+/// A Go duration of at least a millisecond's resolution: `10s`, `4h0m0s`, `1.5m`, `250ms`.
+fn duration_ms(said: &str) -> Option<u64> {
+    let mut rest = said.strip_prefix('+').unwrap_or(said);
+    let mut sum_ms = 0.0;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..end].parse().ok()?;
+        rest = &rest[end..];
+        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        sum_ms += number
+            * match &rest[..end] {
+                "ms" => 1.0,
+                "s" => 1e3,
+                "m" => 60e3,
+                "h" => 3_600e3,
+                _ => return None,
+            };
+        rest = &rest[end..];
+    }
+    (sum_ms < 1e15).then_some(sum_ms as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<(Config, Vec<String>), Refusal> {
+        let mut config = Config::default();
+        overlay(&mut config, text.as_bytes()).map(|unused| (config, unused))
+    }
+
+    /// A file with this line under `modules.edged`, in line 2.
+    fn edged(line: &str) -> String {
+        format!("modules: {{edged: {{\n {line}}}}}\n")
+    }
+
+    fn tailored(line: &str) -> String {
+        edged(&format!("tailoredKubeletConfig: {{{line}}}"))
+    }
+
+    #[test]
+    fn the_shipped_file_names_every_key_and_its_default() {
+        let text = include_str!("../../config/edgecore.yaml");
+        assert_eq!(read(text), Ok((Config::default(), Vec::new())));
+        for (key, _) in [&EDGED, &TAILORED, &CRASH_LOOP].iter().flat_map(|table| table.rules) {
+            let start = format!("{key}:");
+            let shown = text.lines().any(|line| line.trim_start().starts_with(&start));
+            assert_eq!(shown, *key != "remoteRuntimeEndpoint", "{key}");
+        }
+    }
+
+    #[test]
+    fn every_setting_is_taken() {
+        let text = "\
+apiVersion: edgecore.config.kubeedge.io/v1alpha2
+kind: EdgeCore
+edgecoreVersion: v1.20.0
+modules:
+  edged:
+    enable: true
+    hostnameOverride: Edge-1
+    nodeIP: 10.0.0.7
+    tailoredKubeletConfig:
+      address: 127.0.0.2
+      containerRuntimeEndpoint: unix:///run/crio/crio.sock
+      crashLoopBackOff: {maxContainerRestartPeriod: 1m30s}
+      maxPods: 12
+      podLogsDir: /data/pods/
+      readOnlyPort: 0
+      staticPodPath: /data/manifests
+";
+        let want = Config {
+            node_name: "edge-1".to_owned(),
+            node_ip: Some([10, 0, 0, 7].into()),
+            listen: "127.0.0.2:0".parse().expect("an address"),
+            runtime: "/run/crio/crio.sock".to_owned(),
+            crash_backoff_max_ms: 90_000,
+            pods_max: 12,
+            pod_logs: "/data/pods".to_owned(),
+            manifests: "/data/manifests".to_owned(),
+            ..Config::default()
+        };
+        assert_eq!(read(text), Ok((want, Vec::new())));
+        let old =
+            edged("remoteRuntimeEndpoint: unix:///run/old.sock, hostnameOverride: '', nodeIP: ''");
+        let want = Config { runtime: "/run/old.sock".to_owned(), ..Config::default() };
+        assert_eq!(read(&old), Ok((want, Vec::new())));
+    }
+
+    #[test]
+    fn keys_without_effect_are_named_and_nulls_are_not() {
+        let text = "database: {dataSource: /x}\nmodules:\n  edgeHub: {enable: true}\n  edged:\n    \
+                    rootDirectory: /var/lib/kubelet\n    nodeLabels: null\n    \
+                    tailoredKubeletConfig: {cgroupDriver: systemd}\n";
+        let (config, unused) = read(text).expect(text);
+        assert_eq!(config, Config::default());
+        assert_eq!(
+            unused,
+            [
+                "database",
+                "modules.edgeHub",
+                "modules.edged.rootDirectory",
+                "modules.edged.tailoredKubeletConfig.cgroupDriver"
+            ]
+        );
+        assert_eq!(read("# nothing\n"), Ok((Config::default(), Vec::new())));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        for (text, want) in [
+            ("kind: EdgeCor\n".to_owned(), ":1:7: kind: got \"EdgeCor\", expected EdgeCore"),
+            (
+                "apiVersion: edgecore.config.kubeedge.io/v1alpha1\n".to_owned(),
+                ":1:13: apiVersion: got \"edgecore.config.kubeedge.io/v1alpha1\", expected \
+                 edgecore.config.kubeedge.io/v1alpha2",
+            ),
+            ("module: {}\n".to_owned(), ":1:1: module: got a key that nobody knows"),
+            ("modules: [edged]\n".to_owned(), ":1:10: modules: got a list, expected a map"),
+            ("a: b\n---\nc: d\n".to_owned(), ":3:1: got a second document, expected one"),
+            (edged("enable: false"), ":2:10: modules.edged.enable: got false, expected true"),
+            (edged("nodeIp: 10.0.0.7"), ":2:2: modules.edged.nodeIp: got a key that nobody knows"),
+            (edged("nodeIP: 10.0.0"), "modules.edged.nodeIP: got \"10.0.0\", expected an IP"),
+            (edged("hostnameOverride: a_b"), "hostnameOverride: got \"a_b\", expected a DNS"),
+            (edged("hostnameOverride: 5"), "hostnameOverride: got 5, expected text"),
+            (tailored("address: 0.0.0.0"), "address: got 0.0.0.0, expected a loopback address"),
+            (tailored("readOnlyPort: 65536"), "got 65536, expected a whole number from 0 to 65535"),
+            (tailored("maxPods: 0"), "maxPods: got 0, expected a whole number from 1 to 512"),
+            (tailored("maxPods: many"), "maxPods: got \"many\", expected a whole number"),
+            (tailored("podLogsDir: /"), "podLogsDir: got \"/\", expected an absolute path"),
+            (tailored("podLogsDir: /a/../b"), "podLogsDir: got \"/a/../b\", expected"),
+            (tailored("staticPodPath: ''"), "staticPodPath: got \"\", expected an absolute path"),
+            (
+                tailored("containerRuntimeEndpoint: 'npipe:////./pipe'"),
+                "got \"npipe:////./pipe\", expected unix:///",
+            ),
+            (
+                tailored("crashLoopBackOff: {maxContainerRestartPeriod: 10}"),
+                "crashLoopBackOff.maxContainerRestartPeriod: got 10, expected text",
+            ),
+            (
+                tailored("crashLoopBackOff: {maxContainerRestartPeriod: 10m}"),
+                "maxContainerRestartPeriod: got 10m, expected 1s to 300s",
+            ),
+        ] {
+            let got = read(&text).expect_err(&text).to_string();
+            assert!(got.contains(want), "{text}\n{got}\n{want}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        for (text, ms) in [
+            ("10s", Some(10_000)),
+            ("4h0m0s", Some(14_400_000)),
+            ("1.5m", Some(90_000)),
+            ("1m0.25s", Some(60_250)),
+            ("250ms", Some(250)),
+            ("", None),
+            ("10", None),
+            ("s", None),
+            ("10 s", None),
+            ("-1s", None),
+            ("1d", None),
+            ("1..5s", None),
+        ] {
+            assert_eq!(duration_ms(text), ms, "{text:?}");
+        }
+    }
+}
