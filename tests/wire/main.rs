@@ -1,0 +1,18 @@
+//! The codecs, each against the bytes of real peers and against hostile ones: golden bytes,
+//! truncation, mutation.
+
+mod cri;
+mod golden;
+mod grpc;
+mod h2_errors;
+mod h2_flow;
+mod h2_streams;
+mod hpack;
+#[cfg(feature = "api")]
+mod http1;
+mod manifest;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod mutation;
+mod peer;
+mod replay;
