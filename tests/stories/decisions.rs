@@ -1,0 +1,176 @@
+//! Decision tables: what is found in the runtime × what is wanted → the first thing asked for.
+
+use crate::desk::{Desk, MAIN, container, pod, sandbox};
+use edged::model::cri::ContainerState::{self, Created, Exited, Running, Unknown};
+
+/// A container that a look finds: name, attempt, sandbox, state, exit code.
+type Row = (&'static str, u32, &'static str, ContainerState, i32);
+
+/// What is asked for first, once all is inspected; `-`: nothing. Whatever the agent finds here was
+/// made by an earlier life of it.
+fn first(spec: &str, sandboxes: &[(&str, u32, bool)], rows: &[Row]) -> String {
+    let mut desk = Desk::new();
+    for &(id, attempt, ready) in sandboxes {
+        desk.sandboxes.push(sandbox(id, attempt, ready));
+    }
+    for (n, &(name, attempt, sandbox, state, exit_code)) in rows.iter().enumerate() {
+        let mut found = container(&format!("x{n}"), name, state);
+        // What was found is what the spec names, whichever image that is.
+        let wanted = spec.split_once(&format!(r#""name":"{name}","image":""#));
+        let image = wanted.and_then(|(_, rest)| rest.split('"').next()).expect("in the spec");
+        found.image = image.into();
+        found.attempt = attempt;
+        found.sandbox.0 = sandbox.into();
+        desk.exit_codes.push((found.id.0.clone(), exit_code));
+        desk.containers.push(found);
+    }
+    desk.manifests(&[&pod(spec)]);
+    loop {
+        let asked = desk.asked_for();
+        match asked.first() {
+            None => return "-".to_owned(),
+            Some(name) if name.starts_with("container_status") => desk.does(name),
+            Some(name) if name.starts_with("podsandbox_status") => desk.does(name),
+            Some(_) => return asked.join(", "),
+        }
+    }
+}
+
+const UP: &[(&str, u32, bool)] = &[("s1", 0, true)];
+const DOWN: &[(&str, u32, bool)] = &[("s1", 0, false)];
+
+#[test]
+fn main_containers_follow_the_restart_policy() {
+    for (policy, state, code, expected) in [
+        ("Always", Running, 0, "-"),
+        ("Always", Exited, 0, "image_status i:1"),
+        ("Always", Exited, 1, "image_status i:1"),
+        ("Always", Created, 0, "start_container x0"),
+        ("Always", Unknown, 0, "stop_container x0 30"),
+        ("OnFailure", Exited, 0, "stop_podsandbox s1"),
+        ("OnFailure", Exited, 1, "image_status i:1"),
+        ("Never", Exited, 0, "stop_podsandbox s1"),
+        ("Never", Exited, 1, "stop_podsandbox s1"),
+        ("Never", Running, 0, "-"),
+        ("Never", Unknown, 0, "stop_container x0 30"),
+    ] {
+        let spec = format!(r#""restartPolicy":"{policy}",{MAIN}"#);
+        let got = first(&spec, UP, &[("m", 0, "s1", state, code)]);
+        assert_eq!(got, expected, "{policy} {state:?} {code}");
+    }
+}
+
+#[test]
+fn a_sandbox_is_made_anew_only_where_something_is_left_to_run() {
+    let two: &[(&str, u32, bool)] = &[("s1", 0, true), ("s2", 1, true)];
+    for (policy, sandboxes, rows, expected) in [
+        ("Always", &[][..], &[][..], "run_podsandbox #0"),
+        ("Always", DOWN, &[], "stop_podsandbox s1"),
+        ("Always", DOWN, &[("m", 0, "s1", Exited, 255)], "stop_podsandbox s1"),
+        ("Always", two, &[("m", 0, "s1", Running, 0)], "stop_container x0 30"),
+        ("Always", two, &[], "stop_podsandbox s2"),
+        ("Never", DOWN, &[("m", 0, "s1", Exited, 255)], "stop_podsandbox s1"),
+        ("OnFailure", DOWN, &[("m", 0, "s1", Exited, 0)], "stop_podsandbox s1"),
+    ] {
+        let spec = format!(r#""restartPolicy":"{policy}",{MAIN}"#);
+        assert_eq!(first(&spec, sandboxes, rows), expected, "{policy} {sandboxes:?} {rows:?}");
+    }
+}
+
+#[test]
+fn after_a_reboot_a_pod_runs_again_unless_its_policy_says_that_it_has_ended() {
+    for (policy, code, runs_again) in [
+        ("Always", 0, true),
+        ("Always", 255, true),
+        ("OnFailure", 255, true),
+        ("OnFailure", 0, false),
+        ("Never", 255, false),
+    ] {
+        let mut desk = Desk::new();
+        desk.sandboxes.push(sandbox("s0", 0, false));
+        let mut dead = container("x0", "m", Exited);
+        dead.sandbox.0 = "s0".into();
+        desk.containers.push(dead);
+        desk.exit_codes.push(("x0".into(), code));
+        desk.manifests(&[&pod(&format!(r#""restartPolicy":"{policy}",{MAIN}"#))]);
+        desk.does_all(&["container_status x0", "stop_podsandbox s0"]);
+        let asked = desk.asked_for();
+        let again = asked.contains(&"run_podsandbox #1".to_owned());
+        assert_eq!(again, runs_again, "{policy} {code}: {asked:?}");
+        if !runs_again {
+            let phase = desk.status()["phase"].as_str().map(str::to_owned);
+            let expected = if code == 0 { "Succeeded" } else { "Failed" };
+            assert_eq!(phase.as_deref(), Some(expected), "{policy} {code}");
+        }
+    }
+}
+
+#[test]
+fn plain_init_containers_run_one_by_one_and_only_in_the_newest_sandbox() {
+    let spec = |policy: &str| {
+        format!(
+            r#""restartPolicy":"{policy}","initContainers":[{{"name":"a","image":"i:1"}},
+                {{"name":"b","image":"i:2"}}],{MAIN}"#
+        )
+    };
+    let both: &[(&str, u32, bool)] = &[("s0", 0, false), ("s1", 1, true)];
+    for (policy, sandboxes, rows, expected) in [
+        ("Always", UP, &[][..], "image_status i:1"),
+        ("Always", UP, &[("a", 0, "s1", Running, 0)][..], "-"),
+        ("Always", UP, &[("a", 0, "s1", Exited, 0)], "image_status i:2"),
+        ("Always", UP, &[("a", 0, "s1", Exited, 1)], "image_status i:1"),
+        ("Never", UP, &[("a", 0, "s1", Exited, 1)], "stop_podsandbox s1"),
+        ("Always", UP, &[("a", 0, "s1", Exited, 0), ("b", 0, "s1", Exited, 0)], "image_status i:1"),
+        ("Always", UP, &[("m", 0, "s1", Running, 0)], "-"),
+        ("Always", UP, &[("m", 0, "s1", Exited, 1)], "image_status i:1"),
+        (
+            "Always",
+            both,
+            &[("a", 0, "s0", Exited, 0), ("m", 0, "s0", Exited, 255)],
+            "image_status i:1",
+        ),
+    ] {
+        assert_eq!(first(&spec(policy), sandboxes, rows), expected, "{policy} {rows:?}");
+    }
+}
+
+#[test]
+fn sidecars_run_again_whatever_the_policy_and_gate_what_comes_after_them() {
+    let spec = format!(
+        r#""restartPolicy":"Never","initContainers":[
+            {{"name":"a","image":"i:2","restartPolicy":"Always"}}],{MAIN}"#
+    );
+    for (rows, expected) in [
+        (&[][..], "image_status i:2"),
+        (&[("a", 0, "s1", Running, 0)][..], "image_status i:1"),
+        (&[("a", 0, "s1", Exited, 0)], "image_status i:2"),
+        (&[("a", 0, "s1", Running, 0), ("m", 0, "s1", Running, 0)], "-"),
+        (&[("a", 0, "s1", Exited, 1), ("m", 0, "s1", Running, 0)], "image_status i:2"),
+        (&[("a", 0, "s1", Running, 0), ("m", 0, "s1", Exited, 0)], "stop_container x0 30"),
+    ] {
+        assert_eq!(first(&spec, UP, rows), expected, "{rows:?}");
+    }
+}
+
+#[test]
+fn a_container_found_running_is_adopted_by_hash_or_by_image() {
+    use edged::agent::pod::hash::container_hash;
+    for (hash, image, expected) in [
+        (Some(container_hash("m", "i:1")), "sha256:1", "-"),
+        (Some("311670a".into()), "i:1", "-"),
+        (None, "i:1", "-"),
+        (Some(container_hash("m", "i:0")), "sha256:1", "stop_container x0 30"),
+    ] {
+        let mut desk = Desk::new();
+        desk.sandboxes.push(sandbox("s1", 0, true));
+        let mut found = container("x0", "m", Running);
+        found.hash.clone_from(&hash);
+        found.image = image.into();
+        desk.containers.push(found);
+        desk.manifests(&[&pod(MAIN)]);
+        desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+        let asked = desk.asked_for();
+        let asked = asked.first().map_or("-", String::as_str);
+        assert_eq!(asked, expected, "{hash:?} {image}");
+    }
+}

@@ -1,0 +1,402 @@
+//! The desk a story is told at: the mind, a clock, and the runtime's side of the conversation.
+
+use edged::agent::event::{Action, CallId, Event, Out};
+use edged::agent::time::{Instant, Now, Wall};
+use edged::agent::{Agent, Config, Machine};
+use edged::limits;
+use edged::model::cri::{
+    CallError, Code, Container, ContainerId, ContainerState, ContainerStatus, Image, Network,
+    PodRef, Reply, Request, RuntimeStatus, Sandbox, SandboxId, SandboxStatus, Version,
+};
+use edged::model::job::{JobError, JobSpec};
+use edged::model::manifest::{File, Folder, Refusal};
+use edged::model::pod::Pod;
+
+pub struct Desk {
+    pub agent: Agent,
+    pub now: Now,
+    out: Out,
+    /// Asked for and not yet answered.
+    pub open: Vec<(CallId, Request)>,
+    /// Answered or not, by operation; looks left out.
+    pub trace: Vec<String>,
+    pub cancelled: Vec<CallId>,
+    pub events: Vec<String>,
+    /// What lists tell.
+    pub sandboxes: Vec<Sandbox>,
+    pub containers: Vec<Container>,
+    pub exit_codes: Vec<(Box<str>, i32)>,
+    pub images: Vec<&'static str>,
+    pub exited: bool,
+    /// The runtime has an event stream.
+    pub evented: bool,
+    /// Logs can be made and not removed.
+    pub read_only: bool,
+    /// Jobs asked for so far.
+    pub jobs: u32,
+    made: u32,
+}
+
+pub const UID: &str = "u1";
+const WALL: i64 = 1_800_000_000_000;
+
+impl Desk {
+    /// The agent has booted, the runtime is there and ready; nothing is wanted yet.
+    pub fn new() -> Self {
+        Self::with_stream(false)
+    }
+
+    /// As [`Desk::new`], of a runtime with or without an event stream.
+    pub fn with_stream(evented: bool) -> Self {
+        let config = Config {
+            node_name: "gw".to_owned(),
+            pod_logs: "/var/log/pods".to_owned(),
+            machine: Machine { memory_bytes: 1 << 30, cpu_milli: 2000 },
+            pods_max: 110,
+            crash_backoff_max_ms: 300_000,
+        };
+        let now = Now { boot: Instant(1_000), wall: Some(Wall(WALL)) };
+        let mut desk = Self {
+            agent: Agent::boot(config, now, 1),
+            now,
+            out: Out::default(),
+            open: Vec::new(),
+            trace: Vec::new(),
+            cancelled: Vec::new(),
+            events: Vec::new(),
+            sandboxes: Vec::new(),
+            containers: Vec::new(),
+            exit_codes: Vec::new(),
+            images: vec!["i:1", "i:2"],
+            exited: false,
+            evented,
+            read_only: false,
+            jobs: 0,
+            made: 0,
+        };
+        desk.tell(Event::Addresses(vec!["192.0.2.1".to_owned()]));
+        desk.tell(Event::RuntimeUp);
+        desk
+    }
+
+    /// One fact, then one step. Looks and health are answered at once; a look that somebody waits
+    /// for comes after the gap between looks.
+    pub fn tell(&mut self, event: Event) {
+        self.agent.handle(self.now, event);
+        self.step();
+        if self.asked_for().is_empty() {
+            self.pass(limits::RELIST_GAP_MAX_MS);
+        }
+    }
+
+    pub fn step(&mut self) {
+        self.agent.step(self.now, &mut self.out);
+        let mut learnt = false;
+        for action in std::mem::take(&mut self.out.actions) {
+            match action {
+                Action::Cri { call, request, deadline } => {
+                    assert!(deadline > self.now.boot, "{request:?} has no time");
+                    self.asked(call, request);
+                }
+                Action::CancelCri(call) => {
+                    self.cancelled.push(call);
+                    self.open.retain(|(open, _)| *open != call);
+                }
+                Action::Job { job, spec, .. } => {
+                    self.jobs += 1;
+                    let fails = self.read_only && !matches!(spec, JobSpec::MakeLogDirs { .. });
+                    let why = JobError::Failed("Read-only file system".to_owned());
+                    let result = if fails { Err(why) } else { Ok(()) };
+                    self.agent.handle(self.now, Event::Job(job, result));
+                    learnt = true;
+                }
+                Action::Note(note) => {
+                    self.events.push(format!("{} {}", note.reason, note.message));
+                }
+                Action::Log(..) => {}
+                Action::Exit => self.exited = true,
+            }
+        }
+        let looks = self.open.iter().any(|(_, request)| self.answers(request));
+        if looks || learnt {
+            self.answer_looks();
+            self.step();
+        } else if self.agent.wake_at().is_some_and(|at| at <= self.now.boot) {
+            panic!("a wake that is not later than now");
+        }
+    }
+
+    fn asked(&mut self, call: CallId, request: Request) {
+        if !is_look(&request) && request != Request::GetContainerEvents {
+            self.trace.push(name(&request));
+        }
+        self.open.push((call, request));
+    }
+
+    /// Whether the desk answers by itself.
+    fn answers(&self, request: &Request) -> bool {
+        is_look(request) || (*request == Request::GetContainerEvents && !self.evented)
+    }
+
+    fn answer_looks(&mut self) {
+        let open = std::mem::take(&mut self.open);
+        let (looks, rest): (Vec<_>, Vec<_>) =
+            open.into_iter().partition(|(_, request)| self.answers(request));
+        self.open = rest;
+        for (call, request) in looks {
+            let reply = match request {
+                Request::Version => Reply::Version(Version {
+                    runtime_name: "containerd".to_owned(),
+                    runtime_version: "1".to_owned(),
+                }),
+                Request::Status => {
+                    Reply::Status(RuntimeStatus { runtime: Ok(()), network: Ok(()) })
+                }
+                Request::ListPodSandbox => Reply::Sandboxes(self.sandboxes.clone()),
+                Request::ListContainers => Reply::Containers(self.containers.clone()),
+                Request::GetContainerEvents => {
+                    let message = "unknown method".to_owned();
+                    let error = CallError::Refused { code: Code::Unimplemented, message };
+                    self.agent.handle(self.now, Event::Cri(call, Err(error)));
+                    continue;
+                }
+                other => panic!("{other:?} is no look"),
+            };
+            self.agent.handle(self.now, Event::Cri(call, Ok(reply)));
+        }
+    }
+
+    /// Time passes; the agent is woken whenever it asked to be.
+    pub fn pass(&mut self, ms: u64) {
+        let end = self.now.boot.plus_ms(ms);
+        while let Some(at) = self.agent.wake_at().filter(|&at| at <= end) {
+            self.set_clock(at);
+            self.step();
+        }
+        self.set_clock(end);
+    }
+
+    fn set_clock(&mut self, to: Instant) {
+        let ms = to.since_ms(self.now.boot) as i64;
+        self.now = Now { boot: to, wall: self.now.wall.map(|wall| Wall(wall.0 + ms)) };
+    }
+
+    /// The manifest folder now holds these pods, one a file.
+    pub fn manifests(&mut self, pods: &[&str]) {
+        let files = pods.iter().enumerate().map(|(n, json)| File {
+            path: format!("/m/{n}").into(),
+            pods: Ok(vec![serde_json::from_str::<Pod>(json).expect("a pod")]),
+        });
+        self.tell(Event::Manifests(Folder { files: files.collect() }));
+    }
+
+    /// The manifest of the only pod cannot be read.
+    pub fn broken_manifest(&mut self) {
+        let refusal = Refusal { line: 1, column: 1, why: "bad".to_owned() };
+        let file = File { path: "/m/0".into(), pods: Err(refusal) };
+        self.tell(Event::Manifests(Folder { files: vec![file] }));
+    }
+
+    /// The only open call, whose name is this, answered as a runtime would that does it.
+    #[track_caller]
+    pub fn does(&mut self, expected: &str) {
+        let (call, request) = self.take(expected);
+        let reply = self.perform(&request);
+        self.tell(Event::Cri(call, Ok(reply)));
+    }
+
+    #[track_caller]
+    pub fn does_all(&mut self, expected: &[&str]) {
+        for name in expected {
+            self.does(name);
+        }
+    }
+
+    #[track_caller]
+    pub fn refuses(&mut self, expected: &str, code: Code, message: &str) {
+        let (call, _) = self.take(expected);
+        let error = CallError::Refused { code, message: message.to_owned() };
+        self.tell(Event::Cri(call, Err(error)));
+    }
+
+    /// Takes the first open call of this name out of the book.
+    #[track_caller]
+    pub fn take(&mut self, expected: &str) -> (CallId, Request) {
+        let at = self.open.iter().position(|(_, request)| name(request) == expected);
+        let at = at.unwrap_or_else(|| panic!("no {expected} among {:?}", self.asked_for()));
+        self.open.remove(at)
+    }
+
+    /// Names of the open calls.
+    pub fn asked_for(&self) -> Vec<String> {
+        let open = self.open.iter().filter(|(_, request)| *request != Request::GetContainerEvents);
+        open.map(|(_, request)| name(request)).collect()
+    }
+
+    /// Does what a runtime does.
+    pub fn perform(&mut self, request: &Request) -> Reply {
+        match request {
+            Request::RunPodSandbox(config) => {
+                let id = self.id("s");
+                let sandbox = sandbox(&id, config.attempt, true);
+                self.sandboxes.push(Sandbox { pod: Some(config.pod.clone()), ..sandbox });
+                Reply::Sandbox(SandboxId(id))
+            }
+            Request::PodSandboxStatus(_) => Reply::SandboxStatus(Box::new(SandboxStatus {
+                ready: true,
+                created_at: 1,
+                network: Network::Pod,
+                ips: vec!["10.0.0.5".into()],
+            })),
+            Request::StopPodSandbox(id) => {
+                for sandbox in self.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {
+                    sandbox.ready = false;
+                }
+                Reply::Done
+            }
+            Request::RemovePodSandbox(id) => {
+                self.sandboxes.retain(|sandbox| sandbox.id != *id);
+                Reply::Done
+            }
+            Request::ImageStatus(image) => {
+                let here = self.images.contains(&&**image);
+                Reply::Image(here.then(|| Box::new(Image { id: "sha256:1".into(), size: 5 })))
+            }
+            Request::PullImage { .. } => Reply::Pulled("sha256:2".into()),
+            Request::CreateContainer { sandbox, config, .. } => {
+                let id = self.id("c");
+                let mut made = container(&id, &config.name, ContainerState::Created);
+                made.attempt = config.attempt;
+                made.sandbox = sandbox.clone();
+                let home = self.sandboxes.iter().find(|home| home.id == *sandbox);
+                made.pod.clone_from(&home.expect("made in one that is there").pod);
+                made.image = config.image.clone();
+                let hash = config.annotations["io.kubernetes.container.hash"].as_str();
+                made.hash = Some(hash.into());
+                self.containers.push(made);
+                Reply::Container(ContainerId(id))
+            }
+            Request::StartContainer(id) => self.turn(id, ContainerState::Running),
+            Request::StopContainer { id, .. } => {
+                self.exit_codes.push((id.0.clone(), 137));
+                self.turn(id, ContainerState::Exited)
+            }
+            Request::RemoveContainer(id) => {
+                self.containers.retain(|container| container.id != *id);
+                Reply::Done
+            }
+            Request::ContainerStatus(id) => self.inspect(id),
+            other => panic!("{other:?} is answered elsewhere"),
+        }
+    }
+
+    fn turn(&mut self, id: &ContainerId, state: ContainerState) -> Reply {
+        for container in self.containers.iter_mut().filter(|container| container.id == *id) {
+            container.state = state;
+        }
+        Reply::Done
+    }
+
+    fn inspect(&self, id: &ContainerId) -> Reply {
+        let seen = self.containers.iter().find(|seen| seen.id == *id).expect("it is there");
+        let exit_code = self.exit_codes.iter().find(|(exited, _)| *exited == id.0);
+        let exit_code = exit_code.map_or(0, |(_, code)| *code);
+        Reply::ContainerStatus(Box::new(ContainerStatus {
+            state: seen.state,
+            started_at: WALL * 1_000_000,
+            finished_at: if seen.state == ContainerState::Exited { WALL * 1_000_001 } else { 0 },
+            exit_code,
+            reason: "".into(),
+            message: "".into(),
+            image: seen.image.clone(),
+            image_ref: "sha256:1".into(),
+        }))
+    }
+
+    /// The newest instance of a container ends, and a look finds it so.
+    pub fn exits(&mut self, name: &str, exit_code: i32) {
+        let newest = self.containers.iter_mut().filter(|seen| &*seen.name == name);
+        let newest = newest.max_by_key(|seen| seen.attempt).expect("it was made");
+        newest.state = ContainerState::Exited;
+        self.exit_codes.push((newest.id.0.clone(), exit_code));
+        self.pass(1_000);
+    }
+
+    pub fn running(&self) -> Vec<&str> {
+        let running = self.containers.iter().filter(|seen| seen.state == ContainerState::Running);
+        running.map(|seen| &*seen.name).collect()
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        let pod = self.agent.pods().next().expect("there is a pod");
+        serde_json::to_value(&pod.status).expect("plain data")
+    }
+
+    fn id(&mut self, kind: &str) -> Box<str> {
+        self.made += 1;
+        format!("{kind}{}", self.made).into()
+    }
+}
+
+pub fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
+    Sandbox {
+        id: SandboxId(id.into()),
+        pod: Some(PodRef { uid: UID.into(), namespace: "default".into(), name: "p-gw".into() }),
+        attempt,
+        ready,
+        created_at: 1,
+        source: Some("file".into()),
+    }
+}
+
+pub fn container(id: &str, name: &str, state: ContainerState) -> Container {
+    Container {
+        id: ContainerId(id.into()),
+        pod: Some(PodRef { uid: UID.into(), namespace: "default".into(), name: "p-gw".into() }),
+        name: name.into(),
+        sandbox: SandboxId("s1".into()),
+        attempt: 0,
+        state,
+        created_at: 1,
+        image: "i:1".into(),
+        hash: None,
+        grace_s: None,
+    }
+}
+
+/// A pod `p` with the given uid and this much of a spec.
+pub fn pod(spec: &str) -> String {
+    format!(r#"{{"metadata":{{"name":"p","uid":"{UID}"}},"spec":{{{spec}}}}}"#)
+}
+
+/// One main container `m`.
+pub const MAIN: &str = r#""containers":[{"name":"m","image":"i:1"}]"#;
+
+fn is_look(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Version | Request::Status | Request::ListPodSandbox | Request::ListContainers
+    )
+}
+
+/// `create_container m#1`, `stop_container c2 30` …
+pub fn name(request: &Request) -> String {
+    let what = match request {
+        Request::RunPodSandbox(config) => format!("#{}", config.attempt),
+        Request::CreateContainer { config, .. } => format!("{}#{}", config.name, config.attempt),
+        Request::StopContainer { id, grace_s } => format!("{id} {grace_s}"),
+        Request::StartContainer(id)
+        | Request::RemoveContainer(id)
+        | Request::ContainerStatus(id) => id.to_string(),
+        Request::StopPodSandbox(id)
+        | Request::RemovePodSandbox(id)
+        | Request::PodSandboxStatus(id) => id.to_string(),
+        Request::ImageStatus(image) | Request::PullImage { image, .. } => image.to_string(),
+        Request::Version
+        | Request::Status
+        | Request::ListPodSandbox
+        | Request::ListContainers
+        | Request::GetContainerEvents => String::new(),
+    };
+    format!("{} {what}", request.operation())
+}

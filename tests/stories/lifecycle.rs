@@ -1,0 +1,282 @@
+//! A pod's way from its manifest to its end.
+
+use crate::desk::{Desk, MAIN, pod};
+
+fn start_main(desk: &mut Desk) {
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+}
+
+#[test]
+fn a_pod_is_started_by_the_kubelets_trace() {
+    let mut desk = Desk::new();
+    desk.images.clear();
+    let spec = format!(r#""initContainers":[{{"name":"i","image":"j:1"}}],{MAIN}"#);
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status j:1"]);
+    desk.images = vec!["i:1", "j:1"];
+    desk.does_all(&[
+        "pull_image j:1",
+        "image_status j:1",
+        "create_container i#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "the main container waits");
+    assert_eq!(desk.status()["phase"], "Pending");
+    desk.exits("i", 0);
+    desk.does_all(&[
+        "container_status c2",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c3",
+        "container_status c3",
+    ]);
+    assert_eq!(desk.status()["phase"], "Running");
+    assert_eq!(desk.status()["podIP"], "10.0.0.5");
+}
+
+#[test]
+fn a_pod_that_is_removed_stops_gracefully_and_leaves_nothing() {
+    let mut desk = Desk::new();
+    start_main(&mut desk);
+    desk.manifests(&[]);
+    desk.does_all(&[
+        "stop_container c2 30",
+        "stop_podsandbox s1",
+        "container_status c2",
+        "remove_container c2",
+        "remove_podsandbox s1",
+    ]);
+    desk.pass(100);
+    assert_eq!(desk.agent.pods().count(), 0, "forgotten");
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+}
+
+#[test]
+fn a_crashed_container_is_restarted_at_once_and_then_ever_later() {
+    let mut desk = Desk::new();
+    start_main(&mut desk);
+    let mut id = 2;
+    for (attempt, wait_ms) in [(1, 0), (2, 10_000), (3, 20_000), (4, 40_000)] {
+        desk.exits("m", 1);
+        desk.does(&format!("container_status c{id}"));
+        if attempt >= 2 {
+            let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+            assert_eq!(waiting["reason"], "CrashLoopBackOff");
+            let message = waiting["message"].as_str().expect("a message");
+            let delay = wait_ms / 1000;
+            assert!(message.starts_with(&format!("back-off {delay}s restarting")), "{message}");
+            // One dead instance is kept: the one before it goes meanwhile.
+            desk.does(&format!("remove_container c{}", id - 1));
+            desk.pass(wait_ms - 1_100);
+            assert_eq!(desk.asked_for(), [] as [&str; 0], "attempt {attempt} came too early");
+            desk.pass(1_200);
+        }
+        id += 1;
+        desk.does_all(&[
+            "image_status i:1",
+            &format!("create_container m#{attempt}"),
+            &format!("start_container c{id}"),
+            &format!("container_status c{id}"),
+        ]);
+        assert_eq!(desk.status()["containerStatuses"][0]["restartCount"], attempt);
+    }
+}
+
+#[test]
+fn a_new_image_restarts_the_container_in_its_sandbox() {
+    let mut desk = Desk::new();
+    start_main(&mut desk);
+    desk.manifests(&[&pod(r#""containers":[{"name":"m","image":"i:2"}]"#)]);
+    desk.does_all(&[
+        "stop_container c2 30",
+        "container_status c2",
+        "image_status i:2",
+        "create_container m#1",
+        "start_container c3",
+        "container_status c3",
+    ]);
+    assert!(desk.events.iter().any(|event| event.contains("m definition changed")));
+    assert_eq!(desk.running(), ["m"]);
+}
+
+#[test]
+fn a_job_ends_once_and_is_kept_for_its_logs() {
+    let mut desk = Desk::new();
+    let spec = format!(r#""restartPolicy":"Never",{MAIN}"#);
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+    desk.exits("m", 0);
+    desk.does_all(&["container_status c2", "stop_podsandbox s1"]);
+    desk.pass(60_000);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    assert_eq!(desk.status()["phase"], "Succeeded");
+    assert_eq!(desk.containers.len(), 1, "kept");
+    let starts = desk.trace.iter().filter(|call| call.starts_with("run_podsandbox")).count();
+    assert_eq!(starts, 1);
+}
+
+#[test]
+fn sidecars_start_before_and_stop_after_the_main_containers() {
+    let mut desk = Desk::new();
+    let spec = format!(
+        r#""restartPolicy":"Never","initContainers":[
+            {{"name":"a","image":"i:1","restartPolicy":"Always"}},
+            {{"name":"b","image":"i:1","restartPolicy":"Always"}}],{MAIN}"#
+    );
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+    for (name, id) in [("a", 2), ("b", 3), ("m", 4)] {
+        desk.does_all(&[
+            "image_status i:1",
+            &format!("create_container {name}#0"),
+            &format!("start_container c{id}"),
+            &format!("container_status c{id}"),
+        ]);
+    }
+    desk.exits("m", 3);
+    desk.does_all(&[
+        "container_status c4",
+        "stop_container c3 30",
+        "stop_container c2 30",
+        "stop_podsandbox s1",
+        "container_status c3",
+        "container_status c2",
+    ]);
+    assert_eq!(desk.status()["phase"], "Failed", "by the main container alone");
+}
+
+#[test]
+fn containers_of_a_pod_stop_side_by_side_with_one_grace_period() {
+    let mut desk = Desk::new();
+    let two = r#""terminationGracePeriodSeconds":7,
+        "containers":[{"name":"m","image":"i:1"},{"name":"n","image":"i:1"}]"#;
+    desk.manifests(&[&pod(two)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+    for (name, id) in [("m", 2), ("n", 3)] {
+        desk.does_all(&[
+            "image_status i:1",
+            &format!("create_container {name}#0"),
+            &format!("start_container c{id}"),
+            &format!("container_status c{id}"),
+        ]);
+    }
+    desk.manifests(&[]);
+    assert_eq!(desk.asked_for(), ["stop_container c3 7", "stop_container c2 7"]);
+}
+
+#[test]
+fn grace_only_shrinks_and_a_stop_that_was_given_more_is_asked_for_again() {
+    let mut desk = Desk::new();
+    start_main(&mut desk);
+    let deleted = |grace: u32| {
+        format!(
+            r#"{{"metadata":{{"name":"p","uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z",
+                "deletionGracePeriodSeconds":{grace}}},"spec":{{{MAIN}}}}}"#
+        )
+    };
+    desk.manifests(&[&deleted(20)]);
+    assert_eq!(desk.asked_for(), ["stop_container c2 20"]);
+    desk.manifests(&[&deleted(40)]);
+    assert_eq!(desk.asked_for(), ["stop_container c2 20"], "never longer");
+    desk.manifests(&[&deleted(0)]);
+    assert_eq!(desk.asked_for(), ["stop_container c2 2"]);
+    assert_eq!(desk.cancelled.len(), 1);
+}
+
+#[test]
+fn the_end_of_a_pod_cancels_its_pull() {
+    let mut desk = Desk::new();
+    desk.images.clear();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    assert_eq!(desk.asked_for(), ["pull_image i:1"]);
+    desk.manifests(&[]);
+    assert_eq!(desk.cancelled.len(), 1);
+    assert_eq!(desk.asked_for(), ["stop_podsandbox s1"]);
+}
+
+#[test]
+fn a_changed_manifest_without_a_uid_is_another_pod_that_waits_for_the_old_one() {
+    let mut desk = Desk::new();
+    let with = |image: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"p"}},
+                "spec":{{"containers":[{{"name":"m","image":"{image}"}}]}}}}"#
+        )
+    };
+    desk.manifests(&[&with("i:1")]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+    desk.manifests(&[&with("i:2")]);
+    assert_eq!(desk.asked_for(), ["stop_container c2 30"], "and no new sandbox beside it");
+    desk.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
+    assert!(desk.asked_for().contains(&"run_podsandbox #0".to_owned()), "{:?}", desk.asked_for());
+}
+
+#[test]
+fn a_manifest_that_comes_back_while_the_pod_ends_starts_it_anew() {
+    let mut desk = Desk::new();
+    start_main(&mut desk);
+    desk.manifests(&[]);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&[
+        "stop_container c2 30",
+        "stop_podsandbox s1",
+        "container_status c2",
+        "remove_container c2",
+        "remove_podsandbox s1",
+    ]);
+    desk.pass(100);
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+}
+
+#[test]
+fn a_pod_past_its_deadline_fails() {
+    let mut desk = Desk::new();
+    let spec = format!(r#""activeDeadlineSeconds":60,{MAIN}"#);
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+    desk.pass(60_000);
+    desk.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
+    assert_eq!(desk.status()["phase"], "Failed");
+    assert_eq!(desk.status()["reason"], "DeadlineExceeded");
+}
+
+#[test]
+fn sigterm_leaves_the_pods_as_they_are() {
+    let mut desk = Desk::new();
+    start_main(&mut desk);
+    desk.tell(edged::agent::event::Event::Stop);
+    assert!(desk.exited);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    assert_eq!(desk.running(), ["m"]);
+}

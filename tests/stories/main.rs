@@ -1,0 +1,11 @@
+//! Stories: given facts, expect requests. One behaviour each, named as a sentence.
+//!
+//! The mind is driven by hand: what it asks for is compared with what a kubelet would ask for (the
+//! traces of the node-agent specification), and answered as a runtime would.
+#![allow(clippy::panic, reason = "a story that goes wrong says where")]
+
+mod decisions;
+mod desk;
+mod lifecycle;
+mod recovery;
+mod statuses;

@@ -1,0 +1,86 @@
+//! What the API shows.
+
+use crate::desk::{Desk, MAIN, pod};
+
+#[test]
+fn a_running_pod_shows_what_a_kubelet_shows() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    let pending = desk.status();
+    assert_eq!(pending["phase"], "Pending");
+    let waiting = &pending["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["reason"], "ContainerCreating");
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+    let status = desk.status();
+    assert_eq!(status["qosClass"], "BestEffort");
+    assert_eq!(status["hostIP"], "192.0.2.1");
+    assert_eq!(status["podIPs"][0]["ip"], "10.0.0.5");
+    let main = &status["containerStatuses"][0];
+    assert_eq!(main["containerID"], "containerd://c2");
+    assert_eq!(main["state"]["running"]["startedAt"], "2027-01-15T08:00:00Z");
+    assert_eq!(main["ready"], true);
+    assert_eq!(main["started"], true);
+    assert_eq!(main["lastState"], serde_json::json!({}));
+    let conditions: Vec<String> = status["conditions"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|c| {
+            format!("{}={}", c["type"].as_str().expect("text"), c["status"].as_str().expect("text"))
+        })
+        .collect();
+    assert_eq!(
+        conditions,
+        [
+            "PodReadyToStartContainers=True",
+            "Initialized=True",
+            "Ready=True",
+            "ContainersReady=True",
+            "PodScheduled=True"
+        ]
+    );
+}
+
+#[test]
+fn a_restarted_container_shows_how_it_ended_before() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+    desk.exits("m", 3);
+    desk.does_all(&[
+        "container_status c2",
+        "image_status i:1",
+        "create_container m#1",
+        "start_container c3",
+        "container_status c3",
+    ]);
+    let main = &desk.status()["containerStatuses"][0];
+    assert_eq!(main["restartCount"], 1);
+    assert_eq!(main["lastState"]["terminated"]["exitCode"], 3);
+    assert_eq!(main["lastState"]["terminated"]["reason"], "Error");
+    assert_eq!(main["lastState"]["terminated"]["containerID"], "containerd://c2");
+}
+
+#[test]
+fn without_a_clock_no_time_is_made_up() {
+    let mut desk = Desk::new();
+    desk.now.wall = None;
+    desk.manifests(&[&pod(MAIN)]);
+    let status = desk.status();
+    assert_eq!(status["startTime"], serde_json::Value::Null);
+    assert_eq!(status["conditions"][0]["lastTransitionTime"], serde_json::Value::Null);
+}
