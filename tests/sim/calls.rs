@@ -1,0 +1,389 @@
+//! Calls between the agent and the runtime: what the hands do, and what goes wrong on the way.
+
+use edged::agent::event::{CallId, Event};
+use edged::agent::time::Instant;
+use edged::model::cri::{CallError, Code, Lost, Reply, Request};
+
+use crate::runtime::{Begun, Serial};
+use crate::trace::trace;
+use crate::world::{Thing, World};
+
+/// One call, from its request until nothing of it can happen any more.
+pub struct Call {
+    id: CallId,
+    request: Request,
+    /// World time.
+    deadline: u64,
+    fate: Fate,
+    /// Not taken up before: it lies in a socket.
+    held_until: u64,
+    /// The agent waits for it.
+    open: bool,
+    /// The runtime has taken it up.
+    begun: bool,
+    answer: Option<Result<Reply, CallError>>,
+}
+
+/// What becomes of a call, drawn when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is answered.
+    Normal,
+    /// It is refused, and nothing happens.
+    Refused,
+    /// It happens, and nobody hears of it.
+    Mute,
+    /// It is lost on the way.
+    Never,
+    /// It happens after its deadline.
+    Late,
+}
+
+impl World {
+    /// The agent asks for a call.
+    pub(crate) fn ask(&mut self, id: CallId, request: Request, deadline: Instant) {
+        let deadline = self.world_time(deadline);
+        trace!(self.now, "{:?} {}", id, brief(&request));
+        self.tally.call(request.operation());
+        self.check.request(self.now, &self.runtime, id, &request, deadline);
+        // The agent may not have been told yet.
+        if self.lose(id) {
+            return;
+        }
+        let fate = self.draw_fate(&request);
+        self.serials += 1;
+        let serial = self.serials;
+        let latency_ms = 1 + self.chance.below(self.faults.latency_ms + 1);
+        let begins_in = match fate {
+            Fate::Late => deadline - self.now + 1 + self.chance.spread(60_000),
+            Fate::Normal | Fate::Refused | Fate::Mute | Fate::Never => latency_ms,
+        };
+        if fate != Fate::Never {
+            self.at(begins_in, Thing::Begin(serial));
+        }
+        let begins_late = self.now + begins_in >= deadline;
+        if begins_late || matches!(fate, Fate::Mute | Fate::Never | Fate::Late) {
+            self.at(deadline - self.now, Thing::Expire(serial));
+        }
+        self.open.insert(id, serial);
+        let call = Call {
+            id,
+            request,
+            deadline,
+            fate,
+            held_until: 0,
+            open: true,
+            begun: false,
+            answer: None,
+        };
+        self.calls.insert(serial, call);
+    }
+
+    /// If there is no connection, answers the call so, before the agent is told of its end.
+    fn lose(&mut self, id: CallId) -> bool {
+        let event = Event::Cri(id, Err(CallError::Lost(Lost::Connection)));
+        let is_end = |event: &Event| matches!(event, Event::RuntimeDown { .. });
+        let end = self.inbox.iter_mut().find(|bundle| bundle.iter().any(is_end));
+        match end {
+            Some(bundle) => bundle.insert(0, event),
+            None if self.link.up => return false,
+            None => self.tell(vec![event]),
+        }
+        true
+    }
+
+    fn draw_fate(&mut self, request: &Request) -> Fate {
+        let faults = &self.faults;
+        // Looks are so many that the same rates would leave the agent blind most of the time.
+        let weight = match request {
+            Request::ListPodSandbox
+            | Request::ListContainers
+            | Request::Status
+            | Request::GetContainerEvents => 4,
+            _ => 1,
+        };
+        let draw = self.chance.below(100 * weight);
+        let refused = faults.refuse_pct;
+        let mute = refused + faults.mute_pct;
+        let never = mute + faults.never_pct;
+        let late = never + faults.late_pct;
+        let fate = match draw {
+            draw if draw < refused => Fate::Refused,
+            draw if draw < mute => Fate::Mute,
+            draw if draw < never => Fate::Never,
+            draw if draw < late => Fate::Late,
+            _ => return Fate::Normal,
+        };
+        self.tally.add(match fate {
+            Fate::Refused => "calls refused",
+            Fate::Mute => "answers lost",
+            Fate::Never => "calls lost",
+            Fate::Late | Fate::Normal => "calls late",
+        });
+        trace!(self.now, "    will be {fate:?}");
+        fate
+    }
+
+    /// The agent has no more interest in a call.
+    pub(crate) fn cancel(&mut self, id: CallId) {
+        trace!(self.now, "{id:?} cancelled");
+        self.tally.add("calls cancelled");
+        self.check.answered(self.now, id, false);
+        let is_answer = |event: &Event| matches!(event, Event::Cri(answered, _) if *answered == id);
+        let in_inbox = self.inbox.iter_mut().any(|bundle| {
+            let before = bundle.len();
+            bundle.retain(|event| !is_answer(event));
+            bundle.len() < before
+        });
+        match self.open.remove(&id) {
+            Some(serial) => self.abandon(serial),
+            None => assert!(in_inbox, "[cancel] {id:?} is not under way"),
+        }
+    }
+
+    pub(crate) fn call_begins(&mut self, serial: Serial) {
+        let Some(call) = self.calls.get_mut(&serial) else { return };
+        if call.held_until > self.now {
+            let ms = call.held_until - self.now;
+            self.at(ms, Thing::Begin(serial));
+            return;
+        }
+        if !self.link.daemon_up {
+            self.calls.remove(&serial);
+            return;
+        }
+        if call.fate == Fate::Never {
+            return;
+        }
+        if call.fate == Fate::Refused {
+            let message = "context canceled by chance".to_owned();
+            let error = CallError::Refused { code: Code::Unavailable, message };
+            self.call_answered(serial, Err(error));
+            return;
+        }
+        call.begun = true;
+        let clock = self.clock();
+        let call = &self.calls[&serial];
+        let world = (&self.faults, &mut self.chance);
+        let begun = self.runtime.begin(clock, serial, &call.request, &self.disk.dirs, world);
+        let deadline = call.deadline;
+        match begun {
+            Begun::Answer(result) => self.call_answered(serial, result),
+            Begun::Takes(ms) => {
+                if self.now + ms >= deadline {
+                    self.expire_at(serial, deadline);
+                }
+                self.at(ms, Thing::Finish(serial));
+            }
+            Begun::Waits => self.expire_at(serial, deadline),
+        }
+        self.settle_runtime();
+    }
+
+    /// A deadline that has passed is entered already.
+    fn expire_at(&mut self, serial: Serial, deadline: u64) {
+        if deadline > self.now {
+            self.at(deadline - self.now, Thing::Expire(serial));
+        }
+    }
+
+    pub(crate) fn call_finishes(&mut self, serial: Serial) {
+        let clock = self.clock();
+        let world = (&self.faults, &mut self.chance);
+        if let Some(result) = self.runtime.finish(clock, serial, world) {
+            self.call_answered(serial, result);
+        }
+        self.forget_unless_open(serial);
+        self.settle_runtime();
+    }
+
+    /// The runtime has an answer; it goes on its way.
+    pub(crate) fn call_answered(&mut self, serial: Serial, result: Result<Reply, CallError>) {
+        let Some(call) = self.calls.get_mut(&serial) else { return };
+        if call.open && matches!(result, Ok(Reply::Sandboxes(_) | Reply::Containers(_))) {
+            self.check.list_taken(self.now, call.id);
+        }
+        if !call.open || matches!(call.fate, Fate::Mute | Fate::Late) {
+            trace!(self.now, "{:?} unheard: {}", call.id, brief_result(&result));
+            self.forget_unless_open(serial);
+            return;
+        }
+        call.answer = Some(result);
+        let deadline = call.deadline;
+        let slow = self.chance.percent(self.faults.slow_pct);
+        let ms = if slow { self.chance.below(self.faults.slow_ms + 1) } else { 0 };
+        if self.now + ms >= deadline {
+            self.expire_at(serial, deadline);
+        } else if ms == 0 {
+            self.answer(serial);
+        } else {
+            self.at(ms, Thing::Answer(serial));
+        }
+    }
+
+    fn forget_unless_open(&mut self, serial: Serial) {
+        if self.calls.get(&serial).is_some_and(|call| !call.open) {
+            self.calls.remove(&serial);
+        }
+    }
+
+    /// The answer reaches the hands.
+    pub(crate) fn answer(&mut self, serial: Serial) {
+        let Some(call) = self.calls.get_mut(&serial).filter(|call| call.open) else { return };
+        let id = call.id;
+        let result = call.answer.take().expect("it was stored before it was sent");
+        trace!(self.now, "{id:?} → {}", brief_result(&result));
+        self.calls.remove(&serial);
+        self.open.remove(&id);
+        self.tell(vec![Event::Cri(id, result)]);
+    }
+
+    pub(crate) fn expire(&mut self, serial: Serial) {
+        let Some(call) = self.calls.get(&serial).filter(|call| call.open) else { return };
+        let id = call.id;
+        trace!(self.now, "{id:?} → deadline");
+        self.tally.add("deadlines missed");
+        self.open.remove(&id);
+        self.abandon(serial);
+        self.tell(vec![Event::Cri(id, Err(CallError::Lost(Lost::Deadline)))]);
+    }
+
+    /// Nobody waits for the call any more; what it does may go on.
+    fn abandon(&mut self, serial: Serial) {
+        let Some(call) = self.calls.get_mut(&serial) else { return };
+        call.open = false;
+        let over = call.answer.is_some();
+        let begun = call.begun;
+        let goes_on = !over && self.runtime.abandon(serial, &mut self.chance);
+        if over || (begun && !goes_on) {
+            self.calls.remove(&serial);
+        }
+    }
+
+    /// The connection is gone: every open call is answered so, and takes effect or not.
+    pub(crate) fn cut_calls(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (id, serial) in std::mem::take(&mut self.open) {
+            events.push(Event::Cri(id, Err(CallError::Lost(Lost::Connection))));
+            self.abandon(serial);
+            let dropped = self.chance.percent(40);
+            let held = self.chance.percent(self.faults.cut_late_pct);
+            let held_ms = self.chance.spread(90_000);
+            let Some(call) = self.calls.get_mut(&serial).filter(|call| !call.begun) else {
+                continue;
+            };
+            if dropped {
+                self.calls.remove(&serial);
+            } else if held {
+                call.held_until = self.now + held_ms;
+            }
+        }
+        events
+    }
+
+    /// The runtime's streams tell that something changed.
+    pub(crate) fn hint(&mut self) {
+        let streams: Vec<Serial> = self.runtime.streams().collect();
+        for serial in streams {
+            let Some(call) = self.calls.get(&serial).filter(|call| call.open) else { continue };
+            let (id, lost) = (call.id, self.chance.percent(self.faults.hint_lost_pct));
+            if lost || call.fate == Fate::Mute {
+                self.tally.add("hints lost");
+            } else {
+                self.tally.add("hints");
+                self.tell(vec![Event::Changed(id)]);
+            }
+        }
+    }
+
+    /// The event stream breaks; the connection stands.
+    pub(crate) fn break_streams(&mut self) {
+        let streams: Vec<Serial> = self.runtime.streams().collect();
+        for serial in streams {
+            self.tally.add("streams broken");
+            let message = "stream terminated by RST_STREAM".to_owned();
+            let error = CallError::Refused { code: Code::Unavailable, message };
+            self.runtime.abandon(serial, &mut self.chance);
+            self.call_answered(serial, Err(error));
+        }
+    }
+
+    /// What nobody waits for any more does not happen.
+    pub(crate) fn end_late_calls(&mut self) {
+        for (&serial, _) in self.calls.iter().filter(|(_, call)| !call.open) {
+            self.runtime.abort(serial);
+        }
+        self.calls.retain(|_, call| call.open);
+        for call in self.calls.values_mut().filter(|call| call.fate == Fate::Late) {
+            call.fate = Fate::Never;
+        }
+    }
+
+    /// Pulls that would hang, or be lost, break off: the line is up again.
+    pub(crate) fn end_pulls(&mut self) {
+        let is_pull = |call: &Call| matches!(call.request, Request::PullImage { .. });
+        let pulls = self.calls.iter().filter(|(_, call)| call.open && is_pull(call));
+        let pulls: Vec<Serial> = pulls.map(|(&serial, _)| serial).collect();
+        for serial in pulls {
+            self.runtime.abandon(serial, &mut self.chance);
+            let call = self.calls.get_mut(&serial).expect("just listed");
+            call.fate = Fate::Normal;
+            let message = "connection reset by peer".to_owned();
+            let error = CallError::Refused { code: Code::Unknown, message };
+            self.call_answered(serial, Err(error));
+        }
+    }
+
+    /// The runtime is gone, and every call that it had.
+    pub(crate) fn drop_calls(&mut self) {
+        self.calls.retain(|_, call| call.open);
+    }
+}
+
+/// A request in a line.
+pub fn brief(request: &Request) -> String {
+    let operation = request.operation();
+    match request {
+        Request::RunPodSandbox(config) => {
+            format!("{operation} {} uid={} #{}", config.pod.name, config.pod.uid, config.attempt)
+        }
+        Request::CreateContainer { sandbox, config, sandbox_config } => {
+            let pod = &sandbox_config.pod;
+            let (name, attempt) = (&config.name, config.attempt);
+            format!("{operation} {}/{name} uid={} #{attempt} in {sandbox}", pod.name, pod.uid)
+        }
+        Request::StopContainer { id, grace_s } => format!("{operation} {id} grace={grace_s}"),
+        Request::StartContainer(id)
+        | Request::RemoveContainer(id)
+        | Request::ContainerStatus(id) => format!("{operation} {id}"),
+        Request::StopPodSandbox(id)
+        | Request::RemovePodSandbox(id)
+        | Request::PodSandboxStatus(id) => format!("{operation} {id}"),
+        Request::ImageStatus(image) => format!("{operation} {image}"),
+        Request::PullImage { image, sandbox_config } => {
+            format!("{operation} {image} uid={}", sandbox_config.pod.uid)
+        }
+        Request::Version
+        | Request::Status
+        | Request::ListPodSandbox
+        | Request::ListContainers
+        | Request::GetContainerEvents => operation.to_owned(),
+    }
+}
+
+fn brief_result(result: &Result<Reply, CallError>) -> String {
+    match result {
+        Ok(Reply::Sandboxes(sandboxes)) => {
+            let one = |it: &edged::model::cri::Sandbox| {
+                format!("{}{}", it.id, if it.ready { "" } else { "†" })
+            };
+            sandboxes.iter().map(one).collect::<Vec<_>>().join(" ")
+        }
+        Ok(Reply::Containers(containers)) => {
+            let one = |it: &edged::model::cri::Container| format!("{}={:?}", it.id, it.state);
+            containers.iter().map(one).collect::<Vec<_>>().join(" ")
+        }
+        Ok(reply) => format!("{reply:?}"),
+        Err(error) => error.to_string(),
+    }
+}

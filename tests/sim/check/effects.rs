@@ -1,0 +1,231 @@
+//! Rules about what becomes of the runtime, whoever caused it.
+
+use edged::model::cri::PodRef;
+
+use super::{Backoff, Check, Container, End, Pod, Role, Sandbox, Slot};
+use crate::runtime::{self, ContainerNo, Effect, Runtime, SandboxNo};
+
+/// The back-off of the first restart but one, milliseconds.
+const BACKOFF_MIN_MS: u64 = 10_000;
+/// So long without a failure and the back-off starts again; the agent sees an end later than it
+/// is, so that a run that lasted a little less may count as calm as well.
+const CALM_MS: u64 = 600_000 - 120_000;
+
+impl Check {
+    /// Something changed in the runtime.
+    pub fn effect(&mut self, now: u64, runtime: &Runtime, effect: Effect) {
+        match effect {
+            Effect::SandboxMade(number) => self.sandbox_made(now, runtime, number),
+            Effect::SandboxDown(number) => self.sandbox_down(now, number),
+            Effect::SandboxGone(number) => {
+                let pod = self.sandboxes.remove(&number).and_then(|gone| gone.pod);
+                if let Some(at) = pod {
+                    self.pods[at].sandboxes -= 1;
+                    self.pods[at].changed_at = now;
+                }
+            }
+            Effect::Made(number) => self.made(now, runtime, number),
+            Effect::Started(number) => self.started(now, runtime, number),
+            Effect::Ended(number, end) => self.ended(now, number, end),
+            Effect::Gone(number) => self.gone(now, number),
+            Effect::Displaced(number) => {
+                if let Some((at, _)) = self.place_of(number) {
+                    self.pods[at].lost = true;
+                }
+            }
+        }
+    }
+
+    fn sandbox_made(&mut self, now: u64, runtime: &Runtime, number: SandboxNo) {
+        let made = &runtime.sandboxes[&number];
+        let pod = made.listed.pod.as_ref().map(|pod: &PodRef| self.pod_at(pod));
+        let has_ip = made.ip.is_some() || made.host_network;
+        let sandbox = Sandbox { pod, made_at: now, down_at: None, has_ip };
+        self.sandboxes.insert(number, sandbox);
+        if let Some(at) = pod {
+            let pod = &mut self.pods[at];
+            pod.sandboxes += 1;
+            pod.forgotten = false;
+            pod.ready_sandboxes += 1;
+            pod.changed_at = now;
+            if pod.ready_sandboxes > 1 || !has_ip {
+                pod.sandbox_trouble_at = now;
+            }
+        }
+    }
+
+    fn sandbox_down(&mut self, now: u64, number: SandboxNo) {
+        let sandbox = self.sandboxes.get_mut(&number).expect("it was made");
+        sandbox.down_at = Some(now);
+        if let Some(at) = sandbox.pod {
+            let pod = &mut self.pods[at];
+            pod.ready_sandboxes -= 1;
+            pod.changed_at = now;
+            pod.sandbox_trouble_at = now;
+        }
+    }
+
+    fn made(&mut self, now: u64, runtime: &Runtime, number: ContainerNo) {
+        let made = &runtime.containers[&number];
+        let place = made.listed.pod.as_ref().map(|pod| {
+            let at = self.pod_at(pod);
+            (at, self.pods[at].slot_at(&made.listed.name))
+        });
+        if let Some((at, slot)) = place {
+            self.pods[at].changed_at = now;
+            let slot = &mut self.pods[at].slots[slot];
+            slot.attempt_max = slot.attempt_max.max(made.listed.attempt);
+        }
+        let container = Container {
+            place,
+            sandbox: made.sandbox,
+            image: made.listed.image.clone(),
+            alive: false,
+            began_at: 0,
+            grace_s: None,
+        };
+        self.containers.insert(number, container);
+    }
+
+    fn started(&mut self, now: u64, runtime: &Runtime, number: ContainerNo) {
+        let container = self.containers.get_mut(&number).expect("it was made");
+        container.alive = true;
+        container.began_at = now;
+        let (Some((at, slot)), sandbox) = (container.place, container.sandbox) else { return };
+        let image = container.image.clone();
+        let backoff_max_ms = self.backoff_max_ms;
+        let pod = &mut self.pods[at];
+        pod.alive += 1;
+        pod.changed_at = now;
+        pod.slots[slot].alive += 1;
+        let (uid, name) = (&pod.uid, &pod.slots[slot].name);
+        assert!(
+            pod.slots[slot].alive == 1,
+            "[one instance] pod {uid} runs {} containers named {name}",
+            pod.slots[slot].alive
+        );
+        assert!(
+            pod.said.terminal.is_none() || pod.again,
+            "[ended is ended] pod {uid} was reported {:?}, and c{number} ({name}) starts",
+            pod.said.terminal
+        );
+        pod.check_order(sandbox, slot);
+        pod.slots[slot].ran_in = Some(sandbox);
+        let uid = &pod.uid;
+        let attempt = runtime.containers[&number].listed.attempt;
+        if !pod.slots[slot].asked.contains(&attempt) {
+            // Made by an earlier life, of whose restarts this one knows nothing.
+            pod.slots[slot].last_end = None;
+        }
+        pod.slots[slot].check_backoff(now, uid, &image, backoff_max_ms);
+        self.check_one_of_a_name(runtime, number, at);
+    }
+
+    fn check_one_of_a_name(&self, runtime: &Runtime, number: ContainerNo, at: usize) {
+        let pod = runtime.containers[&number].listed.pod.as_ref().expect("its place is known");
+        let name = (pod.namespace.clone(), pod.name.clone());
+        let other = self.by_name[&name].iter().find(|&&it| it != at && self.pods[it].alive > 0);
+        assert!(
+            other.is_none(),
+            "[one pod of a name] c{number} of {} starts while {} of the same name runs",
+            pod.uid,
+            self.pods[*other.unwrap_or(&at)].uid
+        );
+    }
+
+    fn ended(&mut self, now: u64, number: ContainerNo, how: runtime::End) {
+        let container = self.containers.get_mut(&number).expect("it was made");
+        let was_alive = std::mem::take(&mut container.alive);
+        let Some((at, slot)) = container.place else { return };
+        let pod = &mut self.pods[at];
+        pod.changed_at = now;
+        if !was_alive {
+            return;
+        }
+        pod.alive -= 1;
+        let slot = &mut pod.slots[slot];
+        slot.alive -= 1;
+        slot.last_end = Some(End { number, at: now, image: container.image.clone() });
+        if how == runtime::End::Well {
+            slot.done_in = Some(container.sandbox);
+        }
+    }
+
+    fn gone(&mut self, now: u64, number: ContainerNo) {
+        let gone = self.containers.remove(&number).expect("it was made");
+        if let Some((at, slot)) = gone.place {
+            let pod = &mut self.pods[at];
+            pod.changed_at = now;
+            let slot = &mut pod.slots[slot];
+            // Nobody can tell any more when it ended.
+            slot.last_end.take_if(|end| end.number == number);
+            slot.outdated.retain(|&outdated| outdated != number);
+        }
+    }
+
+    /// Nobody knows what was taken away.
+    pub fn lost_all(&mut self) {
+        self.pods.iter_mut().for_each(|pod| pod.lost = true);
+    }
+
+    /// Something was taken away from the agent's pods: what follows from it is not its fault.
+    pub fn lost(&mut self, uid: &str) {
+        if let Some(&at) = self.by_uid.get(uid) {
+            self.pods[at].lost = true;
+        }
+    }
+}
+
+impl Pod {
+    /// Containers begin in the order of the spec: a plain init container has to be done in this
+    /// sandbox, a sidecar to have begun, before what follows.
+    fn check_order(&self, sandbox: SandboxNo, slot: usize) {
+        let Some(told) = self.told.as_ref().filter(|_| !self.again) else { return };
+        let spec = &told.spec;
+        let name = &self.slots[slot].name;
+        let of = |name: &str| self.slots.iter().find(|slot| &*slot.name == name);
+        let ran = |name: &str| of(name).is_some_and(|slot| slot.ran_in == Some(sandbox));
+        if spec.containers.iter().any(|main| ran(&main.name)) {
+            return;
+        }
+        for init in &spec.init_containers {
+            if init.name == *name {
+                return;
+            }
+            let fit = match self.role(&init.name) {
+                Some(Role::Sidecar) => ran(&init.name),
+                _ => of(&init.name).is_some_and(|slot| slot.done_in == Some(sandbox)),
+            };
+            assert!(
+                fit,
+                "[init order] pod {} starts {name} in s{sandbox}, and {} has not been done there",
+                self.uid, init.name
+            );
+        }
+    }
+}
+
+impl Slot {
+    /// A container that ended starts again at once the first time, then after 10, 20, 40 … s.
+    fn check_backoff(&mut self, now: u64, uid: &str, image: &str, max_ms: u64) {
+        let Some(end) = self.last_end.take().filter(|end| &*end.image == image) else {
+            self.backoff = None;
+            return;
+        };
+        let first_ms = BACKOFF_MIN_MS.min(max_ms);
+        let Some(backoff) = self.backoff else {
+            self.backoff = Some(Backoff { delay_ms: first_ms, used_at: now });
+            return;
+        };
+        let gap_ms = now - end.at;
+        assert!(
+            gap_ms >= backoff.delay_ms,
+            "[back-off] pod {uid} starts {} {gap_ms} ms after its end, and the back-off is {} ms",
+            self.name,
+            backoff.delay_ms
+        );
+        let calm = end.at.saturating_sub(backoff.used_at) > CALM_MS;
+        let delay_ms = if calm { first_ms } else { (backoff.delay_ms * 2).min(max_ms) };
+        self.backoff = Some(Backoff { delay_ms, used_at: now });
+    }
+}

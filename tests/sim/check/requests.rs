@@ -1,0 +1,362 @@
+//! Rules about what the agent asks of the runtime and of the file system.
+
+use edged::agent::event::{CallId, JobId};
+use edged::limits;
+use edged::model::cri::{ContainerConfig, ContainerState, Request, SandboxConfig, SandboxId};
+use edged::model::job::{JobSpec, LogDir, LogLink};
+use edged::model::pod::RestartPolicy;
+
+use super::{Check, Class, Half, Kind, Open, Role};
+use crate::draw;
+use crate::runtime::{Runtime, number_of};
+
+impl Check {
+    /// The agent asks for a call.
+    pub fn request(
+        &mut self,
+        now: u64,
+        runtime: &Runtime,
+        id: CallId,
+        request: &Request,
+        deadline: u64,
+    ) {
+        assert!(deadline > now, "[deadline] {id:?} is to be answered before it is asked");
+        assert!(id > self.last_call, "[ids] {id:?} after {:?}", self.last_call);
+        self.last_call = id;
+        assert!(self.connected, "[connection] asks for {request:?} without a connection");
+        let (class, kind) = classify(request);
+        let pod = self.pod_of(request);
+        self.check_room(class, pod, kind, request);
+        if kind == Kind::Change || kind == Kind::StopContainer || kind == Kind::Pull {
+            assert!(
+                self.delivered,
+                "[sources first] asks for {request:?}, and no source has delivered"
+            );
+        }
+        if let Some(at) = pod {
+            if matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) {
+                self.pods[at].asked_at = now;
+            }
+            self.check_change(now, runtime, at, request, deadline);
+            self.pods[at].count_request(now);
+            self.pods[at].open.push((id, kind));
+        }
+        match kind {
+            Kind::ListSandboxes => {
+                self.look.sandboxes = Half { asked: Some((id, now)), ..Half::default() };
+            }
+            Kind::ListContainers => {
+                self.look.containers = Half { asked: Some((id, now)), ..Half::default() };
+            }
+            Kind::ImageStatus => self.image_questions += 1,
+            _ => {}
+        }
+        self.counts[class as usize] += 1;
+        self.open.insert(id, Open { class, pod, kind, asked_at: now });
+    }
+
+    /// The pod that the request is about; nothing but pods of Kubernetes may be named.
+    fn pod_of(&mut self, request: &Request) -> Option<usize> {
+        let config = match request {
+            Request::RunPodSandbox(config) => config,
+            Request::PullImage { sandbox_config, .. } => sandbox_config,
+            Request::CreateContainer { sandbox_config, sandbox, .. } => {
+                self.pod_of_sandbox(sandbox, request);
+                sandbox_config
+            }
+            Request::StopPodSandbox(id)
+            | Request::RemovePodSandbox(id)
+            | Request::PodSandboxStatus(id) => return self.pod_of_sandbox(id, request),
+            Request::StartContainer(id)
+            | Request::StopContainer { id, .. }
+            | Request::RemoveContainer(id)
+            | Request::ContainerStatus(id) => {
+                let container = self.containers.get(&number_of(&id.0))?;
+                let place = container.place;
+                assert!(place.is_some(), "[strangers] {request:?} names a container of nobody");
+                return place.map(|(pod, _)| pod);
+            }
+            Request::Version
+            | Request::Status
+            | Request::ListPodSandbox
+            | Request::ListContainers
+            | Request::GetContainerEvents
+            | Request::ImageStatus(_) => return None,
+        };
+        Some(self.pod_at(&config.pod))
+    }
+
+    fn pod_of_sandbox(&self, id: &SandboxId, request: &Request) -> Option<usize> {
+        let sandbox = self.sandboxes.get(&number_of(&id.0))?;
+        assert!(sandbox.pod.is_some(), "[strangers] {request:?} names a sandbox of nobody");
+        sandbox.pod
+    }
+
+    fn check_room(&self, class: Class, pod: Option<usize>, kind: Kind, request: &Request) {
+        let calls_max = match class {
+            Class::Look => limits::LOOK_CALLS_MAX,
+            Class::Stop => limits::STOP_CALLS_MAX,
+            Class::Pull => limits::PULL_CALLS_MAX,
+            Class::Work => limits::WORK_CALLS_MAX,
+        };
+        let open = self.counts[class as usize];
+        assert!(open < calls_max, "[room] {open} {class:?} calls under way, and one more");
+        if let Some(at) = pod {
+            let pod = &self.pods[at];
+            let beside = pod
+                .open
+                .iter()
+                .find(|&&(_, other)| (other, kind) != (Kind::StopContainer, Kind::StopContainer));
+            assert!(
+                beside.is_none(),
+                "[one call] pod {}: asks for {request:?} while {beside:?} is under way",
+                pod.uid
+            );
+        }
+    }
+
+    fn check_change(
+        &mut self,
+        now: u64,
+        runtime: &Runtime,
+        at: usize,
+        request: &Request,
+        deadline: u64,
+    ) {
+        match request {
+            Request::RunPodSandbox(config) => self.check_run(runtime, at, config),
+            Request::CreateContainer { sandbox, config, .. } => {
+                self.check_may_begin(at, request);
+                self.check_one_sandbox(at, sandbox, request);
+                self.check_create(runtime, at, config);
+                let slot = self.pods[at].slot_at(&config.name);
+                self.pods[at].slots[slot].asked.push(config.attempt);
+            }
+            Request::StartContainer(_) | Request::PullImage { .. } => {
+                self.check_may_begin(at, request);
+            }
+            Request::StopContainer { id, grace_s } => {
+                self.check_stop(now, runtime, at, number_of(&id.0), *grace_s, deadline);
+            }
+            Request::RemoveContainer(id) => self.check_remove(runtime, at, number_of(&id.0)),
+            Request::StopPodSandbox(id) => self.check_stop_sandbox(now, at, number_of(&id.0)),
+            Request::RemovePodSandbox(id) => self.check_remove_sandbox(at, number_of(&id.0)),
+            Request::PodSandboxStatus(_) | Request::ContainerStatus(_) => {}
+            Request::Version
+            | Request::Status
+            | Request::ListPodSandbox
+            | Request::ListContainers
+            | Request::GetContainerEvents
+            | Request::ImageStatus(_) => panic!("{request:?} is about no pod"),
+        }
+    }
+
+    /// Nothing begins in a pod that no source wants, that has ended, or that cannot run here.
+    fn check_may_begin(&self, at: usize, request: &Request) {
+        let pod = &self.pods[at];
+        let uid = &pod.uid;
+        let Some(told) = &pod.told else {
+            panic!("[gone is gone] {request:?}, and no source wants pod {uid}");
+        };
+        assert!(!draw::is_refused(told), "[refused] {request:?} for pod {uid}");
+        assert!(
+            pod.said.terminal.is_none() || pod.again,
+            "[ended is ended] {request:?}, and pod {uid} was reported {:?}",
+            pod.said.terminal
+        );
+        assert!(
+            !pod.again,
+            "[old run first] {request:?}, and the last run of pod {uid} has not been seen to end"
+        );
+    }
+
+    fn check_run(&self, runtime: &Runtime, at: usize, config: &SandboxConfig) {
+        check_sandbox_config(config);
+        self.check_may_begin(at, &Request::RunPodSandbox(Box::new(config.clone())));
+        let pod = &self.pods[at];
+        let known = self.sandboxes.iter().filter(|(_, it)| it.pod == Some(at));
+        for (number, sandbox) in known.filter(|(_, it)| it.made_at < pod.known_at) {
+            let listed = &runtime.sandboxes[number].listed;
+            assert!(
+                config.attempt > listed.attempt,
+                "[attempts grow] pod {}: sandbox {} after {}",
+                pod.uid,
+                config.attempt,
+                listed.attempt
+            );
+            let long_down = sandbox.down_at.is_some_and(|down| down < pod.known_at);
+            let bad = !sandbox.has_ip || pod.ready_sandboxes > 1;
+            assert!(
+                !listed.ready || long_down || bad,
+                "[one sandbox] pod {} asks for another sandbox beside s{number}",
+                pod.uid
+            );
+        }
+    }
+
+    /// Nothing begins in a sandbox that is known to be down, or to be one of two.
+    fn check_one_sandbox(&self, at: usize, sandbox: &SandboxId, request: &Request) {
+        let pod = &self.pods[at];
+        let number = number_of(&sandbox.0);
+        let known =
+            |number: u32| self.sandboxes.get(&number).is_some_and(|it| it.made_at < pod.known_at);
+        let down = self
+            .sandboxes
+            .get(&number)
+            .is_none_or(|it| it.down_at.is_some_and(|down| down < pod.known_at));
+        assert!(
+            !(down && known(number)),
+            "[ready sandbox] {request:?}: pod {} is known to be down there",
+            pod.uid
+        );
+        let ready = self
+            .sandboxes
+            .iter()
+            .filter(|&(&number, it)| it.pod == Some(at) && it.down_at.is_none() && known(number));
+        let ready = ready.count();
+        assert!(ready <= 1, "[one sandbox] {request:?} in one of {ready} of pod {}", pod.uid);
+    }
+
+    fn check_create(&self, runtime: &Runtime, at: usize, config: &ContainerConfig) {
+        let pod = &self.pods[at];
+        let (uid, name) = (&pod.uid, &config.name);
+        let note = |key: &str| config.annotations.get(key).map(String::as_str).unwrap_or_default();
+        let attempt = config.attempt.to_string();
+        assert!(
+            note("io.kubernetes.container.restartCount") == attempt
+                && config.log_path == format!("{name}/{attempt}.log")
+                && !note("io.kubernetes.container.hash").is_empty(),
+            "[labels] pod {uid}: {config:?}"
+        );
+        let same = runtime.containers.iter().filter(|(number, it)| {
+            it.listed.name == *name && self.place_of(**number).is_some_and(|(pod, _)| pod == at)
+        });
+        let mut newest = None;
+        for (&number, container) in same {
+            let ended = container.ended_at.max(container.began_at);
+            if container.made_at >= pod.known_at || ended >= pod.known_at {
+                continue;
+            }
+            assert!(
+                config.attempt > container.listed.attempt,
+                "[attempts grow] pod {uid}: {name} {} after {}",
+                config.attempt,
+                container.listed.attempt
+            );
+            assert!(
+                !container.alive,
+                "[stop before start] pod {uid}: asks for another {name} while c{number} runs"
+            );
+            newest = Some((number, container)).max_by_attempt(newest);
+        }
+        let Some((number, newest)) = newest else { return };
+        if newest.listed.state != ContainerState::Exited || newest.ended_at == 0 {
+            return;
+        }
+        let done = newest.succeeded();
+        let slot = pod.slots.iter().find(|slot| slot.name == *name).expect("it has an instance");
+        let changed = newest.listed.image != config.image || slot.outdated.contains(&number);
+        let policy = pod.told.as_ref().map(|told| told.spec.restart_policy);
+        let allowed = match (pod.role(name), policy) {
+            (Some(Role::Main), Some(RestartPolicy::Never)) => changed,
+            (Some(Role::Main), Some(RestartPolicy::OnFailure)) => changed || !done,
+            (Some(Role::Init), _) => !(done && self.is_in_newest(runtime, at, newest.sandbox)),
+            _ => true,
+        };
+        assert!(
+            allowed,
+            "[restart policy] pod {uid} ({policy:?}): {name} again, and c{number} ended with {}",
+            newest.status.exit_code
+        );
+    }
+
+    fn is_in_newest(&self, runtime: &Runtime, at: usize, sandbox: u32) -> bool {
+        let own = runtime
+            .sandboxes
+            .iter()
+            .filter(|(number, _)| self.sandboxes.get(number).is_some_and(|it| it.pod == Some(at)));
+        let newest = own.max_by_key(|(_, it)| it.listed.attempt).map(|(&number, _)| number);
+        newest == Some(sandbox)
+    }
+
+    /// The agent asks for a job.
+    pub fn job(&mut self, now: u64, id: JobId, spec: &JobSpec, deadline: u64) {
+        assert!(deadline > now, "[deadline] {id:?} is to end before it begins");
+        assert!(id > self.last_job, "[ids] {id:?} after {:?}", self.last_job);
+        self.last_job = id;
+        let (JobSpec::MakeLogDirs { pod, .. }
+        | JobSpec::RemoveLogDir(pod)
+        | JobSpec::LinkLog(LogLink { pod, .. })
+        | JobSpec::RemoveLog(LogLink { pod, .. })) = spec;
+        let at = self.pod_named(pod);
+        self.pods[at].count_request(now);
+        let pod = &self.pods[at];
+        match spec {
+            JobSpec::MakeLogDirs { .. } => {
+                assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
+            }
+            JobSpec::LinkLog(_) => {}
+            JobSpec::RemoveLog(link) => {
+                let container = self.containers.get(&number_of(&link.id));
+                let runs = container.is_some_and(|it| it.alive && it.began_at < pod.known_at);
+                assert!(!runs, "[logs] {spec:?} of a container that runs");
+            }
+            JobSpec::RemoveLogDir(_) => {
+                assert!(pod.told.is_none() || pod.again, "[logs] {spec:?} of a pod that is wanted");
+                assert!(pod.alive == 0, "[logs] {spec:?} of a pod that runs");
+            }
+        }
+    }
+
+    /// Only folders of pods that exist or existed are touched.
+    fn pod_named(&self, pod: &LogDir) -> usize {
+        let name = (pod.namespace.clone(), pod.name.clone());
+        let of_name = self.by_name.get(&name).map(Vec::as_slice).unwrap_or_default();
+        let found = of_name.iter().find(|&&at| self.pods[at].uid == pod.uid);
+        *found.unwrap_or_else(|| panic!("[logs] {pod:?} is no pod that anybody knows"))
+    }
+}
+
+/// The newer of two instances by attempt.
+trait Newest: Sized {
+    fn max_by_attempt(self, other: Self) -> Self;
+}
+
+impl Newest for Option<(u32, &crate::runtime::Container)> {
+    fn max_by_attempt(self, other: Self) -> Self {
+        let attempt = |it: &Self| it.as_ref().map(|(_, container)| container.listed.attempt);
+        if attempt(&self) >= attempt(&other) { self } else { other }
+    }
+}
+
+fn classify(request: &Request) -> (Class, Kind) {
+    match request {
+        Request::ListPodSandbox => (Class::Look, Kind::ListSandboxes),
+        Request::ListContainers => (Class::Look, Kind::ListContainers),
+        Request::Status => (Class::Look, Kind::Status),
+        Request::Version | Request::GetContainerEvents => (Class::Look, Kind::Other),
+        Request::StopContainer { .. } => (Class::Stop, Kind::StopContainer),
+        Request::StopPodSandbox(_) => (Class::Stop, Kind::Change),
+        Request::PullImage { .. } => (Class::Pull, Kind::Pull),
+        Request::ImageStatus(_) => (Class::Work, Kind::ImageStatus),
+        Request::PodSandboxStatus(_) | Request::ContainerStatus(_) => (Class::Work, Kind::Question),
+        Request::RunPodSandbox(_)
+        | Request::RemovePodSandbox(_)
+        | Request::CreateContainer { .. }
+        | Request::StartContainer(_)
+        | Request::RemoveContainer(_) => (Class::Work, Kind::Change),
+    }
+}
+
+/// What the runtime and other tools know the pod by.
+fn check_sandbox_config(config: &SandboxConfig) {
+    let label = |key: &str| config.labels.get(key).map(String::as_str).unwrap_or_default();
+    let pod = &config.pod;
+    let labelled = label("io.kubernetes.pod.uid") == &*pod.uid
+        && label("io.kubernetes.pod.name") == &*pod.name
+        && label("io.kubernetes.pod.namespace") == &*pod.namespace;
+    assert!(labelled, "[labels] {config:?}");
+    let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+    let folder = format!("{}/{name}", crate::world::POD_LOGS);
+    assert!(config.log_directory == folder, "[labels] {} is no {folder}", config.log_directory);
+}

@@ -1,0 +1,78 @@
+//! Rules about what the agent says of its pods, after each of its steps.
+
+use edged::agent::Agent;
+use edged::agent::pod::{Origin, Wanted};
+use edged::model::status::PodStatus;
+
+use super::{Check, Pod, Said};
+use crate::runtime::Runtime;
+use crate::trace::trace;
+
+impl Check {
+    /// The agent has taken a step. Returns the pods whose stops are due in a second.
+    pub fn stepped(&mut self, now: u64, runtime: &Runtime, agent: &Agent) -> Vec<usize> {
+        let pods = &mut self.pods;
+        self.watched.retain(|&at| {
+            let pod = &mut pods[at];
+            // Only what a source wanted has a status that anybody sees.
+            let told = agent.pod(&pod.uid).filter(|told| told.origin() == Origin::File);
+            let Some(told) = told else {
+                pod.said = Said::default();
+                return pod.told.is_some();
+            };
+            if pod.again && *told.wanted() == Wanted::Yes {
+                assert!(pod.alive == 0, "[old run first] pod {} begins anew, and runs", pod.uid);
+                pod.begin_anew();
+            }
+            if !pod.again {
+                pod.said(now, &told.api().status);
+            }
+            true
+        });
+        if self.newly_gone.is_empty() { Vec::new() } else { self.gone_pods(now, runtime) }
+    }
+}
+
+impl Pod {
+    fn said(&mut self, now: u64, status: &PodStatus) {
+        let uid = &self.uid;
+        let phase = status.phase;
+        if self.said.phase != Some(phase) {
+            trace!(now, "    pod {uid} is said to be {phase:?}, {:?}", status.reason);
+            self.said.phase = Some(phase);
+        }
+        if let Some(before) = self.said.terminal {
+            assert!(phase == before, "[ended is ended] pod {uid} was {before:?}, is {phase:?}");
+        }
+        if phase.is_terminal() {
+            assert!(
+                self.alive == 0,
+                "[ended is ended] pod {uid} is reported {phase:?} while {} of its containers run",
+                self.alive
+            );
+            self.said.terminal = Some(phase);
+        }
+        let since = self.said.start_time;
+        assert!(
+            since.is_none() || since == status.start_time,
+            "[start time] pod {uid} started at {since:?}, now at {:?}",
+            status.start_time
+        );
+        self.said.start_time = status.start_time;
+        let all = status.init_container_statuses.iter().chain(&status.container_statuses);
+        for (at, container) in all.enumerate() {
+            let count = container.restart_count;
+            let before = self.said.restarts.get(at).copied().unwrap_or(0);
+            assert!(
+                count >= before,
+                "[restarts grow] pod {uid}: {} was restarted {before} times, now {count}",
+                container.name
+            );
+            if at < self.said.restarts.len() {
+                self.said.restarts[at] = count;
+            } else {
+                self.said.restarts.push(count);
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Rules about how things end: with a reason, with their grace, in time.
+
+use edged::limits;
+use edged::model::cri::ContainerState;
+use edged::model::pod::RestartPolicy;
+
+use super::{Check, Class, Kind, Pod, Role};
+use crate::runtime::{ContainerNo, Runtime, SandboxNo};
+use crate::world::World;
+
+/// A sandbox that was not as it should be explains stops for as long as calls may last.
+const TROUBLE_MS: u64 = 900_000;
+/// Rounding of seconds, and the moment between decision and request.
+const GRACE_SLACK_MS: u64 = 2_000;
+const READY_VALID_MS: u64 = 20_000;
+
+impl Check {
+    pub(super) fn place_of(&self, number: ContainerNo) -> Option<(usize, usize)> {
+        self.containers.get(&number)?.place
+    }
+
+    pub(super) fn check_stop(
+        &mut self,
+        now: u64,
+        runtime: &Runtime,
+        at: usize,
+        number: ContainerNo,
+        grace_s: i64,
+        deadline: u64,
+    ) {
+        let pod = &self.pods[at];
+        let uid = &pod.uid;
+        assert!(grace_s >= 1, "[grace] c{number} of pod {uid} is given {grace_s} s");
+        let grace_ms = grace_s.unsigned_abs() * 1000;
+        assert!(
+            deadline - now > grace_ms,
+            "[grace] c{number} of pod {uid} has {grace_s} s to end, and the call fewer"
+        );
+        if let Some((container, found)) =
+            self.containers.get(&number).zip(runtime.containers.get(&number))
+            && let Some((_, slot)) = container.place
+        {
+            let name = &*found.listed.name;
+            let outdated = pod.spec_of(name).is_some_and(|spec| spec.image != found.listed.image);
+            let unknown = found.listed.state == ContainerState::Unknown || found.was_unknown;
+            assert!(
+                outdated || unknown || !container.alive || self.may_end(now, at, name),
+                "[no stop without reason] c{number} ({name}) of pod {uid} is stopped"
+            );
+            if outdated {
+                self.pods[at].slots[slot].outdated.push(number);
+            }
+        }
+        self.check_grace(now, at, number, grace_ms);
+        self.pods[at].stop_asked_at = now;
+    }
+
+    /// Whether a container of the pod may be stopped by what is known from outside.
+    fn may_end(&self, now: u64, at: usize, name: &str) -> bool {
+        let pod = &self.pods[at];
+        let Some(told) = &pod.told else { return true };
+        let troubled =
+            pod.ready_sandboxes != 1 || now.saturating_sub(pod.sandbox_trouble_at) < TROUBLE_MS;
+        let mains_run = || {
+            let mains = pod.slots.iter().filter(|it| pod.role(&it.name) == Some(Role::Main));
+            mains.map(|slot| slot.alive).sum::<u32>() > 0
+        };
+        let may_be_over = match (told.spec.restart_policy, pod.role(name)) {
+            (RestartPolicy::Always, _) => false,
+            (_, Some(Role::Main)) => false,
+            _ => !mains_run(),
+        };
+        let expires = told.spec.active_deadline_seconds.is_some();
+        pod.again || troubled || may_be_over || expires || pod.said.terminal.is_some()
+    }
+
+    /// The pod's grace is one for all its containers, and only gets less.
+    fn check_grace(&mut self, now: u64, at: usize, number: ContainerNo, grace_ms: u64) {
+        let pod = &mut self.pods[at];
+        let ends = pod.told.is_none() || pod.again;
+        if !ends {
+            return;
+        }
+        let least_ms = limits::STOP_GRACE_MIN_S.unsigned_abs() * 1000;
+        let (began_at, whole_ms) = *pod.ending.get_or_insert((now, grace_ms));
+        let left_ms = (began_at + whole_ms + GRACE_SLACK_MS).saturating_sub(now);
+        assert!(
+            grace_ms <= least_ms || grace_ms <= left_ms,
+            "[grace] c{number} of pod {} is given {grace_ms} ms, and {left_ms} ms are left",
+            pod.uid
+        );
+        assert!(
+            whole_ms <= pod.grace_ms_max.max(least_ms),
+            "[grace] pod {} is given {whole_ms} ms, and its manifest never said more than {} ms",
+            pod.uid,
+            pod.grace_ms_max
+        );
+        if let Some(container) = self.containers.get_mut(&number) {
+            let grace_s = (grace_ms / 1000) as i64;
+            assert!(
+                container.grace_s.is_none_or(|before| grace_s <= before),
+                "[grace] c{number} is given {grace_s} s, and was given {:?} before",
+                container.grace_s
+            );
+            container.grace_s = Some(grace_s);
+        }
+    }
+
+    /// A container that is known to run is stopped with its grace before it is removed, and the
+    /// last one that ended is kept for its log and exit code.
+    pub(super) fn check_remove(&self, runtime: &Runtime, at: usize, number: ContainerNo) {
+        let pod = &self.pods[at];
+        let Some((container, found)) =
+            self.containers.get(&number).zip(runtime.containers.get(&number))
+        else {
+            return;
+        };
+        assert!(
+            !(container.alive && container.began_at < pod.known_at),
+            "[no kill] c{number} of pod {} is removed while it runs",
+            pod.uid
+        );
+        let wanted = pod.told.is_some() && !pod.again && pod.gone_at.is_none();
+        let name = &found.listed.name;
+        let main = pod.role(name) == Some(Role::Main);
+        let known = found.is_exited() && found.ended_at.max(found.made_at) < pod.known_at;
+        if !wanted || !main || pod.lost || !known {
+            return;
+        }
+        let newer = runtime.containers.iter().any(|(&other, it)| {
+            other != number
+                && it.listed.name == *name
+                && it.listed.attempt >= found.listed.attempt
+                && self.place_of(other).is_some_and(|(pod, _)| pod == at)
+        });
+        assert!(newer, "[last one kept] c{number} ({name}) of pod {} is removed", pod.uid);
+    }
+
+    pub(super) fn check_stop_sandbox(&self, now: u64, at: usize, number: SandboxNo) {
+        self.check_sandbox_idle(at, number, "stopped");
+        let pod = &self.pods[at];
+        let Some(told) = &pod.told else { return };
+        let healthy = self
+            .sandboxes
+            .get(&number)
+            .is_some_and(|it| it.down_at.is_none() && it.has_ip && it.made_at < pod.known_at);
+        let policy = told.spec.restart_policy;
+        assert!(
+            !healthy || policy != RestartPolicy::Always || self.may_end(now, at, ""),
+            "[no stop without reason] s{number} of pod {} is stopped",
+            pod.uid
+        );
+    }
+
+    pub(super) fn check_remove_sandbox(&self, at: usize, number: SandboxNo) {
+        self.check_sandbox_idle(at, number, "removed");
+    }
+
+    fn check_sandbox_idle(&self, at: usize, number: SandboxNo, what: &str) {
+        let pod = &self.pods[at];
+        let runs = self
+            .containers
+            .iter()
+            .find(|(_, it)| it.sandbox == number && it.alive && it.began_at < pod.known_at);
+        if let Some((container, _)) = runs {
+            panic!(
+                "[no kill] s{number} of pod {} is {what} while c{container} runs in it",
+                pod.uid
+            );
+        }
+    }
+
+    /// The agent has taken a step: it knows what is gone. Returns the pods whose stops it has to
+    /// ask for within a second, because nothing keeps it from doing so.
+    pub(super) fn gone_pods(&mut self, now: u64, runtime: &Runtime) -> Vec<usize> {
+        let mut due = Vec::new();
+        for at in std::mem::take(&mut self.newly_gone) {
+            if self.pods[at].told.is_some() {
+                continue;
+            }
+            self.pods[at].gone_at = Some(now);
+            let ready = self.connected
+                && now >= runtime.ready_at
+                && self.ready_told_at.is_some_and(|told| now - told < READY_VALID_MS);
+            let idle = self.image_questions == 0
+                && self.pods[at].open.iter().all(|&(_, kind)| kind == Kind::Pull);
+            let sees = self.pods[at].known_asked_at > self.pods[at].last_failed_at;
+            let runs = self.containers.values().any(|it| {
+                it.alive
+                    && it.place.is_some_and(|(pod, _)| pod == at)
+                    && it.began_at < self.pods[at].known_at
+            });
+            if ready && idle && sees && runs && self.counts[Class::Stop as usize] < STOPS_MANY {
+                due.push(at);
+            }
+        }
+        due
+    }
+
+    /// A second later.
+    pub fn stop_due(&self, now: u64, at: usize, undisturbed_since: u64) {
+        let pod = &self.pods[at];
+        let Some(gone_at) = pod.gone_at.filter(|&gone_at| gone_at + 1_000 == now) else { return };
+        let ready = self.connected
+            && self.ready_told_at.is_some_and(|told| now - told < READY_VALID_MS + 1_000);
+        let excused = !ready || undisturbed_since > gone_at || pod.alive == 0 || pod.lost;
+        assert!(
+            excused || pod.stop_asked_at >= gone_at,
+            "[prompt stop] pod {} is gone for a second, runs, and nothing was stopped",
+            pod.uid
+        );
+    }
+}
+
+/// So many stops under way may leave no room for one more pod's.
+const STOPS_MANY: usize = limits::STOP_CALLS_MAX / 2;
+
+impl Pod {
+    /// A new run of the same uid.
+    pub(super) fn begin_anew(&mut self) {
+        self.again = false;
+        self.gone_at = None;
+        self.ending = None;
+        // What is missing now is missed in this run too.
+        self.lost &= self.sandboxes > 0;
+        self.said = super::Said::default();
+        for slot in &mut self.slots {
+            slot.backoff = None;
+            slot.last_end = None;
+            if self.sandboxes == 0 {
+                slot.attempt_max = 0;
+            }
+        }
+    }
+}
+
+impl World {
+    /// A second after a pod's manifest went.
+    pub(crate) fn stop_due(&mut self, pod: usize) {
+        self.check.stop_due(self.now, pod, self.stalled_until);
+    }
+}

@@ -1,0 +1,166 @@
+//! What the agent is told: from here on it knows.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use edged::agent::Agent;
+use edged::agent::event::{CallId, Event};
+use edged::model::cri::{PodRef, Reply};
+use edged::model::manifest::Folder;
+use edged::model::pod as api;
+
+use super::{Check, Half, Kind, Look};
+use crate::world::NODE;
+
+/// The API's default.
+const GRACE_DEFAULT_S: i64 = 30;
+
+impl Check {
+    /// The agent learns this.
+    pub fn told(&mut self, now: u64, event: &Event, agent: &Agent) {
+        match event {
+            Event::RuntimeUp => self.connected = true,
+            Event::RuntimeDown { .. } => {
+                self.connected = false;
+                self.ready_told_at = None;
+            }
+            Event::Cri(id, result) => {
+                if let Ok(Reply::Status(status)) = result {
+                    self.ready_told_at = status.runtime.is_ok().then_some(now);
+                }
+                self.answered(now, *id, result.is_ok());
+            }
+            Event::Manifests(folder) => self.told_folder(folder, agent),
+            Event::Changed(_) | Event::Job(..) | Event::Addresses(_) | Event::Stop => {}
+        }
+    }
+
+    /// A call is over for the agent.
+    pub fn answered(&mut self, now: u64, id: CallId, ok: bool) {
+        let Some(open) = self.open.remove(&id) else { return };
+        self.counts[open.class as usize] -= 1;
+        if open.kind == Kind::ImageStatus {
+            self.image_questions -= 1;
+            self.image_answered_at = now;
+        }
+        if let Some(at) = open.pod {
+            let pod = &mut self.pods[at];
+            pod.open.retain(|&(other, _)| other != id);
+            pod.last_call_ended_at = now;
+            // Who only asked for an image knows as much as before.
+            if !ok && open.kind != Kind::Pull {
+                pod.last_failed_at = now;
+            }
+        }
+        let half = match open.kind {
+            Kind::ListSandboxes => &mut self.look.sandboxes,
+            Kind::ListContainers => &mut self.look.containers,
+            _ => return,
+        };
+        half.told = ok.then_some((open.asked_at, half.taken_at));
+        self.believe();
+    }
+
+    /// The runtime has made up a list.
+    pub fn list_taken(&mut self, now: u64, id: CallId) {
+        let is_it = |half: &Half| half.asked.is_some_and(|(asked, _)| asked == id);
+        if is_it(&self.look.sandboxes) {
+            self.look.sandboxes.taken_at = now;
+        } else if is_it(&self.look.containers) {
+            self.look.containers.taken_at = now;
+        }
+    }
+
+    /// Both halves of a look have come: pods that nothing was done to since believe it.
+    fn believe(&mut self) {
+        let Look {
+            sandboxes: Half { told: Some(one), .. },
+            containers: Half { told: Some(two), .. },
+        } = self.look
+        else {
+            return;
+        };
+        if one.0 != two.0 {
+            return;
+        }
+        let (asked_at, taken_at) = (one.0, one.1.min(two.1));
+        self.looked_at = asked_at;
+        // Whose a question about an image is cannot be told from outside.
+        let unsure = self.image_questions > 0 || self.image_answered_at >= asked_at;
+        for pod in &mut self.pods {
+            let busy = unsure || pod.open.iter().any(|&(_, kind)| kind != Kind::StopContainer);
+            if !busy && pod.last_call_ended_at < asked_at {
+                pod.known_at = taken_at;
+                pod.known_asked_at = asked_at;
+            }
+        }
+    }
+
+    fn told_folder(&mut self, folder: &Folder, agent: &Agent) {
+        let mut files = BTreeMap::new();
+        for file in &folder.files {
+            let old = self.files.remove(&file.path);
+            let pods = match &file.pods {
+                Ok(pods) => pods.iter().map(|pod| Rc::new(pod.clone())).collect(),
+                Err(_) => old.unwrap_or_default(),
+            };
+            files.insert(file.path.clone(), pods);
+        }
+        self.files = files;
+        let wanted = first_of_each_name(self.files.values().flatten());
+        for at in 0..self.pods.len() {
+            let pod = &mut self.pods[at];
+            if pod.told.is_some() && !wanted.contains_key(&*pod.uid) {
+                pod.told = None;
+                self.newly_gone.push(at);
+            }
+        }
+        self.delivered = true;
+        for (uid, told) in wanted {
+            let at = self.pod_at(&pod_ref(&uid, &told));
+            let pod = &mut self.pods[at];
+            pod.forgotten = false;
+            if pod.told.is_none() {
+                if !self.watched.contains(&at) {
+                    self.watched.push(at);
+                }
+                // The agent has begun to end it, and goes on with that.
+                pod.again = agent.pod(&uid).is_some();
+                pod.gone_at = None;
+                // It looks for itself before it acts.
+                pod.known_at = 0;
+                pod.known_asked_at = 0;
+                if !pod.again {
+                    pod.begin_anew();
+                }
+            }
+            let grace_s = told.spec.termination_grace_period_seconds.unwrap_or(GRACE_DEFAULT_S);
+            pod.grace_ms_max = pod.grace_ms_max.max(grace_s.unsigned_abs() * 1000);
+            pod.told = Some(told);
+        }
+    }
+}
+
+/// Of two pods of one name the first stays, by path and place.
+pub fn first_of_each_name<'a>(
+    pods: impl Iterator<Item = &'a Rc<api::Pod>>,
+) -> BTreeMap<Box<str>, Rc<api::Pod>> {
+    let mut names = std::collections::BTreeSet::new();
+    let mut first = BTreeMap::new();
+    for pod in pods {
+        let metadata = &pod.metadata;
+        if names.insert((&metadata.namespace, &metadata.name)) {
+            first.insert(metadata.uid.as_str().into(), pod.clone());
+        }
+    }
+    first
+}
+
+/// The pod as the runtime's labels name it.
+pub fn pod_ref(uid: &str, pod: &api::Pod) -> PodRef {
+    PodRef {
+        uid: uid.into(),
+        namespace: pod.metadata.namespace.as_str().into(),
+        name: format!("{}-{NODE}", pod.metadata.name).into(),
+    }
+}

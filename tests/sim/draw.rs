@@ -1,0 +1,182 @@
+//! Draws pods as people write them.
+
+use std::collections::BTreeMap;
+
+use edged::model::pod::{Container, Metadata, Pod, PodSpec, PullPolicy, RestartPolicy};
+use serde_json::json;
+
+use crate::chance::Chance;
+use crate::faults::Class;
+use crate::program::{Program, Term, Then};
+
+/// Images that the registry has, with milliseconds for a calm pull, and one that it has not.
+const IMAGES: [(&str, u64); 8] = [
+    ("reg.example/app:1", 800),
+    ("reg.example/app:2", 1_500),
+    ("reg.example/db:7", 6_000),
+    ("busybox:1.36", 200),
+    ("busybox", 200),
+    ("reg.example/side@sha256:0af1", 400),
+    ("localhost:5000/tool", 300),
+    ("reg.example/big:latest", 3_000),
+];
+const NOWHERE: &str = "reg.example/nowhere:1";
+
+/// What the registry offers, by the name that a runtime is asked for.
+pub fn offers() -> BTreeMap<Box<str>, u64> {
+    IMAGES.iter().map(|&(image, ms)| (full_name(image), ms)).collect()
+}
+
+/// A name without tag and digest means `latest`.
+pub fn full_name(image: &str) -> Box<str> {
+    let last = image.rsplit('/').next().unwrap_or_default();
+    let complete = last.contains(':') || image.contains('@');
+    if complete { image.into() } else { format!("{image}:latest").into() }
+}
+
+/// Draws pods; the numbers in their names only grow.
+pub struct Drawer {
+    class: Class,
+    pods: u64,
+    uids: u64,
+}
+
+impl Drawer {
+    /// Pods that fit the kind of world.
+    pub fn new(class: Class) -> Self {
+        Self { class, pods: 0, uids: 0 }
+    }
+
+    /// A uid that was not used before.
+    pub fn uid(&mut self) -> String {
+        self.uids += 1;
+        format!("0000-{}", self.uids)
+    }
+
+    /// A pod that was not there before.
+    pub fn pod(&mut self, chance: &mut Chance) -> Pod {
+        self.pods += 1;
+        let policy = match chance.below(10) {
+            0..6 => RestartPolicy::Always,
+            6..8 => RestartPolicy::OnFailure,
+            _ => RestartPolicy::Never,
+        };
+        let inits = if chance.percent(35) { chance.between(1, 3) } else { 0 };
+        let mains = if chance.percent(65) { 1 } else { chance.between(2, 3) };
+        let mut spec = PodSpec {
+            init_containers: (0..inits).map(|n| Self::init(n, chance)).collect(),
+            containers: (0..mains).map(|n| self.main(n, chance)).collect(),
+            restart_policy: policy,
+            termination_grace_period_seconds: grace_s(chance),
+            host_network: chance.percent(15),
+            ..PodSpec::default()
+        };
+        if chance.percent(6) {
+            spec.active_deadline_seconds = Some(chance.between(1, 600) as i64);
+        }
+        if chance.percent(4) {
+            refuse(&mut spec, chance);
+        }
+        let metadata = Metadata {
+            name: format!("pod{}", self.pods),
+            namespace: if chance.percent(80) { "default" } else { "site" }.to_owned(),
+            uid: self.uid(),
+            ..Metadata::default()
+        };
+        Pod { metadata, spec, ..Pod::default() }
+    }
+
+    fn main(&self, number: u64, chance: &mut Chance) -> Container {
+        let storm = self.class == Class::Storm && chance.percent(80);
+        let draw = if storm { chance.between(60, 83) } else { chance.below(100) };
+        let then = match draw {
+            0..72 => Then::Run,
+            72..84 => Then::Exit(0),
+            84..96 => Then::Exit(1),
+            _ => Then::Missing,
+        };
+        let fails = if chance.percent(12) { chance.between(1, 4) as u32 } else { 0 };
+        let after_ms = if storm { chance.spread(2_000) } else { chance.spread(300_000) };
+        container(
+            format!("main{number}"),
+            Program { fails, then, after_ms, term: term(chance) },
+            chance,
+        )
+    }
+
+    fn init(number: u64, chance: &mut Chance) -> Container {
+        let sidecar = chance.percent(35);
+        let then = match chance.below(100) {
+            0..85 if sidecar => Then::Run,
+            0..88 => Then::Exit(0),
+            88..95 => Then::Exit(1),
+            95..98 => Then::Run,
+            _ => Then::Missing,
+        };
+        let fails = if chance.percent(12) { chance.between(1, 3) as u32 } else { 0 };
+        let after_ms = chance.spread(20_000);
+        let program = Program { fails, then, after_ms, term: term(chance) };
+        let mut init = container(format!("init{number}"), program, chance);
+        init.restart_policy = sidecar.then_some(RestartPolicy::Always);
+        init
+    }
+}
+
+/// Changes the image of one of the containers to another one that the registry has.
+pub fn change_image(pod: &mut Pod, chance: &mut Chance) {
+    let spec = &mut pod.spec;
+    let count = spec.init_containers.len() + spec.containers.len();
+    let at = chance.index(count);
+    let mut containers = spec.init_containers.iter_mut().chain(&mut spec.containers);
+    let container = containers.nth(at).expect("counted before");
+    let image = chance.pick(&IMAGES).0;
+    container.image = image.into();
+}
+
+/// Whether this pod asks for what the agent does not have.
+pub fn is_refused(pod: &Pod) -> bool {
+    !pod.spec.rest.is_empty()
+}
+
+fn container(name: String, program: Program, chance: &mut Chance) -> Container {
+    let nowhere = chance.percent(3);
+    Container {
+        name: name.into(),
+        image: if nowhere { NOWHERE } else { chance.pick(&IMAGES).0 }.into(),
+        command: program.command(),
+        image_pull_policy: match chance.below(10) {
+            0..6 => None,
+            6..8 => Some(PullPolicy::IfNotPresent),
+            8 => Some(PullPolicy::Always),
+            _ => Some(PullPolicy::Never),
+        },
+        ..Container::default()
+    }
+}
+
+fn term(chance: &mut Chance) -> Term {
+    let code = *chance.pick(&[0, 143, 1]);
+    if chance.percent(70) { Term::End(chance.spread(5_000), code) } else { Term::Ignore }
+}
+
+fn grace_s(chance: &mut Chance) -> Option<i64> {
+    match chance.below(8) {
+        0..2 => None,
+        2 => Some(0),
+        3 => Some(1),
+        4 => Some(2),
+        5 => Some(5),
+        6 => Some(chance.between(1, 60) as i64),
+        _ => Some(chance.between(60, 300) as i64),
+    }
+}
+
+fn refuse(spec: &mut PodSpec, chance: &mut Chance) {
+    let (key, value) = if chance.percent(50) {
+        let claim = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+        ("volumes", claim)
+    } else {
+        ("resourceClaims", json!([{"name": "gpu", "resourceClaimName": "gpu"}]))
+    };
+    spec.rest.insert(key.to_owned(), value);
+}

@@ -1,0 +1,214 @@
+//! The second phase: faults are over, and the world must become what the manifests say.
+//!
+//! It must do so in bounded time, stay so in silence, and come back to it after each of a few last
+//! shocks: a new life of the agent, a restart of the daemon, a container killed, a pod removed.
+
+mod phase;
+mod pods;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use edged::model::pod as api;
+
+use crate::check::told::first_of_each_name;
+use crate::faults::{Class, Faults};
+use crate::runtime::Container;
+use crate::trace::trace;
+use crate::world::{Thing, World};
+
+/// The longest grace, deadline and back-offs one after another.
+const SETTLE_MS: u64 = 2_400_000;
+const LOOK_MS: u64 = 5_000;
+const QUIET_MS: u64 = 90_000;
+/// The longest grace, a look in the slowest way, and a turn at pulling.
+const PATIENCE_MS: u64 = 430_000;
+
+impl World {
+    /// A whole run.
+    pub fn live(&mut self) {
+        let ms = match self.class {
+            Class::Crowd => self.chance.between(60_000, 600_000),
+            Class::Usual | Class::Calm | Class::Storm => {
+                self.chance.between(60_000, 600_000) + self.chance.spread(1_800_000)
+            }
+        };
+        self.run_until(ms);
+        self.end_faults();
+        self.settle();
+        self.stay_quiet();
+        for _ in 0..self.chance.between(1, 3) {
+            self.shock();
+            self.settle();
+        }
+        self.stay_quiet();
+    }
+
+    fn end_faults(&mut self) {
+        trace!(self.now, "======== the faults are over");
+        self.faults = Faults::calm();
+        self.forget_will();
+        self.folder.heal();
+        self.become_ready();
+        self.runtime.ready_at = self.runtime.ready_at.min(self.now);
+        self.runtime.clear_leaks();
+        self.stalled_until = self.now;
+        self.disk.read_only_until = 0;
+        self.set_clock();
+        self.daemon_up();
+        self.end_pulls();
+        self.end_late_calls();
+        self.settle_runtime();
+        let life = self.life;
+        self.at(1, Thing::Connect(life));
+        self.folder_changed();
+    }
+
+    /// Waits until all is as it should be.
+    fn settle(&mut self) {
+        let began_at = self.now;
+        loop {
+            self.run_until(self.now + LOOK_MS);
+            let blind = self.check.looked_at < began_at;
+            let blind = blind.then(|| "the agent has not looked".to_owned());
+            let Some(why) = blind.or_else(|| self.unsettled()) else { break };
+            assert!(self.now - began_at < SETTLE_MS, "[converges] in {SETTLE_MS} ms: {why}");
+        }
+        let took_ms = self.now - began_at;
+        trace!(self.now, "======== settled after {took_ms} ms");
+        self.tally.settled_ms_max = self.tally.settled_ms_max.max(took_ms);
+    }
+
+    /// Nothing happens that nobody wants.
+    fn stay_quiet(&mut self) {
+        let began_at = self.now;
+        let steady = self.steady();
+        let mut trouble: Option<(u64, String)> = None;
+        while self.now < began_at + QUIET_MS || trouble.is_some() {
+            self.run_until(self.now + LOOK_MS);
+            trouble = match (trouble, self.unsettled()) {
+                // Containers end and begin; what takes long is wrong.
+                (Some((since, before)), Some(why)) if why == before => {
+                    let long = self.now - since > PATIENCE_MS;
+                    assert!(!long, "[stays so] it was settled and is no more: {why}");
+                    Some((since, why))
+                }
+                (_, Some(why)) if self.now < began_at + QUIET_MS => Some((self.now, why)),
+                _ => None,
+            };
+        }
+        self.check_steady(&steady, began_at, "in calm");
+    }
+
+    fn check_steady(&self, steady: &[Box<str>], since: u64, when: &str) {
+        for uid in steady {
+            let pod = self.check.pod(uid).expect("it is wanted");
+            assert!(pod.asked_at < since, "[quiet] pod {uid} runs well and is acted on {when}");
+        }
+    }
+
+    fn shock(&mut self) {
+        let began_at = self.now;
+        let steady = self.steady();
+        let life = self.life;
+        match self.chance.below(5) {
+            0 => {
+                trace!(self.now, "======== shock: the agent is killed");
+                self.agent_dies();
+                self.run_until(self.now + 30_000);
+                self.check_steady(&steady, began_at, "by a new life of the agent");
+            }
+            1 => {
+                self.restart_daemon();
+                self.run_until(self.now + 30_000);
+                self.check_steady(&steady, began_at, "after a restart of the daemon");
+            }
+            2 => {
+                self.disconnect("connection reset by peer");
+                self.at(500, Thing::Connect(life));
+                self.run_until(self.now + 30_000);
+                self.check_steady(&steady, began_at, "after the connection was lost");
+            }
+            3 => {
+                if let Some(number) = self.some_living() {
+                    self.kill(number, "");
+                    self.settle_runtime();
+                }
+            }
+            _ => {
+                let wanted: Vec<Box<str>> = self.wanted().into_keys().collect();
+                if !wanted.is_empty() {
+                    let uid = self.chance.pick(&wanted).clone();
+                    trace!(self.now, "======== shock: the manifest of pod {uid} is removed");
+                    self.folder.remove_pod(&uid);
+                    self.folder_changed();
+                }
+            }
+        }
+    }
+
+    fn wanted(&self) -> BTreeMap<Box<str>, Rc<api::Pod>> {
+        let pods: Vec<Rc<api::Pod>> = self.folder.pods().cloned().map(Rc::new).collect();
+        first_of_each_name(pods.iter())
+    }
+
+    /// Containers by pod.
+    fn instances(&self) -> BTreeMap<&str, Vec<&Container>> {
+        let mut instances: BTreeMap<&str, Vec<&Container>> = BTreeMap::new();
+        for container in self.runtime.containers.values() {
+            if let Some(pod) = &container.listed.pod {
+                instances.entry(&pod.uid).or_default().push(container);
+            }
+        }
+        instances
+    }
+
+    /// What is not yet as it should be.
+    fn unsettled(&self) -> Option<String> {
+        let wanted = self.wanted();
+        self.left_behind(&wanted).or_else(|| self.untold(&wanted)).or_else(|| {
+            let instances = self.instances();
+            wanted.iter().find_map(|(uid, pod)| {
+                let containers = instances.get(&**uid).map(Vec::as_slice).unwrap_or_default();
+                let why = self.pod_unsettled(uid, pod, containers)?;
+                Some(format!("pod {uid}: {why}"))
+            })
+        })
+    }
+
+    /// What nobody wants and is there.
+    fn left_behind(&self, wanted: &BTreeMap<Box<str>, Rc<api::Pod>>) -> Option<String> {
+        let unwanted = |uid: &str| !wanted.contains_key(uid);
+        for (number, sandbox) in &self.runtime.sandboxes {
+            if let Some(pod) = &sandbox.listed.pod
+                && unwanted(&pod.uid)
+            {
+                return Some(format!("s{number} of pod {} is left behind", pod.uid));
+            }
+        }
+        for (number, container) in &self.runtime.containers {
+            if let Some(pod) = &container.listed.pod
+                && unwanted(&pod.uid)
+            {
+                return Some(format!("c{number} of pod {} is left behind", pod.uid));
+            }
+        }
+        self.disk.dirs.iter().find_map(|dir| {
+            let uid = dir.split('/').nth(4)?.rsplit('_').next()?;
+            let pod = self.check.pod(uid)?;
+            let left = unwanted(uid) && !pod.lost && !pod.forgotten;
+            left.then(|| format!("log folder {dir} is left behind"))
+        })
+    }
+
+    /// Whether the agent shows the pods that there are.
+    fn untold(&self, wanted: &BTreeMap<Box<str>, Rc<api::Pod>>) -> Option<String> {
+        let shown = || self.agent.pods().map(|pod| pod.metadata.uid.as_str());
+        if let Some(uid) = shown().find(|uid| !wanted.contains_key(*uid)) {
+            return Some(format!("pod {uid} is shown, and nobody wants it"));
+        }
+        let count = shown().count();
+        let expected = wanted.len();
+        (count != expected).then(|| format!("{count} pods are shown, and {expected} are wanted"))
+    }
+}

@@ -1,0 +1,36 @@
+//! The phase that a pod's containers amount to (the table of Kubernetes' `PodStatus.phase`), out of
+//! the truth and written apart from the mind's own.
+
+use edged::model::pod::{PodSpec, RestartPolicy};
+use edged::model::status::Phase;
+
+use crate::check::{Role, role};
+use crate::runtime::Container;
+
+/// The phase of a pod that has not ended; `None`: the table has no clear row, because its init
+/// containers begin anew under main ones that ran before, or because nothing of it goes on.
+pub fn of<'a>(spec: &PodSpec, newest: impl Fn(&str) -> Option<&'a Container>) -> Option<Phase> {
+    let ended = |name: &str| newest(name).is_some_and(Container::is_exited);
+    let runs = |name: &str| newest(name).is_some_and(|it| it.alive);
+    let restarted = |name: &str| newest(name).is_some_and(|it| it.listed.attempt > 0);
+    // What was started once is not waiting: it runs, or it has stopped.
+    let seen = |name: &str| ended(name) || runs(name) || restarted(name);
+    let inits = spec.init_containers.iter();
+    let (sidecars, plain): (Vec<_>, Vec<_>) =
+        inits.partition(|init| role(spec, &init.name) == Some(Role::Sidecar));
+    let mains = &spec.containers;
+    let any_main = mains.iter().any(|main| seen(&main.name));
+    let init_open = plain.iter().any(|init| !newest(&init.name).is_some_and(Container::succeeded));
+    let sidecar_waits = sidecars.iter().any(|sidecar| !seen(&sidecar.name));
+    if any_main && (init_open || sidecar_waits) {
+        return None;
+    }
+    if init_open || sidecar_waits || mains.iter().any(|main| !seen(&main.name)) {
+        return Some(Phase::Pending);
+    }
+    let mut all = mains.iter().chain(sidecars);
+    let running = all.any(|container| runs(&container.name));
+    let restarts = spec.restart_policy != RestartPolicy::Never;
+    // What has ended for good is about to be said to have ended.
+    (running || restarts).then_some(Phase::Running)
+}

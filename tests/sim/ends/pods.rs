@@ -1,0 +1,335 @@
+//! What a wanted pod must be in the end: by its manifest, and by how its containers ended.
+
+use std::rc::Rc;
+
+use edged::model::cri::ContainerState;
+use edged::model::pod::{self as api, PullPolicy, RestartPolicy};
+use edged::model::status::{ContainerStatus, Phase, PodStatus, State};
+
+use super::phase;
+use crate::check::{Pod, Role, role};
+use crate::draw;
+use crate::program::{Program, Then};
+use crate::runtime::Container;
+use crate::world::World;
+
+/// Beyond the back-off: a look, an inspection, and a turn at pulling.
+const RESTART_SLACK_MS: u64 = 120_000;
+/// The longest grace.
+const STOP_MS: u64 = 310_000;
+
+/// How far a container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Runs,
+    /// It ended, and that was all.
+    Done,
+    /// It ended or cannot begin, and is tried again as it should be.
+    Tried,
+    /// It ended as it may, or was stopped for a new image that an agent since born knows not of.
+    Unsure,
+    /// It should have been started by now.
+    Late,
+}
+
+impl World {
+    /// What keeps a wanted pod from being as it should be.
+    pub(super) fn pod_unsettled(
+        &self,
+        uid: &str,
+        pod: &api::Pod,
+        containers: &[&Container],
+    ) -> Option<String> {
+        let Some(truth) = self.check.pod(uid).filter(|truth| truth.told.is_some()) else {
+            return Some("the agent was not told of it".to_owned());
+        };
+        let Some(told) = self.agent.pod(uid) else {
+            return Some("the agent does not know it".to_owned());
+        };
+        let status = &told.api().status;
+        if truth.again {
+            return Some("its old run has not ended".to_owned());
+        }
+        if draw::is_refused(pod) || status.reason == "OutOfpods" {
+            let ended = truth.alive == 0 && truth.ready_sandboxes == 0;
+            let fine = status.phase == Phase::Failed && ended;
+            return (!fine).then(|| format!("it cannot run here, and is {:?}", status.phase));
+        }
+        let stopping = self.now - truth.stop_asked_at < STOP_MS;
+        if stopping && pod.spec.active_deadline_seconds.is_some() && !status.phase.is_terminal() {
+            // Its deadline has passed, and its grace has not.
+            return None;
+        }
+        let wrong = if status.phase.is_terminal() {
+            ended_wrongly(pod, status, truth, containers)
+        } else {
+            self.runs_wrongly(pod, truth, containers)
+        };
+        wrong.or_else(|| {
+            let stable_ms = if self.runtime.quirks.events { 40_000 } else { 5_000 };
+            let stable = self.now - truth.changed_at > stable_ms;
+            if !stable {
+                return None;
+            }
+            if status.phase.is_terminal() {
+                return None;
+            }
+            too_many_dead(containers).or_else(|| self.says_wrong(pod, status, truth, containers))
+        })
+    }
+
+    fn runs_wrongly(
+        &self,
+        pod: &api::Pod,
+        truth: &Pod,
+        containers: &[&Container],
+    ) -> Option<String> {
+        if truth.ready_sandboxes != 1 {
+            return Some(format!("{} sandboxes are ready", truth.ready_sandboxes));
+        }
+        let spec = &pod.spec;
+        let mains = &spec.containers;
+        let main_ran = mains.iter().any(|main| {
+            containers.iter().any(|it| it.listed.name == main.name && self.is_in_ready(it))
+        });
+        for init in &spec.init_containers {
+            let sidecar = role(spec, &init.name) == Some(Role::Sidecar);
+            if main_ran && !sidecar {
+                continue;
+            }
+            match self.progress(spec, init, containers) {
+                Progress::Late => return Some(format!("{} is not started", init.name)),
+                Progress::Runs if sidecar => {}
+                Progress::Done => {}
+                // Not yet over: what follows has to wait.
+                Progress::Runs | Progress::Tried | Progress::Unsure if !main_ran => return None,
+                Progress::Runs | Progress::Tried | Progress::Unsure => {}
+            }
+        }
+        let outdated = containers.iter().find(|it| {
+            let all = spec.containers.iter().chain(&spec.init_containers);
+            it.alive
+                && all.into_iter().any(|spec_of| {
+                    it.listed.name == spec_of.name
+                        && it.listed.image != spec_of.image
+                        && role(spec, &spec_of.name) != Some(Role::Init)
+                })
+        });
+        let lost = containers.iter().find(|it| it.listed.state == ContainerState::Unknown);
+        if truth.is_stopping() {
+            return Some("a container is being stopped".to_owned());
+        }
+        if let Some(lost) = lost {
+            return Some(format!("{} is in a state that nobody knows", lost.listed.id));
+        }
+        if let Some(outdated) = outdated {
+            return Some(format!("{} still runs the old image", outdated.listed.id));
+        }
+        let mut done = true;
+        for main in mains {
+            match self.progress(spec, main, containers) {
+                Progress::Late => return Some(format!("{} is not started", main.name)),
+                Progress::Runs | Progress::Tried | Progress::Unsure => done = false,
+                Progress::Done => {}
+            }
+        }
+        done.then(|| "all its containers are done, and it has not ended".to_owned())
+    }
+
+    fn is_in_ready(&self, container: &Container) -> bool {
+        self.runtime.sandboxes.get(&container.sandbox).is_some_and(|it| it.listed.ready)
+    }
+
+    fn progress(
+        &self,
+        spec: &api::PodSpec,
+        container: &api::Container,
+        containers: &[&Container],
+    ) -> Progress {
+        let newest = newest(containers, &container.name);
+        let here = newest.filter(|it| self.is_in_ready(it));
+        let place = role(spec, &container.name);
+        if let Some(newest) = newest {
+            if newest.alive {
+                return Progress::Runs;
+            }
+            let succeeded = newest.succeeded();
+            let exited = newest.is_exited();
+            let done = match (place, spec.restart_policy) {
+                (Some(Role::Main), RestartPolicy::Never) => exited,
+                (Some(Role::Main), RestartPolicy::OnFailure) => exited && succeeded,
+                (Some(Role::Init), _) => exited && succeeded && here.is_some(),
+                _ => false,
+            };
+            let changed = newest.listed.image != container.image;
+            if done && changed && place == Some(Role::Main) {
+                return Progress::Unsure;
+            }
+            if done {
+                return Progress::Done;
+            }
+            let patience_ms = self.check.backoff_max_ms() + RESTART_SLACK_MS;
+            if exited && self.now - newest.ended_at.max(newest.made_at) < patience_ms {
+                return Progress::Tried;
+            }
+        }
+        let program = Program::of(&container.command);
+        let image = draw::full_name(&container.image);
+        let registry = &self.runtime.registry;
+        let here = registry.has(&image);
+        let never = container.image_pull_policy == Some(PullPolicy::Never) && !here;
+        let cannot = program.then == Then::Missing || never || !registry.offers(&image);
+        if cannot { Progress::Tried } else { Progress::Late }
+    }
+
+    fn says_wrong(
+        &self,
+        pod: &api::Pod,
+        status: &PodStatus,
+        truth: &Pod,
+        containers: &[&Container],
+    ) -> Option<String> {
+        if let Some(wrong) = self.says_wrong_address(pod, status, truth, containers) {
+            return Some(wrong);
+        }
+        let all = status.init_container_statuses.iter().chain(&status.container_statuses);
+        let wrong = all.filter_map(|told| {
+            let newest = newest(containers, &told.name)?;
+            let why = says_wrong_of(told, newest, truth, role(&pod.spec, &told.name))?;
+            Some(format!("{} is {why}, as {told:?}", told.name))
+        });
+        if let Some(wrong) = wrong.into_iter().next() {
+            return Some(wrong);
+        }
+        if truth.lost {
+            return None;
+        }
+        let expected = phase::of(&pod.spec, |name| newest(containers, name))?;
+        (status.phase != expected).then(|| format!("it is {expected:?}, not {:?}", status.phase))
+    }
+
+    fn says_wrong_address(
+        &self,
+        pod: &api::Pod,
+        status: &PodStatus,
+        truth: &Pod,
+        containers: &[&Container],
+    ) -> Option<String> {
+        if truth.ready_sandboxes != 1 || containers.is_empty() {
+            return None;
+        }
+        let of_pod = |uid: &str| *uid == *truth.uid;
+        let sandbox = self.runtime.sandboxes.values().find(|it| {
+            it.listed.ready && it.listed.pod.as_ref().is_some_and(|pod| of_pod(&pod.uid))
+        })?;
+        let expected = if pod.spec.host_network {
+            self.check.addresses.first().map(String::as_str).unwrap_or_default()
+        } else {
+            sandbox.ip.as_deref().unwrap_or_default()
+        };
+        let told = &status.pod_ip;
+        (told != expected).then(|| format!("its address is {expected:?}, not {told:?}"))
+    }
+
+    /// Pods that run, and whose containers run for ever.
+    pub(super) fn steady(&self) -> Vec<Box<str>> {
+        let instances = self.instances();
+        let runs = |pod: &api::Pod, container: &api::Container, containers: &[&Container]| {
+            let place = role(&pod.spec, &container.name);
+            place == Some(Role::Init)
+                || newest(containers, &container.name)
+                    .is_some_and(|it| it.alive && it.program.run(it.listed.attempt) == Then::Run)
+        };
+        let steady = |(uid, pod): (Box<str>, Rc<api::Pod>)| {
+            let containers = instances.get(&*uid).map(Vec::as_slice).unwrap_or_default();
+            let spec = &pod.spec;
+            let all = spec.init_containers.iter().chain(&spec.containers);
+            let main_runs = spec.containers.iter().all(|main| runs(&pod, main, containers));
+            let mut all = all.filter(|it| !runs(&pod, it, containers));
+            let tidy =
+                too_many_dead(containers).is_none() && spec.active_deadline_seconds.is_none();
+            let calm = main_runs && all.next().is_none() && tidy;
+            calm.then_some(uid)
+        };
+        self.wanted().into_iter().filter_map(steady).collect()
+    }
+}
+
+/// The newest instance of a container.
+pub(super) fn newest<'a>(containers: &[&'a Container], name: &str) -> Option<&'a Container> {
+    let of_name = containers.iter().filter(|it| &*it.listed.name == name);
+    of_name.max_by_key(|it| it.listed.attempt).copied()
+}
+
+/// One dead instance of each container is kept for its logs, no more.
+fn too_many_dead(containers: &[&Container]) -> Option<String> {
+    containers.iter().find_map(|container| {
+        let name = &container.listed.name;
+        let dead = containers.iter().filter(|it| it.listed.name == *name && it.is_exited()).count();
+        (dead > 1).then(|| format!("{dead} dead containers named {name}"))
+    })
+}
+
+/// A pod that is reported Succeeded or Failed must have earned it.
+fn ended_wrongly(
+    pod: &api::Pod,
+    status: &PodStatus,
+    truth: &Pod,
+    containers: &[&Container],
+) -> Option<String> {
+    if truth.alive > 0 || truth.ready_sandboxes > 0 {
+        return Some(format!("it is {:?}, and not all of it is stopped", status.phase));
+    }
+    let spec = &pod.spec;
+    if status.reason == "DeadlineExceeded" {
+        let expires = spec.active_deadline_seconds.is_some();
+        return (!expires).then(|| "it has no deadline, and it was exceeded".to_owned());
+    }
+    if spec.restart_policy == RestartPolicy::Always {
+        return Some(format!("it is {:?}, and runs always", status.phase));
+    }
+    if truth.lost || (spec.restart_policy == RestartPolicy::Never && truth.sandboxes > 1) {
+        return None;
+    }
+    let failed_init = spec.init_containers.iter().any(|init| {
+        role(spec, &init.name) == Some(Role::Init)
+            && newest(containers, &init.name).is_some_and(|it| it.status.exit_code != 0)
+    });
+    let ends = spec.containers.iter().map(|main| newest(containers, &main.name));
+    let code = |it: &Container| it.is_exited().then_some(it.status.exit_code);
+    let codes: Vec<Option<i32>> = ends.map(|it| it.and_then(code)).collect();
+    if spec.restart_policy == RestartPolicy::OnFailure && codes.iter().any(|&it| it != Some(0)) {
+        return Some(format!("it is {:?}, and its containers ended with {codes:?}", status.phase));
+    }
+    let succeeded = codes.iter().all(|&code| code == Some(0)) && !failed_init;
+    let expected = if succeeded { Phase::Succeeded } else { Phase::Failed };
+    (status.phase != expected)
+        .then(|| format!("it is {:?}, and its containers ended with {codes:?}", status.phase))
+}
+
+fn says_wrong_of(
+    told: &ContainerStatus,
+    newest: &Container,
+    truth: &Pod,
+    place: Option<Role>,
+) -> Option<String> {
+    let attempt = newest.listed.attempt;
+    let counts = attempt..=attempt.max(truth.attempt_max(&told.name));
+    if !truth.lost && !counts.contains(&told.restart_count) {
+        return Some(format!("at attempt {}", newest.listed.attempt));
+    }
+    let exited = newest.listed.state == ContainerState::Exited;
+    let code = newest.status.exit_code;
+    let ready = if place == Some(Role::Init) { newest.succeeded() } else { newest.alive };
+    if told.ready != ready {
+        return Some(if ready { "ready" } else { "not ready" }.to_owned());
+    }
+    match &told.state {
+        State::Running(_) => (!newest.alive).then(|| "not running".to_owned()),
+        State::Waiting(_) | State::Unset => newest.alive.then(|| "running".to_owned()),
+        State::Terminated(end) => {
+            let wrong = newest.alive || (exited && end.exit_code != code);
+            wrong.then(|| format!("exited with {code}"))
+        }
+    }
+}

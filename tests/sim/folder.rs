@@ -1,0 +1,211 @@
+//! The manifest folder, and the people who write in it.
+
+use std::collections::BTreeMap;
+
+use edged::model::manifest::{File, Folder as Read, Refusal};
+use edged::model::pod::Pod;
+
+use crate::chance::Chance;
+use crate::draw::{self, Drawer};
+
+/// The folder as it is on the disk now.
+pub struct Folder {
+    files: BTreeMap<Box<str>, OnDisk>,
+    /// Removed files, which may come back as they were.
+    removed: Vec<(Box<str>, OnDisk)>,
+    drawer: Drawer,
+    numbers: u64,
+    pods_wished: usize,
+}
+
+#[derive(Clone)]
+struct OnDisk {
+    pods: Vec<Pod>,
+    broken: bool,
+}
+
+/// What somebody did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    Add,
+    Remove,
+    Return,
+    Replace,
+    ChangeImage,
+    ChangeGrace,
+    Break,
+    Heal,
+    Move,
+    /// Another pod of the same name in another file.
+    Copy,
+    RemoveAll,
+    Nothing,
+}
+
+impl Folder {
+    /// Empty; people want about so many pods in it.
+    pub fn new(drawer: Drawer, pods_wished: usize) -> Self {
+        Self { files: BTreeMap::new(), removed: Vec::new(), drawer, numbers: 0, pods_wished }
+    }
+
+    /// What the hands read.
+    pub fn read(&self) -> Read {
+        let files = self.files.iter().map(|(path, file)| File {
+            path: path.clone(),
+            pods: if file.broken { Err(refusal()) } else { Ok(file.pods.clone()) },
+        });
+        Read { files: files.collect() }
+    }
+
+    /// All pods that are wanted, broken files not counted.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.files.values().filter(|file| !file.broken).flat_map(|file| &file.pods)
+    }
+
+    /// Repairs everything.
+    pub fn heal(&mut self) {
+        for file in self.files.values_mut() {
+            file.broken = false;
+        }
+    }
+
+    /// Somebody does something.
+    pub fn change(&mut self, chance: &mut Chance) -> Deed {
+        let pods = self.pods().count();
+        if pods * 2 < self.pods_wished {
+            return self.add(chance);
+        }
+        match chance.below(100) {
+            0..25 if pods < self.pods_wished * 3 / 2 => self.add(chance),
+            0..42 => self.remove(chance),
+            42..52 => self.give_back(chance),
+            52..64 => self.replace(chance),
+            64..78 => self.edit(chance, Deed::ChangeImage),
+            78..82 => self.edit(chance, Deed::ChangeGrace),
+            82..89 => self.edit(chance, Deed::Break),
+            89..96 => self.edit(chance, Deed::Heal),
+            96..98 => self.move_file(chance),
+            98 => self.copy(chance),
+            _ if chance.percent(30) => self.remove_all(),
+            _ => Deed::Nothing,
+        }
+    }
+
+    /// A new file, with one pod or seldom more.
+    pub fn add(&mut self, chance: &mut Chance) -> Deed {
+        self.numbers += 1;
+        let count = if chance.percent(85) { 1 } else { chance.between(2, 3) };
+        let pods = (0..count).map(|_| self.drawer.pod(chance)).collect();
+        let path = format!("/etc/kubeedge/manifests/{:03}.yaml", self.numbers % 1000);
+        self.files.insert(path.into(), OnDisk { pods, broken: false });
+        Deed::Add
+    }
+
+    /// Removes one pod's file; its pods' uids are the answer.
+    pub fn remove_pod(&mut self, uid: &str) -> Vec<String> {
+        let holds = |file: &OnDisk| file.pods.iter().any(|pod| pod.metadata.uid == uid);
+        let path = self.files.iter().find(|(_, file)| holds(file)).map(|(path, _)| path.clone());
+        let file = path.and_then(|path| self.files.remove(&path));
+        let pods = file.map(|file| file.pods).unwrap_or_default();
+        pods.into_iter().map(|pod| pod.metadata.uid).collect()
+    }
+
+    fn some(&self, chance: &mut Chance) -> Option<Box<str>> {
+        if self.files.is_empty() {
+            return None;
+        }
+        self.files.keys().nth(chance.index(self.files.len())).cloned()
+    }
+
+    fn remove(&mut self, chance: &mut Chance) -> Deed {
+        let Some(path) = self.some(chance) else { return Deed::Nothing };
+        let file = self.files.remove(&path).expect("some() named one that is there");
+        self.removed.push((path, file));
+        if self.removed.len() > 8 {
+            self.removed.remove(0);
+        }
+        Deed::Remove
+    }
+
+    fn remove_all(&mut self) -> Deed {
+        self.removed.extend(std::mem::take(&mut self.files));
+        Deed::RemoveAll
+    }
+
+    /// With the same uids: mostly what was removed last.
+    fn give_back(&mut self, chance: &mut Chance) -> Deed {
+        if self.removed.is_empty() {
+            return Deed::Nothing;
+        }
+        let last = self.removed.len() - 1;
+        let at = if chance.percent(70) { last } else { chance.index(last + 1) };
+        let (path, mut file) = self.removed.remove(at);
+        file.broken = false;
+        if self.files.contains_key(&path) {
+            return Deed::Nothing;
+        }
+        self.files.insert(path, file);
+        Deed::Return
+    }
+
+    /// Any change of a manifest without a uid of its own is a new pod of the same name.
+    fn replace(&mut self, chance: &mut Chance) -> Deed {
+        let Some(path) = self.some(chance) else { return Deed::Nothing };
+        let file = self.files.get_mut(&path).expect("some() named one that is there");
+        for pod in &mut file.pods {
+            pod.metadata.uid = self.drawer.uid();
+            draw::change_image(pod, chance);
+        }
+        file.broken = false;
+        Deed::Replace
+    }
+
+    /// The pods keep their uids.
+    fn edit(&mut self, chance: &mut Chance, deed: Deed) -> Deed {
+        let Some(path) = self.some(chance) else { return Deed::Nothing };
+        let file = self.files.get_mut(&path).expect("some() named one that is there");
+        match deed {
+            Deed::ChangeImage => {
+                file.pods.iter_mut().for_each(|pod| draw::change_image(pod, chance));
+            }
+            Deed::ChangeGrace => {
+                for pod in &mut file.pods {
+                    let grace_s = chance.between(0, 60) as i64;
+                    pod.spec.termination_grace_period_seconds = Some(grace_s);
+                }
+            }
+            Deed::Break => file.broken = true,
+            Deed::Heal => file.broken = false,
+            other => panic!("{other:?} is no edit"),
+        }
+        deed
+    }
+
+    /// A copy that was to become another pod, and has its name still.
+    fn copy(&mut self, chance: &mut Chance) -> Deed {
+        let Some(path) = self.some(chance) else { return Deed::Nothing };
+        let mut file = self.files[&path].clone();
+        for pod in &mut file.pods {
+            pod.metadata.uid = self.drawer.uid();
+        }
+        self.numbers += 1;
+        let before = if chance.percent(50) { "000-" } else { "" };
+        let path = format!("/etc/kubeedge/manifests/{before}{:03}-copy.yaml", self.numbers % 1000);
+        self.files.insert(path.into(), file);
+        Deed::Copy
+    }
+
+    /// The same pods from another file.
+    fn move_file(&mut self, chance: &mut Chance) -> Deed {
+        let Some(path) = self.some(chance) else { return Deed::Nothing };
+        let file = self.files.remove(&path).expect("some() named one that is there");
+        self.numbers += 1;
+        let path = format!("/etc/kubeedge/manifests/{:03}-moved.yaml", self.numbers % 1000);
+        self.files.insert(path.into(), file);
+        Deed::Move
+    }
+}
+
+fn refusal() -> Refusal {
+    Refusal { line: 3, column: 7, why: "got a tab, expected spaces".to_owned() }
+}

@@ -1,0 +1,133 @@
+//! The jobs that the hands do on the file system, and the logs there.
+
+use std::collections::BTreeSet;
+
+use edged::agent::event::{Event, JobId};
+use edged::agent::time::Instant;
+use edged::model::job::{JobError, JobSpec, LogDir, LogLink};
+
+use crate::runtime::{ContainerNo, Runtime};
+use crate::trace::trace;
+use crate::world::{POD_LOGS, Thing, World};
+
+/// The log folders.
+#[derive(Default)]
+pub struct Disk {
+    /// Every job fails until then.
+    pub read_only_until: u64,
+    /// One for each container: `/var/log/pods/<pod>/<container>`.
+    pub dirs: BTreeSet<String>,
+    /// `/var/log/pods/<pod>/<container>/<attempt>.log`
+    pub logs: BTreeSet<String>,
+    /// What the links in `/var/log/containers` point at.
+    pub links: BTreeSet<LogLink>,
+}
+
+/// A job under way.
+pub struct Job {
+    spec: JobSpec,
+    result: Result<(), JobError>,
+    /// It does what it was asked for, whatever it answers.
+    happens: bool,
+}
+
+impl Disk {
+    fn perform(&mut self, spec: &JobSpec) {
+        match spec {
+            JobSpec::MakeLogDirs { pod, containers } => {
+                let root = folder_of(pod);
+                self.dirs.extend(containers.iter().map(|name| format!("{root}/{name}")));
+            }
+            JobSpec::LinkLog(link) => {
+                if self.logs.contains(&log_of(link)) {
+                    self.links.insert(link.clone());
+                }
+            }
+            JobSpec::RemoveLog(link) => {
+                self.logs.remove(&log_of(link));
+                self.links.remove(link);
+            }
+            JobSpec::RemoveLogDir(pod) => {
+                let root = format!("{}/", folder_of(pod));
+                self.dirs.retain(|dir| !dir.starts_with(&root));
+                self.logs.retain(|log| !log.starts_with(&root));
+                self.links.retain(|link| link.pod != *pod);
+            }
+        }
+    }
+
+    /// The runtime opens the log of a container.
+    pub fn log_written(&mut self, runtime: &Runtime, number: ContainerNo) {
+        let Some(container) = runtime.containers.get(&number) else { return };
+        let sandbox = &runtime.sandboxes[&container.sandbox];
+        if sandbox.listed.pod.is_some() {
+            self.logs.insert(format!("{}/{}", sandbox.log_directory, container.log_path));
+        }
+    }
+
+    /// The logs lay in memory.
+    pub fn wipe(&mut self) {
+        self.dirs.clear();
+        self.logs.clear();
+        self.links.clear();
+    }
+}
+
+impl World {
+    pub(crate) fn start_job(&mut self, id: JobId, spec: JobSpec, deadline: Instant) {
+        trace!(self.now, "{id:?} {spec:?}");
+        let deadline = self.world_time(deadline);
+        self.check.job(self.now, id, &spec, deadline);
+        let calm_ms = 1 + self.chance.below(self.faults.job_ms + 1);
+        let (ms, result, happens) = if self.chance.percent(self.faults.job_lost_pct) {
+            (deadline - self.now, Err(JobError::Deadline), self.chance.percent(50))
+        } else if self.now < self.disk.read_only_until {
+            (1, Err(JobError::Failed("Read-only file system".to_owned())), false)
+        } else if self.chance.percent(self.faults.job_fail_pct) {
+            let error = if self.chance.percent(50) {
+                JobError::Failed("Input/output error".to_owned())
+            } else {
+                JobError::Died("signal 9".to_owned())
+            };
+            (calm_ms, Err(error), self.chance.percent(20))
+        } else {
+            (calm_ms, Ok(()), true)
+        };
+        if result.is_err() {
+            self.tally.add("jobs failed");
+        }
+        let life = self.life;
+        self.at(ms.min(deadline - self.now), Thing::JobEnds(life, id));
+        self.jobs.insert(id, Job { spec, result, happens });
+    }
+
+    pub(crate) fn job_ends(&mut self, life: u32, id: JobId) {
+        if life != self.life {
+            return;
+        }
+        let job = self.jobs.remove(&id).expect("it was started in this life and ends once");
+        if job.happens {
+            self.disk.perform(&job.spec);
+        }
+        trace!(self.now, "{id:?} → {:?}", job.result);
+        self.tell(vec![Event::Job(id, job.result)]);
+    }
+
+    /// The children of the agent die with it; what they do may be done.
+    pub(crate) fn kill_jobs(&mut self) {
+        for job in std::mem::take(&mut self.jobs).into_values() {
+            if self.chance.percent(50) {
+                self.disk.perform(&job.spec);
+            }
+        }
+    }
+}
+
+/// `/var/log/pods/<namespace>_<name>_<uid>`
+pub fn folder_of(pod: &LogDir) -> String {
+    format!("{POD_LOGS}/{}_{}_{}", pod.namespace, pod.name, pod.uid)
+}
+
+fn log_of(link: &LogLink) -> String {
+    format!("{}/{}/{}.log", folder_of(&link.pod), link.container, link.attempt)
+}

@@ -1,0 +1,216 @@
+//! The simulator: the whole mind against a world that is drawn from a seed.
+//!
+//! ```text
+//! cargo test --profile sim --test sim                 # seeds 1 to 2,000
+//! cargo test --profile sim --test sim -- 1 20000      # 20,000 seeds from seed 1 on
+//! SEED=17 cargo test --profile sim --test sim         # one seed
+//! SEED=17 TRACE=1 cargo test --profile sim --test sim # and everything that happens in it
+//! ```
+//!
+//! Each seed has two phases. First people change manifests while calls get lost, daemons restart
+//! and machines reboot, at rates of which many are zero; rules are held after every event. Then the
+//! faults stop, and the runtime must become what the manifests say, the statuses true, and all of
+//! it quiet. What the rules are stands in `check`, what the end must be in `ends`.
+//!
+//! `scripts/mutants.sh` breaks the mind's rules on purpose and shows that this finds it.
+#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
+
+mod calls;
+mod chance;
+mod check;
+mod draw;
+mod ends;
+mod faults;
+mod folder;
+mod jobs;
+mod program;
+mod runtime;
+mod tally;
+mod trace;
+mod whims;
+mod world;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tally::Tally;
+use trace::Mode;
+use world::World;
+
+const SEEDS_DEFAULT: u64 = 2_000;
+/// So many failed seeds are enough.
+const FAILURES_MAX: usize = 25;
+/// So many are told with their traces.
+const TRACES_MAX: usize = 3;
+
+thread_local! {
+    static WHY: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Which seeds to run.
+struct Plan {
+    first: u64,
+    count: u64,
+    trace: Mode,
+    failures_max: usize,
+}
+
+/// What came of them.
+#[derive(Default)]
+struct Total {
+    passed: u64,
+    failed: BTreeMap<u64, String>,
+    tally: Tally,
+}
+
+fn main() -> ExitCode {
+    let plan = match Plan::new() {
+        Ok(plan) => plan,
+        Err(usage) => {
+            println!("{usage}");
+            return ExitCode::FAILURE;
+        }
+    };
+    std::panic::set_hook(Box::new(|info| {
+        WHY.set(info.to_string().replace('\n', " "));
+    }));
+    let total = run_all(&plan);
+    let cpu_s = cpu_s();
+    report(&plan, &total, cpu_s);
+    if total.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl Plan {
+    fn new() -> Result<Self, String> {
+        let variable = |name| std::env::var(name).ok();
+        let number = |text: &str| {
+            text.parse::<u64>().map_err(|_| format!("got {text:?}, expected a number"))
+        };
+        let trace = if variable("TRACE").is_some() { Mode::Print } else { Mode::Off };
+        let failures_max =
+            variable("SIM_FAILURES").map_or(Ok(FAILURES_MAX as u64), |n| number(&n))?;
+        let failures_max = failures_max as usize;
+        if let Some(seed) = variable("SEED") {
+            return Ok(Self { first: number(&seed)?, count: 1, trace, failures_max });
+        }
+        // Options are for the usual test harness.
+        let words: Vec<String> =
+            std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+        let (first, count) = match words.as_slice() {
+            [] => match variable("SIM_SEEDS") {
+                Some(seeds) => (1, number(&seeds)?),
+                None => (1, SEEDS_DEFAULT),
+            },
+            [count] => (1, number(count)?),
+            [first, count] => (number(first)?, number(count)?),
+            more => return Err(format!("got {more:?}, expected the first seed and a count")),
+        };
+        Ok(Self { first, count, trace, failures_max })
+    }
+}
+
+fn run_all(plan: &Plan) -> Total {
+    let total = Mutex::new(Total::default());
+    let next = AtomicU64::new(plan.first);
+    let enough = AtomicBool::new(false);
+    let one_by_one = plan.trace == Mode::Print;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let workers = if one_by_one { 1 } else { (cores as u64).min(plan.count) };
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while !enough.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= plan.first + plan.count {
+                        break;
+                    }
+                    let (result, tally) = run(seed, plan.trace);
+                    let mut total = total.lock().expect("no worker panics while it counts");
+                    total.count(plan, seed, result, &tally);
+                    enough.fetch_or(total.failed.len() >= plan.failures_max, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    total.into_inner().expect("no worker panics while it counts")
+}
+
+impl Total {
+    fn count(&mut self, plan: &Plan, seed: u64, result: Result<(), String>, tally: &Tally) {
+        self.tally.merge(tally);
+        match result {
+            Ok(()) => self.passed += 1,
+            Err(why) => {
+                println!("seed {seed}: {why}");
+                self.failed.insert(seed, why);
+            }
+        }
+        let done = self.passed + self.failed.len() as u64;
+        let tenth = (plan.count / 10).max(1);
+        if plan.count >= 100 && done.is_multiple_of(tenth) {
+            println!("{done} of {} seeds, {} failed", plan.count, self.failed.len());
+        }
+    }
+}
+
+/// One seed from its first to its last moment.
+fn run(seed: u64, mode: Mode) -> (Result<(), String>, Tally) {
+    trace::begin(mode);
+    let mut tally = Tally::default();
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(seed);
+        world.live();
+        world.tally.simulated_ms = world.now;
+        tally = std::mem::take(&mut world.tally);
+    }));
+    (result.map_err(|_| WHY.take()), tally)
+}
+
+fn report(plan: &Plan, total: &Total, cpu_s: f64) {
+    for (&seed, why) in total.failed.iter().take(TRACES_MAX) {
+        if plan.trace == Mode::Print {
+            break;
+        }
+        let (again, _) = run(seed, Mode::Keep);
+        println!("\n---- seed {seed}: {why}");
+        for line in trace::kept() {
+            println!("{line}");
+        }
+        if again.as_ref().err() != Some(why) {
+            println!("NOT DETERMINISTIC: the second run of seed {seed} came to {again:?}");
+        }
+        println!("replay: SEED={seed} TRACE=1 cargo test --profile sim --test sim");
+    }
+    let tally = &total.tally;
+    let hours = tally.simulated_ms as f64 / 3_600_000.0;
+    println!("\nevents: {}, steps: {}", tally.events, tally.steps);
+    for line in tally.lines() {
+        println!("{line}");
+    }
+    println!(
+        "simulated: {hours:.1} h in {cpu_s:.1} s of CPU, {:.1} h per s; settled within {} s",
+        hours / cpu_s.max(0.001),
+        tally.settled_ms_max / 1000
+    );
+    let mut rules: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for (&seed, why) in &total.failed {
+        let rule = why.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        let rule = rule.map_or("panic in the mind", |(rule, _)| rule);
+        rules.entry(rule).or_insert((seed, 0)).1 += 1;
+    }
+    for (rule, (seed, count)) in rules {
+        println!("violated: [{rule}] {count} times, first by seed {seed}");
+    }
+    println!("{} passed, {} failed", total.passed, total.failed.len());
+}
+
+/// Processor seconds that this process has used.
+fn cpu_s() -> f64 {
+    let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
+    let used = nix::time::clock_gettime(clock).expect("Linux has this clock");
+    used.tv_sec() as f64 + used.tv_nsec() as f64 / 1e9
+}

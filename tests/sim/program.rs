@@ -1,0 +1,94 @@
+//! What a container's process does, written into its command so that a manifest says it all.
+//!
+//! `["/bin/act", "fails=2", "then=exit:0", "after=1500", "term=200:143"]`: exits with 1 in its
+//! first two attempts, later with 0; each run lasts 1.5 s; on SIGTERM it ends after 0.2 s with 143.
+
+/// A process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// In so many first attempts it exits with 1.
+    pub fails: u32,
+    /// In later attempts.
+    pub then: Then,
+    /// How long a run that ends by itself lasts, milliseconds.
+    pub after_ms: u64,
+    /// What SIGTERM does.
+    pub term: Term,
+}
+
+/// How a run goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// On and on.
+    Run,
+    /// To its end, with this code.
+    Exit(i32),
+    /// Nowhere: there is no such program.
+    Missing,
+}
+
+/// The answer to SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Term {
+    /// Goes on until SIGKILL.
+    Ignore,
+    /// Ends so many milliseconds later with this code.
+    End(u64, i32),
+}
+
+impl Program {
+    /// As a manifest's `command`.
+    pub fn command(self) -> Vec<String> {
+        let then = match self.then {
+            Then::Run => "then=run".to_owned(),
+            Then::Exit(code) => format!("then=exit:{code}"),
+            Then::Missing => "then=missing".to_owned(),
+        };
+        let term = match self.term {
+            Term::Ignore => "term=ignore".to_owned(),
+            Term::End(ms, code) => format!("term={ms}:{code}"),
+        };
+        vec![
+            "/bin/act".to_owned(),
+            format!("fails={}", self.fails),
+            then,
+            format!("after={}", self.after_ms),
+            term,
+        ]
+    }
+
+    /// Out of a container's command.
+    pub fn of(command: &[String]) -> Self {
+        let value = |key: &str| {
+            let found = command.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+            found.unwrap_or_else(|| panic!("got command {command:?}, expected {key}= in it"))
+        };
+        let then = match value("then").split_once(':') {
+            Some((_, code)) => Then::Exit(code.parse().expect("Program::command wrote a number")),
+            None if value("then") == "run" => Then::Run,
+            None => Then::Missing,
+        };
+        let term = match value("term").split_once(':') {
+            Some((ms, code)) => Term::End(
+                ms.parse().expect("Program::command wrote a number"),
+                code.parse().expect("Program::command wrote a number"),
+            ),
+            None => Term::Ignore,
+        };
+        Self {
+            fails: value("fails").parse().expect("Program::command wrote a number"),
+            then,
+            after_ms: value("after").parse().expect("Program::command wrote a number"),
+            term,
+        }
+    }
+
+    /// How this attempt goes.
+    pub fn run(self, attempt: u32) -> Then {
+        match self.then {
+            Then::Missing => Then::Missing,
+            _ if attempt < self.fails => Then::Exit(1),
+            then => then,
+        }
+    }
+}

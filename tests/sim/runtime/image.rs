@@ -1,0 +1,80 @@
+//! Images: those that are here, and those that a registry would give.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use edged::model::cri::{CallError, Code, Image, Reply};
+
+use super::quirks::refused;
+use crate::chance::Chance;
+use crate::faults::Faults;
+
+/// The image store and the registry behind it.
+pub struct Registry {
+    here: BTreeSet<Box<str>>,
+    /// Of each image that can be pulled: milliseconds that a pull takes on a calm line.
+    offered: BTreeMap<Box<str>, u64>,
+}
+
+impl Registry {
+    /// Nothing here, these images on offer.
+    pub fn new(offered: BTreeMap<Box<str>, u64>) -> Self {
+        Self { here: BTreeSet::new(), offered }
+    }
+
+    /// As if it had been pulled before.
+    pub fn preload(&mut self, image: &str) {
+        self.here.insert(image.into());
+    }
+
+    /// Somebody made room on the disk.
+    pub fn forget(&mut self, image: &str) {
+        self.here.remove(image);
+    }
+
+    /// Whether the registry has it.
+    pub fn offers(&self, image: &str) -> bool {
+        self.offered.contains_key(image)
+    }
+
+    /// Whether it is here.
+    pub fn has(&self, image: &str) -> bool {
+        self.here.contains(image)
+    }
+
+    /// Whether a reference that was given out before still stands for an image that is here.
+    pub fn resolves(&self, image_ref: &str) -> bool {
+        image_ref.strip_prefix("sha256:").is_some_and(|image| self.here.contains(image))
+    }
+
+    pub(super) fn status(&self, image: &str) -> Option<Box<Image>> {
+        let here = self.here.contains(image);
+        here.then(|| Box::new(Image { id: format!("sha256:{image}").into(), size: 1 << 20 }))
+    }
+
+    /// How long a pull takes; `None`: it hangs.
+    pub(super) fn pull_ms(&self, image: &str, faults: &Faults, chance: &mut Chance) -> Option<u64> {
+        if chance.percent(faults.pull_hang_pct) {
+            return None;
+        }
+        let calm_ms = self.offered.get(image).copied().unwrap_or(300);
+        Some(calm_ms + chance.spread(faults.pull_ms))
+    }
+
+    pub(super) fn pull(
+        &mut self,
+        image: &str,
+        faults: &Faults,
+        chance: &mut Chance,
+    ) -> Result<Reply, CallError> {
+        if !self.offered.contains_key(image) {
+            let message = format!("failed to resolve reference {image:?}: not found");
+            return Err(refused(Code::NotFound, message));
+        }
+        if chance.percent(faults.pull_fail_pct) {
+            let message = format!("failed to pull {image:?}: connection reset by peer");
+            return Err(refused(Code::Unknown, message));
+        }
+        self.here.insert(image.into());
+        Ok(Reply::Pulled(format!("sha256:{image}").into()))
+    }
+}

@@ -1,0 +1,155 @@
+//! What runtimes differ in, as far as the agent can tell.
+
+use edged::model::cri::{CallError, Code};
+
+use crate::chance::Chance;
+
+/// One runtime's ways.
+#[derive(Clone, Copy, Debug)]
+pub struct Quirks {
+    /// `runtime_name` of `Version`.
+    pub name: &'static str,
+    /// `runtime_version` of `Version`.
+    pub version: &'static str,
+    /// Has `GetContainerEvents`.
+    pub events: bool,
+    /// A name is asked for again.
+    pub taken: Taken,
+    /// There is no such program.
+    pub missing_program: MissingProgram,
+    /// The code for the status of something that is not there.
+    pub missing: Code,
+    /// Stopping something that is not there succeeds.
+    pub stop_missing_is_done: bool,
+    /// `RemovePodSandbox` of a ready one stops it first; otherwise it is refused.
+    pub removes_ready: bool,
+    /// `StopContainer` goes on to SIGKILL when its client has gone.
+    pub stop_outlives_client: bool,
+    /// What becomes of a container that ended while the daemon was down.
+    pub ended_while_down: EndedWhileDown,
+    /// Containers die with their sandbox's own process.
+    pub dies_with_sandbox: bool,
+}
+
+/// What happens when a name is asked for that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Refused with this code.
+    Refused(Code),
+    /// The one that has it is the answer.
+    Existing,
+    /// Refused, and a container that has it is removed, running or not.
+    Removed,
+}
+
+/// Where a program that is not there is found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingProgram {
+    /// `CreateContainer` is refused.
+    AtCreate,
+    /// `StartContainer` is refused, and the container has exited with this code and reason.
+    AtStart(i32, &'static str),
+}
+
+/// How a daemon sees a container that ended without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedWhileDown {
+    /// Exited, with its code.
+    Kept,
+    /// Exited, 255.
+    Lost,
+    /// In state unknown, until it is stopped.
+    Unknown,
+}
+
+impl Quirks {
+    /// Draws a runtime.
+    pub fn draw(chance: &mut Chance) -> Self {
+        match chance.below(5) {
+            0 => Self::containerd_1_6(),
+            1 => Self::containerd_1_7(),
+            2 => Self::containerd_2(),
+            3 => Self::cri_o(),
+            _ => Self::cri_dockerd(),
+        }
+    }
+
+    fn containerd_1_6() -> Self {
+        Self {
+            name: "containerd",
+            version: "1.6.20~ds1",
+            events: false,
+            taken: Taken::Refused(Code::Unknown),
+            missing_program: MissingProgram::AtStart(128, "StartError"),
+            missing: Code::NotFound,
+            stop_missing_is_done: false,
+            removes_ready: false,
+            stop_outlives_client: false,
+            ended_while_down: EndedWhileDown::Kept,
+            dies_with_sandbox: false,
+        }
+    }
+
+    fn containerd_1_7() -> Self {
+        Self {
+            version: "1.7.34",
+            events: true,
+            stop_missing_is_done: true,
+            removes_ready: true,
+            ended_while_down: EndedWhileDown::Unknown,
+            ..Self::containerd_1_6()
+        }
+    }
+
+    fn containerd_2() -> Self {
+        Self {
+            version: "2.3.4",
+            taken: Taken::Refused(Code::FailedPrecondition),
+            ended_while_down: EndedWhileDown::Lost,
+            dies_with_sandbox: true,
+            ..Self::containerd_1_7()
+        }
+    }
+
+    fn cri_o() -> Self {
+        Self {
+            name: "cri-o",
+            version: "1.36.0",
+            events: true,
+            taken: Taken::Existing,
+            missing_program: MissingProgram::AtCreate,
+            stop_missing_is_done: true,
+            removes_ready: true,
+            stop_outlives_client: true,
+            ended_while_down: EndedWhileDown::Kept,
+            dies_with_sandbox: true,
+            ..Self::containerd_1_6()
+        }
+    }
+
+    fn cri_dockerd() -> Self {
+        Self {
+            name: "docker",
+            version: "0.3.25",
+            events: false,
+            taken: Taken::Removed,
+            missing_program: MissingProgram::AtStart(127, "ContainerCannotRun"),
+            missing: Code::Unknown,
+            stop_missing_is_done: false,
+            removes_ready: true,
+            stop_outlives_client: true,
+            ended_while_down: EndedWhileDown::Kept,
+            ..Self::containerd_1_6()
+        }
+    }
+
+    /// The answer to a question about something that is not there.
+    pub fn not_found(&self, id: &str) -> CallError {
+        refused(self.missing, format!("an error occurred when try to find {id:?}: not found"))
+    }
+}
+
+/// A refusal.
+pub fn refused(code: Code, message: String) -> CallError {
+    CallError::Refused { code, message }
+}

@@ -1,0 +1,88 @@
+//! What a run has seen: proof that the faults happen at all, and how fast the world turns.
+
+use std::collections::BTreeMap;
+
+use crate::folder::Deed;
+
+/// Counts of one run, or of many.
+#[derive(Clone, Default)]
+pub struct Tally {
+    /// Facts told to the agent.
+    pub events: u64,
+    /// Steps it took.
+    pub steps: u64,
+    /// Events it wrote.
+    pub notes: u64,
+    /// Lines it wrote.
+    pub lines: u64,
+    /// Simulated milliseconds.
+    pub simulated_ms: u64,
+    /// Longest time it took to become as it should be, milliseconds.
+    pub settled_ms_max: u64,
+    calls: BTreeMap<&'static str, u64>,
+    faults: BTreeMap<&'static str, u64>,
+    deeds: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    /// One more call.
+    pub fn call(&mut self, operation: &'static str) {
+        *self.calls.entry(operation).or_default() += 1;
+    }
+
+    /// One more of something that happens to the agent.
+    pub fn add(&mut self, what: &'static str) {
+        *self.faults.entry(what).or_default() += 1;
+    }
+
+    /// One more change of the manifests.
+    pub fn deed(&mut self, deed: Deed) {
+        let name = match deed {
+            Deed::Add => "add",
+            Deed::Remove => "remove",
+            Deed::Return => "give back",
+            Deed::Replace => "replace",
+            Deed::ChangeImage => "change image",
+            Deed::ChangeGrace => "change grace",
+            Deed::Break => "break",
+            Deed::Heal => "heal",
+            Deed::Move => "move",
+            Deed::Copy => "copy",
+            Deed::RemoveAll => "remove all",
+            Deed::Nothing => "nothing",
+        };
+        *self.deeds.entry(name).or_default() += 1;
+    }
+
+    /// Adds another run's counts.
+    pub fn merge(&mut self, other: &Self) {
+        self.events += other.events;
+        self.steps += other.steps;
+        self.notes += other.notes;
+        self.lines += other.lines;
+        self.simulated_ms += other.simulated_ms;
+        self.settled_ms_max = self.settled_ms_max.max(other.settled_ms_max);
+        for (mine, theirs) in [
+            (&mut self.calls, &other.calls),
+            (&mut self.faults, &other.faults),
+            (&mut self.deeds, &other.deeds),
+        ] {
+            for (&name, count) in theirs {
+                *mine.entry(name).or_default() += count;
+            }
+        }
+    }
+
+    /// The counts, a line for each kind.
+    pub fn lines(&self) -> Vec<String> {
+        let list = |counts: &BTreeMap<&'static str, u64>| {
+            let one = |(name, count): (&&str, &u64)| format!("{count} {name}");
+            counts.iter().map(one).collect::<Vec<_>>().join(", ")
+        };
+        vec![
+            format!("calls: {}", list(&self.calls)),
+            format!("faults: {}", list(&self.faults)),
+            format!("manifests: {}", list(&self.deeds)),
+        ]
+    }
+}

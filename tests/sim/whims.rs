@@ -1,0 +1,352 @@
+//! What happens to the machine, the runtime and the manifests, whether the agent likes it or not.
+
+use std::collections::BTreeMap;
+
+use edged::agent::event::Event;
+use edged::model::cri::{ContainerConfig, Network, PodRef, Resources, SandboxConfig, Terminal};
+
+use crate::program::{Program, Term, Then};
+use crate::runtime::{ContainerNo, Left, SandboxNo};
+use crate::trace::trace;
+use crate::world::{POD_LOGS, Thing, World};
+
+impl World {
+    /// Each fault has its chance.
+    pub(crate) fn tick(&mut self) {
+        self.tick_agent();
+        self.tick_runtime();
+        self.tick_pods();
+        if self.chance.ppm(self.faults.jump_ppm) {
+            self.jump();
+        }
+        if self.chance.ppm(self.faults.disk_ppm) {
+            self.disk.read_only_until = self.now + self.chance.spread(self.faults.unready_ms);
+            self.tally.add("disk read-only");
+        }
+        if self.chance.ppm(self.faults.address_ppm) {
+            let life = self.life;
+            self.at(0, Thing::Addresses(life));
+        }
+    }
+
+    fn tick_agent(&mut self) {
+        if self.chance.ppm(self.faults.stall_ppm) {
+            self.stalled_until = self.now + self.chance.spread(self.faults.stall_ms);
+            self.tally.add("stalls");
+            trace!(self.now, "the agent does not get the processor until {}", self.stalled_until);
+        }
+        if self.chance.ppm(self.faults.crash_ppm) {
+            trace!(self.now, "the agent is killed");
+            self.tally.add("crashes");
+            self.agent_dies();
+        }
+        if self.chance.ppm(self.faults.stop_ppm) {
+            trace!(self.now, "the agent is asked to end");
+            self.tally.add("stops");
+            self.tell(vec![Event::Stop]);
+        }
+        if self.link.up && self.chance.ppm(self.faults.flap_ppm) {
+            self.tally.add("connections lost");
+            self.disconnect("connection reset by peer");
+            let (ms, life) = (self.chance.spread(5_000), self.life);
+            self.at(ms, Thing::Connect(life));
+        }
+    }
+
+    fn tick_runtime(&mut self) {
+        if self.chance.ppm(self.faults.stream_ppm) {
+            self.break_streams();
+        }
+        if self.link.daemon_up && self.chance.ppm(self.faults.daemon_ppm) {
+            self.tally.add("daemon restarts");
+            self.restart_daemon();
+        }
+        if self.chance.ppm(self.faults.reboot_ppm) {
+            self.tally.add("reboots");
+            self.reboot();
+        }
+        if self.chance.ppm(self.faults.unready_ppm) {
+            self.tally.add("not ready");
+            match self.chance.below(3) {
+                0 => self.runtime.is_ready = false,
+                _ => self.runtime.network_ready = false,
+            }
+            let ms = self.chance.spread(self.faults.unready_ms);
+            self.at(ms, Thing::Ready);
+        }
+        if self.chance.ppm(self.faults.lose_image_ppm) {
+            let image = self.registry_image();
+            self.runtime.registry.forget(&image);
+        }
+    }
+
+    fn registry_image(&mut self) -> Box<str> {
+        let offers = crate::draw::offers();
+        let at = self.chance.index(offers.len());
+        offers.into_keys().nth(at).expect("the index is below the length")
+    }
+
+    fn tick_pods(&mut self) {
+        if !self.link.daemon_up {
+            return;
+        }
+        if self.chance.ppm(self.faults.kill_ppm)
+            && let Some(number) = self.some_living()
+        {
+            let oom = self.chance.percent(30);
+            self.kill(number, if oom { "OOMKilled" } else { "" });
+        }
+        if self.chance.ppm(self.faults.kill_sandbox_ppm) {
+            self.kill_sandbox();
+        }
+        if self.chance.ppm(self.faults.lose_ppm) {
+            self.lose_container();
+        }
+        if self.chance.ppm(self.faults.stranger_ppm) {
+            self.add_stranger();
+        }
+        self.settle_runtime();
+    }
+
+    /// A container of some pod that runs.
+    pub(crate) fn some_living(&mut self) -> Option<ContainerNo> {
+        let living: Vec<ContainerNo> = self.runtime.living().map(|(number, _)| number).collect();
+        (!living.is_empty()).then(|| *self.chance.pick(&living))
+    }
+
+    /// Its process dies.
+    pub(crate) fn kill(&mut self, number: ContainerNo, reason: &str) {
+        trace!(self.now, "c{number} is killed from outside");
+        self.tally.add("containers killed");
+        let clock = self.clock();
+        self.runtime.end(clock, number, 137, reason);
+    }
+
+    fn kill_sandbox(&mut self) {
+        let ready = self.runtime.sandboxes.iter().filter(|(_, it)| it.listed.ready);
+        let ready: Vec<SandboxNo> =
+            ready.filter(|(_, it)| it.listed.pod.is_some()).map(|(&number, _)| number).collect();
+        if ready.is_empty() {
+            return;
+        }
+        let number = *self.chance.pick(&ready);
+        trace!(self.now, "s{number} is killed from outside");
+        self.tally.add("sandboxes killed");
+        let clock = self.clock();
+        self.runtime.kill_sandbox(clock, number);
+    }
+
+    fn lose_container(&mut self) {
+        let dead = self.runtime.containers.iter().filter(|(_, it)| it.is_exited());
+        let dead: Vec<ContainerNo> = dead.map(|(&number, _)| number).collect();
+        if !dead.is_empty() {
+            let number = *self.chance.pick(&dead);
+            trace!(self.now, "c{number} is removed by hand");
+            self.tally.add("containers removed by hand");
+            let pod = self.runtime.containers[&number].listed.pod.as_ref();
+            if let Some(uid) = pod.map(|pod| pod.uid.clone()) {
+                self.check.lost(&uid);
+            }
+            self.runtime.lose_container(number);
+        }
+    }
+
+    fn jump(&mut self) {
+        let hours = self.chance.between(1, 72) as i64;
+        let back = self.chance.percent(50);
+        self.wall_offset_ms += if back { -hours } else { hours } * 3_600_000;
+        self.tally.add("clock jumps");
+        trace!(self.now, "the clock jumps {}{hours} h", if back { "-" } else { "+" });
+    }
+
+    /// The connection breaks.
+    pub(crate) fn disconnect(&mut self, cause: &str) {
+        trace!(self.now, "the connection is lost: {cause}");
+        self.link.up = false;
+        let mut bundle = self.cut_calls();
+        // Answers that are in already were read before the end was.
+        bundle.push(Event::RuntimeDown { cause: cause.to_owned() });
+        self.link.told = Some(false);
+        self.tell(bundle);
+    }
+
+    pub(crate) fn connect(&mut self, life: u32) {
+        if life != self.life || self.link.up {
+            return;
+        }
+        if self.link.daemon_up {
+            self.link.up = true;
+            self.link.told = Some(true);
+            self.tell(vec![Event::RuntimeUp]);
+        } else if self.link.told.is_none() {
+            self.link.told = Some(false);
+            self.tell(vec![Event::RuntimeDown { cause: "no such file or directory".to_owned() }]);
+        }
+    }
+
+    pub(crate) fn restart_daemon(&mut self) {
+        trace!(self.now, "the runtime's daemon goes down");
+        self.link.daemon_up = false;
+        self.runtime.go_down();
+        if self.link.up {
+            self.disconnect("broken pipe");
+        }
+        self.drop_calls();
+        let ms = 100 + self.chance.spread(self.faults.daemon_ms);
+        self.at(ms, Thing::DaemonUp);
+    }
+
+    pub(crate) fn daemon_up(&mut self) {
+        if self.link.daemon_up {
+            return;
+        }
+        trace!(self.now, "the runtime's daemon is up");
+        self.link.daemon_up = true;
+        let clock = self.clock();
+        self.runtime.come_up(clock, &self.faults, &mut self.chance);
+        let (ms, life) = (self.chance.below(100), self.life);
+        self.at(ms, Thing::Connect(life));
+    }
+
+    /// The power fails and comes back.
+    fn reboot(&mut self) {
+        let left = *self.chance.pick(&[Left::All, Left::All, Left::Nothing, Left::Some]);
+        trace!(self.now, "======== the machine restarts, {left:?} is left");
+        if left != Left::All {
+            self.check.lost_all();
+        }
+        self.link.daemon_up = false;
+        let clock = self.clock();
+        self.runtime.reboot(clock, left, &mut self.chance);
+        self.settle_runtime();
+        if left != Left::All && self.chance.percent(50) {
+            self.disk.wipe();
+        }
+        self.kill_agent();
+        self.drop_calls();
+        let clock_kept = self.chance.percent(50);
+        self.boot_clocks(clock_kept);
+        let ms = self.chance.spread(20_000);
+        self.at(ms, Thing::DaemonUp);
+        self.be_born();
+    }
+
+    pub(crate) fn become_ready(&mut self) {
+        self.runtime.is_ready = true;
+        self.runtime.network_ready = true;
+    }
+
+    /// People change the manifests.
+    pub(crate) fn will(&mut self) {
+        if self.faults.will_ms == 0 {
+            return;
+        }
+        let deed = self.folder.change(&mut self.chance);
+        trace!(self.now, "people: {deed:?}");
+        self.tally.deed(deed);
+        self.folder_changed();
+        let ms = 1 + self.chance.below(self.faults.will_ms * 2);
+        self.at(ms, Thing::Will);
+    }
+
+    /// The hands will notice.
+    pub(crate) fn folder_changed(&mut self) {
+        if !self.reading {
+            self.reading = true;
+            let (ms, life) = (self.chance.below(self.faults.read_ms + 1), self.life);
+            self.at(ms, Thing::Read(life));
+        }
+    }
+
+    pub(crate) fn folder_read(&mut self, life: u32) {
+        if life != self.life {
+            return;
+        }
+        self.reading = false;
+        self.tell(vec![Event::Manifests(self.folder.read())]);
+    }
+
+    pub(crate) fn tell_addresses(&mut self, life: u32) {
+        if life != self.life {
+            return;
+        }
+        let address = format!("192.168.1.{}", self.chance.between(10, 12));
+        let addresses = match self.chance.below(6) {
+            0 => vec![],
+            1 => vec![address, "fd00::10".to_owned()],
+            _ => vec![address],
+        };
+        self.check.addresses.clone_from(&addresses);
+        self.tell(vec![Event::Addresses(addresses)]);
+    }
+}
+
+impl World {
+    /// Somebody else's sandbox, or a pod that no manifest names.
+    fn add_stranger(&mut self) {
+        self.tally.add("strangers");
+        let clock = self.clock();
+        if self.chance.percent(50) {
+            let sandbox = self.runtime.foreign_sandbox(clock);
+            let config = stranger_container(None);
+            self.runtime.adopt_container(clock, sandbox, config);
+            return;
+        }
+        let number = self.chance.bits() >> 40;
+        let source = if self.chance.percent(50) { "file" } else { "api" };
+        let pod = PodRef {
+            uid: format!("1111-{number}").into(),
+            namespace: "default".into(),
+            name: format!("orphan{number}").into(),
+        };
+        let sandbox = self.runtime.adopt_sandbox(clock, orphan_sandbox(&pod, source));
+        self.runtime.adopt_container(clock, sandbox, stranger_container(Some(&pod)));
+    }
+}
+
+fn labels_of(pod: &PodRef) -> BTreeMap<String, String> {
+    [("uid", &pod.uid), ("name", &pod.name), ("namespace", &pod.namespace)]
+        .map(|(key, value)| (format!("io.kubernetes.pod.{key}"), value.to_string()))
+        .into()
+}
+
+fn orphan_sandbox(pod: &PodRef, source: &str) -> SandboxConfig {
+    let PodRef { uid, namespace, name } = pod;
+    let note = ("kubernetes.io/config.source".to_owned(), source.to_owned());
+    SandboxConfig {
+        pod: pod.clone(),
+        attempt: 0,
+        hostname: name.to_string(),
+        log_directory: format!("{POD_LOGS}/{namespace}_{name}_{uid}"),
+        port_mappings: Vec::new(),
+        labels: labels_of(pod),
+        annotations: [note].into(),
+        network: Network::Pod,
+        resources: Resources::default(),
+    }
+}
+
+fn stranger_container(pod: Option<&PodRef>) -> ContainerConfig {
+    let term = Term::End(300, 143);
+    let program = Program { fails: 0, then: Then::Run, after_ms: 0, term };
+    let mut labels = pod.map(labels_of).unwrap_or_default();
+    if pod.is_some() {
+        labels.insert("io.kubernetes.container.name".to_owned(), "main".to_owned());
+    }
+    ContainerConfig {
+        name: "main".into(),
+        attempt: 0,
+        image_ref: "sha256:any".into(),
+        image: "any".into(),
+        command: program.command(),
+        args: Vec::new(),
+        working_dir: String::new(),
+        envs: Vec::new(),
+        labels,
+        annotations: BTreeMap::new(),
+        log_path: "main/0.log".to_owned(),
+        terminal: Terminal::default(),
+        resources: Resources::default(),
+        network: Network::Pod,
+    }
+}

@@ -1,0 +1,500 @@
+//! The world around one agent: a queue of things to come, two clocks, a runtime, a folder, jobs.
+//!
+//! One seed is one run. Facts reach the agent as the hands bring them: a turn hands over what came
+//! in, steps, and does what is asked. How facts fall into turns is drawn: it must not matter.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use edged::agent::event::{Action, CallId, Event, JobId, Out};
+use edged::agent::time::{Instant, Now, Wall};
+use edged::agent::{Agent, Config, Machine};
+
+use crate::calls::Call;
+use crate::chance::Chance;
+use crate::check::Check;
+use crate::draw::{self, Drawer};
+use crate::faults::{Class, Faults, TICK_MS};
+use crate::folder::Folder;
+use crate::jobs::{Disk, Job};
+use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial, Timer};
+use crate::tally::Tally;
+use crate::trace::trace;
+
+/// The node's name.
+pub const NODE: &str = "gw";
+/// The root of the pods' logs.
+pub const POD_LOGS: &str = "/var/log/pods";
+/// On the kernel's clock.
+const BOOTED_MS: u64 = 3_000;
+/// 2025-11-20, in milliseconds since 1970.
+const TODAY_MS: i64 = 1_763_600_000_000;
+/// Before this the wall clock is not plausible: 2024.
+const PLAUSIBLE_MS: i64 = 1_704_067_200_000;
+const TURNS_AT_ONCE_MAX: u32 = 40;
+const REQUESTS_A_STEP_MAX: usize = 400;
+
+/// Everything.
+pub struct World {
+    /// Milliseconds since the world began.
+    pub now: u64,
+    /// Every draw.
+    pub chance: Chance,
+    /// What goes wrong at present.
+    pub faults: Faults,
+    /// Which kind of world it is.
+    pub class: Class,
+    /// The runtime.
+    pub runtime: Runtime,
+    /// The manifest folder.
+    pub folder: Folder,
+    /// The logs.
+    pub disk: Disk,
+    /// The rules.
+    pub check: Check,
+    /// What was counted.
+    pub tally: Tally,
+    /// How often the agent was born.
+    pub life: u32,
+    /// The connection to the runtime.
+    pub link: Link,
+    pub(crate) calls: BTreeMap<Serial, Call>,
+    /// Calls that the agent waits for.
+    pub(crate) open: BTreeMap<CallId, Serial>,
+    pub(crate) serials: Serial,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    /// Facts on their way to the agent, those that belong together in one bundle.
+    pub(crate) inbox: VecDeque<Vec<Event>>,
+    pub(crate) stalled_until: u64,
+    /// A reading of the folder is on its way.
+    pub(crate) reading: bool,
+    /// The wall clock, as milliseconds that it is ahead of the world's.
+    pub(crate) wall_offset_ms: i64,
+    /// World time of the machine's last start.
+    booted_at: u64,
+    pub(crate) agent: Agent,
+    config: Config,
+    out: Out,
+    queue: BinaryHeap<Reverse<Due>>,
+    order: u64,
+    turn_at: Option<u64>,
+    turns_at_once: u32,
+    last_turn: u64,
+    leaving: bool,
+}
+
+/// The agent's connection to the runtime.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// The daemon runs.
+    pub daemon_up: bool,
+    /// The agent is connected.
+    pub up: bool,
+    /// What the agent was last told, in this life.
+    pub told: Option<bool>,
+}
+
+struct Due {
+    at: u64,
+    order: u64,
+    thing: Thing,
+}
+
+/// Something that is going to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thing {
+    /// The runtime takes up a call.
+    Begin(Serial),
+    /// The runtime ends an operation.
+    Finish(Serial),
+    /// An answer arrives.
+    Answer(Serial),
+    /// A call's deadline.
+    Expire(Serial),
+    /// Inside the runtime.
+    Runtime(Timer),
+    /// The daemon is there again.
+    DaemonUp,
+    /// The agent of this life tries to connect.
+    Connect(u32),
+    /// What was not ready is again.
+    Ready,
+    /// A job of this life ends.
+    JobEnds(u32, JobId),
+    /// The hands of this life have read the folder.
+    Read(u32),
+    /// The hands of this life know the addresses.
+    Addresses(u32),
+    /// Somebody may change the manifests.
+    Will,
+    /// Something may go wrong.
+    Tick,
+    /// The clock is set by the network.
+    ClockSet,
+    /// By now the stops of this pod must have been asked for.
+    StopDue(usize),
+}
+
+impl World {
+    /// A new world; its agent is just born.
+    pub fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let class = Class::of(seed);
+        let faults = Faults::draw(class, &mut chance);
+        let quirks = Quirks::draw(&mut chance);
+        let config = draw_config(class, &mut chance);
+        let mut registry = Registry::new(draw::offers());
+        for image in draw::offers().keys().filter(|_| chance.percent(40)) {
+            registry.preload(image);
+        }
+        let pods_wished = match class {
+            Class::Crowd => 70,
+            Class::Usual | Class::Calm | Class::Storm => 1 + chance.below(12) as usize,
+        };
+        let now = Now { boot: Instant(BOOTED_MS), wall: None };
+        let mut world = Self {
+            now: 0,
+            agent: Agent::boot(config.clone(), now, chance.bits()),
+            check: Check::new(&config),
+            runtime: Runtime::new(quirks, registry),
+            folder: Folder::new(Drawer::new(class), pods_wished),
+            disk: Disk::default(),
+            tally: Tally::default(),
+            life: 0,
+            link: Link { daemon_up: true, up: false, told: None },
+            calls: BTreeMap::new(),
+            open: BTreeMap::new(),
+            serials: 0,
+            jobs: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            stalled_until: 0,
+            reading: false,
+            wall_offset_ms: if chance.percent(60) { TODAY_MS } else { 0 },
+            booted_at: 0,
+            out: Out::default(),
+            queue: BinaryHeap::new(),
+            order: 0,
+            turn_at: None,
+            turns_at_once: 0,
+            last_turn: 0,
+            leaving: false,
+            chance,
+            faults,
+            class,
+            config,
+        };
+        trace!(0, "seed {seed}: {class:?}, {} {}", quirks.name, quirks.version);
+        trace!(0, "{:?}", world.faults);
+        for _ in 0..world.chance.below(pods_wished as u64 + 1) {
+            world.folder.add(&mut world.chance);
+        }
+        world.at(0, Thing::Tick);
+        world.at(10, Thing::Will);
+        if world.wall_offset_ms == 0 {
+            let ms = world.chance.spread(600_000);
+            world.at(ms, Thing::ClockSet);
+        }
+        world.be_born();
+        world
+    }
+
+    /// In so many milliseconds.
+    pub fn at(&mut self, in_ms: u64, thing: Thing) {
+        self.order += 1;
+        self.queue.push(Reverse(Due { at: self.now + in_ms, order: self.order, thing }));
+    }
+
+    /// The moment as the agent knows it.
+    fn agent_now(&self) -> Now {
+        let wall_ms = self.wall_ms();
+        let wall = (wall_ms >= PLAUSIBLE_MS).then_some(Wall(wall_ms));
+        Now { boot: Instant(self.now - self.booted_at + BOOTED_MS), wall }
+    }
+
+    /// The agent's time as the world's.
+    pub fn world_time(&self, at: Instant) -> u64 {
+        (at.0 + self.booted_at).saturating_sub(BOOTED_MS)
+    }
+
+    fn wall_ms(&self) -> i64 {
+        (self.now - self.booted_at) as i64 + self.wall_offset_ms
+    }
+
+    /// The moment as the runtime knows it.
+    pub fn clock(&self) -> runtime::Clock {
+        runtime::Clock { now: self.now, nanos: self.wall_ms() * 1_000_000 }
+    }
+
+    /// The next life of the agent begins.
+    pub fn be_born(&mut self) {
+        self.life += 1;
+        trace!(self.now, "======== the agent's life {} begins", self.life);
+        let now = self.agent_now();
+        let seed = self.chance.bits();
+        self.agent = Agent::boot(self.config.clone(), now, seed);
+        self.out = Out::default();
+        self.open.clear();
+        self.jobs.clear();
+        self.inbox.clear();
+        self.link = Link { up: false, told: None, ..self.link };
+        self.leaving = false;
+        self.check.be_born();
+        self.turn_at = Some(self.now);
+        let life = self.life;
+        let (connect_ms, address_ms) = (self.chance.spread(500), self.chance.spread(500));
+        self.at(connect_ms, Thing::Connect(life));
+        self.at(address_ms, Thing::Addresses(life));
+        let read_ms = self.chance.spread(2_000);
+        self.reading = true;
+        self.at(read_ms, Thing::Read(life));
+    }
+
+    /// The machine starts anew: its clocks too.
+    pub fn boot_clocks(&mut self, clock_kept: bool) {
+        self.booted_at = self.now;
+        self.wall_offset_ms = if clock_kept { TODAY_MS + self.now as i64 } else { 0 };
+        if !clock_kept {
+            let ms = self.chance.spread(600_000);
+            self.at(ms, Thing::ClockSet);
+        }
+    }
+
+    /// The network has told the time.
+    pub fn set_clock(&mut self) {
+        self.wall_offset_ms = TODAY_MS + self.booted_at as i64;
+        trace!(self.now, "the clock is set");
+    }
+
+    /// Facts that belong together go to the agent.
+    pub fn tell(&mut self, bundle: Vec<Event>) {
+        self.tally.events += bundle.len() as u64;
+        self.inbox.push_back(bundle);
+        let waits = self.chance.percent(self.faults.batch_pct);
+        let wait_ms = if waits { self.chance.below(self.faults.batch_ms + 1) } else { 0 };
+        self.turn_by(self.now + wait_ms);
+    }
+
+    fn turn_by(&mut self, at: u64) {
+        self.turn_at = Some(self.turn_at.map_or(at, |turn| turn.min(at)));
+    }
+
+    /// Lets time pass up to `end`.
+    pub fn run_until(&mut self, end: u64) {
+        loop {
+            let turn_at = self.turn_at.map(|at| at.max(self.stalled_until).max(self.now));
+            let due_at = self.queue.peek().map(|Reverse(due)| due.at);
+            let turn_first = match (turn_at, due_at) {
+                (Some(turn), Some(due)) => turn < due,
+                (Some(_), None) => true,
+                (None, _) => false,
+            };
+            let next = if turn_first { turn_at } else { due_at };
+            let Some(at) = next.filter(|&at| at <= end) else { break };
+            self.now = at.max(self.now);
+            if turn_first {
+                self.turn();
+            } else {
+                let Reverse(due) = self.queue.pop().expect("just peeked");
+                self.happen(due.thing);
+            }
+        }
+        self.now = end;
+    }
+
+    fn turn(&mut self) {
+        if self.now == self.last_turn {
+            self.turns_at_once += 1;
+            assert!(
+                self.turns_at_once <= TURNS_AT_ONCE_MAX,
+                "[busy loop] {TURNS_AT_ONCE_MAX} turns at one moment"
+            );
+        } else {
+            (self.last_turn, self.turns_at_once) = (self.now, 0);
+        }
+        self.turn_at = None;
+        let now = self.agent_now();
+        let all = self.inbox.len();
+        let some = if self.chance.percent(5) { self.chance.index(all + 1) } else { all };
+        for bundle in self.inbox.drain(..some) {
+            for event in bundle {
+                self.check.told(self.now, &event, &self.agent);
+                self.leaving |= matches!(event, Event::Stop);
+                self.agent.handle(now, event);
+            }
+        }
+        self.step(now);
+        if !self.inbox.is_empty() {
+            let ms = self.chance.below(3);
+            self.turn_by(self.now + ms);
+        }
+    }
+
+    fn step(&mut self, now: Now) {
+        self.tally.steps += 1;
+        self.agent.step(now, &mut self.out);
+        let mut actions = std::mem::take(&mut self.out.actions);
+        let requests = actions.iter().filter(|action| !is_line(action)).count();
+        assert!(
+            requests <= REQUESTS_A_STEP_MAX,
+            "[bounded step] a step asks for {requests} things"
+        );
+        let life = self.life;
+        for action in actions.drain(..) {
+            self.perform(action);
+            if self.life != life {
+                return;
+            }
+        }
+        self.out.actions = actions;
+        assert!(!self.leaving, "[exit] the agent was asked to end, and goes on");
+        let wake = self.agent.wake_at();
+        assert!(
+            wake.is_none_or(|at| at > now.boot),
+            "[wake later] asks to be woken at {wake:?}, and it is {:?}",
+            now.boot
+        );
+        if self.chance.percent(2) {
+            self.step_again(now);
+        }
+        if let Some(at) = self.agent.wake_at() {
+            let late = self.chance.percent(self.faults.batch_pct);
+            let late_ms = if late { self.chance.below(self.faults.batch_ms + 1) } else { 0 };
+            let at = self.world_time(at) + late_ms;
+            self.turn_by(at);
+        }
+        let stops_due = self.check.stepped(self.now, &self.runtime, &self.agent);
+        for pod in stops_due {
+            self.at(1_000, Thing::StopDue(pod));
+        }
+    }
+
+    /// Nothing was learnt and no time went by: nothing is left to be asked for.
+    fn step_again(&mut self, now: Now) {
+        self.agent.step(now, &mut self.out);
+        let asked = self.out.actions.iter().find(|action| !is_line(action));
+        assert!(asked.is_none(), "[settled] a second step at once asks for {asked:?}");
+        self.out.actions.clear();
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Cri { call, request, deadline } => self.ask(call, request, deadline),
+            Action::CancelCri(call) => self.cancel(call),
+            Action::Job { job, spec, deadline } => self.start_job(job, spec, deadline),
+            Action::Note(note) => {
+                self.tally.notes += 1;
+                trace!(
+                    self.now,
+                    "  note {} {}: {}", note.involved_object.name, note.reason, note.message
+                );
+            }
+            Action::Log(severity, line) => {
+                self.tally.lines += 1;
+                trace!(self.now, "  {severity:?}: {line}");
+            }
+            Action::Exit => {
+                assert!(self.leaving, "[exit] the agent ends, and nobody asked it to");
+                self.agent_dies();
+            }
+        }
+    }
+
+    /// The process of the agent is gone, for whatever reason; the next one follows.
+    pub fn agent_dies(&mut self) {
+        self.kill_agent();
+        self.be_born();
+    }
+
+    pub(crate) fn kill_agent(&mut self) {
+        self.cut_calls();
+        self.kill_jobs();
+    }
+
+    fn happen(&mut self, thing: Thing) {
+        match thing {
+            Thing::Begin(serial) => self.call_begins(serial),
+            Thing::Finish(serial) => self.call_finishes(serial),
+            Thing::Answer(serial) => self.answer(serial),
+            Thing::Expire(serial) => self.expire(serial),
+            Thing::Runtime(timer) => {
+                let clock = self.clock();
+                self.runtime.fire(clock, timer);
+                self.settle_runtime();
+            }
+            Thing::DaemonUp => self.daemon_up(),
+            Thing::Connect(life) => self.connect(life),
+            Thing::Ready => self.become_ready(),
+            Thing::JobEnds(life, job) => self.job_ends(life, job),
+            Thing::Read(life) => self.folder_read(life),
+            Thing::Addresses(life) => self.tell_addresses(life),
+            Thing::Will => self.will(),
+            Thing::Tick => {
+                self.tick();
+                self.at(TICK_MS, Thing::Tick);
+            }
+            Thing::ClockSet => self.set_clock(),
+            Thing::StopDue(pod) => self.stop_due(pod),
+        }
+    }
+
+    /// What the runtime has left is taken to where it belongs.
+    pub fn settle_runtime(&mut self) {
+        for (at, timer) in std::mem::take(&mut self.runtime.told.timers) {
+            self.at(at.saturating_sub(self.now), Thing::Runtime(timer));
+        }
+        let effects = self.runtime.take_effects();
+        for &effect in &effects {
+            trace!(self.now, "    {}", self.runtime.describe(effect));
+            self.check.effect(self.now, &self.runtime, effect);
+            if let Effect::Started(number) = effect {
+                self.disk.log_written(&self.runtime, number);
+            }
+        }
+        for (serial, result) in std::mem::take(&mut self.runtime.told.answers) {
+            self.call_answered(serial, result);
+        }
+        if !effects.is_empty() {
+            self.hint();
+        }
+    }
+
+    /// Nothing more is going to happen by itself.
+    pub fn forget_will(&mut self) {
+        self.queue.retain(|Reverse(due)| !matches!(due.thing, Thing::Will | Thing::Tick));
+    }
+}
+
+fn draw_config(class: Class, chance: &mut Chance) -> Config {
+    let capped = class == Class::Storm || chance.percent(20);
+    Config {
+        node_name: NODE.to_owned(),
+        pod_logs: POD_LOGS.to_owned(),
+        machine: Machine { memory_bytes: 1 << 30, cpu_milli: 4_000 },
+        pods_max: 110,
+        crash_backoff_max_ms: if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 },
+    }
+}
+
+fn is_line(action: &Action) -> bool {
+    matches!(action, Action::Note(_) | Action::Log(..))
+}
+
+impl Eq for Due {}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
