@@ -1,0 +1,308 @@
+//! The HTTP API over real local sockets, with clients that are quick, slow, greedy and rude. Time
+//! is an argument: what takes ten seconds here takes none.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use edged::agent::event::Event;
+use edged::agent::time::{Instant, Now, Wall};
+use edged::agent::{Agent, Config, Machine};
+use edged::io::server::Server;
+use edged::limits::{
+    HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_CONNECTIONS_MAX, HTTP_LEAVE_MS, HTTP_LISTEN_RETRY_MS,
+    HTTP_STALL_MS,
+};
+use edged::model::manifest::{File, Folder};
+use edged::wire::manifest;
+use mio::{Events, Poll, Token};
+
+struct Bed {
+    poll: Poll,
+    events: Events,
+    server: Server,
+    agent: Agent,
+    now: Now,
+    address: SocketAddr,
+}
+
+/// A port that was free a moment ago.
+fn address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address")
+}
+
+impl Bed {
+    fn new() -> Self {
+        Self::on(address())
+    }
+
+    fn on(address: SocketAddr) -> Self {
+        let now = Now { boot: Instant(1_000_000), wall: Some(Wall(1_763_666_951_000)) };
+        let config = Config {
+            node_name: "gw".to_owned(),
+            pod_logs: "/var/log/pods".to_owned(),
+            machine: Machine { memory_bytes: 1 << 30, cpu_milli: 1000 },
+            pods_max: 500,
+            crash_backoff_max_ms: 300_000,
+        };
+        let mut bed = Self {
+            poll: Poll::new().expect("a poll"),
+            events: Events::with_capacity(64),
+            server: Server::new(address, Token(100)),
+            agent: Agent::boot(config, now, 1),
+            now,
+            address,
+        };
+        bed.turn();
+        bed
+    }
+
+    /// One turn of the loop, without waiting.
+    fn turn(&mut self) {
+        let timeout = Some(Duration::from_millis(1));
+        self.poll.poll(&mut self.events, timeout).expect("polls");
+        for ready in &self.events {
+            assert!(self.server.owns(ready.token()));
+            self.server.ready(ready);
+        }
+        self.server.tick(self.now, self.poll.registry(), &self.agent);
+    }
+
+    fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.turn();
+        }
+    }
+
+    fn pass_ms(&mut self, ms: u64) {
+        self.now.boot = self.now.boot.plus_ms(ms);
+        self.turns(3);
+    }
+
+    fn client(&mut self) -> TcpStream {
+        let client = TcpStream::connect(self.address).expect("connects");
+        client.set_read_timeout(Some(Duration::from_millis(1))).expect("sets");
+        self.turn();
+        client
+    }
+
+    /// What the client gets until the server hangs up.
+    fn read(&mut self, client: &mut TcpStream) -> String {
+        let mut text = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        for _ in 0..100_000 {
+            self.turn();
+            match client.read(&mut buffer) {
+                Ok(0) => return String::from_utf8(text).expect("text"),
+                Ok(count) => text.extend_from_slice(&buffer[..count]),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) => panic!("after {} bytes: {error}", text.len()),
+            }
+        }
+        panic!("the server never hung up: {}", String::from_utf8_lossy(&text));
+    }
+
+    fn ask(&mut self, request: &str) -> String {
+        let mut client = self.client();
+        client.write_all(request.as_bytes()).expect("writes");
+        self.read(&mut client)
+    }
+
+    fn get(&mut self, path: &str) -> (String, String) {
+        let text = self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address));
+        let (head, body) = text.split_once("\r\n\r\n").expect(&text);
+        let length = format!("Content-Length: {}", body.len());
+        assert!(head.lines().any(|line| line == length), "{head}");
+        (head.lines().next().expect("a status").to_owned(), body.to_owned())
+    }
+
+    fn want_pods(&mut self, count: usize, bytes: usize) {
+        let files = (0..count).map(|n| {
+            let text = format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: p{n}, annotations: {{a: '{}'}}}}, \
+                 spec: {{containers: [{{name: c, image: i}}]}}}}",
+                "x".repeat(bytes)
+            );
+            let pods = manifest::parse(format!("# one\n{text}").as_bytes());
+            File { path: format!("/m/{n}.yaml").into(), pods }
+        });
+        let event = Event::Manifests(Folder { files: files.collect() });
+        self.agent.handle(self.now, event);
+        self.agent.step(self.now, &mut edged::agent::event::Out::default());
+    }
+}
+
+#[test]
+fn each_path_shows_what_it_should() {
+    let mut bed = Bed::new();
+    let ok = "HTTP/1.1 200 OK";
+    for path in ["/healthz", "/healthz/ping", "/healthz/log", "/healthz/syncloop"] {
+        assert_eq!(bed.get(path), (ok.to_owned(), "ok\n".to_owned()));
+    }
+    let empty = "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{},\"items\":null}\n";
+    assert_eq!(bed.get("/pods").1, empty);
+    assert_eq!(bed.get("/runningpods/").1, empty);
+    assert_eq!(bed.get("/events").1, empty.replace("PodList", "EventList"));
+    let (status, body) = bed.get("/nothing");
+    assert_eq!(status, "HTTP/1.1 404 Not Found");
+    assert!(body.contains("/edged/status") && body.lines().count() == 1, "{body}");
+    bed.want_pods(2, 10);
+    let (status, body) = bed.get("/pods?limit=1");
+    assert_eq!(status, ok);
+    let list: serde_json::Value = serde_json::from_str(&body).expect(&body);
+    assert_eq!(list["items"][1]["metadata"]["name"], "p1-gw");
+    assert_eq!(list["items"][1]["status"]["phase"], "Pending");
+    let status: serde_json::Value =
+        serde_json::from_str(&bed.get("/edged/status").1).expect("JSON");
+    assert_eq!((&status["node"], &status["podsWanted"]), (&"gw".into(), &2.into()));
+    if cfg!(feature = "metrics") {
+        let (_, page) = bed.get("/metrics");
+        assert!(page.contains("\nkubelet_desired_pods 2\n"), "{page}");
+        assert!(page.contains("\nprocess_resident_memory_bytes "), "{page}");
+    }
+}
+
+#[test]
+fn a_request_may_come_in_any_pieces() {
+    let mut bed = Bed::new();
+    let mut client = bed.client();
+    for byte in b"HEAD /healthz/ping HTTP/1.1\r\nHost: localhost\r\n\r\n" {
+        client.write_all(&[*byte]).expect("writes");
+        bed.turn();
+    }
+    client.shutdown(Shutdown::Write).expect("shuts");
+    let text = bed.read(&mut client);
+    assert!(text.contains("Content-Length: 3\r\n") && text.ends_with("\r\n\r\n"), "{text}");
+}
+
+#[test]
+fn strangers_and_nonsense_are_refused() {
+    let mut bed = Bed::new();
+    for (request, status) in [
+        ("GET /pods HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(), "403 "),
+        ("POST /pods HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), "405 "),
+        ("\x16\x03\x01".to_owned(), "400 "),
+        (format!("GET /{} HTTP/1.1\r\n", "a".repeat(100_000)), "414 "),
+        (format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(30_000)), "431 "),
+    ] {
+        let text = bed.ask(&request);
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_ask_is_cut() {
+    let mut bed = Bed::new();
+    let mut silent = bed.client();
+    let mut slow = bed.client();
+    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_ASK_MS)));
+    bed.pass_ms(HTTP_ASK_MS - 1);
+    slow.write_all(b"GET / HTTP/1.1\r\n").expect("writes");
+    bed.pass_ms(1);
+    for client in [&mut silent, &mut slow] {
+        let text = bed.read(client);
+        assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+    }
+    drop((silent, slow));
+    bed.turns(3);
+    assert_eq!(bed.server.wake_at(), None, "nothing is left of them");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_and_holds_up_nobody() {
+    let mut bed = Bed::new();
+    bed.want_pods(450, 10_000);
+    let request = format!("GET /pods HTTP/1.1\r\nHost: {}\r\n\r\n", bed.address);
+    let mut greedy = bed.client();
+    greedy.write_all(request.as_bytes()).expect("writes");
+    bed.turns(50);
+    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_STALL_MS)), "it waits");
+    assert_eq!(bed.get("/healthz/ping").1, "ok\n");
+    bed.pass_ms(HTTP_STALL_MS);
+    assert_eq!(bed.server.wake_at(), None, "it was cut");
+    let (status, body) = bed.get("/pods");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    let list: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(450));
+}
+
+#[test]
+fn answers_that_wait_are_bounded_in_all() {
+    let mut bed = Bed::new();
+    bed.want_pods(500, 10_000);
+    let request = format!("GET /pods HTTP/1.1\r\nHost: {}\r\n\r\n", bed.address);
+    let mut greedy: Vec<TcpStream> = (0..8).map(|_| bed.client()).collect();
+    for client in &mut greedy {
+        client.write_all(request.as_bytes()).expect("writes");
+        bed.turns(20);
+    }
+    let mut last = greedy.pop().expect("the last");
+    let text = bed.read(&mut last);
+    assert!(text.starts_with("HTTP/1.1 503 "), "{}", &text[..40]);
+}
+
+#[test]
+fn a_steady_trickle_has_an_end() {
+    let mut bed = Bed::new();
+    bed.want_pods(500, 40_000);
+    let mut client = bed.client();
+    let request = format!("GET /pods HTTP/1.1\r\nHost: {}\r\n\r\n", bed.address);
+    client.write_all(request.as_bytes()).expect("writes");
+    bed.turns(50);
+    let mut buffer = vec![0; 1200 << 10];
+    for _ in 0..HTTP_ANSWER_MS / (HTTP_STALL_MS - 1) {
+        assert!(bed.server.wake_at().is_some(), "reading keeps it alive");
+        client.read_exact(&mut buffer).expect("reads");
+        bed.pass_ms(HTTP_STALL_MS - 1);
+    }
+    assert!(bed.server.wake_at().is_some(), "reading keeps it alive");
+    client.read_exact(&mut buffer).expect("reads");
+    bed.pass_ms(HTTP_STALL_MS - 1);
+    assert_eq!(bed.server.wake_at(), None, "it was cut");
+}
+
+#[test]
+fn more_connections_than_there_is_room_for_are_turned_away() {
+    let mut bed = Bed::new();
+    let held: Vec<TcpStream> = (0..HTTP_CONNECTIONS_MAX).map(|_| bed.client()).collect();
+    let mut more = bed.client();
+    let text = bed.read(&mut more);
+    assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+    drop(held);
+    bed.turns(3);
+    assert_eq!(bed.get("/healthz/ping").1, "ok\n");
+}
+
+#[test]
+fn a_client_that_does_not_hang_up_is_left() {
+    let mut bed = Bed::new();
+    let mut client = bed.client();
+    client.write_all(b"GET /healthz/ping HTTP/1.0\r\n\r\n").expect("writes");
+    assert!(bed.read(&mut client).ends_with("ok\n"));
+    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_LEAVE_MS)));
+    bed.pass_ms(HTTP_LEAVE_MS);
+    assert_eq!(bed.server.wake_at(), None);
+}
+
+#[test]
+fn a_port_that_is_taken_is_tried_again() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut bed = Bed::on(taken.local_addr().expect("an address"));
+    assert_eq!(bed.server.bound(), None);
+    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_LISTEN_RETRY_MS)));
+    drop(taken);
+    bed.turn();
+    assert_eq!(bed.server.bound(), None, "not before its time");
+    bed.pass_ms(HTTP_LISTEN_RETRY_MS);
+    assert_eq!(bed.server.bound(), Some(bed.address));
+    assert_eq!(bed.get("/healthz/ping").1, "ok\n");
+}
+
+#[test]
+fn port_0_is_no_api() {
+    let mut bed = Bed::on("127.0.0.1:0".parse().expect("an address"));
+    bed.pass_ms(HTTP_LISTEN_RETRY_MS);
+    assert_eq!((bed.server.bound(), bed.server.wake_at()), (None, None));
+}

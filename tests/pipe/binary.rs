@@ -1,0 +1,141 @@
+//! The whole binary with this test as its runtime: it looks at once, stops when told, reads its
+//! configuration again, and its children do not outlive it. Waiting is for bytes or an exit; the
+//! ten seconds are for a failing test only.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+use edged::wire::cri::Rpc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::bench::Peer;
+use crate::server::Server;
+
+struct Agent {
+    dir: PathBuf,
+    child: Child,
+    log: BufReader<ChildStderr>,
+    listener: UnixListener,
+}
+
+impl Agent {
+    fn start(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("edged-binary-{}-{name}", std::process::id()));
+        fs::create_dir_all(dir.join("manifests")).expect("a folder for the test");
+        let listener = UnixListener::bind(dir.join("c.sock")).expect("a socket");
+        fs::write(dir.join("edgecore.yaml"), config(&dir, "manifests", "")).expect("a file");
+        let path = |below: &str| dir.join(below).into_os_string();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_edged"))
+            .args(["run", "--listen", "off", "--node-name", "gw", "--log", "debug"])
+            .args(["--config".into(), path("edgecore.yaml")])
+            .args(["--runtime".into(), path("c.sock")])
+            .args(["--pod-logs".into(), path("pods")])
+            .args(["--container-logs".into(), path("links")])
+            .env_remove("RUST_LOG")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let log = BufReader::new(child.stderr.take().expect("it is piped"));
+        Self { dir, child, log, listener }
+    }
+
+    fn accept(&self) -> Peer {
+        let fd = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
+        let ready = poll(&mut [fd], PollTimeout::from(10_000u16)).expect("polled");
+        assert_eq!(ready, 1, "nobody connected within ten seconds");
+        Peer::accept(&self.listener)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("it lives");
+    }
+
+    /// Reads the log up to a line with `text`; returns that line.
+    fn logged(&mut self, text: &str) -> String {
+        let mut before = String::new();
+        loop {
+            let mut line = String::new();
+            let count = self.log.read_line(&mut line).expect("it can be read");
+            assert!(count > 0, "no {text:?} in:\n{before}");
+            if line.contains(text) {
+                return line;
+            }
+            before.push_str(&line);
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn config(dir: &std::path::Path, manifests: &str, more: &str) -> String {
+    format!(
+        "apiVersion: edgecore.config.kubeedge.io/v1alpha2\nkind: EdgeCore\nmodules:\n  edged:\n    \
+         tailoredKubeletConfig:\n      staticPodPath: {}\n{more}",
+        dir.join(manifests).display()
+    )
+}
+
+/// Reads until that call was made.
+fn asked(socket: &mut UnixStream, server: &mut Server, rpc: Rpc) {
+    socket.set_nonblocking(false).expect("blocking");
+    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a guard");
+    let mut buffer = [0; 4_096];
+    while !server.asked.iter().any(|asked| asked.path == rpc.path()) {
+        let count = socket.read(&mut buffer).expect("the call comes within ten seconds");
+        assert!(count > 0, "the agent hung up");
+        server.receive(&buffer[..count]);
+    }
+}
+
+#[test]
+fn the_agent_asks_its_runtime_and_stops_when_told() {
+    let mut agent = Agent::start("stop");
+    let Peer { mut socket, mut server } = agent.accept();
+    asked(&mut socket, &mut server, Rpc::Version);
+    agent.signal(Signal::SIGTERM);
+    agent.logged("stopped; the pods are left as they are");
+    let status = agent.child.wait().expect("it ended");
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_hangup_reads_the_configuration_again_and_says_what_waits_for_a_restart() {
+    let mut agent = Agent::start("reload");
+    let _peer = agent.accept();
+    agent.logged("connected");
+    fs::create_dir_all(agent.dir.join("others")).expect("a folder");
+    fs::write(agent.dir.join("others/web.yaml"), "kind: Pod\n").expect("a file");
+    let file = agent.dir.join("edgecore.yaml");
+    fs::write(&file, config(&agent.dir, "others", "      maxPods: 20\n")).expect("a file");
+    agent.signal(Signal::SIGHUP);
+    let line = agent.logged("after a restart");
+    assert!(line.ends_with("in force after a restart: maxPods\n"), "{line}");
+    agent.logged("others/web.yaml read");
+    fs::write(&file, "modules: [").expect("a file");
+    agent.signal(Signal::SIGHUP);
+    let line = agent.logged("the configuration stays as it was");
+    assert!(line.starts_with("ERROR io ") && line.contains("edgecore.yaml:"), "{line}");
+}
+
+#[test]
+fn a_wrong_command_line_is_told_with_exit_code_2() {
+    for args in [&["run", "--manifest", "/m"][..], &["walk"], &[]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_edged")).args(args).output().expect("runs");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stderr.starts_with(b"edged: "), "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}

@@ -1,0 +1,181 @@
+//! `io::job` with real children: the built binary, and programs that misbehave.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use edged::agent::event::{Event, JobId};
+use edged::agent::time::Instant;
+use edged::io::job::{Jobs, Roots};
+use edged::limits::{JOB_QUEUE_MAX, JOBS_MAX};
+use edged::model::job::{JobError, JobSpec, LogDir};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+
+const NOW: Instant = Instant(1_000);
+const LATER: Instant = Instant(60_000);
+
+/// One folder, and no other test with children at the same time: waiting is for any child.
+struct Place {
+    dir: PathBuf,
+    jobs: Jobs,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    fn with(program: &str) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = std::env::temp_dir().join(format!("edged-children-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).expect("a folder for the test");
+        let roots = Roots::new(dir.join("pods"), None);
+        Self { jobs: Jobs::new(PathBuf::from(program), roots), dir, _alone: alone }
+    }
+
+    fn start(&mut self, job: u64) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.jobs.start(JobId(job), remove(), LATER, &mut events);
+        events
+    }
+
+    /// Waits until a child has ended, as SIGCHLD would tell.
+    fn ended(&mut self) -> Vec<Event> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::All, flags).expect("there is a child");
+        let mut events = Vec::new();
+        self.jobs.reap(&mut events);
+        events
+    }
+
+    fn tick(&mut self, now: Instant) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.jobs.tick(now, &mut events);
+        events
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn remove() -> JobSpec {
+    let pod = LogDir { namespace: "ns".into(), name: "web".into(), uid: "u".into() };
+    JobSpec::RemoveLogDir(pod)
+}
+
+/// Programs of the tests, beside this file.
+fn misbehaving(name: &str) -> String {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pipe");
+    dir.join(name).into_os_string().into_string().expect("text")
+}
+
+#[test]
+fn a_child_removes_the_pods_folder_and_answers() {
+    let mut place = Place::with(env!("CARGO_BIN_EXE_edged"));
+    let folder = place.dir.join("pods/ns_web_u");
+    fs::create_dir_all(folder.join("app/deep")).expect("folders");
+    fs::write(folder.join("app/0.log"), "text").expect("a log");
+    fs::create_dir_all(place.dir.join("pods/ns_other_u")).expect("a folder");
+    assert!(place.start(1).is_empty(), "not inline");
+    let events = place.ended();
+    assert!(matches!(events[..], [Event::Job(JobId(1), Ok(()))]), "{events:?}");
+    assert!(!folder.exists());
+    assert!(place.dir.join("pods/ns_other_u").exists());
+    assert_eq!(place.jobs.wake_at(), None);
+}
+
+#[test]
+fn what_the_child_could_not_do_is_said() {
+    let mut place = Place::with(env!("CARGO_BIN_EXE_edged"));
+    let mut events = Vec::new();
+    let mut spec = remove();
+    if let JobSpec::RemoveLogDir(pod) = &mut spec {
+        pod.uid = "".into();
+    }
+    place.jobs.start(JobId(1), spec, LATER, &mut events);
+    assert!(events.is_empty());
+    let events = place.ended();
+    let [Event::Job(JobId(1), Err(JobError::Failed(why)))] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(why, "got \"\", expected the name of one file in a folder");
+}
+
+#[test]
+fn a_child_that_ends_without_an_answer_died() {
+    let mut place = Place::with("/bin/false");
+    place.start(1);
+    let events = place.ended();
+    let [Event::Job(JobId(1), Err(JobError::Died(how)))] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(how, "exit status: 1; it said nothing");
+}
+
+#[test]
+fn a_program_that_is_not_there_fails_at_once() {
+    let mut place = Place::with("/nowhere/edged");
+    let events = place.start(1);
+    assert!(matches!(events[..], [Event::Job(JobId(1), Err(JobError::Failed(_)))]), "{events:?}");
+}
+
+#[test]
+fn a_child_inherits_only_its_three_descriptors() {
+    let mut place = Place::with(&misbehaving("descriptors"));
+    place.start(1);
+    let events = place.ended();
+    let [Event::Job(_, Err(JobError::Died(how)))] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(how, "exit status: 0; it said nothing");
+}
+
+#[test]
+fn a_hanging_child_is_killed_at_its_deadline_and_its_place_is_given_on() {
+    let mut place = Place::with(&misbehaving("hang"));
+    for job in 1..=JOBS_MAX as u64 + 1 {
+        assert!(place.start(job).is_empty());
+    }
+    assert_eq!(place.jobs.wake_at(), Some(LATER));
+    assert!(place.tick(NOW).is_empty());
+    let events = place.tick(LATER);
+    assert_eq!(events.len(), JOBS_MAX + 1, "the waiting one too: {events:?}");
+    assert!(events.iter().all(|event| matches!(event, Event::Job(_, Err(JobError::Deadline)))));
+    assert_eq!(place.jobs.wake_at(), None);
+    assert!(place.tick(LATER).is_empty(), "answered once");
+    assert!(place.start(9).is_empty(), "waits for a place");
+    assert!(place.ended().is_empty());
+    let events = place.tick(LATER);
+    assert!(matches!(events[..], [Event::Job(JobId(9), Err(JobError::Deadline))]), "{events:?}");
+    while waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).is_ok() {
+        assert!(place.ended().is_empty());
+    }
+}
+
+#[test]
+fn more_jobs_than_may_wait_are_refused() {
+    let mut place = Place::with(&misbehaving("hang"));
+    for job in 1..=(JOBS_MAX + JOB_QUEUE_MAX) as u64 {
+        assert!(place.start(job).is_empty(), "{job}");
+    }
+    let events = place.start(9_999);
+    assert!(
+        matches!(events[..], [Event::Job(JobId(9_999), Err(JobError::Failed(_)))]),
+        "{events:?}"
+    );
+    assert_eq!(place.tick(LATER).len(), JOBS_MAX + JOB_QUEUE_MAX);
+    while waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).is_ok() {
+        place.ended();
+    }
+}
+
+#[test]
+fn a_child_without_an_order_ends() {
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_edged"))
+        .args(["job", "remove-log-dir"])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .status()
+        .expect("it runs");
+    assert!(!status.success());
+}

@@ -1,0 +1,16 @@
+//! The real codecs and the real `io::runtime` over pipes and local sockets that split, join, stall
+//! and die; and `io::job` with real children. Time is an argument: nothing sleeps, and what is
+//! waited for is the end of a child.
+
+#[cfg(feature = "api")]
+mod api;
+mod bench;
+mod binary;
+mod calls;
+mod jobs;
+#[path = "../wire/peer.rs"]
+#[expect(dead_code, reason = "the wire tests need more of the other end than these")]
+mod peer;
+mod server;
+mod socket;
+mod trouble;

@@ -1,0 +1,97 @@
+//! Pods that end by themselves.
+
+use crate::World;
+use crate::yard::agent::{Pod, Site, manifest};
+
+crate::tests![
+    a_job_that_succeeds_is_succeeded_and_is_not_started_again,
+    a_job_that_fails_is_failed_and_says_how,
+    a_job_that_may_try_again_does_so_until_it_succeeds,
+    a_deadline_ends_the_pod,
+];
+
+fn ended(site: &Site, name: &str, phase: &str) -> Pod {
+    site.wait(name, phase, |pod| pod.phase() == phase)
+}
+
+fn job(name: &str, policy: &str, script: &str) -> String {
+    let spec = format!("  hostNetwork: true\n  restartPolicy: {policy}\n");
+    manifest(name, &spec, &format!("    command: [sh, -c, '{script}']\n"))
+}
+
+fn a_job_that_succeeds_is_succeeded_and_is_not_started_again(world: &World) {
+    let site = world.site("ends-well");
+    let agent = site.start();
+    site.put("done.yaml", &job("done", "Never", "echo done"));
+    let pod = ended(&site, "done", "Succeeded");
+    let end = &pod.container("main")["state"]["terminated"];
+    assert_eq!(end["exitCode"], 0, "{end}");
+    assert_eq!(end["reason"], "Completed");
+    assert!(end["startedAt"].is_string() && end["finishedAt"].is_string(), "{end}");
+    assert_eq!(pod.condition("Ready"), "False");
+    assert_eq!(pod.condition("Initialized"), "True");
+    let id = pod.container_id("main");
+    // The next agent finds it ended, and leaves it so.
+    agent.kill();
+    let _agent = site.start();
+    let again = ended(&site, "done", "Succeeded");
+    assert_eq!((again.container_id("main"), again.restarts("main")), (id, 0));
+    assert_eq!(site.seen().of(pod.uid()).containers.len(), 1);
+    site.take("done.yaml");
+    site.wait_empty();
+}
+
+fn a_job_that_fails_is_failed_and_says_how(world: &World) {
+    let site = world.site("ends-badly");
+    let _agent = site.start();
+    site.put("bad.yaml", &job("bad", "Never", "echo no >&2; exit 3"));
+    let pod = ended(&site, "bad", "Failed");
+    let end = &pod.container("main")["state"]["terminated"];
+    assert_eq!(end["exitCode"], 3, "{end}");
+    assert_eq!(end["reason"], "Error");
+    assert_eq!(pod.restarts("main"), 0);
+    // A command that is not there fails as the runtime says, without another try.
+    site.put(
+        "none.yaml",
+        &manifest(
+            "none",
+            "  hostNetwork: true\n  restartPolicy: Never\n",
+            "    command: [/not/there]\n",
+        ),
+    );
+    let none = ended(&site, "none", "Failed");
+    let end = &none.container("main")["state"]["terminated"];
+    assert_eq!(end["exitCode"], 128, "{}", none.0["status"]);
+    assert_eq!(end["reason"], "StartError");
+    site.take("bad.yaml");
+    site.take("none.yaml");
+    site.wait_empty();
+}
+
+fn a_job_that_may_try_again_does_so_until_it_succeeds(world: &World) {
+    let site = world.site("ends-retried");
+    let _agent = site.start();
+    site.put("again.yaml", &job("again", "OnFailure", "exit 5"));
+    let pod = site.wait("again", "tried again", |pod| pod.restarts("main") >= 1);
+    let end = &pod.container("main")["lastState"]["terminated"];
+    assert_eq!(end["exitCode"], 5, "{}", pod.0["status"]);
+    assert_ne!(pod.phase(), "Failed", "OnFailure never fails a pod by its exit code");
+    site.put("again.yaml", &job("again", "OnFailure", "exit 0"));
+    let done = ended(&site, "again", "Succeeded");
+    assert_eq!(done.restarts("main"), 0, "{}", done.0["status"]);
+    site.take("again.yaml");
+    site.wait_empty();
+}
+
+fn a_deadline_ends_the_pod(world: &World) {
+    let site = world.site("ends-deadline");
+    let _agent = site.start();
+    let spec = "  hostNetwork: true\n  activeDeadlineSeconds: 2\n";
+    let script = "    command: [sh, -c, 'trap \"exit 0\" TERM; sleep 100000 & wait']\n";
+    site.put("late.yaml", &manifest("late", spec, script));
+    let pod = ended(&site, "late", "Failed");
+    assert_eq!(pod.reason(), "DeadlineExceeded");
+    assert!(site.seen().of(pod.uid()).running("main").is_empty());
+    site.take("late.yaml");
+    site.wait_empty();
+}

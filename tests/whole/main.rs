@@ -1,0 +1,201 @@
+//! The whole: the real binary against a real containerd, with real pods.
+//!
+//! ```text
+//! cargo test --test whole [-- FILTER...] [--list]
+//! ```
+//!
+//! One private containerd serves nearly all tests, one after another; each has its own folders, its
+//! own port and its own agents, and what it leaves in the runtime is wiped before the next. Nothing
+//! is skipped: where root, containerd, runc or the CNI plugins are missing, the run says which and
+//! fails. Facts are waited for by asking again with a bound; no test proves anything by sleeping,
+//! and none by being quick.
+#![allow(clippy::disallowed_methods, reason = "real processes live in real time")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a runner tells what it does")]
+
+mod api;
+mod broken;
+mod changes;
+mod cli;
+mod crashes;
+mod ends;
+mod images;
+mod runtime;
+mod starts;
+#[path = "../yard/mod.rs"]
+mod yard;
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use yard::agent::Site;
+use yard::containerd::Containerd;
+use yard::{guard, process, wait};
+
+/// What every test gets.
+pub struct World {
+    containerd: Containerd,
+    dir: PathBuf,
+}
+
+impl World {
+    /// A site of its own for a test: its folders and its port.
+    pub fn site(&self, name: &str) -> Site {
+        Site::new(self.dir.join(name), self.containerd.socket())
+    }
+
+    /// The shared runtime's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.containerd.socket()
+    }
+}
+
+/// A test: a sentence, and what proves it.
+struct Test {
+    name: &'static str,
+    run: fn(&World),
+}
+
+/// Lists functions as tests under their own names.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        /// The tests of this module.
+        pub(crate) const TESTS: &[(&str, fn(&$crate::World))] = &[
+            $((concat!(module_path!(), "::", stringify!($name)), $name)),*
+        ];
+    };
+}
+
+/// A test may take this long before it is given up: several times what the longest needs.
+const DEADLINE: Duration = Duration::from_secs(240);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let filters: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    let wanted = |test: &Test| filters.is_empty() || filters.iter().any(|f| test.name.contains(*f));
+    let tests: Vec<Test> = all().into_iter().filter(wanted).collect();
+    if arguments.iter().any(|word| word == "--list") {
+        for test in &tests {
+            println!("{}: test", test.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    guard::install();
+    let missing = yard::missing();
+    for what in &missing {
+        println!("whole: missing {what}");
+    }
+    if !missing.is_empty() {
+        println!("0 passed, {} failed", tests.len().max(1));
+        return ExitCode::FAILURE;
+    }
+    note_panics();
+    let failed = guard::guarded(|| run(&tests));
+    println!("{} passed, {} failed", tests.len() - failed.len(), failed.len());
+    // A filter that names nothing is a mistake, not a success.
+    if failed.is_empty() && !tests.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn all() -> Vec<Test> {
+    [
+        starts::TESTS,
+        changes::TESTS,
+        broken::TESTS,
+        ends::TESTS,
+        images::TESTS,
+        crashes::TESTS,
+        api::TESTS,
+        cli::TESTS,
+        runtime::TESTS,
+    ]
+    .into_iter()
+    .flatten()
+    .map(|&(name, run)| Test { name, run })
+    .collect()
+}
+
+/// Runs them one by one; the names of those that failed.
+fn run(tests: &[Test]) -> Vec<&'static str> {
+    let dir = yard::scratch("whole");
+    let world = World { containerd: Containerd::start(dir.join("c")), dir };
+    let mut failed = Vec::new();
+    for test in tests {
+        let begun = Instant::now();
+        print!("{} ... ", test.name);
+        let _ = std::io::Write::flush(&mut std::io::stdout());
+        let result = attempt(test, &world);
+        let took = begun.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => println!("ok ({took:.1} s)"),
+            Err(why) => {
+                println!("FAILED ({took:.1} s)\n{why}\n");
+                failed.push(test.name);
+            }
+        }
+        tidy_up(&world);
+    }
+    for name in &failed {
+        println!("failed: {name}");
+    }
+    failed
+}
+
+/// One test in a thread of its own, so that one that hangs can be told from one that works.
+fn attempt(test: &Test, world: &World) -> Result<(), String> {
+    std::thread::scope(|scope| {
+        let (done, result) = mpsc::channel();
+        scope.spawn(move || {
+            let ended = catch_unwind(AssertUnwindSafe(|| (test.run)(world)));
+            let _ = done.send(ended.map_err(|panic| words(&*panic)));
+        });
+        if let Ok(result) = result.recv_timeout(DEADLINE) {
+            return result;
+        }
+        // All waiting ends now, and what it waits for.
+        wait::abandon(true);
+        for pid in guard::processes() {
+            process::signal(pid, nix::sys::signal::Signal::SIGKILL);
+        }
+        let Ok(result) = result.recv_timeout(Duration::from_secs(90)) else {
+            println!("FAILED: hangs beyond its deadline; the run ends here");
+            guard::clean();
+            std::process::exit(1);
+        };
+        wait::abandon(false);
+        let why = result.err().unwrap_or_default();
+        Err(format!("met its deadline of {DEADLINE:?}\n{why}"))
+    })
+}
+
+thread_local! {
+    /// Where this thread panicked.
+    static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// A test that fails says where and why, in its turn; a backtrace through the runner says no more.
+fn note_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        PLACE.set(info.location().map(ToString::to_string).unwrap_or_default());
+    }));
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    format!("{}: {}", PLACE.take(), text.unwrap_or_default())
+}
+
+/// Whatever a test has left must not trouble the next, a dead runtime least of all.
+fn tidy_up(world: &World) {
+    let tidied = catch_unwind(AssertUnwindSafe(|| {
+        world.containerd.again();
+        yard::seen::wipe(&world.socket());
+    }));
+    if let Err(panic) = tidied {
+        println!("whole: cannot tidy up: {}", words(&*panic));
+    }
+}

@@ -1,0 +1,176 @@
+//! The runtime and the manifest folder come late, go and come back; and what in the runtime is not
+//! the agent's.
+
+use std::os::unix::fs::symlink;
+
+use edged::wire::cri::sandbox::{
+    LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, RunPodSandboxRequest,
+};
+use edged::wire::cri::security::{LinuxSandboxSecurityContext, NamespaceMode, NamespaceOption};
+use serde_json::Value;
+
+use crate::World;
+use crate::yard::agent::sleeper;
+use crate::yard::cri::Cri;
+use crate::yard::wait::until;
+use crate::yard::{http, process, seen};
+
+crate::tests![
+    pods_live_through_a_restart_of_the_runtime_and_new_ones_start_after_it,
+    a_runtime_that_appears_late_is_used_once_it_is_there,
+    a_manifest_folder_that_appears_late_is_read_once_it_is_there,
+    a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone,
+];
+
+fn pods_live_through_a_restart_of_the_runtime_and_new_ones_start_after_it(world: &World) {
+    let site = world.site("runtime-restart");
+    let mut agent = site.start();
+    let names = ["one", "two", "three"];
+    for name in names {
+        site.put(&format!("{name}.yaml"), &sleeper(name));
+    }
+    let before: Vec<_> = names.iter().map(|name| site.wait_running(name)).collect();
+    let pids: Vec<u32> =
+        before.iter().map(|pod| seen::pid_of(&site.runtime, &pod.container_id("main"))).collect();
+    world.containerd.kill();
+    site.wait_trouble("it is away", Value::is_string);
+    // Asked for while nobody can start it.
+    site.put("new.yaml", &sleeper("new"));
+    site.wait("new", "known, and Pending", |pod| pod.phase() == "Pending");
+    world.containerd.again();
+    site.wait_running("new");
+    assert!(agent.lives(), "{}", site.log_tail());
+    for ((name, before), pid) in names.iter().zip(&before).zip(pids) {
+        let after = site.wait_running(name);
+        assert_eq!(after.container_id("main"), before.container_id("main"), "{name}");
+        assert_eq!(after.restarts("main"), 0, "{name}");
+        assert!(process::lives(pid), "{name}");
+    }
+    site.wait_trouble("nothing, it is back", Value::is_null);
+    for name in names.iter().chain(&["new"]) {
+        site.take(&format!("{name}.yaml"));
+    }
+    site.wait_empty();
+}
+
+fn a_runtime_that_appears_late_is_used_once_it_is_there(world: &World) {
+    let mut site = world.site("runtime-late");
+    site.runtime = site.dir.join("late.sock");
+    site.put("early.yaml", &sleeper("early"));
+    let mut agent = site.start();
+    let pod = site.wait("early", "known, and Pending", |pod| pod.phase() == "Pending");
+    assert_eq!(pod.waits_for("main"), "ContainerCreating", "{}", pod.0["status"]);
+    let names_it = |trouble: &Value| trouble.as_str().is_some_and(|it| it.contains("late.sock"));
+    site.wait_trouble("it names what is missing", names_it);
+    // The agent itself is well: to restart it would mend nothing.
+    assert_eq!(http::get(site.api, "/healthz").map(|answer| answer.code).ok(), Some(200));
+    assert!(agent.lives());
+    symlink(world.socket(), &site.runtime).expect("a link of ours");
+    site.wait_running("early");
+    site.take("early.yaml");
+    site.wait_empty();
+}
+
+fn a_manifest_folder_that_appears_late_is_read_once_it_is_there(world: &World) {
+    let site = world.site("runtime-folder");
+    let away = site.dir.join("away");
+    std::fs::rename(&site.manifests, &away).expect("a folder of ours");
+    std::fs::write(away.join("one.yaml"), sleeper("one")).expect("a file of ours");
+    let mut agent = site.start();
+    agent.wait_listening();
+    assert!(agent.lives(), "{}", site.log_tail());
+    std::fs::rename(&away, &site.manifests).expect("a folder of ours");
+    site.wait_running("one");
+    site.put("two.yaml", &sleeper("two"));
+    site.wait_running("two");
+    site.take("one.yaml");
+    site.take("two.yaml");
+    site.wait_empty();
+}
+
+/// A sandbox that somebody else made.
+fn run_sandbox(cri: &mut Cri, name: &str, labels: &[(&str, &str)]) -> String {
+    let node = NamespaceOption {
+        network: NamespaceMode::Node as i32,
+        pid: NamespaceMode::Container as i32,
+        ..NamespaceOption::default()
+    };
+    let security = LinuxSandboxSecurityContext {
+        namespace_options: Some(node),
+        ..LinuxSandboxSecurityContext::default()
+    };
+    let config = PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: name.to_owned(),
+            uid: format!("{name}-uid"),
+            namespace: "elsewhere".to_owned(),
+            attempt: 0,
+        }),
+        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        linux: Some(LinuxPodSandboxConfig {
+            security_context: Some(security),
+            ..LinuxPodSandboxConfig::default()
+        }),
+        ..PodSandboxConfig::default()
+    };
+    let request = RunPodSandboxRequest { config: Some(config), runtime_handler: String::new() };
+    cri.call(&request).expect("a sandbox").pod_sandbox_id
+}
+
+fn a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone(world: &World) {
+    let site = world.site("runtime-orphans");
+    let mut cri = Cri::connect(&site.runtime).expect("it listens");
+    let stranger = run_sandbox(&mut cri, "stranger", &[("app", "not of Kubernetes")]);
+    let orphan = run_sandbox(
+        &mut cri,
+        "orphan",
+        &[
+            ("io.kubernetes.pod.name", "orphan"),
+            ("io.kubernetes.pod.namespace", "elsewhere"),
+            ("io.kubernetes.pod.uid", "orphan-uid"),
+        ],
+    );
+    let bare = "edged-whole-bare";
+    world.containerd.ctr(&[
+        "run",
+        "--detach",
+        "--net-host",
+        "localhost/edged-demo:1",
+        bare,
+        "sleep",
+        "100000",
+    ]);
+    let _agent = site.start();
+    site.put("own.yaml", &sleeper("own"));
+    site.wait_running("own");
+    let gone = || {
+        let seen = site.seen();
+        let left = seen.sandboxes.iter().any(|one| one.id == orphan);
+        if left { Err(format!("{}\n{}", seen.short(), site.log_tail())) } else { Ok(()) }
+    };
+    until("the orphan is removed", gone);
+    // What comes later is judged the same.
+    let late = run_sandbox(&mut cri, "late", &[("io.kubernetes.pod.uid", "late-uid")]);
+    site.take("own.yaml");
+    until("the pod is gone", || {
+        let seen = site.seen();
+        let own = seen.sandboxes.iter().filter(|one| one.id != stranger && one.id != late).count();
+        if own == 0 { Ok(()) } else { Err(seen.short()) }
+    });
+    let seen = site.seen();
+    let ready: Vec<&str> = seen.ready().iter().map(|one| one.id.as_str()).collect();
+    assert!(ready.contains(&stranger.as_str()), "{}", seen.short());
+    let tasks = world.containerd.ctr(&["tasks", "ls"]);
+    assert!(
+        tasks.lines().any(|line| line.starts_with(bare) && line.contains("RUNNING")),
+        "{tasks}"
+    );
+    world.containerd.ctr(&["tasks", "kill", "--signal", "SIGKILL", bare]);
+    until("the bare container has ended", || {
+        let tasks = world.containerd.ctr(&["tasks", "ls"]);
+        let runs = tasks.lines().any(|line| line.starts_with(bare) && line.contains("RUNNING"));
+        if runs { Err(tasks) } else { Ok(()) }
+    });
+    world.containerd.ctr(&["tasks", "rm", bare]);
+    world.containerd.ctr(&["containers", "rm", bare]);
+}

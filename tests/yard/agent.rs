@@ -1,0 +1,438 @@
+//! The agent as a process, with the folders and the port it was given.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::wait::until;
+use super::{guard, http, process, seen};
+
+/// Where an agent works: its manifests, its logs, its port. Outlives the agent.
+#[derive(Debug)]
+pub struct Site {
+    /// Holds all of them.
+    pub dir: PathBuf,
+    /// The manifest folder.
+    pub manifests: PathBuf,
+    /// `--pod-logs`
+    pub pod_logs: PathBuf,
+    /// `--container-logs`
+    pub container_logs: PathBuf,
+    /// The runtime's socket.
+    pub runtime: PathBuf,
+    /// `--listen`
+    pub api: SocketAddr,
+    /// `--log`
+    pub level: &'static str,
+}
+
+/// The folder's and the node's name in all tests: `web` becomes the pod `web-gw`.
+pub const NODE: &str = "gw";
+
+impl Site {
+    /// A new one with empty folders.
+    pub fn new(dir: PathBuf, runtime: PathBuf) -> Site {
+        let manifests = dir.join("manifests");
+        let pod_logs = dir.join("pod-logs");
+        let container_logs = dir.join("container-logs");
+        for folder in [&manifests, &pod_logs, &container_logs] {
+            fs::create_dir_all(folder).expect("a folder below one of ours");
+        }
+        let api = (Ipv4Addr::LOCALHOST, free_port()).into();
+        Site { dir, manifests, pod_logs, container_logs, runtime, api, level: "info" }
+    }
+
+    /// Puts a manifest into the folder at once, whole, as an editor or `mv` does.
+    pub fn put(&self, file: &str, text: &str) {
+        let made = self.dir.join(format!("new-{file}"));
+        fs::write(&made, text).expect("a file of ours");
+        fs::rename(&made, self.manifests.join(file)).expect("a file of ours");
+    }
+
+    /// Takes a manifest out.
+    pub fn take(&self, file: &str) {
+        fs::remove_file(self.manifests.join(file)).expect("it was put there");
+    }
+
+    /// Starts the agent.
+    pub fn start(&self) -> Agent<'_> {
+        let log = OpenOptions::new().create(true).append(true).open(self.log_path());
+        let log = log.expect("a file of ours");
+        let child = self.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        let child = child.expect("the binary was built beside this test");
+        guard::keep(guard::Left::Process(child.id()));
+        Agent { site: self, child, log_from: self.log_length() }
+    }
+
+    /// `edged run` with the flags of this site.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(binary());
+        command
+            .arg("run")
+            .arg("--manifests")
+            .arg(&self.manifests)
+            .arg("--runtime")
+            .arg(format!("unix://{}", self.runtime.display()))
+            .arg("--listen")
+            .arg(self.api.to_string())
+            .arg("--pod-logs")
+            .arg(&self.pod_logs)
+            .arg("--container-logs")
+            .arg(&self.container_logs)
+            .args(["--node-name", NODE, "--log", self.level]);
+        command
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.join("edged.log")
+    }
+
+    fn log_length(&self) -> u64 {
+        fs::metadata(self.log_path()).map_or(0, |metadata| metadata.len())
+    }
+
+    /// Everything that agents here have written.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// The end of it, for messages.
+    pub fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(25)..].join("\n    ")
+    }
+
+    /// What the runtime has.
+    pub fn seen(&self) -> seen::Seen {
+        seen::look(&self.runtime)
+    }
+
+    /// `/edged/status`
+    pub fn status(&self) -> Result<Value, String> {
+        let answer = http::get(self.api, "/edged/status").map_err(|error| error.to_string())?;
+        serde_json::from_str(&answer.body).map_err(|error| format!("{error}: {}", answer.body))
+    }
+
+    /// Waits until the agent says what keeps the runtime from being used, or that nothing does.
+    pub fn wait_trouble(&self, what: &str, is: impl Fn(&Value) -> bool) {
+        until(&format!("the agent says of the runtime: {what}"), || {
+            let status = self.status()?;
+            let told = !status["runtime"].as_str().unwrap_or_default().is_empty();
+            let trouble = &status["runtimeTrouble"];
+            // Before it has heard of the runtime there is no trouble either.
+            if (told || !trouble.is_null()) && is(trouble) {
+                Ok(())
+            } else {
+                Err(self.with_log(&status.to_string()))
+            }
+        });
+    }
+
+    /// Pods as the API tells them.
+    pub fn pods(&self) -> Result<Vec<Pod>, String> {
+        let answer = http::get(self.api, "/pods").map_err(|error| error.to_string())?;
+        let list: Value = serde_json::from_str(&answer.body).map_err(|error| error.to_string())?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        Ok(items.into_iter().map(Pod).collect())
+    }
+
+    /// One of them, by the name that its manifest gives.
+    pub fn pod(&self, name: &str) -> Result<Pod, String> {
+        let pods = self.pods()?;
+        let named = |pod: &Pod| pod.0["metadata"]["name"] == format!("{name}-{NODE}");
+        let found = pods.into_iter().find(named);
+        found.ok_or_else(|| format!("no pod {name}-{NODE} in /pods"))
+    }
+
+    /// Waits until a pod is as described.
+    pub fn wait(&self, name: &str, what: &str, is: impl Fn(&Pod) -> bool) -> Pod {
+        until(&format!("pod {name}: {what}"), || {
+            let pod = self.pod(name).map_err(|why| self.with_log(&why))?;
+            if is(&pod) { Ok(pod) } else { Err(self.with_log(&pod.0["status"].to_string())) }
+        })
+    }
+
+    /// Waits until a pod is Running with all its containers.
+    pub fn wait_running(&self, name: &str) -> Pod {
+        self.wait(name, "Running", Pod::runs)
+    }
+
+    /// Waits until a pod is gone: from the API, from the runtime, and its logs with it.
+    pub fn wait_gone(&self, pod: &Pod) {
+        let uid = pod.uid();
+        until(&format!("pod {} is gone without a trace", pod.name()), || {
+            let pods = self.pods()?;
+            if pods.iter().any(|other| other.uid() == uid) {
+                return Err(self.with_log("still in /pods"));
+            }
+            let seen = self.seen().of(uid);
+            if !seen.is_empty() {
+                return Err(self.with_log(&seen.short()));
+            }
+            self.no_logs_of(pod)
+        });
+    }
+
+    fn no_logs_of(&self, pod: &Pod) -> Result<(), String> {
+        let here = |entry: &str| entry.contains(pod.uid());
+        if let Some(left) = entries(&self.pod_logs).iter().find(|entry| here(entry)) {
+            return Err(format!("left in the pods' logs: {left}"));
+        }
+        let prefix = format!("{}_", pod.name());
+        // A later incarnation of the name may have links of its own; ours lead nowhere by now.
+        let dangling = entries(&self.container_logs)
+            .into_iter()
+            .find(|entry| entry.starts_with(&prefix) && !self.container_logs.join(entry).exists());
+        dangling.map_or(Ok(()), |link| Err(format!("left in the containers' logs: {link}")))
+    }
+
+    /// Waits until nothing is left of any pod of this site.
+    pub fn wait_empty(&self) {
+        until("nothing is left of any pod", || {
+            let seen = self.seen();
+            if !seen.is_empty() {
+                return Err(self.with_log(&seen.short()));
+            }
+            for folder in [&self.pod_logs, &self.container_logs] {
+                if let Some(left) = entries(folder).first() {
+                    return Err(self.with_log(&format!("{left} in {}", folder.display())));
+                }
+            }
+            let left = self.pods()?.len();
+            if left > 0 { Err(self.with_log(&format!("{left} pods in /pods"))) } else { Ok(()) }
+        });
+    }
+
+    fn with_log(&self, saw: &str) -> String {
+        format!("{saw}\n  log:\n    {}", self.log_tail())
+    }
+
+    /// The lines that a container has written, without time and stream.
+    pub fn output(&self, pod: &Pod, container: &str, attempt: u32) -> Vec<String> {
+        let lines = self.log_lines(pod, container, attempt);
+        lines.into_iter().map(|line| line.text).collect()
+    }
+
+    /// The lines that a container has written.
+    pub fn log_lines(&self, pod: &Pod, container: &str, attempt: u32) -> Vec<LogLine> {
+        let text = fs::read_to_string(self.log_file(pod, container, attempt)).unwrap_or_default();
+        text.lines().map(LogLine::parse).collect()
+    }
+
+    /// Where the runtime writes a container's output.
+    pub fn log_file(&self, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
+        let folder = format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid());
+        self.pod_logs.join(folder).join(container).join(format!("{attempt}.log"))
+    }
+}
+
+/// The names in a folder; one that is not there has none.
+pub fn entries(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The binary under test.
+pub fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_edged"))
+}
+
+/// A port that nobody listened on a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// A line of a container's log in the CRI's format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// RFC 3339 with a fraction, as written.
+    pub time: String,
+    /// `stdout` or `stderr`
+    pub stream: String,
+    /// `F`, or `P` where the line goes on.
+    pub tag: String,
+    /// The rest.
+    pub text: String,
+}
+
+impl LogLine {
+    fn parse(line: &str) -> LogLine {
+        let mut parts = line.splitn(4, ' ').map(str::to_owned);
+        let mut next = || parts.next().unwrap_or_default();
+        LogLine { time: next(), stream: next(), tag: next(), text: next() }
+    }
+}
+
+/// A running agent. Dropped, it is killed; its pods stay.
+pub struct Agent<'a> {
+    site: &'a Site,
+    child: Child,
+    log_from: u64,
+}
+
+impl Agent<'_> {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What this one has logged.
+    pub fn log(&self) -> String {
+        let mut text = String::new();
+        if let Ok(mut file) = File::open(self.site.log_path()) {
+            file.seek(SeekFrom::Start(self.log_from)).expect("a file can be sought in");
+            let _ = file.read_to_string(&mut text);
+        }
+        text
+    }
+
+    /// Waits until the API answers.
+    pub fn wait_listening(&self) {
+        until("the agent listens", || {
+            let answer = http::get(self.site.api, "/pods");
+            answer.map(drop).map_err(|error| self.site.with_log(&error.to_string()))
+        });
+    }
+
+    /// Kills it as the kernel's OOM killer would.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it is ours");
+        self.reap();
+    }
+
+    /// Signals it.
+    pub fn signal(&self, signal: Signal) {
+        process::signal(self.pid(), signal);
+    }
+
+    /// Asks it to end, and how it did.
+    pub fn terminate(mut self) -> ExitStatus {
+        self.signal(Signal::SIGTERM);
+        until("the agent ends after SIGTERM", || {
+            let ended = self.child.try_wait().map_err(|error| error.to_string())?;
+            ended.ok_or_else(|| self.site.with_log("it runs"))
+        })
+    }
+
+    /// Whether it still runs.
+    pub fn lives(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|ended| ended.is_none())
+    }
+
+    fn reap(&mut self) {
+        let _ = self.child.wait();
+        guard::gone(&guard::Left::Process(self.child.id()));
+    }
+}
+
+impl Drop for Agent<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        self.reap();
+    }
+}
+
+/// A pod as `/pods` tells it.
+#[derive(Clone, Debug)]
+pub struct Pod(pub Value);
+
+impl Pod {
+    /// `metadata.name`
+    pub fn name(&self) -> &str {
+        self.0["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// `metadata.namespace`
+    pub fn namespace(&self) -> &str {
+        self.0["metadata"]["namespace"].as_str().unwrap_or_default()
+    }
+
+    /// `metadata.uid`
+    pub fn uid(&self) -> &str {
+        self.0["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+
+    /// `status.phase`
+    pub fn phase(&self) -> &str {
+        self.0["status"]["phase"].as_str().unwrap_or_default()
+    }
+
+    /// `status.reason`
+    pub fn reason(&self) -> &str {
+        self.0["status"]["reason"].as_str().unwrap_or_default()
+    }
+
+    /// `status.message`
+    pub fn message(&self) -> &str {
+        self.0["status"]["message"].as_str().unwrap_or_default()
+    }
+
+    /// `status.podIP`
+    pub fn ip(&self) -> &str {
+        self.0["status"]["podIP"].as_str().unwrap_or_default()
+    }
+
+    /// Running, and so is each of its main containers.
+    pub fn runs(&self) -> bool {
+        let all = self.0["status"]["containerStatuses"].as_array();
+        let running = |status: &Value| status["state"]["running"].is_object();
+        self.phase() == "Running" && all.is_some_and(|all| all.iter().all(running))
+    }
+
+    /// The status of a container, init containers included; null if there is none.
+    pub fn container(&self, name: &str) -> &Value {
+        let all = ["containerStatuses", "initContainerStatuses"]
+            .into_iter()
+            .filter_map(|kind| self.0["status"][kind].as_array())
+            .flatten();
+        all.into_iter().find(|status| status["name"] == name).unwrap_or(&Value::Null)
+    }
+
+    /// The runtime's name of a container: its id without the scheme.
+    pub fn container_id(&self, name: &str) -> String {
+        let id = self.container(name)["containerID"].as_str().unwrap_or_default();
+        id.split_once("://").map_or_else(String::new, |(_, id)| id.to_owned())
+    }
+
+    /// How often a container was started again.
+    pub fn restarts(&self, container: &str) -> u64 {
+        self.container(container)["restartCount"].as_u64().unwrap_or_default()
+    }
+
+    /// Why a container waits.
+    pub fn waits_for(&self, container: &str) -> &str {
+        self.container(container)["state"]["waiting"]["reason"].as_str().unwrap_or_default()
+    }
+
+    /// `True` or `False`; empty if there is no such condition.
+    pub fn condition(&self, kind: &str) -> &str {
+        let all = self.0["status"]["conditions"].as_array();
+        let found = all.and_then(|all| all.iter().find(|condition| condition["type"] == kind));
+        found.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
+    }
+}
+
+/// A manifest of a pod with one container `main`: what stands under `spec` and under the container
+/// is given as YAML, each line indented as in a manifest.
+pub fn manifest(name: &str, spec: &str, container: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n{spec}  containers:\n  \
+         - name: main\n    image: localhost/edged-demo:1\n{container}"
+    )
+}
+
+/// A pod on the host's network that sleeps, and ends at once when it is told to.
+pub fn sleeper(name: &str) -> String {
+    manifest(name, "  hostNetwork: true\n  terminationGracePeriodSeconds: 5\n", SLEEP)
+}
+
+/// A container that ends at once when it is told to: the shell waits, and traps.
+pub const SLEEP: &str =
+    "    command: [sh, -c, 'trap \"exit 0\" TERM; echo up; sleep 100000 & wait']\n";

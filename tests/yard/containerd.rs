@@ -1,0 +1,81 @@
+//! A private containerd by `scripts/containerd`, with the images of `scripts/images`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{guard, top};
+
+/// A running one; the guard ends it.
+#[derive(Debug)]
+pub struct Containerd {
+    dir: PathBuf,
+}
+
+impl Containerd {
+    /// Starts one in this folder, on the first free network, and imports the images.
+    pub fn start(dir: PathBuf) -> Containerd {
+        guard::keep(guard::Left::Containerd(dir.clone()));
+        let containerd = Containerd { dir };
+        containerd.script("start");
+        let socket = containerd.socket();
+        run(Command::new(top().join("scripts/images")).arg("import").arg(&socket));
+        containerd
+    }
+
+    /// Kills the daemon alone with SIGKILL and starts it again on what it left.
+    pub fn restart(&self) {
+        self.kill();
+        self.again();
+    }
+
+    /// Kills the daemon alone; the containers live on.
+    pub fn kill(&self) {
+        self.script("kill");
+    }
+
+    /// Starts the daemon again.
+    pub fn again(&self) {
+        self.script("start");
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("c.sock")
+    }
+
+    /// What it logs.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("containerd.log")
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        let text = std::fs::read_to_string(self.dir.join("pid")).expect("it was started");
+        text.trim().parse().expect("a pid")
+    }
+
+    /// `ctr` in the CRI's namespace.
+    pub fn ctr(&self, arguments: &[&str]) -> String {
+        let mut ctr = Command::new("ctr");
+        ctr.arg("--address").arg(self.socket()).args(["--namespace", "k8s.io"]).args(arguments);
+        run(&mut ctr)
+    }
+
+    fn script(&self, verb: &str) {
+        run(Command::new(top().join("scripts/containerd")).arg(verb).arg(&self.dir));
+    }
+
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+/// Runs to the end; failing, it says what was written.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{text}{told}", output.status);
+    text
+}

@@ -1,0 +1,98 @@
+//! The end of everything that was started: after the last test, after a panic, at Ctrl-C.
+//!
+//! Whoever starts a process or makes a folder names it here, and takes it out again once it is
+//! gone, so that no pid is signalled that belongs to somebody else by now.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::Pid;
+
+use super::top;
+
+/// What has to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// A process of ours, by its id.
+    Process(u32),
+    /// A private containerd, by its folder.
+    Containerd(PathBuf),
+    /// A folder of this run.
+    Folder(PathBuf),
+}
+
+static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+
+/// To be called first, in the only thread: from here on SIGINT and SIGTERM clean up, then end the
+/// process. Children start with signals unblocked, as `std` sees to.
+pub fn install() {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGINT);
+    set.add(Signal::SIGTERM);
+    set.thread_block().expect("signals of ours can be blocked");
+    std::thread::spawn(move || {
+        let signal = set.wait().expect("a set of signals can be waited for");
+        clean();
+        std::process::exit(128 + signal as i32);
+    });
+}
+
+fn left() -> MutexGuard<'static, Vec<Left>> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has to go at the end.
+pub fn keep(one: Left) {
+    left().push(one);
+}
+
+/// Is gone.
+pub fn gone(one: &Left) {
+    left().retain(|other| other != one);
+}
+
+/// Processes that are still named here.
+pub fn processes() -> Vec<u32> {
+    let pid = |one: &Left| match one {
+        Left::Process(pid) => Some(*pid),
+        Left::Containerd(_) | Left::Folder(_) => None,
+    };
+    left().iter().filter_map(pid).collect()
+}
+
+/// Runs the whole program; whatever it left is gone before this returns, or panics on.
+pub fn guarded<T>(program: impl FnOnce() -> T) -> T {
+    let ended = catch_unwind(AssertUnwindSafe(program));
+    clean();
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Ends all, the last first. A second caller waits until the first is done.
+pub fn clean() {
+    static CLEANING: Mutex<()> = Mutex::new(());
+    let _cleaning = CLEANING.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let Some(one) = left().pop() else { return };
+        match one {
+            Left::Process(pid) => {
+                let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+            }
+            Left::Containerd(dir) => {
+                let script = top().join("scripts/containerd");
+                let stop =
+                    Command::new(script).arg("stop").arg(&dir).stdout(Stdio::null()).status();
+                if !stop.as_ref().is_ok_and(std::process::ExitStatus::success) {
+                    eprintln!("cannot stop the containerd in {}: {stop:?}", dir.display());
+                }
+            }
+            Left::Folder(dir) => {
+                if let Err(error) = std::fs::remove_dir_all(&dir) {
+                    eprintln!("cannot remove {}: {error}", dir.display());
+                }
+            }
+        }
+    }
+}

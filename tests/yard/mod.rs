@@ -1,0 +1,54 @@
+//! What the whole-tests and the benchmarks stand on: a private containerd, the agent as a process,
+//! a blocking client of the CRI, waiting with a bound, and an end for everything that was started.
+//!
+//! Both programs are this module's users and neither needs all of it.
+#![allow(dead_code, reason = "two programs share this and each uses its part")]
+
+pub mod agent;
+pub mod containerd;
+pub mod cri;
+pub mod guard;
+pub mod http;
+pub mod process;
+pub mod seen;
+pub mod wait;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The folder of the project.
+pub fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A new folder for one run, short enough for the sockets in it; removed at the end.
+pub fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("edged-{name}.{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    guard::keep(guard::Left::Folder(dir.clone()));
+    dir
+}
+
+/// What is missing here to run pods for real; each with its remedy.
+pub fn missing() -> Vec<String> {
+    let mut missing = Vec::new();
+    // The owner of a process's folder is its effective user.
+    if std::fs::metadata("/proc/self").map_or(1, |folder| folder.uid()) != 0 {
+        missing.push("root: runc, CNI and mounts need it".to_owned());
+    }
+    let on_path = |tool: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|dir| dir.join(tool).is_file())
+    };
+    for tool in ["containerd", "ctr", "runc", "ip", "iptables", "gcc"] {
+        if !on_path(tool) {
+            missing.push(format!("{tool}: run `make setup`"));
+        }
+    }
+    for file in ["/usr/lib/cni/bridge", "/usr/lib/cni/portmap", "/bin/busybox"] {
+        if !Path::new(file).is_file() {
+            missing.push(format!("{file}: run `make setup`"));
+        }
+    }
+    missing
+}
