@@ -1,0 +1,188 @@
+//! The reference: the calls that the agent makes, with the same bytes, without the agent.
+//!
+//! Each pod goes through its steps one by one; of all pods together as many calls are under way as
+//! the agent allows itself ([`WORK_CALLS_MAX`]; stops do not count), and who has waited longest
+//! comes first, as with the agent.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::time::Instant;
+
+use edged::agent::pod::config::{container_config, sandbox_config};
+use edged::agent::{Config, pod::hash::container_hash};
+use edged::limits::WORK_CALLS_MAX;
+use edged::model::cri::{ContainerId, Reply, Request, SandboxId};
+use edged::model::pod::Pod;
+use edged::wire::cri::{Rpc, convert};
+use edged::wire::grpc::CallKey;
+use edged::wire::manifest;
+
+use crate::yard::agent::NODE;
+use crate::yard::cri::Cri;
+
+/// One call of a pod's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    RunSandbox,
+    SandboxStatus,
+    ImageStatus,
+    Create,
+    Start,
+    ContainerStatus,
+    StopContainer,
+    StopSandbox,
+    RemoveContainer,
+    RemoveSandbox,
+}
+
+/// From nothing to Running, in the agent's order.
+pub const START: &[Step] = &[
+    Step::RunSandbox,
+    Step::SandboxStatus,
+    Step::ImageStatus,
+    Step::Create,
+    Step::Start,
+    Step::ContainerStatus,
+];
+
+/// From Running to nothing, in the agent's order.
+pub const DELETE: &[Step] = &[
+    Step::StopContainer,
+    Step::StopSandbox,
+    Step::ContainerStatus,
+    Step::RemoveContainer,
+    Step::RemoveSandbox,
+];
+
+/// Pods that are started and deleted by bare calls.
+pub struct Bare {
+    cri: Cri,
+    config: Config,
+    pods: Vec<BarePod>,
+}
+
+struct BarePod {
+    api: Pod,
+    sandbox: Option<SandboxId>,
+    container: Option<ContainerId>,
+    image_ref: Box<str>,
+}
+
+impl Bare {
+    /// Connects, and reads the pods out of their manifests.
+    pub fn connect(runtime: &Path, pod_logs: &Path, manifests: &[String]) -> Bare {
+        let config = Config {
+            node_name: NODE.to_owned(),
+            pod_logs: pod_logs.to_string_lossy().into_owned(),
+            machine: edged::io::sys::machine(),
+            pods_max: 110,
+            crash_backoff_max_ms: edged::limits::BACKOFF_MAX_MS,
+        };
+        let pods: Vec<BarePod> =
+            manifests.iter().enumerate().map(|(n, text)| pod(n, text)).collect();
+        for pod in &pods {
+            let folder = sandbox_config(&pod.api, 0, &config).log_directory;
+            let folder = Path::new(&folder).join(&*pod.api.spec.containers[0].name);
+            std::fs::create_dir_all(folder).expect("a folder of ours");
+        }
+        let cri = Cri::connect(runtime).expect("the runtime listens");
+        Bare { cri, config, pods }
+    }
+
+    /// Takes all pods through these steps; seconds.
+    pub fn run(&mut self, steps: &[Step]) -> f64 {
+        let begun = Instant::now();
+        let mut queue: VecDeque<(usize, usize)> =
+            (0..self.pods.len()).map(|pod| (pod, 0)).collect();
+        let mut open: BTreeMap<CallKey, (usize, usize, Rpc)> = BTreeMap::new();
+        let mut working = 0;
+        loop {
+            let mut refused = VecDeque::new();
+            while let Some((pod, at)) = queue.pop_front() {
+                let works = !steps[at].is_stop();
+                if works && working == WORK_CALLS_MAX {
+                    refused.push_back((pod, at));
+                    continue;
+                }
+                working += usize::from(works);
+                let (rpc, message) = convert::encode(&self.request(pod, steps[at]));
+                open.insert(self.cri.begin(rpc, &message), (pod, at, rpc));
+            }
+            queue = refused;
+            if open.is_empty() {
+                return begun.elapsed().as_secs_f64();
+            }
+            let (key, answer) = self.cri.next();
+            let (pod, at, rpc) = open.remove(&key).expect("it was asked for");
+            let step = steps[at];
+            let bytes = answer.unwrap_or_else(|refusal| panic!("{step:?}: {refusal:?}"));
+            let reply = convert::decode(rpc, &bytes).expect("a reply");
+            self.learn(pod, reply);
+            working -= usize::from(!step.is_stop());
+            if at + 1 < steps.len() {
+                queue.push_back((pod, at + 1));
+            }
+        }
+    }
+
+    fn learn(&mut self, pod: usize, reply: Reply) {
+        let pod = &mut self.pods[pod];
+        match reply {
+            Reply::Sandbox(id) => pod.sandbox = Some(id),
+            Reply::Container(id) => pod.container = Some(id),
+            Reply::Image(image) => pod.image_ref = image.expect("the image is here").id,
+            _ => {}
+        }
+    }
+
+    fn request(&self, pod: usize, step: Step) -> Request {
+        let pod = &self.pods[pod];
+        let sandbox = || pod.sandbox.clone().expect("a step before made it");
+        let container = || pod.container.clone().expect("a step before made it");
+        let config = || Box::new(sandbox_config(&pod.api, 0, &self.config));
+        match step {
+            Step::RunSandbox => Request::RunPodSandbox(config()),
+            Step::SandboxStatus => Request::PodSandboxStatus(sandbox()),
+            Step::ImageStatus => Request::ImageStatus(pod.api.spec.containers[0].image.clone()),
+            Step::Create => Request::CreateContainer {
+                sandbox: sandbox(),
+                config: Box::new(container_config(
+                    &pod.api,
+                    &pod.api.spec.containers[0],
+                    0,
+                    &pod.image_ref,
+                    &self.config,
+                )),
+                sandbox_config: config(),
+            },
+            Step::Start => Request::StartContainer(container()),
+            Step::ContainerStatus => Request::ContainerStatus(container()),
+            Step::StopContainer => Request::StopContainer { id: container(), grace_s: 30 },
+            Step::StopSandbox => Request::StopPodSandbox(sandbox()),
+            Step::RemoveContainer => Request::RemoveContainer(container()),
+            Step::RemoveSandbox => Request::RemovePodSandbox(sandbox()),
+        }
+    }
+}
+
+impl Step {
+    fn is_stop(self) -> bool {
+        matches!(self, Step::StopContainer | Step::StopSandbox)
+    }
+}
+
+/// As the agent makes it of a manifest, but for the uid.
+fn pod(n: usize, text: &str) -> BarePod {
+    let mut api = manifest::parse(text.as_bytes()).expect("a good manifest").remove(0);
+    let hash = container_hash(&n.to_string(), &api.metadata.name);
+    api.metadata.uid = format!("{hash:0>16}{n:016}");
+    "default".clone_into(&mut api.metadata.namespace);
+    api.metadata.name = format!("{}-{NODE}", api.metadata.name);
+    let uid = api.metadata.uid.clone();
+    let annotations = &mut api.metadata.annotations;
+    annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
+    annotations.insert("kubernetes.io/config.hash".to_owned(), uid);
+    let seen = "2026-01-01T00:00:00Z".to_owned();
+    annotations.insert("kubernetes.io/config.seen".to_owned(), seen);
+    BarePod { api, sandbox: None, container: None, image_ref: Box::default() }
+}

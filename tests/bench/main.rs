@@ -1,0 +1,96 @@
+//! What edged costs: time beside the bare calls, memory, CPU.
+//!
+//! ```text
+//! cargo bench --bench bench [-- [--check] FILTER...]      writes target/bench.json
+//! ```
+//!
+//! Every figure that depends on the machine stands beside a reference that was measured in the same
+//! run, in turns with it, and only their ratio has a limit. Medians of several rounds; the load of
+//! the machine is written down, because others on the same cores stretch both sides, unevenly.
+//! With `--check` the exit code says whether every figure keeps its limit.
+//!
+//! **Time** is taken where it disturbs least: a pod's start is from the moment its manifest is
+//! renamed into the folder to the moment that the agent's log line `status=Running` arrives on a
+//! pipe that a thread of ours reads blocking. The line is written in the turn in which the status
+//! becomes what `/pods` shows; the pipe adds some 50 µs to spans of 100 ms and more. Polling
+//! `/pods` would add a request to the agent for every look.
+//!
+//! **The reference** ([`bare`]) is the same sequence of CRI calls with the same bytes, by the same
+//! shim over a blocking socket, as many at once as the agent makes.
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a table on stdout, progress beside")]
+
+mod bare;
+mod fake;
+mod figure;
+mod memory;
+mod pods;
+mod raw;
+mod rig;
+mod shim;
+mod simulator;
+mod watched;
+#[path = "../yard/mod.rs"]
+mod yard;
+
+use std::process::ExitCode;
+
+use figure::{Figure, Report};
+use rig::Rig;
+use yard::guard;
+
+/// Figures that are measured together.
+struct Group {
+    names: &'static [&'static str],
+    run: fn(&Rig) -> Vec<Figure>,
+}
+
+const GROUPS: &[Group] = &[
+    Group { names: pods::ONE, run: pods::one },
+    Group { names: pods::THIRTY, run: pods::thirty },
+    Group { names: pods::COLD, run: pods::cold },
+    Group { names: shim::NAMES, run: shim::list },
+    Group { names: memory::STEADY_NONE, run: memory::steady_none },
+    Group { names: memory::STEADY_THIRTY, run: memory::steady_thirty },
+    Group { names: memory::SIMULATED, run: memory::simulated },
+    Group { names: memory::CHURN, run: memory::churn },
+    Group { names: simulator::NAMES, run: simulator::speed },
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let check = arguments.iter().any(|word| word == "--check");
+    // Cargo itself passes --bench.
+    let filters: Vec<&String> = arguments.iter().filter(|word| !word.starts_with("--")).collect();
+    let wanted = |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(*f));
+    guard::install();
+    let missing = yard::missing();
+    if !missing.is_empty() {
+        for what in &missing {
+            eprintln!("bench: missing {what}");
+        }
+        return ExitCode::FAILURE;
+    }
+    let report = guard::guarded(|| measure(&wanted));
+    print!("{}", report.table());
+    let path = yard::top().join("target/bench.json");
+    if let Err(error) = std::fs::write(&path, report.json()) {
+        eprintln!("bench: {}: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
+    eprintln!("bench: written to {}", path.display());
+    if report.is_empty() || (check && !report.passes()) {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn measure(wanted: &dyn Fn(&str) -> bool) -> Report {
+    let rig = Rig::new();
+    let mut report = Report::default();
+    for group in GROUPS.iter().filter(|group| group.names.iter().any(|name| wanted(name))) {
+        eprintln!("bench: {}  (load {})", group.names.join(" "), rig::load());
+        report.add((group.run)(&rig).into_iter().filter(|figure| wanted(figure.name)));
+    }
+    report
+}

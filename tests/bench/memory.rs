@@ -1,0 +1,126 @@
+//! What the agent takes while nothing happens, and after much has happened.
+
+use std::time::Duration;
+
+use crate::fake::Fake;
+use crate::figure::{Figure, Limit};
+use crate::rig::{Network, Rig, idler};
+use crate::watched::{GONE, RUNS, Watched};
+use crate::yard::agent::Site;
+use crate::yard::process::{cpu_seconds, pss_anon_kb, pss_kb};
+
+/// Names of [`steady_none`].
+pub const STEADY_NONE: &[&str] = &["pods.memory.idle", "pods.cpu.idle"];
+/// Names of [`steady_thirty`].
+pub const STEADY_THIRTY: &[&str] = &["pods.memory.thirty", "pods.cpu.thirty"];
+/// Names of [`simulated`].
+pub const SIMULATED: &[&str] = &["pods.memory.simulated_110", "pods.cpu.simulated_110"];
+/// Names of [`churn`].
+pub const CHURN: &[&str] = &["pods.memory.churn", "pods.memory.churn_anon"];
+
+/// Long enough for start-up to be over, and for a few rounds of all that is periodic.
+const SETTLE: Duration = Duration::from_secs(8);
+/// The window of a CPU figure.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Megabytes of a process.
+fn pss_mb(pid: u32) -> f64 {
+    pss_kb(pid) as f64 / 1024.0
+}
+
+/// CPU seconds a minute.
+fn cpu_per_minute(pid: u32) -> f64 {
+    let before = cpu_seconds(pid);
+    std::thread::sleep(WINDOW);
+    (cpu_seconds(pid) - before) * 60.0 / WINDOW.as_secs_f64()
+}
+
+fn steady(
+    agent: &Watched,
+    names: &'static [&'static str],
+    memory_mb: f64,
+    cpu: Option<f64>,
+) -> Vec<Figure> {
+    std::thread::sleep(SETTLE);
+    let memory = pss_mb(agent.pid());
+    let seconds = cpu_per_minute(agent.pid());
+    vec![
+        Figure::alone(names[0], memory, "MB", Some(Limit::Most(memory_mb))),
+        Figure::alone(names[1], seconds, "s/min", cpu.map(Limit::Most)),
+    ]
+}
+
+/// No pods.
+pub fn steady_none(rig: &Rig) -> Vec<Figure> {
+    rig.wipe();
+    let site = rig.site();
+    let mut agent = Watched::start(&site);
+    agent.wait_ready();
+    steady(&agent, STEADY_NONE, 4.0, Some(0.01))
+}
+
+/// Thirty real pods.
+pub fn steady_thirty(rig: &Rig) -> Vec<Figure> {
+    rig.wipe();
+    let site = rig.site();
+    let mut agent = Watched::start(&site);
+    put(&site, 0..30);
+    agent.wait(30, RUNS);
+    let figures = steady(&agent, STEADY_THIRTY, 5.0, Some(0.05));
+    drop(agent);
+    rig.wipe();
+    figures
+}
+
+/// As many pods as a node may have, on a runtime that only pretends.
+pub fn simulated(rig: &Rig) -> Vec<Figure> {
+    let fake = Fake::start(rig.socket("110.sock"));
+    let site = rig.site_on(fake.socket().to_owned());
+    let mut agent = Watched::start(&site);
+    put(&site, 0..110);
+    agent.wait(110, RUNS);
+    steady(&agent, SIMULATED, 9.0, None)
+}
+
+/// A thousand pods come and go, ten at a time, each with a name of its own.
+pub fn churn(rig: &Rig) -> Vec<Figure> {
+    const WARM: usize = 20;
+    const ROUNDS: usize = 120;
+    let fake = Fake::start(rig.socket("churn.sock"));
+    let site = rig.site_on(fake.socket().to_owned());
+    let mut agent = Watched::start(&site);
+    agent.wait_ready();
+    let mut before = (0, 0);
+    for round in 0..ROUNDS {
+        let names = round * 10..round * 10 + 10;
+        put(&site, names.clone());
+        agent.wait(10, RUNS);
+        for n in names {
+            site.take(&format!("p{n}.yaml"));
+        }
+        agent.wait(10, GONE);
+        if round + 1 == WARM {
+            std::thread::sleep(SETTLE);
+            before = (pss_kb(agent.pid()), pss_anon_kb(agent.pid()));
+        }
+        if round % 20 == 19 {
+            let (all, own) = (pss_kb(agent.pid()), pss_anon_kb(agent.pid()));
+            eprintln!("bench:   {}: {all} kB, {own} of them no file's", (round + 1) * 10);
+        }
+    }
+    std::thread::sleep(SETTLE);
+    let grown = |after: u64, before: u64| after as f64 - before as f64;
+    let all = grown(pss_kb(agent.pid()), before.0);
+    let own = grown(pss_anon_kb(agent.pid()), before.1);
+    vec![
+        // A few pages either way are the allocator's.
+        Figure::alone(CHURN[0], all, "kB", Some(Limit::Most(64.0))),
+        Figure::alone(CHURN[1], own, "kB", Some(Limit::Most(64.0))),
+    ]
+}
+
+fn put(site: &Site, names: std::ops::Range<usize>) {
+    for n in names {
+        site.put(&format!("p{n}.yaml"), &idler(&format!("p{n}"), Network::Host));
+    }
+}

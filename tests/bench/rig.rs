@@ -1,0 +1,79 @@
+//! What all figures share: one private containerd, folders, and the look at the machine's load.
+
+use std::cell::{Cell, OnceCell};
+use std::path::PathBuf;
+
+use crate::yard::agent::{Site, manifest};
+use crate::yard::containerd::Containerd;
+use crate::yard::{scratch, seen};
+
+/// Started when a figure first needs it.
+pub struct Rig {
+    dir: PathBuf,
+    containerd: OnceCell<Containerd>,
+    sites: Cell<u32>,
+}
+
+/// Which network a pod has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// The host's.
+    Host,
+    /// Its own, by CNI.
+    Cni,
+}
+
+impl Rig {
+    /// An empty one.
+    pub fn new() -> Rig {
+        Rig { dir: scratch("bench"), containerd: OnceCell::new(), sites: Cell::new(0) }
+    }
+
+    /// The socket of the real runtime.
+    pub fn runtime(&self) -> PathBuf {
+        let start = || {
+            eprintln!("bench: starting a private containerd");
+            Containerd::start(self.dir.join("c"))
+        };
+        self.containerd.get_or_init(start).socket()
+    }
+
+    /// A new site on the real runtime.
+    pub fn site(&self) -> Site {
+        let runtime = self.runtime();
+        self.site_on(runtime)
+    }
+
+    /// A new site on this runtime.
+    pub fn site_on(&self, runtime: PathBuf) -> Site {
+        self.sites.set(self.sites.get() + 1);
+        Site::new(self.dir.join(format!("s{}", self.sites.get())), runtime)
+    }
+
+    /// A path for a socket.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Nothing is left in the real runtime.
+    pub fn wipe(&self) {
+        seen::wipe(&self.runtime());
+    }
+}
+
+/// A pod that does nothing and ends when it is told to.
+pub fn idler(name: &str, network: Network) -> String {
+    let spec = match network {
+        Network::Host => "  hostNetwork: true\n",
+        Network::Cni => "",
+    };
+    manifest(name, spec, "").replace("localhost/edged-demo:1", "localhost/pause:1")
+}
+
+/// Processes that want a core, over one minute and now.
+pub fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let mut words = text.split(' ');
+    let minute = words.next().unwrap_or_default();
+    format!("{minute}, running {}", words.nth(2).unwrap_or_default())
+}

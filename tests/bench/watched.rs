@@ -1,0 +1,94 @@
+//! An agent whose log lines are timed as they arrive.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use crate::yard::agent::Site;
+use crate::yard::guard;
+
+/// A running agent. Dropped, it is killed; its pods stay.
+pub struct Watched {
+    child: Child,
+    lines: Receiver<(Instant, String)>,
+    /// The last ones, for messages.
+    tail: Vec<String>,
+}
+
+/// Longer than anything takes here, also on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+impl Watched {
+    /// Starts one with its log on a pipe.
+    pub fn start(site: &Site) -> Watched {
+        let mut child = site
+            .command()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built beside this benchmark");
+        guard::keep(guard::Left::Process(child.id()));
+        let log = child.stderr.take().expect("it is piped");
+        let (to, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                if to.send((Instant::now(), line)).is_err() {
+                    return;
+                }
+            }
+        });
+        Watched { child, lines, tail: Vec::new() }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until so many pods have told this of themselves; when the last one did.
+    pub fn wait(&mut self, count: usize, what: &str) -> Instant {
+        let mut told = BTreeSet::new();
+        loop {
+            let (at, line) = self.line(what);
+            if line.contains(what) {
+                let pod = line.split(' ').find(|word| word.starts_with("pod="));
+                told.insert(pod.map_or_else(|| line.clone(), str::to_owned));
+                if told.len() == count {
+                    return at;
+                }
+            }
+        }
+    }
+
+    fn line(&mut self, what: &str) -> (Instant, String) {
+        let Ok((at, line)) = self.lines.recv_timeout(PATIENCE) else {
+            panic!("no «{what}» from the agent; its last lines:\n{}", self.tail.join("\n"));
+        };
+        if self.tail.len() == 40 {
+            self.tail.remove(0);
+        }
+        self.tail.push(line.clone());
+        (at, line)
+    }
+
+    /// Waits until it has connected and is ready.
+    pub fn wait_ready(&mut self) {
+        self.wait(1, "runtime ready");
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        guard::gone(&guard::Left::Process(self.child.id()));
+    }
+}
+
+/// The log line by which a pod tells that it runs.
+pub const RUNS: &str = "status=Running";
+/// The log line by which a pod tells that nothing is left of it.
+pub const GONE: &str = "phase=Finished";
