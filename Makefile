@@ -1,0 +1,39 @@
+# Every target is one line; what takes more is a script. CI runs only these.
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check sim mutants fuzz bench bench-check features size
+
+help: ## lists the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.* ## /\1	/p' $(MAKEFILE_LIST) | expand --tabs=14
+
+setup: ## installs the Debian packages that building, running and testing need
+	@scripts/setup --test
+
+run: ## installs what is missing and runs the demo pods on a private containerd until Ctrl-C
+	@scripts/run
+
+test: setup ## runs the whole test suite, the same as in CI
+	@scripts/test
+
+check: setup ## format, lints, style and dependency rules
+	@scripts/check
+
+sim: ## runs the simulator over 20,000 seeds (SEED=n TRACE=1 replays one)
+	@scripts/cargo test --locked --profile sim --test sim -- 1 20000
+
+mutants: ## breaks the mind's rules on purpose: the stories or the simulator must notice
+	@scripts/mutants.sh
+
+fuzz: ## runs each fuzz target for a minute (needs cargo-fuzz)
+	@scripts/fuzz
+
+bench: setup ## measures time, memory and CPU beside their references into target/bench.json
+	@scripts/cargo bench --locked --bench bench
+
+bench-check: setup ## the same, and fails where a figure misses its limit
+	@scripts/cargo bench --locked --bench bench -- --check
+
+features: setup ## checks each named feature set, each feature alone and each one missing
+	@scripts/features
+
+size: setup ## measures release sizes per feature set and feature into README.md
+	@scripts/size
