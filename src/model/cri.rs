@@ -3,8 +3,13 @@
 //! Only what the mind reads is here; the wire's full messages are in [`crate::wire::cri`]. Field
 //! meanings are those of CRI v1; times are wall-clock nanoseconds since 1970, as in the CRI.
 
-use std::collections::BTreeMap;
+mod config;
+
 use std::fmt;
+
+pub use config::{
+    ContainerConfig, Mount, PortMapping, Propagation, Protocol, Resources, SandboxConfig, Terminal,
+};
 
 /// A sandbox as the runtime names it (64 hex digits with containerd).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -324,109 +329,4 @@ pub struct Image {
     pub id: Box<str>,
     /// Bytes.
     pub size: u64,
-}
-
-/// `PodSandboxConfig`
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SandboxConfig {
-    /// `metadata` name, namespace, uid.
-    pub pod: PodRef,
-    /// `metadata.attempt`
-    pub attempt: u32,
-    /// Empty on the host's network.
-    pub hostname: String,
-    /// Absolute.
-    pub log_directory: String,
-    /// Every port of every main container.
-    pub port_mappings: Vec<PortMapping>,
-    /// The pod's own and the kubelet's three.
-    pub labels: BTreeMap<String, String>,
-    /// The pod's own, `kubernetes.io/config.*` included.
-    pub annotations: BTreeMap<String, String>,
-    /// `linux.security_context.namespace_options.network`
-    pub network: Network,
-    /// `linux.resources`: the sum over the containers.
-    pub resources: Resources,
-}
-
-/// `PortMapping`
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PortMapping {
-    /// `TCP`, `UDP` or `SCTP`.
-    pub protocol: Protocol,
-    /// 1–65535
-    pub container_port: u16,
-    /// 0: not on the host.
-    pub host_port: u16,
-    /// Empty: all addresses.
-    pub host_ip: String,
-}
-
-/// `Protocol` of a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the protocols' own names")]
-pub enum Protocol {
-    #[default]
-    Tcp,
-    Udp,
-    Sctp,
-}
-
-/// `ContainerConfig`
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerConfig {
-    /// `metadata.name`
-    pub name: Box<str>,
-    /// `metadata.attempt`: the restart count.
-    pub attempt: u32,
-    /// `image.image`: what the image resolved to.
-    pub image_ref: Box<str>,
-    /// `image.user_specified_image`: as the pod spec writes it.
-    pub image: Box<str>,
-    /// Replaces the image's entry point, unless empty.
-    pub command: Vec<String>,
-    /// Replaces the image's arguments, unless empty.
-    pub args: Vec<String>,
-    /// Empty: the image's.
-    pub working_dir: String,
-    /// In the order of the pod spec, each name once.
-    pub envs: Vec<(String, String)>,
-    /// The kubelet's four.
-    pub labels: BTreeMap<String, String>,
-    /// The kubelet's, by which a later agent knows the container again.
-    pub annotations: BTreeMap<String, String>,
-    /// Relative to the sandbox's `log_directory`.
-    pub log_path: String,
-    /// `stdin`, `stdin_once`, `tty`
-    pub terminal: Terminal,
-    /// `linux.resources`
-    pub resources: Resources,
-    /// `linux.security_context.namespace_options.network`
-    pub network: Network,
-}
-
-/// The three terminal flags of a container.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terminal {
-    /// Keep standard input open.
-    pub stdin: bool,
-    /// Close it after the first attach.
-    pub stdin_once: bool,
-    /// Give it a terminal.
-    pub tty: bool,
-}
-
-/// `LinuxContainerResources`, as far as it is set. Zero means unset, as in the CRI.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resources {
-    /// Microseconds.
-    pub cpu_period: i64,
-    /// Microseconds per period.
-    pub cpu_quota: i64,
-    /// Relative weight, 2–262144.
-    pub cpu_shares: i64,
-    /// Bytes.
-    pub memory_limit: i64,
-    /// −1000–1000
-    pub oom_score_adj: i64,
 }

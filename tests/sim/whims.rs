@@ -342,6 +342,7 @@ fn stranger_container(pod: Option<&PodRef>) -> ContainerConfig {
         args: Vec::new(),
         working_dir: String::new(),
         envs: Vec::new(),
+        mounts: Vec::new(),
         labels,
         annotations: BTreeMap::new(),
         log_path: "main/0.log".to_owned(),

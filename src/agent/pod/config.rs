@@ -54,6 +54,7 @@ pub fn container_config(
         command: expanded(&container.command),
         args: expanded(&container.args),
         working_dir: container.working_dir.clone().unwrap_or_default(),
+        mounts: Vec::new(),
         labels,
         annotations: annotations(pod, container, attempt),
         log_path: format!("{}/{attempt}.log", container.name),

@@ -2,6 +2,7 @@
 
 use super::super::container::{
     ContainerConfig, ContainerMetadata, KeyValue, LinuxContainerConfig, LinuxContainerResources,
+    Mount, MountPropagation,
 };
 use super::super::image::ImageSpec;
 use super::super::sandbox::{
@@ -70,6 +71,7 @@ pub(super) fn container(from: &cri::ContainerConfig) -> ContainerConfig {
         args: from.args.clone(),
         working_dir: from.working_dir.clone(),
         envs: from.envs.iter().map(key_value).collect(),
+        mounts: from.mounts.iter().map(mount).collect(),
         labels: from.labels.clone(),
         annotations: from.annotations.clone(),
         log_path: from.log_path.clone(),
@@ -88,6 +90,23 @@ pub(super) fn container(from: &cri::ContainerConfig) -> ContainerConfig {
             }),
         }),
         ..ContainerConfig::default()
+    }
+}
+
+fn mount(from: &cri::Mount) -> Mount {
+    let propagation = match from.propagation {
+        cri::Propagation::Private => MountPropagation::Private,
+        cri::Propagation::HostToContainer => MountPropagation::HostToContainer,
+        cri::Propagation::Bidirectional => MountPropagation::Bidirectional,
+    };
+    Mount {
+        container_path: from.container_path.clone(),
+        host_path: from.host_path.clone(),
+        readonly: from.readonly,
+        recursive_read_only: from.recursive_read_only,
+        propagation: propagation.into(),
+        image: from.image.as_ref().map(|(image_ref, name)| image(image_ref, name)),
+        ..Mount::default()
     }
 }
 

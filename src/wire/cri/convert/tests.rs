@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::cri::{
-    ContainerConfig, PortMapping, Protocol, Resources, SandboxConfig, Terminal,
+    ContainerConfig, Mount, PortMapping, Propagation, Protocol, Resources, SandboxConfig, Terminal,
 };
 use crate::model::cri::{PodRef, Sandbox};
 
@@ -43,6 +43,21 @@ fn container_config() -> ContainerConfig {
         command: vec!["sh".to_owned()],
         args: vec!["-c".to_owned()],
         working_dir: "/w".to_owned(),
+        mounts: vec![
+            Mount {
+                container_path: "/data".to_owned(),
+                host_path: "/srv/data".to_owned(),
+                readonly: true,
+                recursive_read_only: true,
+                propagation: Propagation::HostToContainer,
+                image: None,
+            },
+            Mount {
+                container_path: "/i".to_owned(),
+                image: Some(("sha256:2".into(), "tools:1".into())),
+                ..Mount::default()
+            },
+        ],
         envs: vec![("B".to_owned(), "1".to_owned()), ("A".to_owned(), "2".to_owned())],
         labels: map(&[("io.kubernetes.container.name", "app")]),
         annotations: BTreeMap::new(),
@@ -131,6 +146,13 @@ fn a_container_is_asked_for_as_the_kubelet_does() {
     assert_eq!((&*image.image, &*image.user_specified_image), ("sha256:1", "busybox:1"));
     let envs: Vec<_> = config.envs.iter().map(|env| (&*env.key, &*env.value)).collect();
     assert_eq!(envs, [("B", "1"), ("A", "2")], "in the order of the spec");
+    let (data, tools) = (&config.mounts[0], &config.mounts[1]);
+    assert_eq!((&*data.container_path, &*data.host_path), ("/data", "/srv/data"));
+    assert!(data.readonly && data.recursive_read_only && data.image.is_none());
+    assert_eq!(data.propagation(), c::MountPropagation::HostToContainer);
+    let told = tools.image.as_ref().map(|image| (&*image.image, &*image.user_specified_image));
+    assert_eq!(told, Some(("sha256:2", "tools:1")));
+    assert!(!tools.readonly && tools.host_path.is_empty());
     assert!(config.stdin && config.tty && !config.stdin_once);
     let linux = config.linux.expect("linux");
     let resources = linux.resources.expect("resources");

@@ -1,0 +1,142 @@
+//! What a sandbox and a container are to be: the configurations of `RunPodSandbox` and
+//! `CreateContainer`, as far as they are set.
+
+use std::collections::BTreeMap;
+
+use super::{Network, PodRef};
+
+/// `PodSandboxConfig`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// `metadata` name, namespace, uid.
+    pub pod: PodRef,
+    /// `metadata.attempt`
+    pub attempt: u32,
+    /// Empty on the host's network.
+    pub hostname: String,
+    /// Absolute.
+    pub log_directory: String,
+    /// Every port of every main container.
+    pub port_mappings: Vec<PortMapping>,
+    /// The pod's own and the kubelet's three.
+    pub labels: BTreeMap<String, String>,
+    /// The pod's own, `kubernetes.io/config.*` included.
+    pub annotations: BTreeMap<String, String>,
+    /// `linux.security_context.namespace_options.network`
+    pub network: Network,
+    /// `linux.resources`: the sum over the containers.
+    pub resources: Resources,
+}
+
+/// `PortMapping`
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PortMapping {
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: Protocol,
+    /// 1–65535
+    pub container_port: u16,
+    /// 0: not on the host.
+    pub host_port: u16,
+    /// Empty: all addresses.
+    pub host_ip: String,
+}
+
+/// `Protocol` of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the protocols' own names")]
+pub enum Protocol {
+    #[default]
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+/// `ContainerConfig`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerConfig {
+    /// `metadata.name`
+    pub name: Box<str>,
+    /// `metadata.attempt`: the restart count.
+    pub attempt: u32,
+    /// `image.image`: what the image resolved to.
+    pub image_ref: Box<str>,
+    /// `image.user_specified_image`: as the pod spec writes it.
+    pub image: Box<str>,
+    /// Replaces the image's entry point, unless empty.
+    pub command: Vec<String>,
+    /// Replaces the image's arguments, unless empty.
+    pub args: Vec<String>,
+    /// Empty: the image's.
+    pub working_dir: String,
+    /// In the order of the pod spec, each name once.
+    pub envs: Vec<(String, String)>,
+    /// In the order in which they are mounted.
+    pub mounts: Vec<Mount>,
+    /// The kubelet's four.
+    pub labels: BTreeMap<String, String>,
+    /// The kubelet's, by which a later agent knows the container again.
+    pub annotations: BTreeMap<String, String>,
+    /// Relative to the sandbox's `log_directory`.
+    pub log_path: String,
+    /// `stdin`, `stdin_once`, `tty`
+    pub terminal: Terminal,
+    /// `linux.resources`
+    pub resources: Resources,
+    /// `linux.security_context.namespace_options.network`
+    pub network: Network,
+}
+
+/// `Mount`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// Absolute, inside the container.
+    pub container_path: String,
+    /// Absolute, on the host. Empty with an image.
+    pub host_path: String,
+    /// Mounted read-only.
+    pub readonly: bool,
+    /// What is mounted below it is read-only as well; needs `readonly` and a runtime that can.
+    pub recursive_read_only: bool,
+    /// What becomes of mounts made below it later.
+    pub propagation: Propagation,
+    /// The image whose root is mounted, by `image_ref` and the name that the pod spec uses.
+    pub image: Option<(Box<str>, Box<str>)>,
+}
+
+/// `MountPropagation`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Propagation {
+    /// Neither side sees the other's.
+    #[default]
+    Private,
+    /// The container sees the host's.
+    HostToContainer,
+    /// Each sees the other's; privileged containers only.
+    Bidirectional,
+}
+
+/// The three terminal flags of a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terminal {
+    /// Keep standard input open.
+    pub stdin: bool,
+    /// Close it after the first attach.
+    pub stdin_once: bool,
+    /// Give it a terminal.
+    pub tty: bool,
+}
+
+/// `LinuxContainerResources`, as far as it is set. Zero means unset, as in the CRI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Microseconds.
+    pub cpu_period: i64,
+    /// Microseconds per period.
+    pub cpu_quota: i64,
+    /// Relative weight, 2–262144.
+    pub cpu_shares: i64,
+    /// Bytes.
+    pub memory_limit: i64,
+    /// −1000–1000
+    pub oom_score_adj: i64,
+}
