@@ -29,6 +29,8 @@ pub struct Site {
     pub api: SocketAddr,
     /// `--log`
     pub level: &'static str,
+    /// `--config`
+    pub config: Option<PathBuf>,
 }
 
 /// The folder's and the node's name in all tests: `web` becomes the pod `web-gw`.
@@ -44,7 +46,7 @@ impl Site {
             fs::create_dir_all(folder).expect("a folder below one of ours");
         }
         let api = (Ipv4Addr::LOCALHOST, free_port()).into();
-        Site { dir, manifests, pod_logs, container_logs, runtime, api, level: "info" }
+        Site { dir, manifests, pod_logs, container_logs, runtime, api, level: "info", config: None }
     }
 
     /// Puts a manifest into the folder at once, whole, as an editor or `mv` does.
@@ -85,6 +87,9 @@ impl Site {
             .arg("--container-logs")
             .arg(&self.container_logs)
             .args(["--node-name", NODE, "--log", self.level]);
+        if let Some(config) = &self.config {
+            command.arg("--config").arg(config);
+        }
         command
     }
 
