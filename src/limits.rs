@@ -9,6 +9,12 @@ pub const MANIFEST_FILES_MAX: usize = 1_024;
 pub const MANIFEST_BYTES_MAX: usize = 10 << 20;
 /// Pods in the whole manifest folder; four times what a node runs.
 pub const MANIFEST_PODS_MAX: usize = 512;
+/// ConfigMaps and Secrets in one file, and in the whole manifest folder: as many as pods.
+pub const MANIFEST_OBJECTS_MAX: usize = 512;
+/// Bytes of the keys and values of one ConfigMap or Secret: the API server's own bound.
+pub const OBJECT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of all of them in the manifest folder; they are kept in memory.
+pub const MANIFEST_OBJECTS_BYTES_MAX: usize = 8 << 20;
 /// How deep a manifest's values may nest. Pods need about 12; the bound keeps a hostile file from
 /// the end of the stack.
 pub const MANIFEST_DEPTH_MAX: usize = 64;

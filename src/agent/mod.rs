@@ -5,6 +5,7 @@ pub mod admit;
 mod calls;
 pub mod event;
 mod notes;
+pub mod objects;
 mod pleg;
 pub mod pod;
 mod pods;
@@ -16,6 +17,7 @@ mod view;
 use calls::{Calls, Outcome, Owner};
 use event::{Action, CallId, Event, Out, Severity};
 use notes::Notes;
+use objects::Objects;
 use pleg::Pleg;
 use pod::{Answer, Hands, Place};
 use pods::{Pods, Sources};
@@ -56,6 +58,7 @@ pub struct Agent {
     booted_at: Instant,
     rng: Rng,
     source: Source,
+    objects: Objects,
     pods: Pods,
     runtime: Runtime,
     pleg: Pleg,
@@ -83,6 +86,7 @@ impl Agent {
             booted_at: now.boot,
             rng: Rng::new(seed),
             source: Source::default(),
+            objects: Objects::default(),
             pods: Pods::default(),
             runtime: Runtime::new(now),
             pleg: Pleg::new(),
@@ -114,6 +118,8 @@ impl Agent {
             Event::Changed(call) => self.pleg.changed(call),
             Event::Manifests(folder) => {
                 self.source.take(folder, &self.config.node_name, &mut self.pending);
+                let changed = self.objects.take(self.source.objects(), &mut self.pending);
+                self.pods.objects_changed(&changed);
                 self.pods.want(now, self.source.wish(), self.config.pods_max);
                 // What nobody wants is found by looking.
                 self.pleg.want();
@@ -191,6 +197,7 @@ impl Agent {
         let place = place(&self.runtime, &self.addresses);
         let mut hands = Hands {
             config: &self.config,
+            objects: &self.objects,
             calls: &mut self.calls,
             last_job: &mut self.last_job,
             restarted_pods: &mut self.restarted_pods,

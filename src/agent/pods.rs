@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::calls::Uid;
+use super::objects::Key;
 use super::pleg::List;
 use super::pod::next::World;
 use super::pod::{Hands, Origin, Phase, Place, Pod, Verdict, Wanted};
@@ -76,6 +77,12 @@ impl Pods {
                 pod.warn("FailedValidation", message);
             }
         }
+    }
+
+    /// These objects came, went or changed: their users look again.
+    pub fn objects_changed(&mut self, changed: &BTreeSet<Key>) {
+        let touched = |pod: &&mut Pod| changed.iter().any(|key| pod.may_use(key));
+        self.map.values_mut().filter(touched).for_each(Pod::objects_changed);
     }
 
     fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, pods_max: usize) {

@@ -1,14 +1,16 @@
-//! The manifest folder → static pods (spec section 1.8).
+//! The manifest folder → static pods (spec section 1.8), and the objects that they use.
 //!
-//! A file that was good and is broken now keeps its pods: an editor that saves in two steps, or a
-//! typing mistake, must not stop what runs. What is wrong is said once, with file and place.
+//! A file that was good and is broken now keeps what it had: an editor that saves in two steps, or
+//! a typing mistake, must not stop what runs. What is wrong is said once, with file and place.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::calls::Uid;
 use super::event::{Action, Out, Severity};
 use crate::limits;
-use crate::model::manifest::Folder;
+use crate::model::manifest::{Content, Folder};
+use crate::model::object::Object;
 use crate::model::pod::Pod;
 
 const SOURCE: &str = "kubernetes.io/config.source";
@@ -25,6 +27,7 @@ pub struct Source {
 #[derive(Debug, Default)]
 struct File {
     pods: Vec<Pod>,
+    objects: Vec<Arc<Object>>,
     trouble: Option<String>,
 }
 
@@ -44,10 +47,11 @@ impl Source {
         self.delivered = true;
         for read in folder.files {
             let old = files.remove(&read.path);
-            let file = match read.pods {
-                Ok(pods) => {
+            let file = match read.content {
+                Ok(Content { pods, objects }) => {
                     let made = |pod| static_pod(pod, &read.path, node_name);
-                    File { pods: pods.into_iter().map(made).collect(), trouble: None }
+                    let pods = pods.into_iter().map(made).collect();
+                    File { pods, objects, trouble: None }
                 }
                 Err(refusal) => {
                     let trouble = format!("{}{refusal}", read.path);
@@ -55,7 +59,7 @@ impl Source {
                     if old.trouble.as_ref() != Some(&trouble) {
                         out.push(Action::Log(Severity::Error, trouble.clone()));
                     }
-                    File { pods: old.pods, trouble: Some(trouble) }
+                    File { trouble: Some(trouble), ..old }
                 }
             };
             self.files.insert(read.path, file);
@@ -75,6 +79,11 @@ impl Source {
     /// What is wrong, a line each.
     pub fn trouble(&self) -> impl Iterator<Item = &String> {
         self.files.values().filter_map(|file| file.trouble.as_ref())
+    }
+
+    /// The objects in it, by file and in the order of each.
+    pub fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
+        self.files.values().flat_map(|file| &file.objects).cloned()
     }
 
     /// What the folder wants. Of two pods of one name or one uid the first stays.
@@ -161,7 +170,8 @@ mod tests {
         let refusal = |why: &str| Refusal { line: 3, column: 7, why: why.to_owned() };
         let files = files
             .iter()
-            .map(|(path, pods)| Read { path: (*path).into(), pods: pods.clone().map_err(refusal) });
+            .map(|(path, pods)| (path, pods.clone().map(Content::from).map_err(refusal)))
+            .map(|(path, content)| Read { path: (*path).into(), content });
         Folder { files: files.collect() }
     }
 
@@ -201,6 +211,20 @@ mod tests {
         assert!(lines[0].contains("/m/b:3:7: bad"), "{lines:?}");
         source.take(folder(&[]), "gw", &mut out);
         assert_eq!(names(&source), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_file_that_breaks_keeps_its_objects_too() {
+        let (mut source, mut out) = (Source::default(), Out::default());
+        let object = Arc::new(Object::Secret(crate::model::object::Secret::default()));
+        let content = Ok(Content { pods: Vec::new(), objects: vec![object] });
+        let files = vec![Read { path: "/m/a".into(), content }];
+        source.take(Folder { files }, "gw", &mut out);
+        assert_eq!(source.objects().count(), 1);
+        source.take(folder(&[("/m/a", Err("bad"))]), "gw", &mut out);
+        assert_eq!(source.objects().count(), 1);
+        source.take(folder(&[("/m/a", Ok(Vec::new()))]), "gw", &mut out);
+        assert_eq!(source.objects().count(), 0);
     }
 
     #[test]

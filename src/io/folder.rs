@@ -1,4 +1,4 @@
-//! The manifest folder: which pods its files hold, told at start and whenever that differs.
+//! The manifest folder: what its files hold, told at start and whenever that differs.
 //!
 //! A file counts when whoever writes it has closed it, renamed it into place, linked it or removed
 //! it: the kernel says so (inotify), and it is read in the same turn. A look at the whole folder
@@ -34,14 +34,13 @@ use super::log::Limit;
 use crate::agent::event::Event;
 use crate::agent::time::Instant;
 use crate::limits::{
-    MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX, MANIFEST_PODS_MAX, MANIFEST_RESCAN_MS,
-    MANIFEST_SETTLE_MS, MANIFEST_TURN_BYTES,
+    MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX, MANIFEST_OBJECTS_BYTES_MAX, MANIFEST_OBJECTS_MAX,
+    MANIFEST_PODS_MAX, MANIFEST_RESCAN_MS, MANIFEST_SETTLE_MS, MANIFEST_TURN_BYTES,
 };
-use crate::model::manifest::{self, Folder, Refusal};
-use crate::model::pod::Pod;
+use crate::model::manifest::{self, Content, Folder, Refusal};
 
-/// Reads the pods out of one file's bytes: `wire::manifest::parse`.
-pub type Parse = fn(&[u8]) -> Result<Vec<Pod>, Refusal>;
+/// Reads what one file's bytes hold: `wire::manifest::parse`.
+pub type Parse = fn(&[u8]) -> Result<Content, Refusal>;
 
 /// The manifest folder and what was last read of it.
 #[derive(Debug)]
@@ -71,7 +70,7 @@ struct Kept {
     /// As it was when it was read; `None` where it could not be, which is tried at each look.
     read: Option<Key>,
     /// `None`: not read yet.
-    pods: Option<Result<Vec<Pod>, Refusal>>,
+    content: Option<Result<Content, Refusal>>,
 }
 
 /// What changes whenever a file does: device, inode, size, mtime and ctime in nanoseconds.
@@ -203,7 +202,7 @@ impl Manifests {
 
     /// Whether this file is to be read now, later or not.
     fn weigh(&mut self, name: OsString, key: Key, now: Instant) {
-        let new = Kept { seen: (key, now), read: None, pods: None };
+        let new = Kept { seen: (key, now), read: None, content: None };
         let kept = self.files.entry(name.clone()).or_insert(new);
         if kept.read == Some(key) && !self.closed.contains(&name) {
             return;
@@ -228,7 +227,7 @@ impl Manifests {
         {
             self.closed.remove(&name);
             let path = self.path.join(&name);
-            let (key, pods, size) = match read(&path) {
+            let (key, content, size) = match read(&path) {
                 Ok(Some((key, text))) => (Some(key), (self.parse)(&text), text.len()),
                 // Gone, or no regular file any more: the next look says so.
                 Ok(None) => {
@@ -241,8 +240,8 @@ impl Manifests {
             let Some(kept) = self.files.get_mut(&name) else { continue };
             log::debug!("path={} read, bytes={size}", path.display());
             kept.read = key;
-            if kept.pods.as_ref() != Some(&pods) {
-                kept.pods = Some(pods);
+            if kept.content.as_ref() != Some(&content) {
+                kept.content = Some(content);
                 self.differs = true;
             }
         }
@@ -253,26 +252,60 @@ impl Manifests {
         let refusal = |why: String| Refusal { line: 0, column: 0, why };
         if let Some(why) = &self.trouble {
             let path = self.path.to_string_lossy().into();
-            files.push(manifest::File { path, pods: Err(refusal(why.clone())) });
+            files.push(manifest::File { path, content: Err(refusal(why.clone())) });
         }
-        let mut room = MANIFEST_PODS_MAX;
+        let mut room = Room::whole();
         for (name, kept) in &self.files {
-            let Some(pods) = &kept.pods else { continue };
-            let pods = match pods {
-                Ok(pods) if pods.len() > room => Err(refusal(format!(
-                    "got more than {MANIFEST_PODS_MAX} pods in the whole folder: this file is \
-                     left out"
-                ))),
-                Ok(pods) => {
-                    room -= pods.len();
-                    Ok(pods.clone())
-                }
+            let Some(content) = &kept.content else { continue };
+            let content = match content {
+                Ok(content) => match room.take(content) {
+                    Ok(()) => Ok(content.clone()),
+                    Err(why) => Err(refusal(why)),
+                },
                 Err(refusal) => Err(refusal.clone()),
             };
-            files
-                .push(manifest::File { path: self.path.join(name).to_string_lossy().into(), pods });
+            let path = self.path.join(name).to_string_lossy().into();
+            files.push(manifest::File { path, content });
         }
         Folder { files }
+    }
+}
+
+/// What may still be taken of the whole folder.
+struct Room {
+    pods: usize,
+    objects: usize,
+    object_bytes: usize,
+}
+
+impl Room {
+    fn whole() -> Self {
+        Self {
+            pods: MANIFEST_PODS_MAX,
+            objects: MANIFEST_OBJECTS_MAX,
+            object_bytes: MANIFEST_OBJECTS_BYTES_MAX,
+        }
+    }
+
+    /// All of a file, or why not.
+    fn take(&mut self, content: &Content) -> Result<(), String> {
+        let bytes: usize = content.objects.iter().map(|object| object.size_bytes()).sum();
+        let left_out = |got: &str| Err(format!("{got} in the whole folder: this file is left out"));
+        if content.pods.len() > self.pods {
+            return left_out(&format!("got more than {MANIFEST_PODS_MAX} pods"));
+        }
+        if content.objects.len() > self.objects {
+            let most = MANIFEST_OBJECTS_MAX;
+            return left_out(&format!("got more than {most} ConfigMaps and Secrets"));
+        }
+        if bytes > self.object_bytes {
+            let most = MANIFEST_OBJECTS_BYTES_MAX;
+            return left_out(&format!("got more than {most} bytes of ConfigMaps and Secrets"));
+        }
+        self.pods -= content.pods.len();
+        self.objects -= content.objects.len();
+        self.object_bytes -= bytes;
+        Ok(())
     }
 }
 

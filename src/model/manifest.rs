@@ -1,5 +1,8 @@
 //! The manifest folder as it was read: what each file holds, or why it cannot be used.
 
+use std::sync::Arc;
+
+use super::object::Object;
 use super::pod::Pod;
 
 /// The whole folder at one moment. A folder that is not there is an empty one.
@@ -14,8 +17,23 @@ pub struct Folder {
 pub struct File {
     /// Absolute.
     pub path: Box<str>,
-    /// The pods in it in order, or what is wrong with it. A file counts as a whole.
-    pub pods: Result<Vec<Pod>, Refusal>,
+    /// What is in it, or what is wrong with it. A file counts as a whole.
+    pub content: Result<Content, Refusal>,
+}
+
+/// What a file holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Content {
+    /// In order.
+    pub pods: Vec<Pod>,
+    /// In order; shared, because they may be large and nobody changes them.
+    pub objects: Vec<Arc<Object>>,
+}
+
+impl From<Vec<Pod>> for Content {
+    fn from(pods: Vec<Pod>) -> Self {
+        Self { pods, objects: Vec::new() }
+    }
 }
 
 /// Why a file cannot be used.

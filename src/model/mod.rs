@@ -2,11 +2,13 @@
 //! No logic beyond reading and writing a value.
 #![forbid(unsafe_code)]
 
+pub mod base64;
 pub mod cri;
 pub mod job;
 pub mod manifest;
 pub mod metrics;
 pub mod note;
+pub mod object;
 pub mod pod;
 pub mod quantity;
 pub mod status;

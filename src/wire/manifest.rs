@@ -1,39 +1,45 @@
-//! A manifest file → pods.
+//! A manifest file → pods, and the objects that they use.
 //!
-//! YAML (several documents, `---` between them) or JSON; `v1` `Pod`, and `PodList` or `List` of
-//! them. Read as Kubernetes reads it ([`super::tree`] says how), but stricter where silence would
-//! hide a mistake: a key that stands twice, another kind, and a field beside `metadata` and `spec`
-//! are errors. A file counts as a whole: one error, and none of its pods is taken.
+//! YAML (several documents, `---` between them) or JSON; `v1` `Pod`, `ConfigMap` and `Secret`, and
+//! `PodList` or `List` of them. Read as Kubernetes reads it ([`super::tree`] says how), but stricter
+//! where silence would hide a mistake: a key that stands twice, another kind, and an unknown field
+//! at the top are errors. A file counts as a whole: one error, and nothing of it is taken.
 //!
 //! Whether the pod itself makes sense is not asked here but by the mind (`agent::admit`).
 
-use super::tree::{self, Entry, Fault, Node, Step, Value};
-use crate::limits::MANIFEST_PODS_MAX;
-use crate::model::manifest::Refusal;
-use crate::model::pod::Pod;
+mod object;
 
-/// The pods in order. Documents with nothing in them are passed over, but a file without a single
-/// character is refused: it is a file that is being written, and must not end the pods it had.
-pub fn parse(bytes: &[u8]) -> Result<Vec<Pod>, Refusal> {
+use std::sync::Arc;
+
+use super::tree::{self, Entry, Fault, Node, Step, Value};
+use crate::limits::{MANIFEST_OBJECTS_MAX, MANIFEST_PODS_MAX};
+use crate::model::manifest::{Content, Refusal};
+use crate::model::object::ObjectKind;
+
+/// Pods and objects in order. Documents with nothing in them are passed over, but a file without a
+/// single character is refused: it is being written, and must not end the pods it had.
+pub fn parse(bytes: &[u8]) -> Result<Content, Refusal> {
     if bytes.trim_ascii().is_empty() {
         let why = "got an empty file, expected a Pod".into();
         return Err(Refusal { line: 0, column: 0, why });
     }
-    let mut pods = Vec::new();
+    let mut content = Content::default();
     for document in tree::parse(bytes)? {
         if document.value != Value::Null {
-            object(&document, &mut pods).map_err(|fault| fault.refusal(bytes))?;
+            any(&document, &mut content).map_err(|fault| fault.refusal(bytes))?;
         }
     }
-    Ok(pods)
+    Ok(content)
 }
 
-fn object(node: &Node, pods: &mut Vec<Pod>) -> Result<(), Fault> {
+fn any(node: &Node, content: &mut Content) -> Result<(), Fault> {
     match kind(node, &[])? {
-        Kind::Pod => pod(node, &[], pods),
-        Kind::PodList => list(node, pods, pod),
-        Kind::List => list(node, pods, |node, path, pods| match kind(node, path)? {
-            Kind::Pod => pod(node, path, pods),
+        Kind::Pod => pod(node, &[], content),
+        Kind::Object(kind) => object(kind, node, &[], content),
+        Kind::PodList => list(node, content, pod),
+        Kind::List => list(node, content, |node, path, content| match kind(node, path)? {
+            Kind::Pod => pod(node, path, content),
+            Kind::Object(kind) => object(kind, node, path, content),
             Kind::PodList | Kind::List => {
                 let why = "got a list in a list, expected a Pod".into();
                 Err(Fault::new(node, path.to_vec(), why))
@@ -44,6 +50,7 @@ fn object(node: &Node, pods: &mut Vec<Pod>) -> Result<(), Fault> {
 
 enum Kind {
     Pod,
+    Object(ObjectKind),
     PodList,
     List,
 }
@@ -62,11 +69,13 @@ fn kind(node: &Node, path: &[Step]) -> Result<Kind, Fault> {
     match (&version.value, &kind.value) {
         (Value::Text(version), Value::Text(name)) => match (&**version, &**name) {
             ("v1", "Pod") => Ok(Kind::Pod),
+            ("v1", "ConfigMap") => Ok(Kind::Object(ObjectKind::ConfigMap)),
+            ("v1", "Secret") => Ok(Kind::Object(ObjectKind::Secret)),
             ("v1", "PodList") => Ok(Kind::PodList),
             ("v1", "List") => Ok(Kind::List),
             _ => {
-                let why =
-                    format!("got kind {name} ({version}), expected Pod, PodList or List (v1)");
+                let expected = "Pod, ConfigMap, Secret, PodList or List (v1)";
+                let why = format!("got kind {name} ({version}), expected {expected}");
                 fault(kind, "kind", why)
             }
         },
@@ -84,14 +93,14 @@ fn field<'a>(node: &'a Node, path: &[Step], key: &str) -> Result<Option<&'a Node
 
 fn list(
     node: &Node,
-    pods: &mut Vec<Pod>,
-    each: impl Fn(&Node, &[Step], &mut Vec<Pod>) -> Result<(), Fault>,
+    content: &mut Content,
+    each: impl Fn(&Node, &[Step], &mut Content) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let Some(items) = field(node, &[], "items")? else { return Ok(()) };
     match &items.value {
         Value::Null => Ok(()),
         Value::List(list) => list.iter().enumerate().try_for_each(|(index, node)| {
-            each(node, &[Step::Key("items".into()), Step::Index(index)], pods)
+            each(node, &[Step::Key("items".into()), Step::Index(index)], content)
         }),
         other => {
             let path = vec![Step::Key("items".into())];
@@ -100,8 +109,8 @@ fn list(
     }
 }
 
-fn pod(node: &Node, path: &[Step], pods: &mut Vec<Pod>) -> Result<(), Fault> {
-    if pods.len() == MANIFEST_PODS_MAX {
+fn pod(node: &Node, path: &[Step], content: &mut Content) -> Result<(), Fault> {
+    if content.pods.len() == MANIFEST_PODS_MAX {
         let why = format!("got more than {MANIFEST_PODS_MAX} pods, expected fewer");
         return Err(Fault::new(node, path.to_vec(), why));
     }
@@ -115,6 +124,20 @@ fn pod(node: &Node, path: &[Step], pods: &mut Vec<Pod>) -> Result<(), Fault> {
             return Err(Fault { at: Some(*key_at), path, why });
         }
     }
-    pods.push(tree::read(node, path)?);
+    content.pods.push(tree::read(node, path)?);
+    Ok(())
+}
+
+fn object(
+    kind: ObjectKind,
+    node: &Node,
+    path: &[Step],
+    content: &mut Content,
+) -> Result<(), Fault> {
+    if content.objects.len() == MANIFEST_OBJECTS_MAX {
+        let why = format!("got more than {MANIFEST_OBJECTS_MAX} objects, expected fewer");
+        return Err(Fault::new(node, path.to_vec(), why));
+    }
+    content.objects.push(Arc::new(object::read(kind, node, path)?));
     Ok(())
 }

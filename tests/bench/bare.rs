@@ -173,7 +173,7 @@ impl Step {
 
 /// As the agent makes it of a manifest, but for the uid.
 fn pod(n: usize, text: &str) -> BarePod {
-    let mut api = manifest::parse(text.as_bytes()).expect("a good manifest").remove(0);
+    let mut api = manifest::parse(text.as_bytes()).expect("a good manifest").pods.remove(0);
     let hash = container_hash(&n.to_string(), &api.metadata.name);
     api.metadata.uid = format!("{hash:0>16}{n:016}");
     "default".clone_into(&mut api.metadata.namespace);

@@ -125,8 +125,8 @@ impl Bed {
                  spec: {{containers: [{{name: c, image: i}}]}}}}",
                 "x".repeat(bytes)
             );
-            let pods = manifest::parse(format!("# one\n{text}").as_bytes());
-            File { path: format!("/m/{n}.yaml").into(), pods }
+            let content = manifest::parse(format!("# one\n{text}").as_bytes());
+            File { path: format!("/m/{n}.yaml").into(), content }
         });
         let event = Event::Manifests(Folder { files: files.collect() });
         self.agent.handle(self.now, event);

@@ -52,7 +52,7 @@ impl Folder {
     pub fn read(&self) -> Read {
         let files = self.files.iter().map(|(path, file)| File {
             path: path.clone(),
-            pods: if file.broken { Err(refusal()) } else { Ok(file.pods.clone()) },
+            content: if file.broken { Err(refusal()) } else { Ok(file.pods.clone().into()) },
         });
         Read { files: files.collect() }
     }

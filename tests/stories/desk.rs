@@ -185,7 +185,7 @@ impl Desk {
     pub fn manifests(&mut self, pods: &[&str]) {
         let files = pods.iter().enumerate().map(|(n, json)| File {
             path: format!("/m/{n}").into(),
-            pods: Ok(vec![serde_json::from_str::<Pod>(json).expect("a pod")]),
+            content: Ok(vec![serde_json::from_str::<Pod>(json).expect("a pod")].into()),
         });
         self.tell(Event::Manifests(Folder { files: files.collect() }));
     }
@@ -193,7 +193,7 @@ impl Desk {
     /// The manifest of the only pod cannot be read.
     pub fn broken_manifest(&mut self) {
         let refusal = Refusal { line: 1, column: 1, why: "bad".to_owned() };
-        let file = File { path: "/m/0".into(), pods: Err(refusal) };
+        let file = File { path: "/m/0".into(), content: Err(refusal) };
         self.tell(Event::Manifests(Folder { files: vec![file] }));
     }
 

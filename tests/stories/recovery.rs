@@ -268,15 +268,17 @@ fn of_a_crashing_init_container_one_dead_instance_is_kept() {
 #[test]
 fn a_replaced_pod_ends_even_while_another_manifest_is_broken() {
     use edged::model::manifest::{File, Folder, Refusal};
+    use edged::model::pod::Pod;
     let mut desk = Desk::new();
     desk.sandboxes.push(sandbox("s1", 0, true));
     desk.containers.push(container("c1", "m", ContainerState::Running));
     let newer = format!(r#"{{"metadata":{{"name":"p","uid":"u2"}},"spec":{{{MAIN}}}}}"#);
-    let good = Ok(vec![serde_json::from_str(&newer).expect("a pod")]);
+    let pods: Vec<Pod> = vec![serde_json::from_str(&newer).expect("a pod")];
+    let good = Ok(pods.into());
     let refusal = Refusal { line: 1, column: 1, why: "bad".to_owned() };
     let files = vec![
-        File { path: "/m/0".into(), pods: good },
-        File { path: "/m/1".into(), pods: Err(refusal) },
+        File { path: "/m/0".into(), content: good },
+        File { path: "/m/1".into(), content: Err(refusal) },
     ];
     desk.tell(Event::Manifests(Folder { files }));
     assert_eq!(desk.asked_for(), ["stop_container c1 2"], "and nothing starts beside it");

@@ -14,5 +14,6 @@ mod manifest;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod mutation;
+mod object;
 mod peer;
 mod replay;

@@ -32,6 +32,7 @@ use std::collections::BTreeMap;
 
 use super::calls::Uid;
 use super::event::{CallId, JobId};
+use super::objects::Key;
 use super::time::{Backoff, Instant, Now};
 use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
 use crate::model::job::JobSpec;
@@ -460,6 +461,16 @@ impl Pod {
         let plain = self.api.spec.init_containers.is_empty();
         let ours = self.timing.started && self.origin == Origin::File;
         ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
+    }
+
+    /// Whether the pod can use this object: it is in its namespace, or in none.
+    pub fn may_use(&self, key: &Key) -> bool {
+        key.namespace.is_empty() || *key.namespace == *self.api.metadata.namespace
+    }
+
+    /// An object that it may use came, went or changed.
+    pub fn objects_changed(&mut self) {
+        self.stir();
     }
 
     /// When to step it again if nothing happens before.

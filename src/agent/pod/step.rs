@@ -8,6 +8,7 @@ use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
 use crate::agent::notes::Notes;
+use crate::agent::objects::Objects;
 use crate::agent::pleg::Pleg;
 use crate::agent::time::{BackoffBounds, Instant, Now};
 use crate::limits;
@@ -128,6 +129,8 @@ impl Step {
 pub struct Hands<'a> {
     /// What never changes.
     pub config: &'a Config,
+    /// ConfigMaps and Secrets.
+    pub objects: &'a Objects,
     /// The book of calls.
     pub calls: &'a mut Calls,
     /// The last job's number.

@@ -311,9 +311,9 @@ fn manifests(facts: &Facts) -> Vec<Row> {
             Err(refusal) => {
                 rows.push(fail("manifests", format!("{path}{refusal}"), "mend the file"));
             }
-            Ok(pods) => {
-                count += pods.len();
-                for pod in pods {
+            Ok(content) => {
+                count += content.pods.len();
+                for pod in content.pods {
                     let review = admit::review(&pod);
                     let name = &pod.metadata.name;
                     if let Some(refused) = review.refused {

@@ -17,9 +17,9 @@ struct Place {
 }
 
 /// A manifest of the tests is `ok` or anything else.
-fn parse(text: &[u8]) -> Result<Vec<Pod>, Refusal> {
+fn parse(text: &[u8]) -> Result<Content, Refusal> {
     match text {
-        b"ok" => Ok(Vec::new()),
+        b"ok" => Ok(Content::default()),
         _ => Err(Refusal {
             line: 1,
             column: 1,
@@ -62,7 +62,7 @@ impl Place {
         let Event::Manifests(folder) = self.manifests.tick(self.now)? else { panic!("{self:?}") };
         let told = folder.files.iter().map(|file| {
             let name = Path::new(&*file.path).file_name().expect("a name").to_string_lossy();
-            match &file.pods {
+            match &file.content {
                 Ok(_) => format!("{name}:ok"),
                 Err(refusal) => format!("{name}:{}", refusal.why),
             }

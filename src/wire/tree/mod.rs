@@ -176,7 +176,7 @@ fn refusal_after(before: &[u8], why: String) -> Refusal {
 }
 
 /// What of a text is shown in an error.
-fn shorten(text: &str) -> &str {
+pub(super) fn shorten(text: &str) -> &str {
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((end, _)) => &text[..end],
         None => text,

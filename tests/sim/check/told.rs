@@ -100,8 +100,8 @@ impl Check {
         let mut files = BTreeMap::new();
         for file in &folder.files {
             let old = self.files.remove(&file.path);
-            let pods = match &file.pods {
-                Ok(pods) => pods.iter().map(|pod| Rc::new(pod.clone())).collect(),
+            let pods = match &file.content {
+                Ok(content) => content.pods.iter().map(|pod| Rc::new(pod.clone())).collect(),
                 Err(_) => old.unwrap_or_default(),
             };
             files.insert(file.path.clone(), pods);

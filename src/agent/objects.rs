@@ -1,0 +1,153 @@
+//! The ConfigMaps and Secrets that pods may use, as their sources last told them.
+//!
+//! Nothing is done here with what they say. Who is told that one has changed is every pod of its
+//! namespace: objects change seldom, to look again costs a pod microseconds, and a list of who uses
+//! what would have to know every field that names an object.
+//!
+//! If we crash here: the manifest folder is read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::event::{Action, Out, Severity};
+use crate::model::object::{ConfigMap, Object, ObjectKind, Secret};
+
+/// All objects.
+#[derive(Debug, Default)]
+pub struct Objects {
+    map: BTreeMap<Key, Arc<Object>>,
+    /// Names that were told twice, until they no longer are.
+    doubles: BTreeSet<Key>,
+}
+
+/// Names one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Where it is.
+    pub namespace: Box<str>,
+    /// What it is called.
+    pub name: Box<str>,
+}
+
+impl Objects {
+    /// Takes all that there is now; returns the names of those that came, went or changed. Of two
+    /// of one name the first stays.
+    pub fn take(&mut self, all: impl Iterator<Item = Arc<Object>>, out: &mut Out) -> BTreeSet<Key> {
+        let old = std::mem::take(&mut self.map);
+        let mut doubles = BTreeSet::new();
+        for object in all {
+            let key = Key::of(&object);
+            if self.map.contains_key(&key) {
+                if !self.doubles.contains(&key) && !doubles.contains(&key) {
+                    let Key { kind, namespace, name } = &key;
+                    let line = format!(
+                        "got a second {kind} {namespace}/{name} in the manifests, expected one: \
+                         the first counts"
+                    );
+                    out.push(Action::Log(Severity::Error, line));
+                }
+                doubles.insert(key);
+                continue;
+            }
+            self.map.insert(key, object);
+        }
+        self.doubles = doubles;
+        let new = &self.map;
+        let differs = |one: &Arc<Object>, other: Option<&Arc<Object>>| {
+            other.is_none_or(|other| !Arc::ptr_eq(one, other) && one != other)
+        };
+        let came = new.iter().filter(|(key, object)| differs(object, old.get(*key)));
+        let went = old.keys().filter(|key| !new.contains_key(*key));
+        came.map(|(key, _)| key).chain(went).cloned().collect()
+    }
+
+    /// One ConfigMap.
+    pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
+        match self.find(ObjectKind::ConfigMap, namespace, name)? {
+            Object::ConfigMap(map) => Some(map),
+            Object::Secret(_) => None,
+        }
+    }
+
+    /// One Secret.
+    pub fn secret(&self, namespace: &str, name: &str) -> Option<&Secret> {
+        match self.find(ObjectKind::Secret, namespace, name)? {
+            Object::Secret(secret) => Some(secret),
+            Object::ConfigMap(_) => None,
+        }
+    }
+
+    fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&Object> {
+        let key = Key { kind, namespace: namespace.into(), name: name.into() };
+        self.map.get(&key).map(|object| &**object)
+    }
+}
+
+impl Key {
+    fn of(object: &Object) -> Self {
+        let metadata = object.metadata();
+        Self {
+            kind: object.kind(),
+            namespace: metadata.namespace.as_str().into(),
+            name: metadata.name.as_str().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(name: &str, value: &str) -> Arc<Object> {
+        let mut map = ConfigMap::default();
+        "ns".clone_into(&mut map.metadata.namespace);
+        name.clone_into(&mut map.metadata.name);
+        map.data.insert("k".to_owned(), value.to_owned());
+        Arc::new(Object::ConfigMap(map))
+    }
+
+    fn secret(name: &str) -> Arc<Object> {
+        let mut secret = Secret::default();
+        "ns".clone_into(&mut secret.metadata.namespace);
+        name.clone_into(&mut secret.metadata.name);
+        Arc::new(Object::Secret(secret))
+    }
+
+    fn take(objects: &mut Objects, all: &[Arc<Object>]) -> (Vec<String>, usize) {
+        let mut out = Out::default();
+        let changed = objects.take(all.iter().cloned(), &mut out);
+        let names = changed.into_iter().map(|key| format!("{} {}", key.kind, key.name));
+        (names.collect(), out.actions.len())
+    }
+
+    #[test]
+    fn what_came_went_or_changed_is_named() {
+        let mut objects = Objects::default();
+        let (a, b) = (map("a", "1"), map("b", "1"));
+        let all = [a.clone(), b, secret("a")];
+        assert_eq!(take(&mut objects, &all).0, ["ConfigMap a", "ConfigMap b", "Secret a"]);
+        assert_eq!(take(&mut objects, &all).0, [] as [&str; 0]);
+        assert_eq!(take(&mut objects, &[a, map("b", "1"), secret("a")]).0, [] as [&str; 0]);
+        assert_eq!(
+            take(&mut objects, &[map("a", "2"), secret("a")]).0,
+            ["ConfigMap a", "ConfigMap b"]
+        );
+        assert_eq!(objects.config_map("ns", "a").expect("it is there").data["k"], "2");
+        assert!(objects.secret("ns", "a").is_some());
+        assert!(objects.config_map("ns", "b").is_none() && objects.secret("ns", "b").is_none());
+        assert!(objects.config_map("other", "a").is_none());
+    }
+
+    #[test]
+    fn of_two_of_one_name_the_first_stays_and_it_is_said_once() {
+        let mut objects = Objects::default();
+        let all = [map("a", "1"), map("a", "2")];
+        assert_eq!(take(&mut objects, &all), (vec!["ConfigMap a".to_owned()], 1));
+        assert_eq!(objects.config_map("ns", "a").expect("it is there").data["k"], "1");
+        assert_eq!(take(&mut objects, &all), (Vec::new(), 0));
+        assert_eq!(take(&mut objects, &all[1..]), (vec!["ConfigMap a".to_owned()], 0));
+        assert_eq!(take(&mut objects, &all).1, 1, "it is said again when it happens again");
+    }
+}

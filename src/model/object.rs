@@ -1,0 +1,115 @@
+//! Objects that pods use, as a manifest writes them: ConfigMaps and Secrets.
+//!
+//! A kind is added with a variant of [`Object`] and of [`ObjectKind`], an arm in
+//! `wire::manifest::object`, and a lookup in `agent::objects`. None of them is ever shown by the
+//! API or the log: what is secret is nobody's business, and what it is called is enough to find it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer};
+
+use super::base64;
+use super::pod::Metadata;
+
+/// One object, whatever its kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Object {
+    /// core/v1 `ConfigMap`
+    ConfigMap(ConfigMap),
+    /// core/v1 `Secret`
+    Secret(Secret),
+}
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum ObjectKind {
+    ConfigMap,
+    Secret,
+}
+
+/// core/v1 `ConfigMap`. A key stands in one of the two maps at the most.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ConfigMap {
+    /// Name and namespace.
+    pub metadata: Metadata,
+    /// Texts.
+    pub data: BTreeMap<String, String>,
+    /// All else; only volumes show it.
+    pub binary_data: BTreeMap<String, Bytes>,
+}
+
+/// core/v1 `Secret`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Secret {
+    /// Name and namespace.
+    pub metadata: Metadata,
+    /// `Opaque`, `kubernetes.io/dockerconfigjson` …
+    pub r#type: String,
+    /// `stringData` is in it.
+    pub data: BTreeMap<String, Bytes>,
+}
+
+/// Bytes that a manifest writes in base64. Their `Debug` tells only how many.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Bytes(pub Box<[u8]>);
+
+impl Object {
+    /// What it is.
+    pub fn kind(&self) -> ObjectKind {
+        match self {
+            Self::ConfigMap(_) => ObjectKind::ConfigMap,
+            Self::Secret(_) => ObjectKind::Secret,
+        }
+    }
+
+    /// Name and namespace.
+    pub fn metadata(&self) -> &Metadata {
+        match self {
+            Self::ConfigMap(map) => &map.metadata,
+            Self::Secret(secret) => &secret.metadata,
+        }
+    }
+
+    /// Bytes of its keys and values.
+    pub fn size_bytes(&self) -> usize {
+        fn of<T: AsRef<[u8]>>(map: &BTreeMap<String, T>) -> usize {
+            map.iter().map(|(key, value)| key.len() + value.as_ref().len()).sum()
+        }
+        match self {
+            Self::ConfigMap(map) => of(&map.data) + of(&map.binary_data),
+            Self::Secret(secret) => of(&secret.data),
+        }
+    }
+}
+
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = base64::decode(&text).ok_or_else(|| {
+            serde::de::Error::custom("got text that is not base64, expected base64")
+        })?;
+        Ok(Self(bytes.into()))
+    }
+}

@@ -1,0 +1,118 @@
+//! ConfigMaps and Secrets in a manifest file.
+//!
+//! Of a Secret no error shows a value: errors go to the log, and from there to many eyes.
+
+use serde::Deserialize;
+
+use crate::limits::OBJECT_BYTES_MAX;
+use crate::model::object::{Bytes, ConfigMap, Object, ObjectKind, Secret};
+use crate::wire::tree::{self, Entry, Fault, Node, Step, Value};
+
+/// Reads `node`, which says that it is of this kind.
+pub(super) fn read(kind: ObjectKind, node: &Node, path: &[Step]) -> Result<Object, Fault> {
+    let object = match kind {
+        ObjectKind::ConfigMap => config_map(node, path)?,
+        ObjectKind::Secret => secret(node, path)?,
+    };
+    let fault = |why: String| Err(Fault::new(node, path.to_vec(), why));
+    if object.metadata().name.is_empty() {
+        return fault(format!("got a {kind} without metadata.name, expected one"));
+    }
+    if object.size_bytes() > OBJECT_BYTES_MAX {
+        let got = object.size_bytes();
+        return fault(format!("got {got} bytes of data, expected at most {OBJECT_BYTES_MAX}"));
+    }
+    Ok(object)
+}
+
+fn config_map(node: &Node, path: &[Step]) -> Result<Object, Fault> {
+    known(node, path, &["data", "binaryData", "immutable"])?;
+    for field in ["data", "binaryData"] {
+        keys(node, path, field)?;
+    }
+    let mut map: ConfigMap = tree::read(node, path)?;
+    if let Some(key) = map.data.keys().find(|key| map.binary_data.contains_key(*key)) {
+        let why = format!("got the key {key:?} in data and in binaryData, expected it once");
+        return Err(Fault::new(node, path.to_vec(), why));
+    }
+    default_namespace(&mut map.metadata.namespace);
+    Ok(Object::ConfigMap(map))
+}
+
+/// What may be written and is read as part of `data`.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Written {
+    string_data: std::collections::BTreeMap<String, String>,
+}
+
+fn secret(node: &Node, path: &[Step]) -> Result<Object, Fault> {
+    known(node, path, &["data", "stringData", "type", "immutable"])?;
+    for field in ["data", "stringData"] {
+        keys(node, path, field)?;
+    }
+    let hide = |mut fault: Fault| {
+        let at = |field: &str| fault.path.iter().any(|step| *step == Step::Key(field.into()));
+        let hidden = "got a value that is not shown, expected";
+        if at("data") {
+            fault.why = format!("{hidden} base64");
+        } else if at("stringData") {
+            let expected = "text (in quotes if it looks like a number or a boolean)";
+            fault.why = format!("{hidden} {expected}");
+        }
+        fault
+    };
+    let mut secret: Secret = tree::read(node, path).map_err(hide)?;
+    let written: Written = tree::read(node, path).map_err(hide)?;
+    for (key, text) in written.string_data {
+        secret.data.insert(key, Bytes(text.into_bytes().into()));
+    }
+    default_namespace(&mut secret.metadata.namespace);
+    Ok(Object::Secret(secret))
+}
+
+fn default_namespace(namespace: &mut String) {
+    if namespace.is_empty() {
+        "default".clone_into(namespace);
+    }
+}
+
+/// No other fields beside those that every object has.
+fn known(node: &Node, path: &[Step], fields: &[&str]) -> Result<(), Fault> {
+    let Value::Map(map) = &node.value else { return Ok(()) };
+    let everywhere = ["apiVersion", "kind", "metadata"];
+    let is_known = |key: &str| everywhere.contains(&key) || fields.contains(&key);
+    match map.iter().find(|(key, _)| !is_known(key)) {
+        None => Ok(()),
+        Some((key, Entry { key_at, .. })) => {
+            let path = path.iter().cloned().chain([Step::Key(key.clone())]).collect();
+            let why = format!("got an unknown field, expected metadata, {}", fields.join(", "));
+            Err(Fault { at: Some(*key_at), path, why })
+        }
+    }
+}
+
+/// Keys become names of files and of variables.
+fn keys(node: &Node, path: &[Step], field: &str) -> Result<(), Fault> {
+    let Value::Map(map) = &node.value else { return Ok(()) };
+    let Some(Value::Map(data)) = map.get(field).map(|entry| &entry.node.value) else {
+        return Ok(());
+    };
+    match data.iter().find(|(key, _)| !is_key(key)) {
+        None => Ok(()),
+        Some((key, Entry { key_at, .. })) => {
+            let path = path.iter().cloned().chain([Step::Key(field.into())]).collect();
+            let why = format!(
+                "got the key {:?}, expected 1 to 253 letters, digits, '-', '_' or '.', not '.' \
+                 alone nor '..' at the start",
+                tree::shorten(key)
+            );
+            Err(Fault { at: Some(*key_at), path, why })
+        }
+    }
+}
+
+fn is_key(key: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    (1..=253).contains(&key.len()) && key.bytes().all(inner) && key != "." && !key.starts_with("..")
+}
