@@ -19,6 +19,7 @@ mod calls;
 mod chance;
 mod check;
 mod draw;
+mod due;
 mod ends;
 mod faults;
 mod folder;

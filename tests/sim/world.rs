@@ -14,10 +14,12 @@ use crate::calls::Call;
 use crate::chance::Chance;
 use crate::check::Check;
 use crate::draw::{self, Drawer};
+use crate::due::Due;
+pub use crate::due::Thing;
 use crate::faults::{Class, Faults, TICK_MS};
 use crate::folder::Folder;
 use crate::jobs::{Disk, Job};
-use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial, Timer};
+use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial};
 use crate::tally::Tally;
 use crate::trace::trace;
 
@@ -92,47 +94,6 @@ pub struct Link {
     pub up: bool,
     /// What the agent was last told, in this life.
     pub told: Option<bool>,
-}
-
-struct Due {
-    at: u64,
-    order: u64,
-    thing: Thing,
-}
-
-/// Something that is going to happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thing {
-    /// The runtime takes up a call.
-    Begin(Serial),
-    /// The runtime ends an operation.
-    Finish(Serial),
-    /// An answer arrives.
-    Answer(Serial),
-    /// A call's deadline.
-    Expire(Serial),
-    /// Inside the runtime.
-    Runtime(Timer),
-    /// The daemon is there again.
-    DaemonUp,
-    /// The agent of this life tries to connect.
-    Connect(u32),
-    /// What was not ready is again.
-    Ready,
-    /// A job of this life ends.
-    JobEnds(u32, JobId),
-    /// The hands of this life have read the folder.
-    Read(u32),
-    /// The hands of this life know the addresses.
-    Addresses(u32),
-    /// Somebody may change the manifests.
-    Will,
-    /// Something may go wrong.
-    Tick,
-    /// The clock is set by the network.
-    ClockSet,
-    /// By now the stops of this pod must have been asked for.
-    StopDue(usize),
 }
 
 impl World {
@@ -477,24 +438,4 @@ fn draw_config(class: Class, chance: &mut Chance) -> Config {
 
 fn is_line(action: &Action) -> bool {
     matches!(action, Action::Note(_) | Action::Log(..))
-}
-
-impl Eq for Due {}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
 }
