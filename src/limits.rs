@@ -35,6 +35,17 @@ pub const STOP_CALLS_MAX: usize = 256;
 /// `PullImage` at once: the kubelet's default too (`serializeImagePulls`), since two pulls over a
 /// thin link finish later than one after the other, and need twice the memory in the runtime.
 pub const PULL_CALLS_MAX: usize = 1;
+/// Commands of probes at once. Each costs the runtime a process or two and some 30 ms of a core, so
+/// more at once only make each other late; those that hang are over at their timeout.
+pub const EXEC_CALLS_MAX: usize = 32;
+/// Commands of hooks at once: apart from those of probes, since a hook may hang for the whole grace
+/// period. Half as many as the pods of a node.
+pub const HOOK_CALLS_MAX: usize = 64;
+/// Milliseconds for a command without a timeout of its own. The kubelet waits for ever; a day is as
+/// good, and a runtime that has forgotten the call does not keep its room.
+pub const EXEC_DEADLINE_MS: u64 = 86_400_000;
+/// Bytes of a command's output that a probe reads (the kubelet's).
+pub const PROBE_OUTPUT_BYTES_MAX: usize = 10 << 10;
 /// Calls at once that make, start, inspect or remove. The runtime forks for most of them; more at
 /// once on few cores only makes each slower, and its peak memory higher.
 pub const WORK_CALLS_MAX: usize = 8;
@@ -144,8 +155,8 @@ pub const CRI_DEPTH_MAX: usize = 16;
 pub const CRI_STATUS_TEXT_BYTES_MAX: usize = 8 << 10;
 /// Calls under way on one connection: more than all the call bounds above together, so that stops
 /// which wait out their grace hold up nobody. The servers, which name no bound, were seen to take
-/// 300.
-pub const CRI_STREAMS_MAX: usize = 300;
+/// 300; what one does not take waits.
+pub const CRI_STREAMS_MAX: usize = 400;
 /// Calls that wait for a free stream, if a server allows fewer: as many again.
 pub const CRI_CALLS_WAITING_MAX: usize = 300;
 /// What a reply may be ahead of us, per stream and for the connection: nothing short of a long

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::event::{Action, CallId, Out};
 use super::time::{Instant, Now};
 use crate::limits;
-use crate::model::cri::Request;
+use crate::model::cri::{ExecPurpose, Request};
 use crate::model::metrics::{Histogram, Operation};
 
 /// The uid of a pod, as the runtime's labels and the API spell it.
@@ -37,6 +37,10 @@ pub enum Class {
     Stop,
     /// `PullImage`: may last for hours.
     Pull,
+    /// `ExecSync` of probes: over within their timeouts.
+    Exec,
+    /// `ExecSync` of hooks: may last as long as the grace period, or a container's start.
+    Hook,
     /// All else: makes, starts, inspects and removes.
     Work,
 }
@@ -52,6 +56,8 @@ impl Class {
             | Request::GetContainerEvents => Self::Look,
             Request::StopContainer { .. } | Request::StopPodSandbox(_) => Self::Stop,
             Request::PullImage { .. } => Self::Pull,
+            Request::ExecSync { purpose: ExecPurpose::Probe, .. } => Self::Exec,
+            Request::ExecSync { purpose: ExecPurpose::Hook, .. } => Self::Hook,
             Request::RunPodSandbox(_)
             | Request::RemovePodSandbox(_)
             | Request::PodSandboxStatus(_)
@@ -68,6 +74,8 @@ impl Class {
             Self::Look => limits::LOOK_CALLS_MAX,
             Self::Stop => limits::STOP_CALLS_MAX,
             Self::Pull => limits::PULL_CALLS_MAX,
+            Self::Exec => limits::EXEC_CALLS_MAX,
+            Self::Hook => limits::HOOK_CALLS_MAX,
             Self::Work => limits::WORK_CALLS_MAX,
         }
     }
@@ -78,7 +86,7 @@ impl Class {
 pub struct Calls {
     open: BTreeMap<CallId, Open>,
     /// Open calls by class.
-    counts: [usize; 4],
+    counts: [usize; 6],
     last: u64,
     operations: BTreeMap<&'static str, Operation>,
 }
@@ -163,6 +171,10 @@ fn deadline_ms(request: &Request) -> u64 {
             limits::CALL_DEADLINE_MS + u64::try_from(*grace_s).unwrap_or(0) * 1000
         }
         Request::PullImage { .. } => limits::PULL_DEADLINE_MS,
+        Request::ExecSync { timeout_s: 0, .. } => limits::EXEC_DEADLINE_MS,
+        Request::ExecSync { timeout_s, .. } => {
+            limits::CALL_DEADLINE_MS + u64::from(*timeout_s) * 1000
+        }
         Request::StopPodSandbox(_)
         | Request::RemovePodSandbox(_)
         | Request::PodSandboxStatus(_)

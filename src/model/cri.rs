@@ -74,6 +74,17 @@ pub enum Request {
     RemoveContainer(ContainerId),
     /// `ContainerStatus`
     ContainerStatus(ContainerId),
+    /// `ExecSync`
+    ExecSync {
+        /// In which container.
+        id: ContainerId,
+        /// Program and arguments.
+        command: Vec<String>,
+        /// Seconds until the runtime kills it; 0: never.
+        timeout_s: u32,
+        /// Decides whose room it takes.
+        purpose: ExecPurpose,
+    },
     /// `ImageStatus` of an image by the name that the pod spec uses.
     ImageStatus(Box<str>),
     /// `PullImage`
@@ -104,10 +115,20 @@ impl Request {
             Self::StopContainer { .. } => "stop_container",
             Self::RemoveContainer(_) => "remove_container",
             Self::ContainerStatus(_) => "container_status",
+            Self::ExecSync { .. } => "exec_sync",
             Self::ImageStatus(_) => "image_status",
             Self::PullImage { .. } => "pull_image",
         }
     }
+}
+
+/// Why a command is run in a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecPurpose {
+    /// A probe: over within its timeout.
+    Probe,
+    /// A hook: may last as long as it likes.
+    Hook,
 }
 
 /// The answer to a [`Request`], by the request's kind.
@@ -129,6 +150,8 @@ pub enum Reply {
     Container(ContainerId),
     /// To `ContainerStatus`.
     ContainerStatus(Box<ContainerStatus>),
+    /// To `ExecSync`.
+    Exec(Box<Exec>),
     /// To `ImageStatus`; `None`: the image is absent.
     Image(Option<Box<Image>>),
     /// To `PullImage`: `image_ref`.
@@ -320,6 +343,15 @@ pub struct ContainerStatus {
     pub image: Box<str>,
     /// `image_ref`
     pub image_ref: Box<str>,
+}
+
+/// `ExecSyncResponse`, as far as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exec {
+    /// Of the command; CRI-O says −1 where it was killed at its timeout.
+    pub exit_code: i32,
+    /// Standard output, then standard error, lossily as text, its beginning.
+    pub output: Box<str>,
 }
 
 /// `Image` of `ImageStatusResponse`, as far as it is read.

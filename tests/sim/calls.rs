@@ -359,6 +359,9 @@ pub fn brief(request: &Request) -> String {
         Request::StopPodSandbox(id)
         | Request::RemovePodSandbox(id)
         | Request::PodSandboxStatus(id) => format!("{operation} {id}"),
+        Request::ExecSync { id, command, timeout_s, .. } => {
+            format!("{operation} {id} {command:?} {timeout_s} s")
+        }
         Request::ImageStatus(image) => format!("{operation} {image}"),
         Request::PullImage { image, sandbox_config } => {
             format!("{operation} {image} uid={}", sandbox_config.pod.uid)

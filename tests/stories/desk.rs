@@ -385,6 +385,7 @@ pub fn name(request: &Request) -> String {
         Request::RunPodSandbox(config) => format!("#{}", config.attempt),
         Request::CreateContainer { config, .. } => format!("{}#{}", config.name, config.attempt),
         Request::StopContainer { id, grace_s } => format!("{id} {grace_s}"),
+        Request::ExecSync { id, command, .. } => format!("{id} {}", command.join(" ")),
         Request::StartContainer(id)
         | Request::RemoveContainer(id)
         | Request::ContainerStatus(id) => id.to_string(),

@@ -15,10 +15,10 @@ use super::runtime as r;
 use super::sandbox as s;
 use super::security::NamespaceMode;
 use super::{DecodeError, Rpc, events, lists};
-use crate::limits::CRI_MESSAGE_BYTES_MAX;
+use crate::limits::{CRI_MESSAGE_BYTES_MAX, PROBE_OUTPUT_BYTES_MAX};
 use crate::model::cri::{
-    ContainerId, ContainerState, ContainerStatus, Image, Network, Reply, Request, RuntimeStatus,
-    SandboxId, SandboxStatus, Version,
+    ContainerId, ContainerState, ContainerStatus, Exec, Image, Network, Reply, Request,
+    RuntimeStatus, SandboxId, SandboxStatus, Version,
 };
 
 /// What the request of the `Version` call says (section 13.1).
@@ -64,6 +64,11 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
         Request::ContainerStatus(id) => {
             of(&c::ContainerStatusRequest { container_id: id.to_string(), verbose: false })
         }
+        Request::ExecSync { id, command, timeout_s, purpose: _ } => of(&c::ExecSyncRequest {
+            container_id: id.to_string(),
+            cmd: command.clone(),
+            timeout: i64::from(*timeout_s),
+        }),
         Request::ImageStatus(image) => {
             of(&i::ImageStatusRequest { image: Some(config::image(image, image)), verbose: false })
         }
@@ -106,6 +111,7 @@ fn decode_one(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Why> {
             let reply = super::decode::<c::ContainerStatusRequest>(bytes)?;
             container_status(reply.status.ok_or(Why::Lacks("status"))?)
         }
+        Rpc::ExecSync => exec(super::decode::<c::ExecSyncRequest>(bytes)?),
         Rpc::ImageStatus => {
             let reply = super::decode::<i::ImageStatusRequest>(bytes)?;
             Reply::Image(reply.image.map(image).transpose()?)
@@ -236,6 +242,15 @@ fn container_status(from: c::ContainerStatus) -> Reply {
         image: from.image.map(|image| image.image.into()).unwrap_or_default(),
         image_ref: from.image_ref.into(),
     }))
+}
+
+fn exec(from: c::ExecSyncResponse) -> Reply {
+    let mut bytes = from.stdout;
+    bytes.truncate(PROBE_OUTPUT_BYTES_MAX);
+    let room = PROBE_OUTPUT_BYTES_MAX - bytes.len();
+    bytes.extend(from.stderr.into_iter().take(room));
+    let output = String::from_utf8_lossy(&bytes).into();
+    Reply::Exec(Box::new(Exec { exit_code: from.exit_code, output }))
 }
 
 /// An image that is there has an id and a size (section 13.1).

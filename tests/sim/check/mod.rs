@@ -51,7 +51,7 @@ pub struct Check {
     /// When the runtime last said that it is ready.
     ready_told_at: Option<u64>,
     open: BTreeMap<CallId, Open>,
-    counts: [usize; 4],
+    counts: [usize; 6],
     image_questions: usize,
     image_answered_at: u64,
     last_call: CallId,
@@ -189,6 +189,8 @@ enum Class {
     Stop,
     Pull,
     Work,
+    Exec,
+    Hook,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +203,7 @@ enum Kind {
     ImageStatus,
     Change,
     Question,
+    Exec,
     Other,
 }
 
@@ -245,7 +248,7 @@ impl Check {
             connected: false,
             ready_told_at: None,
             open: BTreeMap::new(),
-            counts: [0; 4],
+            counts: [0; 6],
             image_questions: 0,
             image_answered_at: 0,
             last_call: CallId(0),
@@ -266,7 +269,7 @@ impl Check {
         self.connected = false;
         self.ready_told_at = None;
         self.open.clear();
-        self.counts = [0; 4];
+        self.counts = [0; 6];
         self.image_questions = 0;
         self.last_call = CallId(0);
         self.last_job = JobId(0);

@@ -2,7 +2,9 @@
 
 use edged::agent::event::{CallId, JobId};
 use edged::limits;
-use edged::model::cri::{ContainerConfig, ContainerState, Request, SandboxConfig, SandboxId};
+use edged::model::cri::{
+    ContainerConfig, ContainerState, ExecPurpose, Request, SandboxConfig, SandboxId,
+};
 use edged::model::job::{JobSpec, LogDir, LogLink};
 use edged::model::pod::RestartPolicy;
 
@@ -38,9 +40,12 @@ impl Check {
                 self.pods[at].asked_at = now;
             }
             self.check_change(now, runtime, at, request, deadline);
-            self.pods[at].count_request(now);
-            self.pods[at].open.push((id, kind));
+            if kind != Kind::Exec {
+                self.pods[at].count_request(now);
+                self.pods[at].open.push((id, kind));
+            }
         }
+        let pod = pod.filter(|_| kind != Kind::Exec);
         match kind {
             Kind::ListSandboxes => {
                 self.look.sandboxes = Half { asked: Some((id, now)), ..Half::default() };
@@ -70,7 +75,8 @@ impl Check {
             Request::StartContainer(id)
             | Request::StopContainer { id, .. }
             | Request::RemoveContainer(id)
-            | Request::ContainerStatus(id) => {
+            | Request::ContainerStatus(id)
+            | Request::ExecSync { id, .. } => {
                 let container = self.containers.get(&number_of(&id.0))?;
                 let place = container.place;
                 assert!(place.is_some(), "[strangers] {request:?} names a container of nobody");
@@ -98,10 +104,13 @@ impl Check {
             Class::Stop => limits::STOP_CALLS_MAX,
             Class::Pull => limits::PULL_CALLS_MAX,
             Class::Work => limits::WORK_CALLS_MAX,
+            Class::Exec => limits::EXEC_CALLS_MAX,
+            Class::Hook => limits::HOOK_CALLS_MAX,
         };
         let open = self.counts[class as usize];
         assert!(open < calls_max, "[room] {open} {class:?} calls under way, and one more");
-        if let Some(at) = pod {
+        // Commands in containers go beside everything else.
+        if let Some(at) = pod.filter(|_| kind != Kind::Exec) {
             let pod = &self.pods[at];
             let beside = pod
                 .open
@@ -141,7 +150,9 @@ impl Check {
             Request::RemoveContainer(id) => self.check_remove(runtime, at, number_of(&id.0)),
             Request::StopPodSandbox(id) => self.check_stop_sandbox(now, at, number_of(&id.0)),
             Request::RemovePodSandbox(id) => self.check_remove_sandbox(at, number_of(&id.0)),
-            Request::PodSandboxStatus(_) | Request::ContainerStatus(_) => {}
+            Request::PodSandboxStatus(_)
+            | Request::ContainerStatus(_)
+            | Request::ExecSync { .. } => {}
             Request::Version
             | Request::Status
             | Request::ListPodSandbox
@@ -340,6 +351,8 @@ fn classify(request: &Request) -> (Class, Kind) {
         Request::PullImage { .. } => (Class::Pull, Kind::Pull),
         Request::ImageStatus(_) => (Class::Work, Kind::ImageStatus),
         Request::PodSandboxStatus(_) | Request::ContainerStatus(_) => (Class::Work, Kind::Question),
+        Request::ExecSync { purpose: ExecPurpose::Probe, .. } => (Class::Exec, Kind::Exec),
+        Request::ExecSync { purpose: ExecPurpose::Hook, .. } => (Class::Hook, Kind::Exec),
         Request::RunPodSandbox(_)
         | Request::RemovePodSandbox(_)
         | Request::CreateContainer { .. }

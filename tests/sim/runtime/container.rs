@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use edged::model::cri::{
-    self, CallError, Code, ContainerConfig, ContainerId, ContainerState, ContainerStatus, Reply,
+    self, CallError, Code, ContainerConfig, ContainerId, ContainerState, ContainerStatus, Exec,
+    Reply,
 };
 
 use super::quirks::{MissingProgram, Taken, refused};
@@ -311,6 +312,17 @@ impl Runtime {
         let mut status = container.status.clone();
         status.state = container.listed.state;
         Ok(Reply::ContainerStatus(Box::new(status)))
+    }
+
+    /// A command in a container.
+    pub(super) fn exec(&self, id: &str) -> Result<Reply, CallError> {
+        let found = self.containers.get(&number_of(id));
+        let container = found.ok_or_else(|| self.quirks.not_found(id))?;
+        if container.listed.state != ContainerState::Running {
+            let message = format!("container is in {:?} state", container.listed.state);
+            return Err(refused(Code::Unknown, message));
+        }
+        Ok(Reply::Exec(Box::new(Exec { exit_code: 0, output: "".into() })))
     }
 
     pub(super) fn list_containers(&self) -> Vec<cri::Container> {

@@ -253,6 +253,7 @@ impl Runtime {
             }
             Request::RemoveContainer(id) => Ok(self.remove_container(clock, &id.0)),
             Request::ContainerStatus(id) => self.container_status(&id.0),
+            Request::ExecSync { id, .. } => self.exec(&id.0),
             Request::ImageStatus(image) => Ok(Reply::Image(self.registry.status(image))),
             Request::PullImage { image, .. } => {
                 self.operations.insert(serial, Operation::Pull { image: image.clone() });

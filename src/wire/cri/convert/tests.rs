@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::cri::{
-    ContainerConfig, Mount, PortMapping, Propagation, Protocol, Resources, SandboxConfig, Terminal,
+    ContainerConfig, ExecPurpose, Mount, PortMapping, Propagation, Protocol, Resources,
+    SandboxConfig, Terminal,
 };
 use crate::model::cri::{PodRef, Sandbox};
 
@@ -163,6 +164,32 @@ fn a_container_is_asked_for_as_the_kubelet_does() {
     assert_eq!(options.pid(), NamespaceMode::Container);
     assert_eq!(context.seccomp.expect("seccomp").profile_type(), ProfileType::Unconfined);
     assert_eq!((context.masked_paths.len(), context.readonly_paths.len()), (12, 5));
+}
+
+#[test]
+fn a_command_is_asked_for_with_its_timeout_and_its_outputs_are_cut_together() {
+    let request = Request::ExecSync {
+        id: ContainerId("c1".into()),
+        command: vec!["cat".to_owned(), "/x".to_owned()],
+        timeout_s: 3,
+        purpose: ExecPurpose::Probe,
+    };
+    let (rpc, bytes) = encode(&request);
+    assert_eq!(rpc, Rpc::ExecSync);
+    let sent = c::ExecSyncRequest::decode(&*bytes).expect("our own");
+    assert_eq!((&*sent.container_id, sent.cmd.join(" "), sent.timeout), ("c1", "cat /x".into(), 3));
+    let reply = |stdout: Vec<u8>, stderr: &[u8]| {
+        let reply = c::ExecSyncResponse { stdout, stderr: stderr.to_vec(), exit_code: 2 };
+        match decode(Rpc::ExecSync, &reply.encode_to_vec()) {
+            Ok(Reply::Exec(exec)) => exec,
+            other => panic!("{other:?}"),
+        }
+    };
+    let short = reply(b"out ".to_vec(), b"err \xff");
+    assert_eq!((short.exit_code, &*short.output), (2, "out err \u{fffd}"));
+    let long = reply(vec![b'a'; PROBE_OUTPUT_BYTES_MAX - 1], b"bc");
+    assert_eq!(long.output.len(), PROBE_OUTPUT_BYTES_MAX);
+    assert!(long.output.ends_with("ab"), "standard output first, then what there is room for");
 }
 
 #[test]
