@@ -235,6 +235,9 @@ pub const JOB_QUEUE_MAX: usize = 256;
 pub const JOB_FRAME_BYTES_MAX: usize = 16 << 10;
 /// How deep a tree is removed. Log folders are two deep.
 pub const REMOVE_DEPTH_MAX: usize = 32;
+/// Names that are removed at once, in the loop; a tree that has more is left to a child. The logs
+/// of most pods are fewer, and each takes some ten microseconds.
+pub const REMOVE_AT_ONCE_MAX: usize = 32;
 /// How often a folder is read again because something appeared in it while it was removed.
 pub const REMOVE_PASSES_MAX: usize = 4;
 

@@ -89,6 +89,11 @@ impl Jobs {
             answers.push(Event::Job(job, done));
             return;
         };
+        // A child costs more than most folders: it is for those that may take long.
+        if let Some(done) = jobs::run_if_small(&mut self.roots, &spec) {
+            answers.push(Event::Job(job, done));
+            return;
+        }
         if self.queue.len() >= JOB_QUEUE_MAX {
             let why = format!("{JOB_QUEUE_MAX} jobs wait already");
             answers.push(Event::Job(job, Err(JobError::Failed(why))));

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use edged::agent::event::{Event, JobId};
 use edged::agent::time::Instant;
 use edged::io::job::{Jobs, Roots};
-use edged::limits::{JOB_QUEUE_MAX, JOBS_MAX};
+use edged::limits::{JOB_QUEUE_MAX, JOBS_MAX, REMOVE_AT_ONCE_MAX, REMOVE_DEPTH_MAX};
 use edged::model::job::{JobError, JobSpec, LogDir};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
@@ -32,7 +32,21 @@ impl Place {
         Self { jobs: Jobs::new(PathBuf::from(program), roots), dir, _alone: alone }
     }
 
+    /// Where the logs of the pod lie.
+    fn folder(&self) -> PathBuf {
+        self.dir.join("pods/ns_web_u")
+    }
+
+    /// Has more in it than is removed without a child.
+    fn fill(&self) {
+        fs::create_dir_all(self.folder().join("app")).expect("a folder");
+        for number in 0..=REMOVE_AT_ONCE_MAX {
+            fs::write(self.folder().join(format!("app/{number}.log")), "").expect("a log");
+        }
+    }
+
     fn start(&mut self, job: u64) -> Vec<Event> {
+        self.fill();
         let mut events = Vec::new();
         self.jobs.start(JobId(job), remove(), LATER, &mut events);
         events
@@ -74,33 +88,43 @@ fn misbehaving(name: &str) -> String {
 #[test]
 fn a_child_removes_the_pods_folder_and_answers() {
     let mut place = Place::with(env!("CARGO_BIN_EXE_edged"));
-    let folder = place.dir.join("pods/ns_web_u");
-    fs::create_dir_all(folder.join("app/deep")).expect("folders");
-    fs::write(folder.join("app/0.log"), "text").expect("a log");
+    fs::create_dir_all(place.folder().join("app/deep")).expect("folders");
     fs::create_dir_all(place.dir.join("pods/ns_other_u")).expect("a folder");
     assert!(place.start(1).is_empty(), "not inline");
     let events = place.ended();
     assert!(matches!(events[..], [Event::Job(JobId(1), Ok(()))]), "{events:?}");
-    assert!(!folder.exists());
+    assert!(!place.folder().exists());
     assert!(place.dir.join("pods/ns_other_u").exists());
     assert_eq!(place.jobs.wake_at(), None);
 }
 
 #[test]
+fn a_folder_with_little_in_it_needs_no_child() {
+    let mut place = Place::with("/nowhere/edged");
+    fs::create_dir_all(place.folder().join("app")).expect("folders");
+    fs::write(place.folder().join("app/0.log"), "text").expect("a log");
+    let mut events = Vec::new();
+    place.jobs.start(JobId(1), remove(), LATER, &mut events);
+    assert!(matches!(events[..], [Event::Job(JobId(1), Ok(()))]), "{events:?}");
+    assert!(!place.folder().exists());
+}
+
+#[test]
 fn what_the_child_could_not_do_is_said() {
     let mut place = Place::with(env!("CARGO_BIN_EXE_edged"));
-    let mut events = Vec::new();
-    let mut spec = remove();
-    if let JobSpec::RemoveLogDir(pod) = &mut spec {
-        pod.uid = "".into();
+    fs::create_dir_all(place.folder().join("d/".repeat(REMOVE_DEPTH_MAX))).expect("folders");
+    fs::create_dir_all(place.folder().join("app")).expect("a folder");
+    place.fill();
+    // So that these go first and use up what is done without a child.
+    for number in 0..=REMOVE_AT_ONCE_MAX {
+        fs::write(place.folder().join(number.to_string()), "").expect("a file");
     }
-    place.jobs.start(JobId(1), spec, LATER, &mut events);
-    assert!(events.is_empty());
+    assert!(place.start(1).is_empty(), "not inline");
     let events = place.ended();
     let [Event::Job(JobId(1), Err(JobError::Failed(why)))] = &events[..] else {
         panic!("{events:?}")
     };
-    assert_eq!(why, "got \"\", expected the name of one file in a folder");
+    assert_eq!(*why, format!("d: got a tree deeper than {REMOVE_DEPTH_MAX} folders"));
 }
 
 #[test]

@@ -19,6 +19,7 @@ use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use super::{Component, Failure, tree};
+use crate::limits::REMOVE_AT_ONCE_MAX;
 use crate::model::job::{LogDir, LogLink};
 
 /// The longest file name of ext4 and most others.
@@ -119,6 +120,12 @@ fn remove_file(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> 
 pub(super) fn remove_dir(logs: BorrowedFd<'_>, pod: &LogDir) -> Result<(), Failure> {
     let name = dir_name(pod)?;
     tree::remove(logs, Component::new(&name)?)
+}
+
+/// The same for what is quickly done; says whether nothing is left.
+pub(super) fn remove_small_dir(logs: BorrowedFd<'_>, pod: &LogDir) -> Result<bool, Failure> {
+    let name = dir_name(pod)?;
+    tree::remove_some(logs, Component::new(&name)?, REMOVE_AT_ONCE_MAX)
 }
 
 /// `<namespace>_<name>_<uid>`; each part is checked by itself, so that no empty one hides.

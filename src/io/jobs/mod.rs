@@ -34,6 +34,22 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
     done.map_err(JobError::from)
 }
 
+/// Does a job that runs in a child here and now, if that is a matter of moments. `None`: it is not;
+/// what was done of it need not be done again.
+pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(), JobError>> {
+    match spec {
+        JobSpec::RemoveLogDir(pod) => {
+            let logs = roots.pod_logs.handle();
+            match logs.and_then(|logs| log::remove_small_dir(logs, pod)) {
+                Ok(true) => Some(Ok(())),
+                Ok(false) => None,
+                Err(failure) => Some(Err(failure.into())),
+            }
+        }
+        JobSpec::MakeLogDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => None,
+    }
+}
+
 /// Does a job in a child, below the root that was handed over.
 pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), JobError> {
     match spec {

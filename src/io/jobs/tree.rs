@@ -37,28 +37,60 @@ pub(super) fn open_dir(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<Ow
 
 /// Removes `name` in `parent` with all below it. Absent is removed.
 pub(super) fn remove(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
-    remove_at(parent, name, 0)
+    remove_at(parent, name, 0, &mut Budget(usize::MAX)).map(|left| debug_assert!(left.is_none()))
 }
 
-fn remove_at(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(), Failure> {
+/// The same, but at most so many names: says whether all is removed.
+pub(super) fn remove_some(
+    parent: BorrowedFd<'_>,
+    name: Component<'_>,
+    names_max: usize,
+) -> Result<bool, Failure> {
+    remove_at(parent, name, 0, &mut Budget(names_max)).map(|left| left.is_none())
+}
+
+/// How many names may still be removed.
+struct Budget(usize);
+
+/// Something is left, since the budget is spent.
+struct Left;
+
+impl Budget {
+    fn spend(&mut self) -> Option<Left> {
+        if self.0 == 0 {
+            return Some(Left);
+        }
+        self.0 -= 1;
+        None
+    }
+}
+
+fn remove_at(
+    parent: BorrowedFd<'_>,
+    name: Component<'_>,
+    depth: usize,
+    budget: &mut Budget,
+) -> Result<Option<Left>, Failure> {
     let failed = |what, errno| Failure::at(what, name.as_os_str(), errno);
     if depth >= REMOVE_DEPTH_MAX {
         return Err(Failure(format!("{name}: got a tree deeper than {REMOVE_DEPTH_MAX} folders")));
     }
     let stat = match fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
-        Err(Errno::ENOENT) => return Ok(()),
+        Err(Errno::ENOENT) => return Ok(None),
         Err(errno) => return Err(failed("stat", errno)),
     };
     if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFDIR.bits() {
-        return unlink(parent, name);
+        return unlink(parent, name, budget);
     }
-    let Some(dir) = existing_dir(parent, name)? else { return Ok(()) };
+    let Some(dir) = existing_dir(parent, name)? else { return Ok(None) };
     // What appears while we remove needs another pass; who keeps writing is not waited for.
     for _ in 0..REMOVE_PASSES_MAX {
-        empty(dir.as_fd(), name, depth)?;
+        if let Some(left) = empty(dir.as_fd(), name, depth, budget)?.or_else(|| budget.spend()) {
+            return Ok(Some(left));
+        }
         match unlinkat(parent, name.as_os_str(), UnlinkatFlags::RemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+            Ok(()) | Err(Errno::ENOENT) => return Ok(None),
             Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
             Err(errno) => return Err(failed("rmdir", errno)),
         }
@@ -67,7 +99,12 @@ fn remove_at(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Resul
 }
 
 /// Removes what is in `dir`; `name` is for people.
-fn empty(dir: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(), Failure> {
+fn empty(
+    dir: BorrowedFd<'_>,
+    name: Component<'_>,
+    depth: usize,
+    budget: &mut Budget,
+) -> Result<Option<Left>, Failure> {
     let failed = |errno| Failure::at("readdir", name.as_os_str(), errno);
     let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     // A handle of its own: the position of a duplicate would be shared between passes.
@@ -81,15 +118,31 @@ fn empty(dir: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(), F
         }
         match entry.file_type() {
             Some(Type::Directory) | None => folders.push(child.to_owned()),
-            Some(_) => unlink(dir, Component::new(child)?)?,
+            Some(_) => {
+                if let Some(left) = unlink(dir, Component::new(child)?, budget)? {
+                    return Ok(Some(left));
+                }
+            }
         }
     }
-    folders.iter().try_for_each(|child| remove_at(dir, Component::new(child)?, depth + 1))
+    for child in &folders {
+        if let Some(left) = remove_at(dir, Component::new(child)?, depth + 1, budget)? {
+            return Ok(Some(left));
+        }
+    }
+    Ok(None)
 }
 
-fn unlink(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
+fn unlink(
+    dir: BorrowedFd<'_>,
+    name: Component<'_>,
+    budget: &mut Budget,
+) -> Result<Option<Left>, Failure> {
+    if let Some(left) = budget.spend() {
+        return Ok(Some(left));
+    }
     match unlinkat(dir, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
-        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Ok(()) | Err(Errno::ENOENT) => Ok(None),
         Err(errno) => Err(Failure::at("unlink", name.as_os_str(), errno)),
     }
 }
