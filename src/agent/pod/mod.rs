@@ -174,8 +174,8 @@ struct Memory {
     /// Not tried again before.
     hold_until: Option<Instant>,
     crash: Backoff,
-    /// Of the definition that `crash` counts for.
-    crash_hash: Box<str>,
+    /// Of the definition that `crash` counts for: another image is another container.
+    crash_image: Box<str>,
     image: Image,
     /// The next attempt's number at the least: containers that are removed count on.
     attempt_floor: u32,
@@ -349,11 +349,12 @@ impl Pod {
     /// All that the look found of the pod is told: takes it, unless it is too old (rule R3).
     pub fn look(&mut self, now: Now, serial: u64) {
         let Self { found, seen, memory, .. } = self;
-        let (sandboxes, containers) = (found.sandboxes.drain(..), found.containers.drain(..));
         if serial <= self.stale_looks || self.doing.iter().any(|doing| doing.step.is_change()) {
+            found.sandboxes.clear();
+            found.containers.clear();
             return;
         }
-        let changed = seen.take(now.boot, sandboxes, containers);
+        let changed = seen.take(now.boot, &mut found.sandboxes, &mut found.containers);
         if changed {
             // Whatever becomes of them, their numbers are taken.
             for container in &seen.containers {

@@ -385,8 +385,8 @@ impl Pod {
 /// Whether the container was made from what the spec says now. Agents before Kubernetes 1.31 hashed
 /// the whole container, so another hash with the same image is the same container.
 pub(super) fn is_same_definition(seen: &ContainerSeen, spec: &Container) -> bool {
-    seen.hash.as_deref() == Some(&*super::hash::container_hash(&spec.name, &spec.image))
-        || seen.image == spec.image
+    seen.image == spec.image
+        || seen.hash.as_deref() == Some(&*super::hash::container_hash(&spec.name, &spec.image))
 }
 
 /// An init container that runs beside the main ones.

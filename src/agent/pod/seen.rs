@@ -69,7 +69,9 @@ impl SandboxSeen {
     }
 
     fn is_as_listed(&self, listed: &Sandbox) -> bool {
-        self.ready == listed.ready && self.created_at == listed.created_at
+        self.ready == listed.ready
+            && self.created_at == listed.created_at
+            && !(self.ready && self.stopped)
     }
 
     fn from_list(known: Option<Self>, listed: Sandbox) -> Self {
@@ -83,7 +85,9 @@ impl SandboxSeen {
 
 impl ContainerSeen {
     fn is_as_listed(&self, listed: &Container) -> bool {
-        self.state == listed.state && self.created_at == listed.created_at
+        self.state == listed.state
+            && self.created_at == listed.created_at
+            && self.exited_at.is_some() == (self.state == ContainerState::Exited)
     }
 
     fn from_list(now: Instant, known: Option<Self>, listed: Container) -> Self {
@@ -140,30 +144,45 @@ impl ContainerSeen {
 impl Seen {
     /// Takes what a list tells of the pod, in any order. Says whether anything differs.
     ///
-    /// This happens each second for every pod, and nearly always nothing does: what is known stays
-    /// where it is, and only what is new is made.
+    /// This happens each second for every pod, and nearly always nothing does.
     pub fn take(
         &mut self,
         now: Instant,
-        sandboxes: impl Iterator<Item = Sandbox>,
-        containers: impl Iterator<Item = Container>,
+        sandboxes: &mut Vec<Sandbox>,
+        containers: &mut Vec<Container>,
     ) -> bool {
+        if self.is_as_listed(sandboxes, containers) {
+            sandboxes.clear();
+            containers.clear();
+            return false;
+        }
         let mut old = std::mem::take(self);
-        let mut changed = false;
-        for listed in sandboxes {
+        for listed in sandboxes.drain(..) {
             let known = old.sandboxes.iter().position(|known| known.id == listed.id);
             let known = known.map(|at| old.sandboxes.swap_remove(at));
-            changed |= !known.as_ref().is_some_and(|known| known.is_as_listed(&listed));
             self.sandboxes.push(SandboxSeen::from_list(known, listed));
         }
-        for listed in containers {
+        for listed in containers.drain(..) {
             let known = old.containers.iter().position(|known| known.id == listed.id);
             let known = known.map(|at| old.containers.swap_remove(at));
-            changed |= !known.as_ref().is_some_and(|known| known.is_as_listed(&listed));
             self.containers.push(ContainerSeen::from_list(now, known, listed));
         }
         self.sort();
-        changed || !old.is_empty()
+        true
+    }
+
+    fn is_as_listed(&self, sandboxes: &[Sandbox], containers: &[Container]) -> bool {
+        // Lists name each object once, so that equal counts make it the same objects.
+        self.sandboxes.len() == sandboxes.len()
+            && self.containers.len() == containers.len()
+            && sandboxes.iter().all(|listed| {
+                let known = self.sandboxes.iter().find(|known| known.id == listed.id);
+                known.is_some_and(|known| known.is_as_listed(listed))
+            })
+            && containers.iter().all(|listed| {
+                let known = self.containers.iter().find(|known| known.id == listed.id);
+                known.is_some_and(|known| known.is_as_listed(listed))
+            })
     }
 
     /// Attempts only grow, whatever the clock of the runtime does; it decides between equals.

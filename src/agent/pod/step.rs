@@ -1,7 +1,6 @@
 //! Asks for what [`super::next`] names, as far as there is room.
 
 use super::config::{container_config, sandbox_config};
-use super::hash::container_hash;
 use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
 use super::{Doing, Image, News, Phase, Pod, Wanted};
 use crate::agent::Config;
@@ -372,16 +371,16 @@ impl Pod {
             return;
         };
         let Some(spec) = self.spec_of(container) else { return };
-        let hash = container_hash(&spec.name, &spec.image);
+        let image = spec.image.clone();
         let bounds = BackoffBounds {
             min_ms: limits::BACKOFF_MIN_MS.min(config.crash_backoff_max_ms),
             max_ms: config.crash_backoff_max_ms,
             calm_ms: limits::BACKOFF_CALM_MS,
         };
         let memory = self.remember(container);
-        if memory.crash_hash != hash {
+        if memory.crash_image != image {
             memory.crash = crate::agent::time::Backoff::default();
-            memory.crash_hash = hash;
+            memory.crash_image = image;
         }
         memory.crash.grow(now.boot, exited_at, bounds);
     }
