@@ -51,25 +51,25 @@ pub struct Stepped {
 
 impl Pods {
     /// Takes what the sources want.
-    pub fn want(&mut self, now: Now, wish: Wish, pods_max: usize) {
+    pub fn want(&mut self, now: Now, wish: Wish<'_>, pods_max: usize) {
         for (uid, pod) in &mut self.map {
-            if *pod.wanted() != Wanted::No && !wish.pods.contains_key(uid) {
+            if *pod.wanted() != Wanted::No && !wish.pods.contains_key(&**uid) {
                 pod.unwant(now);
             }
         }
         for (uid, api) in wish.pods {
-            match self.map.get_mut(&uid) {
+            match self.map.get_mut(uid) {
                 Some(pod) => {
                     let same = match pod.wanted() {
-                        Wanted::Yes => is_same(pod.api(), &api),
-                        Wanted::Again(again) => is_same(again, &api),
+                        Wanted::Yes => is_same(pod.api(), api),
+                        Wanted::Again(again) => is_same(again, api),
                         Wanted::No => false,
                     };
                     if !same {
-                        pod.want(api);
+                        pod.want(api.clone());
                     }
                 }
-                None => self.add(now, uid, api, pods_max),
+                None => self.add(now, uid.into(), api.clone(), pods_max),
             }
         }
         for (uid, message) in wish.doubles {
@@ -151,26 +151,22 @@ impl Pods {
         };
         for mut sandbox in list.sandboxes {
             let Some(pod_ref) = sandbox.pod.take() else { continue };
-            if !self.map.contains_key(&pod_ref.uid)
-                && let Some(orphan) = adopt(&pod_ref, sandbox.source.as_deref())
-            {
-                self.orphans += 1;
-                self.map.insert(pod_ref.uid.clone(), orphan);
-            }
             if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
                 pod.find_sandbox(sandbox);
+            } else if let Some(mut orphan) = adopt(&pod_ref, sandbox.source.as_deref()) {
+                self.orphans += 1;
+                orphan.find_sandbox(sandbox);
+                self.map.insert(pod_ref.uid, orphan);
             }
         }
         for mut container in list.containers {
             let Some(pod_ref) = container.pod.take() else { continue };
-            if !self.map.contains_key(&pod_ref.uid)
-                && let Some(orphan) = adopt(&pod_ref, None)
-            {
-                self.orphans += 1;
-                self.map.insert(pod_ref.uid.clone(), orphan);
-            }
             if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
                 pod.find_container(container);
+            } else if let Some(mut orphan) = adopt(&pod_ref, None) {
+                self.orphans += 1;
+                orphan.find_container(container);
+                self.map.insert(pod_ref.uid, orphan);
             }
         }
         self.complete = sources == Sources::Whole && room > 0;
@@ -196,18 +192,20 @@ impl Pods {
         if !self.map.values().any(|pod| pod.is_restless(now)) {
             return stepped;
         }
-        let named = self.incarnations();
+        let waiting = self.waiting(now);
         let first = self.turn.take();
         let mut step = |pod: &mut Pod| {
             if !pod.is_restless(now) {
                 return;
             }
-            let world = World { network_trouble, predecessor: waits_for_another(&named, pod) };
+            let predecessor = waiting.contains(pod.uid());
+            let world = World { network_trouble, predecessor };
             let before = pod.api().status.phase;
             let phase = pod.phase();
             pod.step(now, &world, hands);
             stepped.moved |= pod.phase() != phase;
-            if pod.refresh(now, place) && pod.api().status.phase != before {
+            pod.refresh(now, place);
+            if pod.api().status.phase != before {
                 stepped.changed.push(pod.uid().clone());
             }
             if pod.is_restless(now) && self.turn.is_none() {
@@ -250,30 +248,23 @@ impl Pods {
         anew
     }
 
-    /// Of each name, the pods that carry it and have not ended, if there are several.
-    fn incarnations(&self) -> BTreeMap<(String, String), Vec<(Uid, bool)>> {
+    /// Pods about to be stepped that must wait: another of their name has not ended yet.
+    fn waiting(&self, now: Now) -> BTreeSet<Uid> {
         let is_leaving = |pod: &Pod| {
             pod.phase() < Phase::Terminated
                 && (pod.phase() > Phase::Syncing || *pod.wanted() != Wanted::Yes)
         };
-        if !self.map.values().any(is_leaving) {
-            return BTreeMap::new();
+        let leaving: Vec<&Pod> = self.map.values().filter(|pod| is_leaving(pod)).collect();
+        if leaving.is_empty() {
+            return BTreeSet::new();
         }
-        let mut names: BTreeMap<(&str, &str), Vec<&Pod>> = BTreeMap::new();
-        for pod in self.map.values().filter(|pod| pod.phase() < Phase::Terminated) {
-            let metadata = &pod.api().metadata;
-            names.entry((&metadata.namespace, &metadata.name)).or_default().push(pod);
-        }
-        let several = names.into_iter().filter(|(_, pods)| pods.len() > 1);
-        several
-            .map(|((namespace, name), pods)| {
-                let pods = pods.iter().map(|pod| {
-                    let leaving = pod.phase() > Phase::Syncing || *pod.wanted() != Wanted::Yes;
-                    (pod.uid().clone(), leaving)
-                });
-                ((namespace.to_owned(), name.to_owned()), pods.collect())
-            })
-            .collect()
+        let starting = |pod: &&Pod| pod.phase() == Phase::Syncing && pod.is_restless(now);
+        let follows = |pod: &Pod, other: &Pod| {
+            let (one, two) = (&pod.api().metadata, &other.api().metadata);
+            one.name == two.name && one.namespace == two.namespace && pod.uid() != other.uid()
+        };
+        let waits = |pod: &&Pod| leaving.iter().any(|other| follows(pod, other));
+        self.map.values().filter(starting).filter(waits).map(|pod| pod.uid().clone()).collect()
     }
 
     /// One pod.
@@ -312,35 +303,24 @@ impl Pods {
     }
 }
 
-fn waits_for_another(named: &BTreeMap<(String, String), Vec<(Uid, bool)>>, pod: &Pod) -> bool {
-    if named.is_empty() || pod.phase() != Phase::Syncing {
-        return false;
-    }
-    let metadata = &pod.api().metadata;
-    named
-        .get(&(metadata.namespace.clone(), metadata.name.clone()))
-        .is_some_and(|pods| pods.iter().any(|(uid, leaving)| uid != pod.uid() && *leaving))
-}
-
 /// The annotation that says when the agent first saw the pod; the rest is the source's.
+const SEEN: &str = "kubernetes.io/config.seen";
+
+/// Notes that the agent sees the pod for the first time.
 fn stamp(api: &mut api::Pod, now: Now) {
     if let Some(at) = now.timestamp() {
-        let key = "kubernetes.io/config.seen".to_owned();
+        let key = SEEN.to_owned();
         api.metadata.annotations.entry(key).or_insert_with(|| at.to_string());
     }
 }
 
 /// Whether the source's copy says what ours says.
-fn is_same(ours: &api::Pod, theirs: &api::Pod) -> bool {
-    const SEEN: &str = "kubernetes.io/config.seen";
-    let annotations = |pod: &api::Pod| {
-        let mut annotations = pod.metadata.annotations.clone();
-        annotations.remove(SEEN);
-        annotations
-    };
+fn is_same<'a>(ours: &'a api::Pod, theirs: &'a api::Pod) -> bool {
+    let is_ours = |(key, _): &(&String, &String)| *key == SEEN;
+    let annotations = |pod: &'a api::Pod| pod.metadata.annotations.iter().filter(|it| !is_ours(it));
     ours.spec == theirs.spec
         && ours.metadata.labels == theirs.metadata.labels
-        && annotations(ours) == annotations(theirs)
+        && annotations(ours).eq(annotations(theirs))
         && ours.metadata.deletion_timestamp == theirs.metadata.deletion_timestamp
         && ours.metadata.deletion_grace_period_seconds
             == theirs.metadata.deletion_grace_period_seconds

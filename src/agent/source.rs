@@ -33,9 +33,9 @@ struct File {
 
 /// What the folder wants now.
 #[derive(Debug, Default)]
-pub struct Wish {
+pub struct Wish<'a> {
     /// By uid.
-    pub pods: BTreeMap<Uid, Pod>,
+    pub pods: BTreeMap<&'a str, &'a Pod>,
     /// Pods that are left out because another has their name or uid: the one that stays, and why.
     pub doubles: Vec<(Uid, String)>,
 }
@@ -87,30 +87,29 @@ impl Source {
     }
 
     /// What the folder wants. Of two pods of one name or one uid the first stays.
-    pub fn wish(&self) -> Wish {
+    pub fn wish(&self) -> Wish<'_> {
         let mut wish = Wish::default();
-        let mut names = BTreeMap::<(String, String), Uid>::new();
+        let mut names = BTreeMap::<(&str, &str), &str>::new();
         let mut said = BTreeSet::new();
         for (path, file) in &self.files {
             for pod in file.pods.iter().take(limits::MANIFEST_PODS_MAX) {
                 let metadata = &pod.metadata;
-                let uid: Uid = metadata.uid.as_str().into();
-                let name = (metadata.namespace.clone(), metadata.name.clone());
-                let holder =
-                    names.get(&name).or_else(|| wish.pods.get_key_value(&uid).map(|(uid, _)| uid));
-                if let Some(holder) = holder {
+                let uid = metadata.uid.as_str();
+                let name = (metadata.namespace.as_str(), metadata.name.as_str());
+                let same_uid = || wish.pods.contains_key(uid).then_some(uid);
+                if let Some(holder) = names.get(&name).copied().or_else(same_uid) {
                     let message = format!(
                         "Error validating pod {} from file due to duplicate pod name \"{}\", \
                          ignoring the one in {path}",
                         metadata.name, metadata.name
                     );
                     if said.insert(message.clone()) {
-                        wish.doubles.push((holder.clone(), message));
+                        wish.doubles.push((holder.into(), message));
                     }
                     continue;
                 }
-                names.insert(name, uid.clone());
-                wish.pods.insert(uid, pod.clone());
+                names.insert(name, uid);
+                wish.pods.insert(uid, pod);
             }
         }
         wish
@@ -176,7 +175,7 @@ mod tests {
     }
 
     fn names(source: &Source) -> Vec<String> {
-        source.wish().pods.into_values().map(|pod| pod.metadata.name).collect()
+        source.wish().pods.values().map(|pod| pod.metadata.name.clone()).collect()
     }
 
     #[test]

@@ -29,15 +29,11 @@ pub struct Place<'a> {
 }
 
 impl Pod {
-    /// Computes the status anew, if anything was learnt. Says whether it differs.
-    pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
-        if !std::mem::take(&mut self.dirty) {
-            return false;
+    /// Computes the status anew, if anything was learnt.
+    pub fn refresh(&mut self, now: Now, place: Place<'_>) {
+        if std::mem::take(&mut self.dirty) {
+            self.api.status = self.status(now, place);
         }
-        let status = self.status(now, place);
-        let changed = status != self.api.status;
-        self.api.status = status;
-        changed
     }
 
     fn status(&self, now: Now, place: Place<'_>) -> PodStatus {
