@@ -1,5 +1,6 @@
 //! What the agent is told: from here on it knows.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -99,15 +100,19 @@ impl Check {
     fn told_folder(&mut self, folder: &Folder, agent: &Agent) {
         let mut files = BTreeMap::new();
         for file in &folder.files {
-            let old = self.files.remove(&file.path);
+            let old = self.files.remove(&file.path).unwrap_or_default();
+            let known = |pod: &api::Pod| old.iter().find(|old| ***old == *pod).cloned();
+            let kept = |pod| known(pod).unwrap_or_else(|| Rc::new(pod.clone()));
             let pods = match &file.content {
-                Ok(content) => content.pods.iter().map(|pod| Rc::new(pod.clone())).collect(),
-                Err(_) => old.unwrap_or_default(),
+                Ok(content) => content.pods.iter().map(kept).collect(),
+                Err(_) => old,
             };
             files.insert(file.path.clone(), pods);
         }
         self.files = files;
         let wanted = first_of_each_name(self.files.values().flatten());
+        let wanted: BTreeMap<Box<str>, Rc<api::Pod>> =
+            wanted.into_iter().map(|(uid, pod)| (uid, pod.clone())).collect();
         for at in 0..self.pods.len() {
             let pod = &mut self.pods[at];
             if pod.told.is_some() && !wanted.contains_key(&*pod.uid) {
@@ -142,15 +147,15 @@ impl Check {
 }
 
 /// Of two pods of one name the first stays, by path and place.
-pub fn first_of_each_name<'a>(
-    pods: impl Iterator<Item = &'a Rc<api::Pod>>,
-) -> BTreeMap<Box<str>, Rc<api::Pod>> {
+pub fn first_of_each_name<'a, P: Borrow<api::Pod>>(
+    pods: impl Iterator<Item = &'a P>,
+) -> BTreeMap<Box<str>, &'a P> {
     let mut names = std::collections::BTreeSet::new();
     let mut first = BTreeMap::new();
     for pod in pods {
-        let metadata = &pod.metadata;
+        let metadata = &pod.borrow().metadata;
         if names.insert((&metadata.namespace, &metadata.name)) {
-            first.insert(metadata.uid.as_str().into(), pod.clone());
+            first.insert(metadata.uid.as_str().into(), pod);
         }
     }
     first

@@ -7,7 +7,6 @@ mod phase;
 mod pods;
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use edged::model::pod as api;
 
@@ -147,9 +146,8 @@ impl World {
         }
     }
 
-    fn wanted(&self) -> BTreeMap<Box<str>, Rc<api::Pod>> {
-        let pods: Vec<Rc<api::Pod>> = self.folder.pods().cloned().map(Rc::new).collect();
-        first_of_each_name(pods.iter())
+    fn wanted(&self) -> BTreeMap<Box<str>, &api::Pod> {
+        first_of_each_name(self.folder.pods())
     }
 
     /// Containers by pod.
@@ -177,7 +175,7 @@ impl World {
     }
 
     /// What nobody wants and is there.
-    fn left_behind(&self, wanted: &BTreeMap<Box<str>, Rc<api::Pod>>) -> Option<String> {
+    fn left_behind(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
         let unwanted = |uid: &str| !wanted.contains_key(uid);
         for (number, sandbox) in &self.runtime.sandboxes {
             if let Some(pod) = &sandbox.listed.pod
@@ -202,7 +200,7 @@ impl World {
     }
 
     /// Whether the agent shows the pods that there are.
-    fn untold(&self, wanted: &BTreeMap<Box<str>, Rc<api::Pod>>) -> Option<String> {
+    fn untold(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
         let shown = || self.agent.pods().map(|pod| pod.metadata.uid.as_str());
         if let Some(uid) = shown().find(|uid| !wanted.contains_key(*uid)) {
             return Some(format!("pod {uid} is shown, and nobody wants it"));

@@ -1,7 +1,5 @@
 //! What a wanted pod must be in the end: by its manifest, and by how its containers ended.
 
-use std::rc::Rc;
-
 use edged::model::cri::ContainerState;
 use edged::model::pod::{self as api, PullPolicy, RestartPolicy};
 use edged::model::status::{ContainerStatus, Phase, PodStatus, State};
@@ -240,12 +238,12 @@ impl World {
                 || newest(containers, &container.name)
                     .is_some_and(|it| it.alive && it.program.run(it.listed.attempt) == Then::Run)
         };
-        let steady = |(uid, pod): (Box<str>, Rc<api::Pod>)| {
+        let steady = |(uid, pod): (Box<str>, &api::Pod)| {
             let containers = instances.get(&*uid).map(Vec::as_slice).unwrap_or_default();
             let spec = &pod.spec;
             let all = spec.init_containers.iter().chain(&spec.containers);
-            let main_runs = spec.containers.iter().all(|main| runs(&pod, main, containers));
-            let mut all = all.filter(|it| !runs(&pod, it, containers));
+            let main_runs = spec.containers.iter().all(|main| runs(pod, main, containers));
+            let mut all = all.filter(|it| !runs(pod, it, containers));
             let tidy =
                 too_many_dead(containers).is_none() && spec.active_deadline_seconds.is_none();
             let calm = main_runs && all.next().is_none() && tidy;
