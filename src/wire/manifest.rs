@@ -1,9 +1,10 @@
 //! A manifest file → pods, and the objects that they use.
 //!
 //! YAML (several documents, `---` between them) or JSON; `v1` `Pod`, `ConfigMap` and `Secret`, and
-//! `PodList` or `List` of them. Read as Kubernetes reads it ([`super::tree`] says how), but stricter
-//! where silence would hide a mistake: a key that stands twice, another kind, and an unknown field
-//! at the top are errors. A file counts as a whole: one error, and nothing of it is taken.
+//! `PodList` or `List` of them. Read as Kubernetes reads it ([`super::tree`] says how), but
+//! stricter where silence would hide a mistake: a key that stands twice, another kind, and an
+//! unknown field at the top are errors. A file counts as a whole: one error, and nothing of it is
+//! taken.
 //!
 //! Whether the pod itself makes sense is not asked here but by the mind (`agent::admit`).
 
