@@ -32,6 +32,8 @@ pub struct Config {
     pub manifests: String,
     /// `…containerRuntimeEndpoint`: absolute path of the socket.
     pub runtime: String,
+    /// `modules.edged.rootDirectory`: absolute folder of the pods' volumes and files.
+    pub root: String,
     /// `…podLogsDir`: absolute folder.
     pub pod_logs: String,
     /// Absolute folder of links to container logs. Only by flag.
@@ -53,6 +55,7 @@ impl Default for Config {
             node_ip: None,
             manifests: "/etc/kubeedge/manifests".to_owned(),
             runtime: "/run/containerd/containerd.sock".to_owned(),
+            root: "/var/lib/kubelet".to_owned(),
             pod_logs: "/var/log/pods".to_owned(),
             container_logs: "/var/log/containers".to_owned(),
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_350),
@@ -128,6 +131,7 @@ struct Flags {
     manifests: Option<String>,
     runtime: Option<String>,
     listen: Option<String>,
+    root_dir: Option<String>,
     pod_logs: Option<String>,
     container_logs: Option<String>,
     node_name: Option<String>,
@@ -145,6 +149,7 @@ impl Flags {
                 Arg::Long("manifests") => &mut parsed.manifests,
                 Arg::Long("runtime") => &mut parsed.runtime,
                 Arg::Long("listen") => &mut parsed.listen,
+                Arg::Long("root-dir") => &mut parsed.root_dir,
                 Arg::Long("pod-logs") => &mut parsed.pod_logs,
                 Arg::Long("container-logs") => &mut parsed.container_logs,
                 Arg::Long("node-name") => &mut parsed.node_name,
@@ -161,6 +166,7 @@ impl Flags {
         set("--manifests", self.manifests, &mut config.manifests, folder)?;
         set("--runtime", self.runtime, &mut config.runtime, endpoint)?;
         set("--listen", self.listen, &mut config.listen, listen)?;
+        set("--root-dir", self.root_dir, &mut config.root, folder)?;
         set("--pod-logs", self.pod_logs, &mut config.pod_logs, folder)?;
         set("--container-logs", self.container_logs, &mut config.container_logs, folder)?;
         set("--node-name", self.node_name, &mut config.node_name, edgecore::node_name)?;

@@ -233,11 +233,15 @@ pub const JOBS_MAX: usize = 2;
 pub const JOB_QUEUE_MAX: usize = 256;
 /// Bytes of one message between the agent and a child.
 pub const JOB_FRAME_BYTES_MAX: usize = 16 << 10;
-/// How deep a tree is removed. Log folders are two deep.
-pub const REMOVE_DEPTH_MAX: usize = 32;
+/// How deep a tree is removed. Log folders are two deep; what containers leave in an emptyDir may
+/// be deeper, and each step down costs a descriptor.
+pub const REMOVE_DEPTH_MAX: usize = 256;
 /// Names that are removed at once, in the loop; a tree that has more is left to a child. The logs
 /// of most pods are fewer, and each takes some ten microseconds.
 pub const REMOVE_AT_ONCE_MAX: usize = 32;
+/// Mounts one over the other at one place that are undone. There is one, unless an agent of
+/// another kind died between two of them.
+pub const MOUNTS_STACKED_MAX: usize = 8;
 /// How often a folder is read again because something appeared in it while it was removed.
 pub const REMOVE_PASSES_MAX: usize = 4;
 

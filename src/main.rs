@@ -19,6 +19,7 @@ Options of run, over the keys of the same name in the file:
   --config FILE          edgecore.yaml                 [/etc/kubeedge/config/edgecore.yaml]
   --manifests DIR        folder of pod manifests       [/etc/kubeedge/manifests]
   --runtime SOCKET       the runtime's socket          [unix:///run/containerd/containerd.sock]
+  --root-dir DIR         folder of the pods' volumes   [/var/lib/kubelet]
   --pod-logs DIR         folder of the pods' logs      [/var/log/pods]
   --container-logs DIR   folder of links to them       [/var/log/containers]
   --node-name NAME       the node's name               [the host name]

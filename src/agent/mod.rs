@@ -33,6 +33,8 @@ use crate::model::metrics::Histogram;
 pub struct Config {
     /// The node's name: lower case, a DNS subdomain.
     pub node_name: String,
+    /// Absolute folder of the pods' volumes and files: `/var/lib/kubelet`.
+    pub root: String,
     /// Absolute folder of the pods' logs: `/var/log/pods`.
     pub pod_logs: String,
     /// What the machine has.

@@ -92,6 +92,13 @@ const EDGED: Table = Table {
         ),
         // Its place up to KubeEdge 1.17.
         ("remoteRuntimeEndpoint", Set(take_endpoint)),
+        (
+            "rootDirectory",
+            Set(|config, value| {
+                config.root = folder(text(value)?)?;
+                Ok(())
+            }),
+        ),
         ("tailoredKubeletConfig", Map(&TAILORED)),
     ],
     unused: "certDirectory cniBinDir cniCacheDir cniConfDir containerRuntime customInterfaceName \
@@ -101,7 +108,7 @@ const EDGED: Table = Table {
         kubeConfig kubeletConfigFile lockFilePath masterServiceNamespace maxContainerCount \
         maxPerPodContainerCount minimumGCAge networkPluginMTU networkPluginName nodeLabels \
         nonMasqueradeCidr podSandboxImage registerNode registerNodeNamespace \
-        registerSchedulable registerWithTaints remoteImageEndpoint reportEvent rootDirectory \
+        registerSchedulable registerWithTaints remoteImageEndpoint reportEvent \
         runtimeCgroups seccompDefault seccompProfileRoot windowsPriorityClass windowsService",
 };
 
@@ -355,6 +362,7 @@ modules:
     enable: true
     hostnameOverride: Edge-1
     nodeIP: 10.0.0.7
+    rootDirectory: /data/kubelet
     tailoredKubeletConfig:
       address: 127.0.0.2
       containerRuntimeEndpoint: unix:///run/crio/crio.sock
@@ -371,6 +379,7 @@ modules:
             runtime: "/run/crio/crio.sock".to_owned(),
             crash_backoff_max_ms: 90_000,
             pods_max: 12,
+            root: "/data/kubelet".to_owned(),
             pod_logs: "/data/pods".to_owned(),
             manifests: "/data/manifests".to_owned(),
             ..Config::default()
@@ -385,7 +394,7 @@ modules:
     #[test]
     fn keys_without_effect_are_named_and_nulls_are_not() {
         let text = "database: {dataSource: /x}\nmodules:\n  edgeHub: {enable: true}\n  edged:\n    \
-                    rootDirectory: /var/lib/kubelet\n    nodeLabels: null\n    \
+                    certDirectory: /var/lib/certs\n    nodeLabels: null\n    \
                     tailoredKubeletConfig: {cgroupDriver: systemd}\n";
         let (config, unused) = read(text).expect(text);
         assert_eq!(config, Config::default());
@@ -394,7 +403,7 @@ modules:
             [
                 "database",
                 "modules.edgeHub",
-                "modules.edged.rootDirectory",
+                "modules.edged.certDirectory",
                 "modules.edged.tailoredKubeletConfig.cgroupDriver"
             ]
         );

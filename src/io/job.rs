@@ -163,8 +163,11 @@ impl Jobs {
 
     fn spawn(&mut self, waiting: &Waiting) -> Result<Running, String> {
         let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
-        let root =
-            self.roots.pod_logs.handle().map_err(|failure| JobError::from(failure).to_string())?;
+        let root = self
+            .roots
+            .of(&waiting.spec)
+            .handle()
+            .map_err(|failure| JobError::from(failure).to_string())?;
         let root = root.try_clone_to_owned().map_err(|error| said("dup", &error))?;
         let (mut ours, theirs) = UnixStream::pair().map_err(|error| said("socketpair", &error))?;
         ours.set_nonblocking(true).map_err(|error| said("fcntl", &error))?;

@@ -38,7 +38,7 @@ pub mod signal;
 pub mod sys;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -124,7 +124,11 @@ impl<'a> Hands<'a> {
         let poll = Poll::new()?;
         let registry = poll.registry();
         let links = Some(&config.container_logs).filter(|path| !path.is_empty());
-        let roots = Roots::new(PathBuf::from(&config.pod_logs), links.map(PathBuf::from));
+        let roots = Roots::new(
+            Path::new(&config.root),
+            PathBuf::from(&config.pod_logs),
+            links.map(PathBuf::from),
+        );
         Ok(Self {
             agent: Agent::boot(for_the_mind(&config), clock::now(), clock::seed()),
             signals: Signals::open(registry, SIGNALS)?,
@@ -315,6 +319,7 @@ const ACTIONS_KEPT: usize = 64;
 fn for_the_mind(config: &Config) -> agent::Config {
     agent::Config {
         node_name: config.node_name.clone(),
+        root: config.root.clone(),
         pod_logs: config.pod_logs.clone(),
         machine: sys::machine(),
         pods_max: config.pods_max,
@@ -328,6 +333,7 @@ fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("node-name", old.node_name != new.node_name),
         ("node-ip", old.node_ip != new.node_ip),
         ("runtime", old.runtime != new.runtime),
+        ("root-dir", old.root != new.root),
         ("pod-logs", old.pod_logs != new.pod_logs),
         ("container-logs", old.container_logs != new.container_logs),
         ("listen", old.listen != new.listen),

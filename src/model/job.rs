@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 /// One job. Paths are made by the hands out of these checked parts, never handed over whole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum JobSpec {
-    /// Make the pod's log folder and one folder for each container in it, mode 0755.
-    MakeLogDirs {
+    /// Make the pod's log folder and its folder below the kubelet's root, and in each of them one
+    /// folder for each container; modes 0755 and 0750.
+    MakePodDirs {
         /// Whose.
         pod: LogDir,
         /// Container names.
@@ -18,6 +19,9 @@ pub enum JobSpec {
     RemoveLog(LogLink),
     /// Remove the pod's log folder with all in it. May take long: runs in a child.
     RemoveLogDir(LogDir),
+    /// Unmount what is mounted in the pod's folder below the kubelet's root, and remove the folder
+    /// with all in it. May take long: runs in a child.
+    RemovePodDir(LogDir),
 }
 
 /// Names `<pod logs>/<namespace>_<name>_<uid>`.

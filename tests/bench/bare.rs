@@ -73,6 +73,7 @@ impl Bare {
     pub fn connect(runtime: &Path, pod_logs: &Path, manifests: &[String]) -> Bare {
         let config = Config {
             node_name: NODE.to_owned(),
+            root: "/var/lib/kubelet".to_owned(),
             pod_logs: pod_logs.to_string_lossy().into_owned(),
             machine: edged::io::sys::machine(),
             pods_max: 110,

@@ -41,6 +41,7 @@ impl Bed {
         let now = Now { boot: Instant(1_000_000), wall: Some(Wall(1_763_666_951_000)) };
         let config = Config {
             node_name: "gw".to_owned(),
+            root: "/var/lib/kubelet".to_owned(),
             pod_logs: "/var/log/pods".to_owned(),
             machine: Machine { memory_bytes: 1 << 30, cpu_milli: 1000 },
             pods_max: 500,

@@ -28,7 +28,7 @@ impl Place {
         let dir = std::env::temp_dir().join(format!("edged-children-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a folder for the test");
-        let roots = Roots::new(dir.join("pods"), None);
+        let roots = Roots::new(&dir.join("kubelet"), dir.join("pods"), None);
         Self { jobs: Jobs::new(PathBuf::from(program), roots), dir, _alone: alone }
     }
 

@@ -17,6 +17,8 @@ pub struct Disk {
     pub read_only_until: u64,
     /// One for each container: `/var/log/pods/<pod>/<container>`.
     pub dirs: BTreeSet<String>,
+    /// `/var/lib/kubelet/pods/<uid>`
+    pub pod_dirs: BTreeSet<LogDir>,
     /// `/var/log/pods/<pod>/<container>/<attempt>.log`
     pub logs: BTreeSet<String>,
     /// What the links in `/var/log/containers` point at.
@@ -34,9 +36,10 @@ pub struct Job {
 impl Disk {
     fn perform(&mut self, spec: &JobSpec) {
         match spec {
-            JobSpec::MakeLogDirs { pod, containers } => {
+            JobSpec::MakePodDirs { pod, containers } => {
                 let root = folder_of(pod);
                 self.dirs.extend(containers.iter().map(|name| format!("{root}/{name}")));
+                self.pod_dirs.insert(pod.clone());
             }
             JobSpec::LinkLog(link) => {
                 if self.logs.contains(&log_of(link)) {
@@ -46,6 +49,9 @@ impl Disk {
             JobSpec::RemoveLog(link) => {
                 self.logs.remove(&log_of(link));
                 self.links.remove(link);
+            }
+            JobSpec::RemovePodDir(pod) => {
+                self.pod_dirs.remove(pod);
             }
             JobSpec::RemoveLogDir(pod) => {
                 let root = format!("{}/", folder_of(pod));

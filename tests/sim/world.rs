@@ -429,6 +429,7 @@ fn draw_config(class: Class, chance: &mut Chance) -> Config {
     let capped = class == Class::Storm || chance.percent(20);
     Config {
         node_name: NODE.to_owned(),
+        root: "/var/lib/kubelet".to_owned(),
         pod_logs: POD_LOGS.to_owned(),
         machine: Machine { memory_bytes: 1 << 30, cpu_milli: 4_000 },
         pods_max: 110,

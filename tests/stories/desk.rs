@@ -50,6 +50,7 @@ impl Desk {
     pub fn with_stream(evented: bool) -> Self {
         let config = Config {
             node_name: "gw".to_owned(),
+            root: "/var/lib/kubelet".to_owned(),
             pod_logs: "/var/log/pods".to_owned(),
             machine: Machine { memory_bytes: 1 << 30, cpu_milli: 2000 },
             pods_max: 110,
@@ -104,7 +105,7 @@ impl Desk {
                 }
                 Action::Job { job, spec, .. } => {
                     self.jobs += 1;
-                    let fails = self.read_only && !matches!(spec, JobSpec::MakeLogDirs { .. });
+                    let fails = self.read_only && !matches!(spec, JobSpec::MakePodDirs { .. });
                     let why = JobError::Failed("Read-only file system".to_owned());
                     let result = if fails { Err(why) } else { Ok(()) };
                     self.agent.handle(self.now, Event::Job(job, result));

@@ -19,6 +19,8 @@ pub struct Site {
     pub dir: PathBuf,
     /// The manifest folder.
     pub manifests: PathBuf,
+    /// `--root-dir`
+    pub root: PathBuf,
     /// `--pod-logs`
     pub pod_logs: PathBuf,
     /// `--container-logs`
@@ -40,13 +42,24 @@ impl Site {
     /// A new one with empty folders.
     pub fn new(dir: PathBuf, runtime: PathBuf) -> Site {
         let manifests = dir.join("manifests");
+        let root = dir.join("kubelet");
         let pod_logs = dir.join("pod-logs");
         let container_logs = dir.join("container-logs");
         for folder in [&manifests, &pod_logs, &container_logs] {
             fs::create_dir_all(folder).expect("a folder below one of ours");
         }
         let api = (Ipv4Addr::LOCALHOST, free_port()).into();
-        Site { dir, manifests, pod_logs, container_logs, runtime, api, level: "info", config: None }
+        Site {
+            dir,
+            manifests,
+            root,
+            pod_logs,
+            container_logs,
+            runtime,
+            api,
+            level: "info",
+            config: None,
+        }
     }
 
     /// Puts a manifest into the folder at once, whole, as an editor or `mv` does.
@@ -82,6 +95,8 @@ impl Site {
             .arg(format!("unix://{}", self.runtime.display()))
             .arg("--listen")
             .arg(self.api.to_string())
+            .arg("--root-dir")
+            .arg(&self.root)
             .arg("--pod-logs")
             .arg(&self.pod_logs)
             .arg("--container-logs")
@@ -189,6 +204,9 @@ impl Site {
         if let Some(left) = entries(&self.pod_logs).iter().find(|entry| here(entry)) {
             return Err(format!("left in the pods' logs: {left}"));
         }
+        if let Some(left) = entries(&self.root.join("pods")).iter().find(|entry| here(entry)) {
+            return Err(format!("left in the pods' folders: {left}"));
+        }
         let prefix = format!("{}_", pod.name());
         // A later incarnation of the name may have links of its own; ours lead nowhere by now.
         let dangling = entries(&self.container_logs)
@@ -204,7 +222,7 @@ impl Site {
             if !seen.is_empty() {
                 return Err(self.with_log(&seen.short()));
             }
-            for folder in [&self.pod_logs, &self.container_logs] {
+            for folder in [&self.root.join("pods"), &self.pod_logs, &self.container_logs] {
                 if let Some(left) = entries(folder).first() {
                     return Err(self.with_log(&format!("{left} in {}", folder.display())));
                 }

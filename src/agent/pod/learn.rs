@@ -58,17 +58,22 @@ impl Pod {
         self.stir();
         let retry_at = now.boot.plus_ms(limits::RETRY_MS);
         match (spec, result) {
-            (JobSpec::MakeLogDirs { .. }, Ok(())) => self.log_dirs = LogDirs::Made,
-            (JobSpec::MakeLogDirs { .. }, Err(error)) => {
+            (JobSpec::MakePodDirs { .. }, Ok(())) => self.log_dirs = LogDirs::Made,
+            (JobSpec::MakePodDirs { .. }, Err(error)) => {
                 self.log_dirs = LogDirs::Failed { retry_at };
                 self.warn("Failed", format!("error making pod data directories: {error}"));
             }
             (JobSpec::RemoveLog(log), Ok(())) => self.cleared.push(ContainerId(log.id)),
             (JobSpec::RemoveLogDir(_), Ok(())) => self.log_dirs = LogDirs::Removed,
+            (JobSpec::RemovePodDir(_), Ok(())) => self.dir_removed = true,
             (JobSpec::LinkLog(_), Ok(())) => {}
             (JobSpec::RemoveLog(_) | JobSpec::RemoveLogDir(_), Err(error)) => {
                 self.clear_at = Some(retry_at);
                 self.warn("FailedKillPod", format!("error removing the pod's logs: {error}"));
+            }
+            (JobSpec::RemovePodDir(_), Err(error)) => {
+                self.clear_at = Some(retry_at);
+                self.warn("FailedKillPod", format!("error removing the pod's directory: {error}"));
             }
             (JobSpec::LinkLog(_), Err(error)) => {
                 self.warn("Failed", format!("error linking the container's log: {error}"));

@@ -70,6 +70,8 @@ pub struct Pod {
     doing: Vec<Doing>,
     jobs: BTreeMap<JobId, JobSpec>,
     log_dirs: LogDirs,
+    /// The pod is gone, and its folder below the kubelet's root is removed.
+    dir_removed: bool,
     /// Ended containers whose logs are removed.
     cleared: Vec<ContainerId>,
     memory: BTreeMap<Box<str>, Memory>,
@@ -260,6 +262,7 @@ impl Pod {
             doing: Vec::new(),
             jobs: BTreeMap::new(),
             log_dirs: LogDirs::Unknown,
+            dir_removed: false,
             cleared: Vec::new(),
             memory: BTreeMap::new(),
             pulls: BTreeMap::new(),

@@ -201,7 +201,7 @@ fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
     }
 }
 
-/// The folders that logs go to, made once a life.
+/// The folders for logs, volumes and all else of the pod, made once a life.
 fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
     match pod.log_dirs {
         LogDirs::Made => return None,
@@ -210,7 +210,7 @@ fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
     }
     let spec = &pod.api.spec;
     let containers = spec.init_containers.iter().chain(&spec.containers);
-    let job = JobSpec::MakeLogDirs {
+    let job = JobSpec::MakePodDirs {
         pod: config::log_dir(&pod.api),
         containers: containers.map(|container| container.name.clone()).collect(),
     };
@@ -342,19 +342,27 @@ fn terminated(pod: &Pod, now: Instant) -> Next {
     clean(pod, now)
 }
 
-/// Removes what is left, and ends with the sure knowledge that nothing is. The logs go before the
-/// last sandbox, by which a next life would still know of the pod; meanwhile containers go.
+/// Removes what is left, and ends with the sure knowledge that nothing is. The folders go before
+/// the last sandbox, by which a next life would still know of the pod; meanwhile containers go.
 fn clean(pod: &Pod, now: Instant) -> Next {
     if let Some(at) = pod.clear_at.filter(|&at| at > now) {
         return Next::Until(at);
     }
-    if pod.log_dirs != LogDirs::Removed && pod.jobs.is_empty() {
-        return Next::Job(JobSpec::RemoveLogDir(config::log_dir(&pod.api)));
+    let dir = config::log_dir(&pod.api);
+    let folders = [
+        (pod.log_dirs == LogDirs::Removed, JobSpec::RemoveLogDir(dir.clone())),
+        (pod.dir_removed, JobSpec::RemovePodDir(dir)),
+    ];
+    let busy = pod.jobs.values().any(|job| folders.iter().all(|(_, removal)| job != removal));
+    for (_, removal) in folders.iter().filter(|(removed, _)| !removed && !busy) {
+        if !pod.has_job(removal) {
+            return Next::Job(removal.clone());
+        }
     }
     if let Some(container) = pod.seen.containers.first() {
         return remove_container(pod, container, now);
     }
-    if pod.log_dirs != LogDirs::Removed {
+    if folders.iter().any(|(removed, _)| !removed) {
         return Next::Rest;
     }
     if let Some(sandbox) = pod.seen.sandboxes.first() {

@@ -15,7 +15,7 @@ use std::path::Path;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, readlinkat};
-use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstatat, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use super::{Component, Failure, tree};
@@ -31,24 +31,12 @@ pub(super) fn make_dirs(
     containers: &[Box<str>],
 ) -> Result<(), Failure> {
     let name = dir_name(pod)?;
-    let pod_dir = Component::new(&name)?;
-    make_dir(logs, pod_dir)?;
-    let dir = tree::open_dir(logs, pod_dir)?;
+    let mode = Mode::from_bits_truncate(0o755);
+    let dir = tree::make_dir(logs, Component::new(&name)?, mode)?;
     for container in containers {
-        make_dir(dir.as_fd(), Component::new(container.as_ref())?)?;
+        tree::make_dir(dir.as_fd(), Component::new(container.as_ref())?, mode)?;
     }
     Ok(())
-}
-
-fn make_dir(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
-    let mode = Mode::from_bits_truncate(0o755);
-    match mkdirat(parent, name.as_os_str(), mode) {
-        // The process's umask may have taken bits away.
-        Ok(()) => fchmodat(parent, name.as_os_str(), mode, FchmodatFlags::FollowSymlink)
-            .map_err(|errno| Failure::at("chmod", name.as_os_str(), errno)),
-        Err(Errno::EEXIST) => Ok(()),
-        Err(errno) => Err(Failure::at("mkdir", name.as_os_str(), errno)),
-    }
 }
 
 /// Links to a log that exists; a link of the same name that leads elsewhere is replaced.

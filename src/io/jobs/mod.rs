@@ -6,6 +6,7 @@
 //! Each job can be done again, so a crash in the middle of one costs a repetition.
 
 mod log;
+mod pod_dir;
 mod tree;
 
 use std::ffi::OsStr;
@@ -23,13 +24,17 @@ use crate::model::job::{JobError, JobSpec};
 /// Does a quick job now.
 pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
     let done = match spec {
-        JobSpec::MakeLogDirs { pod, containers } => {
+        JobSpec::MakePodDirs { pod, containers } => {
             log::make_dirs(roots.pod_logs.handle()?, pod, containers)
+                .and_then(|()| pod_dir::make(roots.pods.handle()?, &pod.uid, containers))
         }
         JobSpec::LinkLog(link) => roots.with_links(|logs, links| log::link(logs, links, link)),
         JobSpec::RemoveLog(link) => log::remove(roots.pod_logs.handle()?, link)
             .and_then(|()| roots.with_links(|_, links| log::unlink(links, link))),
-        JobSpec::RemoveLogDir(pod) => log::remove_dir(roots.pod_logs.handle()?, pod),
+        JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {
+            run_in_child(roots.of(spec).handle()?, spec)?;
+            Ok(())
+        }
     };
     done.map_err(JobError::from)
 }
@@ -37,16 +42,16 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
 /// Does a job that runs in a child here and now, if that is a matter of moments. `None`: it is not;
 /// what was done of it need not be done again.
 pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(), JobError>> {
-    match spec {
-        JobSpec::RemoveLogDir(pod) => {
-            let logs = roots.pod_logs.handle();
-            match logs.and_then(|logs| log::remove_small_dir(logs, pod)) {
-                Ok(true) => Some(Ok(())),
-                Ok(false) => None,
-                Err(failure) => Some(Err(failure.into())),
-            }
-        }
-        JobSpec::MakeLogDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => None,
+    let root = roots.of(spec).handle();
+    let done = match spec {
+        JobSpec::RemoveLogDir(pod) => root.and_then(|root| log::remove_small_dir(root, pod)),
+        JobSpec::RemovePodDir(pod) => root.and_then(|root| pod_dir::remove_small(root, &pod.uid)),
+        JobSpec::MakePodDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => return None,
+    };
+    match done {
+        Ok(true) => Some(Ok(())),
+        Ok(false) => None,
+        Err(failure) => Some(Err(failure.into())),
     }
 }
 
@@ -54,7 +59,8 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
 pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), JobError> {
     match spec {
         JobSpec::RemoveLogDir(pod) => log::remove_dir(root, pod).map_err(JobError::from),
-        JobSpec::MakeLogDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => {
+        JobSpec::RemovePodDir(pod) => pod_dir::remove(root, &pod.uid).map_err(JobError::from),
+        JobSpec::MakePodDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => {
             Err(JobError::Failed("got a job that is not for a child".to_owned()))
         }
     }
@@ -65,23 +71,41 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
 pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
     match spec {
         JobSpec::RemoveLogDir(_) => Some("remove-log-dir"),
-        JobSpec::MakeLogDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => None,
+        JobSpec::RemovePodDir(_) => Some("remove-pod-dir"),
+        JobSpec::MakePodDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => None,
     }
 }
 
 /// The folders that jobs work below.
 #[derive(Debug)]
 pub struct Roots {
+    /// The pods' folders: `/var/lib/kubelet/pods`.
+    pods: Root,
     /// The pods' logs: `/var/log/pods`.
-    pub(super) pod_logs: Root,
+    pod_logs: Root,
     /// Links to them, for log collectors; `None`: none are made.
     container_logs: Option<Root>,
 }
 
 impl Roots {
-    /// Opens nothing yet. Absolute paths; without `container_logs` no links are made.
-    pub fn new(pod_logs: PathBuf, container_logs: Option<PathBuf>) -> Self {
-        Self { pod_logs: Root::new(pod_logs), container_logs: container_logs.map(Root::new) }
+    /// Opens nothing yet. `root` is the kubelet's. Absolute paths; without `container_logs` no
+    /// links are made.
+    pub fn new(root: &Path, pod_logs: PathBuf, container_logs: Option<PathBuf>) -> Self {
+        Self {
+            pods: Root::new(root.join("pods")),
+            pod_logs: Root::new(pod_logs),
+            container_logs: container_logs.map(Root::new),
+        }
+    }
+
+    /// The one that a child works below.
+    pub(super) fn of(&mut self, spec: &JobSpec) -> &mut Root {
+        match spec {
+            JobSpec::MakePodDirs { .. } | JobSpec::RemovePodDir(_) => &mut self.pods,
+            JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) | JobSpec::RemoveLogDir(_) => {
+                &mut self.pod_logs
+            }
+        }
     }
 
     /// With the path of the logs and the handle of the links' folder; not at all without links.

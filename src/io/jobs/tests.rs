@@ -22,7 +22,7 @@ impl Place {
     }
 
     fn roots(&self) -> Roots {
-        Roots::new(self.0.join("pods"), Some(self.0.join("containers")))
+        Roots::new(&self.0.join("kubelet"), self.0.join("pods"), Some(self.0.join("containers")))
     }
 
     fn path(&self, below: &str) -> PathBuf {
@@ -46,7 +46,7 @@ fn log_of(attempt: u32) -> LogLink {
 
 fn made(place: &Place) -> Roots {
     let mut roots = place.roots();
-    let spec = JobSpec::MakeLogDirs { pod: pod(), containers: vec!["app".into(), "side".into()] };
+    let spec = JobSpec::MakePodDirs { pod: pod(), containers: vec!["app".into(), "side".into()] };
     assert_eq!(run(&mut roots, &spec), Ok(()));
     assert_eq!(run(&mut roots, &spec), Ok(()), "made twice");
     roots
@@ -88,7 +88,7 @@ fn the_links_name_is_cut_to_what_a_file_system_takes() {
     long.container = "c".repeat(63).into();
     long.id = "i".repeat(64).into();
     let dirs =
-        JobSpec::MakeLogDirs { pod: long.pod.clone(), containers: vec![long.container.clone()] };
+        JobSpec::MakePodDirs { pod: long.pod.clone(), containers: vec![long.container.clone()] };
     assert_eq!(run(&mut roots, &dirs), Ok(()));
     let file = format!("pods/ns_{}_u-1/{}/0.log", long.pod.name, long.container);
     fs::write(place.path(&file), "").expect("a log");
@@ -145,7 +145,7 @@ fn a_folder_that_is_a_link_is_not_entered() {
     fs::remove_dir_all(place.path("pods/ns_web_u-1")).expect("removed");
     symlink(place.path("precious"), place.path("pods/ns_web_u-1")).expect("a link");
     assert!(run(&mut roots, &JobSpec::RemoveLog(log_of(0))).is_err());
-    let dirs = JobSpec::MakeLogDirs { pod: pod(), containers: vec!["new".into()] };
+    let dirs = JobSpec::MakePodDirs { pod: pod(), containers: vec!["new".into()] };
     assert!(run(&mut roots, &dirs).is_err());
     // The link itself is what is removed.
     assert_eq!(run(&mut roots, &JobSpec::RemoveLogDir(pod())), Ok(()));
@@ -168,7 +168,7 @@ fn names_that_are_no_component_are_refused_by_every_job() {
                 _ => &mut link.id,
             };
             *field = bad.into();
-            let dirs = JobSpec::MakeLogDirs {
+            let dirs = JobSpec::MakePodDirs {
                 pod: link.pod.clone(),
                 containers: vec![link.container.clone()],
             };
@@ -193,7 +193,7 @@ fn a_root_that_was_removed_is_made_again() {
     let place = Place::new();
     let mut roots = made(&place);
     fs::remove_dir_all(place.path("pods")).expect("removed");
-    let spec = JobSpec::MakeLogDirs { pod: pod(), containers: vec![] };
+    let spec = JobSpec::MakePodDirs { pod: pod(), containers: vec![] };
     assert_eq!(run(&mut roots, &spec), Ok(()));
     assert!(place.path("pods/ns_web_u-1").exists());
 }

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::{Component, Failure};
@@ -30,9 +30,24 @@ pub(super) fn existing_dir(
     }
 }
 
-/// The folder `name` in `parent`, which exists.
-pub(super) fn open_dir(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<OwnedFd, Failure> {
-    open_below(parent, name).map_err(|errno| Failure::at("open", name.as_os_str(), errno))
+/// The folder `name` in `parent`, made with this mode if it is not there.
+pub(super) fn make_dir(
+    parent: BorrowedFd<'_>,
+    name: Component<'_>,
+    mode: Mode,
+) -> Result<OwnedFd, Failure> {
+    let failed = |what, errno| Failure::at(what, name.as_os_str(), errno);
+    let made = match mkdirat(parent, name.as_os_str(), mode) {
+        Ok(()) => true,
+        Err(Errno::EEXIST) => false,
+        Err(errno) => return Err(failed("mkdir", errno)),
+    };
+    let dir = open_below(parent, name).map_err(|errno| failed("open", errno))?;
+    if made {
+        // The process's umask may have taken bits away.
+        fchmod(dir.as_fd(), mode).map_err(|errno| failed("chmod", errno))?;
+    }
+    Ok(dir)
 }
 
 /// Removes `name` in `parent` with all below it. Absent is removed.

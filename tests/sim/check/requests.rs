@@ -295,15 +295,16 @@ impl Check {
         assert!(deadline > now, "[deadline] {id:?} is to end before it begins");
         assert!(id > self.last_job, "[ids] {id:?} after {:?}", self.last_job);
         self.last_job = id;
-        let (JobSpec::MakeLogDirs { pod, .. }
+        let (JobSpec::MakePodDirs { pod, .. }
         | JobSpec::RemoveLogDir(pod)
+        | JobSpec::RemovePodDir(pod)
         | JobSpec::LinkLog(LogLink { pod, .. })
         | JobSpec::RemoveLog(LogLink { pod, .. })) = spec;
         let at = self.pod_named(pod);
         self.pods[at].count_request(now);
         let pod = &self.pods[at];
         match spec {
-            JobSpec::MakeLogDirs { .. } => {
+            JobSpec::MakePodDirs { .. } => {
                 assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
             }
             JobSpec::LinkLog(_) => {}
@@ -312,7 +313,7 @@ impl Check {
                 let runs = container.is_some_and(|it| it.alive && it.began_at < pod.known_at);
                 assert!(!runs, "[logs] {spec:?} of a container that runs");
             }
-            JobSpec::RemoveLogDir(_) => {
+            JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {
                 assert!(pod.told.is_none() || pod.again, "[logs] {spec:?} of a pod that is wanted");
                 assert!(pod.alive == 0, "[logs] {spec:?} of a pod that runs");
             }

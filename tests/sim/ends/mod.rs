@@ -191,11 +191,16 @@ impl World {
                 return Some(format!("c{number} of pod {} is left behind", pod.uid));
             }
         }
+        let left = |uid: &str| {
+            let pod = self.check.pod(uid);
+            unwanted(uid) && pod.is_some_and(|pod| !pod.lost && !pod.forgotten)
+        };
+        if let Some(dir) = self.disk.pod_dirs.iter().find(|dir| left(&dir.uid)) {
+            return Some(format!("the folder of {dir:?} is left behind"));
+        }
         self.disk.dirs.iter().find_map(|dir| {
             let uid = dir.split('/').nth(4)?.rsplit('_').next()?;
-            let pod = self.check.pod(uid)?;
-            let left = unwanted(uid) && !pod.lost && !pod.forgotten;
-            left.then(|| format!("log folder {dir} is left behind"))
+            left(uid).then(|| format!("log folder {dir} is left behind"))
         })
     }
 
