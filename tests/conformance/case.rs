@@ -2,7 +2,10 @@
 #![allow(dead_code, reason = "each area uses its part of this")]
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,7 +13,7 @@ use edged::wire::cri::container::{ExecSyncRequest, ExecSyncResponse};
 
 use crate::yard;
 use crate::yard::agent::{Pod, Site, manifest};
-use crate::yard::containerd::Containerd;
+use crate::yard::containerd::{self, Containerd};
 use crate::yard::cri::Cri;
 use crate::yard::wait::{until, until_in};
 
@@ -32,15 +35,33 @@ impl Node {
         let containerd = Containerd::start(dir.join("c"));
         let mut site = Site::new(dir.join("site"), containerd.socket());
         let config = dir.join("edgecore.yaml");
-        std::fs::write(&config, CONFIG).expect("a file of ours");
+        fs::write(&config, CONFIG).expect("a file of ours");
         site.config = Some(config);
+        make_tools(&dir.join("tools"));
         Node { site, containerd, dir, cases: AtomicUsize::new(0) }
+    }
+
+    /// The folder of static programs made from `tools/*.c`, for pods that mount it. `euid` has the
+    /// set-user-ID bit and belongs to root.
+    pub(crate) fn tools(&self) -> String {
+        self.dir.join("tools").to_str().expect("made from text").to_owned()
     }
 
     /// A case with a name that no other has.
     pub(crate) fn case(&self) -> Case<'_> {
         let number = self.cases.fetch_add(1, Ordering::SeqCst);
         Case { node: self, name: format!("case-{number}"), files: RefCell::default() }
+    }
+}
+
+fn make_tools(to: &Path) {
+    fs::create_dir(to).expect("a folder of ours");
+    for (name, mode) in [("udp", 0o755), ("euid", 0o4755)] {
+        let source = yard::top().join(format!("tests/conformance/tools/{name}.c"));
+        let flags = ["-std=gnu11", "-Os", "-Wall", "-Wextra", "-Werror", "-static", "-s", "-o"];
+        let tool = to.join(name);
+        containerd::run(Command::new("gcc").args(flags).arg(&tool).arg(source));
+        fs::set_permissions(&tool, fs::Permissions::from_mode(mode)).expect("it was made");
     }
 }
 
