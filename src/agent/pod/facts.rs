@@ -1,0 +1,104 @@
+//! What is asked of a pod from outside: its names, how far it is, and when to step it again.
+
+use super::{Origin, Phase, Pod, Seen, Wanted};
+use crate::agent::calls::Uid;
+use crate::agent::objects::Key;
+use crate::agent::time::{Instant, Now};
+use crate::model::pod as api;
+
+impl Pod {
+    /// Namespace and name.
+    pub fn name(&self) -> (Box<str>, Box<str>) {
+        let metadata = &self.api.metadata;
+        (metadata.namespace.as_str().into(), metadata.name.as_str().into())
+    }
+
+    /// The pod's uid.
+    pub fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
+    /// Spec and status.
+    pub fn api(&self) -> &api::Pod {
+        &self.api
+    }
+
+    /// Where it comes from.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// What the sources say of it.
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What the runtime last told of it.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    /// May still hold what it uses of the node: its ports, its memory.
+    pub fn is_active(&self) -> bool {
+        self.phase < Phase::Terminated && self.verdict.is_none()
+    }
+
+    /// Nothing is left of it in the runtime and on the disk, and nothing is under way.
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished && self.doing.is_empty() && self.jobs.is_empty()
+    }
+
+    /// Something was learnt since it last came to rest, or its time has come.
+    pub fn is_restless(&self, now: Now) -> bool {
+        self.restless || self.wake_at.is_some_and(|at| at <= now.boot)
+    }
+
+    /// Something was learnt: the pod has to be stepped, and its status may differ.
+    pub fn stir(&mut self) {
+        self.restless = true;
+        self.dirty = true;
+    }
+
+    /// Once, when all containers of a pod that this agent started run: milliseconds from its
+    /// arrival, and the same without pulls; the latter not for pods with init containers.
+    pub fn take_start(&mut self, now: Now) -> Option<(u64, Option<u64>)> {
+        let mut statuses = self.api.status.container_statuses.iter();
+        if self.timing.told || !statuses.all(|told| told.started) {
+            return None;
+        }
+        self.timing.told = true;
+        let took_ms = now.boot.since_ms(self.arrived_at);
+        let plain = self.api.spec.init_containers.is_empty();
+        let ours = self.timing.started && self.origin == Origin::File;
+        ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
+    }
+
+    /// Whether the pod can use this object: it is in its namespace, or in none.
+    pub fn may_use(&self, key: &Key) -> bool {
+        key.namespace.is_empty() || *key.namespace == *self.api.metadata.namespace
+    }
+
+    /// An object that it may use came, went or changed.
+    pub fn objects_changed(&mut self) {
+        self.stir();
+    }
+
+    /// When to step it again if nothing happens before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.wake_at
+    }
+
+    /// Turns a finished pod into its own successor, if it was wanted again.
+    pub fn successor(&mut self) -> Option<api::Pod> {
+        assert!(self.is_finished(), "pod {} has not finished", self.uid);
+        match std::mem::replace(&mut self.wanted, Wanted::No) {
+            Wanted::Again(api) => Some(*api),
+            Wanted::Yes | Wanted::No => None,
+        }
+    }
+}
