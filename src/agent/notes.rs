@@ -4,6 +4,7 @@
 //! gets the first, then those whose count is a power of two.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::event::{Action, Out};
 use super::time::Now;
@@ -13,8 +14,8 @@ use crate::model::note::{Note, NoteKind, Object};
 /// The ring.
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// The one that happened last is the last.
-    ring: VecDeque<Note>,
+    /// The one that happened last is the last. With a digest of what makes two notes the same.
+    ring: VecDeque<(u64, Note)>,
 }
 
 impl Notes {
@@ -28,12 +29,16 @@ impl Notes {
         message: String,
         out: &mut Out,
     ) {
-        let same = |note: &Note| {
-            note.reason == reason && note.message == message && note.involved_object == object
+        let digest = digest(&object, reason, &message);
+        let same = |&(other, ref note): &(u64, Note)| {
+            other == digest
+                && note.reason == reason
+                && note.message == message
+                && note.involved_object == object
         };
         let note = match self.ring.iter().position(same) {
             Some(at) => {
-                let mut note = self.ring.remove(at).expect("just found");
+                let (_, mut note) = self.ring.remove(at).expect("just found");
                 note.count = note.count.saturating_add(1);
                 note.last_timestamp = now.timestamp();
                 note
@@ -54,13 +59,19 @@ impl Notes {
         if self.ring.len() == limits::NOTES_MAX {
             self.ring.pop_front();
         }
-        self.ring.push_back(note);
+        self.ring.push_back((digest, note));
     }
 
     /// The oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Note> {
-        self.ring.iter()
+        self.ring.iter().map(|(_, note)| note)
     }
+}
+
+fn digest(object: &Object, reason: &str, message: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&object.uid, &object.field_path, reason, message).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]
