@@ -135,6 +135,12 @@ pub const JOB_DEADLINE_MS: u64 = 120_000;
 /// Pods in the runtime that no source wants and that are ended at once; the rest waits its turn.
 pub const ORPHANS_MAX: usize = 256;
 
+// The link to the cloud.
+
+/// One message between edge and cloud: objects have up to 1.5 MiB, lists many of them; KubeEdge's
+/// own bound, where it has one, is this as well.
+pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
+
 // The CRI socket.
 
 /// The largest CRI message either way, as kubelet and the runtimes have it: 16 MiB.

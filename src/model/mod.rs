@@ -6,6 +6,7 @@ pub mod base64;
 pub mod cri;
 pub mod job;
 pub mod manifest;
+pub mod message;
 pub mod metrics;
 pub mod net;
 pub mod note;

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cri;
+pub mod edge;
 pub mod grpc;
 pub mod h2;
 pub mod hpack;

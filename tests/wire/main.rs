@@ -2,6 +2,7 @@
 //! truncation, mutation.
 
 mod cri;
+mod edge;
 mod golden;
 mod grpc;
 mod h2_errors;

@@ -12,7 +12,7 @@ use crate::replay::exchanges;
 const ROUNDS: usize = 20_000;
 
 /// xorshift64*: the same damage every time.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
@@ -22,7 +22,7 @@ impl Dice {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
     }
 
-    fn damage(&mut self, bytes: &mut Vec<u8>) {
+    pub fn damage(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.roll(4) {
             if bytes.is_empty() {
                 return;

@@ -1,0 +1,14 @@
+//! `wire::edge`: whatever the other end sends is a message or an error.
+#![no_main]
+
+use edged::wire::edge::{decode, encode, inner};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(message) = decode(bytes) else { return };
+    if let Some(content) = &message.content {
+        let _ = inner(content);
+    }
+    let again = decode(&encode(&message)).expect("what is written can be read");
+    assert_eq!((again.header, again.route), (message.header, message.route));
+});
