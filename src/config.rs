@@ -16,6 +16,7 @@ use log::LevelFilter;
 
 use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX};
 
+use crate::model::settings::PodSettings;
 pub use edgecore::overlay;
 
 /// Where edgecore.yaml is looked for unless a flag says otherwise.
@@ -42,6 +43,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// `…maxPods`
     pub pods_max: usize,
+    /// How pods are run.
+    pub settings: PodSettings,
     /// `…crashLoopBackOff.maxContainerRestartPeriod`, milliseconds.
     pub crash_backoff_max_ms: u64,
     /// Only by flag.
@@ -60,6 +63,7 @@ impl Default for Config {
             container_logs: "/var/log/containers".to_owned(),
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_350),
             pods_max: 110,
+            settings: PodSettings::default(),
             crash_backoff_max_ms: BACKOFF_MAX_MS,
             log: LevelFilter::Info,
         }

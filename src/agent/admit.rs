@@ -8,9 +8,11 @@
 //! Only the pod itself is looked at; what depends on the other pods is `agent::pods`' to judge.
 
 mod fields;
+mod host;
 mod node;
 mod validate;
 
+pub use host::{dotted, forbidden_sysctl, without_apparmor};
 pub use node::misplaced;
 pub use validate::is_subdomain;
 
@@ -120,14 +122,14 @@ mod tests {
         let volume = got("", "web");
         assert_eq!(volume.reason, "UnsupportedVolumeType");
         assert_eq!(volume.message, "not built into this edged: spec.volumes[0].configMap");
-        let feature = got(r#", "hostPID": true"#, "web");
+        let feature = got(r#", "hostUsers": false"#, "web");
         assert_eq!(feature.reason, "UnsupportedFeature");
         assert_eq!(
             feature.message,
             "not built into this edged: spec.volumes[0].configMap, \
-             spec.hostPID (got true, expected false)"
+             spec.hostUsers (got false, expected true)"
         );
-        let windows = got(r#", "os": {"name": "windows"}, "hostPID": true"#, "web");
+        let windows = got(r#", "os": {"name": "windows"}, "hostUsers": false"#, "web");
         assert_eq!(windows.reason, "PodOSNotSupported");
         assert!(
             windows.message.starts_with(

@@ -51,6 +51,7 @@ impl Class {
         match request {
             Request::Version
             | Request::Status
+            | Request::RuntimeConfig
             | Request::ListPodSandbox
             | Request::ListContainers
             | Request::GetContainerEvents => Self::Look,
@@ -162,9 +163,11 @@ pub enum Outcome {
 /// Milliseconds until an answer is given up (spec section 13.1).
 fn deadline_ms(request: &Request) -> u64 {
     match request {
-        Request::ListPodSandbox | Request::ListContainers | Request::Status | Request::Version => {
-            limits::LOOK_DEADLINE_MS
-        }
+        Request::ListPodSandbox
+        | Request::ListContainers
+        | Request::Status
+        | Request::RuntimeConfig
+        | Request::Version => limits::LOOK_DEADLINE_MS,
         Request::GetContainerEvents => limits::STREAM_DEADLINE_MS,
         Request::RunPodSandbox(_) => 2 * limits::CALL_DEADLINE_MS,
         Request::StopContainer { grace_s, .. } => {

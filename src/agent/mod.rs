@@ -27,9 +27,10 @@ use time::{Instant, Now, Rng};
 
 use crate::model::cri::{CallError, Reply};
 use crate::model::metrics::Histogram;
+use crate::model::settings::PodSettings;
 
 /// What the mind must know before it starts; none of it changes while it runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The node's name: lower case, a DNS subdomain.
     pub node_name: String,
@@ -41,17 +42,25 @@ pub struct Config {
     pub machine: Machine,
     /// The most pods at once (`maxPods`).
     pub pods_max: usize,
+    /// How pods are run.
+    pub settings: PodSettings,
     /// The longest wait of a crashing container, milliseconds (`crashLoopBackOff`).
     pub crash_backoff_max_ms: u64,
 }
 
 /// What the machine has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// Bytes.
     pub memory_bytes: u64,
     /// Thousandths of a core.
     pub cpu_milli: u64,
+    /// Linux's version: the first two numbers.
+    pub kernel: (u32, u32),
+    /// The kernel enforces AppArmor profiles.
+    pub apparmor: bool,
+    /// Folders with counters of the processors' heat, which containers are not to see.
+    pub thermal_paths: Vec<String>,
 }
 
 /// The whole mind.
@@ -122,7 +131,7 @@ impl Agent {
                 self.source.take(folder, &self.config.node_name, &mut self.pending);
                 let changed = self.objects.take(self.source.objects(), &mut self.pending);
                 self.pods.objects_changed(&changed);
-                self.pods.want(now, self.source.wish(), self.config.pods_max);
+                self.pods.want(now, self.source.wish(), &self.config);
                 // What nobody wants is found by looking.
                 self.pleg.want();
             }
@@ -184,7 +193,7 @@ impl Agent {
         }
         loop {
             let moved = self.step_pods(now, out);
-            let forgot = self.pods.forget(now, self.config.pods_max);
+            let forgot = self.pods.forget(now, &self.config);
             // Others may have waited for that.
             if !moved && !forgot {
                 break;
@@ -207,7 +216,7 @@ impl Agent {
             pleg: &mut self.pleg,
             out,
         };
-        let stepped = self.pods.step(now, self.runtime.network_trouble(), place, &mut hands);
+        let stepped = self.pods.step(now, self.runtime.status(), place, &mut hands);
         for uid in stepped.changed {
             let pod = self.pods.get_mut(&uid).expect("just stepped");
             let api = pod.api();

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Config;
 use super::calls::Uid;
 use super::objects::Key;
 use super::pleg::List;
@@ -14,7 +15,7 @@ use super::pod::{Hands, Origin, Phase, Place, Pod, Verdict, Wanted};
 use super::source::Wish;
 use super::time::{Instant, Now};
 use crate::limits;
-use crate::model::cri::PodRef;
+use crate::model::cri::{PodRef, RuntimeStatus};
 use crate::model::pod as api;
 
 /// All pods.
@@ -51,7 +52,7 @@ pub struct Stepped {
 
 impl Pods {
     /// Takes what the sources want.
-    pub fn want(&mut self, now: Now, wish: Wish<'_>, pods_max: usize) {
+    pub fn want(&mut self, now: Now, wish: Wish<'_>, config: &Config) {
         for (uid, pod) in &mut self.map {
             if *pod.wanted() != Wanted::No && !wish.pods.contains_key(&**uid) {
                 pod.unwant(now);
@@ -69,7 +70,7 @@ impl Pods {
                         pod.want(api.clone());
                     }
                 }
-                None => self.add(now, uid.into(), api.clone(), pods_max),
+                None => self.add(now, uid.into(), api.clone(), config),
             }
         }
         for (uid, message) in wish.doubles {
@@ -85,15 +86,19 @@ impl Pods {
         self.map.values_mut().filter(touched).for_each(Pod::objects_changed);
     }
 
-    fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, pods_max: usize) {
+    fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, config: &Config) {
         stamp(&mut api, now);
         let review = super::admit::review(&api);
         let misplaced = || super::admit::misplaced(&api, api.spec.node_name.as_deref()?);
-        let refused = review.refused.or_else(misplaced).map(|refused| Verdict {
-            reason: refused.reason,
-            message: format!("Pod was rejected: {}", refused.message),
-        });
-        let verdict = refused.or_else(|| self.verdict(&api, pods_max));
+        let sysctl = || super::admit::forbidden_sysctl(&api, config);
+        let refused = review.refused.or_else(sysctl).or_else(misplaced);
+        let verdict = refused
+            .as_ref()
+            .map(Verdict::rejected)
+            .or_else(|| self.verdict(&api, config.pods_max))
+            .or_else(|| {
+                super::admit::without_apparmor(&api, config).as_ref().map(Verdict::rejected)
+            });
         let mut pod = Pod::new(api, verdict, now);
         if self.complete {
             pod.found_nothing();
@@ -184,7 +189,7 @@ impl Pods {
     pub fn step(
         &mut self,
         now: Now,
-        network_trouble: Option<&str>,
+        runtime: Option<&RuntimeStatus>,
         place: Place<'_>,
         hands: &mut Hands<'_>,
     ) -> Stepped {
@@ -199,7 +204,7 @@ impl Pods {
                 return;
             }
             let predecessor = waiting.contains(pod.uid());
-            let world = World { network_trouble, predecessor };
+            let world = World { runtime, predecessor };
             let before = pod.api().status.phase;
             let phase = pod.phase();
             pod.step(now, &world, hands);
@@ -230,7 +235,7 @@ impl Pods {
     }
 
     /// Forgets finished pods; those that were wanted again begin anew. Says whether any did.
-    pub fn forget(&mut self, now: Now, pods_max: usize) -> bool {
+    pub fn forget(&mut self, now: Now, config: &Config) -> bool {
         let finished: Vec<Uid> = self
             .map
             .values()
@@ -241,7 +246,7 @@ impl Pods {
         for uid in finished {
             let mut pod = self.map.remove(&uid).expect("just listed");
             if let Some(api) = pod.successor() {
-                self.add(now, uid, api, pods_max);
+                self.add(now, uid, api, config);
                 anew = true;
             }
         }

@@ -1,25 +1,35 @@
 //! The runtime's health: is it there, which one is it, is it ready, has it a network.
 //!
-//! Asks `Version` once a connection and `Status` every 5 s, more often while something waits for
-//! it, and with the looks while there is no pod. Nothing else is asked of a runtime that is not
-//! ready (spec section 0.1). A runtime that comes back is looked at anew before anything is done.
+//! Asks `Version` and `RuntimeConfig` once a connection and `Status` every 5 s, more often while
+//! something waits for it, and with the looks while there is no pod. Nothing else is asked of a
+//! runtime that is not ready (spec section 0.1). A runtime that comes back is looked at anew before
+//! anything is done.
 
 use super::calls::{Calls, Owner};
 use super::event::{CallId, Out};
 use super::time::{Instant, Now};
 use crate::limits;
-use crate::model::cri::{CallError, Reply, Request, RuntimeStatus, Version};
+use crate::model::cri::{CallError, CgroupDriver, Reply, Request, RuntimeStatus, Version};
 
 /// What is known of the runtime.
 #[derive(Debug)]
 pub struct Runtime {
     link: Link,
     version: Option<Version>,
+    cgroup_driver: Told<CgroupDriver>,
     status: Option<(Instant, RuntimeStatus)>,
     call: Option<CallId>,
     ask_at: Instant,
     /// Of the last failed question.
     trouble: Option<String>,
+}
+
+/// The answer to a question that not every runtime knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told<T> {
+    NotAsked,
+    Nothing,
+    This(T),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -34,6 +44,7 @@ impl Runtime {
         Self {
             link: Link::Down { cause: "not connected yet".to_owned() },
             version: None,
+            cgroup_driver: Told::NotAsked,
             status: None,
             call: None,
             ask_at: now.boot,
@@ -45,6 +56,7 @@ impl Runtime {
     pub fn up(&mut self, now: Now) {
         self.link = Link::Up;
         self.version = None;
+        self.cgroup_driver = Told::NotAsked;
         self.status = None;
         self.trouble = None;
         self.ask_at = now.boot;
@@ -66,6 +78,10 @@ impl Runtime {
                 self.version = Some(version);
                 0
             }
+            Ok(Reply::CgroupDriver(driver)) => {
+                self.cgroup_driver = driver.map_or(Told::Nothing, Told::This);
+                0
+            }
             Ok(Reply::Status(status)) => {
                 let ready = status.runtime.is_ok() && status.network.is_ok();
                 self.status = Some((now.boot, status));
@@ -76,7 +92,12 @@ impl Runtime {
                     (false, _) => limits::STATUS_WAITING_MS,
                 }
             }
-            Ok(other) => panic!("Version and Status cannot answer {other:?}"),
+            Ok(other) => panic!("Version, RuntimeConfig and Status cannot answer {other:?}"),
+            // Older runtimes do not know the question.
+            Err(CallError::Refused { .. }) if self.asks_driver() => {
+                self.cgroup_driver = Told::Nothing;
+                0
+            }
             Err(error) => {
                 self.trouble = Some(error.to_string());
                 limits::STATUS_WAITING_MS
@@ -88,9 +109,25 @@ impl Runtime {
     /// Asks what is due.
     pub fn step(&mut self, now: Now, calls: &mut Calls, out: &mut Out) {
         if self.link == Link::Up && self.call.is_none() && self.ask_at <= now.boot {
-            let request = if self.version.is_none() { Request::Version } else { Request::Status };
+            let request = if self.version.is_none() {
+                Request::Version
+            } else if self.asks_driver() {
+                Request::RuntimeConfig
+            } else {
+                Request::Status
+            };
             self.call = Some(calls.begin(now, Owner::Runtime, request, out));
         }
+    }
+
+    /// Whether the driver is what is asked for next.
+    fn asks_driver(&self) -> bool {
+        self.version.is_some() && self.cgroup_driver == Told::NotAsked
+    }
+
+    /// What it can do for pods.
+    pub fn status(&self) -> Option<&RuntimeStatus> {
+        self.status.as_ref().map(|(_, status)| status)
     }
 
     /// When something is due.

@@ -1,5 +1,7 @@
 //! edgecore.yaml → settings: one table of every key that KubeEdge 1.12 to 1.22 knows.
 
+mod pods;
+
 use core::net::IpAddr;
 
 use super::Config;
@@ -121,6 +123,7 @@ const TAILORED: Table = Table {
                 Ok(())
             }),
         ),
+        ("allowedUnsafeSysctls", Set(pods::allowed_sysctls)),
         ("containerRuntimeEndpoint", Set(take_endpoint)),
         ("crashLoopBackOff", Map(&CRASH_LOOP)),
         (
@@ -144,6 +147,7 @@ const TAILORED: Table = Table {
                 Ok(())
             }),
         ),
+        ("seccompDefault", Set(pods::seccomp_default)),
         (
             "staticPodPath",
             Set(|config, value| {
@@ -152,7 +156,7 @@ const TAILORED: Table = Table {
             }),
         ),
     ],
-    unused: "allowedUnsafeSysctls apiVersion cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS \
+    unused: "apiVersion cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS \
         clusterDomain configMapAndSecretChangeDetectionStrategy containerLogMaxFiles \
         containerLogMaxSize containerLogMaxWorkers containerLogMonitorInterval contentType \
         cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions \
@@ -170,7 +174,7 @@ const TAILORED: Table = Table {
         nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podPidsLimit \
         podsPerCore protectKernelDefaults qosReserved registerNode registerWithTaints \
         registryBurst registryPullQPS reservedMemory reservedSystemCPUs resolvConf \
-        runtimeRequestTimeout seccompDefault serializeImagePulls showHiddenMetricsForVersion \
+        runtimeRequestTimeout serializeImagePulls showHiddenMetricsForVersion \
         shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods \
         singleProcessOOMKill streamingConnectionIdleTimeout syncFrequency systemCgroups \
         systemReserved systemReservedCgroup topologyManagerPolicy topologyManagerPolicyOptions \

@@ -323,6 +323,7 @@ fn for_the_mind(config: &Config) -> agent::Config {
         pod_logs: config.pod_logs.clone(),
         machine: sys::machine(),
         pods_max: config.pods_max,
+        settings: config.settings.clone(),
         crash_backoff_max_ms: config.crash_backoff_max_ms,
     }
 }
@@ -338,6 +339,7 @@ fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("container-logs", old.container_logs != new.container_logs),
         ("listen", old.listen != new.listen),
         ("maxPods", old.pods_max != new.pods_max),
+        ("the settings of pods", old.settings != new.settings),
         ("crashLoopBackOff", old.crash_backoff_max_ms != new.crash_backoff_max_ms),
     ]
     .into_iter()

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -20,11 +21,24 @@ pub fn addresses(wanted: Option<IpAddr>) -> Vec<String> {
         .collect()
 }
 
-/// Memory and cores. A file that cannot be read counts as 0 bytes and one core.
+/// Memory, cores and what the kernel can. A file that cannot be read counts as 0 bytes, one core,
+/// the oldest kernel, no AppArmor.
 pub fn machine() -> Machine {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let cores = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    Machine { memory_bytes: memory_bytes(&memory), cpu_milli: cores_of(&cores) * 1_000 }
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let apparmor = fs::read_to_string("/sys/module/apparmor/parameters/enabled");
+    let cores = cores_of(&cores);
+    Machine {
+        memory_bytes: memory_bytes(&memory),
+        cpu_milli: cores * 1_000,
+        kernel: version_of(&release),
+        apparmor: apparmor.is_ok_and(|enabled| enabled.starts_with('Y')),
+        thermal_paths: (0..cores)
+            .map(|core| format!("/sys/devices/system/cpu/cpu{core}/thermal_throttle"))
+            .filter(|path| Path::new(path).is_dir())
+            .collect(),
+    }
 }
 
 /// The kernel's host name, trimmed and in lower case, as the kubelet names a node.
@@ -109,6 +123,13 @@ fn memory_bytes(meminfo: &str) -> u64 {
         .map_or(0, |kib: u64| kib * 1_024)
 }
 
+/// `6.1.0-18-arm64` is (6, 1).
+fn version_of(release: &str) -> (u32, u32) {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
+    (next(), next())
+}
+
 /// `0-3,6` is five.
 fn cores_of(online: &str) -> u64 {
     let count = |range: &str| {
@@ -170,5 +191,8 @@ mod tests {
             assert_eq!(cores_of(text), cores, "{text}");
         }
         assert!(machine().memory_bytes > 0);
+        assert!(machine().kernel > (3, 0), "{:?}", machine());
+        assert_eq!(version_of("6.1.0-18-arm64\n"), (6, 1));
+        assert_eq!(version_of(""), (0, 0));
     }
 }

@@ -4,11 +4,17 @@
 //! meanings are those of CRI v1; times are wall-clock nanoseconds since 1970, as in the CRI.
 
 mod config;
+mod security;
 
 use std::fmt;
 
 pub use config::{
-    ContainerConfig, Mount, PortMapping, Propagation, Protocol, Resources, SandboxConfig, Terminal,
+    ContainerConfig, Dns, Mount, PortMapping, Propagation, Protocol, Resources, SandboxConfig,
+    Terminal,
+};
+pub use security::{
+    ContainerSecurity, IpcNamespace, Namespaces, PidNamespace, Profile, SandboxSecurity, Selinux,
+    User,
 };
 
 /// A sandbox as the runtime names it (64 hex digits with containerd).
@@ -42,9 +48,11 @@ pub enum Request {
     ListPodSandbox,
     /// `ListContainers` without a filter: all states.
     ListContainers,
+    /// `RuntimeConfig`
+    RuntimeConfig,
     /// `GetContainerEvents`: a stream that ends only by failure.
     GetContainerEvents,
-    /// `RunPodSandbox` with the default runtime handler.
+    /// `RunPodSandbox`
     RunPodSandbox(Box<SandboxConfig>),
     /// `StopPodSandbox`
     StopPodSandbox(SandboxId),
@@ -103,6 +111,7 @@ impl Request {
         match self {
             Self::Version => "version",
             Self::Status => "status",
+            Self::RuntimeConfig => "runtime_config",
             Self::ListPodSandbox => "list_podsandbox",
             Self::ListContainers => "list_containers",
             Self::GetContainerEvents => "get_container_events",
@@ -138,6 +147,8 @@ pub enum Reply {
     Version(Version),
     /// To `Status`.
     Status(RuntimeStatus),
+    /// To `RuntimeConfig`; `None`: it does not say.
+    CgroupDriver(Option<CgroupDriver>),
     /// To `ListPodSandbox`.
     Sandboxes(Vec<Sandbox>),
     /// To `ListContainers`.
@@ -227,19 +238,51 @@ pub struct Version {
     pub runtime_version: String,
 }
 
-/// The two conditions of `RuntimeStatus`: `Err` carries the reason and message.
+/// Who makes the cgroups, and so how they are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// Slices.
+    Systemd,
+    /// Plain folders.
+    Cgroupfs,
+}
+
+/// A way to run containers (`RuntimeHandler`), and what it can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeHandler {
+    /// Empty: the default one.
+    pub name: Box<str>,
+    /// `features.recursive_read_only_mounts`
+    pub recursive_read_only_mounts: bool,
+    /// `features.user_namespaces`
+    pub user_namespaces: bool,
+}
+
+/// `StatusResponse`. Of the two conditions, `Err` carries the reason and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeStatus {
     /// Condition `RuntimeReady`.
     pub runtime: Result<(), String>,
     /// Condition `NetworkReady`; pods on the host's network do not need it.
     pub network: Result<(), String>,
+    /// `runtime_handlers`; runtimes before containerd 2.0 and CRI-O 1.31 tell none.
+    pub handlers: Vec<RuntimeHandler>,
+    /// `features.supplemental_groups_policy`
+    pub strict_groups: bool,
+}
+
+impl RuntimeStatus {
+    /// Of a runtime that tells nothing else.
+    pub fn of(runtime: Result<(), String>, network: Result<(), String>) -> Self {
+        Self { runtime, network, handlers: Vec::new(), strict_groups: false }
+    }
 }
 
 /// Which network namespace a sandbox lives in (`NamespaceMode` of `NamespaceOption.network`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
     /// Its own.
+    #[default]
     Pod,
     /// The host's.
     Node,
@@ -263,7 +306,7 @@ pub struct Sandbox {
 }
 
 /// A pod as the labels on its sandboxes and containers name it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodRef {
     /// Label `io.kubernetes.pod.uid`.
     pub uid: Box<str>,
@@ -361,4 +404,18 @@ pub struct Image {
     pub id: Box<str>,
     /// Bytes.
     pub size: u64,
+    /// Whom it runs as unless told otherwise.
+    pub user: ImageUser,
+}
+
+/// `uid` and `username` of an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ImageUser {
+    /// Nothing is said: root.
+    #[default]
+    Unset,
+    /// `uid`
+    Uid(i64),
+    /// `username`: a name that only the image itself can turn into a number.
+    Name(Box<str>),
 }

@@ -14,6 +14,7 @@ pub mod object;
 pub mod pod;
 pub mod probe;
 pub mod quantity;
+pub mod settings;
 pub mod status;
 pub mod time;
 pub mod view;

@@ -3,6 +3,10 @@
 //! Fields that edged acts on are typed. Everything else stays in `rest`, so that nothing is lost on
 //! the way back out, and so that what is not honoured can be found and named.
 
+mod env;
+mod network;
+mod security;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +14,13 @@ use serde_json::{Map, Value};
 
 use super::quantity::Quantity;
 use super::status::PodStatus;
+
+pub use env::{EnvFrom, EnvVar, EnvVarSource, FieldRef, KeyRef, ObjectRef, ResourceFieldRef};
+pub use network::{DnsConfig, DnsOption, DnsPolicy, HostAlias};
+pub use security::{
+    Capabilities, FsGroupChangePolicy, PodSecurityContext, ProcMount, Profile, ProfileType,
+    SeLinuxOptions, SecurityContext, SupplementalGroupsPolicy, Sysctl,
+};
 
 /// Fields without a type of their own, by their JSON name.
 pub type Rest = Map<String, Value>;
@@ -77,6 +88,18 @@ pub struct PodSpec {
     /// Use the host's network namespace.
     #[serde(skip_serializing_if = "is_default")]
     pub host_network: bool,
+    /// See the host's processes.
+    #[serde(rename = "hostPID", skip_serializing_if = "is_default")]
+    pub host_pid: bool,
+    /// Use the host's shared memory and message queues.
+    #[serde(rename = "hostIPC", skip_serializing_if = "is_default")]
+    pub host_ipc: bool,
+    /// All containers see the same processes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub share_process_namespace: bool,
+    /// For all containers that do not say otherwise.
+    #[serde(skip_serializing_if = "is_default")]
+    pub security_context: PodSecurityContext,
     /// DNS label; default: the pod's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -86,6 +109,13 @@ pub struct PodSpec {
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,
+}
+
+impl PodSpec {
+    /// Containers of every kind.
+    pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers.iter().chain(&self.containers)
+    }
 }
 
 /// `PodSpec.restartPolicy`
@@ -130,6 +160,9 @@ pub struct Container {
     /// `Always` makes an init container a sidecar. Not allowed on main containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
+    /// What it may do.
+    #[serde(skip_serializing_if = "is_default")]
+    pub security_context: SecurityContext,
     /// Keep standard input open.
     #[serde(skip_serializing_if = "is_default")]
     pub stdin: bool,
@@ -139,20 +172,6 @@ pub struct Container {
     /// Give it a terminal.
     #[serde(skip_serializing_if = "is_default")]
     pub tty: bool,
-    /// The other fields.
-    #[serde(flatten)]
-    pub rest: Rest,
-}
-
-/// core/v1 `EnvVar`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EnvVar {
-    /// Printable ASCII without `=`.
-    pub name: String,
-    /// `$(NAME)` is replaced by variables defined before.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub value: String,
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::Instant;
 
-use edged::agent::pod::config::{container_config, sandbox_config};
+use edged::agent::pod::config::{Making, container_config, sandbox_config};
 use edged::agent::{Config, pod::hash::container_hash};
 use edged::limits::WORK_CALLS_MAX;
-use edged::model::cri::{ContainerId, Reply, Request, SandboxId};
+use edged::model::cri::{ContainerId, ImageUser, Reply, Request, SandboxId};
 use edged::model::pod::Pod;
 use edged::wire::cri::{Rpc, convert};
 use edged::wire::grpc::CallKey;
@@ -66,6 +66,19 @@ struct BarePod {
     sandbox: Option<SandboxId>,
     container: Option<ContainerId>,
     image_ref: Box<str>,
+    image_user: ImageUser,
+}
+
+impl BarePod {
+    fn making(&self) -> Making<'_> {
+        Making {
+            pod: &self.api,
+            container: &self.api.spec.containers[0],
+            attempt: 0,
+            image_ref: &self.image_ref,
+            image_user: &self.image_user,
+        }
+    }
 }
 
 impl Bare {
@@ -78,6 +91,7 @@ impl Bare {
             machine: edged::io::sys::machine(),
             pods_max: 110,
             crash_backoff_max_ms: edged::limits::BACKOFF_MAX_MS,
+            ..Config::default()
         };
         let pods: Vec<BarePod> =
             manifests.iter().enumerate().map(|(n, text)| pod(n, text)).collect();
@@ -131,7 +145,10 @@ impl Bare {
         match reply {
             Reply::Sandbox(id) => pod.sandbox = Some(id),
             Reply::Container(id) => pod.container = Some(id),
-            Reply::Image(image) => pod.image_ref = image.expect("the image is here").id,
+            Reply::Image(image) => {
+                let image = image.expect("the image is here");
+                (pod.image_ref, pod.image_user) = (image.id, image.user);
+            }
             _ => {}
         }
     }
@@ -147,13 +164,9 @@ impl Bare {
             Step::ImageStatus => Request::ImageStatus(pod.api.spec.containers[0].image.clone()),
             Step::Create => Request::CreateContainer {
                 sandbox: sandbox(),
-                config: Box::new(container_config(
-                    &pod.api,
-                    &pod.api.spec.containers[0],
-                    0,
-                    &pod.image_ref,
-                    &self.config,
-                )),
+                config: Box::new(
+                    container_config(pod.making(), &self.config).expect("a plain container"),
+                ),
                 sandbox_config: config(),
             },
             Step::Start => Request::StartContainer(container()),
@@ -185,5 +198,11 @@ fn pod(n: usize, text: &str) -> BarePod {
     annotations.insert("kubernetes.io/config.hash".to_owned(), uid);
     let seen = "2026-01-01T00:00:00Z".to_owned();
     annotations.insert("kubernetes.io/config.seen".to_owned(), seen);
-    BarePod { api, sandbox: None, container: None, image_ref: Box::default() }
+    BarePod {
+        api,
+        sandbox: None,
+        container: None,
+        image_ref: Box::default(),
+        image_user: ImageUser::Unset,
+    }
 }

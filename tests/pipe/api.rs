@@ -43,9 +43,10 @@ impl Bed {
             node_name: "gw".to_owned(),
             root: "/var/lib/kubelet".to_owned(),
             pod_logs: "/var/log/pods".to_owned(),
-            machine: Machine { memory_bytes: 1 << 30, cpu_milli: 1000 },
+            machine: Machine { memory_bytes: 1 << 30, cpu_milli: 1000, ..Machine::default() },
             pods_max: 500,
             crash_backoff_max_ms: 300_000,
+            ..Config::default()
         };
         let mut bed = Self {
             poll: Poll::new().expect("a poll"),

@@ -2,8 +2,7 @@
 
 use edged::agent::event::{CallId, Event};
 use edged::limits::CRI_LIST_ITEMS_MAX;
-use edged::model::cri::{CallError, Lost, Network, PodRef, Reply, Request};
-use edged::model::cri::{Resources, SandboxConfig};
+use edged::model::cri::{CallError, Lost, PodRef, Reply, Request, SandboxConfig};
 use edged::wire::cri::Rpc;
 
 use crate::bench::{Bench, Peer};
@@ -95,14 +94,8 @@ fn a_runtime_that_does_not_read_stalls_the_requests_and_loses_none() {
     let (mut bench, _listener, mut peer) = Bench::connected();
     let config = SandboxConfig {
         pod: PodRef { uid: "u".into(), namespace: "ns".into(), name: "web".into() },
-        attempt: 0,
         hostname: "h".repeat(60_000),
-        log_directory: String::new(),
-        port_mappings: Vec::new(),
-        labels: [].into(),
-        annotations: [].into(),
-        network: Network::Pod,
-        resources: Resources::default(),
+        ..SandboxConfig::default()
     };
     // The peer's windows are wide: only the socket holds them up.
     let windows = [peer::settings(&[(4, 1 << 20)]), peer::window_update(0, 64 << 20)].concat();

@@ -367,6 +367,7 @@ pub fn brief(request: &Request) -> String {
             format!("{operation} {image} uid={}", sandbox_config.pod.uid)
         }
         Request::Version
+        | Request::RuntimeConfig
         | Request::Status
         | Request::ListPodSandbox
         | Request::ListContainers

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use edged::agent::event::Event;
-use edged::model::cri::{ContainerConfig, Network, PodRef, Resources, SandboxConfig, Terminal};
+use edged::model::cri::{ContainerConfig, PodRef, SandboxConfig};
 
 use crate::program::{Program, Term, Then};
 use crate::runtime::{ContainerNo, Left, SandboxNo};
@@ -318,11 +318,9 @@ fn orphan_sandbox(pod: &PodRef, source: &str) -> SandboxConfig {
         attempt: 0,
         hostname: name.to_string(),
         log_directory: format!("{POD_LOGS}/{namespace}_{name}_{uid}"),
-        port_mappings: Vec::new(),
         labels: labels_of(pod),
         annotations: [note].into(),
-        network: Network::Pod,
-        resources: Resources::default(),
+        ..SandboxConfig::default()
     }
 }
 
@@ -339,15 +337,8 @@ fn stranger_container(pod: Option<&PodRef>) -> ContainerConfig {
         image_ref: "sha256:any".into(),
         image: "any".into(),
         command: program.command(),
-        args: Vec::new(),
-        working_dir: String::new(),
-        envs: Vec::new(),
-        mounts: Vec::new(),
         labels,
-        annotations: BTreeMap::new(),
         log_path: "main/0.log".to_owned(),
-        terminal: Terminal::default(),
-        resources: Resources::default(),
-        network: Network::Pod,
+        ..ContainerConfig::default()
     }
 }

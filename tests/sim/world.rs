@@ -431,9 +431,10 @@ fn draw_config(class: Class, chance: &mut Chance) -> Config {
         node_name: NODE.to_owned(),
         root: "/var/lib/kubelet".to_owned(),
         pod_logs: POD_LOGS.to_owned(),
-        machine: Machine { memory_bytes: 1 << 30, cpu_milli: 4_000 },
+        machine: Machine { memory_bytes: 1 << 30, cpu_milli: 4_000, ..Machine::default() },
         pods_max: 110,
         crash_backoff_max_ms: if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 },
+        ..Config::default()
     }
 }
 

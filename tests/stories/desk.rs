@@ -5,8 +5,9 @@ use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config, Machine};
 use edged::limits;
 use edged::model::cri::{
-    CallError, Code, Container, ContainerId, ContainerState, ContainerStatus, Image, Network,
-    PodRef, Reply, Request, RuntimeStatus, Sandbox, SandboxId, SandboxStatus, Version,
+    CallError, CgroupDriver, Code, Container, ContainerId, ContainerState, ContainerStatus, Image,
+    ImageUser, Network, PodRef, Reply, Request, RuntimeStatus, Sandbox, SandboxId, SandboxStatus,
+    Version,
 };
 use edged::model::job::{JobError, JobSpec};
 use edged::model::manifest::{File, Folder, Refusal};
@@ -27,6 +28,10 @@ pub struct Desk {
     pub containers: Vec<Container>,
     pub exit_codes: Vec<(Box<str>, i32)>,
     pub images: Vec<&'static str>,
+    /// Whom images run as.
+    pub image_user: ImageUser,
+    /// What it tells of itself.
+    pub runtime: RuntimeStatus,
     pub exited: bool,
     /// The runtime has an event stream.
     pub evented: bool,
@@ -48,16 +53,42 @@ impl Desk {
 
     /// As [`Desk::new`], of a runtime with or without an event stream.
     pub fn with_stream(evented: bool) -> Self {
-        let config = Config {
+        let mut desk = Self::booted(|_| ());
+        desk.evented = evented;
+        desk.greet();
+        desk
+    }
+
+    /// As [`Desk::new`], of an agent with other settings.
+    pub fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut desk = Self::booted(change);
+        desk.greet();
+        desk
+    }
+
+    fn greet(&mut self) {
+        self.tell(Event::Addresses(vec!["192.0.2.1".to_owned()]));
+        self.tell(Event::RuntimeUp);
+    }
+
+    fn booted(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config {
             node_name: "gw".to_owned(),
             root: "/var/lib/kubelet".to_owned(),
             pod_logs: "/var/log/pods".to_owned(),
-            machine: Machine { memory_bytes: 1 << 30, cpu_milli: 2000 },
+            machine: Machine {
+                memory_bytes: 1 << 30,
+                cpu_milli: 2000,
+                kernel: (6, 1),
+                ..Machine::default()
+            },
             pods_max: 110,
             crash_backoff_max_ms: 300_000,
+            ..Config::default()
         };
+        change(&mut config);
         let now = Now { boot: Instant(1_000), wall: Some(Wall(WALL)) };
-        let mut desk = Self {
+        Self {
             agent: Agent::boot(config, now, 1),
             now,
             out: Out::default(),
@@ -69,15 +100,14 @@ impl Desk {
             containers: Vec::new(),
             exit_codes: Vec::new(),
             images: vec!["i:1", "i:2"],
+            image_user: ImageUser::Unset,
+            runtime: RuntimeStatus::of(Ok(()), Ok(())),
             exited: false,
-            evented,
+            evented: false,
             read_only: false,
             jobs: 0,
             made: 0,
-        };
-        desk.tell(Event::Addresses(vec!["192.0.2.1".to_owned()]));
-        desk.tell(Event::RuntimeUp);
-        desk
+        }
     }
 
     /// One fact, then one step. Looks and health are answered at once; a look that somebody waits
@@ -150,9 +180,8 @@ impl Desk {
                     runtime_name: "containerd".to_owned(),
                     runtime_version: "1".to_owned(),
                 }),
-                Request::Status => {
-                    Reply::Status(RuntimeStatus { runtime: Ok(()), network: Ok(()) })
-                }
+                Request::RuntimeConfig => Reply::CgroupDriver(Some(CgroupDriver::Cgroupfs)),
+                Request::Status => Reply::Status(self.runtime.clone()),
                 Request::ListPodSandbox => Reply::Sandboxes(self.sandboxes.clone()),
                 Request::ListContainers => Reply::Containers(self.containers.clone()),
                 Request::GetContainerEvents => {
@@ -261,7 +290,13 @@ impl Desk {
             }
             Request::ImageStatus(image) => {
                 let here = self.images.contains(&&**image);
-                Reply::Image(here.then(|| Box::new(Image { id: "sha256:1".into(), size: 5 })))
+                Reply::Image(here.then(|| {
+                    Box::new(Image {
+                        id: "sha256:1".into(),
+                        size: 5,
+                        user: self.image_user.clone(),
+                    })
+                }))
             }
             Request::PullImage { .. } => Reply::Pulled("sha256:2".into()),
             Request::CreateContainer { sandbox, config, .. } => {
@@ -376,7 +411,11 @@ pub const MAIN: &str = r#""containers":[{"name":"m","image":"i:1"}]"#;
 fn is_look(request: &Request) -> bool {
     matches!(
         request,
-        Request::Version | Request::Status | Request::ListPodSandbox | Request::ListContainers
+        Request::Version
+            | Request::RuntimeConfig
+            | Request::Status
+            | Request::ListPodSandbox
+            | Request::ListContainers
     )
 }
 
@@ -395,6 +434,7 @@ pub fn name(request: &Request) -> String {
         | Request::PodSandboxStatus(id) => id.to_string(),
         Request::ImageStatus(image) | Request::PullImage { image, .. } => image.to_string(),
         Request::Version
+        | Request::RuntimeConfig
         | Request::Status
         | Request::ListPodSandbox
         | Request::ListContainers

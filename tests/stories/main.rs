@@ -7,5 +7,7 @@
 mod decisions;
 mod desk;
 mod lifecycle;
+mod made;
 mod recovery;
+mod security;
 mod statuses;

@@ -6,7 +6,9 @@
 use serde_json::Value;
 
 use super::cut;
-use crate::model::pod::{Container, Pod, Rest};
+use crate::model::pod::{
+    Container, Pod, PodSecurityContext, Profile, Rest, SeLinuxOptions, SecurityContext,
+};
 
 /// Paths of what was found.
 #[derive(Debug, Default)]
@@ -36,13 +38,11 @@ enum Rule {
     Volumes,
     /// linux, or the pod is for other nodes.
     Os,
-    /// A map with a table of its own.
-    Map(Table),
 }
 
 type Table = &'static [(&'static str, Rule)];
 
-use Rule::{Fine, Lacking, LackingVolumes, Map, Only, Os, Volumes};
+use Rule::{Fine, Lacking, LackingVolumes, Only, Os, Volumes};
 
 /// Bookkeeping of the API server.
 const METADATA: Table = &[
@@ -76,11 +76,8 @@ const POD_SPEC: Table = &[
     ("enableServiceLinks", Fine),
     // No cluster DNS is configured, so each of these is the node's resolver.
     ("dnsPolicy", Only(&["ClusterFirst", "ClusterFirstWithHostNet", "Default"])),
-    ("hostIPC", Only(&["false"])),
-    ("hostPID", Only(&["false"])),
     ("hostUsers", Only(&["true"])),
     ("setHostnameAsFQDN", Only(&["false"])),
-    ("shareProcessNamespace", Only(&["false"])),
     ("dnsConfig", Lacking),
     ("ephemeralContainers", Lacking),
     ("hostAliases", Lacking),
@@ -93,29 +90,15 @@ const POD_SPEC: Table = &[
     ("runtimeClassName", Lacking),
     ("subdomain", Lacking),
     ("os", Os),
-    ("securityContext", Map(POD_SECURITY)),
     ("volumes", Volumes),
 ];
 
-const POD_SECURITY: Table = &[
-    // How, not whether: fsGroup and SELinux options themselves stand below.
-    ("fsGroupChangePolicy", Fine),
+/// Of pods and containers: what has no type.
+const SECURITY: Table = &[
+    // A switch of how volumes are labelled, on hosts with SELinux.
     ("seLinuxChangePolicy", Fine),
-    ("runAsNonRoot", Only(&["false"])),
-    ("supplementalGroupsPolicy", Only(&["Merge"])),
-    ("appArmorProfile", Map(UNCONFINED)),
-    ("fsGroup", Lacking),
-    ("runAsGroup", Lacking),
-    ("runAsUser", Lacking),
-    ("seLinuxOptions", Lacking),
-    ("seccompProfile", Map(UNCONFINED)),
-    ("supplementalGroups", Lacking),
-    ("sysctls", Lacking),
     ("windowsOptions", Lacking),
 ];
-
-/// A profile of seccomp or AppArmor.
-const UNCONFINED: Table = &[("localhostProfile", Lacking), ("type", Only(&["Unconfined"]))];
 
 const CONTAINER: Table = &[
     // Resources of a running pod do not change here.
@@ -127,46 +110,23 @@ const CONTAINER: Table = &[
     ("livenessProbe", Lacking),
     ("readinessProbe", Lacking),
     ("restartPolicyRules", Lacking),
-    ("securityContext", Map(CONTAINER_SECURITY)),
     ("startupProbe", Lacking),
     ("volumeDevices", LackingVolumes),
     ("volumeMounts", LackingVolumes),
 ];
 
-const CONTAINER_SECURITY: Table = &[
-    ("allowPrivilegeEscalation", Only(&["true"])),
-    ("privileged", Only(&["false"])),
-    ("procMount", Only(&["Default"])),
-    ("readOnlyRootFilesystem", Only(&["false"])),
-    ("runAsNonRoot", Only(&["false"])),
-    ("appArmorProfile", Map(UNCONFINED)),
-    ("capabilities", Lacking),
-    ("runAsGroup", Lacking),
-    ("runAsUser", Lacking),
-    ("seLinuxOptions", Lacking),
-    ("seccompProfile", Map(UNCONFINED)),
-    ("windowsOptions", Lacking),
-];
-
-const ENV: Table = &[("valueFrom", Lacking)];
+const ENV: Table = &[];
 
 const PORT: Table = &[];
 
 const RESOURCES: Table = &[("claims", Lacking)];
 
-/// Annotations that were fields before they were fields.
-const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
-
 /// Looks through all that is not typed.
 pub(super) fn look(pod: &Pod) -> Found {
     let mut found = Found::default();
     found.table("metadata", METADATA, &pod.metadata.rest);
-    for (key, value) in &pod.metadata.annotations {
-        if key.starts_with(APPARMOR_ANNOTATION) && value != "unconfined" {
-            found.features.push(format!("metadata.annotations[{}]", cut(key)));
-        }
-    }
     found.table("spec", POD_SPEC, &pod.spec.rest);
+    found.pod_security(&pod.spec.security_context);
     for (index, container) in pod.spec.init_containers.iter().enumerate() {
         found.container(&format!("spec.initContainers[{index}]"), container);
     }
@@ -177,14 +137,51 @@ pub(super) fn look(pod: &Pod) -> Found {
 }
 
 impl Found {
+    fn pod_security(&mut self, context: &PodSecurityContext) {
+        let path = "spec.securityContext";
+        self.table(path, SECURITY, &context.rest);
+        self.profile(&format!("{path}.seccompProfile"), context.seccomp_profile.as_ref());
+        self.profile(&format!("{path}.appArmorProfile"), context.app_armor_profile.as_ref());
+        self.selinux(path, context.se_linux_options.as_ref());
+        for (index, sysctl) in context.sysctls.iter().enumerate() {
+            self.table(&format!("{path}.sysctls[{index}]"), &[], &sysctl.rest);
+        }
+    }
+
+    fn container_security(&mut self, path: &str, context: &SecurityContext) {
+        let path = format!("{path}.securityContext");
+        self.table(&path, SECURITY, &context.rest);
+        self.table(&format!("{path}.capabilities"), &[], &context.capabilities.rest);
+        self.profile(&format!("{path}.seccompProfile"), context.seccomp_profile.as_ref());
+        self.profile(&format!("{path}.appArmorProfile"), context.app_armor_profile.as_ref());
+        self.selinux(&path, context.se_linux_options.as_ref());
+    }
+
+    fn profile(&mut self, path: &str, profile: Option<&Profile>) {
+        if let Some(profile) = profile {
+            self.table(path, &[], &profile.rest);
+        }
+    }
+
+    fn selinux(&mut self, path: &str, options: Option<&SeLinuxOptions>) {
+        if let Some(options) = options {
+            self.table(&format!("{path}.seLinuxOptions"), &[], &options.rest);
+        }
+    }
+
     fn container(&mut self, path: &str, container: &Container) {
         self.table(path, CONTAINER, &container.rest);
         for (index, env) in container.env.iter().enumerate() {
-            self.table(&format!("{path}.env[{index}]"), ENV, &env.rest);
+            let path = format!("{path}.env[{index}]");
+            self.table(&path, ENV, &env.rest);
+            if env.value_from.is_some() {
+                self.features.push(format!("{path}.valueFrom"));
+            }
         }
         for (index, port) in container.ports.iter().enumerate() {
             self.table(&format!("{path}.ports[{index}]"), PORT, &port.rest);
         }
+        self.container_security(path, &container.security_context);
         let path = format!("{path}.resources");
         self.table(&path, RESOURCES, &container.resources.rest);
         // A request is the scheduler's; of limits, only these two are kept.
@@ -212,8 +209,7 @@ impl Found {
                 let (got, expected) = (shown(value), values.join(" or "));
                 self.features.push(format!("{path} (got {got}, expected {expected})"));
             }
-            (Map(table), Value::Object(fields)) => self.table(&path, table, fields),
-            (Lacking | Map(_), _) => self.features.push(path),
+            (Lacking, _) => self.features.push(path),
             (LackingVolumes, _) => self.volumes.push(path),
             (Volumes, Value::Array(volumes)) => {
                 for (index, volume) in volumes.iter().enumerate() {
@@ -292,6 +288,13 @@ mod tests {
             ("spec.containers[0]", CONTAINER, |pod| &mut pod.spec.containers[0].rest),
             ("spec.containers[0].env[0]", ENV, |pod| &mut pod.spec.containers[0].env[0].rest),
             ("spec.containers[0].ports[0]", PORT, |pod| &mut pod.spec.containers[0].ports[0].rest),
+            ("spec.securityContext", SECURITY, |pod| &mut pod.spec.security_context.rest),
+            ("spec.containers[0].securityContext", SECURITY, |pod| {
+                &mut pod.spec.containers[0].security_context.rest
+            }),
+            ("spec.containers[0].securityContext.capabilities", &[], |pod| {
+                &mut pod.spec.containers[0].security_context.capabilities.rest
+            }),
             ("spec.containers[0].resources", RESOURCES, |pod| {
                 &mut pod.spec.containers[0].resources.rest
             }),
@@ -335,11 +338,6 @@ mod tests {
                         assert_eq!(all(&put(name, parsed)), [""; 0], "{path} {value}");
                     }
                 }
-                Map(table) => {
-                    assert_eq!(found.unknown, [format!("{path}.anything")]);
-                    assert_eq!(put(name, json!(5)).features, std::slice::from_ref(&path));
-                    check(&path, table, &|field, value| put(name, json!({field: value})));
-                }
             }
         }
     }
@@ -371,19 +369,15 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_nobody_keeps_and_old_profiles_are_named() {
+    fn limits_that_nobody_keeps_are_named() {
         let mut pod = pod(BASE);
         let limits = &mut pod.spec.containers[0].resources.limits;
         for name in ["cpu", "memory", "hugepages-2Mi", "example.com/gpu", "ephemeral-storage"] {
             limits.insert(name.to_owned(), "1".parse().expect("a quantity"));
         }
-        let annotations = &mut pod.metadata.annotations;
-        annotations.insert(format!("{APPARMOR_ANNOTATION}c"), "runtime/default".to_owned());
-        annotations.insert(format!("{APPARMOR_ANNOTATION}d"), "unconfined".to_owned());
         assert_eq!(
             look(&pod).features,
             [
-                "metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]",
                 "spec.containers[0].resources.limits[ephemeral-storage]",
                 "spec.containers[0].resources.limits[example.com/gpu]",
                 "spec.containers[0].resources.limits[hugepages-2Mi]",

@@ -3,6 +3,8 @@
 //! An API server has done this for pods from a cluster; a manifest folder has no one else. The
 //! names matter most: they become folders, and part of every path below them.
 
+mod security;
+
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +16,7 @@ pub(super) fn problems(pod: &Pod) -> Vec<String> {
     let mut problems = Problems(Vec::new());
     problems.metadata(pod);
     problems.spec(pod);
+    problems.pod_security(pod);
     problems.containers(pod);
     problems.0
 }
@@ -133,6 +136,7 @@ impl Problems {
             }
         }
         self.resources(&format!("{path}.resources"), &container.resources);
+        self.container_security(path, container);
     }
 
     fn resources(&mut self, path: &str, resources: &ResourceRequirements) {

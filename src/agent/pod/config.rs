@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use super::env::{environment, expand};
 use super::hash::container_hash;
 use super::resources::{container_resources, pod_resources};
+use super::security::{container_security, namespaces, sandbox_security};
 use crate::agent::Config;
+use crate::agent::admit::dotted;
 use crate::limits;
 use crate::model::cri::{
-    ContainerConfig, Network, PodRef, PortMapping, Protocol, SandboxConfig, Terminal,
+    ContainerConfig, ImageUser, PodRef, PortMapping, Protocol, SandboxConfig, Terminal,
 };
 use crate::model::job::LogDir;
 use crate::model::pod::{Container, Pod, PodSpec, PortProtocol};
@@ -28,25 +30,38 @@ pub fn sandbox_config(pod: &Pod, attempt: u32, config: &Config) -> SandboxConfig
         port_mappings: port_mappings(&pod.spec),
         labels,
         annotations: pod.metadata.annotations.clone(),
-        network: network(&pod.spec),
+        namespaces: namespaces(&pod.spec),
+        security: sandbox_security(&pod.spec),
+        sysctls: sysctls(&pod.spec),
         resources: pod_resources(&pod.spec),
         pod: pod_ref,
+        ..SandboxConfig::default()
     }
 }
 
-/// `ContainerConfig`
-pub fn container_config(
-    pod: &Pod,
-    container: &Container,
-    attempt: u32,
-    image_ref: &str,
-    config: &Config,
-) -> ContainerConfig {
+/// One container that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Making<'a> {
+    /// Whose.
+    pub pod: &'a Pod,
+    /// Which.
+    pub container: &'a Container,
+    /// The restart count.
+    pub attempt: u32,
+    /// What the image's name stands for.
+    pub image_ref: &'a str,
+    /// Whom the image runs as.
+    pub image_user: &'a ImageUser,
+}
+
+/// `ContainerConfig`, or why there is none: the message of `CreateContainerConfigError`.
+pub fn container_config(making: Making<'_>, config: &Config) -> Result<ContainerConfig, String> {
+    let Making { pod, container, attempt, image_ref, image_user } = making;
     let envs = environment(&container.env);
     let expanded = |words: &[String]| words.iter().map(|word| expand(word, &envs)).collect();
     let mut labels: BTreeMap<_, _> = pod_labels(&pod_ref(pod)).into();
     labels.insert("io.kubernetes.container.name".to_owned(), container.name.to_string());
-    ContainerConfig {
+    Ok(ContainerConfig {
         name: container.name.clone(),
         attempt,
         image_ref: image_ref.into(),
@@ -63,10 +78,11 @@ pub fn container_config(
             stdin_once: container.stdin_once,
             tty: container.tty,
         },
-        resources: container_resources(&pod.spec, container, config.machine),
-        network: network(&pod.spec),
+        resources: container_resources(&pod.spec, container, &config.machine),
+        namespaces: namespaces(&pod.spec),
+        security: container_security(pod, container, image_user, config)?,
         envs,
-    }
+    })
 }
 
 /// What a later agent reads off the container.
@@ -124,9 +140,10 @@ fn pod_labels(pod: &PodRef) -> [(String, String); 3] {
     ]
 }
 
-/// The namespace that the pod's network lives in.
-pub fn network(spec: &PodSpec) -> Network {
-    if spec.host_network { Network::Node } else { Network::Pod }
+/// As the kernel's own files are named, but with dots.
+fn sysctls(spec: &PodSpec) -> BTreeMap<String, String> {
+    let sysctls = spec.security_context.sysctls.iter();
+    sysctls.map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone())).collect()
 }
 
 /// Empty on the host's network; else the spec's or the pod's name, cut to what the kernel takes.

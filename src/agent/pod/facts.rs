@@ -2,7 +2,6 @@
 
 use super::{Origin, Phase, Pod, Seen, Wanted};
 use crate::agent::calls::Uid;
-use crate::agent::objects::Key;
 use crate::agent::time::{Instant, Now};
 use crate::model::pod as api;
 
@@ -76,16 +75,6 @@ impl Pod {
         let plain = self.api.spec.init_containers.is_empty();
         let ours = self.timing.started && self.origin == Origin::File;
         ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
-    }
-
-    /// Whether the pod can use this object: it is in its namespace, or in none.
-    pub fn may_use(&self, key: &Key) -> bool {
-        key.namespace.is_empty() || *key.namespace == *self.api.metadata.namespace
-    }
-
-    /// An object that it may use came, went or changed.
-    pub fn objects_changed(&mut self) {
-        self.stir();
     }
 
     /// When to step it again if nothing happens before.

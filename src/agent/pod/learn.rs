@@ -7,7 +7,7 @@ use super::{FailedPull, Image, LogDirs, Memory, News, Pod, Step};
 use crate::agent::event::{CallId, JobId};
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits;
-use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply, SandboxId};
+use crate::model::cri::{self, CallError, Code, ContainerId, ContainerState, Reply, SandboxId};
 use crate::model::job::{JobError, JobSpec};
 use crate::model::note::NoteKind;
 use crate::model::pod::{Container, PullPolicy};
@@ -98,7 +98,7 @@ impl Pod {
             (Step::StopSandbox(id), Reply::Done) => self.sandbox_stopped(now.boot, &id),
             (Step::RemoveSandbox(id), Reply::Done) => self.sandbox_removed(&id),
             (Step::ImageStatus { container }, Reply::Image(image)) => {
-                self.image_told(now, &container, image.map(|image| (image.id, image.size)));
+                self.image_told(now, &container, image.map(|image| *image));
             }
             (Step::Pull { container }, Reply::Pulled(image_ref)) => {
                 self.timing.pulling_ms += took_ms;
@@ -213,24 +213,24 @@ impl Pod {
         }
     }
 
-    fn image_told(&mut self, now: Now, container: &str, image: Option<(Box<str>, u64)>) {
+    fn image_told(&mut self, now: Now, container: &str, image: Option<cri::Image>) {
         let Some(spec) = self.spec_of(container) else { return };
         let (name, policy) = (spec.image.clone(), pull_policy(spec.image_pull_policy, &spec.image));
         let known = std::mem::take(&mut self.remember(container).image);
         let next = match (image, known) {
-            (Some((_, size)), Image::Pulled(image_ref, took_ms)) => {
+            (Some(cri::Image { size, user, .. }), Image::Pulled(image_ref, took_ms)) => {
                 let seconds = took_ms as f64 / 1000.0;
                 let message = format!(
                     "Successfully pulled image \"{name}\" in {seconds:.3}s ({seconds:.3}s \
                      including waiting). Image size: {size} bytes."
                 );
                 self.normal(container, "Pulled", message);
-                Image::Ready(image_ref)
+                Image::Ready(image_ref, user)
             }
-            (Some((id, _)), _) if policy != PullPolicy::Always => {
+            (Some(cri::Image { id, user, .. }), _) if policy != PullPolicy::Always => {
                 let message = format!("Container image \"{name}\" already present on machine");
                 self.normal(container, "Pulled", message);
-                Image::Ready(id)
+                Image::Ready(id, user)
             }
             (None, _) if policy == PullPolicy::Never => {
                 let message =

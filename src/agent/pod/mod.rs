@@ -25,16 +25,19 @@ mod learn;
 pub mod next;
 mod phase;
 mod resources;
+pub mod security;
 pub mod seen;
 mod status;
 mod step;
+mod verdict;
+mod waiting;
 
 use std::collections::BTreeMap;
 
 use super::calls::Uid;
 use super::event::{CallId, JobId};
 use super::time::{Backoff, Instant, Now};
-use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
+use crate::model::cri::{Container, ContainerId, ImageUser, PodRef, Sandbox};
 use crate::model::job::JobSpec;
 use crate::model::note::NoteKind;
 use crate::model::pod as api;
@@ -44,6 +47,7 @@ use seen::Seen;
 pub use learn::Answer;
 pub use status::{HostAddresses, Place};
 pub use step::{Hands, Step, StopReason};
+pub use verdict::Verdict;
 
 /// One pod.
 #[derive(Debug)]
@@ -133,15 +137,6 @@ pub enum Phase {
     Finished,
 }
 
-/// Why the pod as a whole failed: `status.reason` and `status.message`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// `UnsupportedFeature`, `NodePorts`, `DeadlineExceeded` …
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Ending {
     since: Instant,
@@ -194,8 +189,8 @@ enum Image {
     ToPull,
     /// Fetched: `image_ref`, and how long it took in milliseconds.
     Pulled(Box<str>, u64),
-    /// The image's id.
-    Ready(Box<str>),
+    /// `image_ref`, and whom the image runs as.
+    Ready(Box<str>, ImageUser),
 }
 
 #[derive(Clone, Debug)]

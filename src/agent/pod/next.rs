@@ -1,13 +1,13 @@
 //! Wanted × seen × now → the one next thing to do about a pod. Pure: the same answer for the same
 //! pod, however it came to be so (spec sections 1.4–1.7 and 2).
 
-use super::config;
 use super::seen::{ContainerSeen, Seen};
 use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
+use super::{config, security};
 use crate::agent::event::CallId;
 use crate::agent::time::Instant;
 use crate::limits;
-use crate::model::cri::{ContainerId, ContainerState};
+use crate::model::cri::{ContainerId, ContainerState, RuntimeStatus};
 use crate::model::job::{JobSpec, LogLink};
 use crate::model::pod::Container;
 
@@ -74,10 +74,17 @@ pub enum HoldReason {
 /// What of the node a pod's next step depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct World<'a> {
-    /// Why pods on the pod network cannot start.
-    pub network_trouble: Option<&'a str>,
+    /// What the runtime last told of itself.
+    pub runtime: Option<&'a RuntimeStatus>,
     /// Another incarnation of the pod has to go first.
     pub predecessor: bool,
+}
+
+impl World<'_> {
+    /// Why pods on the pod network cannot start.
+    pub fn network_trouble(&self) -> Option<&str> {
+        self.runtime?.network.as_ref().err().map(String::as_str)
+    }
 }
 
 impl Plan {
@@ -160,7 +167,7 @@ pub(super) fn needs_sandbox(pod: &Pod) -> bool {
     let Some(newest) = pod.seen.sandbox() else { return true };
     let ready = pod.seen.sandboxes.iter().filter(|sandbox| sandbox.ready).count();
     let unfit = newest.status.as_ref().is_some_and(|status| {
-        status.network != config::network(&pod.api.spec)
+        status.network != security::network(&pod.api.spec)
             || (!pod.api.spec.host_network && status.ips.is_empty())
     });
     ready != 1 || !newest.ready || unfit
@@ -190,7 +197,10 @@ fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
     if let Some(at) = pod.retry_at.filter(|&at| at > now) {
         return Next::Until(at);
     }
-    if world.network_trouble.is_some() && !pod.api.spec.host_network {
+    if let Some(verdict) = security::unsupported(&pod.api.spec, world.runtime) {
+        return Next::Fail(verdict);
+    }
+    if world.network_trouble().is_some() && !pod.api.spec.host_network {
         return Next::Blocked("network is not ready");
     }
     if let Some(next) = make_log_dirs(pod, now) {

@@ -36,7 +36,7 @@ pub fn qos_class(spec: &PodSpec) -> QosClass {
 }
 
 /// `linux.resources` of one container.
-pub fn container_resources(spec: &PodSpec, container: &Container, machine: Machine) -> Resources {
+pub fn container_resources(spec: &PodSpec, container: &Container, machine: &Machine) -> Resources {
     let of = Needs::of(&container.resources);
     Resources { oom_score_adj: oom_score_adj(spec, &of, machine), ..of.to_cri() }
 }
@@ -129,14 +129,14 @@ impl Needs {
             cpu_quota: self.cpu_limit.map_or(0, quota),
             cpu_period: CPU_PERIOD,
             memory_limit: self.memory_limit.unwrap_or(0),
-            oom_score_adj: 0,
+            ..Resources::default()
         }
     }
 }
 
 /// Whom the kernel kills first when memory runs out: BestEffort first, Guaranteed last, Burstable
 /// by how much of the machine was asked for.
-fn oom_score_adj(spec: &PodSpec, needs: &Needs, machine: Machine) -> i64 {
+fn oom_score_adj(spec: &PodSpec, needs: &Needs, machine: &Machine) -> i64 {
     match qos_class(spec) {
         QosClass::Guaranteed => -997,
         QosClass::BestEffort => 1000,
@@ -151,8 +151,6 @@ fn oom_score_adj(spec: &PodSpec, needs: &Needs, machine: Machine) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MACHINE: Machine = Machine { memory_bytes: 1 << 30, cpu_milli: 2000 };
 
     fn spec(containers: &str) -> PodSpec {
         serde_json::from_str(&format!(r#"{{"containers":{containers}}}"#)).expect("a pod spec")
@@ -183,7 +181,8 @@ mod tests {
     fn cgroup_values_are_the_kubelets() {
         let of = |resources: &str| {
             let spec = spec(&format!(r#"[{{"resources":{resources}}}]"#));
-            container_resources(&spec, &spec.containers[0], MACHINE)
+            let machine = Machine { memory_bytes: 1 << 30, ..Machine::default() };
+            container_resources(&spec, &spec.containers[0], &machine)
         };
         let none = of("{}");
         assert_eq!((none.cpu_shares, none.cpu_quota, none.memory_limit), (2, 0, 0));

@@ -1,6 +1,6 @@
 //! Asks for what [`super::next`] names, as far as there is room.
 
-use super::config::{container_config, sandbox_config};
+use super::config::{Making, container_config, sandbox_config};
 use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
 use super::{Doing, Image, News, Phase, Pod, Wanted};
 use crate::agent::Config;
@@ -166,8 +166,10 @@ impl Pod {
                     if !hands.calls.has_room(step.class()) {
                         break;
                     }
-                    let request = self.request(&step, hands.config);
-                    self.begin(now, step, request, hands);
+                    match self.request(&step, hands.config) {
+                        Ok(request) => self.begin(now, step, request, hands),
+                        Err(why) => self.misconfigured(now, &step, &why),
+                    }
                 }
                 Next::GiveUp(call) => {
                     hands.calls.cancel(now, call, hands.out);
@@ -176,7 +178,9 @@ impl Pod {
                 Next::Job(spec) => self.begin_job(now, spec, hands),
                 Next::Enter(phase) => self.go(now, phase, hands),
                 Next::Fail(verdict) => {
-                    let (kind, message) = (NoteKind::Normal, verdict.message.clone());
+                    let expected = verdict.reason == "DeadlineExceeded";
+                    let kind = if expected { NoteKind::Normal } else { NoteKind::Warning };
+                    let message = verdict.message.clone();
                     self.news.push(News { kind, container: None, reason: verdict.reason, message });
                     self.verdict = Some(verdict);
                 }
@@ -186,7 +190,7 @@ impl Pod {
                     break;
                 }
                 Next::Blocked(why) => {
-                    if let Some(cause) = world.network_trouble.filter(|_| !world.predecessor) {
+                    if let Some(cause) = world.network_trouble().filter(|_| !world.predecessor) {
                         self.warn_once("NetworkNotReady", format!("{why}: {cause}"));
                     }
                     break;
@@ -291,10 +295,11 @@ impl Pod {
         }
     }
 
-    fn request(&self, step: &Step, config: &Config) -> Request {
+    /// `Err`: why the container cannot be made as it is.
+    fn request(&self, step: &Step, config: &Config) -> Result<Request, String> {
         let sandbox_attempt = || self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let sandbox = |attempt| Box::new(sandbox_config(&self.api, attempt, config));
-        match step {
+        Ok(match step {
             Step::RunSandbox { attempt } => Request::RunPodSandbox(sandbox(*attempt)),
             Step::InspectSandbox(id) => Request::PodSandboxStatus(id.clone()),
             Step::StopSandbox(id) => Request::StopPodSandbox(id.clone()),
@@ -306,11 +311,15 @@ impl Pod {
             },
             Step::Create { container, attempt, image_ref } => {
                 let spec = self.spec_of(container).expect("next names containers of the spec");
+                let image = self.memory.get(container).map(|memory| &memory.image);
+                let Some(Image::Ready(_, image_user)) = image else {
+                    panic!("next makes no container of {image:?}")
+                };
+                let (pod, attempt) = (&*self.api, *attempt);
+                let making = Making { pod, container: spec, attempt, image_ref, image_user };
                 Request::CreateContainer {
                     sandbox: self.seen.sandbox().expect("next looked at it").id.clone(),
-                    config: Box::new(container_config(
-                        &self.api, spec, *attempt, image_ref, config,
-                    )),
+                    config: Box::new(container_config(making, config)?),
                     sandbox_config: sandbox(sandbox_attempt()),
                 }
             }
@@ -320,7 +329,7 @@ impl Pod {
                 Request::StopContainer { id: id.clone(), grace_s: *grace_s }
             }
             Step::RemoveContainer(id) => Request::RemoveContainer(id.clone()),
-        }
+        })
     }
 
     /// The image as the runtime is asked for it: a name without tag and digest means `latest`.

@@ -39,7 +39,7 @@ fn machine() -> Facts {
             free_inodes: 90_000,
             inodes: 100_000,
         })),
-        runtime: Some(Ok((version, RuntimeStatus { runtime: Ok(()), network: Ok(()) }))),
+        runtime: Some(Ok((version, RuntimeStatus::of(Ok(()), Ok(()))))),
         cni: vec![("10-pods.conflist".to_owned(), BRIDGE.to_owned())],
         cni_plugins: owned(&["bridge", "host-local", "portmap"]),
         manifests: Some(Ok(Vec::new())),
@@ -129,7 +129,7 @@ fn the_runtime_and_its_network_are_judged() {
     );
     let status = |facts: &mut Facts, runtime: Result<(), String>, network: Result<(), String>| {
         let version = Version::default();
-        facts.runtime = Some(Ok((version, RuntimeStatus { runtime, network })));
+        facts.runtime = Some(Ok((version, RuntimeStatus::of(runtime, network))));
     };
     let why = || Err("not yet".to_owned());
     check(|facts| status(facts, why(), Ok(())), "fail runtime:  , not ready: not yet", "log");

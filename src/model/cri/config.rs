@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Network, PodRef};
+use super::{ContainerSecurity, Namespaces, PodRef, SandboxSecurity};
 
 /// `PodSandboxConfig`
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxConfig {
     /// `metadata` name, namespace, uid.
     pub pod: PodRef,
@@ -22,10 +22,33 @@ pub struct SandboxConfig {
     pub labels: BTreeMap<String, String>,
     /// The pod's own, `kubernetes.io/config.*` included.
     pub annotations: BTreeMap<String, String>,
-    /// `linux.security_context.namespace_options.network`
-    pub network: Network,
+    /// `dns_config`; `None`: the runtime's own, which is the host's.
+    pub dns: Option<Dns>,
+    /// `runtime_handler` of the request; empty: the runtime's default.
+    pub runtime_handler: Box<str>,
+    /// `linux.cgroup_parent`; empty: the runtime's own.
+    pub cgroup_parent: String,
+    /// `linux.sysctls`
+    pub sysctls: BTreeMap<String, String>,
+    /// `linux.security_context.namespace_options`
+    pub namespaces: Namespaces,
+    /// `linux.security_context`
+    pub security: SandboxSecurity,
     /// `linux.resources`: the sum over the containers.
     pub resources: Resources,
+    /// `linux.overhead`: what the sandbox itself needs.
+    pub overhead: Resources,
+}
+
+/// `DNSConfig`: what becomes `/etc/resolv.conf`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dns {
+    /// `nameserver` lines.
+    pub servers: Vec<String>,
+    /// The `search` line.
+    pub searches: Vec<String>,
+    /// The `options` line.
+    pub options: Vec<String>,
 }
 
 /// `PortMapping`
@@ -52,7 +75,7 @@ pub enum Protocol {
 }
 
 /// `ContainerConfig`
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerConfig {
     /// `metadata.name`
     pub name: Box<str>,
@@ -82,8 +105,10 @@ pub struct ContainerConfig {
     pub terminal: Terminal,
     /// `linux.resources`
     pub resources: Resources,
-    /// `linux.security_context.namespace_options.network`
-    pub network: Network,
+    /// `linux.security_context.namespace_options`
+    pub namespaces: Namespaces,
+    /// `linux.security_context`
+    pub security: ContainerSecurity,
 }
 
 /// `Mount`
@@ -127,7 +152,7 @@ pub struct Terminal {
 }
 
 /// `LinuxContainerResources`, as far as it is set. Zero means unset, as in the CRI.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Microseconds.
     pub cpu_period: i64,
@@ -137,6 +162,12 @@ pub struct Resources {
     pub cpu_shares: i64,
     /// Bytes.
     pub memory_limit: i64,
+    /// Bytes, memory included; cgroup v1 only.
+    pub memory_swap_limit: i64,
     /// −1000–1000
     pub oom_score_adj: i64,
+    /// `hugepage_limits`: bytes by the kernel's name of the size (`2MB`).
+    pub hugepages: Vec<(String, u64)>,
+    /// `unified`: files of cgroup v2.
+    pub unified: BTreeMap<String, String>,
 }

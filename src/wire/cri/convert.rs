@@ -6,6 +6,7 @@
 //! are applied here as well, in `config`. Sections name the node agent's behaviour specification.
 
 mod config;
+mod security;
 
 use std::fmt;
 
@@ -17,8 +18,8 @@ use super::security::NamespaceMode;
 use super::{DecodeError, Rpc, events, lists};
 use crate::limits::{CRI_MESSAGE_BYTES_MAX, PROBE_OUTPUT_BYTES_MAX};
 use crate::model::cri::{
-    ContainerId, ContainerState, ContainerStatus, Exec, Image, Network, Reply, Request,
-    RuntimeStatus, SandboxId, SandboxStatus, Version,
+    CgroupDriver, ContainerId, ContainerState, ContainerStatus, Exec, Image, ImageUser, Network,
+    Reply, Request, RuntimeHandler, RuntimeStatus, SandboxId, SandboxStatus, Version,
 };
 
 /// What the request of the `Version` call says (section 13.1).
@@ -29,12 +30,13 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
     match request {
         Request::Version => of(&r::VersionRequest { version: VERSION.to_owned() }),
         Request::Status => of(&r::StatusRequest { verbose: false }),
+        Request::RuntimeConfig => of(&r::RuntimeConfigRequest {}),
         Request::ListPodSandbox => of(&s::ListPodSandboxRequest { filter: None }),
         Request::ListContainers => of(&c::ListContainersRequest { filter: None }),
         Request::GetContainerEvents => of(&events::GetEventsRequest {}),
         Request::RunPodSandbox(wanted) => of(&s::RunPodSandboxRequest {
             config: Some(config::sandbox(wanted)),
-            runtime_handler: String::new(),
+            runtime_handler: wanted.runtime_handler.to_string(),
         }),
         Request::StopPodSandbox(id) => {
             of(&s::StopPodSandboxRequest { pod_sandbox_id: id.to_string() })
@@ -93,6 +95,13 @@ fn decode_one(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Why> {
     Ok(match rpc {
         Rpc::Version => version(super::decode::<r::VersionRequest>(bytes)?)?,
         Rpc::Status => status(super::decode::<r::StatusRequest>(bytes)?)?,
+        Rpc::RuntimeConfig => {
+            let reply = super::decode::<r::RuntimeConfigRequest>(bytes)?;
+            Reply::CgroupDriver(reply.linux.map(|linux| match linux.cgroup_driver() {
+                r::CgroupDriver::Systemd => CgroupDriver::Systemd,
+                r::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+            }))
+        }
         Rpc::ListPodSandbox => Reply::Sandboxes(within(bytes, lists::sandboxes)?),
         Rpc::ListContainers => Reply::Containers(within(bytes, lists::containers)?),
         Rpc::RunPodSandbox => {
@@ -201,7 +210,20 @@ fn status(reply: r::StatusResponse) -> Result<Reply, Why> {
             Err(format!("{}: {}", condition.reason, condition.message))
         })
     };
-    Ok(Reply::Status(RuntimeStatus { runtime: of("RuntimeReady")?, network: of("NetworkReady")? }))
+    let handlers = reply.runtime_handlers.into_iter().map(|handler| {
+        let features = handler.features.unwrap_or_default();
+        RuntimeHandler {
+            name: handler.name.into(),
+            recursive_read_only_mounts: features.recursive_read_only_mounts,
+            user_namespaces: features.user_namespaces,
+        }
+    });
+    Ok(Reply::Status(RuntimeStatus {
+        runtime: of("RuntimeReady")?,
+        network: of("NetworkReady")?,
+        handlers: handlers.collect(),
+        strict_groups: reply.features.is_some_and(|features| features.supplemental_groups_policy),
+    }))
 }
 
 fn state(from: c::ContainerState) -> ContainerState {
@@ -259,7 +281,12 @@ fn image(from: i::Image) -> Result<Box<Image>, Why> {
     if from.size == 0 {
         return Err(Why::Lacks("the image's size"));
     }
-    Ok(Box::new(Image { id, size: from.size }))
+    let user = match from.uid {
+        Some(uid) => ImageUser::Uid(uid.value),
+        None if from.username.is_empty() => ImageUser::Unset,
+        None => ImageUser::Name(from.username.into()),
+    };
+    Ok(Box::new(Image { id, size: from.size, user }))
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ impl Check {
                 return place.map(|(pod, _)| pod);
             }
             Request::Version
+            | Request::RuntimeConfig
             | Request::Status
             | Request::ListPodSandbox
             | Request::ListContainers
@@ -154,6 +155,7 @@ impl Check {
             | Request::ContainerStatus(_)
             | Request::ExecSync { .. } => {}
             Request::Version
+            | Request::RuntimeConfig
             | Request::Status
             | Request::ListPodSandbox
             | Request::ListContainers
@@ -346,7 +348,9 @@ fn classify(request: &Request) -> (Class, Kind) {
         Request::ListPodSandbox => (Class::Look, Kind::ListSandboxes),
         Request::ListContainers => (Class::Look, Kind::ListContainers),
         Request::Status => (Class::Look, Kind::Status),
-        Request::Version | Request::GetContainerEvents => (Class::Look, Kind::Other),
+        Request::Version | Request::RuntimeConfig | Request::GetContainerEvents => {
+            (Class::Look, Kind::Other)
+        }
         Request::StopContainer { .. } => (Class::Stop, Kind::StopContainer),
         Request::StopPodSandbox(_) => (Class::Stop, Kind::Change),
         Request::PullImage { .. } => (Class::Pull, Kind::Pull),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use edged::model::cri::{CallError, Code, Image, Reply};
+use edged::model::cri::{CallError, Code, Image, ImageUser, Reply};
 
 use super::quirks::refused;
 use crate::chance::Chance;
@@ -48,7 +48,13 @@ impl Registry {
 
     pub(super) fn status(&self, image: &str) -> Option<Box<Image>> {
         let here = self.here.contains(image);
-        here.then(|| Box::new(Image { id: format!("sha256:{image}").into(), size: 1 << 20 }))
+        here.then(|| {
+            Box::new(Image {
+                id: format!("sha256:{image}").into(),
+                size: 1 << 20,
+                user: ImageUser::Unset,
+            })
+        })
     }
 
     /// How long a pull takes; `None`: it hangs.

@@ -224,6 +224,7 @@ impl Runtime {
                 runtime_name: self.quirks.name.to_owned(),
                 runtime_version: self.quirks.version.to_owned(),
             })),
+            Request::RuntimeConfig => self.quirks.runtime_config(),
             Request::Status => Ok(Reply::Status(self.status())),
             Request::ListPodSandbox => Ok(Reply::Sandboxes(self.list_sandboxes())),
             Request::ListContainers => Ok(Reply::Containers(self.list_containers())),
@@ -358,10 +359,10 @@ impl Runtime {
         let condition = |ready: bool, what: &str| {
             if ready { Ok(()) } else { Err(format!("{what}NotReady: out of order")) }
         };
-        RuntimeStatus {
-            runtime: condition(self.is_ready, "Runtime"),
-            network: condition(self.network_ready, "Network"),
-        }
+        RuntimeStatus::of(
+            condition(self.is_ready, "Runtime"),
+            condition(self.network_ready, "Network"),
+        )
     }
 
     fn number(&mut self) -> u32 {

@@ -1,6 +1,6 @@
 //! What runtimes differ in, as far as the agent can tell.
 
-use edged::model::cri::{CallError, Code};
+use edged::model::cri::{CallError, CgroupDriver, Code, Reply};
 
 use crate::chance::Chance;
 
@@ -63,6 +63,15 @@ pub enum EndedWhileDown {
 }
 
 impl Quirks {
+    /// Who makes the cgroups; the older ones do not know the question.
+    pub fn runtime_config(&self) -> Result<Reply, CallError> {
+        match (self.name, self.events) {
+            ("containerd", true) => Ok(Reply::CgroupDriver(Some(CgroupDriver::Cgroupfs))),
+            ("cri-o", _) => Ok(Reply::CgroupDriver(Some(CgroupDriver::Systemd))),
+            _ => Err(refused(Code::Unimplemented, "unknown method RuntimeConfig".to_owned())),
+        }
+    }
+
     /// Draws a runtime.
     pub fn draw(chance: &mut Chance) -> Self {
         match chance.below(5) {

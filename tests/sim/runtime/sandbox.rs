@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use edged::model::cri::{
-    self, CallError, Code, Network, PodRef, Reply, SandboxConfig, SandboxId, SandboxStatus,
+    self, CallError, Code, Namespaces, Network, PodRef, Reply, SandboxConfig, SandboxId,
+    SandboxStatus,
 };
 
 use super::number_of;
@@ -55,7 +56,7 @@ impl Runtime {
         faults: &Faults,
         chance: &mut Chance,
     ) -> Result<Reply, CallError> {
-        let no_network = config.network == Network::Pod && !self.network_ready;
+        let no_network = config.namespaces.network == Network::Pod && !self.network_ready;
         if no_network || chance.percent(faults.sandbox_fail_pct) {
             self.sandbox_failed(clock, config, name, faults, chance);
             let message = "failed to setup network for sandbox: plugin did not answer".to_owned();
@@ -100,14 +101,8 @@ impl Runtime {
     pub fn foreign_sandbox(&mut self, clock: Clock) -> SandboxNo {
         let config = SandboxConfig {
             pod: PodRef { uid: "foreign".into(), namespace: "".into(), name: "foreign".into() },
-            attempt: 0,
-            hostname: String::new(),
-            log_directory: String::new(),
-            port_mappings: Vec::new(),
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
-            network: Network::Node,
-            resources: cri::Resources::default(),
+            namespaces: Namespaces { network: Network::Node, ..Namespaces::default() },
+            ..SandboxConfig::default()
         };
         let name = format!("foreign-{}", self.numbers);
         self.add_sandbox(clock, config, name)
@@ -115,7 +110,7 @@ impl Runtime {
 
     fn add_sandbox(&mut self, clock: Clock, config: SandboxConfig, name: String) -> SandboxNo {
         let number = self.number();
-        let host_network = config.network == Network::Node;
+        let host_network = config.namespaces.network == Network::Node;
         let ip = format!("10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255);
         let source = config.annotations.get("kubernetes.io/config.source");
         let listed = cri::Sandbox {
@@ -145,7 +140,7 @@ impl Runtime {
             sandbox.listed.pod.as_ref() == Some(&config.pod)
                 && sandbox.listed.attempt == config.attempt
                 && sandbox.log_directory == config.log_directory
-                && sandbox.host_network == (config.network == Network::Node)
+                && sandbox.host_network == (config.namespaces.network == Network::Node)
         })
     }
 

@@ -215,7 +215,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
             Some(held) => return held,
             None => Step::Pull { container: name() },
         },
-        Image::Ready(image_ref) => {
+        Image::Ready(image_ref, _) => {
             if let Some(next) = super::make_log_dirs(pod, now) {
                 return match next {
                     Next::Until(at) => Wish::Held(at, None),

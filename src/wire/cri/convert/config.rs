@@ -1,38 +1,15 @@
 //! Sandbox and container configurations, with what the kubelet sets for every pod (section 3).
 
 use super::super::container::{
-    ContainerConfig, ContainerMetadata, KeyValue, LinuxContainerConfig, LinuxContainerResources,
-    Mount, MountPropagation,
+    ContainerConfig, ContainerMetadata, HugepageLimit, KeyValue, LinuxContainerConfig,
+    LinuxContainerResources, Mount, MountPropagation,
 };
 use super::super::image::ImageSpec;
 use super::super::sandbox::{
-    LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
+    DnsConfig, LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
 };
-use super::super::security::{
-    LinuxContainerSecurityContext, LinuxSandboxSecurityContext, NamespaceMode, NamespaceOption,
-    ProfileType, SecurityProfile,
-};
+use super::security;
 use crate::model::cri;
-
-/// `masked_paths` of procMount Default (section 3.8).
-const MASKED_PATHS: [&str; 12] = [
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-    "/sys/devices/virtual/powercap",
-];
-
-/// `readonly_paths` of procMount Default (section 3.8).
-const READONLY_PATHS: [&str; 5] =
-    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 pub(super) fn sandbox(from: &cri::SandboxConfig) -> PodSandboxConfig {
     PodSandboxConfig {
@@ -44,19 +21,16 @@ pub(super) fn sandbox(from: &cri::SandboxConfig) -> PodSandboxConfig {
         }),
         hostname: from.hostname.clone(),
         log_directory: from.log_directory.clone(),
-        dns_config: None,
+        dns_config: from.dns.as_ref().map(dns),
         port_mappings: from.port_mappings.iter().map(port_mapping).collect(),
         labels: from.labels.clone(),
         annotations: from.annotations.clone(),
         linux: Some(LinuxPodSandboxConfig {
-            security_context: Some(LinuxSandboxSecurityContext {
-                namespace_options: Some(namespaces(from.network)),
-                // Always, whatever the pod says: the sandbox runs nothing of the pod's.
-                seccomp: Some(profile(ProfileType::RuntimeDefault)),
-                ..LinuxSandboxSecurityContext::default()
-            }),
-            resources: Some(resources(from.resources)),
-            ..LinuxPodSandboxConfig::default()
+            cgroup_parent: from.cgroup_parent.clone(),
+            security_context: Some(security::sandbox(from)),
+            sysctls: from.sysctls.clone(),
+            overhead: resources(&from.overhead),
+            resources: resources(&from.resources),
         }),
     }
 }
@@ -79,15 +53,8 @@ pub(super) fn container(from: &cri::ContainerConfig) -> ContainerConfig {
         stdin_once: from.terminal.stdin_once,
         tty: from.terminal.tty,
         linux: Some(LinuxContainerConfig {
-            resources: Some(resources(from.resources)),
-            security_context: Some(LinuxContainerSecurityContext {
-                namespace_options: Some(namespaces(from.network)),
-                masked_paths: MASKED_PATHS.map(str::to_owned).to_vec(),
-                readonly_paths: READONLY_PATHS.map(str::to_owned).to_vec(),
-                // The kubelet's default without `seccompDefault`.
-                seccomp: Some(profile(ProfileType::Unconfined)),
-                ..LinuxContainerSecurityContext::default()
-            }),
+            resources: resources(&from.resources),
+            security_context: Some(security::container(from)),
         }),
         ..ContainerConfig::default()
     }
@@ -119,33 +86,26 @@ pub(super) fn image(image: &str, user_specified: &str) -> ImageSpec {
     }
 }
 
-/// Zero means POD in every field, which for `pid` would share one namespace among the containers.
-fn namespaces(network: cri::Network) -> NamespaceOption {
-    let network = match network {
-        cri::Network::Pod => NamespaceMode::Pod,
-        cri::Network::Node => NamespaceMode::Node,
-    };
-    NamespaceOption {
-        network: network.into(),
-        pid: NamespaceMode::Container.into(),
-        ipc: NamespaceMode::Pod.into(),
-        ..NamespaceOption::default()
-    }
+fn dns(from: &cri::Dns) -> DnsConfig {
+    let cri::Dns { servers, searches, options } = from.clone();
+    DnsConfig { servers, searches, options }
 }
 
-fn profile(kind: ProfileType) -> SecurityProfile {
-    SecurityProfile { profile_type: kind.into(), localhost_ref: String::new() }
-}
-
-fn resources(from: cri::Resources) -> LinuxContainerResources {
-    LinuxContainerResources {
+fn resources(from: &cri::Resources) -> Option<LinuxContainerResources> {
+    let hugepages = from.hugepages.iter();
+    (*from != cri::Resources::default()).then(|| LinuxContainerResources {
         cpu_period: from.cpu_period,
         cpu_quota: from.cpu_quota,
         cpu_shares: from.cpu_shares,
         memory_limit_in_bytes: from.memory_limit,
         oom_score_adj: from.oom_score_adj,
+        hugepage_limits: hugepages
+            .map(|(size, limit)| HugepageLimit { page_size: size.clone(), limit: *limit })
+            .collect(),
+        unified: from.unified.clone(),
+        memory_swap_limit_in_bytes: from.memory_swap_limit,
         ..LinuxContainerResources::default()
-    }
+    })
 }
 
 fn port_mapping(from: &cri::PortMapping) -> PortMapping {

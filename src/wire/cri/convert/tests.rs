@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::cri::{
-    ContainerConfig, ExecPurpose, Mount, PortMapping, Propagation, Protocol, Resources,
-    SandboxConfig, Terminal,
+    ContainerConfig, ContainerSecurity, Dns, ExecPurpose, IpcNamespace, Mount, Namespaces,
+    PidNamespace, PortMapping, Profile, Propagation, Protocol, Resources, SandboxConfig,
+    SandboxSecurity, Selinux, Terminal, User,
 };
 use crate::model::cri::{PodRef, Sandbox};
 
@@ -30,8 +31,22 @@ fn sandbox_config() -> SandboxConfig {
         }],
         labels: map(&[("app", "web")]),
         annotations: map(&[("kubernetes.io/config.source", "file")]),
-        network: Network::Node,
+        dns: Some(Dns {
+            servers: vec!["169.254.96.16".to_owned()],
+            searches: vec!["ns.svc.cluster.local".to_owned()],
+            options: vec!["ndots:5".to_owned()],
+        }),
+        runtime_handler: "kata".into(),
+        cgroup_parent: "/kubepods/podu".to_owned(),
+        sysctls: map(&[("kernel.sem", "1 2 3 4")]),
+        namespaces: Namespaces { network: Network::Node, ..Namespaces::default() },
+        security: SandboxSecurity {
+            privileged: true,
+            user: User { uid: Some(1), gid: Some(2), groups: vec![3], ..User::default() },
+            selinux: Some(Selinux { kind: "spc_t".to_owned(), ..Selinux::default() }),
+        },
         resources: Resources { cpu_shares: 2, memory_limit: 64 << 20, ..Resources::default() },
+        overhead: Resources::default(),
     }
 }
 
@@ -65,7 +80,23 @@ fn container_config() -> ContainerConfig {
         log_path: "app/3.log".to_owned(),
         terminal: Terminal { stdin: true, stdin_once: false, tty: true },
         resources: Resources { oom_score_adj: -997, cpu_quota: 5_000, ..Resources::default() },
-        network: Network::Pod,
+        namespaces: Namespaces {
+            network: Network::Pod,
+            pid: PidNamespace::Target(ContainerId("c0".into())),
+            ipc: IpcNamespace::Node,
+        },
+        security: ContainerSecurity {
+            user: User { name: "web".into(), gid: Some(5), strict_groups: true, ..User::default() },
+            add_capabilities: vec!["NET_ADMIN".to_owned()],
+            drop_capabilities: vec!["ALL".to_owned()],
+            readonly_rootfs: true,
+            no_new_privs: true,
+            masked_paths: vec!["/proc/kcore".to_owned()],
+            readonly_paths: vec!["/proc/sys".to_owned()],
+            seccomp: Profile::Localhost("/k/seccomp/p.json".to_owned()),
+            apparmor: Some(Profile::Localhost("p".to_owned())),
+            ..ContainerSecurity::default()
+        },
     }
 }
 
@@ -80,6 +111,7 @@ fn every_request_has_the_rpc_of_its_operation() {
     let requests = [
         Request::Version,
         Request::Status,
+        Request::RuntimeConfig,
         Request::ListPodSandbox,
         Request::ListContainers,
         Request::GetContainerEvents,
@@ -114,6 +146,7 @@ fn every_request_has_the_rpc_of_its_operation() {
 fn a_sandbox_is_asked_for_as_the_kubelet_does() {
     let encoded = encode(&Request::RunPodSandbox(Box::new(sandbox_config())));
     let request: s::RunPodSandboxRequest = read(encoded);
+    assert_eq!(request.runtime_handler, "kata");
     let config = request.config.expect("a config");
     let metadata = config.metadata.expect("metadata");
     assert_eq!((&*metadata.name, &*metadata.uid, &*metadata.namespace), ("web", "u", "ns"));
@@ -129,6 +162,15 @@ fn a_sandbox_is_asked_for_as_the_kubelet_does() {
     assert_eq!(options.ipc(), NamespaceMode::Pod);
     let seccomp = context.seccomp.expect("seccomp");
     assert_eq!(seccomp.profile_type(), ProfileType::RuntimeDefault);
+    assert!(context.privileged);
+    let ids = [context.run_as_user, context.run_as_group].map(|id| id.expect("an id").value);
+    assert_eq!((ids, &*context.supplemental_groups), ([1, 2], &[3][..]));
+    assert_eq!(context.selinux_options.expect("options").r#type, "spc_t");
+    assert_eq!(linux.cgroup_parent, "/kubepods/podu");
+    assert_eq!(linux.sysctls, map(&[("kernel.sem", "1 2 3 4")]));
+    assert_eq!(linux.overhead, None);
+    let dns = config.dns_config.expect("a configuration");
+    assert_eq!((&*dns.servers[0], &*dns.options[0]), ("169.254.96.16", "ndots:5"));
     assert_eq!(linux.resources.expect("resources").memory_limit_in_bytes, 64 << 20);
 }
 
@@ -161,9 +203,24 @@ fn a_container_is_asked_for_as_the_kubelet_does() {
     let context = linux.security_context.expect("a context");
     let options = context.namespace_options.expect("options");
     assert_eq!(options.network(), NamespaceMode::Pod);
-    assert_eq!(options.pid(), NamespaceMode::Container);
-    assert_eq!(context.seccomp.expect("seccomp").profile_type(), ProfileType::Unconfined);
-    assert_eq!((context.masked_paths.len(), context.readonly_paths.len()), (12, 5));
+    assert_eq!((options.pid(), &*options.target_id), (NamespaceMode::Target, "c0"));
+    assert_eq!(options.ipc(), NamespaceMode::Node);
+    let seccomp = context.seccomp.expect("seccomp");
+    assert_eq!(seccomp.profile_type(), ProfileType::Localhost);
+    assert_eq!(seccomp.localhost_ref, "/k/seccomp/p.json");
+    assert_eq!(
+        (&*context.masked_paths[0], &*context.readonly_paths[0]),
+        ("/proc/kcore", "/proc/sys")
+    );
+    assert_eq!((&*context.run_as_username, context.run_as_user), ("web", None));
+    assert_eq!(context.run_as_group.map(|id| id.value), Some(5));
+    assert_eq!(context.supplemental_groups_policy, 1);
+    assert!(context.readonly_rootfs && context.no_new_privs && !context.privileged);
+    assert_eq!(context.apparmor_profile, "localhost/p");
+    assert_eq!(context.apparmor.expect("a profile").localhost_ref, "p");
+    let capabilities = context.capabilities.expect("capabilities");
+    assert_eq!(capabilities.add_capabilities, ["NET_ADMIN"]);
+    assert_eq!(capabilities.drop_capabilities, ["ALL"]);
 }
 
 #[test]
@@ -266,7 +323,7 @@ fn an_absent_image_is_none_and_one_without_size_is_refused() {
     let image = |size| i::Image { id: "sha256:1".to_owned(), size, ..Default::default() };
     let decode = |bytes: Vec<u8>| decode(Rpc::ImageStatus, &bytes);
     assert_eq!(decode(reply(None)), Ok(Reply::Image(None)));
-    let found = Image { id: "sha256:1".into(), size: 5 };
+    let found = Image { id: "sha256:1".into(), size: 5, user: ImageUser::Unset };
     assert_eq!(decode(reply(Some(image(5)))), Ok(Reply::Image(Some(Box::new(found)))));
     let error = decode(reply(Some(image(0)))).expect_err("no size");
     let text = "ImageStatus: got a reply without the image's size, expected it";
@@ -287,7 +344,7 @@ fn the_conditions_of_the_runtime_keep_their_reasons() {
     };
     let both = reply(vec![condition("NetworkReady", false), condition("RuntimeReady", true)]);
     let why = "NetworkPluginNotReady: cni plugin not initialized".to_owned();
-    let expected = RuntimeStatus { runtime: Ok(()), network: Err(why) };
+    let expected = RuntimeStatus::of(Ok(()), Err(why));
     assert_eq!(decode(Rpc::Status, &both), Ok(Reply::Status(expected)));
     let error = decode(Rpc::Status, &reply(vec![condition("RuntimeReady", true)]));
     let text = "Status: got a reply without NetworkReady, expected it";

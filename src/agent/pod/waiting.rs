@@ -1,0 +1,45 @@
+//! Containers that wait for what their configuration needs: an object that is not there, a user who
+//! is not root. They are tried again after a while, and at once when an object may have come.
+
+use super::{Pod, Step};
+use crate::agent::objects::Key;
+use crate::agent::time::Now;
+use crate::limits;
+use crate::model::note::NoteKind;
+use crate::model::status::Waiting;
+
+/// Why a container waits whose configuration cannot be made.
+const CONFIG_ERROR: &str = "CreateContainerConfigError";
+
+impl Pod {
+    /// Whether the pod can use this object: it is in its namespace, or in none.
+    pub fn may_use(&self, key: &Key) -> bool {
+        key.namespace.is_empty() || *key.namespace == *self.api.metadata.namespace
+    }
+
+    /// An object that it may use came, went or changed.
+    pub fn objects_changed(&mut self) {
+        self.try_configuration();
+        self.stir();
+    }
+
+    /// No call can be made of the container: it waits, until something of it may differ.
+    pub(super) fn misconfigured(&mut self, now: Now, step: &Step, why: &str) {
+        let Step::Create { container, .. } = step else { panic!("{step:?} needs no more: {why}") };
+        let retry_at = now.boot.plus_ms(limits::RETRY_MS);
+        let memory = self.remember(container);
+        memory.hold_until = Some(retry_at);
+        memory.failure = Some(Waiting { reason: CONFIG_ERROR, message: why.to_owned() });
+        self.dirty = true;
+        self.tell(container, NoteKind::Warning, "Failed", format!("Error: {why}"));
+    }
+
+    /// What a container waits for may be there now.
+    fn try_configuration(&mut self) {
+        for memory in self.memory.values_mut() {
+            if memory.failure.as_ref().is_some_and(|failure| failure.reason == CONFIG_ERROR) {
+                memory.hold_until = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a sandbox and a container may do: namespaces, users, profiles, capabilities.
+
+use super::{ContainerId, Network};
+
+/// `NamespaceOption`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    /// `network`
+    pub network: Network,
+    /// `pid`
+    pub pid: PidNamespace,
+    /// `ipc`
+    pub ipc: IpcNamespace,
+}
+
+/// Which processes it sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PidNamespace {
+    /// Its own. Not the CRI's zero, which is POD.
+    #[default]
+    Container,
+    /// The pod's, which all its containers share.
+    Pod,
+    /// The host's.
+    Node,
+    /// Another container's.
+    Target(ContainerId),
+}
+
+/// Whose shared memory and message queues it sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IpcNamespace {
+    /// The pod's.
+    #[default]
+    Pod,
+    /// The host's.
+    Node,
+}
+
+/// `LinuxSandboxSecurityContext` but for the namespaces. Its own seccomp profile is always
+/// the runtime's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxSecurity {
+    /// Some container of it is privileged.
+    pub privileged: bool,
+    /// `run_as_user`, `run_as_group`, groups.
+    pub user: User,
+    /// `selinux_options`
+    pub selinux: Option<Selinux>,
+}
+
+/// `LinuxContainerSecurityContext` but for the namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerSecurity {
+    /// All that the host's root may do.
+    pub privileged: bool,
+    /// `run_as_user`, `run_as_group`, groups.
+    pub user: User,
+    /// `capabilities.add_capabilities`
+    pub add_capabilities: Vec<String>,
+    /// `capabilities.drop_capabilities`
+    pub drop_capabilities: Vec<String>,
+    /// `readonly_rootfs`
+    pub readonly_rootfs: bool,
+    /// `no_new_privs`
+    pub no_new_privs: bool,
+    /// `masked_paths`; none: `/proc` is as it is.
+    pub masked_paths: Vec<String>,
+    /// `readonly_paths`
+    pub readonly_paths: Vec<String>,
+    /// `seccomp`
+    pub seccomp: Profile,
+    /// `apparmor`; `None`: nothing is said.
+    pub apparmor: Option<Profile>,
+    /// `selinux_options`
+    pub selinux: Option<Selinux>,
+}
+
+/// As whom processes run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// `run_as_user`
+    pub uid: Option<i64>,
+    /// `run_as_username`, where there is no id.
+    pub name: Box<str>,
+    /// `run_as_group`
+    pub gid: Option<i64>,
+    /// `supplemental_groups`
+    pub groups: Vec<i64>,
+    /// `supplemental_groups_policy`: those of the image do not count.
+    pub strict_groups: bool,
+}
+
+/// `SecurityProfile`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// None.
+    #[default]
+    Unconfined,
+    /// The runtime's own.
+    RuntimeDefault,
+    /// `localhost_ref`: the absolute path of a seccomp profile, or the name of an AppArmor profile.
+    Localhost(String),
+}
+
+/// `SELinuxOption`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the parts of an SELinux label by their own names")]
+pub struct Selinux {
+    pub user: String,
+    pub role: String,
+    pub kind: String,
+    pub level: String,
+}

@@ -1,0 +1,125 @@
+//! Where variables of a container come from (core/v1).
+
+use serde::{Deserialize, Serialize};
+
+use super::{Rest, is_default};
+use crate::model::quantity::Quantity;
+
+/// core/v1 `EnvVar`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EnvVar {
+    /// Printable ASCII without `=`.
+    pub name: String,
+    /// `$(NAME)` is replaced by variables defined before.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// In the place of `value`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_from: Option<Box<EnvVarSource>>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `EnvVarSource`: one of these.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EnvVarSource {
+    /// A field of the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_ref: Option<FieldRef>,
+    /// What a container needs, or may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_field_ref: Option<ResourceFieldRef>,
+    /// A text of a ConfigMap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<KeyRef>,
+    /// A text of a Secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<KeyRef>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `ObjectFieldSelector`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct FieldRef {
+    /// `v1` unless said.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    /// `metadata.name`, `metadata.labels['app']` …
+    pub field_path: String,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `ResourceFieldSelector`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ResourceFieldRef {
+    /// Whose; in a variable, empty is the container itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub container_name: String,
+    /// `limits.cpu`, `requests.memory` …
+    pub resource: String,
+    /// The unit; unset or 0 is 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub divisor: Option<Quantity>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `ConfigMapKeySelector` and `SecretKeySelector`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeyRef {
+    /// Of the object, in the pod's namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// In its data.
+    pub key: String,
+    /// Without it the variable is not defined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `EnvFromSource`: all of an object's keys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EnvFrom {
+    /// Before each key.
+    #[serde(skip_serializing_if = "is_default")]
+    pub prefix: String,
+    /// A ConfigMap's texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<ObjectRef>,
+    /// A Secret's texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<ObjectRef>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `ConfigMapEnvSource` and `SecretEnvSource`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ObjectRef {
+    /// In the pod's namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Need not be there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}

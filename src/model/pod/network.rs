@@ -1,0 +1,62 @@
+//! What a pod says of names and addresses (core/v1).
+
+use serde::{Deserialize, Serialize};
+
+use super::Rest;
+
+/// core/v1 `HostAlias`: a line of `/etc/hosts`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostAlias {
+    /// An address.
+    pub ip: String,
+    /// Its names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hostnames: Vec<String>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// `PodSpec.dnsPolicy`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum DnsPolicy {
+    #[default]
+    ClusterFirst,
+    ClusterFirstWithHostNet,
+    Default,
+    None,
+}
+
+/// core/v1 `PodDNSConfig`: beyond what the policy gives.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DnsConfig {
+    /// Addresses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nameservers: Vec<String>,
+    /// Domains.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub searches: Vec<String>,
+    /// Of the resolver.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<DnsOption>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `PodDNSConfigOption`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DnsOption {
+    /// `ndots`
+    pub name: String,
+    /// `5`; some have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}

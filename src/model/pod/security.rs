@@ -1,0 +1,182 @@
+//! Security contexts of pods and containers (core/v1).
+
+use serde::{Deserialize, Serialize};
+
+use super::{Rest, is_default};
+
+/// core/v1 `PodSecurityContext`: for every container that does not say otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSecurityContext {
+    /// User id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_as_user: Option<i64>,
+    /// Primary group id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_as_group: Option<i64>,
+    /// Refuse to run as user 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_as_non_root: Option<bool>,
+    /// Owns volumes; a supplementary group of every process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs_group: Option<i64>,
+    /// Whether volumes are given to the group each time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs_group_change_policy: Option<FsGroupChangePolicy>,
+    /// Further groups of every process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub supplemental_groups: Vec<i64>,
+    /// What of the image's groups counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supplemental_groups_policy: Option<SupplementalGroupsPolicy>,
+    /// Handed to the runtime as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub se_linux_options: Option<SeLinuxOptions>,
+    /// Which system calls are let through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seccomp_profile: Option<Profile>,
+    /// What the kernel's AppArmor keeps it to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_armor_profile: Option<Profile>,
+    /// Of the pod's namespaces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sysctls: Vec<Sysctl>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `SecurityContext`: of one container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SecurityContext {
+    /// User id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_as_user: Option<i64>,
+    /// Primary group id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_as_group: Option<i64>,
+    /// Refuse to run as user 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_as_non_root: Option<bool>,
+    /// All that the host's root may do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub privileged: Option<bool>,
+    /// `false`: no process gets more rights than its parent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_privilege_escalation: Option<bool>,
+    /// Nothing of the image can be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only_root_filesystem: Option<bool>,
+    /// Whether parts of `/proc` are hidden.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proc_mount: Option<ProcMount>,
+    /// Beyond or below the runtime's default set.
+    #[serde(skip_serializing_if = "is_default")]
+    pub capabilities: Capabilities,
+    /// Handed to the runtime as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub se_linux_options: Option<SeLinuxOptions>,
+    /// Which system calls are let through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seccomp_profile: Option<Profile>,
+    /// What the kernel's AppArmor keeps it to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_armor_profile: Option<Profile>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `Capabilities`, without `CAP_`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Capabilities {
+    /// Given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub add: Vec<String>,
+    /// Taken; `ALL` is all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drop: Vec<String>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `SELinuxOptions`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the parts of an SELinux label by their own names")]
+pub struct SeLinuxOptions {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub role: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub r#type: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub level: String,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `SeccompProfile` and `AppArmorProfile`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Profile {
+    /// Which.
+    pub r#type: ProfileType,
+    /// With `Localhost`: a file below the kubelet's `seccomp` folder, or the name of a profile that
+    /// the kernel has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub localhost_profile: Option<String>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// `type` of a [`Profile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum ProfileType {
+    RuntimeDefault,
+    Localhost,
+    Unconfined,
+}
+
+/// core/v1 `Sysctl`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sysctl {
+    /// `net.core.somaxconn`, or with `/` for `.`.
+    pub name: String,
+    /// As it is written to `/proc/sys`.
+    pub value: String,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// `PodSecurityContext.fsGroupChangePolicy`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum FsGroupChangePolicy {
+    Always,
+    OnRootMismatch,
+}
+
+/// `PodSecurityContext.supplementalGroupsPolicy`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum SupplementalGroupsPolicy {
+    Merge,
+    Strict,
+}
+
+/// `SecurityContext.procMount`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum ProcMount {
+    Default,
+    Unmasked,
+}

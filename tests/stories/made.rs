@@ -1,0 +1,43 @@
+//! What the runtime is asked to make: the configurations of a pod's sandbox and containers.
+
+use edged::agent::event::Event;
+use edged::model::cri::{ContainerConfig, Request, SandboxConfig};
+
+use crate::desk::{Desk, UID};
+
+/// A pod `p` with this spec on a new desk is asked for, up to its container `m`.
+pub fn made(spec: &str) -> (SandboxConfig, ContainerConfig) {
+    made_on(&mut Desk::new(), spec)
+}
+
+/// The same on a desk of the story's own.
+pub fn made_on(desk: &mut Desk, spec: &str) -> (SandboxConfig, ContainerConfig) {
+    desk.manifests(&[&annotated("", spec)]);
+    let sandbox = sandbox_of(desk);
+    desk.does("image_status i:1");
+    (sandbox, container_of(desk))
+}
+
+/// The configuration of the sandbox that is asked for; it is made and has its addresses told.
+#[track_caller]
+pub fn sandbox_of(desk: &mut Desk) -> SandboxConfig {
+    let (call, request) = desk.take("run_podsandbox #0");
+    let reply = desk.perform(&request);
+    desk.tell(Event::Cri(call, Ok(reply)));
+    let Request::RunPodSandbox(config) = request else { panic!("{request:?}") };
+    desk.does("podsandbox_status s1");
+    *config
+}
+
+/// The configuration of the container that is asked for.
+#[track_caller]
+pub fn container_of(desk: &mut Desk) -> ContainerConfig {
+    let (_, request) = desk.take("create_container m#0");
+    let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
+    *config
+}
+
+/// A pod `p` with further metadata and this spec.
+pub fn annotated(metadata: &str, spec: &str) -> String {
+    format!(r#"{{"metadata":{{"name":"p","uid":"{UID}"{metadata}}},"spec":{{{spec}}}}}"#)
+}

@@ -1,0 +1,214 @@
+//! Security contexts: what a pod and its containers say, and what the runtime is told.
+
+use edged::model::cri::{ImageUser, IpcNamespace, Network, PidNamespace, Profile, Selinux, User};
+
+use crate::desk::{Desk, MAIN};
+use crate::made::{annotated, container_of, made, made_on, sandbox_of};
+
+/// One container `m` with this context in a pod with that one.
+fn spec(pod: &str, container: &str) -> String {
+    format!(
+        r#""securityContext":{{{pod}}},
+           "containers":[{{"name":"m","image":"i:1","securityContext":{{{container}}}}}]"#
+    )
+}
+
+#[test]
+fn without_a_context_a_container_gets_what_a_kubelet_gives() {
+    let (sandbox, container) = made(MAIN);
+    assert_eq!(sandbox.namespaces.network, Network::Pod);
+    assert_eq!(container.namespaces.pid, PidNamespace::Container);
+    let security = container.security;
+    assert_eq!(security.user, User::default());
+    assert_eq!(security.seccomp, Profile::Unconfined);
+    assert_eq!((security.masked_paths.len(), security.readonly_paths.len()), (12, 5));
+    assert!(security.masked_paths.contains(&"/proc/kcore".to_owned()));
+    assert!(security.readonly_paths.contains(&"/proc/sys".to_owned()));
+    assert!(!security.privileged && !security.no_new_privs && !security.readonly_rootfs);
+    assert_eq!((security.apparmor, security.selinux), (None, None));
+}
+
+#[test]
+fn a_containers_user_stands_over_its_pods_and_both_over_the_images() {
+    let user = |uid, gid| User { uid, gid, ..User::default() };
+    for (pod, container, image, want) in [
+        ("", "", ImageUser::Uid(7), user(Some(7), None)),
+        (r#""runAsUser":5"#, "", ImageUser::Uid(7), user(Some(5), None)),
+        (r#""runAsUser":5"#, r#""runAsUser":0"#, ImageUser::Unset, user(Some(0), None)),
+        (
+            r#""runAsUser":5,"runAsGroup":6"#,
+            r#""runAsGroup":8"#,
+            ImageUser::Unset,
+            user(Some(5), Some(8)),
+        ),
+        // A group needs a user: root, if nobody says another.
+        (r#""runAsGroup":6"#, "", ImageUser::Unset, user(Some(0), Some(6))),
+        ("", "", ImageUser::Name("web".into()), User { name: "web".into(), ..User::default() }),
+    ] {
+        let mut desk = Desk::new();
+        desk.image_user = image;
+        let (_, made) = made_on(&mut desk, &spec(pod, container));
+        assert_eq!(made.security.user, want, "{pod} {container}");
+    }
+}
+
+#[test]
+fn groups_come_in_the_kubelets_order_and_the_sandbox_has_them_too() {
+    let pod = r#""fsGroup":100,"supplementalGroups":[5,4],"runAsUser":1,"runAsGroup":2"#;
+    let (sandbox, container) = made(&spec(pod, ""));
+    assert_eq!(container.security.user.groups, [100, 5, 4]);
+    assert_eq!(sandbox.security.user, container.security.user);
+    let (sandbox, _) = made(&spec(r#""runAsGroup":2"#, ""));
+    assert_eq!(sandbox.security.user.gid, None, "runtimes refuse a group without a user");
+}
+
+#[test]
+fn root_is_refused_where_it_is_not_wanted_and_the_rest_of_the_pod_runs() {
+    let explicit = r#""runAsNonRoot":true,"runAsUser":0"#;
+    let who = "(pod: \"p-gw_default(u1)\", container: m)";
+    for (context, image, want) in [
+        (explicit, ImageUser::Unset, "container's runAsUser breaks non-root policy"),
+        (
+            r#""runAsNonRoot":true"#,
+            ImageUser::Unset,
+            "container has runAsNonRoot and image will run as root",
+        ),
+        (
+            r#""runAsNonRoot":true"#,
+            ImageUser::Uid(0),
+            "container has runAsNonRoot and image will run as root",
+        ),
+        (
+            r#""runAsNonRoot":true"#,
+            ImageUser::Name("web".into()),
+            "container has runAsNonRoot and image has non-numeric user (web), cannot verify user \
+             is non-root",
+        ),
+    ] {
+        let mut desk = Desk::new();
+        desk.image_user = image;
+        desk.manifests(&[&annotated("", &spec("", context))]);
+        desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+        assert_eq!(desk.asked_for(), [] as [&str; 0], "{context}");
+        let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+        assert_eq!(waiting["reason"], "CreateContainerConfigError");
+        assert_eq!(waiting["message"], format!("{want} {who}"));
+        let event = format!("Failed Error: {want} {who}");
+        assert!(desk.events.contains(&event), "{:?}", desk.events);
+        desk.pass(9_000);
+        assert_eq!(desk.asked_for(), [] as [&str; 0], "not before ten seconds");
+    }
+    for (context, image) in [
+        (r#""runAsNonRoot":true,"runAsUser":7"#, ImageUser::Uid(0)),
+        (r#""runAsNonRoot":true"#, ImageUser::Uid(7)),
+        (r#""runAsNonRoot":false"#, ImageUser::Unset),
+    ] {
+        let mut desk = Desk::new();
+        desk.image_user = image;
+        made_on(&mut desk, &spec(r#""runAsNonRoot":true"#, context));
+    }
+}
+
+#[test]
+fn what_a_container_may_do_is_passed_on() {
+    let (_, container) = made(&spec(
+        "",
+        r#""capabilities":{"add":["NET_ADMIN"],"drop":["ALL"]},"readOnlyRootFilesystem":true,
+           "allowPrivilegeEscalation":false,"seLinuxOptions":{"type":"t","level":"s0"}"#,
+    ));
+    let security = container.security;
+    assert_eq!(security.add_capabilities, ["NET_ADMIN"]);
+    assert_eq!(security.drop_capabilities, ["ALL"]);
+    assert!(security.readonly_rootfs && security.no_new_privs && !security.privileged);
+    let selinux = Selinux { kind: "t".to_owned(), level: "s0".to_owned(), ..Selinux::default() };
+    assert_eq!(security.selinux, Some(selinux));
+    let (sandbox, container) = made(&spec(
+        "",
+        r#""privileged":true,"procMount":"Unmasked","allowPrivilegeEscalation":true"#,
+    ));
+    let security = container.security;
+    assert!(security.privileged && sandbox.security.privileged && !security.no_new_privs);
+    assert!(security.masked_paths.is_empty() && security.readonly_paths.is_empty());
+}
+
+#[test]
+fn profiles_come_from_the_container_then_the_pod() {
+    let seccomp = |pod: &str, container: &str| made(&spec(pod, container)).1.security.seccomp;
+    let default = r#""seccompProfile":{"type":"RuntimeDefault"}"#;
+    let local = r#""seccompProfile":{"type":"Localhost","localhostProfile":"a/b.json"}"#;
+    let none = r#""seccompProfile":{"type":"Unconfined"}"#;
+    assert_eq!(seccomp(default, ""), Profile::RuntimeDefault);
+    assert_eq!(seccomp(default, none), Profile::Unconfined);
+    let path = "/var/lib/kubelet/seccomp/a/b.json".to_owned();
+    assert_eq!(seccomp(none, local), Profile::Localhost(path));
+    let apparmor = |metadata: &str, pod: &str, container: &str| {
+        let mut desk = Desk::with(|config| config.machine.apparmor = true);
+        desk.manifests(&[&annotated(metadata, &spec(pod, container))]);
+        sandbox_of(&mut desk);
+        desk.does("image_status i:1");
+        container_of(&mut desk).security.apparmor
+    };
+    let local = r#""appArmorProfile":{"type":"Localhost","localhostProfile":"p"}"#;
+    let default = r#""appArmorProfile":{"type":"RuntimeDefault"}"#;
+    let note =
+        r#","annotations":{"container.apparmor.security.beta.kubernetes.io/m":"localhost/q"}"#;
+    assert_eq!(apparmor("", default, local), Some(Profile::Localhost("p".to_owned())));
+    assert_eq!(apparmor(note, default, ""), Some(Profile::RuntimeDefault));
+    assert_eq!(apparmor(note, "", ""), Some(Profile::Localhost("q".to_owned())));
+}
+
+#[test]
+fn the_runtimes_seccomp_profile_can_be_made_the_default() {
+    let mut desk = Desk::with(|config| config.settings.seccomp_default = true);
+    assert_eq!(made_on(&mut desk, MAIN).1.security.seccomp, Profile::RuntimeDefault);
+}
+
+#[test]
+fn namespaces_are_the_pods_the_hosts_or_each_containers_own() {
+    let all = |field: &str| made(&format!("{field},{MAIN}"));
+    for (field, pid, ipc) in [
+        (r#""hostPID":true"#, PidNamespace::Node, IpcNamespace::Pod),
+        (r#""hostIPC":true"#, PidNamespace::Container, IpcNamespace::Node),
+        (r#""shareProcessNamespace":true"#, PidNamespace::Pod, IpcNamespace::Pod),
+    ] {
+        let (sandbox, container) = all(field);
+        assert_eq!((&sandbox.namespaces.pid, sandbox.namespaces.ipc), (&pid, ipc), "{field}");
+        assert_eq!(container.namespaces, sandbox.namespaces, "{field}");
+    }
+}
+
+#[test]
+fn sysctls_are_set_if_they_are_safe_and_refused_otherwise() {
+    let sysctls = |name: &str| spec(&format!(r#""sysctls":[{{"name":"{name}","value":"1"}}]"#), "");
+    let (sandbox, _) = made(&sysctls("kernel/shm_rmid_forced"));
+    assert_eq!(sandbox.sysctls["kernel.shm_rmid_forced"], "1");
+    let mut desk = Desk::new();
+    desk.manifests(&[&annotated("", &sysctls("kernel.msgmax"))]);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let status = desk.status();
+    assert_eq!(
+        (&status["phase"], &status["reason"]),
+        (&"Failed".into(), &"SysctlForbidden".into())
+    );
+    let message = "Pod was rejected: forbidden sysctl: \"kernel.msgmax\" not allowlisted";
+    assert_eq!(status["message"], message);
+}
+
+#[test]
+fn groups_without_the_images_need_a_runtime_that_can() {
+    let strict = spec(r#""supplementalGroupsPolicy":"Strict","supplementalGroups":[5]"#, "");
+    let mut desk = Desk::new();
+    desk.manifests(&[&annotated("", &strict)]);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let status = desk.status();
+    assert_eq!(
+        (&status["phase"], &status["reason"]),
+        (&"Failed".into(), &"UnsupportedRuntime".into())
+    );
+    let message = status["message"].as_str().expect("a message");
+    assert!(message.contains("spec.securityContext.supplementalGroupsPolicy"), "{message}");
+    let mut desk = Desk::new();
+    desk.runtime.strict_groups = true;
+    desk.pass(10_000);
+    assert!(made_on(&mut desk, &strict).1.security.user.strict_groups);
+}
