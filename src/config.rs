@@ -5,6 +5,7 @@
 //! found out late. Keys of KubeEdge that have no meaning here yet are named, once, in one warning.
 
 mod edgecore;
+mod keys;
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,6 +16,7 @@ use lexopt::{Arg, Parser, ValueExt};
 use log::LevelFilter;
 
 use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX};
+use crate::model::upkeep;
 
 use crate::model::settings::PodSettings;
 pub use edgecore::overlay;
@@ -47,6 +49,8 @@ pub struct Config {
     pub settings: PodSettings,
     /// `…crashLoopBackOff.maxContainerRestartPeriod`, milliseconds.
     pub crash_backoff_max_ms: u64,
+    /// Garbage, logs and eviction.
+    pub upkeep: upkeep::Settings,
     /// Only by flag.
     pub log: LevelFilter,
 }
@@ -65,6 +69,7 @@ impl Default for Config {
             pods_max: 110,
             settings: PodSettings::default(),
             crash_backoff_max_ms: BACKOFF_MAX_MS,
+            upkeep: upkeep::Settings::default(),
             log: LevelFilter::Info,
         }
     }

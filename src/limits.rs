@@ -49,6 +49,9 @@ pub const PROBE_OUTPUT_BYTES_MAX: usize = 10 << 10;
 /// Calls at once that make, start, inspect or remove. The runtime forks for most of them; more at
 /// once on few cores only makes each slower, and its peak memory higher.
 pub const WORK_CALLS_MAX: usize = 8;
+/// Calls at once that keep the node in order: where images lie, one about images, one about logs,
+/// one about usage.
+pub const UPKEEP_CALLS_MAX: usize = 4;
 /// Milliseconds for a call that does not wait for a workload (the kubelet's).
 pub const CALL_DEADLINE_MS: u64 = 120_000;
 /// Milliseconds for a list or a status: these read memory only, and one that hangs blinds us.
@@ -250,6 +253,30 @@ pub const REMOVE_AT_ONCE_MAX: usize = 32;
 pub const MOUNTS_STACKED_MAX: usize = 8;
 /// How often a folder is read again because something appeared in it while it was removed.
 pub const REMOVE_PASSES_MAX: usize = 4;
+
+// Keeping the node in order.
+
+/// A chore is done so many milliseconds early where something else has woken us, so that it costs
+/// no wake of its own.
+pub const CHORES_EARLY_MS: u64 = 1_000;
+/// A chore wakes us by itself when it is so many milliseconds late: nothing else does while the
+/// runtime's health is asked for less often.
+pub const CHORES_LATE_MS: u64 = 10_000;
+/// Milliseconds between two looks for dead containers and for what pods left behind (the
+/// kubelet's).
+pub const GARBAGE_MS: u64 = 60_000;
+/// Milliseconds between two lists of images, by which their age is known (the kubelet's).
+pub const IMAGES_LIST_MS: u64 = 300_000;
+/// Milliseconds before images are gone through again when too little could be removed; twice as
+/// long each further time, up to the kubelet's period.
+pub const IMAGES_RETRY_MIN_MS: u64 = 30_000;
+/// As above: the longest.
+pub const IMAGES_RETRY_MAX_MS: u64 = 300_000;
+/// Log folders that are looked at; the rest when these are gone. Twice what a full manifest folder
+/// may have.
+pub const LOG_DIRS_MAX: usize = 1_024;
+/// Milliseconds for which a path's file system is taken to be of the kind that it was.
+pub const MOUNTS_VALID_MS: u64 = 600_000;
 
 // The log.
 

@@ -26,6 +26,8 @@ pub enum Owner {
     Pleg,
     /// One pod.
     Pod(Uid),
+    /// [`super::chores`]
+    Chores,
 }
 
 /// Calls that wait for each other.
@@ -43,6 +45,8 @@ pub enum Class {
     Hook,
     /// All else: makes, starts, inspects and removes.
     Work,
+    /// What keeps the node in order: its owner keeps one of each kind.
+    Upkeep,
 }
 
 impl Class {
@@ -67,6 +71,7 @@ impl Class {
             | Request::RemoveContainer(_)
             | Request::ContainerStatus(_)
             | Request::ImageStatus(_) => Self::Work,
+            Request::Upkeep(_) => Self::Upkeep,
         }
     }
 
@@ -78,6 +83,7 @@ impl Class {
             Self::Exec => limits::EXEC_CALLS_MAX,
             Self::Hook => limits::HOOK_CALLS_MAX,
             Self::Work => limits::WORK_CALLS_MAX,
+            Self::Upkeep => limits::UPKEEP_CALLS_MAX,
         }
     }
 }
@@ -87,7 +93,7 @@ impl Class {
 pub struct Calls {
     open: BTreeMap<CallId, Open>,
     /// Open calls by class.
-    counts: [usize; 6],
+    counts: [usize; 7],
     last: u64,
     operations: BTreeMap<&'static str, Operation>,
 }
@@ -185,6 +191,7 @@ fn deadline_ms(request: &Request) -> u64 {
         | Request::StartContainer(_)
         | Request::RemoveContainer(_)
         | Request::ContainerStatus(_)
-        | Request::ImageStatus(_) => limits::CALL_DEADLINE_MS,
+        | Request::ImageStatus(_)
+        | Request::Upkeep(_) => limits::CALL_DEADLINE_MS,
     }
 }

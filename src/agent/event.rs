@@ -5,6 +5,7 @@ use crate::model::cri::{CallError, Reply, Request};
 use crate::model::job::{JobError, JobSpec};
 use crate::model::manifest::Folder;
 use crate::model::note::Note;
+use crate::model::upkeep::{Ask, Measures};
 
 /// A fact from outside: the only way in.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub enum Event {
     Job(JobId, Result<(), JobError>),
     /// The node's addresses, the primary first: at start and when they change.
     Addresses(Vec<String>),
+    /// The answer to an [`Action::Measure`]: exactly one each.
+    Measured(Box<Measures>),
     /// SIGTERM: leave the pods running and exit.
     Stop,
 }
@@ -55,6 +58,8 @@ pub enum Action {
         /// Then the child is killed and [`JobError::Deadline`] is the answer.
         deadline: Instant,
     },
+    /// Look how much room the machine has. Not asked again before it is answered.
+    Measure(Box<Ask>),
     /// Write this event to the log.
     Note(Note),
     /// Write this line to the log: a phase changed, or we degraded.

@@ -3,7 +3,10 @@
 
 pub mod admit;
 mod calls;
+mod chores;
 pub mod event;
+#[cfg(feature = "gc")]
+mod gc;
 mod notes;
 pub mod objects;
 mod pleg;
@@ -15,6 +18,7 @@ pub mod time;
 mod view;
 
 use calls::{Calls, Outcome, Owner};
+use chores::{Chores, Tools};
 use event::{Action, CallId, Event, Out, Severity};
 use notes::Notes;
 use objects::Objects;
@@ -28,6 +32,7 @@ use time::{Instant, Now, Rng};
 use crate::model::cri::{CallError, Reply};
 use crate::model::metrics::Histogram;
 use crate::model::settings::PodSettings;
+use crate::model::upkeep;
 
 /// What the mind must know before it starts; none of it changes while it runs.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +51,8 @@ pub struct Config {
     pub settings: PodSettings,
     /// The longest wait of a crashing container, milliseconds (`crashLoopBackOff`).
     pub crash_backoff_max_ms: u64,
+    /// By what the node is kept in order.
+    pub upkeep: upkeep::Settings,
 }
 
 /// What the machine has.
@@ -75,6 +82,7 @@ pub struct Agent {
     pleg: Pleg,
     calls: Calls,
     notes: Notes,
+    chores: Chores,
     addresses: Vec<String>,
     last_job: u64,
     restarted_pods: u64,
@@ -92,6 +100,7 @@ pub struct Agent {
 impl Agent {
     /// Knows nothing yet but its configuration; looks at the runtime before it acts.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
+        let chores = Chores::new(&config.upkeep, now);
         Self {
             config,
             booted_at: now.boot,
@@ -103,6 +112,7 @@ impl Agent {
             pleg: Pleg::new(),
             calls: Calls::default(),
             notes: Notes::default(),
+            chores,
             addresses: Vec::new(),
             last_job: 0,
             restarted_pods: 0,
@@ -123,6 +133,7 @@ impl Agent {
                 self.runtime.up(now);
                 self.pleg.up(now);
                 self.pods.up();
+                self.chores.up();
             }
             Event::RuntimeDown { cause } => self.runtime.down(cause),
             Event::Cri(call, result) => self.answer(now, call, result),
@@ -136,9 +147,11 @@ impl Agent {
                 self.pleg.want();
             }
             Event::Job(job, result) => {
-                let taken = self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
+                let taken = self.chores.job_done(job, &result)
+                    || self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
+            Event::Measured(measures) => self.chores.measured(now, &measures),
             Event::Addresses(addresses) => {
                 self.addresses = addresses;
                 self.pods.iter_mut().for_each(pod::Pod::stir);
@@ -157,9 +170,11 @@ impl Agent {
             }
             Owner::Pleg => {
                 if let Some(list) = self.pleg.answer(now, call, result) {
+                    self.chores.look(now, &list, &self.pods);
                     self.pods.look(now, list, self.sources());
                 }
             }
+            Owner::Chores => self.chores.answer(now, call, &result),
             Owner::Pod(uid) => {
                 let answer = Answer { call, took_ms, looks_begun: self.pleg.begun() };
                 let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
@@ -191,6 +206,8 @@ impl Agent {
             self.pods.refresh(now, place);
             return;
         }
+        // Before the pods: it tells them what to part with.
+        self.step_chores(now, out);
         loop {
             let moved = self.step_pods(now, out);
             let forgot = self.pods.forget(now, &self.config);
@@ -201,6 +218,21 @@ impl Agent {
         }
         // Last: what the pods want to see is begun in the same step.
         self.pleg.step(now, self.pods.is_empty(), &mut self.calls, out);
+    }
+
+    fn step_chores(&mut self, now: Now, out: &mut Out) {
+        let sources = self.sources();
+        let mut tools = Tools {
+            pods: &mut self.pods,
+            sources,
+            node: &self.config.node_name,
+            calls: &mut self.calls,
+            last_job: &mut self.last_job,
+            notes: &mut self.notes,
+            pleg: &mut self.pleg,
+            out,
+        };
+        self.chores.step(now, &mut tools);
     }
 
     /// Says whether a pod went on to another phase.
@@ -257,7 +289,8 @@ impl Agent {
     pub fn wake_at(&self) -> Option<Instant> {
         let mut wake_at = self.runtime.wake_at();
         if self.runtime.is_ready(self.now) {
-            wake_at = [wake_at, self.pods.wake_at(), self.pleg.wake_at(self.now)]
+            let own = self.chores.wake_at();
+            wake_at = [wake_at, self.pods.wake_at(), self.pleg.wake_at(self.now), own]
                 .into_iter()
                 .flatten()
                 .min();

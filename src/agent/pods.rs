@@ -16,6 +16,7 @@ use super::source::Wish;
 use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
+use crate::model::job::LogDir;
 use crate::model::pod as api;
 
 /// All pods.
@@ -270,6 +271,22 @@ impl Pods {
         };
         let waits = |pod: &&Pod| leaving.iter().any(|other| follows(pod, other));
         self.map.values().filter(starting).filter(waits).map(|pod| pod.uid().clone()).collect()
+    }
+
+    /// Whether every pod that the runtime has is among these.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Of a pod only the logs are left: it ends, and they go.
+    pub fn adopt_logs(&mut self, now: Now, dir: &LogDir) {
+        let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
+        if strangers < limits::ORPHANS_MAX && self.complete {
+            let LogDir { uid, namespace, name } = dir.clone();
+            let mut pod = Pod::orphan(&PodRef { uid: uid.clone(), namespace, name }, now);
+            pod.found_nothing();
+            self.map.insert(uid, pod);
+        }
     }
 
     /// One pod.

@@ -4,7 +4,7 @@ mod pods;
 
 use core::net::IpAddr;
 
-use super::Config;
+use super::{Config, keys};
 use crate::agent::admit::is_subdomain;
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::manifest::Refusal;
@@ -25,25 +25,34 @@ pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal
     for document in &documents {
         walk.table(&ROOT, document).map_err(|fault| fault.refusal(bytes))?;
     }
-    Ok(walk.unused)
+    let unused = walk.unused;
+    // Keys that depend on each other are read in any order.
+    let at = Mark { line: 1, column: 1 };
+    keys::check(config).map_err(|why| Refusal { line: at.line, column: at.column, why })?;
+    Ok(unused)
 }
 
 /// The keys of one map.
-struct Table {
-    rules: &'static [(&'static str, Rule)],
+pub(super) struct Table {
+    rules: &'static [Row],
+    /// Those whose settings stand elsewhere.
+    more: &'static [Row],
     /// Those without effect, each as a whole; a space between them.
     unused: &'static str,
 }
 
+/// A key and what it is.
+pub(super) type Row = (&'static str, Rule);
+
 /// What a key is to edged.
-enum Rule {
+pub(super) enum Rule {
     /// A map of keys.
     Map(&'static Table),
     /// A setting.
     Take(Take),
 }
 
-type Take = fn(&mut Config, &Value) -> Result<(), String>;
+pub(super) type Take = fn(&mut Config, &Value) -> Result<(), String>;
 
 use Rule::{Map, Take as Set};
 
@@ -55,6 +64,7 @@ const ROOT: Table = Table {
         // Written by keadm.
         ("edgecoreVersion", Set(|_, _| Ok(()))),
     ],
+    more: &[],
     unused: "database featureGates",
 };
 
@@ -62,6 +72,7 @@ const API_VERSION: &str = "edgecore.config.kubeedge.io/v1alpha2";
 
 const MODULES: Table = Table {
     rules: &[("edged", Map(&EDGED))],
+    more: &[],
     unused: "dbTest deviceTwin edgeHub edgeStream eventBus metaManager serviceBus taskManager",
 };
 
@@ -103,13 +114,14 @@ const EDGED: Table = Table {
         ),
         ("tailoredKubeletConfig", Map(&TAILORED)),
     ],
+    more: keys::EDGED,
     unused: "certDirectory cniBinDir cniCacheDir cniConfDir containerRuntime customInterfaceName \
         dockerEndpoint dockershimRootDirectory exitOnLockContention experimentalMounterPath \
         experimentalNodeAllocatableIgnoreEvictionThreshold imageCredentialProviderBinDir \
         imageCredentialProviderConfigFile imagePullProgressDeadline keepTerminatedPodVolumes \
-        kubeConfig kubeletConfigFile lockFilePath masterServiceNamespace maxContainerCount \
-        maxPerPodContainerCount minimumGCAge networkPluginMTU networkPluginName nodeLabels \
-        nonMasqueradeCidr podSandboxImage registerNode registerNodeNamespace \
+        kubeConfig kubeletConfigFile lockFilePath masterServiceNamespace \
+        networkPluginMTU networkPluginName nodeLabels \
+        nonMasqueradeCidr registerNode registerNodeNamespace \
         registerSchedulable registerWithTaints remoteImageEndpoint reportEvent \
         runtimeCgroups seccompDefault seccompProfileRoot windowsPriorityClass windowsService",
 };
@@ -156,17 +168,18 @@ const TAILORED: Table = Table {
             }),
         ),
     ],
+    more: keys::TAILORED,
     unused: "apiVersion cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS \
-        clusterDomain configMapAndSecretChangeDetectionStrategy containerLogMaxFiles \
-        containerLogMaxSize containerLogMaxWorkers containerLogMonitorInterval contentType \
+        clusterDomain configMapAndSecretChangeDetectionStrategy \
+        containerLogMaxWorkers contentType \
         cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions \
         cpuManagerReconcilePeriod enableContentionProfiling enableControllerAttachDetach \
         enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler \
         enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable eventBurst \
-        eventRecordQPS evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim \
-        evictionPressureTransitionPeriod evictionSoft evictionSoftGracePeriod failCgroupV1 \
-        failSwapOn featureGates fileCheckFrequency hairpinMode imageGCHighThresholdPercent \
-        imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge imageServiceEndpoint \
+        eventRecordQPS \
+        failCgroupV1 \
+        failSwapOn featureGates fileCheckFrequency hairpinMode \
+        imageServiceEndpoint \
         iptablesDropBit iptablesMasqueradeBit kernelMemcgNotification kind kubeReserved \
         kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging \
         makeIPTablesUtilChains maxOpenFiles maxParallelImagePulls memoryManagerPolicy \
@@ -186,8 +199,7 @@ const CRASH_LOOP: Table = Table {
         "maxContainerRestartPeriod",
         Set(|config, value| {
             let said = text(value)?;
-            let ms = duration_ms(said)
-                .ok_or_else(|| format!("got {said:?}, expected a duration such as 10s or 1m30s"))?;
+            let ms = duration(value)?;
             if !(1_000..=BACKOFF_MAX_MS).contains(&ms) {
                 return Err(format!("got {said}, expected 1s to {}s", BACKOFF_MAX_MS / 1_000));
             }
@@ -195,6 +207,7 @@ const CRASH_LOOP: Table = Table {
             Ok(())
         }),
     )],
+    more: &[],
     unused: "",
 };
 
@@ -212,7 +225,7 @@ impl Walk<'_> {
         };
         for (key, entry) in map {
             self.path.push(Step::Key(key.clone()));
-            let rule = table.rules.iter().find(|(known, _)| *known == &**key);
+            let rule = table.rules.iter().chain(table.more).find(|(known, _)| *known == &**key);
             let unused = table.unused.split_whitespace().any(|known| known == &**key);
             match rule {
                 None if !unused => {
@@ -237,7 +250,7 @@ fn take_endpoint(config: &mut Config, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn text(value: &Value) -> Result<&str, String> {
+pub(super) fn text(value: &Value) -> Result<&str, String> {
     match value {
         Value::Text(text) => Ok(text),
         other => Err(format!("got {other}, expected text")),
@@ -251,7 +264,7 @@ fn one_of(got: &str, expected: &[&str]) -> Result<(), String> {
     Err(format!("got {got:?}, expected {}", expected.join(" or ")))
 }
 
-fn whole(value: &Value, min: i64, max: i64) -> Result<i64, String> {
+pub(super) fn whole(value: &Value, min: i64, max: i64) -> Result<i64, String> {
     match value {
         Value::Int(number) if (min..=max).contains(number) => Ok(*number),
         other => Err(format!("got {other}, expected a whole number from {min} to {max}")),
@@ -301,6 +314,13 @@ pub(super) fn loopback(ip: IpAddr) -> Result<IpAddr, String> {
     Err(format!("got {ip}, expected a loopback address: the API has no authentication"))
 }
 
+/// A duration, milliseconds.
+pub(super) fn duration(value: &Value) -> Result<u64, String> {
+    let said = text(value)?;
+    duration_ms(said)
+        .ok_or_else(|| format!("got {said:?}, expected a duration such as 10s or 1m30s"))
+}
+
 /// A Go duration of at least a millisecond's resolution: `10s`, `4h0m0s`, `1.5m`, `250ms`.
 fn duration_ms(said: &str) -> Option<u64> {
     let mut rest = said.strip_prefix('+').unwrap_or(said);
@@ -348,7 +368,8 @@ mod tests {
     fn the_shipped_file_names_every_key_and_its_default() {
         let text = include_str!("../../config/edgecore.yaml");
         assert_eq!(read(text), Ok((Config::default(), Vec::new())));
-        for (key, _) in [&EDGED, &TAILORED, &CRASH_LOOP].iter().flat_map(|table| table.rules) {
+        let tables = [&EDGED, &TAILORED, &CRASH_LOOP];
+        for (key, _) in tables.iter().flat_map(|table| table.rules.iter().chain(table.more)) {
             let start = format!("{key}:");
             let shown = text.lines().any(|line| line.trim_start().starts_with(&start));
             assert_eq!(shown, *key != "remoteRuntimeEndpoint", "{key}");

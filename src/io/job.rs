@@ -32,6 +32,7 @@ use crate::agent::event::{Event, JobId};
 use crate::agent::time::Instant;
 use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};
 use crate::model::job::{JobError, JobSpec};
+use crate::model::upkeep::{Ask, Measures};
 
 /// All jobs that were asked for and are not answered.
 #[derive(Debug)]
@@ -101,6 +102,11 @@ impl Jobs {
         }
         self.queue.push_back(Waiting { job, spec, kind, deadline });
         self.fill(answers);
+    }
+
+    /// Reads of the logs what is asked for.
+    pub fn measure(&mut self, ask: &Ask, measures: &mut Measures) {
+        jobs::measure(&mut self.roots, ask, measures);
     }
 
     /// A child ended, perhaps several: answers, and begins what waits.

@@ -28,6 +28,7 @@ pub mod job;
 mod jobs;
 mod journal;
 pub mod log;
+mod measure;
 pub mod runtime;
 #[cfg(feature = "api")]
 pub mod server;
@@ -54,6 +55,7 @@ use folder::Manifests;
 use job::{Jobs, Roots};
 use journal::Turn;
 use log::Limit;
+use measure::Meter;
 use runtime::Runtime;
 use server::Server;
 use signal::{Signals, Told};
@@ -109,6 +111,7 @@ struct Hands<'a> {
     server: Server,
     manifests: Manifests,
     jobs: Jobs,
+    meter: Meter,
     addresses: Option<Vec<String>>,
     addresses_at: Instant,
     /// Facts that the mind has not been told. Bounded by what each source may bring in a turn.
@@ -141,6 +144,7 @@ impl<'a> Hands<'a> {
                 FOLDER,
             ),
             jobs: Jobs::new(PathBuf::from("/proc/self/exe"), roots),
+            meter: Meter::new(PathBuf::from(&config.root)),
             addresses: None,
             addresses_at: Instant(0),
             events: Vec::new(),
@@ -246,6 +250,12 @@ impl<'a> Hands<'a> {
                 self.jobs.start(job, spec, deadline, &mut self.events);
                 turn.lap("a job");
             }
+            Action::Measure(ask) => {
+                let mut measures = self.meter.read(clock::boot(), &ask);
+                self.jobs.measure(&ask, &mut measures);
+                self.events.push(Event::Measured(Box::new(measures)));
+                turn.lap("measuring the machine");
+            }
             Action::Note(note) => journal::note(&note),
             Action::Log(severity, text) => journal::line(severity, &text),
             Action::Exit => return Next::Exit,
@@ -325,6 +335,7 @@ fn for_the_mind(config: &Config) -> agent::Config {
         pods_max: config.pods_max,
         settings: config.settings.clone(),
         crash_backoff_max_ms: config.crash_backoff_max_ms,
+        upkeep: config.upkeep.clone(),
     }
 }
 
@@ -341,6 +352,7 @@ fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("maxPods", old.pods_max != new.pods_max),
         ("the settings of pods", old.settings != new.settings),
         ("crashLoopBackOff", old.crash_backoff_max_ms != new.crash_backoff_max_ms),
+        ("garbage, log and eviction settings", old.upkeep != new.upkeep),
     ]
     .into_iter()
     .filter_map(|(name, differs)| differs.then_some(name))

@@ -8,6 +8,8 @@ mod security;
 
 use std::fmt;
 
+use super::upkeep::{Told, Upkeep};
+
 pub use config::{
     ContainerConfig, Dns, Mount, PortMapping, Propagation, Protocol, Resources, SandboxConfig,
     Terminal,
@@ -102,6 +104,8 @@ pub enum Request {
         /// For whom: runtimes may pull inside the pod's context.
         sandbox_config: Box<SandboxConfig>,
     },
+    /// Keeps the node in order; no pod's.
+    Upkeep(Upkeep),
 }
 
 impl Request {
@@ -127,6 +131,7 @@ impl Request {
             Self::ExecSync { .. } => "exec_sync",
             Self::ImageStatus(_) => "image_status",
             Self::PullImage { .. } => "pull_image",
+            Self::Upkeep(upkeep) => upkeep.operation(),
         }
     }
 }
@@ -167,6 +172,8 @@ pub enum Reply {
     Image(Option<Box<Image>>),
     /// To `PullImage`: `image_ref`.
     Pulled(Box<str>),
+    /// To an [`Upkeep`] that answers anything.
+    Upkeep(Told),
     /// To the calls that answer nothing.
     Done,
 }
@@ -335,6 +342,8 @@ pub struct Container {
     pub created_at: i64,
     /// `image.user_specified_image`: as the pod spec wrote it; where not kept, `image.image`.
     pub image: Box<str>,
+    /// `image_id`: of the image it runs; where the runtime does not tell it, `image_ref`.
+    pub image_id: Box<str>,
     /// Annotation `io.kubernetes.container.hash`, as written.
     pub hash: Option<Box<str>>,
     /// Annotation `io.kubernetes.pod.terminationGracePeriod`, seconds.

@@ -17,6 +17,12 @@ pub enum JobSpec {
     LinkLog(LogLink),
     /// Remove the log files of one ended container, rotated ones included, and its link.
     RemoveLog(LogLink),
+    /// Remove links to logs that lead nowhere, unless the container lives: its log is just being
+    /// rotated.
+    SweepLinks {
+        /// Ids of containers that have not ended.
+        living: Vec<Box<str>>,
+    },
     /// Remove the pod's log folder with all in it. May take long: runs in a child.
     RemoveLogDir(LogDir),
     /// Unmount what is mounted in the pod's folder below the kubelet's root, and remove the folder

@@ -17,4 +17,5 @@ pub mod quantity;
 pub mod settings;
 pub mod status;
 pub mod time;
+pub mod upkeep;
 pub mod view;

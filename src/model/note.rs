@@ -43,6 +43,19 @@ pub struct Object {
     pub field_path: String,
 }
 
+impl Object {
+    /// A node, by its name.
+    pub fn node(name: &str) -> Self {
+        Self {
+            kind: "Node",
+            namespace: "".into(),
+            name: name.into(),
+            uid: name.into(),
+            field_path: String::new(),
+        }
+    }
+}
+
 /// `Event.type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum NoteKind {

@@ -363,6 +363,7 @@ pub fn brief(request: &Request) -> String {
             format!("{operation} {id} {command:?} {timeout_s} s")
         }
         Request::ImageStatus(image) => format!("{operation} {image}"),
+        Request::Upkeep(upkeep) => format!("{operation} {upkeep:?}"),
         Request::PullImage { image, sandbox_config } => {
             format!("{operation} {image} uid={}", sandbox_config.pod.uid)
         }

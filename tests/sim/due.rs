@@ -45,6 +45,8 @@ pub enum Thing {
     Tick,
     /// The clock is set by the network.
     ClockSet,
+    /// The hands of this life have read the gauges.
+    Measured(u32),
     /// By now the stops of this pod must have been asked for.
     StopDue(usize),
 }

@@ -70,6 +70,8 @@ pub struct Faults {
     pub lose_ppm: u64,
     /// An image is removed by hand.
     pub lose_image_ppm: u64,
+    /// Others fill the disk, or tidy it up.
+    pub fill_ppm: u64,
     /// `RuntimeReady` or `NetworkReady` turns false.
     pub unready_ppm: u64,
     /// For as long as this.
@@ -196,6 +198,7 @@ impl Faults {
         self.kill_sandbox_ppm = chance.rate(10_000);
         self.lose_ppm = chance.rate(5_000);
         self.lose_image_ppm = chance.rate(5_000);
+        self.fill_ppm = chance.rate(10_000);
         self.stranger_ppm = chance.rate(5_000);
     }
 

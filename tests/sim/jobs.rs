@@ -50,6 +50,11 @@ impl Disk {
                 self.logs.remove(&log_of(link));
                 self.links.remove(link);
             }
+            JobSpec::SweepLinks { living } => {
+                let logs = &self.logs;
+                let leads = |link: &LogLink| logs.contains(&log_of(link));
+                self.links.retain(|link| leads(link) || living.contains(&link.id));
+            }
             JobSpec::RemovePodDir(pod) => {
                 self.pod_dirs.remove(pod);
             }
@@ -69,6 +74,23 @@ impl Disk {
         if sandbox.listed.pod.is_some() {
             self.logs.insert(format!("{}/{}", sandbox.log_directory, container.log_path));
         }
+    }
+
+    /// Whether the log that the link names is there.
+    pub fn leads(&self, link: &LogLink) -> bool {
+        self.logs.contains(&log_of(link))
+    }
+
+    /// The pods that have a log folder.
+    pub fn pods_with_logs(&self) -> Vec<LogDir> {
+        let mut found = BTreeSet::new();
+        for dir in &self.dirs {
+            let name = dir.split('/').nth(4).expect("it lies below the root");
+            let mut parts = name.split('_').map(Box::from);
+            let mut part = || parts.next().expect("there are three");
+            found.insert(LogDir { namespace: part(), name: part(), uid: part() });
+        }
+        found.into_iter().collect()
     }
 
     /// The logs lay in memory.

@@ -28,6 +28,7 @@ mod program;
 mod runtime;
 mod tally;
 mod trace;
+mod upkeep;
 mod whims;
 mod world;
 

@@ -74,6 +74,9 @@ impl World {
             let ms = self.chance.spread(self.faults.unready_ms);
             self.at(ms, Thing::Ready);
         }
+        if self.chance.ppm(self.faults.fill_ppm) {
+            self.machine.change(&mut self.chance);
+        }
         if self.chance.ppm(self.faults.lose_image_ppm) {
             let image = self.registry_image();
             self.runtime.registry.forget(&image);

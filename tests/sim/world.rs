@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use edged::agent::event::{Action, CallId, Event, JobId, Out};
 use edged::agent::time::{Instant, Now, Wall};
-use edged::agent::{Agent, Config, Machine};
+use edged::agent::{self, Agent, Config};
+use edged::model::upkeep::Settings;
 
 use crate::calls::Call;
 use crate::chance::Chance;
@@ -22,6 +23,7 @@ use crate::jobs::{Disk, Job};
 use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial};
 use crate::tally::Tally;
 use crate::trace::trace;
+use crate::upkeep::Machine;
 
 /// The node's name.
 pub const NODE: &str = "gw";
@@ -52,6 +54,8 @@ pub struct World {
     pub folder: Folder,
     /// The logs.
     pub disk: Disk,
+    /// What the machine has.
+    pub machine: Machine,
     /// The rules.
     pub check: Check,
     /// What was counted.
@@ -120,6 +124,7 @@ impl World {
             runtime: Runtime::new(quirks, registry),
             folder: Folder::new(Drawer::new(class), pods_wished),
             disk: Disk::default(),
+            machine: Machine::draw(&mut chance),
             tally: Tally::default(),
             life: 0,
             link: Link { daemon_up: true, up: false, told: None },
@@ -197,6 +202,7 @@ impl World {
         self.open.clear();
         self.jobs.clear();
         self.inbox.clear();
+        self.machine.forget();
         self.link = Link { up: false, told: None, ..self.link };
         self.leaving = false;
         self.check.be_born();
@@ -342,6 +348,7 @@ impl World {
             Action::Cri { call, request, deadline } => self.ask(call, request, deadline),
             Action::CancelCri(call) => self.cancel(call),
             Action::Job { job, spec, deadline } => self.start_job(job, spec, deadline),
+            Action::Measure(ask) => self.measure(*ask),
             Action::Note(note) => {
                 self.tally.notes += 1;
                 trace!(
@@ -394,6 +401,7 @@ impl World {
                 self.at(TICK_MS, Thing::Tick);
             }
             Thing::ClockSet => self.set_clock(),
+            Thing::Measured(life) => self.measured(life),
             Thing::StopDue(pod) => self.stop_due(pod),
         }
     }
@@ -431,11 +439,34 @@ fn draw_config(class: Class, chance: &mut Chance) -> Config {
         node_name: NODE.to_owned(),
         root: "/var/lib/kubelet".to_owned(),
         pod_logs: POD_LOGS.to_owned(),
-        machine: Machine { memory_bytes: 1 << 30, cpu_milli: 4_000, ..Machine::default() },
+        machine: agent::Machine {
+            memory_bytes: 1 << 30,
+            cpu_milli: 4_000,
+            ..agent::Machine::default()
+        },
         pods_max: 110,
         crash_backoff_max_ms: if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 },
+        upkeep: draw_upkeep(chance),
         ..Config::default()
     }
+}
+
+/// Mostly as most nodes have it.
+fn draw_upkeep(chance: &mut Chance) -> Settings {
+    let mut settings = Settings::default();
+    if chance.percent(30) {
+        settings.images.high_percent = chance.between(50, 90);
+        settings.images.low_percent = chance.between(0, settings.images.high_percent);
+        settings.images.age_min_ms = chance.spread(300_000);
+    }
+    if chance.percent(30) {
+        let bound = |chance: &mut Chance, most| Some(chance.below(most) as usize);
+        settings.containers.per_container_max = bound(chance, 4);
+        settings.containers.all_max = if chance.percent(50) { bound(chance, 30) } else { None };
+        settings.containers.age_min_ms =
+            if chance.percent(50) { chance.spread(600_000) } else { 0 };
+    }
+    settings
 }
 
 fn is_line(action: &Action) -> bool {

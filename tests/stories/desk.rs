@@ -12,6 +12,7 @@ use edged::model::cri::{
 use edged::model::job::{JobError, JobSpec};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::pod::Pod;
+use edged::model::upkeep::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
 
 pub struct Desk {
     pub agent: Agent,
@@ -37,8 +38,11 @@ pub struct Desk {
     pub evented: bool,
     /// Logs can be made and not removed.
     pub read_only: bool,
-    /// Jobs asked for so far.
+    /// Jobs asked for so far, those of the node left out.
     pub jobs: u32,
+    /// What the runtime lists, and what the machine has.
+    pub stored: Vec<StoredImage>,
+    pub machine: Measures,
     made: u32,
 }
 
@@ -106,6 +110,8 @@ impl Desk {
             evented: false,
             read_only: false,
             jobs: 0,
+            stored: Vec::new(),
+            machine: Measures::default(),
             made: 0,
         }
     }
@@ -134,11 +140,16 @@ impl Desk {
                     self.open.retain(|(open, _)| *open != call);
                 }
                 Action::Job { job, spec, .. } => {
-                    self.jobs += 1;
+                    self.jobs += u32::from(!matches!(spec, JobSpec::SweepLinks { .. }));
                     let fails = self.read_only && !matches!(spec, JobSpec::MakePodDirs { .. });
                     let why = JobError::Failed("Read-only file system".to_owned());
                     let result = if fails { Err(why) } else { Ok(()) };
                     self.agent.handle(self.now, Event::Job(job, result));
+                    learnt = true;
+                }
+                Action::Measure(ask) => {
+                    let measures = self.measure(&ask);
+                    self.agent.handle(self.now, Event::Measured(Box::new(measures)));
                     learnt = true;
                 }
                 Action::Note(note) => {
@@ -184,6 +195,12 @@ impl Desk {
                 Request::Status => Reply::Status(self.runtime.clone()),
                 Request::ListPodSandbox => Reply::Sandboxes(self.sandboxes.clone()),
                 Request::ListContainers => Reply::Containers(self.containers.clone()),
+                Request::Upkeep(Upkeep::ImageFsInfo) => {
+                    Reply::Upkeep(Told::ImageFs(Some("/images".into())))
+                }
+                Request::Upkeep(Upkeep::ListImages) => {
+                    Reply::Upkeep(Told::Images(self.stored.clone()))
+                }
                 Request::GetContainerEvents => {
                     let message = "unknown method".to_owned();
                     let error = CallError::Refused { code: Code::Unimplemented, message };
@@ -204,6 +221,20 @@ impl Desk {
             self.step();
         }
         self.set_clock(end);
+    }
+
+    fn measure(&self, ask: &Ask) -> Measures {
+        let mut measures = self.machine.clone();
+        measures.image_fs = measures.image_fs.filter(|_| ask.image_fs.is_some());
+        measures.log_dirs = measures.log_dirs.filter(|_| ask.log_dirs);
+        measures.logs.retain(|(link, _)| ask.logs.contains(link));
+        measures
+    }
+
+    /// So many percent of the images' file system, of 1,000 bytes, are used from now on.
+    pub fn fill(&mut self, percent: u64) {
+        let bytes = Amount { capacity: 1_000, available: 1_000 - percent * 10 };
+        self.machine.image_fs = Some(Room { bytes, ..Room::default() });
     }
 
     fn set_clock(&mut self, to: Instant) {
@@ -307,6 +338,7 @@ impl Desk {
                 let home = self.sandboxes.iter().find(|home| home.id == *sandbox);
                 made.pod.clone_from(&home.expect("made in one that is there").pod);
                 made.image = config.image.clone();
+                made.image_id = config.image_ref.clone();
                 let hash = config.annotations["io.kubernetes.container.hash"].as_str();
                 made.hash = Some(hash.into());
                 self.containers.push(made);
@@ -322,6 +354,10 @@ impl Desk {
                 Reply::Done
             }
             Request::ContainerStatus(id) => self.inspect(id),
+            Request::Upkeep(Upkeep::RemoveImage(id)) => {
+                self.stored.retain(|image| image.id != *id);
+                Reply::Done
+            }
             other => panic!("{other:?} is answered elsewhere"),
         }
     }
@@ -395,6 +431,7 @@ pub fn container(id: &str, name: &str, state: ContainerState) -> Container {
         state,
         created_at: 1,
         image: "i:1".into(),
+        image_id: "sha256:1".into(),
         hash: None,
         grace_s: None,
     }
@@ -416,6 +453,7 @@ fn is_look(request: &Request) -> bool {
             | Request::Status
             | Request::ListPodSandbox
             | Request::ListContainers
+            | Request::Upkeep(Upkeep::ImageFsInfo | Upkeep::ListImages)
     )
 }
 
@@ -439,6 +477,9 @@ pub fn name(request: &Request) -> String {
         | Request::ListPodSandbox
         | Request::ListContainers
         | Request::GetContainerEvents => String::new(),
+        Request::Upkeep(Upkeep::RemoveImage(id)) => id.to_string(),
+        Request::Upkeep(Upkeep::ReopenContainerLog(id)) => id.to_string(),
+        Request::Upkeep(_) => String::new(),
     };
     format!("{} {what}", request.operation())
 }

@@ -6,6 +6,7 @@
 
 mod decisions;
 mod desk;
+mod garbage;
 mod lifecycle;
 mod made;
 mod recovery;

@@ -1,6 +1,7 @@
 //! What the answer to a call or a job teaches about the pod. A success teaches its effect at once;
 //! a failure makes blind (rule R2).
 
+use super::keep::GARBAGE_FAILED;
 use super::next::is_sidecar;
 use super::seen::{ContainerSeen, SandboxSeen};
 use super::{FailedPull, Image, LogDirs, Memory, News, Pod, Step};
@@ -67,6 +68,11 @@ impl Pod {
             (JobSpec::RemoveLogDir(_), Ok(())) => self.log_dirs = LogDirs::Removed,
             (JobSpec::RemovePodDir(_), Ok(())) => self.dir_removed = true,
             (JobSpec::LinkLog(_), Ok(())) => {}
+            (JobSpec::RemoveLog(_), Err(error)) if self.stays() => {
+                self.clear_at = Some(retry_at);
+                let why = format!("failed to remove the logs of a dead container: {error}");
+                self.warn(GARBAGE_FAILED, why);
+            }
             (JobSpec::RemoveLog(_) | JobSpec::RemoveLogDir(_), Err(error)) => {
                 self.clear_at = Some(retry_at);
                 self.warn("FailedKillPod", format!("error removing the pod's logs: {error}"));
@@ -75,6 +81,7 @@ impl Pod {
                 self.clear_at = Some(retry_at);
                 self.warn("FailedKillPod", format!("error removing the pod's directory: {error}"));
             }
+            (JobSpec::SweepLinks { .. }, _) => panic!("{job:?} is no pod's"),
             (JobSpec::LinkLog(_), Err(error)) => {
                 self.warn("Failed", format!("error linking the container's log: {error}"));
             }
@@ -178,6 +185,11 @@ impl Pod {
                     "FailedPodSandBoxStatus",
                     format!("Unable to get pod sandbox status: {error}"),
                 );
+            }
+            Step::RemoveSandbox(_) | Step::RemoveContainer(_) if self.stays() => {
+                self.retry_at = Some(retry_at);
+                self.clear_at = Some(retry_at);
+                self.warn(GARBAGE_FAILED, format!("failed to remove what is dead: {error}"));
             }
             Step::StopSandbox(_) | Step::RemoveSandbox(_) | Step::RemoveContainer(_) => {
                 self.retry_at = Some(retry_at);

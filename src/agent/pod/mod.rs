@@ -21,6 +21,7 @@ pub mod config;
 mod env;
 mod facts;
 pub mod hash;
+mod keep;
 mod learn;
 pub mod next;
 mod phase;
@@ -78,6 +79,7 @@ pub struct Pod {
     dir_removed: bool,
     /// Ended containers whose logs are removed.
     cleared: Vec<ContainerId>,
+    keep: keep::Keep,
     memory: BTreeMap<Box<str>, Memory>,
     /// By image name: pulls that failed.
     pulls: BTreeMap<Box<str>, FailedPull>,
@@ -259,6 +261,7 @@ impl Pod {
             log_dirs: LogDirs::Unknown,
             dir_removed: false,
             cleared: Vec::new(),
+            keep: keep::Keep::default(),
             memory: BTreeMap::new(),
             pulls: BTreeMap::new(),
             retry_at: None,

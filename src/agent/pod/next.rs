@@ -264,7 +264,7 @@ fn stop(container: &ContainerSeen, ending: Ending, now: Instant, why: StopReason
 
 /// First its logs, then the container: the other way round, logs of a container that nobody knows
 /// would stay for ever.
-fn remove_container(pod: &Pod, container: &ContainerSeen, now: Instant) -> Next {
+pub(super) fn remove_container(pod: &Pod, container: &ContainerSeen, now: Instant) -> Next {
     if pod.cleared.contains(&container.id) {
         return Next::Call(Step::RemoveContainer(container.id.clone()));
     }
@@ -347,7 +347,7 @@ fn terminated(pod: &Pod, now: Instant) -> Next {
         return Next::Call(Step::StopSandbox(sandbox.id.clone()));
     }
     if pod.wanted == Wanted::Yes {
-        return Next::Rest;
+        return pod.part_with(now).unwrap_or(Next::Rest);
     }
     clean(pod, now)
 }

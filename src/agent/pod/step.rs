@@ -1,6 +1,7 @@
 //! Asks for what [`super::next`] names, as far as there is room.
 
 use super::config::{Making, container_config, sandbox_config};
+use super::keep::GARBAGE_FAILED;
 use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
 use super::{Doing, Image, News, Phase, Pod, Wanted};
 use crate::agent::Config;
@@ -152,6 +153,7 @@ impl Pod {
     pub fn step(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) {
         self.restless = true;
         self.wake_at = None;
+        self.keep_dead(&hands.config.upkeep.containers);
         self.link_log(now, hands);
         let mut steps = 0;
         loop {
@@ -221,6 +223,11 @@ impl Pod {
     /// Hands out the events that came up.
     fn tell_all(&mut self, now: Now, hands: &mut Hands<'_>) {
         for news in std::mem::take(&mut self.news) {
+            if news.reason == GARBAGE_FAILED {
+                let node = Object::node(&hands.config.node_name);
+                hands.notes.add(now, node, news.kind, news.reason, news.message, hands.out);
+                continue;
+            }
             let object = Object {
                 kind: "Pod",
                 namespace: self.api.metadata.namespace.as_str().into(),

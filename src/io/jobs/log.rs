@@ -7,19 +7,19 @@
 //!
 //! The runtime writes the logs themselves.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use nix::dir::Dir;
+use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, readlinkat};
+use nix::fcntl::{AtFlags, OFlag, readlinkat};
 use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use super::{Component, Failure, tree};
-use crate::limits::REMOVE_AT_ONCE_MAX;
+use crate::limits::{LOG_DIRS_MAX, REMOVE_AT_ONCE_MAX};
 use crate::model::job::{LogDir, LogLink};
 
 /// The longest file name of ext4 and most others.
@@ -77,6 +77,31 @@ fn unlink_link(links: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure
     if is_link { remove_file(links, name) } else { Ok(()) }
 }
 
+/// Removes links into the pods' logs that lead nowhere, but those of containers that live.
+pub(super) fn sweep_links(
+    logs: &Path,
+    links: BorrowedFd<'_>,
+    living: &[Box<str>],
+) -> Result<(), Failure> {
+    let failed = |errno| Failure::at("readdir", "the containers' logs", errno);
+    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let mut dangling: Vec<OsString> = Vec::new();
+    for entry in Dir::openat(links, ".", flags, Mode::empty()).map_err(failed)?.iter() {
+        let entry = entry.map_err(failed)?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let id = entry.file_name().to_str().ok().and_then(|it| it.strip_suffix(".log"));
+        let Some((_, id)) = id.and_then(|it| it.rsplit_once('-')) else { continue };
+        let target = readlinkat(links, name).map(PathBuf::from);
+        let ours = target.is_ok_and(|target| target.starts_with(logs));
+        let leads = fstatat(links, name, AtFlags::empty()) != Err(Errno::ENOENT);
+        // Of a name that was cut only the beginning of the id is there.
+        if ours && !leads && !living.iter().any(|it| it.starts_with(id)) {
+            dangling.push(name.to_owned());
+        }
+    }
+    dangling.iter().try_for_each(|name| unlink_link(links, Component::new(name)?))
+}
+
 /// Removes `<container>/<attempt>.log` and its rotations; what is not there is removed already.
 pub(super) fn remove(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure> {
     let name = dir_name(&link.pod)?;
@@ -91,7 +116,7 @@ pub(super) fn remove(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure
         let entry = entry.map_err(failed)?;
         let rest = entry.file_name().to_bytes().strip_prefix(log.as_bytes());
         if rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'.') {
-            found.push(OsString::from(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes())));
+            found.push(OsString::from(OsStr::from_bytes(entry.file_name().to_bytes())));
         }
     }
     found.iter().try_for_each(|name| remove_file(dir.as_fd(), Component::new(name)?))
@@ -114,6 +139,52 @@ pub(super) fn remove_dir(logs: BorrowedFd<'_>, pod: &LogDir) -> Result<(), Failu
 pub(super) fn remove_small_dir(logs: BorrowedFd<'_>, pod: &LogDir) -> Result<bool, Failure> {
     let name = dir_name(pod)?;
     tree::remove_some(logs, Component::new(&name)?, REMOVE_AT_ONCE_MAX)
+}
+
+/// Bytes of a log; `None`: there is none.
+pub(super) fn size(logs: BorrowedFd<'_>, link: &LogLink) -> Result<Option<u64>, Failure> {
+    let dir = dir_name(&link.pod)?;
+    let container = Component::new(link.container.as_ref())?;
+    let path = format!("{}/{container}/{}.log", Component::new(&dir)?, link.attempt);
+    match fstatat(logs, path.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(u64::try_from(stat.st_size).unwrap_or(0))),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(errno) => Err(Failure::at("stat", &path, errno)),
+    }
+}
+
+/// The pods that have a log folder. What has another name than such a folder is not ours.
+pub(super) fn dirs(logs: BorrowedFd<'_>) -> Result<Vec<LogDir>, Failure> {
+    let failed = |errno| Failure::at("readdir", "the pods' logs", errno);
+    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let mut found = Vec::new();
+    for entry in Dir::openat(logs, ".", flags, Mode::empty()).map_err(failed)?.iter() {
+        let entry = entry.map_err(failed)?;
+        let is_dir = matches!(entry.file_type(), Some(Type::Directory) | None);
+        let name = entry.file_name().to_str().ok().and_then(dir_of);
+        found.extend(name.filter(|_| is_dir));
+        if found.len() == LOG_DIRS_MAX {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The pod that `<namespace>_<name>_<uid>` names: neither of the three has an underscore.
+fn dir_of(name: &str) -> Option<LogDir> {
+    let mut parts = name.split('_');
+    let pod = LogDir {
+        namespace: parts.next()?.into(),
+        name: parts.next()?.into(),
+        uid: parts.next()?.into(),
+    };
+    let plain = |text: &str| {
+        let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+        !text.is_empty() && text.bytes().all(fits) && !text.starts_with('.')
+    };
+    let whole = parts.next().is_none()
+        && [&pod.namespace, &pod.name, &pod.uid].map(|it| plain(it)) == [true; 3];
+    whole.then_some(pod)
 }
 
 /// `<namespace>_<name>_<uid>`; each part is checked by itself, so that no empty one hides.

@@ -20,6 +20,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
 use crate::model::job::{JobError, JobSpec};
+use crate::model::upkeep::{Ask, Measures};
 
 /// Does a quick job now.
 pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
@@ -35,6 +36,9 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
             run_in_child(roots.of(spec).handle()?, spec)?;
             Ok(())
         }
+        JobSpec::SweepLinks { living } => {
+            roots.with_links(|logs, links| log::sweep_links(logs, links, living))
+        }
     };
     done.map_err(JobError::from)
 }
@@ -46,7 +50,10 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
     let done = match spec {
         JobSpec::RemoveLogDir(pod) => root.and_then(|root| log::remove_small_dir(root, pod)),
         JobSpec::RemovePodDir(pod) => root.and_then(|root| pod_dir::remove_small(root, &pod.uid)),
-        JobSpec::MakePodDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => return None,
+        JobSpec::MakePodDirs { .. }
+        | JobSpec::LinkLog(_)
+        | JobSpec::RemoveLog(_)
+        | JobSpec::SweepLinks { .. } => return None,
     };
     match done {
         Ok(true) => Some(Ok(())),
@@ -55,12 +62,28 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
     }
 }
 
+/// Reads of the logs what is asked for. What cannot be read is left out.
+pub(super) fn measure(roots: &mut Roots, ask: &Ask, measures: &mut Measures) {
+    let Ok(logs) = roots.pod_logs.handle() else { return };
+    for link in &ask.logs {
+        if let Ok(size) = log::size(logs, link) {
+            measures.logs.push((link.clone(), size));
+        }
+    }
+    if ask.log_dirs {
+        measures.log_dirs = log::dirs(logs).ok();
+    }
+}
+
 /// Does a job in a child, below the root that was handed over.
 pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), JobError> {
     match spec {
         JobSpec::RemoveLogDir(pod) => log::remove_dir(root, pod).map_err(JobError::from),
         JobSpec::RemovePodDir(pod) => pod_dir::remove(root, &pod.uid).map_err(JobError::from),
-        JobSpec::MakePodDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => {
+        JobSpec::MakePodDirs { .. }
+        | JobSpec::LinkLog(_)
+        | JobSpec::RemoveLog(_)
+        | JobSpec::SweepLinks { .. } => {
             Err(JobError::Failed("got a job that is not for a child".to_owned()))
         }
     }
@@ -72,7 +95,10 @@ pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
     match spec {
         JobSpec::RemoveLogDir(_) => Some("remove-log-dir"),
         JobSpec::RemovePodDir(_) => Some("remove-pod-dir"),
-        JobSpec::MakePodDirs { .. } | JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) => None,
+        JobSpec::MakePodDirs { .. }
+        | JobSpec::LinkLog(_)
+        | JobSpec::RemoveLog(_)
+        | JobSpec::SweepLinks { .. } => None,
     }
 }
 
@@ -102,9 +128,10 @@ impl Roots {
     pub(super) fn of(&mut self, spec: &JobSpec) -> &mut Root {
         match spec {
             JobSpec::MakePodDirs { .. } | JobSpec::RemovePodDir(_) => &mut self.pods,
-            JobSpec::LinkLog(_) | JobSpec::RemoveLog(_) | JobSpec::RemoveLogDir(_) => {
-                &mut self.pod_logs
-            }
+            JobSpec::LinkLog(_)
+            | JobSpec::RemoveLog(_)
+            | JobSpec::SweepLinks { .. }
+            | JobSpec::RemoveLogDir(_) => &mut self.pod_logs,
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod config;
 mod security;
+mod upkeep;
 
 use std::fmt;
 
@@ -79,6 +80,7 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
             auth: None,
             sandbox_config: Some(config::sandbox(sandbox_config)),
         }),
+        Request::Upkeep(wanted) => upkeep::encode(wanted),
     }
 }
 
@@ -135,6 +137,19 @@ fn decode_one(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Why> {
         | Rpc::StartContainer
         | Rpc::StopContainer
         | Rpc::RemoveContainer => Reply::Done,
+        Rpc::RemoveImage | Rpc::ReopenContainerLog => Reply::Done,
+        Rpc::ImageFsInfo => {
+            Reply::Upkeep(upkeep::image_fs(super::decode::<i::ImageFsInfoRequest>(bytes)?))
+        }
+        Rpc::ListImages => {
+            Reply::Upkeep(upkeep::images(super::decode::<i::ListImagesRequest>(bytes)?)?)
+        }
+        Rpc::ListContainerStats => Reply::Upkeep(upkeep::containers(super::decode::<
+            super::stats::ListContainerStatsRequest,
+        >(bytes)?)),
+        Rpc::ListPodSandboxStats => Reply::Upkeep(upkeep::sandboxes(super::decode::<
+            super::stats::ListPodSandboxStatsRequest,
+        >(bytes)?)),
         _ => return Err(Why::Lacks("a reader, since this agent never makes the call")),
     })
 }

@@ -69,10 +69,11 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
     })
 }
 
-/// `Container`: 1 id, 2 pod_sandbox_id, 3 metadata, 4 image, 6 state, 7 created_at, 8 labels,
-/// 9 annotations.
+/// `Container`: 1 id, 2 pod_sandbox_id, 3 metadata, 4 image, 5 image_ref, 6 state, 7 created_at,
+/// 8 labels, 9 annotations, 10 image_id.
 fn container(message: &[u8]) -> Result<Container, DecodeError> {
     let (mut id, mut sandbox, mut image) = ("", "", "");
+    let (mut image_ref, mut image_id) = ("", "");
     let (mut attempt, mut state, mut created_at) = (0, 0, 0);
     let mut labels = Labels::default();
     let (mut hash, mut grace_s) = (None, None);
@@ -82,6 +83,7 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
             (2, Value::Bytes(bytes)) => sandbox = text(bytes)?,
             (3, Value::Bytes(bytes)) => attempt = number_in(bytes, 2)?,
             (4, Value::Bytes(bytes)) => image = image_name(bytes)?,
+            (5, Value::Bytes(bytes)) => image_ref = text(bytes)?,
             (6, Value::Number(told)) => state = told,
             (7, Value::Number(nanos)) => created_at = nanos,
             (8, Value::Bytes(entry)) => labels.take(entry)?,
@@ -92,6 +94,7 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
                 }
                 _ => {}
             },
+            (10, Value::Bytes(bytes)) => image_id = text(bytes)?,
             _ => {}
         }
         Ok(())
@@ -112,6 +115,7 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
         },
         created_at: created_at as i64,
         image: image.into(),
+        image_id: if image_id.is_empty() { image_ref } else { image_id }.into(),
         hash,
         grace_s,
     })

@@ -11,6 +11,7 @@
 //! | the faults are over | `crate::ends` |
 
 mod effects;
+mod garbage;
 mod requests;
 mod statuses;
 mod stops;
@@ -37,6 +38,8 @@ pub struct Check {
     pub addresses: Vec<String>,
     /// Every pod that was ever heard of.
     pub pods: Vec<Pod>,
+    /// What the node parts with.
+    pub garbage: garbage::Garbage,
     by_uid: BTreeMap<Box<str>, usize>,
     /// Pods by namespace and name.
     by_name: BTreeMap<(Box<str>, Box<str>), Vec<usize>>,
@@ -51,7 +54,7 @@ pub struct Check {
     /// When the runtime last said that it is ready.
     ready_told_at: Option<u64>,
     open: BTreeMap<CallId, Open>,
-    counts: [usize; 6],
+    counts: [usize; 7],
     image_questions: usize,
     image_answered_at: u64,
     last_call: CallId,
@@ -191,6 +194,7 @@ enum Class {
     Work,
     Exec,
     Hook,
+    Upkeep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,6 +243,7 @@ impl Check {
         Self {
             addresses: Vec::new(),
             pods: Vec::new(),
+            garbage: garbage::Garbage::new(&config.upkeep),
             by_uid: BTreeMap::new(),
             by_name: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
@@ -248,7 +253,7 @@ impl Check {
             connected: false,
             ready_told_at: None,
             open: BTreeMap::new(),
-            counts: [0; 6],
+            counts: [0; 7],
             image_questions: 0,
             image_answered_at: 0,
             last_call: CallId(0),
@@ -264,12 +269,13 @@ impl Check {
     /// The agent begins a new life and knows nothing.
     pub fn be_born(&mut self) {
         self.addresses.clear();
+        self.garbage.be_born();
         self.files.clear();
         self.delivered = false;
         self.connected = false;
         self.ready_told_at = None;
         self.open.clear();
-        self.counts = [0; 6];
+        self.counts = [0; 7];
         self.image_questions = 0;
         self.last_call = CallId(0);
         self.last_job = JobId(0);

@@ -27,6 +27,9 @@ impl Check {
         self.last_call = id;
         assert!(self.connected, "[connection] asks for {request:?} without a connection");
         let (class, kind) = classify(request);
+        if let Request::Upkeep(upkeep) = request {
+            self.check_upkeep(now, runtime, id, upkeep);
+        }
         let pod = self.pod_of(request);
         self.check_room(class, pod, kind, request);
         if kind == Kind::Change || kind == Kind::StopContainer || kind == Kind::Pull {
@@ -36,7 +39,10 @@ impl Check {
             );
         }
         if let Some(at) = pod {
-            if matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) {
+            // A bound for all pods takes dead containers of those that run well.
+            let garbage = self.garbage.is_bounded()
+                && matches!(request, Request::RemoveContainer(_) | Request::RemovePodSandbox(_));
+            if matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) && !garbage {
                 self.pods[at].asked_at = now;
             }
             self.check_change(now, runtime, at, request, deadline);
@@ -88,6 +94,7 @@ impl Check {
             | Request::ListPodSandbox
             | Request::ListContainers
             | Request::GetContainerEvents
+            | Request::Upkeep(_)
             | Request::ImageStatus(_) => return None,
         };
         Some(self.pod_at(&config.pod))
@@ -105,6 +112,7 @@ impl Check {
             Class::Stop => limits::STOP_CALLS_MAX,
             Class::Pull => limits::PULL_CALLS_MAX,
             Class::Work => limits::WORK_CALLS_MAX,
+            Class::Upkeep => limits::UPKEEP_CALLS_MAX,
             Class::Exec => limits::EXEC_CALLS_MAX,
             Class::Hook => limits::HOOK_CALLS_MAX,
         };
@@ -160,6 +168,7 @@ impl Check {
             | Request::ListPodSandbox
             | Request::ListContainers
             | Request::GetContainerEvents
+            | Request::Upkeep(_)
             | Request::ImageStatus(_) => panic!("{request:?} is about no pod"),
         }
     }
@@ -301,7 +310,11 @@ impl Check {
         | JobSpec::RemoveLogDir(pod)
         | JobSpec::RemovePodDir(pod)
         | JobSpec::LinkLog(LogLink { pod, .. })
-        | JobSpec::RemoveLog(LogLink { pod, .. })) = spec;
+        | JobSpec::RemoveLog(LogLink { pod, .. })) = spec
+        else {
+            assert!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
+            return;
+        };
         let at = self.pod_named(pod);
         self.pods[at].count_request(now);
         let pod = &self.pods[at];
@@ -309,7 +322,7 @@ impl Check {
             JobSpec::MakePodDirs { .. } => {
                 assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
             }
-            JobSpec::LinkLog(_) => {}
+            JobSpec::LinkLog(_) | JobSpec::SweepLinks { .. } => {}
             JobSpec::RemoveLog(link) => {
                 let container = self.containers.get(&number_of(&link.id));
                 let runs = container.is_some_and(|it| it.alive && it.began_at < pod.known_at);
@@ -358,6 +371,7 @@ fn classify(request: &Request) -> (Class, Kind) {
         Request::PodSandboxStatus(_) | Request::ContainerStatus(_) => (Class::Work, Kind::Question),
         Request::ExecSync { purpose: ExecPurpose::Probe, .. } => (Class::Exec, Kind::Exec),
         Request::ExecSync { purpose: ExecPurpose::Hook, .. } => (Class::Hook, Kind::Exec),
+        Request::Upkeep(_) => (Class::Upkeep, Kind::Other),
         Request::RunPodSandbox(_)
         | Request::RemovePodSandbox(_)
         | Request::CreateContainer { .. }

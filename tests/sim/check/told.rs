@@ -29,10 +29,13 @@ impl Check {
                 if let Ok(Reply::Status(status)) = result {
                     self.ready_told_at = status.runtime.is_ok().then_some(now);
                 }
+                self.garbage.answered(now, *id, result.as_ref().ok());
                 self.answered(now, *id, result.is_ok());
             }
             Event::Manifests(folder) => self.told_folder(folder, agent),
-            Event::Changed(_) | Event::Job(..) | Event::Addresses(_) | Event::Stop => {}
+            Event::Measured(measures) => self.garbage.measured(measures),
+            Event::Job(id, _) => self.garbage.job_ended(*id),
+            Event::Changed(_) | Event::Addresses(_) | Event::Stop => {}
         }
     }
 

@@ -3,6 +3,7 @@
 //! It must do so in bounded time, stay so in silence, and come back to it after each of a few last
 //! shocks: a new life of the agent, a restart of the daemon, a container killed, a pod removed.
 
+mod garbage;
 mod phase;
 mod pods;
 
@@ -53,6 +54,7 @@ impl World {
         self.runtime.clear_leaks();
         self.stalled_until = self.now;
         self.disk.read_only_until = 0;
+        self.machine.tidy();
         self.set_clock();
         self.daemon_up();
         self.end_pulls();
@@ -164,14 +166,17 @@ impl World {
     /// What is not yet as it should be.
     fn unsettled(&self) -> Option<String> {
         let wanted = self.wanted();
-        self.left_behind(&wanted).or_else(|| self.untold(&wanted)).or_else(|| {
-            let instances = self.instances();
-            wanted.iter().find_map(|(uid, pod)| {
-                let containers = instances.get(&**uid).map(Vec::as_slice).unwrap_or_default();
-                let why = self.pod_unsettled(uid, pod, containers)?;
-                Some(format!("pod {uid}: {why}"))
+        self.left_behind(&wanted)
+            .or_else(|| self.garbage_left(&wanted))
+            .or_else(|| self.untold(&wanted))
+            .or_else(|| {
+                let instances = self.instances();
+                wanted.iter().find_map(|(uid, pod)| {
+                    let containers = instances.get(&**uid).map(Vec::as_slice).unwrap_or_default();
+                    let why = self.pod_unsettled(uid, pod, containers)?;
+                    Some(format!("pod {uid}: {why}"))
+                })
             })
-        })
     }
 
     /// What nobody wants and is there.
@@ -200,7 +205,7 @@ impl World {
         }
         self.disk.dirs.iter().find_map(|dir| {
             let uid = dir.split('/').nth(4)?.rsplit('_').next()?;
-            left(uid).then(|| format!("log folder {dir} is left behind"))
+            unwanted(uid).then(|| format!("log folder {dir} is left behind"))
         })
     }
 

@@ -69,10 +69,11 @@ impl World {
             if !stable {
                 return None;
             }
+            let dead = too_many_dead(containers, self.check.garbage.dead_max());
             if status.phase.is_terminal() {
-                return None;
+                return dead;
             }
-            too_many_dead(containers).or_else(|| self.says_wrong(pod, status, truth, containers))
+            dead.or_else(|| self.says_wrong(pod, status, truth, containers))
         })
     }
 
@@ -244,8 +245,8 @@ impl World {
             let all = spec.init_containers.iter().chain(&spec.containers);
             let main_runs = spec.containers.iter().all(|main| runs(pod, main, containers));
             let mut all = all.filter(|it| !runs(pod, it, containers));
-            let tidy =
-                too_many_dead(containers).is_none() && spec.active_deadline_seconds.is_none();
+            let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
+                && spec.active_deadline_seconds.is_none();
             let calm = main_runs && all.next().is_none() && tidy;
             calm.then_some(uid)
         };
@@ -259,12 +260,12 @@ pub(super) fn newest<'a>(containers: &[&'a Container], name: &str) -> Option<&'a
     of_name.max_by_key(|it| it.listed.attempt).copied()
 }
 
-/// One dead instance of each container is kept for its logs, no more.
-fn too_many_dead(containers: &[&Container]) -> Option<String> {
+/// So many dead instances of each container are kept for its logs, no more.
+fn too_many_dead(containers: &[&Container], dead_max: usize) -> Option<String> {
     containers.iter().find_map(|container| {
         let name = &container.listed.name;
         let dead = containers.iter().filter(|it| it.listed.name == *name && it.is_exited()).count();
-        (dead > 1).then(|| format!("{dead} dead containers named {name}"))
+        (dead > dead_max).then(|| format!("{dead} dead containers named {name}"))
     })
 }
 

@@ -135,6 +135,7 @@ impl Runtime {
             state: ContainerState::Created,
             created_at: clock.nanos,
             image: config.image.clone(),
+            image_id: config.image_ref.clone(),
             hash: note("io.kubernetes.container.hash").map(Into::into),
             grace_s: grace_s.map(|grace| grace.parse().expect("an annotation of ours")),
         };

@@ -36,6 +36,11 @@ impl Registry {
         self.offered.contains_key(image)
     }
 
+    /// All that are here.
+    pub fn names(&self) -> impl Iterator<Item = &Box<str>> {
+        self.here.iter()
+    }
+
     /// Whether it is here.
     pub fn has(&self, image: &str) -> bool {
         self.here.contains(image)

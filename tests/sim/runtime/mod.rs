@@ -256,6 +256,7 @@ impl Runtime {
             Request::ContainerStatus(id) => self.container_status(&id.0),
             Request::ExecSync { id, .. } => self.exec(&id.0),
             Request::ImageStatus(image) => Ok(Reply::Image(self.registry.status(image))),
+            Request::Upkeep(upkeep) => Ok(self.upkeep(upkeep)),
             Request::PullImage { image, .. } => {
                 self.operations.insert(serial, Operation::Pull { image: image.clone() });
                 return match self.registry.pull_ms(image, faults, chance) {

@@ -29,9 +29,9 @@ pub(super) fn containers(pod: &Pod, now: Instant) -> Plan {
     let mut next = walk.containers(pod, now);
     if pod.doing.is_empty()
         && matches!(next, Next::Rest | Next::Until(_))
-        && let Some(container) = surplus(pod)
+        && let Some(parting) = pod.part_with(now)
     {
-        next = match (remove_container(pod, container, now), next) {
+        next = match (parting, next) {
             (Next::Until(at), Next::Until(other)) => Next::Until(at.min(other)),
             (next, _) => next,
         };
@@ -224,8 +224,9 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
             }
             // A container that is never at rest would leave its dead behind.
             let mut ended = pod.seen.of(&container.name);
-            let second = ended.by_ref().filter(|it| it.state == ContainerState::Exited).nth(1);
-            if let Some(old) = second.filter(|_| pod.clear_at.is_none_or(|at| at <= now)) {
+            let surplus =
+                ended.by_ref().filter(|it| it.state == ContainerState::Exited).nth(pod.dead_max());
+            if let Some(old) = surplus.filter(|_| pod.clear_at.is_none_or(|at| at <= now)) {
                 return Wish::Now(remove_container(pod, old, now));
             }
             let floor = memory.map_or(0, |memory| memory.attempt_floor);
@@ -260,20 +261,4 @@ fn pull_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
     // The image may arrive by other ways: it is looked for again before the pull is tried.
     let look_at = until.min(now.plus_ms(limits::IMAGE_RECHECK_MS));
     (until > now).then_some(Wish::Held(look_at, Some(HoldReason::ImagePull { why })))
-}
-
-/// One dead instance of each container is kept, for its logs and `lastState`; older ones go, and
-/// those that were made and never started.
-fn surplus(pod: &Pod) -> Option<&ContainerSeen> {
-    let seen = &pod.seen;
-    seen.containers.iter().find(|container| {
-        let newer = seen.of(&container.name).take_while(|other| other.id != container.id);
-        match container.state {
-            ContainerState::Running | ContainerState::Unknown => false,
-            ContainerState::Created => newer.count() > 0,
-            ContainerState::Exited => {
-                newer.filter(|other| other.state == ContainerState::Exited).count() > 0
-            }
-        }
-    })
 }

@@ -1,0 +1,203 @@
+//! What keeps the node in order, whatever its pods: the room is measured, garbage goes, logs are
+//! rotated, and where the node runs short pods have to go (spec sections 8, 9.4 and 11).
+//!
+//! ```text
+//!  a wake that others caused ─▶ due? ─▶ Measure ─▶ Measured ─▶ images · logs · eviction
+//!                                                               │ calls and jobs of their own,
+//!                                                               └ pods are told what to part with
+//! ```
+//!
+//! Chores are not urgent: they go with the wakes that the runtime's health causes anyway, and wake
+//! the loop themselves only where those stay away for long. Each chore has one call or job under
+//! way at the most, so none can crowd out the pods.
+//!
+//! If we crash here: every chore begins by looking, so the next life does it again.
+
+use super::calls::{Calls, Owner};
+use super::event::{Action, CallId, JobId, Out};
+#[cfg(feature = "gc")]
+use super::gc;
+use super::notes::Notes;
+use super::pleg::{List, Pleg};
+use super::pods::{Pods, Sources};
+use super::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::{CallError, Reply, Request};
+use crate::model::job::{JobError, JobSpec};
+use crate::model::note::{NoteKind, Object};
+use crate::model::upkeep::{Ask, Measures, Settings, Upkeep};
+
+/// All chores.
+#[derive(Debug)]
+pub struct Chores {
+    /// A [`Action::Measure`] is under way.
+    measuring: bool,
+    stepped_at: Instant,
+    #[cfg(feature = "gc")]
+    gc: gc::Gc,
+}
+
+/// Everything a chore asks with.
+pub struct Tools<'a> {
+    /// All pods.
+    pub pods: &'a mut Pods,
+    /// What the sources say of pods that are not among them.
+    pub sources: Sources,
+    /// The node's name.
+    pub node: &'a str,
+    /// The book of calls.
+    pub calls: &'a mut Calls,
+    /// The last job's number.
+    pub last_job: &'a mut u64,
+    /// Events.
+    pub notes: &'a mut Notes,
+    /// The looker.
+    pub pleg: &'a mut Pleg,
+    /// Where requests go.
+    pub out: &'a mut Out,
+}
+
+impl Chores {
+    /// Nothing done yet.
+    pub fn new(settings: &Settings, now: Now) -> Self {
+        Self {
+            measuring: false,
+            stepped_at: now.boot,
+            #[cfg(feature = "gc")]
+            gc: gc::Gc::new(settings, now.boot),
+        }
+    }
+
+    /// The runtime is back, and may be another.
+    pub fn up(&mut self) {
+        #[cfg(feature = "gc")]
+        self.gc.up();
+    }
+
+    /// A look came whole.
+    pub fn look(&mut self, now: Now, list: &List, pods: &Pods) {
+        #[cfg(feature = "gc")]
+        self.gc.look(now.boot, list, pods);
+    }
+
+    /// Takes the machine's gauges.
+    pub fn measured(&mut self, now: Now, measures: &Measures) {
+        assert!(std::mem::take(&mut self.measuring), "gauges that nobody asked for");
+        #[cfg(feature = "gc")]
+        self.gc.measured(now.boot, measures);
+    }
+
+    /// Takes the answer to a call of a chore.
+    pub fn answer(&mut self, now: Now, call: CallId, result: &Result<Reply, CallError>) {
+        #[cfg(feature = "gc")]
+        if self.gc.answer(now.boot, call, result) {
+            return;
+        }
+        panic!("{call:?} of no chore was answered {result:?} at {:?}", now.boot);
+    }
+
+    /// Takes the answer to a job. `false`: it is no chore's.
+    pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
+        #[cfg(feature = "gc")]
+        if self.gc.job_done(job, result) {
+            return true;
+        }
+        false
+    }
+
+    /// Asks for what is due.
+    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>) {
+        self.stepped_at = now.boot;
+        let mut asking = Asking { closed: self.measuring, ask: None };
+        #[cfg(feature = "gc")]
+        self.gc.step(now, tools, &mut asking);
+        if let Some(ask) = asking.ask {
+            self.measuring = true;
+            tools.out.push(Action::Measure(Box::new(ask)));
+        }
+    }
+
+    /// When to step again if nothing happens before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let due = [
+            #[cfg(feature = "gc")]
+            self.gc.due_at(),
+        ];
+        let due_at = due.into_iter().flatten().min()?;
+        // What is due and could not be done is tried again no sooner.
+        Some(due_at.max(self.stepped_at).plus_ms(limits::CHORES_LATE_MS))
+    }
+}
+
+/// Something that is done again and again, when others have woken us.
+#[derive(Clone, Copy, Debug)]
+pub struct Regular {
+    due_at: Instant,
+    period_ms: u64,
+}
+
+impl Regular {
+    /// Due for the first time at once.
+    pub fn new(period_ms: u64, now: Instant) -> Self {
+        Self { due_at: now, period_ms }
+    }
+
+    /// Whether its time has come, or nearly.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let early_ms = limits::CHORES_EARLY_MS.min(self.period_ms / 5);
+        self.due_at <= now.plus_ms(early_ms)
+    }
+
+    /// It is done: next time.
+    pub fn done(&mut self, now: Instant) {
+        self.due_at = now.plus_ms(self.period_ms);
+    }
+
+    /// Not before.
+    pub fn put_off(&mut self, until: Instant) {
+        self.due_at = self.due_at.max(until);
+    }
+
+    /// When.
+    pub fn due_at(&self) -> Instant {
+        self.due_at
+    }
+}
+
+impl Tools<'_> {
+    /// Begins a call, if there is room.
+    pub fn call(&mut self, now: Now, upkeep: Upkeep) -> Option<CallId> {
+        let request = Request::Upkeep(upkeep);
+        let room = self.calls.has_room(super::calls::Class::of(&request));
+        room.then(|| self.calls.begin(now, Owner::Chores, request, self.out))
+    }
+
+    /// Begins a job.
+    pub fn job(&mut self, now: Now, spec: JobSpec) -> JobId {
+        *self.last_job += 1;
+        let job = JobId(*self.last_job);
+        let deadline = now.boot.plus_ms(limits::JOB_DEADLINE_MS);
+        self.out.push(Action::Job { job, spec, deadline });
+        job
+    }
+
+    /// Tells of the node.
+    pub fn note(&mut self, now: Now, kind: NoteKind, reason: &'static str, message: String) {
+        let object = Object::node(self.node);
+        self.notes.add(now, object, kind, reason, message, self.out);
+    }
+}
+
+/// What is to be measured in this step.
+#[derive(Debug)]
+pub struct Asking {
+    closed: bool,
+    ask: Option<Ask>,
+}
+
+impl Asking {
+    /// Where to say what is wanted; `None`: gauges are being read, ask again when they are told.
+    pub fn want(&mut self) -> Option<&mut Ask> {
+        (!self.closed).then(|| self.ask.get_or_insert_with(Ask::default))
+    }
+}

@@ -1,0 +1,234 @@
+//! Dead containers beyond what is kept (spec section 8.1).
+//!
+//! A pod itself parts with the dead instances that a newer one has replaced, as soon as it is at
+//! rest; that alone holds the default policy. Here is what needs all pods at once: a bound for all
+//! dead containers, and policies that keep none. The pods are told which, and remove them with
+//! their logs, one at a time.
+//!
+//! Never named: the newest instance of a container that a source wants. By it the pod is known to
+//! have run: nobody else here remembers, and a job that is done would begin again.
+
+use std::collections::BTreeMap;
+
+use crate::agent::calls::Uid;
+use crate::agent::chores::Regular;
+use crate::agent::pod::{Pod, Wanted};
+use crate::agent::pods::Pods;
+use crate::agent::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::{ContainerId, ContainerState};
+use crate::model::upkeep::ContainerPolicy;
+
+/// The collector of dead containers.
+#[derive(Debug)]
+pub struct Containers {
+    policy: ContainerPolicy,
+    regular: Regular,
+    pressed: bool,
+}
+
+/// A dead container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Dead {
+    created_at: i64,
+    attempt: u32,
+    uid: Uid,
+    name: Box<str>,
+    id: ContainerId,
+    /// By it its pod is known.
+    is_newest: bool,
+}
+
+impl Containers {
+    /// Begins with the first step.
+    pub fn new(policy: ContainerPolicy, now: Instant) -> Self {
+        Self { policy, regular: Regular::new(limits::GARBAGE_MS, now), pressed: false }
+    }
+
+    /// Whether pods cannot hold the policy by themselves.
+    fn is_active(&self) -> bool {
+        self.policy.per_container_max == Some(0) || self.policy.all_max.is_some()
+    }
+
+    /// Tells the pods what to part with.
+    pub fn step(&mut self, now: Now, pods: &mut Pods) {
+        let due = self.is_active() && self.regular.is_due(now.boot);
+        if !due && !self.pressed {
+            return;
+        }
+        self.regular.done(now.boot);
+        let press = ContainerPolicy { age_min_ms: 0, per_container_max: Some(0), all_max: None };
+        let policy = if std::mem::take(&mut self.pressed) { &press } else { &self.policy };
+        for (uid, ids) in surplus(policy, now, pods.iter().flat_map(dead)) {
+            if let Some(pod) = pods.get_mut(&uid) {
+                pod.condemn(ids);
+            }
+        }
+    }
+
+    /// When something is due.
+    pub fn due_at(&self) -> Option<Instant> {
+        self.is_active().then(|| self.regular.due_at())
+    }
+}
+
+/// The dead containers of a pod that stays; those of one that goes need no policy.
+fn dead(pod: &Pod) -> impl Iterator<Item = Dead> {
+    let stays = *pod.wanted() == Wanted::Yes;
+    let seen = pod.seen();
+    let is_dead = |state| matches!(state, ContainerState::Created | ContainerState::Exited);
+    let dead = seen.containers.iter().filter(move |it| stays && is_dead(it.state));
+    dead.map(move |it| Dead {
+        created_at: it.created_at,
+        attempt: it.attempt,
+        uid: pod.uid().clone(),
+        name: it.name.clone(),
+        id: it.id.clone(),
+        is_newest: seen.newest(&it.name).is_some_and(|newest| newest.id == it.id),
+    })
+}
+
+/// Those that the policy lets go, by pod.
+fn surplus(
+    policy: &ContainerPolicy,
+    now: Now,
+    dead: impl Iterator<Item = Dead>,
+) -> BTreeMap<Uid, Vec<ContainerId>> {
+    let born_before = now.wall.map(|wall| {
+        let age_ms = i64::try_from(policy.age_min_ms).unwrap_or(i64::MAX);
+        wall.0.saturating_sub(age_ms).saturating_mul(1_000_000)
+    });
+    // Without a clock nobody's age is known; one that we made a moment ago is not listed yet.
+    let is_old = |it: &Dead| {
+        let known = policy.age_min_ms == 0 || born_before.is_some_and(|born| it.created_at <= born);
+        known && (policy.age_min_ms == 0 || it.created_at > 0)
+    };
+    let mut groups: BTreeMap<(Uid, Box<str>), Vec<Dead>> = BTreeMap::new();
+    for it in dead.filter(is_old) {
+        groups.entry((it.uid.clone(), it.name.clone())).or_default().push(it);
+    }
+    let mut gone = Vec::new();
+    for group in groups.values_mut() {
+        // The newest first.
+        group.sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created_at)));
+        keep(group, policy.per_container_max.unwrap_or(usize::MAX), &mut gone);
+    }
+    if let Some(all_max) = policy.all_max {
+        let count = |groups: &BTreeMap<_, Vec<Dead>>| groups.values().map(Vec::len).sum::<usize>();
+        if count(&groups) > all_max {
+            let share = (all_max / groups.len().max(1)).max(1);
+            for group in groups.values_mut() {
+                keep(group, share, &mut gone);
+            }
+        }
+        let over = count(&groups).saturating_sub(all_max);
+        let mut rest: Vec<Dead> =
+            groups.into_values().flatten().filter(|it| !it.is_newest).collect();
+        rest.sort();
+        gone.extend(rest.into_iter().take(over));
+    }
+    let mut by_pod: BTreeMap<Uid, Vec<ContainerId>> = BTreeMap::new();
+    for it in gone {
+        by_pod.entry(it.uid).or_default().push(it.id);
+    }
+    by_pod
+}
+
+/// Leaves so many of a group, and those that stay in any case.
+fn keep(group: &mut Vec<Dead>, count: usize, gone: &mut Vec<Dead>) {
+    let mut at = 0;
+    group.retain(|it| {
+        at += 1;
+        let stays = at <= count || it.is_newest;
+        if !stays {
+            gone.push(it.clone());
+        }
+        stays
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::time::Wall;
+
+    const NOW_MS: i64 = 1_000_000;
+
+    /// `a/m#3@7`: container `m` of pod `a`, attempt 3, made 7 s ago; `!`: the newest instance.
+    fn dead(text: &str) -> Dead {
+        let (rest, is_newest) = match text.strip_suffix('!') {
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
+        let (id, age_s) = rest.split_once('@').expect("an age");
+        let (uid, rest) = id.split_once('/').expect("a pod");
+        let (name, attempt) = rest.split_once('#').expect("an attempt");
+        let age_s: i64 = age_s.parse().expect("seconds");
+        Dead {
+            created_at: (NOW_MS - age_s * 1_000) * 1_000_000,
+            attempt: attempt.parse().expect("a number"),
+            uid: uid.into(),
+            name: name.into(),
+            id: ContainerId(id.into()),
+            is_newest,
+        }
+    }
+
+    fn gone(policy: &ContainerPolicy, all: &[&str]) -> Vec<String> {
+        let now = Now { boot: Instant(0), wall: Some(Wall(NOW_MS)) };
+        let by_pod = surplus(policy, now, all.iter().map(|text| dead(text)));
+        let mut gone: Vec<String> =
+            by_pod.into_values().flatten().map(|id| id.to_string()).collect();
+        gone.sort();
+        gone
+    }
+
+    #[test]
+    fn so_many_of_each_container_stay() {
+        let all = ["a/m#0@9", "a/m#1@8", "a/m#2@7!", "a/n#0@9", "b/m#4@1"];
+        let policy = |max| ContainerPolicy { per_container_max: max, ..ContainerPolicy::default() };
+        assert_eq!(gone(&policy(None), &all), [] as [&str; 0]);
+        assert_eq!(gone(&policy(Some(2)), &all), ["a/m#0"]);
+        assert_eq!(gone(&policy(Some(1)), &all), ["a/m#0", "a/m#1"]);
+        // The newest instance stays, one that a living one has replaced does not.
+        assert_eq!(gone(&policy(Some(0)), &all), ["a/m#0", "a/m#1", "a/n#0", "b/m#4"]);
+    }
+
+    #[test]
+    fn none_that_is_younger_goes_or_counts() {
+        let all = ["a/m#0@9", "a/m#1@8", "a/m#2@2"];
+        let policy = ContainerPolicy {
+            age_min_ms: 5_000,
+            per_container_max: Some(1),
+            ..ContainerPolicy::default()
+        };
+        assert_eq!(gone(&policy, &all), ["a/m#0"]);
+    }
+
+    #[test]
+    fn of_all_the_oldest_go_until_so_many_are_left() {
+        let all = ["a/m#0@9", "a/m#1@8", "a/m#2@7", "b/m#0@6", "b/m#1@5", "c/m#0@10!"];
+        let policy = |max| ContainerPolicy {
+            per_container_max: None,
+            all_max: Some(max),
+            ..ContainerPolicy::default()
+        };
+        assert_eq!(gone(&policy(6), &all), [] as [&str; 0]);
+        // A share of one each is three.
+        assert_eq!(gone(&policy(5), &all), ["a/m#0", "a/m#1", "b/m#0"]);
+        assert_eq!(gone(&policy(2), &all), ["a/m#0", "a/m#1", "a/m#2", "b/m#0"]);
+        // The oldest of all is a pod's newest.
+        assert_eq!(gone(&policy(0), &all), ["a/m#0", "a/m#1", "a/m#2", "b/m#0", "b/m#1"]);
+    }
+
+    #[test]
+    fn without_a_clock_nobody_is_old() {
+        let policy = ContainerPolicy {
+            age_min_ms: 1,
+            per_container_max: Some(0),
+            ..ContainerPolicy::default()
+        };
+        let now = Now { boot: Instant(0), wall: None };
+        assert!(surplus(&policy, now, [dead("a/m#0@9")].into_iter()).is_empty());
+    }
+}

@@ -1,0 +1,499 @@
+//! Images that nobody uses go when their file system fills (spec section 8.4).
+//!
+//! ```text
+//!  room ≥ high │ an age │ a pressure ─▶ ListImages ─▶ a look that began after ─▶ RemoveImage one
+//!                                                                                by one, until
+//!                                                                                enough
+//! ```
+//!
+//! Cheap as long as there is room: the runtime is asked once where its images lie, the file system
+//! how full it is each period, and the images are listed every few minutes for their age.
+//!
+//! Never removed: an image of any container, running or not, whoever made it; one that a pod of
+//! this node wants, because it may not be had again (a link that is down, a registry that is
+//! gone); one that the runtime has pinned, and the image of sandboxes. A name in a pod matches more
+//! images than it means rather than fewer.
+//!
+//! If we crash here: the next life lists the images anew; it does not know when they were last
+//! used, so that those that are not in use count as equally old.
+
+mod name;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::agent::chores::{Asking, Regular, Tools};
+use crate::agent::event::{Action, CallId, Severity};
+use crate::agent::pleg::List;
+use crate::agent::pod::Pod;
+use crate::agent::pods::Pods;
+use crate::agent::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::{CallError, Reply};
+use crate::model::note::NoteKind;
+use crate::model::upkeep::{ImagePolicy, Room, StoredImage, Told, Upkeep};
+use name::{base_of, is_meant};
+
+/// The collector of images.
+#[derive(Debug)]
+pub struct Images {
+    policy: ImagePolicy,
+    started_at: Instant,
+    place: Place,
+    /// When the room is looked at.
+    look: Regular,
+    /// When the images are listed.
+    list: Regular,
+    /// By id, as of the last list.
+    known: BTreeMap<Box<str>, Record>,
+    /// What containers say that they run, an id or a name: when a look last saw it.
+    used: BTreeMap<Box<str>, Instant>,
+    room: Option<Room>,
+    /// The room could not be read when it was last looked at, which was said.
+    blind: bool,
+    pass: Pass,
+    /// Eviction wants all that can go.
+    pressed: bool,
+    /// No pass for want of room before.
+    pass_at: Instant,
+    /// Passes in a row that won too little.
+    failures: u32,
+    /// To be said at the next step.
+    news: Vec<(NewsKind, String)>,
+}
+
+/// Where the images lie.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Unknown,
+    Asked(CallId),
+    /// `None`: the runtime does not say.
+    Known(Option<Box<str>>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    first_seen: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NewsKind {
+    Warning(&'static str),
+    Line,
+}
+
+/// Why images are gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// To know them, and for those that are too old.
+    Age,
+    /// To win so many bytes.
+    Room(u64),
+    /// All that can go.
+    Pressure,
+}
+
+#[derive(Debug)]
+enum Pass {
+    Rest,
+    Listing { call: CallId, why: Why },
+    Looking { after: u64, images: Vec<StoredImage>, why: Why },
+    Removing(Removal),
+}
+
+#[derive(Debug)]
+struct Removal {
+    why: Why,
+    began: Instant,
+    /// In the order in which they go.
+    queue: VecDeque<StoredImage>,
+    call: Option<(CallId, StoredImage)>,
+    freed: u64,
+    errors: Vec<String>,
+}
+
+impl Images {
+    /// Nothing known.
+    pub fn new(policy: ImagePolicy, now: Instant) -> Self {
+        Self {
+            started_at: now,
+            place: Place::Unknown,
+            look: Regular::new(policy.period_ms, now),
+            list: Regular::new(limits::IMAGES_LIST_MS, now),
+            policy,
+            known: BTreeMap::new(),
+            used: BTreeMap::new(),
+            room: None,
+            blind: false,
+            pass: Pass::Rest,
+            pressed: false,
+            pass_at: now,
+            failures: 0,
+            news: Vec::new(),
+        }
+    }
+
+    /// The runtime is back, and may be another: calls under way were answered before.
+    pub fn up(&mut self) {
+        self.pressed |= self.is_pressed();
+        self.place = Place::Unknown;
+        self.room = None;
+        self.pass = Pass::Rest;
+    }
+
+    /// Whether all that can go goes.
+    fn is_pressed(&self) -> bool {
+        self.pressed
+            || match &self.pass {
+                Pass::Rest => false,
+                Pass::Listing { why, .. } | Pass::Looking { why, .. } => *why == Why::Pressure,
+                Pass::Removing(removal) => removal.why == Why::Pressure,
+            }
+    }
+
+    /// Where the images lie, as the runtime says.
+    pub fn place(&self) -> Option<&str> {
+        match &self.place {
+            Place::Known(place) => place.as_deref(),
+            Place::Unknown | Place::Asked(_) => None,
+        }
+    }
+
+    /// A look came whole: what containers run is in use.
+    pub fn look(&mut self, now: Instant, list: &List, pods: &Pods) {
+        for container in &list.containers {
+            match self.used.get_mut(&container.image_id) {
+                Some(at) => *at = now,
+                None => {
+                    self.used.insert(container.image_id.clone(), now);
+                }
+            }
+        }
+        if let Pass::Looking { after, images, why } = &mut self.pass
+            && list.serial > *after
+        {
+            let (images, why) = (std::mem::take(images), *why);
+            self.choose(now, images, why, pods);
+        }
+    }
+
+    /// Takes the room where the images lie.
+    pub fn measured(&mut self, now: Instant, room: Option<Room>) {
+        let blind = room.is_none() && self.place().is_some();
+        if blind && !self.blind {
+            let place = self.place().unwrap_or_default();
+            let line = format!("path={place} images there are not watched: no room can be read");
+            self.news.push((NewsKind::Line, line));
+        }
+        (self.blind, self.room) = (blind, room);
+        if let Some(Room { bytes, .. }) = room
+            && bytes.capacity == 0
+        {
+            let why = "invalid capacity 0 on image filesystem".to_owned();
+            self.news.push((NewsKind::Warning("InvalidDiskCapacity"), why));
+            self.room = None;
+            self.pass_at = now.plus_ms(limits::IMAGES_RETRY_MAX_MS);
+        }
+    }
+
+    /// Takes the answer to a call. `false`: it is none of these.
+    pub fn answer(
+        &mut self,
+        now: Instant,
+        call: CallId,
+        result: &Result<Reply, CallError>,
+    ) -> bool {
+        match std::mem::replace(&mut self.pass, Pass::Rest) {
+            Pass::Listing { call: asked, why } if asked == call => {
+                match result {
+                    Ok(Reply::Upkeep(Told::Images(images))) => self.listed(now, images, why),
+                    Ok(other) => panic!("ListImages cannot answer {other:?}"),
+                    Err(error) => {
+                        // What cannot be listed cannot be removed: a pass that failed.
+                        self.fail(now, why, format!("cannot list images: {error}"));
+                    }
+                }
+                return true;
+            }
+            Pass::Removing(mut removal) if is_call(removal.call.as_ref(), call) => {
+                let (_, image) = removal.call.take().expect("just compared");
+                self.removed(&mut removal, &image, result);
+                self.pass = Pass::Removing(removal);
+                return true;
+            }
+            pass => self.pass = pass,
+        }
+        if self.place != Place::Asked(call) {
+            return false;
+        }
+        self.place = match result {
+            Ok(Reply::Upkeep(Told::ImageFs(place))) => Place::Known(place.clone()),
+            Ok(other) => panic!("ImageFsInfo cannot answer {other:?}"),
+            Err(_) => {
+                self.look.put_off(now.plus_ms(limits::IMAGES_RETRY_MIN_MS));
+                Place::Unknown
+            }
+        };
+        true
+    }
+
+    fn listed(&mut self, now: Instant, images: &[StoredImage], why: Why) {
+        let ids: BTreeSet<&str> = images.iter().map(|image| &*image.id).collect();
+        self.known.retain(|id, _| ids.contains(&**id));
+        for image in images {
+            self.known.entry(image.id.clone()).or_insert(Record { first_seen: now });
+        }
+        let names: BTreeSet<&str> = images.iter().flat_map(names_of).collect();
+        self.used.retain(|used, _| names.contains(&**used));
+        let ages =
+            self.policy.age_max_ms > 0 && now.since_ms(self.started_at) > self.policy.age_max_ms;
+        if why != Why::Age || ages {
+            self.pass = Pass::Looking { after: u64::MAX, images: images.to_vec(), why };
+        }
+    }
+
+    /// Which images go, in which order.
+    fn choose(&mut self, now: Instant, images: Vec<StoredImage>, why: Why, pods: &Pods) {
+        let wanted = wanted(pods);
+        let policy = &self.policy;
+        let old = |image: &StoredImage| match self.last_used(image) {
+            Some(at) => now.since_ms(at) > policy.age_max_ms,
+            // Not since the agent began.
+            None => true,
+        };
+        let ages = policy.age_max_ms > 0 && now.since_ms(self.started_at) > policy.age_max_ms;
+        let mut queue: Vec<StoredImage> = images
+            .into_iter()
+            .filter(|image| !self.is_needed(image, now, &wanted))
+            .filter(|image| {
+                let age_ms = now.since_ms(self.known[&image.id].first_seen);
+                let fits = why != Why::Age && age_ms >= policy.age_min_ms;
+                fits || (ages && old(image))
+            })
+            .collect();
+        queue.sort_by_cached_key(|image| {
+            // Those that are too old go in any case, the others only until there is room.
+            let stays = !(ages && old(image));
+            (stays, self.last_used(image), self.known[&image.id].first_seen, image.id.clone())
+        });
+        let queue = queue.into();
+        self.pass = Pass::Removing(Removal {
+            why,
+            began: now,
+            queue,
+            call: None,
+            freed: 0,
+            errors: Vec::new(),
+        });
+    }
+
+    /// When a look last saw a container of it.
+    fn last_used(&self, image: &StoredImage) -> Option<Instant> {
+        names_of(image).filter_map(|name| self.used.get(name)).max().copied()
+    }
+
+    /// Never to be removed, as things are; `since`: in use means seen in use since then.
+    fn is_needed(&self, image: &StoredImage, since: Instant, wanted: &BTreeSet<&str>) -> bool {
+        let in_use = self.last_used(image).is_some_and(|at| at >= since);
+        let sandbox = &*self.policy.sandbox_image;
+        let is_pause = image.names.iter().any(|name| base_of(name) == "pause");
+        image.pinned || in_use || is_pause || is_meant(sandbox, image) || {
+            wanted.iter().any(|name| is_meant(name, image))
+        }
+    }
+
+    fn removed(
+        &mut self,
+        removal: &mut Removal,
+        image: &StoredImage,
+        result: &Result<Reply, CallError>,
+    ) {
+        match result {
+            Ok(_) => {
+                removal.freed = removal.freed.saturating_add(image.size);
+                self.known.remove(&image.id);
+                let name = image.names.first().map_or(&*image.id, |name| &**name);
+                let line = format!("image={name} bytes={} removed: unused", image.size);
+                self.news.push((NewsKind::Line, line));
+            }
+            Err(error) => removal.errors.push(error.to_string()),
+        }
+    }
+
+    /// Asks for what is due.
+    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
+        self.look_at_the_room(now, tools, asking);
+        self.begin(now, tools);
+        if let Pass::Looking { after, .. } = &mut self.pass
+            && *after == u64::MAX
+        {
+            *after = tools.pleg.begun();
+            tools.pleg.want();
+        }
+        self.remove(now, tools);
+        for (kind, text) in self.news.drain(..) {
+            match kind {
+                NewsKind::Warning(reason) => tools.note(now, NoteKind::Warning, reason, text),
+                NewsKind::Line => tools.out.push(Action::Log(Severity::Info, text)),
+            }
+        }
+    }
+
+    fn look_at_the_room(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
+        if self.is_off() || !self.look.is_due(now.boot) {
+            return;
+        }
+        match &self.place {
+            Place::Unknown => match tools.call(now, Upkeep::ImageFsInfo) {
+                Some(call) => self.place = Place::Asked(call),
+                None => self.look.put_off(now.boot.plus_ms(self.policy.period_ms)),
+            },
+            Place::Asked(_) => {}
+            Place::Known(None) => self.look.done(now.boot),
+            Place::Known(Some(place)) => {
+                if let Some(ask) = asking.want() {
+                    ask.image_fs = Some(place.clone());
+                    self.look.done(now.boot);
+                }
+            }
+        }
+    }
+
+    /// Lists the images, if there is a reason to.
+    fn begin(&mut self, now: Now, tools: &mut Tools<'_>) {
+        if !matches!(self.pass, Pass::Rest) {
+            return;
+        }
+        let needed = self.room.filter(|_| self.pass_at <= now.boot).and_then(|it| self.lacks(it));
+        let why = if self.pressed {
+            Why::Pressure
+        } else if let Some(bytes) = needed {
+            Why::Room(bytes)
+        } else if self.list.is_due(now.boot) && !self.is_off() {
+            Why::Age
+        } else {
+            return;
+        };
+        let Some(call) = tools.call(now, Upkeep::ListImages) else {
+            self.list.put_off(now.boot.plus_ms(self.policy.period_ms));
+            return;
+        };
+        self.pressed &= why != Why::Pressure;
+        self.list.done(now.boot);
+        self.pass = Pass::Listing { call, why };
+    }
+
+    /// Bytes to be won; `None`: there is room.
+    fn lacks(&self, room: Room) -> Option<u64> {
+        let (capacity, available) = (room.bytes.capacity, room.bytes.available);
+        let share = |percent: u64| {
+            let bytes = u128::from(capacity) * u128::from(percent) / 100;
+            u64::try_from(bytes).expect("a share is no more than the whole")
+        };
+        let free_percent = u128::from(available) * 100 / u128::from(capacity.max(1));
+        let used_percent = 100 - u64::try_from(free_percent).unwrap_or(100).min(100);
+        let full = self.policy.high_percent < 100 && used_percent >= self.policy.high_percent;
+        full.then(|| share(100 - self.policy.low_percent).saturating_sub(available))
+    }
+
+    fn is_off(&self) -> bool {
+        self.policy.high_percent == 100 && self.policy.age_max_ms == 0
+    }
+
+    /// The next image, or the end of the pass.
+    fn remove(&mut self, now: Now, tools: &mut Tools<'_>) {
+        let mut removal = match std::mem::replace(&mut self.pass, Pass::Rest) {
+            Pass::Removing(removal) if removal.call.is_none() => removal,
+            pass => {
+                self.pass = pass;
+                return;
+            }
+        };
+        // The pods may want others by now.
+        let wanted = wanted(tools.pods);
+        while let Some(image) = removal.queue.pop_front() {
+            let enough = match removal.why {
+                Why::Room(bytes) => removal.freed >= bytes && !self.is_too_old(&image, now.boot),
+                Why::Age | Why::Pressure => false,
+            };
+            if enough || self.is_needed(&image, removal.began, &wanted) {
+                continue;
+            }
+            match tools.call(now, Upkeep::RemoveImage(image.id.clone())) {
+                Some(call) => removal.call = Some((call, image)),
+                // The next step tries again.
+                None => removal.queue.push_front(image),
+            }
+            self.pass = Pass::Removing(removal);
+            return;
+        }
+        self.end(now.boot, removal);
+    }
+
+    fn is_too_old(&self, image: &StoredImage, now: Instant) -> bool {
+        let most_ms = self.policy.age_max_ms;
+        let unused_ms = self.last_used(image).map_or(u64::MAX, |at| now.since_ms(at));
+        most_ms > 0 && now.since_ms(self.started_at) > most_ms && unused_ms > most_ms
+    }
+
+    fn end(&mut self, now: Instant, removal: Removal) {
+        // What was measured before no longer holds.
+        self.room = None;
+        let Removal { why, freed, errors, .. } = removal;
+        let Why::Room(bytes) = why else {
+            for error in errors {
+                self.news.push((NewsKind::Line, format!("cannot remove an image: {error}")));
+            }
+            return;
+        };
+        if freed >= bytes {
+            self.failures = 0;
+            self.pass_at = now;
+        } else if errors.is_empty() {
+            let message = format!(
+                "Failed to garbage collect required amount of images. Attempted to free {bytes} \
+                 bytes, but only found {freed} bytes eligible to free."
+            );
+            self.news.push((NewsKind::Warning("FreeDiskSpaceFailed"), message.clone()));
+            self.fail(now, why, message);
+        } else {
+            let errors = errors.join(", ");
+            let message = format!(
+                "wanted to free {bytes} bytes, but freed {freed} bytes space with errors in image \
+                 deletion: [{errors}]"
+            );
+            self.fail(now, why, message);
+        }
+    }
+
+    /// Only what fails twice in a row is told of the node.
+    fn fail(&mut self, now: Instant, why: Why, message: String) {
+        if why == Why::Age {
+            return;
+        }
+        self.failures += 1;
+        let doubled_ms = limits::IMAGES_RETRY_MIN_MS << (self.failures - 1).min(8);
+        self.pass_at = now.plus_ms(doubled_ms.min(limits::IMAGES_RETRY_MAX_MS));
+        if self.failures > 1 {
+            self.news.push((NewsKind::Warning("ImageGCFailed"), message));
+        }
+    }
+
+    /// When something is due.
+    pub fn due_at(&self) -> Option<Instant> {
+        (!self.is_off()).then(|| self.look.due_at().min(self.list.due_at()))
+    }
+}
+
+fn is_call(open: Option<&(CallId, StoredImage)>, call: CallId) -> bool {
+    open.is_some_and(|(open, _)| *open == call)
+}
+
+/// All that a container may call it.
+fn names_of(image: &StoredImage) -> impl Iterator<Item = &str> {
+    image.names.iter().map(|name| &**name).chain([&*image.id])
+}
+
+/// The images that pods of this node need to start again.
+fn wanted(pods: &Pods) -> BTreeSet<&str> {
+    pods.iter().flat_map(Pod::images_wanted).collect()
+}

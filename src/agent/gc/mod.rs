@@ -1,0 +1,84 @@
+//! Garbage: images that nobody uses, dead containers beyond what is kept, and log folders and links
+//! of pods that are gone (spec section 8).
+//!
+//! Not here: containers of pods that end, which go with their pods; folders of volumes.
+
+mod container;
+mod image;
+mod leftover;
+
+use super::chores::{Asking, Tools};
+use super::event::{CallId, JobId};
+use super::pleg::List;
+use super::pods::Pods;
+use super::time::{Instant, Now};
+use crate::model::cri::{CallError, Reply};
+use crate::model::job::JobError;
+use crate::model::upkeep::{Measures, Settings};
+
+use container::Containers;
+use image::Images;
+use leftover::Leftovers;
+
+/// The collector.
+#[derive(Debug)]
+pub struct Gc {
+    images: Images,
+    containers: Containers,
+    leftovers: Leftovers,
+}
+
+impl Gc {
+    /// Knows nothing yet.
+    pub fn new(settings: &Settings, now: Instant) -> Self {
+        Self {
+            images: Images::new(settings.images.clone(), now),
+            containers: Containers::new(settings.containers.clone(), now),
+            leftovers: Leftovers::new(now),
+        }
+    }
+
+    /// The runtime is back, and may be another.
+    pub fn up(&mut self) {
+        self.images.up();
+    }
+
+    /// A look came whole.
+    pub fn look(&mut self, now: Instant, list: &List, pods: &Pods) {
+        self.images.look(now, list, pods);
+    }
+
+    /// Takes the machine's gauges.
+    pub fn measured(&mut self, now: Instant, measures: &Measures) {
+        self.images.measured(now, measures.image_fs);
+        self.leftovers.measured(measures.log_dirs.as_deref());
+    }
+
+    /// Takes the answer to a call. `false`: it is none of these.
+    pub fn answer(
+        &mut self,
+        now: Instant,
+        call: CallId,
+        result: &Result<Reply, CallError>,
+    ) -> bool {
+        self.images.answer(now, call, result)
+    }
+
+    /// Takes the answer to a job. `false`: it is none of these.
+    pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
+        self.leftovers.job_done(job, result)
+    }
+
+    /// Asks for what is due.
+    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
+        self.containers.step(now, tools.pods);
+        self.leftovers.step(now, tools, asking);
+        self.images.step(now, tools, asking);
+    }
+
+    /// When something is due.
+    pub fn due_at(&self) -> Option<Instant> {
+        let all = [self.containers.due_at(), self.images.due_at(), Some(self.leftovers.due_at())];
+        all.into_iter().flatten().min()
+    }
+}

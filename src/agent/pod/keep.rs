@@ -1,0 +1,106 @@
+//! What of a pod the node keeps, and what it parts with while the pod stays: dead containers and
+//! old sandboxes (spec sections 8.1 and 8.2), images.
+
+use super::next::{Next, remove_container};
+use super::seen::{ContainerSeen, SandboxSeen};
+use super::{Pod, Step, Wanted};
+use crate::agent::time::Instant;
+use crate::model::cri::{ContainerId, ContainerState};
+use crate::model::upkeep::ContainerPolicy;
+
+/// What a pod is to part with.
+#[derive(Debug)]
+pub(super) struct Keep {
+    /// Dead instances of each container that stay, for their logs and for `lastState`.
+    dead_max: usize,
+    /// Dead containers that the node has no more room for.
+    condemned: Vec<ContainerId>,
+}
+
+/// The reason of the event about the node, not the pod, that garbage could not be removed.
+pub(super) const GARBAGE_FAILED: &str = "ContainerGCFailed";
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { dead_max: 1, condemned: Vec::new() }
+    }
+}
+
+impl Pod {
+    /// So many dead instances of each container stay; of those that are at rest one at the least.
+    pub(super) fn keep_dead(&mut self, policy: &ContainerPolicy) {
+        self.keep.dead_max = policy.per_container_max.map_or(1, |most| most.max(1));
+    }
+
+    /// What goes of it is garbage, not the pod.
+    pub(super) fn stays(&self) -> bool {
+        self.wanted == Wanted::Yes
+    }
+
+    pub(super) fn dead_max(&self) -> usize {
+        self.keep.dead_max
+    }
+
+    /// The node has no more room for these of its dead containers.
+    pub fn condemn(&mut self, ids: Vec<ContainerId>) {
+        if self.keep.condemned != ids {
+            self.keep.condemned = ids;
+            self.stir();
+        }
+    }
+
+    /// Whether a container that was condemned is still there.
+    pub fn has_condemned(&self) -> bool {
+        self.keep.condemned.iter().any(|id| self.seen.container(id).is_some())
+    }
+
+    /// Images that it needs to start again, as its manifest writes them.
+    pub fn images_wanted(&self) -> impl Iterator<Item = &str> {
+        let spec = match &self.wanted {
+            Wanted::Yes => Some(&self.api.spec),
+            Wanted::Again(again) => Some(&again.spec),
+            Wanted::No => None,
+        };
+        let containers =
+            spec.into_iter().flat_map(|it| it.init_containers.iter().chain(&it.containers));
+        containers.map(|container| &*container.image)
+    }
+
+    /// At rest: the next dead container or old sandbox to part with.
+    pub(super) fn part_with(&self, now: Instant) -> Option<Next> {
+        if let Some(container) = self.surplus() {
+            return Some(remove_container(self, container, now));
+        }
+        let sandbox = self.old_sandbox()?;
+        let (id, at) = (sandbox.id.clone(), self.retry_at.filter(|&at| at > now));
+        Some(match at {
+            Some(at) => Next::Until(at),
+            None if sandbox.stopped => Next::Call(Step::RemoveSandbox(id)),
+            None => Next::Call(Step::StopSandbox(id)),
+        })
+    }
+
+    /// Instances that were made and never started go as soon as there is a newer one.
+    fn surplus(&self) -> Option<&ContainerSeen> {
+        let seen = &self.seen;
+        seen.containers.iter().find(|container| {
+            let newer = || seen.of(&container.name).take_while(|other| other.id != container.id);
+            let condemned = || self.keep.condemned.contains(&container.id);
+            match container.state {
+                ContainerState::Running | ContainerState::Unknown => false,
+                ContainerState::Created => newer().count() > 0,
+                ContainerState::Exited => {
+                    let dead = newer().filter(|other| other.state == ContainerState::Exited);
+                    dead.count() >= self.keep.dead_max || (condemned() && newer().count() > 0)
+                }
+            }
+        })
+    }
+
+    /// One that was replaced, and holds nothing any more.
+    fn old_sandbox(&self) -> Option<&SandboxSeen> {
+        let holds =
+            |sandbox: &SandboxSeen| self.seen.containers.iter().any(|it| it.sandbox == sandbox.id);
+        self.seen.sandboxes.iter().skip(1).find(|it| !it.ready && !holds(it))
+    }
+}

@@ -1,0 +1,326 @@
+//! The keys of edgecore.yaml about garbage, logs and eviction.
+
+use std::collections::BTreeMap;
+
+use super::Config;
+use super::edgecore::{Row, Rule, duration, text, whole};
+use crate::model::quantity::Quantity;
+use crate::model::upkeep::{Signal, Threshold};
+use crate::wire::tree::Value;
+
+use Rule::Take as Set;
+
+/// Below `modules.edged`.
+pub(super) const EDGED: &[Row] = &[
+    (
+        "maxContainerCount",
+        Set(|config, value| {
+            config.upkeep.containers.all_max = count(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "maxPerPodContainerCount",
+        Set(|config, value| {
+            config.upkeep.containers.per_container_max = count(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "minimumGCAge",
+        Set(|config, value| {
+            config.upkeep.containers.age_min_ms = duration(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "podSandboxImage",
+        Set(|config, value| {
+            config.upkeep.images.sandbox_image = text(value)?.into();
+            Ok(())
+        }),
+    ),
+];
+
+/// Below `tailoredKubeletConfig`.
+pub(super) const TAILORED: &[Row] = &[
+    (
+        "containerLogMaxFiles",
+        Set(|config, value| {
+            config.upkeep.logs.files_max = whole(value, 2, 1_000)? as usize;
+            Ok(())
+        }),
+    ),
+    (
+        "containerLogMaxSize",
+        Set(|config, value| {
+            let size = quantity(text(value)?)?;
+            config.upkeep.logs.size_max = u64::try_from(size).ok();
+            Ok(())
+        }),
+    ),
+    (
+        "containerLogMonitorInterval",
+        Set(|config, value| {
+            config.upkeep.logs.period_ms = period(value, 3_000)?;
+            Ok(())
+        }),
+    ),
+    (
+        "evictionHard",
+        Set(|config, value| {
+            config.upkeep.eviction.hard = thresholds(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "evictionMaxPodGracePeriod",
+        Set(|config, value| {
+            config.upkeep.eviction.grace_max_s = whole(value, 0, i64::from(i32::MAX))?;
+            Ok(())
+        }),
+    ),
+    (
+        "evictionMinimumReclaim",
+        Set(|config, value| {
+            config.upkeep.eviction.reclaim_min = thresholds(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "evictionPressureTransitionPeriod",
+        Set(|config, value| {
+            config.upkeep.eviction.transition_ms = duration(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "evictionSoft",
+        Set(|config, value| {
+            let soft = &mut config.upkeep.eviction.soft;
+            *soft = thresholds(value)?
+                .into_iter()
+                .map(|(signal, threshold)| {
+                    let grace_ms = soft.get(&signal).map_or(NO_GRACE, |(_, grace_ms)| *grace_ms);
+                    (signal, (threshold, grace_ms))
+                })
+                .collect();
+            Ok(())
+        }),
+    ),
+    ("evictionSoftGracePeriod", Set(take_soft_grace)),
+    (
+        "imageGCHighThresholdPercent",
+        Set(|config, value| {
+            config.upkeep.images.high_percent = percent(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "imageGCLowThresholdPercent",
+        Set(|config, value| {
+            config.upkeep.images.low_percent = percent(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "imageGCPeriod",
+        Set(|config, value| {
+            config.upkeep.images.period_ms = period(value, 1_000)?;
+            Ok(())
+        }),
+    ),
+    (
+        "imageMaximumGCAge",
+        Set(|config, value| {
+            config.upkeep.images.age_max_ms = duration(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "imageMinimumGCAge",
+        Set(|config, value| {
+            config.upkeep.images.age_min_ms = duration(value)?;
+            Ok(())
+        }),
+    ),
+];
+
+/// A soft threshold whose grace period has not been named yet.
+const NO_GRACE: u64 = u64::MAX;
+
+/// What a look at several keys together finds wrong; for the file as a whole.
+pub(super) fn check(config: &Config) -> Result<(), String> {
+    let images = &config.upkeep.images;
+    if images.low_percent > images.high_percent {
+        return Err(format!(
+            "imageGCLowThresholdPercent: got {}, expected at most imageGCHighThresholdPercent, {}",
+            images.low_percent, images.high_percent
+        ));
+    }
+    let soft = &config.upkeep.eviction.soft;
+    let lacking = soft.iter().find(|(_, (_, grace_ms))| *grace_ms == NO_GRACE);
+    match lacking {
+        Some((signal, _)) => Err(format!(
+            "evictionSoft: got {} without a grace period, expected one in evictionSoftGracePeriod",
+            name_of(*signal)
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The keys of a map come in any order: this may be read before the thresholds.
+fn take_soft_grace(config: &mut Config, value: &Value) -> Result<(), String> {
+    for (signal, value) in signals(value)? {
+        let grace_ms = duration(value)?;
+        // An amount that no machine can lack until the threshold is read.
+        let unset = (Threshold::Amount(0), grace_ms);
+        config.upkeep.eviction.soft.entry(signal).or_insert(unset).1 = grace_ms;
+    }
+    Ok(())
+}
+
+fn thresholds(value: &Value) -> Result<BTreeMap<Signal, Threshold>, String> {
+    let mut taken = BTreeMap::new();
+    for (signal, value) in signals(value)? {
+        let threshold =
+            Threshold::parse(text(value)?).map_err(|why| format!("{}: {why}", name_of(signal)))?;
+        taken.extend(threshold.map(|threshold| (signal, threshold)));
+    }
+    Ok(taken)
+}
+
+/// The entries of a map by signal. Those that the kubelet knows and derives itself are left out.
+fn signals(value: &Value) -> Result<Vec<(Signal, &Value)>, String> {
+    let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
+    let mut taken = Vec::new();
+    for (key, entry) in map {
+        let known = Signal::ALL.iter().find(|(_, name)| *name == &**key);
+        match known {
+            Some((signal, _)) => taken.push((*signal, &entry.node.value)),
+            None if DERIVED.contains(&&**key) => {}
+            None => {
+                let names: Vec<&str> = Signal::ALL.iter().map(|(_, name)| *name).collect();
+                return Err(format!("got {key:?}, expected one of {}", names.join(", ")));
+            }
+        }
+    }
+    Ok(taken)
+}
+
+const DERIVED: [&str; 3] =
+    ["allocatableMemory.available", "containerfs.available", "containerfs.inodesFree"];
+
+fn name_of(signal: Signal) -> &'static str {
+    let found = Signal::ALL.iter().find(|(known, _)| *known == signal);
+    found.expect("all of them are there").1
+}
+
+/// Negative: any number.
+fn count(value: &Value) -> Result<Option<usize>, String> {
+    let count = whole(value, i64::from(i32::MIN), i64::from(i32::MAX))?;
+    Ok(usize::try_from(count).ok())
+}
+
+fn percent(value: &Value) -> Result<u64, String> {
+    whole(value, 0, 100).map(i64::unsigned_abs)
+}
+
+fn period(value: &Value, least_ms: u64) -> Result<u64, String> {
+    let ms = duration(value)?;
+    if ms < least_ms {
+        return Err(format!("got {ms} ms, expected at least {} s", least_ms / 1_000));
+    }
+    Ok(ms)
+}
+
+fn quantity(said: &str) -> Result<i64, String> {
+    said.parse::<Quantity>().map(|quantity| quantity.whole())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::overlay;
+    use crate::model::upkeep::{ContainerPolicy, EvictionPolicy, ImagePolicy, LogPolicy, Settings};
+
+    fn read(edged: &str, tailored: &str) -> Result<Config, String> {
+        let text =
+            format!("modules: {{edged: {{{edged}, tailoredKubeletConfig: {{{tailored}}}}}}}\n");
+        let mut config = Config::default();
+        match overlay(&mut config, text.as_bytes()) {
+            Ok(unused) => {
+                assert_eq!(unused, [] as [&str; 0]);
+                Ok(config)
+            }
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    }
+
+    #[test]
+    fn every_setting_is_taken() {
+        let edged = "maxContainerCount: 100, maxPerPodContainerCount: -1, minimumGCAge: 1m, \
+                     podSandboxImage: p:1";
+        let tailored = "containerLogMaxFiles: 3, containerLogMaxSize: 1Mi, \
+             containerLogMonitorInterval: 5s, evictionHard: {memory.available: 5%, \
+             nodefs.available: 1Gi, imagefs.available: 0%, containerfs.available: 1%}, \
+             evictionMaxPodGracePeriod: 60, evictionMinimumReclaim: {nodefs.available: 100Mi}, \
+             evictionPressureTransitionPeriod: 1m, evictionSoftGracePeriod: {pid.available: 2m}, \
+             evictionSoft: {pid.available: '500'}, imageGCHighThresholdPercent: 70, \
+             imageGCLowThresholdPercent: 60, imageGCPeriod: 1m, imageMaximumGCAge: 24h, \
+             imageMinimumGCAge: 10s";
+        let want = Settings {
+            containers: ContainerPolicy {
+                age_min_ms: 60_000,
+                per_container_max: None,
+                all_max: Some(100),
+            },
+            images: ImagePolicy {
+                high_percent: 70,
+                low_percent: 60,
+                age_min_ms: 10_000,
+                age_max_ms: 86_400_000,
+                period_ms: 60_000,
+                sandbox_image: "p:1".into(),
+            },
+            logs: LogPolicy { size_max: Some(1 << 20), files_max: 3, period_ms: 5_000 },
+            eviction: EvictionPolicy {
+                hard: [
+                    (Signal::Memory, Threshold::Millionths(50_000)),
+                    (Signal::NodeFs, Threshold::Amount(1 << 30)),
+                ]
+                .into(),
+                soft: [(Signal::Pids, (Threshold::Amount(500), 120_000))].into(),
+                reclaim_min: [(Signal::NodeFs, Threshold::Amount(100 << 20))].into(),
+                transition_ms: 60_000,
+                grace_max_s: 60,
+            },
+        };
+        let config = read(edged, tailored).expect("all of it is right");
+        assert_eq!(config.upkeep, want);
+        let config = read("enable: true", "containerLogMaxSize: '-1'").expect("it is right");
+        assert_eq!(config.upkeep.logs.size_max, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (tailored, want) in [
+            ("evictionHard: {mem: 5%}", "got \"mem\", expected one of memory.available, nodefs"),
+            ("evictionHard: {memory.available: lots}", "memory.available: got \"lots\", expected"),
+            ("evictionHard: 5", "evictionHard: got 5, expected a map"),
+            ("evictionSoft: {memory.available: 5%}", "got memory.available without a grace period"),
+            (
+                "imageGCHighThresholdPercent: 60",
+                "imageGCLowThresholdPercent: got 80, expected at most imageGCHighThresholdPercent",
+            ),
+            ("imageGCHighThresholdPercent: 101", "got 101, expected a whole number from 0 to 100"),
+            ("imageGCPeriod: 1ms", "imageGCPeriod: got 1 ms, expected at least 1 s"),
+            ("containerLogMaxFiles: 1", "got 1, expected a whole number from 2 to 1000"),
+            ("containerLogMaxSize: big", "containerLogMaxSize: got \"big\", expected a quantity"),
+            ("imageMinimumGCAge: 10", "imageMinimumGCAge: got 10, expected text"),
+        ] {
+            let why = read("enable: true", tailored).expect_err(tailored);
+            assert!(why.contains(want), "{why}\n{want}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! How much room the machine has: memory, processes, file systems. Quick reads; nothing is kept but
+//! what kind of file system a path lies on.
+//!
+//! A file system on the network is not asked, because `statvfs` of one whose server is gone never
+//! comes back, and the whole agent would wait. Which kind a path is of stands in
+//! `/proc/self/mountinfo`, which answers at once; it is read every few minutes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::stat;
+use nix::sys::statvfs::statvfs;
+
+use crate::agent::time::Instant;
+use crate::limits::MOUNTS_VALID_MS;
+use crate::model::upkeep::{Amount, Ask, Measures, Room};
+
+/// Reads the machine's gauges.
+#[derive(Debug)]
+pub struct Meter {
+    /// Where pods have their files: `/var/lib/kubelet`.
+    root: PathBuf,
+    /// Whether a path may be asked, and until when that holds.
+    known: BTreeMap<PathBuf, (Instant, bool)>,
+}
+
+impl Meter {
+    /// Reads nothing yet.
+    pub fn new(root: PathBuf) -> Self {
+        Self { root, known: BTreeMap::new() }
+    }
+
+    /// What the machine is like now.
+    pub fn read(&mut self, now: Instant, ask: &Ask) -> Measures {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        // Made later: until then what it will lie on counts.
+        let root = self.root.clone();
+        let there = root.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+        let image_fs = ask.image_fs.as_deref().map(Path::new);
+        Measures {
+            memory: memory(&text("/proc/meminfo")),
+            pids: ask
+                .pids
+                .then(|| {
+                    let most =
+                        [text("/proc/sys/kernel/pid_max"), text("/proc/sys/kernel/threads-max")];
+                    pids(&most, &text("/proc/loadavg"))
+                })
+                .flatten(),
+            node_fs: self.room(now, there),
+            image_fs: image_fs.and_then(|path| self.room(now, path)),
+            ..Measures::default()
+        }
+    }
+
+    fn room(&mut self, now: Instant, path: &Path) -> Option<Room> {
+        let known = self.known.get(path).filter(|(until, _)| *until > now);
+        let may_ask = if let Some(&(_, may_ask)) = known {
+            may_ask
+        } else {
+            let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+            let kind = kind_of(&mounts, path);
+            let may_ask = kind.is_some_and(|kind| !is_remote(kind));
+            if !may_ask {
+                log::warn!("path={} kind={kind:?} its room is not watched", path.display());
+            }
+            // Only two paths are ever asked for, and one that moved is forgotten.
+            self.known.retain(|_, (until, _)| *until > now);
+            self.known.insert(path.to_owned(), (now.plus_ms(MOUNTS_VALID_MS), may_ask));
+            may_ask
+        };
+        if may_ask { room(path) } else { None }
+    }
+}
+
+#[allow(clippy::unnecessary_cast, reason = "these have 32 bits on some machines, 64 on others")]
+fn room(path: &Path) -> Option<Room> {
+    let has = statvfs(path).ok()?;
+    let block_bytes = has.fragment_size() as u64;
+    let bytes = |blocks: u64| blocks.saturating_mul(block_bytes);
+    Some(Room {
+        bytes: Amount {
+            capacity: bytes(has.blocks() as u64),
+            available: bytes(has.blocks_available() as u64),
+        },
+        inodes: Amount { capacity: has.files() as u64, available: has.files_free() as u64 },
+        device: stat(path).ok()?.st_dev as u64,
+    })
+}
+
+/// What the kernel can give away: all but the working set, which is what is used without the pages
+/// of files that nobody touched lately (spec section 9.4).
+fn memory(meminfo: &str) -> Option<Amount> {
+    let kib = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    let capacity = kib("MemTotal")? * 1_024;
+    let available = (kib("MemFree")? + kib("Inactive(file)")?) * 1_024;
+    Some(Amount { capacity, available: available.min(capacity) })
+}
+
+/// `most`: the kernel's bounds, one text each. `loadavg`: `0.00 0.01 0.05 1/234 5678`.
+fn pids(most: &[String], loadavg: &str) -> Option<Amount> {
+    let capacity = most.iter().filter_map(|text| text.trim().parse::<u64>().ok()).min()?;
+    let (_, tasks) = loadavg.split(' ').nth(3)?.split_once('/')?;
+    Some(Amount { capacity, available: capacity.saturating_sub(tasks.parse().ok()?) })
+}
+
+/// The kind of the file system that a path lies on, out of `/proc/self/mountinfo`: the mount with
+/// the longest path above it; of several there, the last.
+fn kind_of<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
+    let lies_on = |line: &'a str| {
+        let mut halves = line.split(" - ");
+        let place = unescape(halves.next()?.split(' ').nth(4)?);
+        let kind = halves.next()?.split(' ').next()?;
+        path.starts_with(&place).then_some((place.len(), kind))
+    };
+    mounts.lines().filter_map(lies_on).max_by_key(|(length, _)| *length).map(|(_, kind)| kind)
+}
+
+/// The kernel writes blanks and backslashes in paths as `\040`.
+fn unescape(path: &str) -> String {
+    let mut parts = path.split('\\');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => {
+                text.push(char::from(code));
+                text.push_str(&part[3..]);
+            }
+            None => text.push_str(part),
+        }
+    }
+    text
+}
+
+/// Its server, or the process behind it, may be gone.
+fn is_remote(kind: &str) -> bool {
+    const KINDS: [&str; 14] = [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "9p",
+        "ceph",
+        "afs",
+        "coda",
+        "glusterfs",
+        "lustre",
+        "gfs2",
+        "ocfs2",
+        "autofs",
+        "ncpfs",
+    ];
+    KINDS.contains(&kind) || kind == "fuse" || kind.starts_with("fuse.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_can_be_had_is_what_is_free_and_what_files_left_behind() {
+        let text = "MemTotal:         494000 kB\nMemFree:  1000 kB\nMemAvailable:  9 kB\n\
+                    Active(file):      7 kB\nInactive(file):     500 kB\n";
+        let want = Amount { capacity: 494_000 << 10, available: 1_500 << 10 };
+        assert_eq!(memory(text), Some(want));
+        assert_eq!(memory("MemTotal: 5 kB\n"), None);
+    }
+
+    #[test]
+    fn processes_are_counted_against_the_lower_bound() {
+        let most = ["32768\n".to_owned(), "4000\n".to_owned()];
+        let want = Amount { capacity: 4_000, available: 3_766 };
+        assert_eq!(pids(&most, "0.00 0.01 0.05 1/234 5678\n"), Some(want));
+        assert_eq!(pids(&most, ""), None);
+    }
+
+    #[test]
+    fn the_nearest_mount_tells_the_kind() {
+        let mounts = "22 1 8:1 / / rw - ext4 /dev/root rw\n\
+                      30 22 0:40 / /var/lib rw shared:1 - nfs4 server:/x rw\n\
+                      31 22 8:2 / /var/lib/my\\040images rw - xfs /dev/b rw\n";
+        for (path, kind) in [
+            ("/", "ext4"),
+            ("/var/library", "ext4"),
+            ("/var/lib/kubelet", "nfs4"),
+            ("/var/lib/my images/a", "xfs"),
+        ] {
+            assert_eq!(kind_of(mounts, Path::new(path)), Some(kind), "{path}");
+        }
+        assert_eq!(kind_of("", Path::new("/")), None);
+        assert!(is_remote("nfs4") && is_remote("fuse.sshfs") && !is_remote("ext4"));
+    }
+
+    #[test]
+    fn this_machine_has_some_of_everything() {
+        let mut meter = Meter::new(PathBuf::from("/nowhere/at/all"));
+        let ask = Ask { image_fs: Some("/".into()), pids: true, ..Ask::default() };
+        let measures = meter.read(Instant(1), &ask);
+        let left = |amount: Option<Amount>| amount.is_some_and(|it| it.available > 0);
+        assert!(left(measures.memory) && left(measures.pids), "{measures:?}");
+        // What this test runs on may be a file system of any kind.
+        assert_eq!(measures.image_fs.is_some(), meter.known[Path::new("/")].1);
+    }
+}

@@ -1,0 +1,174 @@
+//! Rules about what the node parts with, and the calls that belong to no pod.
+
+use std::collections::BTreeMap;
+
+use edged::agent::event::{CallId, JobId};
+use edged::model::cri::Reply;
+use edged::model::job::JobSpec;
+use edged::model::upkeep::{ContainerPolicy, ImagePolicy, Measures, Room, Settings, Told, Upkeep};
+
+use super::Check;
+use crate::draw::full_name;
+use crate::runtime::{Registry, Runtime};
+
+/// What these rules remember.
+#[derive(Default)]
+pub struct Garbage {
+    settings: Settings,
+    /// The machine is being measured.
+    measuring: bool,
+    /// As the agent was last told.
+    room: Option<Room>,
+    /// As of the last list of images: the room, and what was won since.
+    pass: Option<(Room, u64)>,
+    /// Removals under way, with the bytes that they win.
+    removing: BTreeMap<CallId, u64>,
+    /// When each image was first listed, in this life.
+    first_seen: BTreeMap<Box<str>, u64>,
+    sweeping: Option<JobId>,
+}
+
+impl Garbage {
+    /// Nothing known.
+    pub fn new(settings: &Settings) -> Self {
+        Self { settings: settings.clone(), ..Self::default() }
+    }
+
+    /// What the agent was set up with.
+    pub fn images(&self) -> &ImagePolicy {
+        &self.settings.images
+    }
+
+    /// As above.
+    pub fn containers(&self) -> &ContainerPolicy {
+        &self.settings.containers
+    }
+
+    /// Dead instances of each container that a pod keeps.
+    pub fn dead_max(&self) -> usize {
+        self.settings.containers.per_container_max.map_or(1, |most| most.max(1))
+    }
+
+    /// Dead containers have a bound beyond that of each pod.
+    pub fn is_bounded(&self) -> bool {
+        let policy = &self.settings.containers;
+        policy.all_max.is_some() || policy.per_container_max == Some(0)
+    }
+
+    /// The agent begins a new life.
+    pub fn be_born(&mut self) {
+        *self = Self::new(&self.settings);
+    }
+
+    /// The agent asks for the gauges.
+    pub fn measure(&mut self) {
+        assert!(!self.measuring, "[one measuring] the machine is being measured, and asked again");
+        self.measuring = true;
+    }
+
+    /// The agent is told the gauges.
+    pub fn measured(&mut self, measures: &Measures) {
+        self.measuring = false;
+        self.room = measures.image_fs;
+    }
+
+    /// A call of the agent is over.
+    pub fn answered(&mut self, now: u64, id: CallId, reply: Option<&Reply>) {
+        if let Some(Reply::Upkeep(Told::Images(images))) = reply {
+            for image in images {
+                self.first_seen.entry(image.id.clone()).or_insert(now);
+            }
+        }
+        if let Some(size) = self.removing.remove(&id)
+            && reply.is_some()
+            && let Some((_, freed)) = &mut self.pass
+        {
+            *freed += size;
+        }
+    }
+
+    /// The links are swept one sweep at a time.
+    pub fn sweep(&mut self, id: JobId) {
+        assert!(self.sweeping.is_none(), "[one sweep] links are being swept, and again");
+        self.sweeping = Some(id);
+    }
+
+    /// A job is over.
+    pub fn job_ended(&mut self, id: JobId) {
+        self.sweeping.take_if(|sweeping| *sweeping == id);
+    }
+}
+
+impl Check {
+    /// The agent asks for a call that keeps the node in order.
+    pub(super) fn check_upkeep(
+        &mut self,
+        now: u64,
+        runtime: &Runtime,
+        id: CallId,
+        upkeep: &Upkeep,
+    ) {
+        match upkeep {
+            Upkeep::ImageFsInfo | Upkeep::ListContainerStats | Upkeep::ListPodSandboxStats => {}
+            Upkeep::ListImages => {
+                let garbage = &mut self.garbage;
+                garbage.pass = garbage.room.map(|room| (room, 0));
+            }
+            Upkeep::RemoveImage(image) => self.check_remove_image(now, runtime, id, image),
+            Upkeep::ReopenContainerLog(_) => {}
+        }
+    }
+
+    fn check_remove_image(&mut self, now: u64, runtime: &Runtime, id: CallId, image_id: &str) {
+        let name = image_id.strip_prefix("sha256:").expect("an id of this runtime");
+        assert!(!Registry::is_pinned(name), "[pinned stays] {name} is removed");
+        let user = runtime
+            .containers
+            .iter()
+            .find(|(_, it)| &*it.listed.image_id == image_id && it.made_at < self.looked_at);
+        if let Some((number, _)) = user {
+            panic!("[used stays] {name} is removed, and c{number} runs it");
+        }
+        let wants = |pod: &super::Pod| {
+            let spec = pod.told.as_ref().map(|told| &told.spec);
+            let mut all =
+                spec.into_iter().flat_map(|it| it.init_containers.iter().chain(&it.containers));
+            all.any(|container| &*full_name(&container.image) == name)
+        };
+        if let Some(pod) = self.pods.iter().find(|pod| wants(pod)) {
+            panic!("[wanted stays] {name} is removed, and pod {} wants it", pod.uid);
+        }
+        let policy = &self.garbage.settings.images;
+        let seen_at = self.garbage.first_seen.get(image_id).copied();
+        let age_ms = seen_at.map(|seen_at| now - seen_at).unwrap_or_default();
+        assert!(age_ms >= policy.age_min_ms, "[young stays] {name} is {age_ms} ms old");
+        let (room, freed) =
+            self.garbage.pass.expect("[room first] an image goes, and no room was told");
+        let (capacity, available) = (room.bytes.capacity, room.bytes.available);
+        let used = 100 - available * 100 / capacity;
+        let target = capacity * (100 - policy.low_percent) / 100;
+        assert!(
+            used >= policy.high_percent && available + freed < target,
+            "[room is enough] {name} is removed; {used} % were used, and {freed} bytes were won"
+        );
+        assert!(self.garbage.removing.is_empty(), "[one by one] two images go at once");
+        let size = runtime.registry.size(name).unwrap_or_default();
+        self.garbage.removing.insert(id, size);
+    }
+
+    /// The agent asks for a job of the node.
+    pub(super) fn check_node_job(&mut self, id: JobId, spec: &JobSpec) -> bool {
+        match spec {
+            JobSpec::SweepLinks { .. } => {
+                assert!(self.delivered, "[sources first] links go before a source has delivered");
+                self.garbage.sweep(id);
+                true
+            }
+            JobSpec::MakePodDirs { .. }
+            | JobSpec::LinkLog(_)
+            | JobSpec::RemoveLog(_)
+            | JobSpec::RemoveLogDir(_)
+            | JobSpec::RemovePodDir(_) => false,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What must not be left in the end: garbage.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use edged::model::pod as api;
+
+use crate::draw::full_name;
+use crate::runtime::Container;
+use crate::world::World;
+
+impl World {
+    /// What should be gone by now.
+    pub(super) fn garbage_left(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
+        self.old_sandbox(wanted)
+            .or_else(|| self.dead_beyond_the_policy())
+            .or_else(|| self.full_disk(wanted))
+            .or_else(|| {
+                let dangling = self.disk.links.iter().find(|link| !self.disk.leads(link));
+                dangling.map(|link| format!("a link leads nowhere: {link:?}"))
+            })
+    }
+
+    /// A sandbox that was replaced and holds nothing.
+    fn old_sandbox(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
+        let empty = |number| !self.runtime.containers.values().any(|it| it.sandbox == number);
+        self.runtime.sandboxes.iter().find_map(|(&number, sandbox)| {
+            let pod = sandbox.listed.pod.as_ref().filter(|pod| wanted.contains_key(&pod.uid))?;
+            let newer = self.runtime.sandboxes.values().any(|other| {
+                other.listed.pod.as_ref() == Some(pod)
+                    && other.listed.attempt > sandbox.listed.attempt
+            });
+            let old = newer && !sandbox.listed.ready && empty(number);
+            old.then(|| format!("s{number} of pod {} was replaced", pod.uid))
+        })
+    }
+
+    fn dead_beyond_the_policy(&self) -> Option<String> {
+        let policy = self.check.garbage.containers();
+        let all_max = policy.all_max?;
+        let old = |it: &Container| self.now - it.made_at > policy.age_min_ms;
+        let dead: Vec<&Container> = self
+            .runtime
+            .containers
+            .values()
+            .filter(|it| it.listed.pod.is_some() && it.is_exited() && old(it))
+            .collect();
+        let is_newest = |it: &Container| {
+            !self.runtime.containers.values().any(|other| {
+                other.listed.pod == it.listed.pod
+                    && other.listed.name == it.listed.name
+                    && other.listed.attempt > it.listed.attempt
+            })
+        };
+        let spare = dead.iter().filter(|it| !is_newest(it)).count();
+        let over = dead.len() > all_max && spare > 0;
+        over.then(|| format!("{} dead containers, and {all_max} may be kept", dead.len()))
+    }
+
+    /// There is no room, and something could go.
+    fn full_disk(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
+        let room = self.machine.room(&self.runtime.registry);
+        let policy = self.check.garbage.images();
+        let used = 100 - room.bytes.available * 100 / room.bytes.capacity;
+        if used < policy.high_percent {
+            return None;
+        }
+        let specs = wanted.values().map(|pod| &pod.spec);
+        let all = specs.flat_map(|spec| spec.init_containers.iter().chain(&spec.containers));
+        let mut needed: BTreeSet<Box<str>> = all.map(|it| full_name(&it.image)).collect();
+        let run = self.runtime.containers.values().map(|it| &it.listed.image_id);
+        needed.extend(run.filter_map(|id| id.strip_prefix("sha256:")).map(Into::into));
+        let spare = self.runtime.registry.removable(&needed).next();
+        spare.map(|name| format!("{used} % of the disk are used, and nobody needs {name}"))
+    }
+}

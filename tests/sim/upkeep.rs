@@ -1,0 +1,145 @@
+//! What the machine has, and the runtime's calls that keep it in order.
+
+use std::collections::BTreeSet;
+
+use edged::agent::event::Event;
+use edged::model::cri::Reply;
+use edged::model::upkeep::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
+
+use crate::chance::Chance;
+use crate::runtime::{Registry, Runtime, number_of};
+use crate::trace::trace;
+use crate::world::{Thing, World};
+
+/// The disk.
+pub struct Machine {
+    /// Of the file system that images and logs lie on.
+    capacity: u64,
+    /// Taken by neither.
+    other: u64,
+    ask: Option<Ask>,
+}
+
+/// Where the images lie.
+const IMAGES: &str = "/var/lib/images";
+/// The most that others take, percent.
+const OTHER_PERCENT_MAX: u64 = 90;
+
+impl Machine {
+    /// Some disks are so small that a few images fill them.
+    pub fn draw(chance: &mut Chance) -> Self {
+        let capacity = if chance.percent(40) { chance.between(12, 60) << 20 } else { 1 << 40 };
+        Self { capacity, other: 0, ask: None }
+    }
+
+    /// Somebody fills the disk, or tidies it up.
+    pub fn change(&mut self, chance: &mut Chance) {
+        self.other = self.capacity * chance.below(OTHER_PERCENT_MAX) / 100;
+    }
+
+    /// Nobody else has anything there.
+    pub fn tidy(&mut self) {
+        self.other = 0;
+    }
+
+    /// Nobody waits for the gauges any more.
+    pub fn forget(&mut self) {
+        self.ask = None;
+    }
+
+    /// The room that the images leave.
+    pub fn room(&self, registry: &Registry) -> Room {
+        let available = self.capacity.saturating_sub(self.other + registry.bytes());
+        let bytes = Amount { capacity: self.capacity, available };
+        Room { bytes, inodes: Amount { capacity: 0, available: 0 }, device: 1 }
+    }
+}
+
+impl World {
+    /// The agent asks for the gauges; the hands may take their time.
+    pub(crate) fn measure(&mut self, ask: Ask) {
+        trace!(self.now, "{ask:?}");
+        self.check.garbage.measure();
+        self.machine.ask = Some(ask);
+        let (ms, life) = (self.chance.below(self.faults.latency_ms + 1), self.life);
+        self.at(ms, Thing::Measured(life));
+    }
+
+    /// The gauges are read.
+    pub(crate) fn measured(&mut self, life: u32) {
+        if life != self.life {
+            return;
+        }
+        let ask = self.machine.ask.take().expect("it was asked for in this life");
+        let room = self.machine.room(&self.runtime.registry);
+        let blind = self.chance.percent(self.faults.job_fail_pct);
+        let measures = Measures {
+            memory: Some(Amount { capacity: 1 << 30, available: 1 << 29 }),
+            image_fs: ask.image_fs.filter(|_| !blind).map(|place| {
+                assert!(&*place == IMAGES, "[image fs] asks for {place}");
+                room
+            }),
+            log_dirs: ask.log_dirs.then(|| self.disk.pods_with_logs()),
+            ..Measures::default()
+        };
+        trace!(self.now, "→ {measures:?}");
+        self.tell(vec![Event::Measured(Box::new(measures))]);
+    }
+}
+
+impl Runtime {
+    pub(crate) fn upkeep(&mut self, upkeep: &Upkeep) -> Reply {
+        match upkeep {
+            Upkeep::ImageFsInfo => Reply::Upkeep(Told::ImageFs(Some(IMAGES.into()))),
+            Upkeep::ListImages => Reply::Upkeep(Told::Images(self.registry.list())),
+            Upkeep::RemoveImage(id) => {
+                let name = id.strip_prefix("sha256:").unwrap_or(id);
+                self.registry.forget(name);
+                Reply::Done
+            }
+            Upkeep::ReopenContainerLog(id) => {
+                assert!(number_of(&id.0) > 0, "[ids] {id}");
+                Reply::Done
+            }
+            Upkeep::ListContainerStats => Reply::Upkeep(Told::Containers(Vec::new())),
+            Upkeep::ListPodSandboxStats => Reply::Upkeep(Told::Sandboxes(Vec::new())),
+        }
+    }
+}
+
+impl Registry {
+    /// Bytes of an image that is here.
+    pub fn size(&self, name: &str) -> Option<u64> {
+        self.has(name).then(|| size_of(name))
+    }
+
+    /// Whether the runtime protects it.
+    pub fn is_pinned(name: &str) -> bool {
+        name.contains("side")
+    }
+
+    /// Of all images.
+    pub fn bytes(&self) -> u64 {
+        self.names().map(|name| size_of(name)).sum()
+    }
+
+    fn list(&self) -> Vec<StoredImage> {
+        let image = |name: &str| StoredImage {
+            id: format!("sha256:{name}").into(),
+            names: vec![name.into()],
+            size: size_of(name),
+            pinned: Self::is_pinned(name),
+        };
+        self.names().map(|name| image(name)).collect()
+    }
+
+    /// Images that go when there is no room: not these.
+    pub fn removable(&self, needed: &BTreeSet<Box<str>>) -> impl Iterator<Item = &Box<str>> {
+        self.names().filter(|name| !Self::is_pinned(name) && !needed.contains(&***name))
+    }
+}
+
+/// From 1 to 8 MiB.
+fn size_of(name: &str) -> u64 {
+    (1 + name.len() as u64 % 8) << 20
+}

@@ -1,0 +1,223 @@
+//! What the node parts with: images, dead containers, old sandboxes, logs of pods that are gone.
+
+use edged::limits;
+use edged::model::cri::{ContainerState, SandboxId};
+use edged::model::job::LogDir;
+use edged::model::upkeep::{ContainerPolicy, ImagePolicy, StoredImage};
+
+use crate::desk::{Desk, MAIN, container, pod, sandbox};
+
+fn image(id: &str, name: &str, size: u64) -> StoredImage {
+    StoredImage { id: id.into(), names: vec![name.into()], size, pinned: false }
+}
+
+/// Long enough for the room to be looked at twice.
+const A_WHILE_MS: u64 = 2 * limits::CHORES_LATE_MS;
+/// Older than the images that must not go for their youth.
+const OLD_MS: u64 = 150_000;
+
+fn removals(desk: &Desk) -> Vec<&str> {
+    desk.trace.iter().filter_map(|call| call.strip_prefix("remove_image ")).collect()
+}
+
+#[test]
+fn images_go_until_there_is_room_the_least_recently_used_first() {
+    let mut desk = Desk::new();
+    desk.stored = ["a", "b", "c", "d"].map(|id| image(id, &format!("r/{id}:1"), 60)).into();
+    // A container of `a` and one of `b`, of somebody else; `b` goes later, `a` first.
+    let used = |id: &str, image: &str| {
+        let mut used = container(id, "x", ContainerState::Exited);
+        (used.pod, used.image_id) = (None, image.into());
+        used
+    };
+    desk.containers = vec![used("c1", "a"), used("c2", "b")];
+    desk.pass(30_000);
+    desk.containers.remove(0);
+    desk.pass(30_000);
+    desk.containers.clear();
+    desk.pass(limits::IMAGES_LIST_MS + OLD_MS);
+    assert_eq!(removals(&desk), [] as [&str; 0], "there is room");
+    desk.fill(95);
+    desk.pass(A_WHILE_MS);
+    // 150 bytes are needed. Those that nobody has used since the agent began go first.
+    desk.does("remove_image c");
+    desk.does("remove_image d");
+    desk.does("remove_image a");
+    desk.fill(77);
+    desk.pass(OLD_MS);
+    assert_eq!(removals(&desk), ["c", "d", "a"]);
+}
+
+#[test]
+fn an_image_that_is_used_or_wanted_or_pinned_stays_and_the_failure_is_told() {
+    let mut desk = Desk::new();
+    desk.images = vec![];
+    desk.manifests(&[&pod(MAIN)]);
+    // Wanted by a pod that cannot pull: the runtime refuses all.
+    let mut pinned = image("p", "r/p:1", 10);
+    pinned.pinned = true;
+    let mut used = container("c9", "x", ContainerState::Exited);
+    (used.pod, used.image_id) = (None, "u".into());
+    desk.containers.push(used);
+    desk.stored = vec![
+        image("w", "docker.io/library/i:1", 10),
+        pinned,
+        image("u", "r/u:1", 10),
+        image("s", "kubeedge/pause:3.6", 10),
+        image("t", "registry.k8s.io/pause:3.9", 10),
+        image("x", "r/x:1", 10),
+    ];
+    desk.pass(2 * limits::IMAGES_LIST_MS);
+    desk.fill(90);
+    desk.pass(A_WHILE_MS);
+    desk.does("remove_image x");
+    desk.pass(A_WHILE_MS);
+    assert_eq!(removals(&desk), ["x"]);
+    let told = "FreeDiskSpaceFailed Failed to garbage collect required amount of images. Attempted \
+                to free 100 bytes, but only found 10 bytes eligible to free.";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+    assert!(!desk.events.iter().any(|event| event.starts_with("ImageGCFailed")), "only once");
+    desk.pass(A_WHILE_MS + limits::IMAGES_RETRY_MIN_MS);
+    let failed = "ImageGCFailed Failed to garbage collect required amount of images. Attempted to \
+                  free 100 bytes, but only found 0 bytes eligible to free.";
+    assert!(desk.events.iter().any(|event| event == failed), "{:?}", desk.events);
+}
+
+#[test]
+fn young_images_stay_and_one_unused_for_too_long_goes_though_there_is_room() {
+    let images = ImagePolicy { age_max_ms: 3_600_000, ..ImagePolicy::default() };
+    let mut desk = Desk::with(|config| config.upkeep.images = images);
+    desk.fill(95);
+    desk.stored = vec![image("a", "r/a:1", 500)];
+    desk.pass(100_000);
+    assert_eq!(removals(&desk), [] as [&str; 0], "it is too young");
+    desk.fill(10);
+    desk.pass(3_400_000);
+    assert_eq!(removals(&desk), [] as [&str; 0], "the agent has not watched it for long enough");
+    desk.pass(600_000);
+    desk.does("remove_image a");
+    assert_eq!(removals(&desk), ["a"]);
+}
+
+#[test]
+fn with_room_the_runtime_is_asked_for_images_every_few_minutes_only() {
+    let mut desk = Desk::new();
+    desk.fill(50);
+    desk.trace.clear();
+    desk.pass(3_600_000);
+    let asked = desk.trace.len();
+    assert_eq!(asked, 0, "listing images is a look: {:?}", desk.trace);
+    assert_eq!(desk.jobs, 0);
+}
+
+#[test]
+fn an_image_list_that_fails_while_the_disk_is_full_is_tried_again() {
+    let mut desk = Desk::new();
+    desk.stored = vec![image("a", "r/a:1", 500)];
+    desk.pass(limits::IMAGES_LIST_MS + OLD_MS);
+    desk.fill(95);
+    desk.pass(A_WHILE_MS);
+    let (call, _) = desk.take("remove_image a");
+    let gone = edged::model::cri::CallError::Lost(edged::model::cri::Lost::Deadline);
+    desk.tell(edged::agent::event::Event::Cri(call, Err(gone)));
+    desk.pass(A_WHILE_MS + limits::IMAGES_RETRY_MIN_MS);
+    desk.does("remove_image a");
+}
+
+#[test]
+fn a_sandbox_that_was_replaced_goes_with_its_last_container() {
+    let mut desk = Desk::new();
+    desk.sandboxes = vec![sandbox("s1", 0, false), sandbox("s2", 1, true)];
+    let mut old = container("c1", "m", ContainerState::Exited);
+    let mut new = container("c2", "m", ContainerState::Running);
+    (old.sandbox, new.sandbox) = (SandboxId("s1".into()), SandboxId("s2".into()));
+    new.attempt = 1;
+    desk.containers = vec![old, new];
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&["podsandbox_status s2", "container_status c2", "container_status c1"]);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "its dead container is kept");
+    desk.containers.remove(0);
+    desk.pass(1_000);
+    desk.does_all(&["stop_podsandbox s1", "remove_podsandbox s1"]);
+    assert_eq!(desk.running(), ["m"]);
+}
+
+#[test]
+fn dead_containers_of_all_pods_have_a_bound_of_their_own() {
+    let policy = ContainerPolicy { per_container_max: Some(3), all_max: Some(3), age_min_ms: 0 };
+    let mut desk = Desk::with(|config| config.upkeep.containers = policy);
+    desk.sandboxes = vec![sandbox("s1", 0, true)];
+    desk.containers = (0..6)
+        .map(|attempt| {
+            let mut it = container(&format!("c{attempt}"), "m", ContainerState::Exited);
+            (it.attempt, it.created_at) = (attempt, i64::from(attempt) + 1);
+            it
+        })
+        .collect();
+    desk.containers[5].state = ContainerState::Running;
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&["podsandbox_status s1", "container_status c5", "container_status c4"]);
+    // Three dead ones of each container may stay: two of five go.
+    desk.does_all(&["remove_container c1", "remove_container c0"]);
+    desk.pass(100);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    // Another pod with dead containers of its own: now the bound for all counts.
+    let mut others = desk.containers[2..4].to_vec();
+    for (at, it) in others.iter_mut().enumerate() {
+        let pod = it.pod.as_mut().expect("it has one");
+        (pod.uid, pod.name) = ("u2".into(), "q-gw".into());
+        it.id.0 = format!("d{at}").into();
+        (it.sandbox, it.created_at) = (SandboxId("s7".into()), 100 + at as i64);
+    }
+    desk.containers.extend(others);
+    let mut home = sandbox("s7", 0, true);
+    home.pod = desk.containers.last().expect("just added").pod.clone();
+    desk.sandboxes.push(home);
+    let second = pod(MAIN).replace("\"p\"", "\"q\"").replace("u1", "u2");
+    desk.manifests(&[&pod(MAIN), &second]);
+    desk.pass(1_000);
+    while let Some(asked) = desk.asked_for().first().cloned() {
+        desk.does(&asked);
+    }
+    desk.pass(limits::GARBAGE_MS + A_WHILE_MS);
+    while let Some(asked) = desk.asked_for().first().cloned() {
+        desk.does(&asked);
+    }
+    let dead = desk.containers.iter().filter(|it| it.state == ContainerState::Exited).count();
+    // Four for room for three: the share of each of the two containers is one.
+    assert_eq!(dead, 2, "{:?}", desk.containers);
+}
+
+#[test]
+fn logs_of_a_pod_that_is_gone_go_once_all_is_known() {
+    let mut desk = Desk::new();
+    let left = LogDir { namespace: "default".into(), name: "old-gw".into(), uid: "u9".into() };
+    desk.machine.log_dirs = Some(vec![left]);
+    desk.pass(2 * limits::GARBAGE_MS);
+    assert_eq!(desk.jobs, 0, "no source has delivered");
+    desk.manifests(&[]);
+    desk.pass(2 * limits::GARBAGE_MS);
+    assert!(desk.jobs >= 1, "they are removed");
+    assert_eq!(desk.agent.pods().count(), 0);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+}
+
+#[test]
+fn logs_of_a_pod_that_is_known_stay() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+    let jobs = desk.jobs;
+    let own = LogDir { namespace: "default".into(), name: "p-gw".into(), uid: "u1".into() };
+    desk.machine.log_dirs = Some(vec![own]);
+    desk.pass(3 * limits::GARBAGE_MS);
+    assert_eq!(desk.jobs, jobs);
+    assert_eq!(desk.running(), ["m"]);
+}
