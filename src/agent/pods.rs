@@ -3,6 +3,9 @@
 //! Nothing is killed as unknown before the source has delivered (rule R5), and while a manifest
 //! cannot be read, pods that came from the folder are nobody's orphans. A pod of the same name
 //! waits until the one before it has ended. Those who wait for room take turns.
+//!
+//! Whether there is room on the node for a pod is decided when a look has shown what of it is
+//! there: after a restart of the agent those that run stay, and the rest share what is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +31,8 @@ pub struct Pods {
     /// Every pod that the last look found is in the map: one that is not has nothing in the
     /// runtime, and can start without a look of its own.
     complete: bool,
+    /// Pods of which it is not decided whether they may run beside the others: to be looked at.
+    unadmitted: BTreeSet<Uid>,
     orphans: u64,
 }
 
@@ -93,14 +98,7 @@ impl Pods {
         let misplaced = || super::admit::misplaced(&api, api.spec.node_name.as_deref()?);
         let sysctl = || super::admit::forbidden_sysctl(&api, config);
         let refused = review.refused.or_else(sysctl).or_else(misplaced);
-        let verdict = refused
-            .as_ref()
-            .map(Verdict::rejected)
-            .or_else(|| self.verdict(&api, config.pods_max))
-            .or_else(|| {
-                super::admit::without_apparmor(&api, config).as_ref().map(Verdict::rejected)
-            });
-        let mut pod = Pod::new(api, verdict, now);
+        let mut pod = Pod::new(api, refused.as_ref().map(Verdict::rejected), now);
         if self.complete {
             pod.found_nothing();
         }
@@ -108,14 +106,54 @@ impl Pods {
             let fields = review.unknown.join(", ");
             pod.warn("UnknownField", format!("not known, ignored: {fields}"));
         }
-        self.map.insert(uid, pod);
+        self.map.insert(uid.clone(), pod);
+        if self.complete {
+            self.admit(&uid, config);
+        } else {
+            self.unadmitted.insert(uid);
+        }
+    }
+
+    /// Those that wait for it are admitted, as far as there is room: first those that run.
+    fn admit_all(&mut self, config: &Config) {
+        let rank = |uid: &Uid| {
+            let seen = self.map.get(uid)?.seen();
+            let ready = seen.sandboxes.iter().any(|sandbox| sandbox.ready);
+            Some((!seen.may_run(), !ready, uid.clone()))
+        };
+        let mut ranked: Vec<_> = self.unadmitted.iter().filter_map(rank).collect();
+        ranked.sort();
+        for (_, _, uid) in ranked {
+            self.unadmitted.remove(&uid);
+            self.admit(&uid, config);
+        }
+        self.unadmitted.clear();
+    }
+
+    fn admit(&mut self, uid: &str, config: &Config) {
+        let pod = &self.map[uid];
+        let starts = pod.phase() == Phase::Syncing && pod.is_active();
+        if !starts || *pod.wanted() != Wanted::Yes {
+            return;
+        }
+        let without_apparmor =
+            || super::admit::without_apparmor(pod.api(), config).as_ref().map(Verdict::rejected);
+        if let Some(verdict) = self.verdict(pod, config.pods_max).or_else(without_apparmor) {
+            self.map.get_mut(uid).expect("just seen").refuse(verdict);
+        }
     }
 
     /// Why the pod cannot be admitted beside the others (spec section 1.2).
-    fn verdict(&self, api: &api::Pod, pods_max: usize) -> Option<Verdict> {
-        let others =
-            || self.map.values().filter(|pod| pod.is_active() && pod.origin() == Origin::File);
-        let active = others().filter(|pod| *pod.wanted() == Wanted::Yes).count();
+    fn verdict(&self, pod: &Pod, pods_max: usize) -> Option<Verdict> {
+        let api = pod.api();
+        let staying = || {
+            let others = self.map.iter().filter(|(uid, other)| {
+                *uid != pod.uid() && other.is_active() && !self.unadmitted.contains(*uid)
+            });
+            let others = others.map(|(_, other)| other);
+            others.filter(|it| it.origin() == Origin::File && *it.wanted() == Wanted::Yes)
+        };
+        let active = staying().count();
         if active >= pods_max {
             let message = format!(
                 "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: \
@@ -123,8 +161,7 @@ impl Pods {
             );
             return Some(Verdict { reason: "OutOfpods", message });
         }
-        let staying = others().filter(|pod| *pod.wanted() == Wanted::Yes);
-        let taken = staying
+        let taken = staying()
             .flat_map(|pod| host_ports(pod.api()))
             .find(|taken| host_ports(api).any(|port| ports_clash(&port, taken)))?;
         let message = format!(
@@ -135,7 +172,7 @@ impl Pods {
     }
 
     /// Takes what a look found.
-    pub fn look(&mut self, now: Now, list: List, sources: Sources) {
+    pub fn look(&mut self, now: Now, list: List, sources: Sources, config: &Config) {
         let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
         let mut room = limits::ORPHANS_MAX.saturating_sub(strangers);
         // Two pods of one name must not run side by side, whatever a broken manifest may hold.
@@ -179,6 +216,7 @@ impl Pods {
         for pod in self.map.values_mut() {
             pod.look(now, list.serial);
         }
+        self.admit_all(config);
     }
 
     /// The runtime is back, and may be another.

@@ -107,7 +107,7 @@ impl World {
         let class = Class::of(seed);
         let faults = Faults::draw(class, &mut chance);
         let quirks = Quirks::draw(&mut chance);
-        let config = draw_config(class, &mut chance);
+        let config = Config { pods_max: draw_room(class, seed), ..draw_config(class, &mut chance) };
         let mut registry = Registry::new(draw::offers());
         for image in draw::offers().keys().filter(|_| chance.percent(40)) {
             registry.preload(image);
@@ -205,7 +205,7 @@ impl World {
         self.machine.forget();
         self.link = Link { up: false, told: None, ..self.link };
         self.leaving = false;
-        self.check.be_born();
+        self.check.be_born(self.now);
         self.turn_at = Some(self.now);
         let life = self.life;
         let (connect_ms, address_ms) = (self.chance.spread(500), self.chance.spread(500));
@@ -430,6 +430,17 @@ impl World {
     /// Nothing more is going to happen by itself.
     pub fn forget_will(&mut self) {
         self.queue.retain(|Reverse(due)| !matches!(due.thing, Thing::Will | Thing::Tick));
+    }
+}
+
+/// Most nodes have more room than pods, as in the field.
+fn draw_room(class: Class, seed: u64) -> usize {
+    // Apart from all else, so that the other worlds are what they were.
+    let mut chance = Chance::new(seed ^ 0x6d61_7850_6f64_7321);
+    match class {
+        _ if !chance.percent(10) => 110,
+        Class::Crowd => chance.between(20, 80) as usize,
+        Class::Usual | Class::Calm | Class::Storm => chance.between(1, 8) as usize,
     }
 }
 

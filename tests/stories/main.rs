@@ -4,6 +4,7 @@
 //! traces of the node-agent specification), and answered as a runtime would.
 #![allow(clippy::panic, reason = "a story that goes wrong says where")]
 
+mod admission;
 mod decisions;
 mod desk;
 mod garbage;

@@ -7,9 +7,10 @@
 //! |---|---|
 //! | the agent asks for something | `requests.rs`, `stops.rs` |
 //! | something changes in the runtime | `effects.rs` |
-//! | the agent has taken a step | `statuses.rs` |
+//! | the agent has taken a step | `statuses.rs`, `admission.rs` |
 //! | the faults are over | `crate::ends` |
 
+mod admission;
 mod effects;
 mod garbage;
 mod requests;
@@ -67,6 +68,10 @@ pub struct Check {
     /// Pods that are gone since the last step.
     newly_gone: Vec<usize>,
     backoff_max_ms: u64,
+    /// So many pods the node takes.
+    pods_max: usize,
+    /// When this life of the agent began.
+    born_at: u64,
 }
 
 /// One pod as it really is.
@@ -75,6 +80,8 @@ pub struct Pod {
     pub uid: Box<str>,
     /// Its manifest as the agent was last told; `None`: no source wants it, as far as it knows.
     pub told: Option<Rc<api::Pod>>,
+    /// It was in the first reading of the folder in this life, and since.
+    told_first: bool,
     /// The agent took a step while no source wanted it.
     pub gone_at: Option<u64>,
     /// It came back after that: the old run has to end first.
@@ -153,6 +160,10 @@ struct Backoff {
 struct Said {
     phase: Option<Phase>,
     terminal: Option<Phase>,
+    /// When that was said first.
+    ended_at: u64,
+    /// Refused because the node holds no more.
+    no_room: bool,
     start_time: Option<Timestamp>,
     restarts: Vec<u32>,
 }
@@ -263,11 +274,14 @@ impl Check {
             watched: Vec::new(),
             newly_gone: Vec::new(),
             backoff_max_ms: config.crash_backoff_max_ms,
+            pods_max: config.pods_max,
+            born_at: 0,
         }
     }
 
     /// The agent begins a new life and knows nothing.
-    pub fn be_born(&mut self) {
+    pub fn be_born(&mut self, now: u64) {
+        self.born_at = now;
         self.addresses.clear();
         self.garbage.be_born();
         self.files.clear();
@@ -318,6 +332,7 @@ impl Pod {
         Self {
             uid: uid.into(),
             told: None,
+            told_first: false,
             gone_at: None,
             again: false,
             alive: 0,
@@ -390,6 +405,11 @@ impl Pod {
     /// Whether a stop of one of its containers is under way.
     pub fn is_stopping(&self) -> bool {
         self.open.iter().any(|&(_, kind)| kind == Kind::StopContainer)
+    }
+
+    /// Whether the agent refused it because the node holds no more, which was judged then.
+    pub fn is_without_room(&self) -> bool {
+        self.said.no_room
     }
 
     /// The highest number that an instance of a container had in this run.

@@ -180,7 +180,8 @@ impl Check {
         let Some(told) = &pod.told else {
             panic!("[gone is gone] {request:?}, and no source wants pod {uid}");
         };
-        assert!(!draw::is_refused(told), "[refused] {request:?} for pod {uid}");
+        let refused = draw::is_refused(told) || pod.said.no_room;
+        assert!(!refused, "[refused] {request:?} for pod {uid}");
         assert!(
             pod.said.terminal.is_none() || pod.again,
             "[ended is ended] {request:?}, and pod {uid} was reported {:?}",

@@ -12,6 +12,7 @@ impl Check {
     /// The agent has taken a step. Returns the pods whose stops are due in a second.
     pub fn stepped(&mut self, now: u64, runtime: &Runtime, agent: &Agent) -> Vec<usize> {
         let pods = &mut self.pods;
+        let mut refused = Vec::new();
         self.watched.retain(|&at| {
             let pod = &mut pods[at];
             // Only what a source wanted has a status that anybody sees.
@@ -25,10 +26,17 @@ impl Check {
                 pod.begin_anew();
             }
             if !pod.again {
-                pod.said(now, &told.api().status);
+                let status = &told.api().status;
+                pod.said(now, status);
+                if status.reason == "OutOfpods" && !std::mem::replace(&mut pod.said.no_room, true) {
+                    refused.push(at);
+                }
             }
             true
         });
+        for at in refused {
+            self.refused_for_room(now, runtime, at);
+        }
         if self.newly_gone.is_empty() { Vec::new() } else { self.gone_pods(now, runtime) }
     }
 }
@@ -50,7 +58,9 @@ impl Pod {
                 "[ended is ended] pod {uid} is reported {phase:?} while {} of its containers run",
                 self.alive
             );
-            self.said.terminal = Some(phase);
+            if self.said.terminal.replace(phase).is_none() {
+                self.said.ended_at = now;
+            }
         }
         let since = self.said.start_time;
         assert!(

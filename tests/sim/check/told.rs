@@ -123,7 +123,7 @@ impl Check {
                 self.newly_gone.push(at);
             }
         }
-        self.delivered = true;
+        let first = !std::mem::replace(&mut self.delivered, true);
         for (uid, told) in wanted {
             let at = self.pod_at(&pod_ref(&uid, &told));
             let pod = &mut self.pods[at];
@@ -135,6 +135,7 @@ impl Check {
                 // The agent has begun to end it, and goes on with that.
                 pod.again = agent.pod(&uid).is_some();
                 pod.gone_at = None;
+                pod.told_first = first;
                 // It looks for itself before it acts.
                 pod.known_at = 0;
                 pod.known_asked_at = 0;

@@ -48,7 +48,7 @@ impl World {
         if truth.again {
             return Some("its old run has not ended".to_owned());
         }
-        if draw::is_refused(pod) || status.reason == "OutOfpods" {
+        if draw::is_refused(pod) || truth.is_without_room() {
             let ended = truth.alive == 0 && truth.ready_sandboxes == 0;
             let fine = status.phase == Phase::Failed && ended;
             return (!fine).then(|| format!("it cannot run here, and is {:?}", status.phase));

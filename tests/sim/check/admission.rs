@@ -1,0 +1,52 @@
+//! Who is refused for want of room, and whether there was none.
+
+use std::rc::Rc;
+
+use super::{Check, Pod};
+use crate::draw;
+use crate::runtime::Runtime;
+
+impl Check {
+    /// This pod was refused because the node holds no more.
+    pub(super) fn refused_for_room(&self, now: u64, runtime: &Runtime, at: usize) {
+        let pod = &self.pods[at];
+        let stay = || self.pods.iter().filter(|other| other.uid != pod.uid && other.stays(now));
+        let room = self.pods_max;
+        assert!(
+            stay().count() >= room,
+            "[room for pods] pod {} is refused beside {} others where there is room for {room}",
+            pod.uid,
+            stay().count()
+        );
+        // What has run since before the agent stays in its place: both were first told together.
+        let began = |number| self.containers.get(number).is_some_and(|it| it.alive);
+        let runs = runtime.containers.iter().any(|(number, container)| {
+            let owner = container.listed.pod.as_ref().is_some_and(|it| it.uid == pod.uid);
+            owner && began(number) && container.began_at < self.born_at
+        });
+        if !pod.told_first || !runs || pod.lost {
+            return;
+        }
+        let newcomer = stay().find(|it| {
+            it.told_first && it.sandboxes == 0 && it.alive == 0 && it.changed_at < self.born_at
+        });
+        if let Some(newcomer) = newcomer {
+            panic!(
+                "[who runs stays] pod {} runs and is refused, pod {} never ran and is not",
+                pod.uid, newcomer.uid
+            );
+        }
+    }
+}
+
+impl Pod {
+    /// Takes room, or did at the last step.
+    fn stays(&self, now: u64) -> bool {
+        let refused = |told: &Rc<_>| draw::is_refused(told);
+        let ended = self.said.terminal.is_some() && self.said.ended_at < now;
+        self.told.as_ref().is_some_and(|told| !refused(told))
+            && !self.again
+            && !self.said.no_room
+            && !ended
+    }
+}

@@ -1,0 +1,66 @@
+//! Who may run where there is not room for all.
+
+use edged::model::cri::{Container, ContainerState, PodRef, Sandbox};
+
+use crate::desk::{Desk, MAIN, container, sandbox};
+
+fn named(name: &str, uid: &str, spec: &str) -> String {
+    format!(r#"{{"metadata":{{"name":"{name}","uid":"{uid}"}},"spec":{{{spec}}}}}"#)
+}
+
+/// Pod `b` has run since before the agent.
+fn with_b_running(mut desk: Desk) -> Desk {
+    let b = PodRef { uid: "u2".into(), namespace: "default".into(), name: "b-gw".into() };
+    desk.sandboxes.push(Sandbox { pod: Some(b.clone()), ..sandbox("s1", 0, true) });
+    let runs = container("x1", "m", ContainerState::Running);
+    desk.containers.push(Container { pod: Some(b), ..runs });
+    desk
+}
+
+/// Names of the pods that were refused, and why.
+fn refused(desk: &Desk) -> Vec<(&str, &str)> {
+    let refused = desk.agent.pods().filter(|pod| !pod.status.reason.is_empty());
+    refused.map(|pod| (&*pod.metadata.name, &*pod.status.reason)).collect()
+}
+
+#[test]
+fn after_a_restart_what_runs_is_not_refused_for_what_never_ran() {
+    let mut desk = with_b_running(Desk::with(|config| config.pods_max = 1));
+    desk.manifests(&[&named("a", "u1", MAIN), &named("b", "u2", MAIN)]);
+    assert_eq!(desk.asked_for(), ["podsandbox_status s1"]);
+    assert_eq!(refused(&desk), [("a-gw", "OutOfpods")]);
+    desk.does_all(&["podsandbox_status s1", "container_status x1"]);
+    desk.pass(5_000);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    assert_eq!(desk.running(), ["m"]);
+}
+
+#[test]
+fn after_a_restart_what_runs_keeps_its_host_port() {
+    let spec = r#""containers":[{"name":"m","image":"i:1",
+                                 "ports":[{"containerPort":80,"hostPort":8080}]}]"#;
+    let mut desk = with_b_running(Desk::new());
+    desk.manifests(&[&named("a", "u1", spec), &named("b", "u2", spec)]);
+    assert_eq!(refused(&desk), [("a-gw", "NodePorts")]);
+    desk.does_all(&["podsandbox_status s1", "container_status x1"]);
+    desk.pass(5_000);
+    assert_eq!(desk.running(), ["m"]);
+}
+
+#[test]
+fn a_pod_too_many_fails_and_the_others_run() {
+    let mut desk = Desk::with(|config| config.pods_max = 2);
+    let pods = [named("a", "u1", MAIN), named("b", "u2", MAIN), named("c", "u3", MAIN)];
+    desk.manifests(&[&pods[0], &pods[1]]);
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0", "run_podsandbox #0"]);
+    desk.manifests(&[&pods[0], &pods[1], &pods[2]]);
+    desk.pass(5_000);
+    assert_eq!(refused(&desk), [("c-gw", "OutOfpods")]);
+    let c = desk.agent.pods().find(|pod| pod.metadata.name == "c-gw").expect("it is wanted");
+    assert_eq!(
+        c.status.message,
+        "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 2, \
+         capacity: 2"
+    );
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0", "run_podsandbox #0"]);
+}
