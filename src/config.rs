@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use lexopt::{Arg, Parser, ValueExt};
 use log::LevelFilter;
 
-use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX};
+use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX, PULL_CALLS_MAX};
 use crate::model::upkeep;
 
 use crate::model::settings::PodSettings;
@@ -51,6 +51,8 @@ pub struct Config {
     pub crash_backoff_max_ms: u64,
     /// Garbage, logs and eviction.
     pub upkeep: upkeep::Settings,
+    /// `…serializeImagePulls`, `…maxParallelImagePulls`, `…registryPullQPS`, `…registryBurst`
+    pub pulls: Pulls,
     /// Only by flag.
     pub log: LevelFilter,
 }
@@ -70,8 +72,45 @@ impl Default for Config {
             settings: PodSettings::default(),
             crash_backoff_max_ms: BACKOFF_MAX_MS,
             upkeep: upkeep::Settings::default(),
+            pulls: Pulls::default(),
             log: LevelFilter::Info,
         }
+    }
+}
+
+/// How images are pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pulls {
+    /// `serializeImagePulls`: one after another.
+    pub serialize: bool,
+    /// `maxParallelImagePulls`; `None`: not written.
+    pub parallel_max: Option<usize>,
+    /// `registryPullQPS`; 0: no bound.
+    pub per_second: u32,
+    /// `registryBurst`
+    pub burst: u32,
+}
+
+impl Pulls {
+    /// How many at once.
+    pub fn parallel(self) -> usize {
+        if self.serialize { 1 } else { self.parallel_max.unwrap_or(PULL_CALLS_MAX) }
+    }
+
+    /// Says whether the keys fit together, as the kubelet sees them.
+    fn check(self) -> Result<(), String> {
+        match self.parallel_max {
+            Some(max) if self.serialize && max > 1 => Err(format!(
+                "maxParallelImagePulls: got {max}, expected 1 unless serializeImagePulls is false"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Default for Pulls {
+    fn default() -> Self {
+        Self { serialize: true, parallel_max: None, per_second: 5, burst: 10 }
     }
 }
 
@@ -103,6 +142,7 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
         Ok(bytes) => {
             let unused = overlay(&mut config, &bytes)
                 .map_err(|refusal| Error::File(format!("{path}{refusal}")))?;
+            config.pulls.check().map_err(|why| Error::File(format!("{path}: {why}")))?;
             if !unused.is_empty() {
                 let unused = unused.join(", ");
                 warning = Some(format!("{path}: these keys have no effect in edged: {unused}"));

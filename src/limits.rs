@@ -32,9 +32,6 @@ pub const LOOK_CALLS_MAX: usize = 4;
 /// `StopContainer` and `StopPodSandbox` at once. Each may wait out a grace period without costing
 /// anything, so the bound is one for each of twice the pods of a node.
 pub const STOP_CALLS_MAX: usize = 256;
-/// `PullImage` at once: the kubelet's default too (`serializeImagePulls`), since two pulls over a
-/// thin link finish later than one after the other, and need twice the memory in the runtime.
-pub const PULL_CALLS_MAX: usize = 1;
 /// Commands of probes at once. Each costs the runtime a process or two and some 30 ms of a core, so
 /// more at once only make each other late; those that hang are over at their timeout.
 pub const EXEC_CALLS_MAX: usize = 32;
@@ -46,6 +43,11 @@ pub const HOOK_CALLS_MAX: usize = 64;
 pub const EXEC_DEADLINE_MS: u64 = 86_400_000;
 /// Bytes of a command's output that a probe reads (the kubelet's).
 pub const PROBE_OUTPUT_BYTES_MAX: usize = 10 << 10;
+/// `PullImage` at once where `serializeImagePulls` is false: more than a gateway's link and memory
+/// take, and few enough that with all other calls the runtime's streams suffice. By default it is
+/// one, as the kubelet has it: two pulls over a thin link finish later than one after the other,
+/// and need twice the memory in the runtime.
+pub const PULL_CALLS_MAX: usize = 16;
 /// Calls at once that make, start, inspect or remove. The runtime forks for most of them; more at
 /// once on few cores only makes each slower, and its peak memory higher.
 pub const WORK_CALLS_MAX: usize = 8;
@@ -123,6 +125,12 @@ pub const BACKOFF_MIN_MS: u64 = 10_000;
 pub const IMAGE_RECHECK_MS: u64 = 30_000;
 /// Milliseconds of the longest back-off (the kubelet's).
 pub const BACKOFF_MAX_MS: u64 = 300_000;
+/// Bytes of one set of credentials (`config.json`, or a secret of that kind): Kubernetes' bound of
+/// a secret.
+pub const KEYRING_BYTES_MAX: usize = 1 << 20;
+/// Entries of the credentials that one pod or the node has: a few registries each. Every entry that
+/// fits an image is tried.
+pub const KEYRING_ENTRIES_MAX: usize = 256;
 /// Milliseconds without a failure after which the back-off starts again (the kubelet's).
 pub const BACKOFF_CALM_MS: u64 = 600_000;
 /// Seconds a container has at the least between its stop signal and SIGKILL (the kubelet's).

@@ -75,13 +75,13 @@ impl Class {
         }
     }
 
-    fn calls_max(self) -> usize {
+    fn calls_max(self, pulls_max: usize) -> usize {
         match self {
             Self::Look => limits::LOOK_CALLS_MAX,
             Self::Stop => limits::STOP_CALLS_MAX,
-            Self::Pull => limits::PULL_CALLS_MAX,
             Self::Exec => limits::EXEC_CALLS_MAX,
             Self::Hook => limits::HOOK_CALLS_MAX,
+            Self::Pull => pulls_max,
             Self::Work => limits::WORK_CALLS_MAX,
             Self::Upkeep => limits::UPKEEP_CALLS_MAX,
         }
@@ -89,8 +89,10 @@ impl Class {
 }
 
 /// The book.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Calls {
+    /// 1 to [`limits::PULL_CALLS_MAX`].
+    pulls_max: usize,
     open: BTreeMap<CallId, Open>,
     /// Open calls by class.
     counts: [usize; 7],
@@ -107,9 +109,21 @@ struct Open {
 }
 
 impl Calls {
+    /// Nothing under way. `pulls_max` is the bound of [`Class::Pull`].
+    pub fn new(pulls_max: usize) -> Self {
+        assert!((1..=limits::PULL_CALLS_MAX).contains(&pulls_max), "{pulls_max} pulls at once");
+        Self {
+            pulls_max,
+            open: BTreeMap::new(),
+            counts: [0; 7],
+            last: 0,
+            operations: BTreeMap::new(),
+        }
+    }
+
     /// Whether one more call of the class may begin.
     pub fn has_room(&self, class: Class) -> bool {
-        self.counts[class as usize] < class.calls_max()
+        self.counts[class as usize] < class.calls_max(self.pulls_max)
     }
 
     /// Asks for a call. The class has room: [`Calls::has_room`] was asked before.

@@ -7,6 +7,7 @@ mod chores;
 pub mod event;
 #[cfg(feature = "gc")]
 mod gc;
+pub mod image;
 mod notes;
 pub mod objects;
 mod pleg;
@@ -20,6 +21,7 @@ mod view;
 use calls::{Calls, Outcome, Owner};
 use chores::{Chores, Tools};
 use event::{Action, CallId, Event, Out, Severity};
+use image::Images;
 use notes::Notes;
 use objects::Objects;
 use pleg::Pleg;
@@ -53,6 +55,8 @@ pub struct Config {
     pub crash_backoff_max_ms: u64,
     /// By what the node is kept in order.
     pub upkeep: upkeep::Settings,
+    /// Pulls of images.
+    pub pulls: image::Settings,
 }
 
 /// What the machine has.
@@ -81,6 +85,7 @@ pub struct Agent {
     runtime: Runtime,
     pleg: Pleg,
     calls: Calls,
+    images: Images,
     notes: Notes,
     chores: Chores,
     addresses: Vec<String>,
@@ -101,6 +106,7 @@ impl Agent {
     /// Knows nothing yet but its configuration; looks at the runtime before it acts.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         let chores = Chores::new(&config.upkeep, now);
+        let pulls = config.pulls;
         Self {
             config,
             booted_at: now.boot,
@@ -110,7 +116,8 @@ impl Agent {
             pods: Pods::default(),
             runtime: Runtime::new(now),
             pleg: Pleg::new(),
-            calls: Calls::default(),
+            calls: Calls::new(pulls.parallel_max),
+            images: Images::new(pulls, now),
             notes: Notes::default(),
             chores,
             addresses: Vec::new(),
@@ -245,6 +252,7 @@ impl Agent {
             last_job: &mut self.last_job,
             restarted_pods: &mut self.restarted_pods,
             notes: &mut self.notes,
+            images: &mut self.images,
             pleg: &mut self.pleg,
             out,
         };

@@ -246,8 +246,8 @@ impl Pods {
             let world = World { runtime, predecessor };
             let before = pod.api().status.phase;
             let phase = pod.phase();
-            pod.step(now, &world, hands);
-            stepped.moved |= pod.phase() != phase;
+            let gave_up = pod.step(now, &world, hands);
+            stepped.moved |= gave_up || pod.phase() != phase;
             pod.refresh(now, place);
             if pod.api().status.phase != before {
                 stepped.changed.push(pod.uid().clone());

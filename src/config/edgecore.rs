@@ -1,5 +1,6 @@
 //! edgecore.yaml → settings: one table of every key that KubeEdge 1.12 to 1.22 knows.
 
+mod images;
 mod pods;
 
 use core::net::IpAddr;
@@ -145,6 +146,7 @@ const TAILORED: Table = Table {
                 Ok(())
             }),
         ),
+        ("maxParallelImagePulls", Set(images::parallel_max)),
         (
             "podLogsDir",
             Set(|config, value| {
@@ -159,7 +161,10 @@ const TAILORED: Table = Table {
                 Ok(())
             }),
         ),
+        ("registryBurst", Set(images::burst)),
+        ("registryPullQPS", Set(images::per_second)),
         ("seccompDefault", Set(pods::seccomp_default)),
+        ("serializeImagePulls", Set(images::serialize)),
         (
             "staticPodPath",
             Set(|config, value| {
@@ -182,12 +187,12 @@ const TAILORED: Table = Table {
         imageServiceEndpoint \
         iptablesDropBit iptablesMasqueradeBit kernelMemcgNotification kind kubeReserved \
         kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging \
-        makeIPTablesUtilChains maxOpenFiles maxParallelImagePulls memoryManagerPolicy \
+        makeIPTablesUtilChains maxOpenFiles memoryManagerPolicy \
         memorySwap memoryThrottlingFactor nodeLeaseDurationSeconds nodeStatusMaxImages \
         nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podPidsLimit \
         podsPerCore protectKernelDefaults qosReserved registerNode registerWithTaints \
-        registryBurst registryPullQPS reservedMemory reservedSystemCPUs resolvConf \
-        runtimeRequestTimeout serializeImagePulls showHiddenMetricsForVersion \
+        reservedMemory reservedSystemCPUs resolvConf \
+        runtimeRequestTimeout showHiddenMetricsForVersion \
         shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods \
         singleProcessOOMKill streamingConnectionIdleTimeout syncFrequency systemCgroups \
         systemReserved systemReservedCgroup topologyManagerPolicy topologyManagerPolicyOptions \
@@ -347,153 +352,4 @@ fn duration_ms(said: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Result<(Config, Vec<String>), Refusal> {
-        let mut config = Config::default();
-        overlay(&mut config, text.as_bytes()).map(|unused| (config, unused))
-    }
-
-    /// A file with this line under `modules.edged`, in line 2.
-    fn edged(line: &str) -> String {
-        format!("modules: {{edged: {{\n {line}}}}}\n")
-    }
-
-    fn tailored(line: &str) -> String {
-        edged(&format!("tailoredKubeletConfig: {{{line}}}"))
-    }
-
-    #[test]
-    fn the_shipped_file_names_every_key_and_its_default() {
-        let text = include_str!("../../config/edgecore.yaml");
-        assert_eq!(read(text), Ok((Config::default(), Vec::new())));
-        let tables = [&EDGED, &TAILORED, &CRASH_LOOP];
-        for (key, _) in tables.iter().flat_map(|table| table.rules.iter().chain(table.more)) {
-            let start = format!("{key}:");
-            let shown = text.lines().any(|line| line.trim_start().starts_with(&start));
-            assert_eq!(shown, *key != "remoteRuntimeEndpoint", "{key}");
-        }
-    }
-
-    #[test]
-    fn every_setting_is_taken() {
-        let text = "\
-apiVersion: edgecore.config.kubeedge.io/v1alpha2
-kind: EdgeCore
-edgecoreVersion: v1.20.0
-modules:
-  edged:
-    enable: true
-    hostnameOverride: Edge-1
-    nodeIP: 10.0.0.7
-    rootDirectory: /data/kubelet
-    tailoredKubeletConfig:
-      address: 127.0.0.2
-      containerRuntimeEndpoint: unix:///run/crio/crio.sock
-      crashLoopBackOff: {maxContainerRestartPeriod: 1m30s}
-      maxPods: 12
-      podLogsDir: /data/pods/
-      readOnlyPort: 0
-      staticPodPath: /data/manifests
-";
-        let want = Config {
-            node_name: "edge-1".to_owned(),
-            node_ip: Some([10, 0, 0, 7].into()),
-            listen: "127.0.0.2:0".parse().expect("an address"),
-            runtime: "/run/crio/crio.sock".to_owned(),
-            crash_backoff_max_ms: 90_000,
-            pods_max: 12,
-            root: "/data/kubelet".to_owned(),
-            pod_logs: "/data/pods".to_owned(),
-            manifests: "/data/manifests".to_owned(),
-            ..Config::default()
-        };
-        assert_eq!(read(text), Ok((want, Vec::new())));
-        let old =
-            edged("remoteRuntimeEndpoint: unix:///run/old.sock, hostnameOverride: '', nodeIP: ''");
-        let want = Config { runtime: "/run/old.sock".to_owned(), ..Config::default() };
-        assert_eq!(read(&old), Ok((want, Vec::new())));
-    }
-
-    #[test]
-    fn keys_without_effect_are_named_and_nulls_are_not() {
-        let text = "database: {dataSource: /x}\nmodules:\n  edgeHub: {enable: true}\n  edged:\n    \
-                    certDirectory: /var/lib/certs\n    nodeLabels: null\n    \
-                    tailoredKubeletConfig: {cgroupDriver: systemd}\n";
-        let (config, unused) = read(text).expect(text);
-        assert_eq!(config, Config::default());
-        assert_eq!(
-            unused,
-            [
-                "database",
-                "modules.edgeHub",
-                "modules.edged.certDirectory",
-                "modules.edged.tailoredKubeletConfig.cgroupDriver"
-            ]
-        );
-        assert_eq!(read("# nothing\n"), Ok((Config::default(), Vec::new())));
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_with_its_place() {
-        for (text, want) in [
-            ("kind: EdgeCor\n".to_owned(), ":1:7: kind: got \"EdgeCor\", expected EdgeCore"),
-            (
-                "apiVersion: edgecore.config.kubeedge.io/v1alpha1\n".to_owned(),
-                ":1:13: apiVersion: got \"edgecore.config.kubeedge.io/v1alpha1\", expected \
-                 edgecore.config.kubeedge.io/v1alpha2",
-            ),
-            ("module: {}\n".to_owned(), ":1:1: module: got a key that nobody knows"),
-            ("modules: [edged]\n".to_owned(), ":1:10: modules: got a list, expected a map"),
-            ("a: b\n---\nc: d\n".to_owned(), ":3:1: got a second document, expected one"),
-            (edged("enable: false"), ":2:10: modules.edged.enable: got false, expected true"),
-            (edged("nodeIp: 10.0.0.7"), ":2:2: modules.edged.nodeIp: got a key that nobody knows"),
-            (edged("nodeIP: 10.0.0"), "modules.edged.nodeIP: got \"10.0.0\", expected an IP"),
-            (edged("hostnameOverride: a_b"), "hostnameOverride: got \"a_b\", expected a DNS"),
-            (edged("hostnameOverride: 5"), "hostnameOverride: got 5, expected text"),
-            (tailored("address: 0.0.0.0"), "address: got 0.0.0.0, expected a loopback address"),
-            (tailored("readOnlyPort: 65536"), "got 65536, expected a whole number from 0 to 65535"),
-            (tailored("maxPods: 0"), "maxPods: got 0, expected a whole number from 1 to 512"),
-            (tailored("maxPods: many"), "maxPods: got \"many\", expected a whole number"),
-            (tailored("podLogsDir: /"), "podLogsDir: got \"/\", expected an absolute path"),
-            (tailored("podLogsDir: /a/../b"), "podLogsDir: got \"/a/../b\", expected"),
-            (tailored("staticPodPath: ''"), "staticPodPath: got \"\", expected an absolute path"),
-            (
-                tailored("containerRuntimeEndpoint: 'npipe:////./pipe'"),
-                "got \"npipe:////./pipe\", expected unix:///",
-            ),
-            (
-                tailored("crashLoopBackOff: {maxContainerRestartPeriod: 10}"),
-                "crashLoopBackOff.maxContainerRestartPeriod: got 10, expected text",
-            ),
-            (
-                tailored("crashLoopBackOff: {maxContainerRestartPeriod: 10m}"),
-                "maxContainerRestartPeriod: got 10m, expected 1s to 300s",
-            ),
-        ] {
-            let got = read(&text).expect_err(&text).to_string();
-            assert!(got.contains(want), "{text}\n{got}\n{want}");
-        }
-    }
-
-    #[test]
-    fn durations_are_read_as_go_writes_them() {
-        for (text, ms) in [
-            ("10s", Some(10_000)),
-            ("4h0m0s", Some(14_400_000)),
-            ("1.5m", Some(90_000)),
-            ("1m0.25s", Some(60_250)),
-            ("250ms", Some(250)),
-            ("", None),
-            ("10", None),
-            ("s", None),
-            ("10 s", None),
-            ("-1s", None),
-            ("1d", None),
-            ("1..5s", None),
-        ] {
-            assert_eq!(duration_ms(text), ms, "{text:?}");
-        }
-    }
-}
+mod tests;

@@ -336,6 +336,11 @@ fn for_the_mind(config: &Config) -> agent::Config {
         settings: config.settings.clone(),
         crash_backoff_max_ms: config.crash_backoff_max_ms,
         upkeep: config.upkeep.clone(),
+        pulls: agent::image::Settings {
+            parallel_max: config.pulls.parallel(),
+            per_second: config.pulls.per_second,
+            burst: config.pulls.burst,
+        },
     }
 }
 
@@ -353,6 +358,7 @@ fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("the settings of pods", old.settings != new.settings),
         ("crashLoopBackOff", old.crash_backoff_max_ms != new.crash_backoff_max_ms),
         ("garbage, log and eviction settings", old.upkeep != new.upkeep),
+        ("serializeImagePulls and its like", old.pulls != new.pulls),
     ]
     .into_iter()
     .filter_map(|(name, differs)| differs.then_some(name))

@@ -101,6 +101,8 @@ pub enum Request {
     PullImage {
         /// The name that the pod spec uses.
         image: Box<str>,
+        /// Who asks; `None`: nobody in particular.
+        auth: Option<Auth>,
         /// For whom: runtimes may pull inside the pod's context.
         sandbox_config: Box<SandboxConfig>,
     },
@@ -143,6 +145,21 @@ pub enum ExecPurpose {
     Probe,
     /// A hook: may last as long as it likes.
     Hook,
+}
+
+/// `AuthConfig`, as far as it is used. Its `Debug` shows no password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Auth {
+    /// `username`
+    pub username: Box<str>,
+    /// `password`
+    pub password: Box<str>,
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Auth").field("username", &self.username).finish_non_exhaustive()
+    }
 }
 
 /// The answer to a [`Request`], by the request's kind.

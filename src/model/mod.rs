@@ -4,6 +4,7 @@
 
 pub mod base64;
 pub mod cri;
+pub mod image;
 pub mod job;
 pub mod manifest;
 pub mod message;

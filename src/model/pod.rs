@@ -103,6 +103,9 @@ pub struct PodSpec {
     /// DNS label; default: the pod's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// Secrets with credentials of registries.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub image_pull_secrets: Vec<PullSecret>,
     /// The node it is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
@@ -116,6 +119,17 @@ impl PodSpec {
     pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
         self.init_containers.iter().chain(&self.containers)
     }
+}
+
+/// core/v1 `LocalObjectReference` to a secret of the pod's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PullSecret {
+    /// Its name; empty: none.
+    pub name: String,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
 }
 
 /// `PodSpec.restartPolicy`

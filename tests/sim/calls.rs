@@ -364,8 +364,9 @@ pub fn brief(request: &Request) -> String {
         }
         Request::ImageStatus(image) => format!("{operation} {image}"),
         Request::Upkeep(upkeep) => format!("{operation} {upkeep:?}"),
-        Request::PullImage { image, sandbox_config } => {
-            format!("{operation} {image} uid={}", sandbox_config.pod.uid)
+        Request::PullImage { image, auth, sandbox_config } => {
+            let user = auth.as_ref().map_or("", |auth| &auth.username);
+            format!("{operation} {image} uid={} user={user}", sandbox_config.pod.uid)
         }
         Request::Version
         | Request::RuntimeConfig

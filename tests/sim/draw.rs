@@ -16,7 +16,10 @@ const IMAGES: [(&str, u64); 8] = [
     ("reg.example/db:7", 6_000),
     ("busybox:1.36", 200),
     ("busybox", 200),
-    ("reg.example/side@sha256:0af1", 400),
+    (
+        "reg.example/side@sha256:0af10af10af10af10af10af10af10af10af10af10af10af10af10af10af10af1",
+        400,
+    ),
     ("localhost:5000/tool", 300),
     ("reg.example/big:latest", 3_000),
 ];

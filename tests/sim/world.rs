@@ -458,6 +458,11 @@ fn draw_config(class: Class, chance: &mut Chance) -> Config {
         pods_max: 110,
         crash_backoff_max_ms: if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 },
         upkeep: draw_upkeep(chance),
+        pulls: agent::image::Settings {
+            parallel_max: *chance.pick(&[1, 1, 2, 5, 16]),
+            per_second: *chance.pick(&[0, 5, 5, 5]),
+            burst: *chance.pick(&[1, 10, 10]),
+        },
         ..Config::default()
     }
 }

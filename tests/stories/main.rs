@@ -8,6 +8,7 @@ mod admission;
 mod decisions;
 mod desk;
 mod garbage;
+mod images;
 mod lifecycle;
 mod made;
 mod recovery;

@@ -82,7 +82,6 @@ const POD_SPEC: Table = &[
     ("ephemeralContainers", Lacking),
     ("hostAliases", Lacking),
     ("hostnameOverride", Lacking),
-    ("imagePullSecrets", Lacking),
     ("overhead", Lacking),
     ("readinessGates", Lacking),
     ("resourceClaims", Lacking),
@@ -127,6 +126,9 @@ pub(super) fn look(pod: &Pod) -> Found {
     found.table("metadata", METADATA, &pod.metadata.rest);
     found.table("spec", POD_SPEC, &pod.spec.rest);
     found.pod_security(&pod.spec.security_context);
+    for (index, secret) in pod.spec.image_pull_secrets.iter().enumerate() {
+        found.table(&format!("spec.imagePullSecrets[{index}]"), &[], &secret.rest);
+    }
     for (index, container) in pod.spec.init_containers.iter().enumerate() {
         found.container(&format!("spec.initContainers[{index}]"), container);
     }

@@ -4,14 +4,15 @@
 use super::keep::GARBAGE_FAILED;
 use super::next::is_sidecar;
 use super::seen::{ContainerSeen, SandboxSeen};
-use super::{FailedPull, Image, LogDirs, Memory, News, Pod, Step};
+use super::{Image, LogDirs, Memory, News, Pod, Step};
 use crate::agent::event::{CallId, JobId};
-use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
+use crate::agent::time::{Instant, Now, Rng};
 use crate::limits;
-use crate::model::cri::{self, CallError, Code, ContainerId, ContainerState, Reply, SandboxId};
+use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply, SandboxId};
+use crate::model::image::with_tag;
 use crate::model::job::{JobError, JobSpec};
 use crate::model::note::NoteKind;
-use crate::model::pod::{Container, PullPolicy};
+use crate::model::pod::Container;
 use crate::model::status::Waiting;
 
 /// What surrounds an answer.
@@ -104,16 +105,12 @@ impl Pod {
             }
             (Step::StopSandbox(id), Reply::Done) => self.sandbox_stopped(now.boot, &id),
             (Step::RemoveSandbox(id), Reply::Done) => self.sandbox_removed(&id),
-            (Step::ImageStatus { container }, Reply::Image(image)) => {
-                self.image_told(now, &container, image.map(|image| *image));
+            (Step::ImageStatus { container, image }, Reply::Image(here)) => {
+                let here = here.map(|here| *here);
+                self.image_told(now, &container, &image, here);
             }
-            (Step::Pull { container }, Reply::Pulled(image_ref)) => {
-                self.timing.pulling_ms += took_ms;
-                self.remember(&container).image = Image::Pulled(image_ref, took_ms);
-                if let Some(spec) = self.spec_of(&container) {
-                    let image = spec.image.clone();
-                    self.pulls.remove(&image);
-                }
+            (Step::Pull { container, image }, Reply::Pulled(image_ref)) => {
+                self.pulled(now.boot, &container, &image, image_ref, took_ms);
             }
             (Step::Create { container, attempt, .. }, Reply::Container(id)) => {
                 self.created(&container, attempt, id);
@@ -199,14 +196,16 @@ impl Pod {
             Step::InspectContainer(_) => {
                 self.warn("FailedSync", format!("error determining status: {error}"));
             }
-            Step::ImageStatus { container } => {
-                let image = self.image_of(&container);
+            Step::ImageStatus { container, image } => {
+                let image = with_tag(&image);
                 let message = format!("Failed to inspect image \"{image}\": {error}");
                 self.hold(&container, "ImageInspectError", message.clone(), retry_at);
                 self.tell(&container, NoteKind::Warning, "InspectFailed", message);
                 self.error(&container, "ImageInspectError");
             }
-            Step::Pull { container } => self.pull_failed(now.boot, &container, error),
+            Step::Pull { container, image } => {
+                self.pull_refused(now.boot, &container, &image, error);
+            }
             Step::Create { container, attempt, .. } => {
                 if is_name_taken(error) {
                     self.remember(&container).attempt_floor = attempt + 1;
@@ -223,68 +222,6 @@ impl Pod {
                 self.error(&container, &error.to_string());
             }
         }
-    }
-
-    fn image_told(&mut self, now: Now, container: &str, image: Option<cri::Image>) {
-        let Some(spec) = self.spec_of(container) else { return };
-        let (name, policy) = (spec.image.clone(), pull_policy(spec.image_pull_policy, &spec.image));
-        let known = std::mem::take(&mut self.remember(container).image);
-        let next = match (image, known) {
-            (Some(cri::Image { size, user, .. }), Image::Pulled(image_ref, took_ms)) => {
-                let seconds = took_ms as f64 / 1000.0;
-                let message = format!(
-                    "Successfully pulled image \"{name}\" in {seconds:.3}s ({seconds:.3}s \
-                     including waiting). Image size: {size} bytes."
-                );
-                self.normal(container, "Pulled", message);
-                Image::Ready(image_ref, user)
-            }
-            (Some(cri::Image { id, user, .. }), _) if policy != PullPolicy::Always => {
-                let message = format!("Container image \"{name}\" already present on machine");
-                self.normal(container, "Pulled", message);
-                Image::Ready(id, user)
-            }
-            (None, _) if policy == PullPolicy::Never => {
-                let message =
-                    format!("Container image \"{name}\" is not present with pull policy of Never");
-                let retry_at = now.boot.plus_ms(limits::RETRY_MS);
-                self.hold(container, "ErrImageNeverPull", message.clone(), retry_at);
-                self.tell(container, NoteKind::Warning, "ErrImageNeverPull", message);
-                self.error(container, "ErrImageNeverPull");
-                Image::Unknown
-            }
-            (Some(_) | None, _) => Image::ToPull,
-        };
-        self.remember(container).image = next;
-    }
-
-    fn pull_failed(&mut self, now: Instant, container: &str, error: &CallError) {
-        let image = self.image_of(container);
-        // The code says nothing where the runtime had none to give.
-        let text = match error {
-            CallError::Refused { code: Code::Unknown, message } => message.clone(),
-            other => other.to_string(),
-        };
-        let reason = ["RegistryUnavailable", "SignatureValidationFailed"]
-            .into_iter()
-            .find(|reason| text.starts_with(&format!("{reason}:")))
-            .unwrap_or("ErrImagePull");
-        let bounds = BackoffBounds {
-            min_ms: limits::BACKOFF_MIN_MS,
-            max_ms: limits::BACKOFF_MAX_MS,
-            calm_ms: limits::BACKOFF_CALM_MS,
-        };
-        let why = format!("{reason}: {text}");
-        let known = self.pulls.remove(&image);
-        let mut backoff = known.map_or_else(Backoff::default, |failed| failed.backoff);
-        backoff.grow(now, now, bounds);
-        let message = format!("Failed to pull image \"{image}\": {text}");
-        self.pulls.insert(image, FailedPull { backoff, failed_at: now, why });
-        let memory = self.remember(container);
-        memory.image = Image::Unknown;
-        memory.failure = Some(Waiting { reason, message: text });
-        self.tell(container, NoteKind::Warning, "Failed", message);
-        self.error(container, reason);
     }
 
     fn created(&mut self, name: &str, attempt: u32, id: ContainerId) {
@@ -346,7 +283,13 @@ impl Pod {
     }
 
     /// Not before `until`, and why.
-    fn hold(&mut self, name: &str, reason: &'static str, message: String, until: Instant) {
+    pub(super) fn hold(
+        &mut self,
+        name: &str,
+        reason: &'static str,
+        message: String,
+        until: Instant,
+    ) {
         let memory = self.remember(name);
         memory.image = Image::Unknown;
         memory.failure = Some(Waiting { reason, message });
@@ -366,15 +309,11 @@ impl Pod {
         spec.init_containers.iter().chain(&spec.containers).find(|c| &*c.name == name)
     }
 
-    fn image_of(&self, name: &str) -> Box<str> {
-        self.spec_of(name).map(|spec| spec.image.clone()).unwrap_or_default()
-    }
-
     fn normal(&mut self, container: &str, reason: &'static str, message: String) {
         self.tell(container, NoteKind::Normal, reason, message);
     }
 
-    fn error(&mut self, container: &str, what: &str) {
+    pub(super) fn error(&mut self, container: &str, what: &str) {
         self.tell(container, NoteKind::Warning, "Failed", format!("Error: {what}"));
     }
 
@@ -408,14 +347,6 @@ impl Pod {
     }
 }
 
-/// The policy in force: written, or by the tag (spec section 3.6).
-pub(super) fn pull_policy(written: Option<PullPolicy>, image: &str) -> PullPolicy {
-    let tagged = image.rsplit('/').next().unwrap_or(image);
-    let latest = tagged.ends_with(":latest");
-    let bare = !tagged.contains(':') && !image.contains('@');
-    written.unwrap_or(if latest || bare { PullPolicy::Always } else { PullPolicy::IfNotPresent })
-}
-
 fn is_gone(error: &CallError) -> bool {
     matches!(error, CallError::Refused { code: Code::NotFound, .. })
 }
@@ -426,25 +357,5 @@ fn is_name_taken(error: &CallError) -> bool {
         CallError::Refused { code: Code::AlreadyExists, .. } => true,
         CallError::Refused { message, .. } => message.contains("is reserved for"),
         CallError::Lost(_) => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pull_policy_follows_the_tag() {
-        for (image, policy) in [
-            ("busybox", PullPolicy::Always),
-            ("busybox:latest", PullPolicy::Always),
-            ("busybox:1.36", PullPolicy::IfNotPresent),
-            ("localhost:5000/busybox", PullPolicy::Always),
-            ("localhost:5000/busybox:1", PullPolicy::IfNotPresent),
-            ("busybox@sha256:00", PullPolicy::IfNotPresent),
-        ] {
-            assert_eq!(pull_policy(None, image), policy, "{image}");
-            assert_eq!(pull_policy(Some(PullPolicy::Never), image), PullPolicy::Never);
-        }
     }
 }

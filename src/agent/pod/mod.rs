@@ -21,6 +21,7 @@ pub mod config;
 mod env;
 mod facts;
 pub mod hash;
+mod image;
 mod keep;
 mod learn;
 pub mod next;
@@ -38,11 +39,12 @@ use std::collections::BTreeMap;
 use super::calls::Uid;
 use super::event::{CallId, JobId};
 use super::time::{Backoff, Instant, Now};
-use crate::model::cri::{Container, ContainerId, ImageUser, PodRef, Sandbox};
+use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
 use crate::model::job::JobSpec;
 use crate::model::note::NoteKind;
 use crate::model::pod as api;
 use crate::model::status::Waiting;
+use image::{FailedPull, Image};
 use seen::Seen;
 
 pub use learn::Answer;
@@ -182,27 +184,6 @@ struct Memory {
     restart_due: Option<ContainerId>,
 }
 
-/// How far the image of a container is, in this try to start it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Image {
-    #[default]
-    Unknown,
-    /// Absent, or to be asked for anew each time.
-    ToPull,
-    /// Fetched: `image_ref`, and how long it took in milliseconds.
-    Pulled(Box<str>, u64),
-    /// `image_ref`, and whom the image runs as.
-    Ready(Box<str>, ImageUser),
-}
-
-#[derive(Clone, Debug)]
-struct FailedPull {
-    backoff: Backoff,
-    failed_at: Instant,
-    /// `ErrImagePull: <the runtime's words>`
-    why: String,
-}
-
 /// An event to be told.
 #[derive(Clone, Debug)]
 struct News {
@@ -291,6 +272,7 @@ impl Pod {
                 if let (Some(ending), Some(grace_s)) = (&mut self.ending, grace_s) {
                     ending.grace_s = ending.grace_s.min(grace_s.max(1));
                 }
+                self.images_change(&api.spec);
                 let status = std::mem::take(&mut self.api.status);
                 *self.api = api;
                 self.api.status = status;

@@ -18,7 +18,8 @@ mod start;
 pub enum Next {
     /// Make this call; wait if its class has no room.
     Call(Step),
-    /// The stop under way gives more grace than is left: give the call up.
+    /// The stop under way gives more grace than is left, or nobody wants what is being pulled any
+    /// more: give the call up.
     GiveUp(CallId),
     /// Have this done on the file system.
     Job(JobSpec),
@@ -69,6 +70,11 @@ pub enum HoldReason {
         /// The last error.
         why: String,
     },
+    /// Its image is no name of an image.
+    ImageName {
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 /// What of the node a pod's next step depends on.
@@ -117,7 +123,9 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
             message: "Pod was active on the node longer than the specified deadline".to_owned(),
         }));
     }
-    let mut plan = if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
+    let mut plan = if let Some(call) = pod.vain_pull() {
+        Plan::only(Next::GiveUp(call))
+    } else if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
         Plan::only(Next::Rest)
     } else if pod.blind {
         Plan::only(if pod.doing.is_empty() { Next::Look } else { Next::Rest })

@@ -7,12 +7,14 @@ use super::{Doing, Image, News, Phase, Pod, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
+use crate::agent::image::Images;
 use crate::agent::notes::Notes;
 use crate::agent::objects::Objects;
 use crate::agent::pleg::Pleg;
 use crate::agent::time::{BackoffBounds, Instant, Now};
 use crate::limits;
 use crate::model::cri::{ContainerId, Request, SandboxId};
+use crate::model::image::with_tag;
 use crate::model::job::JobSpec;
 use crate::model::note::{NoteKind, Object};
 use crate::model::status::Waiting;
@@ -35,11 +37,15 @@ pub enum Step {
     ImageStatus {
         /// Name in the spec.
         container: Box<str>,
+        /// The image as the spec names it then.
+        image: Box<str>,
     },
     /// Fetch it.
     Pull {
         /// Name in the spec.
         container: Box<str>,
+        /// The image as the spec names it then.
+        image: Box<str>,
     },
     /// Make a container.
     Create {
@@ -139,6 +145,8 @@ pub struct Hands<'a> {
     pub restarted_pods: &'a mut u64,
     /// Events.
     pub notes: &'a mut Notes,
+    /// What pulls have in common.
+    pub images: &'a mut Images,
     /// The looker.
     pub pleg: &'a mut Pleg,
     /// Where requests go.
@@ -149,8 +157,10 @@ pub struct Hands<'a> {
 const STEPS_MAX: usize = 256;
 
 impl Pod {
-    /// Asks for all that can be asked for now.
-    pub fn step(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) {
+    /// Asks for all that can be asked for now. Says whether a call was given up: others may have
+    /// waited for its room.
+    pub fn step(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) -> bool {
+        let mut gave_up = false;
         self.restless = true;
         self.wake_at = None;
         self.keep_dead(&hands.config.upkeep.containers);
@@ -168,14 +178,21 @@ impl Pod {
                     if !hands.calls.has_room(step.class()) {
                         break;
                     }
-                    match self.request(&step, hands.config) {
-                        Ok(request) => self.begin(now, step, request, hands),
+                    let request = match &step {
+                        Step::Pull { container, .. } => Ok(self.pull(now, container, hands)),
+                        step => self.request(step, hands.config).map(Some),
+                    };
+                    match request {
+                        Ok(Some(request)) => self.begin(now, step, request, hands),
+                        // It has failed before it was asked for.
+                        Ok(None) => {}
                         Err(why) => self.misconfigured(now, &step, &why),
                     }
                 }
                 Next::GiveUp(call) => {
                     hands.calls.cancel(now, call, hands.out);
                     self.doing.retain(|doing| doing.call != call);
+                    gave_up = true;
                 }
                 Next::Job(spec) => self.begin_job(now, spec, hands),
                 Next::Enter(phase) => self.go(now, phase, hands),
@@ -210,6 +227,7 @@ impl Pod {
             }
         }
         self.tell_all(now, hands);
+        gave_up
     }
 
     fn warn_once(&mut self, reason: &'static str, message: String) {
@@ -275,7 +293,8 @@ impl Pod {
             memory.image = Image::Unknown;
             memory.hold_until = Some(hold.until);
         }
-        let (kind, reason, message, event) = match hold.why {
+        let image = self.spec_of(name).map(|spec| spec.image.clone()).unwrap_or_default();
+        let (kind, told, reason, message, event) = match hold.why {
             HoldReason::CrashLoop { delay_ms } => {
                 let metadata = &self.api.metadata;
                 let pod = format!("{}_{}({})", metadata.name, metadata.namespace, self.uid);
@@ -283,21 +302,29 @@ impl Pod {
                 let message =
                     format!("back-off {delay} restarting failed container={name} pod={pod}");
                 let event = format!("Back-off restarting failed container {name} in pod {pod}");
-                (NoteKind::Warning, "CrashLoopBackOff", message, event)
+                (NoteKind::Warning, "BackOff", "CrashLoopBackOff", message, event)
             }
             HoldReason::ImagePull { why } => {
-                let image = self.spec_of(name).map(|spec| spec.image.clone()).unwrap_or_default();
                 let event = format!("Back-off pulling image \"{image}\"");
-                (NoteKind::Normal, "ImagePullBackOff", format!("{event}: {why}"), event)
+                let message = format!("{event}: {why}");
+                (NoteKind::Normal, "BackOff", "ImagePullBackOff", message, event)
+            }
+            HoldReason::ImageName { why } => {
+                let message = format!(
+                    "Failed to apply default image tag \"{image}\": couldn't parse image name \
+                     \"{image}\": {why}"
+                );
+                let event = message.clone();
+                (NoteKind::Warning, "InspectFailed", "InvalidImageName", message, event)
             }
         };
         let failure = Some(Waiting { reason, message });
         if self.remember(name).failure != failure {
             self.remember(name).failure = failure;
             self.dirty = true;
-            self.tell(name, kind, "BackOff", event);
-            if reason == "ImagePullBackOff" {
-                self.tell(name, NoteKind::Warning, "Failed", format!("Error: {reason}"));
+            self.tell(name, kind, told, event);
+            if reason != "CrashLoopBackOff" {
+                self.error(name, reason);
             }
         }
     }
@@ -311,11 +338,8 @@ impl Pod {
             Step::InspectSandbox(id) => Request::PodSandboxStatus(id.clone()),
             Step::StopSandbox(id) => Request::StopPodSandbox(id.clone()),
             Step::RemoveSandbox(id) => Request::RemovePodSandbox(id.clone()),
-            Step::ImageStatus { container } => Request::ImageStatus(self.image(container)),
-            Step::Pull { container } => Request::PullImage {
-                image: self.image(container),
-                sandbox_config: sandbox(sandbox_attempt()),
-            },
+            Step::ImageStatus { image, .. } => Request::ImageStatus(with_tag(image)),
+            Step::Pull { .. } => panic!("pulls are asked for in pod/image.rs"),
             Step::Create { container, attempt, image_ref } => {
                 let spec = self.spec_of(container).expect("next names containers of the spec");
                 let image = self.memory.get(container).map(|memory| &memory.image);
@@ -339,17 +363,6 @@ impl Pod {
         })
     }
 
-    /// The image as the runtime is asked for it: a name without tag and digest means `latest`.
-    fn image(&self, container: &str) -> Box<str> {
-        let spec = self.spec_of(container).expect("next names containers of the spec");
-        let last = spec.image.rsplit('/').next().unwrap_or_default();
-        if last.contains(':') || spec.image.contains('@') {
-            spec.image.clone()
-        } else {
-            format!("{}:latest", spec.image).into()
-        }
-    }
-
     fn begin(&mut self, now: Now, step: Step, request: Request, hands: &mut Hands<'_>) {
         match &step {
             Step::RunSandbox { .. } if !self.seen.sandboxes.is_empty() => {
@@ -360,11 +373,6 @@ impl Pod {
                     reason: "SandboxChanged",
                     message: "Pod sandbox changed, it will be killed and re-created.".to_owned(),
                 });
-            }
-            Step::Pull { container } => {
-                let message = format!("Pulling image \"{}\"", self.image(container));
-                let container = container.clone();
-                self.tell(&container, NoteKind::Normal, "Pulling", message);
             }
             Step::Create { container, .. } => {
                 let container = container.clone();

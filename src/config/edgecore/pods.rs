@@ -19,7 +19,7 @@ fn texts(value: &Value) -> Result<Vec<String>, String> {
     }
 }
 
-fn truth(value: &Value) -> Result<bool, String> {
+pub(super) fn truth(value: &Value) -> Result<bool, String> {
     match value {
         Value::Bool(truth) => Ok(*truth),
         other => Err(format!("got {other}, expected true or false")),

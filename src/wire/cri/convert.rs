@@ -75,9 +75,17 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
         Request::ImageStatus(image) => {
             of(&i::ImageStatusRequest { image: Some(config::image(image, image)), verbose: false })
         }
-        Request::PullImage { image, sandbox_config } => of(&i::PullImageRequest {
-            image: Some(config::image(image, image)),
-            auth: None,
+        Request::PullImage { image, auth, sandbox_config } => of(&i::PullImageRequest {
+            image: Some(i::ImageSpec {
+                // Runtimes may ask who wants the image.
+                annotations: sandbox_config.annotations.clone(),
+                ..config::image(image, image)
+            }),
+            auth: auth.as_ref().map(|auth| i::AuthConfig {
+                username: auth.username.to_string(),
+                password: auth.password.to_string(),
+                ..i::AuthConfig::default()
+            }),
             sandbox_config: Some(config::sandbox(sandbox_config)),
         }),
         Request::Upkeep(wanted) => upkeep::encode(wanted),

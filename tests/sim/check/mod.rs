@@ -23,6 +23,7 @@ use std::rc::Rc;
 
 use edged::agent::Config;
 use edged::agent::event::{CallId, JobId};
+use edged::agent::image::Settings;
 use edged::model::cri::PodRef;
 use edged::model::pod::{self as api, RestartPolicy};
 use edged::model::status::Phase;
@@ -72,6 +73,7 @@ pub struct Check {
     pods_max: usize,
     /// When this life of the agent began.
     born_at: u64,
+    pulls: Settings,
 }
 
 /// One pod as it really is.
@@ -276,6 +278,7 @@ impl Check {
             backoff_max_ms: config.crash_backoff_max_ms,
             pods_max: config.pods_max,
             born_at: 0,
+            pulls: config.pulls,
         }
     }
 

@@ -110,7 +110,7 @@ impl Check {
         let calls_max = match class {
             Class::Look => limits::LOOK_CALLS_MAX,
             Class::Stop => limits::STOP_CALLS_MAX,
-            Class::Pull => limits::PULL_CALLS_MAX,
+            Class::Pull => self.pulls.parallel_max,
             Class::Work => limits::WORK_CALLS_MAX,
             Class::Upkeep => limits::UPKEEP_CALLS_MAX,
             Class::Exec => limits::EXEC_CALLS_MAX,

@@ -4,8 +4,9 @@ use super::{
     Hold, HoldReason, Next, Plan, is_initialised, is_same_definition, is_sidecar, pod_grace,
     remove_container, stop,
 };
+use crate::agent::pod::image::Image;
 use crate::agent::pod::seen::ContainerSeen;
-use crate::agent::pod::{Image, Phase, Pod, Step, StopReason};
+use crate::agent::pod::{Phase, Pod, Step, StopReason};
 use crate::agent::time::Instant;
 use crate::limits;
 use crate::model::cri::ContainerState;
@@ -209,11 +210,17 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
         return held;
     }
     let name = || container.name.clone();
+    let image = || container.image.clone();
     Wish::Now(Next::Call(match memory.map_or(&Image::Unknown, |memory| &memory.image) {
-        Image::Unknown | Image::Pulled(..) => Step::ImageStatus { container: name() },
-        Image::ToPull => match pull_hold(pod, container, now) {
+        Image::Unknown => match Pod::image_fault(container) {
+            // Nothing but another spec mends that.
+            Some(why) => return Wish::Held(now.plus_ms(limits::BACKOFF_MAX_MS), Some(why)),
+            None => Step::ImageStatus { container: name(), image: image() },
+        },
+        Image::Pulled { .. } => Step::ImageStatus { container: name(), image: image() },
+        Image::ToPull(_) => match pull_hold(pod, container, now) {
             Some(held) => return held,
-            None => Step::Pull { container: name() },
+            None => Step::Pull { container: name(), image: image() },
         },
         Image::Ready(image_ref, _) => {
             if let Some(next) = super::make_log_dirs(pod, now) {

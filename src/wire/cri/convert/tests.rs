@@ -129,7 +129,7 @@ fn every_request_has_the_rpc_of_its_operation() {
         Request::RemoveContainer(container.clone()),
         Request::ContainerStatus(container),
         Request::ImageStatus("busybox:1".into()),
-        Request::PullImage { image: "busybox:1".into(), sandbox_config },
+        Request::PullImage { image: "busybox:1".into(), auth: None, sandbox_config },
     ];
     for request in requests {
         let (rpc, _) = encode(&request);

@@ -1,0 +1,249 @@
+//! Credentials of registries: Docker's configuration, and which entry is for which image (spec
+//! section 3.6).
+//!
+//! What is wrong with a configuration is said by place and name only: its values are secret.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::limits::{KEYRING_BYTES_MAX, KEYRING_ENTRIES_MAX};
+use crate::model::base64;
+use crate::model::cri::Auth;
+use crate::model::object::Secret;
+
+/// The entries of one or several configurations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keyring {
+    /// By host, port and path, without a scheme.
+    entries: BTreeMap<Box<str>, Vec<Auth>>,
+    count: usize,
+}
+
+/// The two forms of Docker's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `config.json`: entries under `auths`.
+    Json,
+    /// `.dockercfg`: entries alone.
+    Cfg,
+}
+
+/// What a name on Docker Hub is looked up as when nothing else is for it.
+const HUB_KEY: &str = "index.docker.io";
+
+impl Keyring {
+    /// Adds what a secret holds. One of another type has nothing to add.
+    pub fn add_secret(&mut self, secret: &Secret) -> Result<(), String> {
+        let (key, form) = match &*secret.r#type {
+            "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", Form::Json),
+            "kubernetes.io/dockercfg" => (".dockercfg", Form::Cfg),
+            _ => return Ok(()),
+        };
+        let Some(bytes) = secret.data.get(key).map(AsRef::as_ref) else { return Ok(()) };
+        self.add(bytes, form).map_err(|why| {
+            let metadata = &secret.metadata;
+            format!("secret {}/{}: {key}: {why}", metadata.namespace, metadata.name)
+        })
+    }
+
+    /// Adds a whole configuration, or nothing of it.
+    pub fn add(&mut self, bytes: &[u8], form: Form) -> Result<(), String> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if bytes.len() > KEYRING_BYTES_MAX {
+            let length = bytes.len();
+            return Err(format!("got {length} bytes, expected {KEYRING_BYTES_MAX} at most"));
+        }
+        let value: Value = serde_json::from_slice(bytes).map_err(|error| {
+            format!("got no JSON, line {} column {}", error.line(), error.column())
+        })?;
+        let mut whole = object(&value, "the whole")?;
+        let empty = Map::new();
+        if form == Form::Json {
+            whole = match whole.get("auths") {
+                None | Some(Value::Null) => &empty,
+                Some(auths) => object(auths, "auths")?,
+            };
+        }
+        let mut new = Vec::new();
+        for (registry, entry) in whole {
+            let auth = read(entry).map_err(|why| format!("{}: {why}", cut(registry)))?;
+            new.push((key_of(registry), auth));
+        }
+        self.count += new.len();
+        if self.count > KEYRING_ENTRIES_MAX {
+            self.count -= new.len();
+            return Err(format!("got more than {KEYRING_ENTRIES_MAX} entries, expected fewer"));
+        }
+        for (key, auth) in new {
+            self.entries.entry(key).or_default().push(auth);
+        }
+        Ok(())
+    }
+
+    /// All that are for a repository (`docker.io/library/busybox`), the longest path first; if none
+    /// is, and the repository is on Docker Hub, those of Docker Hub's old name.
+    pub fn find(&self, repository: &str) -> impl Iterator<Item = &Auth> {
+        let mut found =
+            self.entries.iter().rev().filter(|(key, _)| matches(key, repository)).peekable();
+        let hub = repository.starts_with("docker.io/") && found.peek().is_none();
+        let hub = hub.then(|| self.entries.get(HUB_KEY)).flatten();
+        found.map(|(_, auths)| auths).chain(hub).flatten()
+    }
+}
+
+fn object<'a>(value: &'a Value, what: &str) -> Result<&'a Map<String, Value>, String> {
+    value.as_object().ok_or_else(|| format!("{what}: got {}, expected a map", kind(value)))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+/// Enough of a registry's name to know it again.
+fn cut(registry: &str) -> String {
+    format!("{:?}", registry.chars().take(64).collect::<String>())
+}
+
+/// Username and password, or both in `auth`, which counts for more.
+fn read(entry: &Value) -> Result<Auth, String> {
+    let entry = object(entry, "the entry")?;
+    let text = |name: &str| match entry.get(name) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(&**text),
+        Some(other) => Err(format!("{name}: got {}, expected text", kind(other))),
+    };
+    let (mut username, mut password) = (text("username")?.to_owned(), text("password")?.to_owned());
+    let auth = text("auth")?;
+    if !auth.is_empty() {
+        let bytes = base64::decode(auth).ok_or("auth: got text that is not base64")?;
+        let both = String::from_utf8_lossy(&bytes).into_owned();
+        let (name, word) = both
+            .split_once(':')
+            .ok_or("unable to parse auth field, must be formatted as base64(username:password)")?;
+        (username, password) = (name.to_owned(), word.to_owned());
+    }
+    Ok(Auth { username: username.into(), password: password.into() })
+}
+
+/// `https://index.docker.io/v1/` → `index.docker.io`
+fn key_of(registry: &str) -> Box<str> {
+    let rest = registry.strip_prefix("https://").or_else(|| registry.strip_prefix("http://"));
+    let rest = rest.unwrap_or(registry);
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let versioned = path.starts_with("/v1/") || path.starts_with("/v2/");
+    let path = if versioned { &path[3..] } else { path };
+    format!("{host}{}", if path == "/" { "" } else { path }).into()
+}
+
+/// Whether an entry is for a repository: the same port, as many labels, each of which may be a
+/// pattern, and the entry's path before the repository's.
+fn matches(key: &str, repository: &str) -> bool {
+    let parts = |text: &str| -> (String, String, String) {
+        let (host, path) = text.find('/').map_or((text, ""), |at| text.split_at(at));
+        let (host, port) = match host.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => {
+                // The brackets of an IPv6 address are no pattern.
+                let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+                (bare.unwrap_or(host), port)
+            }
+            _ => (host, ""),
+        };
+        (host.to_owned(), port.to_owned(), path.to_owned())
+    };
+    let ((wanted, wanted_port, wanted_path), (host, port, path)) = (parts(key), parts(repository));
+    let (wanted, host): (Vec<&str>, Vec<&str>) =
+        (wanted.split('.').collect(), host.split('.').collect());
+    wanted_port == port
+        && wanted.len() == host.len()
+        && path.starts_with(&wanted_path)
+        && wanted.iter().zip(&host).all(|(pattern, label)| is_like(pattern, label))
+}
+
+/// `*`, `[a-z]`, `[^a]` and `\` as in file names. A pattern that is none fits nothing.
+fn is_like(pattern: &str, label: &str) -> bool {
+    let (pattern, label): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), label.chars().collect());
+    // Of each place in the pattern, which ends of the label's beginning it fits so far.
+    let mut fits = vec![false; label.len() + 1];
+    fits[0] = true;
+    let mut at = 0;
+    while at < pattern.len() {
+        let mut next = vec![false; fits.len()];
+        let step = if pattern[at] == '*' {
+            let mut any = false;
+            for (end, fit) in fits.iter().enumerate() {
+                any |= fit;
+                next[end] = any;
+            }
+            1
+        } else {
+            let Some((one, length)) = one(&pattern[at..]) else { return false };
+            for (end, c) in label.iter().enumerate() {
+                next[end + 1] = fits[end] && one.has(*c);
+            }
+            length
+        };
+        fits = next;
+        at += step;
+    }
+    fits[label.len()]
+}
+
+/// What one character of a label may be, or may not.
+struct One {
+    ranges: Vec<(char, char)>,
+    not: bool,
+}
+
+impl One {
+    fn has(&self, c: char) -> bool {
+        self.ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != self.not
+    }
+}
+
+/// The pattern's first character and how many of its own it takes; `None`: it is none.
+fn one(pattern: &[char]) -> Option<(One, usize)> {
+    let exactly = |c: char| One { ranges: vec![(c, c)], not: false };
+    match pattern[0] {
+        '\\' => Some((exactly(*pattern.get(1)?), 2)),
+        '[' => {
+            let not = pattern.get(1) == Some(&'^');
+            let mut at = 1 + usize::from(not);
+            let mut ranges = Vec::new();
+            let letter = |at: &mut usize| {
+                if pattern.get(*at) == Some(&'\\') {
+                    *at += 1;
+                }
+                let c = *pattern.get(*at)?;
+                *at += 1;
+                Some(c)
+            };
+            while ranges.is_empty() || *pattern.get(at)? != ']' {
+                let low = letter(&mut at).filter(|c| !matches!(c, '-' | ']'))?;
+                let mut high = low;
+                if pattern.get(at) == Some(&'-') {
+                    at += 1;
+                    high = letter(&mut at)?;
+                }
+                ranges.push((low, high));
+            }
+            Some((One { ranges, not }, at + 1))
+        }
+        c => Some((exactly(c), 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! Images: when one is pulled, with whose credentials, and how many at once.
+//!
+//! What becomes of a pull is the pod's to know (`pod/image.rs`); here is what they have in common.
+//! Not persistent: the runtime keeps the images, and back-offs begin anew after a crash.
+
+mod budget;
+pub mod keyring;
+
+use super::objects::Objects;
+use super::time::Now;
+use crate::model::cri::Auth;
+use crate::model::image::{self, ImageName};
+use crate::model::pod::{Pod, PullPolicy};
+use budget::Budget;
+use keyring::Keyring;
+
+/// The settings of pulls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `serializeImagePulls` is 1, else `maxParallelImagePulls`; at most
+    /// [`crate::limits::PULL_CALLS_MAX`].
+    pub parallel_max: usize,
+    /// Pulls a second in the long run (`registryPullQPS`); 0: no bound.
+    pub per_second: u32,
+    /// Pulls at once after a quiet time (`registryBurst`).
+    pub burst: u32,
+}
+
+impl Default for Settings {
+    /// The kubelet's.
+    fn default() -> Self {
+        Self { parallel_max: 1, per_second: 5, burst: 10 }
+    }
+}
+
+/// What the pulls of all pods share.
+#[derive(Debug)]
+pub struct Images {
+    budget: Budget,
+    node: Keyring,
+}
+
+/// Who a pull may say it is, one after another until one is let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidates {
+    /// Never empty: without credentials there is nobody.
+    pub auths: Vec<Option<Auth>>,
+    /// Names of secrets that the pod names and nobody has.
+    pub missing: Vec<String>,
+}
+
+impl Images {
+    /// Nothing pulled yet, and no credentials of the node's.
+    pub fn new(settings: Settings, now: Now) -> Self {
+        Self { budget: Budget::new(settings, now.boot), node: Keyring::default() }
+    }
+
+    /// The node's own credentials, as they stand in its files now.
+    pub fn take_node(&mut self, keyring: Keyring) {
+        self.node = keyring;
+    }
+
+    /// Takes one pull of the budget, if it has one.
+    pub fn may_pull(&mut self, now: Now) -> bool {
+        self.budget.take(now.boot)
+    }
+
+    /// Whose credentials a pull of the pod's image tries, in order: those of its secrets, then the
+    /// node's (spec section 3.6). Fails where a secret cannot be read, as the kubelet's pull does.
+    pub fn candidates(
+        &self,
+        pod: &Pod,
+        image: &str,
+        objects: &Objects,
+    ) -> Result<Candidates, String> {
+        let mut own = Keyring::default();
+        let mut missing = Vec::new();
+        let named = pod.spec.image_pull_secrets.iter().map(|secret| &secret.name);
+        for name in named.filter(|name| !name.is_empty()) {
+            match objects.secret(&pod.metadata.namespace, name) {
+                Some(secret) => own.add_secret(secret)?,
+                None => missing.push(name.clone()),
+            }
+        }
+        let repository = ImageName::parse(image)?.repository();
+        let found = own.find(&repository).chain(self.node.find(&repository));
+        let mut auths: Vec<Option<Auth>> = found.cloned().map(Some).collect();
+        if auths.is_empty() {
+            auths.push(None);
+        }
+        Ok(Candidates { auths, missing })
+    }
+}
+
+/// The policy in force: written, or by the tag (spec section 3.6).
+pub fn pull_policy(written: Option<PullPolicy>, name: &str) -> PullPolicy {
+    let latest = name.ends_with(":latest") || !image::has_tag(name);
+    written.unwrap_or(if latest { PullPolicy::Always } else { PullPolicy::IfNotPresent })
+}
+
+/// Several tries' errors as one, as the kubelet joins them.
+pub fn joined(errors: &[String]) -> String {
+    let mut different: Vec<&str> = Vec::new();
+    for error in errors {
+        if !different.contains(&&**error) {
+            different.push(error);
+        }
+    }
+    match different[..] {
+        [one] => one.to_owned(),
+        _ => format!("[{}]", different.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pull_policy_follows_the_tag() {
+        for (image, policy) in [
+            ("busybox", PullPolicy::Always),
+            ("busybox:latest", PullPolicy::Always),
+            ("busybox:1.36", PullPolicy::IfNotPresent),
+            ("localhost:5000/busybox", PullPolicy::Always),
+            ("localhost:5000/busybox:1", PullPolicy::IfNotPresent),
+            ("busybox@sha256:00", PullPolicy::IfNotPresent),
+        ] {
+            assert_eq!(pull_policy(None, image), policy, "{image}");
+            assert_eq!(pull_policy(Some(PullPolicy::Never), image), PullPolicy::Never);
+        }
+    }
+
+    #[test]
+    fn several_errors_are_one_text_and_repeats_are_told_once() {
+        let errors = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        assert_eq!(joined(&errors(&["a"])), "a");
+        assert_eq!(joined(&errors(&["a", "a"])), "a");
+        assert_eq!(joined(&errors(&["a", "b", "a"])), "[a, b]");
+    }
+}

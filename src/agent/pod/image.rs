@@ -1,0 +1,351 @@
+//! A container's image on its way to the node: there already, to be pulled, with whose credentials,
+//! and what is said when it fails (spec sections 2.4, 2.5 and 3.6).
+//!
+//! ```text
+//!  Unknown ──ImageStatus──▶ Ready                      (present, and not to be pulled each time)
+//!     ▲         └─────────▶ ToPull ──PullImage──▶ Pulled ──ImageStatus──▶ Ready
+//!     └──the last candidate failed──┘   ▲──┘ another candidate is left
+//! ```
+//!
+//! If we crash here: the runtime goes on pulling or gives up, and the next life asks for the image
+//! again. Back-offs begin anew.
+
+use super::{News, Pod, Step};
+use crate::agent::event::CallId;
+use crate::agent::image::{joined, pull_policy};
+use crate::agent::pod::config::sandbox_config;
+use crate::agent::pod::next::HoldReason;
+use crate::agent::pod::step::Hands;
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::limits;
+use crate::model::cri::{self, CallError, Code, ImageUser, Request};
+use crate::model::image::{ImageName, with_tag};
+use crate::model::note::NoteKind;
+use crate::model::pod::{Container, PodSpec, PullPolicy};
+use crate::model::status::Waiting;
+
+/// How far the image of a container is, in this try to start it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Image {
+    #[default]
+    Unknown,
+    /// Absent, or to be asked for anew each time.
+    ToPull(Tries),
+    /// Fetched.
+    Pulled {
+        image_ref: Box<str>,
+        /// Milliseconds of the pull that brought it.
+        took_ms: u64,
+        /// Milliseconds since it was first asked for.
+        waited_ms: u64,
+    },
+    /// `image_ref`, and whom the image runs as.
+    Ready(Box<str>, ImageUser),
+}
+
+/// What came of the pulls so far, one for each candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tries {
+    since: Instant,
+    errors: Vec<String>,
+    /// The pull under way is not the last.
+    more: bool,
+}
+
+/// A pull that failed with every candidate.
+#[derive(Clone, Debug)]
+pub(super) struct FailedPull {
+    pub(super) backoff: Backoff,
+    pub(super) failed_at: Instant,
+    /// `ErrImagePull: <the runtime's words>`
+    pub(super) why: String,
+}
+
+impl Pod {
+    /// Why the container's image has no name that a runtime could be asked for.
+    pub(super) fn image_fault(container: &Container) -> Option<HoldReason> {
+        let why = ImageName::parse(&container.image).err()?;
+        Some(HoldReason::ImageName { why })
+    }
+
+    /// The spec is about to be another: what was found out of images that it no longer names, and
+    /// what was put off for their sake, is void.
+    pub(super) fn images_change(&mut self, new: &PodSpec) {
+        let names = || new.init_containers.iter().chain(&new.containers);
+        let (spec, memory) = (&self.api.spec, &mut self.memory);
+        for old in spec.init_containers.iter().chain(&spec.containers) {
+            let same = names().any(|new| new.name == old.name && new.image == old.image);
+            if let Some(memory) = memory.get_mut(&old.name).filter(|_| !same) {
+                memory.image = Image::Unknown;
+                memory.hold_until = None;
+                memory.failure = None;
+            }
+        }
+    }
+
+    /// The pull of an image that the spec no longer names.
+    pub(super) fn vain_pull(&self) -> Option<CallId> {
+        let vain = |step: &Step| match step {
+            Step::Pull { container, image } => !self.names(container, image),
+            _ => false,
+        };
+        self.doing.iter().find(|doing| vain(&doing.step)).map(|doing| doing.call)
+    }
+
+    fn names(&self, container: &str, image: &str) -> bool {
+        self.spec_of(container).is_some_and(|spec| &*spec.image == image)
+    }
+
+    /// The next pull of the container's image. `None`: it has failed before it was asked for.
+    pub(super) fn pull(
+        &mut self,
+        now: Now,
+        container: &str,
+        hands: &mut Hands<'_>,
+    ) -> Option<Request> {
+        let Image::ToPull(tries) = self.remember(container).image.clone() else {
+            panic!("next names pulls of what is to be pulled");
+        };
+        let spec = self.spec_of(container).expect("next names containers of the spec");
+        let image = with_tag(&spec.image);
+        if tries.errors.is_empty() {
+            self.tell(container, NoteKind::Normal, "Pulling", format!("Pulling image \"{image}\""));
+        }
+        let mut candidates = match hands.images.candidates(&self.api, &image, hands.objects) {
+            Ok(candidates) => candidates,
+            Err(why) => {
+                self.pull_failed(now.boot, container, &why);
+                return None;
+            }
+        };
+        if tries.errors.is_empty() {
+            self.tell_missing_secrets(&candidates.missing);
+            if !hands.images.may_pull(now) {
+                self.pull_failed(now.boot, container, "pull QPS exceeded");
+                return None;
+            }
+        }
+        let at = tries.errors.len();
+        if at >= candidates.auths.len() {
+            // A secret has gone since.
+            self.pull_failed(now.boot, container, &joined(&tries.errors));
+            return None;
+        }
+        let more = at + 1 < candidates.auths.len();
+        self.remember(container).image = Image::ToPull(Tries { more, ..tries });
+        let attempt = self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
+        let sandbox_config = Box::new(sandbox_config(&self.api, attempt, hands.config));
+        Some(Request::PullImage { image, auth: candidates.auths.swap_remove(at), sandbox_config })
+    }
+
+    fn tell_missing_secrets(&mut self, missing: &[String]) {
+        if missing.is_empty() {
+            return;
+        }
+        let missing = missing.join(", ");
+        let message = format!(
+            "Unable to retrieve some image pull secrets ({missing}); attempting to pull the image \
+             may not succeed."
+        );
+        self.news.push(News {
+            kind: NoteKind::Warning,
+            container: None,
+            reason: "FailedToRetrieveImagePullSecret",
+            message,
+        });
+    }
+
+    /// A pull has brought the image.
+    pub(super) fn pulled(
+        &mut self,
+        now: Instant,
+        container: &str,
+        image: &str,
+        image_ref: Box<str>,
+        took_ms: u64,
+    ) {
+        self.timing.pulling_ms += took_ms;
+        self.pulls.remove(image);
+        if !self.names(container, image) {
+            return;
+        }
+        let Image::ToPull(tries) = &self.remember(container).image else {
+            panic!("pulled {image}, which was not to be pulled");
+        };
+        let waited_ms = now.since_ms(tries.since);
+        self.remember(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
+    }
+
+    /// `ImageStatus` has answered.
+    pub(super) fn image_told(
+        &mut self,
+        now: Now,
+        container: &str,
+        name: &str,
+        here: Option<cri::Image>,
+    ) {
+        let Some(spec) = self.spec_of(container).filter(|spec| &*spec.image == name) else {
+            return;
+        };
+        let policy = pull_policy(spec.image_pull_policy, name);
+        let known = std::mem::take(&mut self.remember(container).image);
+        let next = match (here, known) {
+            (
+                Some(cri::Image { size, user, .. }),
+                Image::Pulled { image_ref, took_ms, waited_ms },
+            ) => {
+                let (took, waited) = (go_duration_ms(took_ms), go_duration_ms(waited_ms));
+                let name = with_tag(name);
+                let message = format!(
+                    "Successfully pulled image \"{name}\" in {took} ({waited} including waiting). \
+                     Image size: {size} bytes."
+                );
+                self.tell(container, NoteKind::Normal, "Pulled", message);
+                Image::Ready(image_ref, user)
+            }
+            (Some(cri::Image { id, user, .. }), _) if policy != PullPolicy::Always => {
+                let message = format!("Container image \"{name}\" already present on machine");
+                self.tell(container, NoteKind::Normal, "Pulled", message);
+                Image::Ready(id, user)
+            }
+            (None, _) if policy == PullPolicy::Never => {
+                let message =
+                    format!("Container image \"{name}\" is not present with pull policy of Never");
+                let retry_at = now.boot.plus_ms(limits::RETRY_MS);
+                self.hold(container, "ErrImageNeverPull", message.clone(), retry_at);
+                self.tell(container, NoteKind::Warning, "ErrImageNeverPull", message);
+                self.error(container, "ErrImageNeverPull");
+                Image::Unknown
+            }
+            (Some(_) | None, _) => {
+                Image::ToPull(Tries { since: now.boot, errors: Vec::new(), more: false })
+            }
+        };
+        self.remember(container).image = next;
+    }
+
+    /// A pull was refused or lost: the next candidate's turn, or the end of this try.
+    pub(super) fn pull_refused(
+        &mut self,
+        now: Instant,
+        container: &str,
+        image: &str,
+        error: &CallError,
+    ) {
+        if !self.names(container, image) {
+            return;
+        }
+        // The code says nothing where the runtime had none to give.
+        let text = match error {
+            CallError::Refused { code: Code::Unknown, message } => message.clone(),
+            other => other.to_string(),
+        };
+        // Who got no answer asks nobody else now.
+        let answered = matches!(error, CallError::Refused { .. });
+        let Image::ToPull(tries) = &mut self.remember(container).image else {
+            panic!("a pull of {image}, which was not to be pulled");
+        };
+        tries.errors.push(text);
+        if answered && tries.more {
+            return;
+        }
+        let all = joined(&tries.errors);
+        self.pull_failed(now, container, &all);
+    }
+
+    fn pull_failed(&mut self, now: Instant, container: &str, text: &str) {
+        let image = self.spec_of(container).map(|spec| spec.image.clone()).unwrap_or_default();
+        let asked = with_tag(&image);
+        let (reason, message) = judged(&asked, text);
+        let bounds = BackoffBounds {
+            min_ms: limits::BACKOFF_MIN_MS,
+            max_ms: limits::BACKOFF_MAX_MS,
+            calm_ms: limits::BACKOFF_CALM_MS,
+        };
+        let why = format!("{reason}: {message}");
+        let known = self.pulls.remove(&image);
+        let mut backoff = known.map_or_else(Backoff::default, |failed| failed.backoff);
+        backoff.grow(now, now, bounds);
+        self.pulls.insert(image, FailedPull { backoff, failed_at: now, why });
+        let memory = self.remember(container);
+        memory.image = Image::Unknown;
+        memory.failure = Some(Waiting { reason, message });
+        let event = format!("Failed to pull image \"{asked}\": {text}");
+        self.tell(container, NoteKind::Warning, "Failed", event);
+        self.error(container, reason);
+        self.dirty = true;
+    }
+}
+
+/// The reason and the message of a failed pull's status, by how its text begins.
+fn judged(image: &str, text: &str) -> (&'static str, String) {
+    for (reason, what) in [
+        ("RegistryUnavailable", "the registry is unavailable"),
+        ("SignatureValidationFailed", "the signature validation failed"),
+    ] {
+        if let Some(rest) = text.strip_prefix(reason) {
+            return (reason, format!("image pull failed for {image} because {what}{rest}"));
+        }
+    }
+    ("ErrImagePull", text.to_owned())
+}
+
+/// As Go writes durations: `0s`, `250ms`, `1.2s`, `1m3.045s`, `1h0m0s`.
+fn go_duration_ms(ms: u64) -> String {
+    if ms == 0 {
+        return "0s".to_owned();
+    }
+    if ms < 1_000 {
+        return format!("{ms}ms");
+    }
+    let (hours, minutes, ms) = (ms / 3_600_000, ms / 60_000 % 60, ms % 60_000);
+    let mut text = match (hours, minutes) {
+        (0, 0) => String::new(),
+        (0, minutes) => format!("{minutes}m"),
+        (hours, minutes) => format!("{hours}h{minutes}m"),
+    };
+    text.push_str(&(ms / 1_000).to_string());
+    if ms % 1_000 > 0 {
+        text.push_str(format!(".{:03}", ms % 1_000).trim_end_matches('0'));
+    }
+    text.push('s');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_go_does() {
+        for (ms, want) in [
+            (0, "0s"),
+            (850, "850ms"),
+            (1_000, "1s"),
+            (1_200, "1.2s"),
+            (63_045, "1m3.045s"),
+            (3_600_000, "1h0m0s"),
+        ] {
+            assert_eq!(go_duration_ms(ms), want);
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_failed_pull_decides_its_reason() {
+        for (text, reason, message) in [
+            ("boom", "ErrImagePull", "boom"),
+            (
+                "RegistryUnavailable: no route",
+                "RegistryUnavailable",
+                "image pull failed for i:1 because the registry is unavailable: no route",
+            ),
+            (
+                "SignatureValidationFailed",
+                "SignatureValidationFailed",
+                "image pull failed for i:1 because the signature validation failed",
+            ),
+        ] {
+            assert_eq!(judged("i:1", text), (reason, message.to_owned()));
+        }
+    }
+}

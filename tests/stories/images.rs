@@ -1,0 +1,248 @@
+//! Images: when they are pulled, as whom, how many at once, and what is said when it fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use edged::agent::event::Event;
+use edged::agent::image::Settings;
+use edged::model::cri::{Code, Request};
+use edged::model::manifest::{Content, File, Folder};
+use edged::model::object::{Bytes, Object, Secret};
+use edged::model::pod::Pod;
+
+use crate::desk::{Desk, MAIN, pod};
+
+/// A `config.json` with one user for each registry.
+fn credentials(users: &[(&str, &str)]) -> String {
+    let entries: Vec<String> = users
+        .iter()
+        .map(|(registry, user)| {
+            format!(r#""{registry}": {{"username": "{user}", "password": "p"}}"#)
+        })
+        .collect();
+    format!(r#"{{"auths": {{{}}}}}"#, entries.join(","))
+}
+
+fn secret(name: &str, config: &str) -> Arc<Object> {
+    let mut secret = Secret::default();
+    "default".clone_into(&mut secret.metadata.namespace);
+    name.clone_into(&mut secret.metadata.name);
+    "kubernetes.io/dockerconfigjson".clone_into(&mut secret.r#type);
+    let bytes = Bytes(config.as_bytes().into());
+    secret.data = BTreeMap::from([(".dockerconfigjson".to_owned(), bytes)]);
+    Arc::new(Object::Secret(secret))
+}
+
+/// A pod whose image has to be pulled, with secrets, as far as its first pull.
+fn pulling(desk: &mut Desk, image: &str, named: &[&str], objects: Vec<Arc<Object>>) {
+    desk.images.clear();
+    let named: Vec<String> = named.iter().map(|name| format!(r#"{{"name": "{name}"}}"#)).collect();
+    let spec = format!(
+        r#""imagePullSecrets": [{}], "containers": [{{"name": "m", "image": "{image}"}}]"#,
+        named.join(",")
+    );
+    let pods = vec![serde_json::from_str::<Pod>(&pod(&spec)).expect("a pod")];
+    let file = File { path: "/m/0".into(), content: Ok(Content { pods, objects }) };
+    desk.tell(Event::Manifests(Folder { files: vec![file] }));
+    let asked = format!("image_status {image}");
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", &asked]);
+}
+
+/// Refuses the pull under way as a registry does; tells who asked.
+#[track_caller]
+fn refused(desk: &mut Desk, image: &str, why: &str) -> Option<String> {
+    let asked = format!("pull_image {image}");
+    let request = desk.open.iter().find_map(|(_, request)| match request {
+        Request::PullImage { auth, .. } => Some(auth.clone()),
+        _ => None,
+    });
+    desk.refuses(&asked, Code::Unknown, why);
+    request.expect("a pull is under way").map(|auth| auth.username.to_string())
+}
+
+fn waiting(desk: &Desk) -> (String, String) {
+    let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+    let text = |key: &str| waiting[key].as_str().unwrap_or_default().to_owned();
+    (text("reason"), text("message"))
+}
+
+#[test]
+fn credentials_are_tried_one_after_another_until_one_is_let_in() {
+    let mut desk = Desk::new();
+    let secrets = vec![
+        secret("a", &credentials(&[("x.io", "host"), ("other.io", "other")])),
+        secret("b", &credentials(&[("x.io/team", "team"), ("*.io", "any")])),
+    ];
+    pulling(&mut desk, "x.io/team/app:1", &["a", "", "b"], secrets);
+    assert_eq!(refused(&mut desk, "x.io/team/app:1", "401").as_deref(), Some("team"));
+    assert_eq!(refused(&mut desk, "x.io/team/app:1", "401").as_deref(), Some("host"));
+    desk.images.push("x.io/team/app:1");
+    desk.does_all(&["pull_image x.io/team/app:1", "image_status x.io/team/app:1"]);
+    desk.does_all(&["create_container m#0", "start_container c2", "container_status c2"]);
+    let pulling = desk.events.iter().filter(|event| event.starts_with("Pulling "));
+    assert_eq!(pulling.count(), 1, "{:?}", desk.events);
+    assert!(!desk.events.iter().any(|event| event.starts_with("Failed")), "{:?}", desk.events);
+}
+
+#[test]
+fn when_nobody_is_let_in_every_refusal_is_told() {
+    let mut desk = Desk::new();
+    let users = credentials(&[("x.io/app", "one"), ("x.io", "two")]);
+    pulling(&mut desk, "x.io/app:1", &["a"], vec![secret("a", &users)]);
+    assert_eq!(refused(&mut desk, "x.io/app:1", "401 one").as_deref(), Some("one"));
+    assert_eq!(refused(&mut desk, "x.io/app:1", "401 two").as_deref(), Some("two"));
+    let told = "Failed Failed to pull image \"x.io/app:1\": [401 one, 401 two]";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+    assert!(desk.events.iter().any(|event| event == "Failed Error: ErrImagePull"));
+    assert_eq!(waiting(&desk).0, "ErrImagePull");
+    desk.does("image_status x.io/app:1");
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    assert_eq!(waiting(&desk).0, "ImagePullBackOff");
+    desk.pass(9_900);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "the back-off holds");
+    desk.pass(100);
+    desk.does("image_status x.io/app:1");
+    assert_eq!(refused(&mut desk, "x.io/app:1", "401").as_deref(), Some("one"), "from the first");
+}
+
+#[test]
+fn a_secret_that_is_missing_is_told_and_the_pull_goes_on_without() {
+    let mut desk = Desk::new();
+    pulling(&mut desk, "x.io/app:1", &["lost", "gone"], Vec::new());
+    let told = "FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (lost, \
+                gone); attempting to pull the image may not succeed.";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+    assert_eq!(refused(&mut desk, "x.io/app:1", "401"), None);
+}
+
+#[test]
+fn a_secret_that_cannot_be_read_fails_the_pull_and_shows_nothing() {
+    let mut desk = Desk::new();
+    pulling(&mut desk, "x.io/app:1", &["a"], vec![secret("a", "hunter2")]);
+    let (reason, message) = waiting(&desk);
+    assert_eq!(reason, "ErrImagePull");
+    assert_eq!(desk.trace.last().map(String::as_str), Some("image_status x.io/app:1"));
+    assert_eq!(message, "secret default/a: .dockerconfigjson: got no JSON, line 1 column 1");
+    assert!(!format!("{:?}", desk.events).contains("hunter2"));
+}
+
+#[test]
+fn a_name_that_is_none_is_told_and_healed_by_another() {
+    let mut desk = Desk::new();
+    let both = |bad: &str| {
+        pod(&format!(
+            r#""containers":[{{"name":"m","image":"{bad}"}},{{"name":"n","image":"i:1"}}]"#
+        ))
+    };
+    desk.manifests(&[&both("Bad Name")]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+    desk.does_all(&["image_status i:1", "create_container n#0", "start_container c2"]);
+    desk.does("container_status c2");
+    let (reason, message) = waiting(&desk);
+    assert_eq!(reason, "InvalidImageName");
+    let begins = "Failed to apply default image tag \"Bad Name\": couldn't parse image name \"Bad \
+                  Name\": invalid reference format";
+    assert!(message.starts_with(begins), "{message}");
+    assert!(desk.events.iter().any(|event| *event == format!("InspectFailed {message}")));
+    assert!(desk.events.iter().any(|event| event == "Failed Error: InvalidImageName"));
+    desk.pass(3_600_000);
+    let told = desk.events.iter().filter(|event| event.starts_with("InspectFailed")).count();
+    assert_eq!(told, 1, "once");
+    desk.manifests(&[&both("i:2")]);
+    desk.does_all(&["image_status i:2", "create_container m#0"]);
+}
+
+#[test]
+fn pulls_beyond_the_budget_fail_as_the_kubelets_do() {
+    let mut desk =
+        Desk::with(|config| config.pulls = Settings { parallel_max: 1, per_second: 1, burst: 1 });
+    desk.images.clear();
+    let spec = r#""containers":[{"name":"m","image":"i:1"},{"name":"n","image":"j:1"}]"#;
+    desk.manifests(&[&pod(spec)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    desk.refuses("pull_image i:1", Code::NotFound, "not found");
+    desk.does("image_status i:1");
+    desk.does_all(&["image_status j:1", "image_status j:1"]);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "the budget is used up");
+    let told = "Failed Failed to pull image \"j:1\": pull QPS exceeded";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+    desk.pass(10_000);
+    desk.does("image_status i:1");
+    desk.refuses("pull_image i:1", Code::NotFound, "not found");
+}
+
+#[test]
+fn as_many_pulls_go_side_by_side_as_are_allowed() {
+    for (parallel_max, expected) in [(1, 1), (2, 2), (16, 3)] {
+        let mut desk =
+            Desk::with(|config| config.pulls = Settings { parallel_max, per_second: 0, burst: 1 });
+        desk.images.clear();
+        let pods: Vec<String> = (0..3)
+            .map(|n| {
+                pod(MAIN)
+                    .replace(r#""name":"p""#, &format!(r#""name":"p{n}""#))
+                    .replace(r#""uid":"u1""#, &format!(r#""uid":"u{n}""#))
+            })
+            .collect();
+        let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
+        desk.manifests(&pods);
+        for begins in ["run_podsandbox", "podsandbox_status", "image_status"] {
+            for _ in 0..3 {
+                let asked = desk.asked_for();
+                let next = asked.iter().find(|name| name.starts_with(begins));
+                desk.does(&next.expect("each pod asks").clone());
+            }
+        }
+        let pulls = desk.asked_for().iter().filter(|name| name.starts_with("pull_image")).count();
+        assert_eq!(pulls, expected, "of three, {parallel_max} allowed");
+    }
+}
+
+#[test]
+fn the_policy_decides_whether_an_image_is_pulled() {
+    for (policy, present, expected) in [
+        ("Always", true, "pull_image i:1"),
+        ("Always", false, "pull_image i:1"),
+        ("IfNotPresent", true, "create_container m#0"),
+        ("IfNotPresent", false, "pull_image i:1"),
+        ("Never", true, "create_container m#0"),
+        ("Never", false, "-"),
+    ] {
+        let mut desk = Desk::new();
+        if !present {
+            desk.images.clear();
+        }
+        let spec = MAIN.replace(r#""image""#, &format!(r#""imagePullPolicy":"{policy}","image""#));
+        desk.manifests(&[&pod(&spec)]);
+        desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+        let asked = desk.asked_for();
+        assert_eq!(asked.first().map_or("-", String::as_str), expected, "{policy} {present}");
+    }
+}
+
+#[test]
+fn a_pull_that_nobody_wants_any_more_is_given_up_for_the_new_image() {
+    let mut desk = Desk::new();
+    pulling(&mut desk, "i:3", &[], Vec::new());
+    assert_eq!(desk.asked_for(), ["pull_image i:3"]);
+    desk.images.push("i:2");
+    desk.manifests(&[&pod(r#""containers":[{"name":"m","image":"i:2"}]"#)]);
+    assert_eq!(desk.cancelled.len(), 1);
+    desk.does_all(&["image_status i:2", "create_container m#0", "start_container c2"]);
+}
+
+#[test]
+fn a_new_image_does_not_wait_for_the_back_off_of_the_old() {
+    let mut desk = Desk::new();
+    pulling(&mut desk, "i:3", &[], Vec::new());
+    for wait_ms in [10_000, 20_000, 30_000] {
+        desk.refuses("pull_image i:3", Code::NotFound, "not found");
+        desk.does("image_status i:3");
+        desk.pass(wait_ms);
+        desk.does("image_status i:3");
+    }
+    assert_eq!(waiting(&desk).0, "ImagePullBackOff");
+    desk.images.push("i:2");
+    desk.manifests(&[&pod(r#""containers":[{"name":"m","image":"i:2"}]"#)]);
+    desk.does_all(&["image_status i:2", "create_container m#0", "start_container c2"]);
+}
