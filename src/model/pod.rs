@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::probe::{Lifecycle, Probe};
 use super::quantity::Quantity;
 use super::status::PodStatus;
 
@@ -186,6 +187,18 @@ pub struct Container {
     /// Give it a terminal.
     #[serde(skip_serializing_if = "is_default")]
     pub tty: bool,
+    /// Whether it has started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub startup_probe: Option<Box<Probe>>,
+    /// Whether it is ready to serve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readiness_probe: Option<Box<Probe>>,
+    /// Whether it may go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub liveness_probe: Option<Box<Probe>>,
+    /// What is run after its start and before its stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<Box<Lifecycle>>,
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,

@@ -34,6 +34,37 @@ pub struct Probe {
     pub termination_grace_period_seconds: Option<i64>,
 }
 
+/// What a probe decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProbeKind {
+    /// Whether the container has started; before that the others are not asked.
+    Startup,
+    /// Whether it is ready to serve.
+    Readiness,
+    /// Whether it may go on.
+    Liveness,
+}
+
+impl ProbeKind {
+    /// As events begin with it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Startup => "Startup",
+            Self::Readiness => "Readiness",
+            Self::Liveness => "Liveness",
+        }
+    }
+}
+
+/// When a hook is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HookKind {
+    /// Right after the container's start.
+    PostStart,
+    /// Before the container is told to stop.
+    PreStop,
+}
+
 /// core/v1 `Lifecycle`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -27,7 +27,7 @@ mod client;
 mod message;
 mod status;
 
-pub use client::{Client, Refused};
+pub use client::{Client, Names, Refused};
 pub use message::{Assembler, PREFIX_BYTES, Unreadable, frame};
 pub use status::{Code, Status};
 

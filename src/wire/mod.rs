@@ -14,4 +14,6 @@ pub mod http1;
 pub mod manifest;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+#[cfg(feature = "probes")]
+pub mod probe;
 pub mod tree;

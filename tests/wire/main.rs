@@ -17,4 +17,6 @@ mod metrics;
 mod mutation;
 mod object;
 mod peer;
+#[cfg(feature = "probes")]
+mod probe;
 mod replay;

@@ -14,11 +14,21 @@ use crate::wire::hpack::FieldList;
 #[derive(Debug)]
 pub struct Client {
     connection: h2::Connection,
+    names: Names,
     open: BTreeMap<StreamId, Call>,
     waiting: VecDeque<Waiting>,
     events: VecDeque<Event>,
     /// Why no call can be made any more.
     closing: Option<String>,
+}
+
+/// Who speaks to whom, as each call says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// `:authority`
+    pub authority: Box<str>,
+    /// `user-agent`
+    pub user_agent: Box<str>,
 }
 
 /// Why a call was not taken; nothing of it was sent.
@@ -82,10 +92,16 @@ struct Call {
 struct Broken(Status);
 
 impl Client {
-    /// A client on a fresh connection; its greeting is in the output.
+    /// A client on a fresh connection to a local socket; its greeting is in the output.
     pub fn new(config: h2::Config) -> Client {
+        Client::named(config, Names { authority: "localhost".into(), user_agent: "edged".into() })
+    }
+
+    /// A client on a fresh connection to anybody.
+    pub fn named(config: h2::Config, names: Names) -> Client {
         Client {
             connection: h2::Connection::new(config),
+            names,
             open: BTreeMap::new(),
             waiting: VecDeque::new(),
             events: VecDeque::new(),
@@ -228,10 +244,10 @@ impl Client {
                 (":method", "POST"),
                 (":scheme", "http"),
                 (":path", call.path),
-                (":authority", "localhost"),
+                (":authority", &*self.names.authority),
                 ("content-type", "application/grpc"),
                 ("te", "trailers"),
-                ("user-agent", "edged"),
+                ("user-agent", &*self.names.user_agent),
             ];
             let stream = self
                 .connection

@@ -1,0 +1,252 @@
+//! What probes and network hooks say on a connection, and what they make of the answer.
+//!
+//! ```text
+//!  Query ─▶ Exchange ─▶ connected ─▶ output … receive* … ended ─▶ Done(Finding) │ Follow(query)
+//! ```
+//!
+//! Sans-IO: whoever has a socket dials where [`Exchange::peer`] says, writes [`Exchange::output`],
+//! hands over what arrives, and tells of the end. A redirect is a new exchange to another peer.
+//!
+//! **Intended behaviour** is the kubelet's (spec section 5): nothing is kept alive, compressed or
+//! verified; 200–399 are good; a redirect is followed ten times on the same host name, and to
+//! another name not at all, which is good, with a warning. Texts are the kubelet's own where they
+//! end up in events.
+//!
+//! **What is not here**: sockets, time, TLS, names. A crash here loses one probe.
+
+mod http;
+mod url;
+mod words;
+
+#[cfg(feature = "probe-grpc")]
+mod health;
+
+pub use http::{Reader, Response, Unreadable};
+pub use url::resolve;
+pub use words::{dial_failed, not_tls, timed_out};
+
+use crate::limits::PROBE_REDIRECTS_MAX;
+use crate::model::net::{Expects, Finding, HttpQuery, Query};
+
+/// Whom to dial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// An address, or a name.
+    pub host: Box<str>,
+    /// 1–65535
+    pub port: u16,
+    /// With TLS.
+    pub tls: bool,
+}
+
+/// What an exchange came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is over.
+    Done(Finding),
+    /// Ask this next; count the redirects.
+    Follow(Box<HttpQuery>),
+}
+
+/// One connection's worth of a query.
+#[derive(Debug)]
+pub struct Exchange {
+    talk: Talk,
+    output: Vec<u8>,
+    sent: usize,
+}
+
+#[derive(Debug)]
+enum Talk {
+    Tcp,
+    Http {
+        query: Box<HttpQuery>,
+        reader: Reader,
+        /// The host name that was asked first, and how many were asked before.
+        first: Box<str>,
+        asked: usize,
+    },
+    #[cfg(feature = "probe-grpc")]
+    Grpc(Box<health::Health>),
+}
+
+impl Exchange {
+    /// For a query; its first words are in the output. `None`: not built in.
+    pub fn new(query: &Query) -> Option<Self> {
+        match query {
+            Query::Tcp { .. } => Some(Self::with(Talk::Tcp, Vec::new())),
+            Query::Http(query) => {
+                let first = query.host.clone();
+                Some(Self::http(query.clone(), first, 0))
+            }
+            #[cfg(feature = "probe-grpc")]
+            Query::Grpc { .. } => {
+                let health = health::Health::new(query);
+                let mut exchange = Self::with(Talk::Grpc(Box::new(health)), Vec::new());
+                exchange.pull();
+                Some(exchange)
+            }
+            #[cfg(not(feature = "probe-grpc"))]
+            Query::Grpc { .. } => None,
+        }
+    }
+
+    /// The exchange that a redirect leads to.
+    #[must_use]
+    pub fn follow(&self, query: Box<HttpQuery>) -> Self {
+        match &self.talk {
+            Talk::Http { first, asked, .. } => Self::http(query, first.clone(), asked + 1),
+            Talk::Tcp => unreachable!("only HTTP is redirected"),
+            #[cfg(feature = "probe-grpc")]
+            Talk::Grpc(_) => unreachable!("only HTTP is redirected"),
+        }
+    }
+
+    fn http(query: Box<HttpQuery>, first: Box<str>, asked: usize) -> Self {
+        let output = http::request(&query);
+        Self::with(Talk::Http { query, reader: Reader::default(), first, asked }, output)
+    }
+
+    fn with(talk: Talk, output: Vec<u8>) -> Self {
+        Self { talk, output, sent: 0 }
+    }
+
+    /// The connection stands. Says whether that was all.
+    pub fn connected(&mut self) -> Option<Outcome> {
+        matches!(self.talk, Talk::Tcp).then_some(Outcome::Done(Finding::Good))
+    }
+
+    /// What is to be written.
+    pub fn output(&self) -> &[u8] {
+        &self.output[self.sent..]
+    }
+
+    /// So many bytes of it were written.
+    pub fn sent(&mut self, count: usize) {
+        self.sent += count;
+        assert!(self.sent <= self.output.len(), "no more can be sent than was waiting");
+    }
+
+    /// Takes what arrived.
+    pub fn receive(&mut self, bytes: &[u8]) -> Option<Outcome> {
+        match &mut self.talk {
+            // Nobody asked for anything.
+            Talk::Tcp => None,
+            Talk::Http { query, reader, first, asked } => match reader.receive(bytes) {
+                Ok(_) => http_outcome(query, reader, first, *asked),
+                Err(unreadable) => Some(Outcome::Done(words::unreadable(query, &unreadable))),
+            },
+            #[cfg(feature = "probe-grpc")]
+            Talk::Grpc(health) => {
+                let found = health.receive(bytes);
+                self.pull();
+                found.map(Outcome::Done)
+            }
+        }
+    }
+
+    /// The other end closed the connection, or it broke: `why` in Go's words, `EOF` for the former.
+    pub fn ended(&mut self, why: &str) -> Outcome {
+        match &mut self.talk {
+            Talk::Tcp => Outcome::Done(Finding::Bad(why.to_owned())),
+            Talk::Http { query, reader, first, asked } => {
+                if why == "EOF"
+                    && reader.end()
+                    && let Some(outcome) = http_outcome(query, reader, first, *asked)
+                {
+                    return outcome;
+                }
+                let why = if why == "EOF" && reader.has_head() { "unexpected EOF" } else { why };
+                Outcome::Done(Finding::Bad(words::get_failed(query, why)))
+            }
+            #[cfg(feature = "probe-grpc")]
+            Talk::Grpc(health) => Outcome::Done(health.ended(why)),
+        }
+    }
+
+    /// Moves what the gRPC client wants to say into the output.
+    #[cfg(feature = "probe-grpc")]
+    fn pull(&mut self) {
+        let Talk::Grpc(health) = &mut self.talk else { return };
+        self.output.drain(..self.sent);
+        self.sent = 0;
+        health.take_output(&mut self.output);
+    }
+
+    /// Whom to dial.
+    pub fn peer(&self, query: &Query) -> Peer {
+        match (&self.talk, query) {
+            (Talk::Http { query, .. }, _) => {
+                Peer { host: query.host.clone(), port: query.port, tls: query.tls }
+            }
+            (_, Query::Tcp { host, port } | Query::Grpc { host, port, .. }) => {
+                Peer { host: host.clone(), port: *port, tls: false }
+            }
+            (_, Query::Http(query)) => {
+                Peer { host: query.host.clone(), port: query.port, tls: query.tls }
+            }
+        }
+    }
+
+    /// The query as it now stands, for the words of a failure.
+    pub fn now_asks(&self) -> Option<&HttpQuery> {
+        match &self.talk {
+            Talk::Http { query, .. } => Some(query),
+            Talk::Tcp => None,
+            #[cfg(feature = "probe-grpc")]
+            Talk::Grpc(_) => None,
+        }
+    }
+}
+
+/// What the answer so far amounts to.
+fn http_outcome(query: &HttpQuery, reader: &Reader, first: &str, asked: usize) -> Option<Outcome> {
+    let response = reader.response()?;
+    let follow = match redirect(query, response, first, asked) {
+        Redirect::To(next) => return Some(Outcome::Follow(next)),
+        Redirect::Bad(why) => Some(why),
+        Redirect::None => None,
+    };
+    if query.expects == Expects::Answer {
+        let finding = follow.map_or(Finding::Good, Finding::Bad);
+        return Some(Outcome::Done(finding));
+    }
+    if let Some(why) = follow {
+        return Some(Outcome::Done(Finding::Bad(why)));
+    }
+    if !reader.is_complete() {
+        return None;
+    }
+    let body = String::from_utf8_lossy(&response.body);
+    Some(Outcome::Done(match response.status {
+        200..300 => Finding::Good,
+        300..400 => Finding::Warning(format!("Probe terminated redirects, Response body: {body}")),
+        // The body may hold what is not everybody's business.
+        status => Finding::Bad(format!("HTTP probe failed with statuscode: {status}")),
+    }))
+}
+
+enum Redirect {
+    None,
+    To(Box<HttpQuery>),
+    Bad(String),
+}
+
+fn redirect(query: &HttpQuery, response: &Response, first: &str, asked: usize) -> Redirect {
+    let Some(location) = response
+        .location
+        .as_deref()
+        .filter(|_| matches!(response.status, 301 | 302 | 303 | 307 | 308))
+    else {
+        return Redirect::None;
+    };
+    match resolve(query, location) {
+        Ok(next) if *next.host != *first => Redirect::None,
+        Ok(_) if asked + 1 >= PROBE_REDIRECTS_MAX => {
+            let why = format!("stopped after {PROBE_REDIRECTS_MAX} redirects");
+            Redirect::Bad(words::get_failed(query, &why))
+        }
+        Ok(next) => Redirect::To(Box::new(next)),
+        Err(why) => Redirect::Bad(words::get_failed(query, &why)),
+    }
+}

@@ -1,0 +1,85 @@
+//! The kubelet's words for what goes wrong, which are those of Go's network library.
+
+use super::url::{host_port, url};
+use super::{Unreadable, http};
+use crate::model::net::{Finding, HttpQuery, Query};
+
+/// No connection came about: `why` as in `connection refused`.
+pub fn dial_failed(query: &Query, now: Option<&HttpQuery>, why: &str) -> Finding {
+    match (query, now) {
+        (_, Some(http)) => Finding::Bad(get_failed(http, &dial(&http.host, http.port, why))),
+        (Query::Http(http), None) => {
+            Finding::Bad(get_failed(http, &dial(&http.host, http.port, why)))
+        }
+        (Query::Tcp { host, port }, None) => Finding::Bad(dial(host, *port, why)),
+        (Query::Grpc { host, port, timeout_s, .. }, None) => {
+            let address = host_port(host, *port);
+            let dial = dial(host, *port, why);
+            Finding::Bad(format!(
+                "timeout: failed to connect service {address:?} within {timeout_s}s: connection \
+                 error: desc = \"transport: Error while dialing: {dial}\""
+            ))
+        }
+    }
+}
+
+fn dial(host: &str, port: u16, why: &str) -> String {
+    format!("dial tcp {}: {why}", host_port(host, port))
+}
+
+/// The time is up; `stands`: there is a connection.
+pub fn timed_out(query: &Query, now: Option<&HttpQuery>, stands: bool) -> Finding {
+    let http = match query {
+        Query::Http(http) => Some(now.unwrap_or(http)),
+        Query::Tcp { .. } | Query::Grpc { .. } => None,
+    };
+    match (query, http, stands) {
+        (_, Some(http), true) => {
+            Finding::Bad(get_failed(http, &format!("context deadline exceeded {AWAITING}")))
+        }
+        (_, Some(http), false) => {
+            let dial = dial(&http.host, http.port, &format!("i/o timeout {AWAITING}"));
+            Finding::Bad(get_failed(http, &dial))
+        }
+        (Query::Grpc { timeout_s, .. }, _, true) => {
+            Finding::Bad(format!("timeout: health rpc did not complete within {timeout_s}s"))
+        }
+        (Query::Grpc { host, port, timeout_s, .. }, _, false) => {
+            let address = host_port(host, *port);
+            Finding::Bad(format!(
+                "timeout: failed to connect service {address:?} within {timeout_s}s: context \
+                 deadline exceeded"
+            ))
+        }
+        (Query::Tcp { .. } | Query::Http(_), _, _) => dial_failed(query, None, "i/o timeout"),
+    }
+}
+
+/// TLS was asked for, and an answer came without.
+pub fn not_tls(query: &HttpQuery) -> Finding {
+    Finding::NotTls(get_failed(query, "http: server gave HTTP response to HTTPS client"))
+}
+
+/// `Get "http://10.0.0.5:80/": why`
+pub(super) fn get_failed(query: &HttpQuery, why: &str) -> String {
+    format!("Get {:?}: {why}", url(query))
+}
+
+pub(super) fn unreadable(query: &HttpQuery, why: &Unreadable) -> Finding {
+    let broken = "net/http: HTTP/1.x transport connection broken";
+    Finding::Bad(get_failed(query, &format!("{broken}: {why}")))
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Malformed(line) => write!(f, "malformed HTTP response {line:?}"),
+            Self::HeadTooLarge => {
+                write!(f, "got a head of more than {} bytes", http::HEAD_BYTES_MAX)
+            }
+            Self::Body(why) => f.write_str(why),
+        }
+    }
+}
+
+const AWAITING: &str = "(Client.Timeout exceeded while awaiting headers)";
