@@ -10,6 +10,7 @@
 mod fields;
 mod host;
 mod node;
+mod probes;
 mod validate;
 
 pub use host::{dotted, forbidden_sysctl, without_apparmor};

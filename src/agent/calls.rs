@@ -28,6 +28,8 @@ pub enum Owner {
     Pod(Uid),
     /// [`super::chores`]
     Chores,
+    /// A probe or a hook of one pod: beside the pod's own work.
+    Exec(Uid),
 }
 
 /// Calls that wait for each other.

@@ -4,6 +4,7 @@ use super::time::Instant;
 use crate::model::cri::{CallError, Reply, Request};
 use crate::model::job::{JobError, JobSpec};
 use crate::model::manifest::Folder;
+use crate::model::net::{Finding, Query};
 use crate::model::note::Note;
 use crate::model::upkeep::{Ask, Measures};
 
@@ -27,6 +28,8 @@ pub enum Event {
     Manifests(Folder),
     /// The answer to an [`Action::Job`]: exactly one each.
     Job(JobId, Result<(), JobError>),
+    /// The answer to an [`Action::Probe`]: exactly one each, unless it was cancelled.
+    Probe(ProbeId, Finding),
     /// The node's addresses, the primary first: at start and when they change.
     Addresses(Vec<String>),
     /// The answer to an [`Action::Measure`]: exactly one each.
@@ -60,6 +63,17 @@ pub enum Action {
     },
     /// Look how much room the machine has. Not asked again before it is answered.
     Measure(Box<Ask>),
+    /// Ask this over the network.
+    Probe {
+        /// Names it in the answer.
+        probe: ProbeId,
+        /// What, and whom.
+        query: Query,
+        /// Then the answer is that there was none.
+        deadline: Instant,
+    },
+    /// The query is of no more interest. No answer follows.
+    CancelProbe(ProbeId),
     /// Write this event to the log.
     Note(Note),
     /// Write this line to the log: a phase changed, or we degraded.
@@ -88,6 +102,10 @@ pub struct CallId(pub u64);
 /// Names one job from its [`Action::Job`] to its [`Event::Job`]. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobId(pub u64);
+
+/// Names one query from its [`Action::Probe`] to its [`Event::Probe`]. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProbeId(pub u64);
 
 /// Where `step` leaves its requests. The hands lend the same one each time and empty it between.
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@ pub mod objects;
 mod pleg;
 pub mod pod;
 mod pods;
+mod queries;
 mod runtime;
 mod source;
 pub mod time;
@@ -27,6 +28,7 @@ use objects::Objects;
 use pleg::Pleg;
 use pod::{Answer, Hands, Place};
 use pods::{Pods, Sources};
+use queries::Queries;
 use runtime::Runtime;
 use source::Source;
 use time::{Instant, Now, Rng};
@@ -86,6 +88,7 @@ pub struct Agent {
     pleg: Pleg,
     calls: Calls,
     images: Images,
+    queries: Queries,
     notes: Notes,
     chores: Chores,
     addresses: Vec<String>,
@@ -118,6 +121,7 @@ impl Agent {
             pleg: Pleg::new(),
             calls: Calls::new(pulls.parallel_max),
             images: Images::new(pulls, now),
+            queries: Queries::default(),
             notes: Notes::default(),
             chores,
             addresses: Vec::new(),
@@ -159,6 +163,13 @@ impl Agent {
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
             Event::Measured(measures) => self.chores.measured(now, &measures),
+            // Cancelled while its answer was on the way: of no more interest.
+            Event::Probe(probe, finding) => {
+                if let Some(uid) = self.queries.end(probe) {
+                    let pod = self.pods.get_mut(&uid).expect("a pod with a query is not forgotten");
+                    pod.found(now, probe, finding);
+                }
+            }
             Event::Addresses(addresses) => {
                 self.addresses = addresses;
                 self.pods.iter_mut().for_each(pod::Pod::stir);
@@ -182,6 +193,10 @@ impl Agent {
                 }
             }
             Owner::Chores => self.chores.answer(now, call, &result),
+            Owner::Exec(uid) => {
+                let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
+                pod.called(now, call, result);
+            }
             Owner::Pod(uid) => {
                 let answer = Answer { call, took_ms, looks_begun: self.pleg.begun() };
                 let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
@@ -249,6 +264,9 @@ impl Agent {
             config: &self.config,
             objects: &self.objects,
             calls: &mut self.calls,
+            queries: &mut self.queries,
+            rng: &mut self.rng,
+            booted_at: self.booted_at,
             last_job: &mut self.last_job,
             restarted_pods: &mut self.restarted_pods,
             notes: &mut self.notes,

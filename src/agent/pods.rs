@@ -233,12 +233,15 @@ impl Pods {
         hands: &mut Hands<'_>,
     ) -> Stepped {
         let mut stepped = Stepped::default();
-        if !self.map.values().any(|pod| pod.is_restless(now)) {
+        if !self.map.values().any(|pod| pod.is_restless(now) || pod.is_probe_due(now)) {
             return stepped;
         }
         let waiting = self.waiting(now);
         let first = self.turn.take();
         let mut step = |pod: &mut Pod| {
+            if pod.is_probe_due(now) {
+                pod.probe(now, hands);
+            }
             if !pod.is_restless(now) {
                 return;
             }

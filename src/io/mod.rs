@@ -13,7 +13,8 @@
 //! than [`crate::limits::TURN_MS_MAX`] is told in the log with what took it.
 //!
 //! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the HTTP server has all
-//! from [`SERVER`] on: its listener that one, its connections the ones after it.
+//! from [`SERVER`] on: its listener that one, its connections the ones after it; connections of
+//! probes and hooks have those from [`PROBES`] on.
 //!
 //! **If we crash here** nothing is lost that a look at the runtime and the manifest folder does not
 //! bring back: the hands keep no state on disk. Pods go on as they are.
@@ -29,6 +30,11 @@ mod jobs;
 mod journal;
 pub mod log;
 mod measure;
+#[cfg(feature = "probes")]
+pub mod probe;
+#[cfg(not(feature = "probes"))]
+#[path = "probe/absent.rs"]
+pub mod probe;
 pub mod runtime;
 #[cfg(feature = "api")]
 pub mod server;
@@ -56,6 +62,7 @@ use job::{Jobs, Roots};
 use journal::Turn;
 use log::Limit;
 use measure::Meter;
+use probe::Probes;
 use runtime::Runtime;
 use server::Server;
 use signal::{Signals, Told};
@@ -68,6 +75,8 @@ pub const RUNTIME: Token = Token(1);
 pub const FOLDER: Token = Token(2);
 /// The HTTP server's listener; its connections have the tokens after it.
 pub const SERVER: Token = Token(1_024);
+/// The first connection of a probe; the others have the tokens after it.
+pub const PROBES: Token = Token(65_536);
 
 /// Reads the configuration again, or says why it cannot be used.
 pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Config, String>;
@@ -112,6 +121,7 @@ struct Hands<'a> {
     manifests: Manifests,
     jobs: Jobs,
     meter: Meter,
+    probes: Probes,
     addresses: Option<Vec<String>>,
     addresses_at: Instant,
     /// Facts that the mind has not been told. Bounded by what each source may bring in a turn.
@@ -145,6 +155,7 @@ impl<'a> Hands<'a> {
             ),
             jobs: Jobs::new(PathBuf::from("/proc/self/exe"), roots),
             meter: Meter::new(PathBuf::from(&config.root)),
+            probes: Probes::new(PROBES),
             addresses: None,
             addresses_at: Instant(0),
             events: Vec::new(),
@@ -163,6 +174,7 @@ impl<'a> Hands<'a> {
             self.agent.wake_at(),
             self.runtime.wake_at(),
             self.jobs.wake_at(),
+            self.probes.wake_at(),
             self.server.wake_at(),
         ];
         let always = [self.manifests.wake_at(), self.addresses_at];
@@ -184,6 +196,7 @@ impl<'a> Hands<'a> {
                 SIGNALS => self.signalled(),
                 RUNTIME => self.runtime.ready(ready),
                 FOLDER => self.manifests.ready(now.boot),
+                token if self.probes.owns(token) => self.probes.ready(ready),
                 token if self.server.owns(token) => self.server.ready(ready),
                 token => ::log::debug!("token={} is nobody's", token.0),
             }
@@ -194,6 +207,8 @@ impl<'a> Hands<'a> {
         self.events.extend(self.manifests.tick(now.boot));
         turn.lap("the manifest folder");
         self.jobs.tick(now.boot, &mut self.events);
+        self.probes.tick(now.boot, self.poll.registry(), &mut self.events);
+        turn.lap("the probes");
         self.look_at_addresses(now.boot);
         turn.lap("the node's addresses");
         let next = self.think(now, &mut turn);
@@ -256,6 +271,11 @@ impl<'a> Hands<'a> {
                 self.events.push(Event::Measured(Box::new(measures)));
                 turn.lap("measuring the machine");
             }
+            Action::Probe { probe, query, deadline } => {
+                let registry = self.poll.registry();
+                self.probes.start(probe, query, deadline, registry, &mut self.events);
+            }
+            Action::CancelProbe(probe) => self.probes.cancel(probe),
             Action::Note(note) => journal::note(&note),
             Action::Log(severity, text) => journal::line(severity, &text),
             Action::Exit => return Next::Exit,

@@ -1,6 +1,6 @@
 //! What is going to happen, in order.
 
-use edged::agent::event::JobId;
+use edged::agent::event::{JobId, ProbeId};
 
 use crate::runtime::{Serial, Timer};
 
@@ -35,6 +35,8 @@ pub enum Thing {
     Ready,
     /// A job of this life ends.
     JobEnds(u32, JobId),
+    /// A query of this life is answered.
+    QueryEnds(u32, ProbeId),
     /// The hands of this life have read the folder.
     Read(u32),
     /// The hands of this life know the addresses.

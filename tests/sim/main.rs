@@ -25,6 +25,7 @@ mod faults;
 mod folder;
 mod jobs;
 mod program;
+mod queries;
 mod runtime;
 mod tally;
 mod trace;

@@ -6,9 +6,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use edged::agent::event::{Action, CallId, Event, JobId, Out};
+use edged::agent::event::{Action, CallId, Event, JobId, Out, ProbeId};
 use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{self, Agent, Config};
+use edged::model::net::Query;
 use edged::model::upkeep::Settings;
 
 use crate::calls::Call;
@@ -69,6 +70,7 @@ pub struct World {
     pub(crate) open: BTreeMap<CallId, Serial>,
     pub(crate) serials: Serial,
     pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) queries: BTreeMap<ProbeId, Query>,
     /// Facts on their way to the agent, those that belong together in one bundle.
     pub(crate) inbox: VecDeque<Vec<Event>>,
     pub(crate) stalled_until: u64,
@@ -132,6 +134,7 @@ impl World {
             open: BTreeMap::new(),
             serials: 0,
             jobs: BTreeMap::new(),
+            queries: BTreeMap::new(),
             inbox: VecDeque::new(),
             stalled_until: 0,
             reading: false,
@@ -201,6 +204,7 @@ impl World {
         self.out = Out::default();
         self.open.clear();
         self.jobs.clear();
+        self.queries.clear();
         self.inbox.clear();
         self.machine.forget();
         self.link = Link { up: false, told: None, ..self.link };
@@ -349,6 +353,8 @@ impl World {
             Action::CancelCri(call) => self.cancel(call),
             Action::Job { job, spec, deadline } => self.start_job(job, spec, deadline),
             Action::Measure(ask) => self.measure(*ask),
+            Action::Probe { probe, query, deadline } => self.start_query(probe, query, deadline),
+            Action::CancelProbe(probe) => self.cancel_query(probe),
             Action::Note(note) => {
                 self.tally.notes += 1;
                 trace!(
@@ -393,6 +399,7 @@ impl World {
             Thing::Connect(life) => self.connect(life),
             Thing::Ready => self.become_ready(),
             Thing::JobEnds(life, job) => self.job_ends(life, job),
+            Thing::QueryEnds(life, query) => self.query_ends(life, query),
             Thing::Read(life) => self.folder_read(life),
             Thing::Addresses(life) => self.tell_addresses(life),
             Thing::Will => self.will(),

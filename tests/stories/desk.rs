@@ -1,16 +1,19 @@
 //! The desk a story is told at: the mind, a clock, and the runtime's side of the conversation.
 
-use edged::agent::event::{Action, CallId, Event, Out};
+use crate::named::is_look;
+pub use crate::named::name;
+use edged::agent::event::{Action, CallId, Event, Out, ProbeId};
 use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config, Machine};
 use edged::limits;
 use edged::model::cri::{
-    CallError, CgroupDriver, Code, Container, ContainerId, ContainerState, ContainerStatus, Image,
-    ImageUser, Network, PodRef, Reply, Request, RuntimeStatus, Sandbox, SandboxId, SandboxStatus,
-    Version,
+    CallError, CgroupDriver, Code, Container, ContainerId, ContainerState, ContainerStatus, Exec,
+    Image, ImageUser, Network, PodRef, Reply, Request, RuntimeStatus, Sandbox, SandboxId,
+    SandboxStatus, Version,
 };
 use edged::model::job::{JobError, JobSpec};
 use edged::model::manifest::{File, Folder, Refusal};
+use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
 use edged::model::upkeep::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
 
@@ -23,6 +26,8 @@ pub struct Desk {
     /// Answered or not, by operation; looks left out.
     pub trace: Vec<String>,
     pub cancelled: Vec<CallId>,
+    /// Asked over the network and not yet answered.
+    pub queries: Vec<(ProbeId, Query)>,
     pub events: Vec<String>,
     /// What lists tell.
     pub sandboxes: Vec<Sandbox>,
@@ -99,6 +104,7 @@ impl Desk {
             open: Vec::new(),
             trace: Vec::new(),
             cancelled: Vec::new(),
+            queries: Vec::new(),
             events: Vec::new(),
             sandboxes: Vec::new(),
             containers: Vec::new(),
@@ -152,6 +158,8 @@ impl Desk {
                     self.agent.handle(self.now, Event::Measured(Box::new(measures)));
                     learnt = true;
                 }
+                Action::Probe { probe, query, .. } => self.queries.push((probe, query)),
+                Action::CancelProbe(probe) => self.queries.retain(|(open, _)| *open != probe),
                 Action::Note(note) => {
                     self.events.push(format!("{} {}", note.reason, note.message));
                 }
@@ -278,6 +286,24 @@ impl Desk {
         let (call, _) = self.take(expected);
         let error = CallError::Refused { code, message: message.to_owned() };
         self.tell(Event::Cri(call, Err(error)));
+    }
+
+    /// The first open query is answered so.
+    #[cfg_attr(not(feature = "probes"), expect(dead_code, reason = "nothing asks"))]
+    #[track_caller]
+    pub fn finds(&mut self, finding: Finding) {
+        assert!(!self.queries.is_empty(), "nothing is asked over the network");
+        let (probe, _) = self.queries.remove(0);
+        self.tell(Event::Probe(probe, finding));
+    }
+
+    /// A command that is asked for, ends with this code and output.
+    #[cfg_attr(not(feature = "probes"), expect(dead_code, reason = "nothing asks"))]
+    #[track_caller]
+    pub fn exec(&mut self, expected: &str, exit_code: i32, output: &str) {
+        let (call, _) = self.take(&format!("exec_sync {expected}"));
+        let exec = Exec { exit_code, output: output.into() };
+        self.tell(Event::Cri(call, Ok(Reply::Exec(Box::new(exec)))));
     }
 
     /// Takes the first open call of this name out of the book.
@@ -444,42 +470,3 @@ pub fn pod(spec: &str) -> String {
 
 /// One main container `m`.
 pub const MAIN: &str = r#""containers":[{"name":"m","image":"i:1"}]"#;
-
-fn is_look(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Version
-            | Request::RuntimeConfig
-            | Request::Status
-            | Request::ListPodSandbox
-            | Request::ListContainers
-            | Request::Upkeep(Upkeep::ImageFsInfo | Upkeep::ListImages)
-    )
-}
-
-/// `create_container m#1`, `stop_container c2 30` …
-pub fn name(request: &Request) -> String {
-    let what = match request {
-        Request::RunPodSandbox(config) => format!("#{}", config.attempt),
-        Request::CreateContainer { config, .. } => format!("{}#{}", config.name, config.attempt),
-        Request::StopContainer { id, grace_s } => format!("{id} {grace_s}"),
-        Request::ExecSync { id, command, .. } => format!("{id} {}", command.join(" ")),
-        Request::StartContainer(id)
-        | Request::RemoveContainer(id)
-        | Request::ContainerStatus(id) => id.to_string(),
-        Request::StopPodSandbox(id)
-        | Request::RemovePodSandbox(id)
-        | Request::PodSandboxStatus(id) => id.to_string(),
-        Request::ImageStatus(image) | Request::PullImage { image, .. } => image.to_string(),
-        Request::Version
-        | Request::RuntimeConfig
-        | Request::Status
-        | Request::ListPodSandbox
-        | Request::ListContainers
-        | Request::GetContainerEvents => String::new(),
-        Request::Upkeep(Upkeep::RemoveImage(id)) => id.to_string(),
-        Request::Upkeep(Upkeep::ReopenContainerLog(id)) => id.to_string(),
-        Request::Upkeep(_) => String::new(),
-    };
-    format!("{} {what}", request.operation())
-}

@@ -8,9 +8,14 @@ mod admission;
 mod decisions;
 mod desk;
 mod garbage;
+#[cfg(feature = "hooks")]
+mod hooks;
 mod images;
 mod lifecycle;
 mod made;
+mod named;
+#[cfg(feature = "probes")]
+mod probes;
 mod recovery;
 mod security;
 mod statuses;

@@ -105,11 +105,7 @@ const CONTAINER: Table = &[
     ("terminationMessagePath", Only(&["/dev/termination-log"])),
     ("terminationMessagePolicy", Only(&["File"])),
     ("envFrom", Lacking),
-    ("lifecycle", Lacking),
-    ("livenessProbe", Lacking),
-    ("readinessProbe", Lacking),
     ("restartPolicyRules", Lacking),
-    ("startupProbe", Lacking),
     ("volumeDevices", LackingVolumes),
     ("volumeMounts", LackingVolumes),
 ];
@@ -173,6 +169,7 @@ impl Found {
 
     fn container(&mut self, path: &str, container: &Container) {
         self.table(path, CONTAINER, &container.rest);
+        super::probes::look(path, container, &mut self.features, &mut self.unknown);
         for (index, env) in container.env.iter().enumerate() {
             let path = format!("{path}.env[{index}]");
             self.table(&path, ENV, &env.rest);

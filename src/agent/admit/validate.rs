@@ -8,7 +8,7 @@ mod security;
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut;
+use super::{cut, probes};
 use crate::model::pod::{Container, ContainerPort, Pod, ResourceRequirements, RestartPolicy};
 
 /// A line for each problem: `spec.containers[0].name: Invalid value: "Web": …`.
@@ -91,6 +91,8 @@ impl Problems {
                 self.add(&format!("{path}.restartPolicy"), &problem);
             }
             self.ports(&path, &container.ports, spec.host_network, &mut BTreeSet::new());
+            let plain = container.restart_policy.is_none();
+            self.0.extend(probes::problems(&path, container, plain));
         }
         for (index, container) in spec.containers.iter().enumerate() {
             let path = format!("spec.containers[{index}]");
@@ -100,6 +102,7 @@ impl Problems {
                 self.add(&format!("{path}.restartPolicy"), problem);
             }
             self.ports(&path, &container.ports, spec.host_network, &mut host_ports);
+            self.0.extend(probes::problems(&path, container, false));
         }
     }
 

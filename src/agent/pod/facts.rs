@@ -49,7 +49,8 @@ impl Pod {
 
     /// Nothing is left of it in the runtime and on the disk, and nothing is under way.
     pub fn is_finished(&self) -> bool {
-        self.phase == Phase::Finished && self.doing.is_empty() && self.jobs.is_empty()
+        let idle = self.doing.is_empty() && self.is_probed_out() && self.is_unhooked();
+        self.phase == Phase::Finished && idle && self.jobs.is_empty()
     }
 
     /// Something was learnt since it last came to rest, or its time has come.
@@ -79,7 +80,7 @@ impl Pod {
 
     /// When to step it again if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
-        self.wake_at
+        [self.wake_at, self.probes_wake_at()].into_iter().flatten().min()
     }
 
     /// Turns a finished pod into its own successor, if it was wanted again.

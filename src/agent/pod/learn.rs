@@ -5,12 +5,13 @@ use super::keep::GARBAGE_FAILED;
 use super::next::is_sidecar;
 use super::seen::{ContainerSeen, SandboxSeen};
 use super::{Image, LogDirs, Memory, News, Pod, Step};
-use crate::agent::event::{CallId, JobId};
+use crate::agent::event::{CallId, JobId, ProbeId};
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply, SandboxId};
 use crate::model::image::with_tag;
 use crate::model::job::{JobError, JobSpec};
+use crate::model::net::Finding;
 use crate::model::note::NoteKind;
 use crate::model::pod::Container;
 use crate::model::status::Waiting;
@@ -51,6 +52,20 @@ impl Pod {
                 let retry_at = now.boot.plus_ms(rng.jitter_ms(limits::RETRY_MS));
                 self.failed(now, step, &error, retry_at);
             }
+        }
+    }
+
+    /// Takes the answer to a command that a probe or a hook of this pod asked for.
+    pub fn called(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {
+        if let Some(result) = self.probe_called(now, call, result) {
+            self.hook_called(call, result);
+        }
+    }
+
+    /// Takes the answer to a query of a probe or a hook of this pod.
+    pub fn found(&mut self, now: Now, probe: ProbeId, finding: Finding) {
+        if let Some(finding) = self.probe_found(now, probe, finding) {
+            self.hook_found(now.boot, probe, finding);
         }
     }
 
@@ -121,6 +136,7 @@ impl Pod {
                 memory.failure = None;
                 memory.restart_due = None;
                 self.turn(now.boot, &id, ContainerState::Running);
+                self.expect_post_start(now.boot, &id, &container);
                 self.to_link.push(id);
                 self.timing.started = true;
             }

@@ -21,16 +21,27 @@ pub mod config;
 mod env;
 mod facts;
 pub mod hash;
+#[cfg(feature = "hooks")]
+mod hooks;
+#[cfg(not(feature = "hooks"))]
+#[path = "hooks/absent.rs"]
+mod hooks;
 mod image;
 mod keep;
 mod learn;
 pub mod next;
 mod phase;
+#[cfg(feature = "probes")]
+mod probe;
+#[cfg(not(feature = "probes"))]
+#[path = "probe/absent.rs"]
+mod probe;
 mod resources;
 pub mod security;
 pub mod seen;
 mod status;
 mod step;
+mod stopping;
 mod verdict;
 mod waiting;
 
@@ -49,7 +60,8 @@ use seen::Seen;
 
 pub use learn::Answer;
 pub use status::{HostAddresses, Place};
-pub use step::{Hands, Step, StopReason};
+pub use step::{Hands, Step};
+pub use stopping::StopReason;
 pub use verdict::Verdict;
 
 /// One pod.
@@ -75,6 +87,10 @@ pub struct Pod {
     /// Looks with this serial number and below are too old to believe (rule R3).
     stale_looks: u64,
     doing: Vec<Doing>,
+    #[cfg(feature = "probes")]
+    probes: probe::Probes,
+    #[cfg(feature = "hooks")]
+    hooks: hooks::Hooks,
     jobs: BTreeMap<JobId, JobSpec>,
     log_dirs: LogDirs,
     /// The pod is gone, and its folder below the kubelet's root is removed.
@@ -238,6 +254,10 @@ impl Pod {
             fresh: false,
             stale_looks: 0,
             doing: Vec::new(),
+            #[cfg(feature = "probes")]
+            probes: probe::Probes::default(),
+            #[cfg(feature = "hooks")]
+            hooks: hooks::Hooks::default(),
             jobs: BTreeMap::new(),
             log_dirs: LogDirs::Unknown,
             dir_removed: false,

@@ -1,6 +1,7 @@
 //! Wanted × seen × now → the one next thing to do about a pod. Pure: the same answer for the same
 //! pod, however it came to be so (spec sections 1.4–1.7 and 2).
 
+use super::hooks::PreStop;
 use super::seen::{ContainerSeen, Seen};
 use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
 use super::{config, security};
@@ -10,6 +11,7 @@ use crate::limits;
 use crate::model::cri::{ContainerId, ContainerState, RuntimeStatus};
 use crate::model::job::{JobSpec, LogLink};
 use crate::model::pod::Container;
+use crate::model::probe::HookKind;
 
 mod start;
 
@@ -21,6 +23,10 @@ pub enum Next {
     /// The stop under way gives more grace than is left, or nobody wants what is being pulled any
     /// more: give the call up.
     GiveUp(CallId),
+    /// Begin this hook of an instance; wait if there is no room.
+    Hook(ContainerId, HookKind, StopReason),
+    /// The time of the hook that runs before this instance's stop is over.
+    GiveUpHook(ContainerId),
     /// Have this done on the file system.
     Job(JobSpec),
     /// Go to this phase.
@@ -127,6 +133,8 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
         Plan::only(Next::GiveUp(call))
     } else if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
         Plan::only(Next::Rest)
+    } else if let Some(next) = pod.post_start() {
+        Plan::only(next)
     } else if pod.blind {
         Plan::only(if pod.doing.is_empty() { Next::Look } else { Next::Rest })
     } else if world.predecessor {
@@ -246,24 +254,55 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     let running = |container: &&ContainerSeen| container.may_run();
     let inits = &pod.api.spec.init_containers;
     let place = |seen: &ContainerSeen| inits.iter().position(|init| init.name == seen.name);
-    let mut mains = pod.seen.containers.iter().filter(running).filter(|c| place(c).is_none());
-    let mut waiting = false;
-    for container in &mut mains {
-        match pod.stopping(&container.id) {
-            None => return Some(stop(container, ending, now, StopReason::Ending)),
-            Some(_) => waiting = true,
+    let all = || pod.seen.containers.iter().filter(running);
+    let ending_stop = |seen| stop(pod, seen, ending, now, StopReason::Ending);
+    // Hooks begin together, those of sidecars too: their time is the pod's.
+    let mut hooked = all().filter(|seen| pod.stopping(&seen.id).is_none());
+    if let Some(seen) = hooked.find(|seen| pod.pre_stop(seen) == PreStop::Due) {
+        return Some(ending_stop(seen));
+    }
+    let (mut waiting, mut wake_at) = (false, None);
+    for container in all().filter(|seen| place(seen).is_none()) {
+        if pod.stopping(&container.id).is_none() {
+            match ending_stop(container) {
+                Next::Until(at) => wake_at = Some(wake_at.map_or(at, |other| at.min(other))),
+                next => return Some(next),
+            }
         }
+        waiting = true;
     }
     if waiting {
-        return None;
+        return wake_at.map(Next::Until);
     }
-    let last = pod.seen.containers.iter().filter(running).max_by_key(|seen| place(seen))?;
-    pod.stopping(&last.id).is_none().then(|| stop(last, ending, now, StopReason::Ending))
+    let last = all().max_by_key(|seen| place(seen))?;
+    pod.stopping(&last.id).is_none().then(|| ending_stop(last))
 }
 
-/// One container's stop, with what is left of the grace period.
-fn stop(container: &ContainerSeen, ending: Ending, now: Instant, why: StopReason) -> Next {
-    let end = ending.since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
+/// One container's stop: its hook, then the stop itself with what is left of the grace period.
+fn stop(
+    pod: &Pod,
+    container: &ContainerSeen,
+    ending: Ending,
+    now: Instant,
+    why: StopReason,
+) -> Next {
+    let hook = pod.pre_stop(container);
+    let mut since = ending.since;
+    if let (PreStop::Running(began_at, _) | PreStop::Over(began_at), true) =
+        (hook, pod.phase != Phase::Terminating)
+    {
+        // Only the end of a pod has a beginning of its own.
+        since = since.min(began_at);
+    }
+    let end = since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
+    match hook {
+        PreStop::Due if end > now => {
+            return Next::Hook(container.id.clone(), HookKind::PreStop, why);
+        }
+        PreStop::Running(..) if end <= now => return Next::GiveUpHook(container.id.clone()),
+        PreStop::Running(_, until) => return Next::Until(until.map_or(end, |at| at.min(end))),
+        PreStop::None | PreStop::Due | PreStop::Over(_) => {}
+    }
     let left_s = i64::try_from(end.since_ms(now).div_ceil(1000)).unwrap_or(i64::MAX);
     let grace_s = left_s.max(limits::STOP_GRACE_MIN_S);
     let kill_at = now.plus_ms(grace_s.unsigned_abs().saturating_mul(1000));
@@ -391,7 +430,7 @@ fn clean(pod: &Pod, now: Instant) -> Next {
 
 impl Pod {
     /// The call that stops this container, if one is under way.
-    fn stopping(&self, id: &ContainerId) -> Option<CallId> {
+    pub(super) fn stopping(&self, id: &ContainerId) -> Option<CallId> {
         self.doing.iter().find_map(|doing| match &doing.step {
             Step::Stop { id: stopping, .. } if stopping == id => Some(doing.call),
             _ => None,

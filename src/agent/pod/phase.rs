@@ -65,7 +65,9 @@ fn count(spec: &PodSpec, status: &PodStatus) -> Counts {
             let never_ran = !told.started && matches!(told.last_state, State::Unset);
             let waits = matches!(told.state, State::Waiting(_) | State::Unset);
             counts.pending_init += usize::from(waits && never_ran && !main_started);
-            counts.running += usize::from(matches!(told.state, State::Running(_)));
+            let runs = matches!(told.state, State::Running(_));
+            counts.running += usize::from(runs);
+            counts.pending_init += usize::from(runs && !told.started && !main_started);
         } else {
             count_init(told, main_started, &mut counts);
         }

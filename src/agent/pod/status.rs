@@ -92,6 +92,8 @@ impl Pod {
         let before = instances.find(|seen| seen.state == ContainerState::Exited);
         let id = container_id(place, newest);
         let state = match told_state(newest, &id) {
+            // Its hook is not over yet.
+            _ if self.is_starting(newest) => State::Waiting(self.creating()),
             Some(state) => state,
             // Not inspected yet: what was said of this instance holds for the moment.
             None => match old {
@@ -132,6 +134,13 @@ impl Pod {
         all.find(|status| &*status.name == name)
     }
 
+    /// Not running yet, and nothing is wrong.
+    fn creating(&self) -> Waiting {
+        let has_init = !self.api.spec.init_containers.is_empty();
+        let reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
+        Waiting { reason, message: String::new() }
+    }
+
     /// No instance: not yet, or no more.
     fn unseen_status(&self, spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
         if let Some(old) = old
@@ -139,13 +148,11 @@ impl Pod {
         {
             return old.clone();
         }
-        let has_init = !self.api.spec.init_containers.is_empty();
-        let reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
         let failure = self.memory.get(&spec.name).and_then(|memory| memory.failure.clone());
         let mut status = ContainerStatus {
             name: spec.name.clone(),
             image: spec.image.clone(),
-            state: State::Waiting(failure.unwrap_or(Waiting { reason, message: String::new() })),
+            state: State::Waiting(failure.unwrap_or_else(|| self.creating())),
             ..ContainerStatus::default()
         };
         if let Some(old) = old {
@@ -180,8 +187,8 @@ impl Pod {
     fn serve(&self, spec: &Container, newest: &ContainerSeen, status: &mut ContainerStatus) {
         let runs = newest.state == ContainerState::Running;
         let plain_init = self.init_containers_has(&spec.name) && !is_sidecar(spec);
-        status.started = runs;
-        status.ready = if plain_init { newest.succeeded() } else { runs };
+        status.started = if plain_init { runs } else { self.is_started(newest) };
+        status.ready = if plain_init { newest.succeeded() } else { self.is_ready(newest) };
     }
 
     fn init_containers_has(&self, name: &str) -> bool {

@@ -1,9 +1,11 @@
 //! Asks for what [`super::next`] names, as far as there is room.
 
 use super::config::{Making, container_config, sandbox_config};
+use super::hooks::PreStop;
 use super::keep::GARBAGE_FAILED;
 use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
-use super::{Doing, Image, News, Phase, Pod, Wanted};
+use super::stopping::StopReason;
+use super::{Doing, Image, News, Phase, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
@@ -11,7 +13,8 @@ use crate::agent::image::Images;
 use crate::agent::notes::Notes;
 use crate::agent::objects::Objects;
 use crate::agent::pleg::Pleg;
-use crate::agent::time::{BackoffBounds, Instant, Now};
+use crate::agent::queries::Queries;
+use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{ContainerId, Request, SandboxId};
 use crate::model::image::with_tag;
@@ -80,17 +83,6 @@ pub enum Step {
     RemoveContainer(ContainerId),
 }
 
-/// Why a container is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopReason {
-    /// The pod ends, or its sandbox is replaced.
-    Ending,
-    /// The spec names another image.
-    Changed,
-    /// The runtime lost track of it.
-    Unknown,
-}
-
 impl Step {
     /// Changes what the runtime would list, in a way that a list begun before its end gets wrong.
     pub(super) fn is_change(&self) -> bool {
@@ -139,6 +131,12 @@ pub struct Hands<'a> {
     pub objects: &'a Objects,
     /// The book of calls.
     pub calls: &'a mut Calls,
+    /// The book of queries.
+    pub queries: &'a mut Queries,
+    /// For what is spread in time.
+    pub rng: &'a mut Rng,
+    /// When this life of the agent began.
+    pub booted_at: Instant,
     /// The last job's number.
     pub last_job: &'a mut u64,
     /// Sandboxes made in the place of others.
@@ -165,6 +163,7 @@ impl Pod {
         self.wake_at = None;
         self.keep_dead(&hands.config.upkeep.containers);
         self.link_log(now, hands);
+        self.tick_hooks(now, hands);
         let mut steps = 0;
         loop {
             steps += 1;
@@ -178,16 +177,16 @@ impl Pod {
                     if !hands.calls.has_room(step.class()) {
                         break;
                     }
-                    let request = match &step {
-                        Step::Pull { container, .. } => Ok(self.pull(now, container, hands)),
-                        step => self.request(step, hands.config).map(Some),
-                    };
-                    match request {
-                        Ok(Some(request)) => self.begin(now, step, request, hands),
-                        // It has failed before it was asked for.
-                        Ok(None) => {}
-                        Err(why) => self.misconfigured(now, &step, &why),
+                    self.ask(now, step, hands);
+                }
+                Next::Hook(id, kind, why) => {
+                    if !self.begin_hook(now, &id, kind, why, hands) {
+                        break;
                     }
+                }
+                Next::GiveUpHook(id) => {
+                    self.give_up_hook(now, &id, hands);
+                    gave_up = true;
                 }
                 Next::GiveUp(call) => {
                     hands.calls.cancel(now, call, hands.out);
@@ -196,13 +195,7 @@ impl Pod {
                 }
                 Next::Job(spec) => self.begin_job(now, spec, hands),
                 Next::Enter(phase) => self.go(now, phase, hands),
-                Next::Fail(verdict) => {
-                    let expected = verdict.reason == "DeadlineExceeded";
-                    let kind = if expected { NoteKind::Normal } else { NoteKind::Warning };
-                    let message = verdict.message.clone();
-                    self.news.push(News { kind, container: None, reason: verdict.reason, message });
-                    self.verdict = Some(verdict);
-                }
+                Next::Fail(verdict) => self.fail(verdict),
                 Next::Look => {
                     hands.pleg.want();
                     self.restless = false;
@@ -226,8 +219,30 @@ impl Pod {
                 }
             }
         }
-        self.tell_all(now, hands);
+        self.probe(now, hands);
         gave_up
+    }
+
+    /// Makes a call, if all that it needs is there.
+    fn ask(&mut self, now: Now, step: Step, hands: &mut Hands<'_>) {
+        let request = match &step {
+            Step::Pull { container, .. } => Ok(self.pull(now, container, hands)),
+            step => self.request(step, hands.config).map(Some),
+        };
+        match request {
+            Ok(Some(request)) => self.begin(now, step, request, hands),
+            // It has failed before it was asked for.
+            Ok(None) => {}
+            Err(why) => self.misconfigured(now, &step, &why),
+        }
+    }
+
+    fn fail(&mut self, verdict: Verdict) {
+        let expected = verdict.reason == "DeadlineExceeded";
+        let kind = if expected { NoteKind::Normal } else { NoteKind::Warning };
+        let message = verdict.message.clone();
+        self.news.push(News { kind, container: None, reason: verdict.reason, message });
+        self.verdict = Some(verdict);
     }
 
     fn warn_once(&mut self, reason: &'static str, message: String) {
@@ -239,7 +254,7 @@ impl Pod {
     }
 
     /// Hands out the events that came up.
-    fn tell_all(&mut self, now: Now, hands: &mut Hands<'_>) {
+    pub(super) fn tell_all(&mut self, now: Now, hands: &mut Hands<'_>) {
         for news in std::mem::take(&mut self.news) {
             if news.reason == GARBAGE_FAILED {
                 let node = Object::node(&hands.config.node_name);
@@ -270,6 +285,12 @@ impl Pod {
                 }
             }
             self.doing.retain(|doing| !matches!(doing.step, Step::Pull { .. }));
+        }
+        if phase > Phase::Terminating {
+            self.end_probes(now, hands);
+            self.end_hooks(now, hands);
+        } else {
+            self.tick_hooks(now, hands);
         }
         let why = match (&self.wanted, &self.verdict) {
             (_, Some(verdict)) => verdict.reason,
@@ -380,7 +401,11 @@ impl Pod {
             }
             Step::Stop { id, why, .. } => {
                 let (id, why) = (id.clone(), *why);
-                self.tell_stop(&id, why);
+                // A hook before it has told already.
+                let seen = self.seen.container(&id);
+                if !seen.is_some_and(|seen| matches!(self.pre_stop(seen), PreStop::Over(_))) {
+                    self.tell_stop(&id, why);
+                }
             }
             _ => {}
         }
@@ -407,28 +432,6 @@ impl Pod {
             memory.crash_image = image;
         }
         memory.crash.grow(now.boot, exited_at, bounds);
-    }
-
-    fn tell_stop(&mut self, id: &ContainerId, why: StopReason) {
-        let Some(seen) = self.seen.container(id) else { return };
-        let name = seen.name.clone();
-        let is_init = self.api.spec.init_containers.iter().any(|init| init.name == name);
-        let message = match why {
-            StopReason::Ending => format!("Stopping container {name}"),
-            StopReason::Changed if is_init => {
-                format!("Init container {name} definition changed")
-            }
-            StopReason::Changed => {
-                format!("Container {name} definition changed, will be restarted")
-            }
-            StopReason::Unknown => {
-                "Container is in \"unknown\" state, try killing it before restart".to_owned()
-            }
-        };
-        if why == StopReason::Changed {
-            self.remember(&name).restart_due = Some(id.clone());
-        }
-        self.tell(&name, NoteKind::Normal, "Killing", message);
     }
 
     fn begin_job(&mut self, now: Now, spec: JobSpec, hands: &mut Hands<'_>) {

@@ -226,9 +226,11 @@ fn the_configuration_and_the_manifests_are_judged() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - \
                {name: c, image: i, X}\n";
     check(
-        |facts| facts.manifests = file(&pod.replace('X', "livenessProbe: {exec: {command: [a]}}")),
+        |facts| {
+            facts.manifests = file(&pod.replace('X', "restartPolicyRules: [{action: Restart}]"));
+        },
         "fail manifests: /m/a.yaml: pod \"a\": not built into this edged: \
-         spec.containers[0].livenessProbe",
+         spec.containers[0].restartPolicyRules",
         "refused",
     );
     check(

@@ -35,7 +35,7 @@ impl Check {
             Event::Manifests(folder) => self.told_folder(folder, agent),
             Event::Measured(measures) => self.garbage.measured(measures),
             Event::Job(id, _) => self.garbage.job_ended(*id),
-            Event::Changed(_) | Event::Addresses(_) | Event::Stop => {}
+            Event::Changed(_) | Event::Probe(..) | Event::Addresses(_) | Event::Stop => {}
         }
     }
 

@@ -4,6 +4,7 @@ use super::{
     Hold, HoldReason, Next, Plan, is_initialised, is_same_definition, is_sidecar, pod_grace,
     remove_container, stop,
 };
+use crate::agent::pod::hooks::PreStop;
 use crate::agent::pod::image::Image;
 use crate::agent::pod::seen::ContainerSeen;
 use crate::agent::pod::{Phase, Pod, Step, StopReason};
@@ -57,8 +58,9 @@ impl Walk {
                 Err(Held) if gate => return self.rest(),
                 Err(Held) => {}
             }
-            // A plain one that runs, or is being stopped, keeps all later ones waiting.
-            if gate && !is_sidecar(init) && !is_over(pod, init) {
+            // A plain one that runs, or is being stopped, keeps all later ones waiting; a sidecar
+            // until it has started in the sense of its probe.
+            if gate && !if is_sidecar(init) { has_started(pod, init) } else { is_over(pod, init) } {
                 return self.rest();
             }
         }
@@ -121,6 +123,11 @@ fn is_over(pod: &Pod, init: &Container) -> bool {
     in_sandbox(pod, init).is_some_and(ContainerSeen::succeeded)
 }
 
+/// A sidecar that runs in the newest sandbox, and whose startup probe has succeeded, if it has one.
+fn has_started(pod: &Pod, sidecar: &Container) -> bool {
+    in_sandbox(pod, sidecar).is_some_and(|seen| pod.is_started(seen))
+}
+
 /// The newest instance in the newest sandbox: older sandboxes' do not count for initialisation.
 fn in_sandbox<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a ContainerSeen> {
     let sandbox = pod.seen.sandbox()?;
@@ -167,12 +174,29 @@ fn main_wish(pod: &Pod, main: &Container, now: Instant) -> Wish {
     }
 }
 
-/// One that runs stays, unless the spec names another image by now.
+/// One that runs stays, unless the spec names another image by now, or a probe or its hook failed.
 fn keep(pod: &Pod, container: &Container, seen: &ContainerSeen, now: Instant) -> Wish {
-    if pod.stopping(&seen.id).is_some() || is_same_definition(seen, container) {
+    if pod.stopping(&seen.id).is_some() {
         return Wish::Runs;
     }
-    Wish::Now(stop(seen, pod_grace(pod, now), now, StopReason::Changed))
+    let mut ending = pod_grace(pod, now);
+    let why = if !is_same_definition(seen, container) {
+        StopReason::Changed
+    } else if pod.has_failed_to_start(seen) {
+        StopReason::PostStart
+    } else if let Some(condemned) = pod.condemned(seen) {
+        ending.grace_s = condemned.grace_s.unwrap_or(ending.grace_s).max(1);
+        StopReason::Probe(condemned.kind)
+    } else if matches!(pod.pre_stop(seen), PreStop::Running(..) | PreStop::Over(_)) {
+        // What its stop began with is not taken back.
+        StopReason::Changed
+    } else {
+        return Wish::Runs;
+    };
+    match stop(pod, seen, ending, now, why) {
+        Next::Until(at) => Wish::Held(at, None),
+        next => Wish::Now(next),
+    }
 }
 
 /// The way of one container to its start: back-off, image, make, start.
@@ -189,7 +213,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
     if let Some(newest) = newest {
         match newest.state {
             ContainerState::Unknown => {
-                return Wish::Now(stop(newest, pod_grace(pod, now), now, StopReason::Unknown));
+                return Wish::Now(stop(pod, newest, pod_grace(pod, now), now, StopReason::Unknown));
             }
             ContainerState::Created
                 if is_startable(pod, newest, container)

@@ -1,0 +1,349 @@
+//! Probes and hooks: whether they make sense, in Kubernetes' own words, and whether this build has
+//! what they need.
+
+use super::cut;
+use crate::model::pod::{Container, Rest};
+use crate::model::probe::{Handler, HttpGet, Port, Probe};
+
+/// Where a handler stands, which decides what it may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Probe,
+    Hook,
+}
+
+/// Names what is not built in, and what nobody knows.
+pub(super) fn look(
+    path: &str,
+    container: &Container,
+    features: &mut Vec<String>,
+    unknown: &mut Vec<String>,
+) {
+    let mut strange = |path: &str, rest: &Rest| {
+        unknown.extend(rest.keys().map(|key| format!("{path}.{}", cut(key))));
+    };
+    for (name, probe) in probes(container) {
+        let path = format!("{path}.{name}");
+        strange(&path, &probe.handler.rest);
+        if !cfg!(feature = "probes") {
+            features.push(path);
+            continue;
+        }
+        if probe.handler.grpc.is_some() && !cfg!(feature = "probe-grpc") {
+            features.push(format!("{path}.grpc"));
+        }
+        lacks_tls(&path, &probe.handler, features);
+    }
+    let Some(lifecycle) = &container.lifecycle else { return };
+    let path = format!("{path}.lifecycle");
+    for (name, value) in &lifecycle.rest {
+        let path = format!("{path}.{}", cut(name));
+        // Of Kubernetes 1.33; the image's own is used.
+        if name == "stopSignal" && !value.is_null() {
+            features.push(path);
+        } else if name != "stopSignal" {
+            unknown.push(path);
+        }
+    }
+    for (name, handler) in hooks(container) {
+        let path = format!("{path}.{name}");
+        unknown.extend(handler.rest.keys().map(|key| format!("{path}.{}", cut(key))));
+        if cfg!(feature = "hooks") {
+            lacks_tls(&path, handler, features);
+        } else {
+            features.push(path);
+        }
+    }
+}
+
+fn lacks_tls(path: &str, handler: &Handler, features: &mut Vec<String>) {
+    let tls = handler.http_get.as_ref().is_some_and(|get| get.scheme == "HTTPS");
+    if tls && !cfg!(feature = "probe-https") {
+        features.push(format!("{path}.httpGet.scheme (got \"HTTPS\", expected HTTP)"));
+    }
+}
+
+/// A line for each problem. Plain init containers have neither probes nor hooks.
+pub(super) fn problems(path: &str, container: &Container, plain_init: bool) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (name, probe) in probes(container) {
+        let path = format!("{path}.{name}");
+        if plain_init {
+            problems.push(format!("{path}: {PLAIN_INIT}"));
+        } else {
+            self::probe(&path, name, probe, &mut problems);
+        }
+    }
+    if plain_init && container.lifecycle.is_some() {
+        problems.push(format!("{path}.lifecycle: {PLAIN_INIT}"));
+    } else {
+        for (name, hook) in hooks(container) {
+            handler(&format!("{path}.lifecycle.{name}"), hook, Place::Hook, &mut problems);
+        }
+    }
+    problems
+}
+
+const PLAIN_INIT: &str =
+    "Forbidden: may not be set for init containers without restartPolicy=Always";
+
+fn probes(container: &Container) -> impl Iterator<Item = (&'static str, &Probe)> {
+    let all = [
+        ("livenessProbe", &container.liveness_probe),
+        ("readinessProbe", &container.readiness_probe),
+        ("startupProbe", &container.startup_probe),
+    ];
+    all.into_iter().filter_map(|(name, probe)| Some((name, &**probe.as_ref()?)))
+}
+
+fn hooks(container: &Container) -> impl Iterator<Item = (&'static str, &Handler)> {
+    let lifecycle = container.lifecycle.as_deref();
+    let all = [
+        ("postStart", lifecycle.and_then(|it| it.post_start.as_ref())),
+        ("preStop", lifecycle.and_then(|it| it.pre_stop.as_ref())),
+    ];
+    all.into_iter().filter_map(|(name, hook)| Some((name, hook?)))
+}
+
+fn probe(path: &str, name: &str, probe: &Probe, problems: &mut Vec<String>) {
+    handler(path, &probe.handler, Place::Probe, problems);
+    for (field, value) in [
+        ("initialDelaySeconds", probe.initial_delay_seconds),
+        ("timeoutSeconds", probe.timeout_seconds),
+        ("periodSeconds", probe.period_seconds),
+        ("successThreshold", probe.success_threshold),
+        ("failureThreshold", probe.failure_threshold),
+    ] {
+        if value < 0 {
+            let problem = "must be greater than or equal to 0";
+            problems.push(format!("{path}.{field}: Invalid value: {value}: {problem}"));
+        }
+    }
+    let readiness = name == "readinessProbe";
+    if !readiness && probe.success_threshold > 1 {
+        let value = probe.success_threshold;
+        problems.push(format!("{path}.successThreshold: Invalid value: {value}: must be 1"));
+    }
+    let path = format!("{path}.terminationGracePeriodSeconds");
+    match probe.termination_grace_period_seconds {
+        Some(value) if readiness => {
+            let problem = "must not be set for readinessProbes";
+            problems.push(format!("{path}: Invalid value: {value}: {problem}"));
+        }
+        Some(value) if value <= 0 => {
+            problems.push(format!("{path}: Invalid value: {value}: must be greater than 0"));
+        }
+        Some(_) | None => {}
+    }
+}
+
+fn handler(path: &str, handler: &Handler, place: Place, problems: &mut Vec<String>) {
+    let mut count = 0;
+    let mut begin = |field: &str, allowed: bool, problems: &mut Vec<String>| {
+        count += 1;
+        if count > 1 {
+            let problem = "Forbidden: may not specify more than 1 handler type";
+            problems.push(format!("{path}.{field}: {problem}"));
+        } else if !allowed {
+            problems.push(format!("{path}.{field}: Forbidden: may not be set here"));
+        }
+        count == 1 && allowed
+    };
+    if let Some(exec) = &handler.exec
+        && begin("exec", true, problems)
+        && exec.command.is_empty()
+    {
+        problems.push(format!("{path}.exec.command: Required value"));
+    }
+    if let Some(get) = &handler.http_get
+        && begin("httpGet", true, problems)
+    {
+        http_get(&format!("{path}.httpGet"), get, place, problems);
+    }
+    if let Some(tcp) = &handler.tcp_socket
+        && begin("tcpSocket", true, problems)
+    {
+        port(&format!("{path}.tcpSocket.port"), &tcp.port, problems);
+    }
+    if let Some(grpc) = &handler.grpc
+        && begin("grpc", place == Place::Probe, problems)
+    {
+        port(&format!("{path}.grpc.port"), &Port::Number(grpc.port.into()), problems);
+    }
+    if let Some(sleep) = &handler.sleep
+        && begin("sleep", place == Place::Hook, problems)
+        && sleep.seconds < 0
+    {
+        let problem = "must be greater than or equal to 0";
+        let value = sleep.seconds;
+        problems.push(format!("{path}.sleep.seconds: Invalid value: {value}: {problem}"));
+    }
+    if count == 0 {
+        problems.push(format!("{path}: Required value: must specify a handler type"));
+    }
+}
+
+fn http_get(path: &str, get: &HttpGet, place: Place, problems: &mut Vec<String>) {
+    let unnamed = place == Place::Hook && get.port == Port::Name(String::new());
+    if !unnamed {
+        port(&format!("{path}.port"), &get.port, problems);
+    }
+    if !matches!(&*get.scheme, "" | "HTTP" | "HTTPS") {
+        let got = cut(&get.scheme);
+        problems.push(format!(
+            "{path}.scheme: Unsupported value: {got:?}: supported values: \"HTTP\", \"HTTPS\""
+        ));
+    }
+    for (index, header) in get.http_headers.iter().enumerate() {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if header.name.is_empty() || !header.name.bytes().all(fits) {
+            let got = cut(&header.name);
+            problems.push(format!(
+                "{path}.httpHeaders[{index}].name: Invalid value: {got:?}: a valid HTTP header \
+                 must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used \
+                 for validation is '[-A-Za-z0-9]+')"
+            ));
+        }
+    }
+}
+
+fn port(path: &str, port: &Port, problems: &mut Vec<String>) {
+    match port {
+        Port::Number(number) if !(1..=65_535).contains(number) => {
+            let problem = "must be between 1 and 65535, inclusive";
+            problems.push(format!("{path}: Invalid value: {number}: {problem}"));
+        }
+        Port::Name(name) if !is_port_name(name) => {
+            let problem = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-), \
+                           at most 15 of them, and a letter";
+            problems.push(format!("{path}: Invalid value: {:?}: {problem}", cut(name)));
+        }
+        Port::Number(_) | Port::Name(_) => {}
+    }
+}
+
+/// A name of a service (RFC 6335), or digits: the agent takes these too.
+fn is_port_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=15).contains(&name.len()) && name.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::admit::review;
+    use crate::agent::admit::tests::pod;
+
+    /// What a review says of a container with these fields.
+    fn said(fields: &str) -> String {
+        let pod = pod(&format!(
+            r#"{{"metadata": {{"name": "a"}}, "spec": {{"containers": [
+                 {{"name": "c", "image": "i", {fields}}}]}}}}"#
+        ));
+        let review = review(&pod);
+        let refused = review.refused.map(|refused| refused.message).unwrap_or_default();
+        let unknown = review.unknown.join(",");
+        format!("{refused}{unknown}").replace("spec.containers[0].", "")
+    }
+
+    #[test]
+    #[cfg(all(feature = "probes", feature = "hooks", feature = "probe-grpc"))]
+    fn what_makes_sense_passes() {
+        for fields in [
+            r#""livenessProbe": {"exec": {"command": ["a"]}, "terminationGracePeriodSeconds": 1}"#,
+            r#""readinessProbe": {"httpGet": {"port": "web"}, "successThreshold": 5}"#,
+            r#""startupProbe": {"grpc": {"port": 1}}, "livenessProbe": {"tcpSocket": {"port": 1}}"#,
+            r#""lifecycle": {"postStart": {"sleep": {"seconds": 0}},
+                "preStop": {"httpGet": {"port": "", "httpHeaders": [{"name": "X-a"}]}}}"#,
+            r#""lifecycle": {"postStart": {"tcpSocket": {"port": 1}}, "stopSignal": null}"#,
+        ] {
+            assert_eq!(said(fields), "", "{fields}");
+        }
+    }
+
+    #[test]
+    #[cfg(all(feature = "probes", feature = "hooks"))]
+    fn what_makes_no_sense_is_named_in_kubernetes_words() {
+        for (fields, expected) in [
+            (
+                r#""livenessProbe": {}"#,
+                "livenessProbe: Required value: must specify a handler type",
+            ),
+            (r#""livenessProbe": {"exec": {}}"#, "livenessProbe.exec.command: Required value"),
+            (
+                r#""livenessProbe": {"tcpSocket": {"port": 1}, "exec": {"command": ["a"]}}"#,
+                "livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type",
+            ),
+            (
+                r#""livenessProbe": {"tcpSocket": {"port": 65536}, "periodSeconds": -1}"#,
+                "livenessProbe.tcpSocket.port: Invalid value: 65536: must be between 1 and 65535, \
+                 inclusive; livenessProbe.periodSeconds: Invalid value: -1: must be greater than \
+                 or equal to 0",
+            ),
+            (
+                r#""startupProbe": {"tcpSocket": {"port": 1}, "successThreshold": 2}"#,
+                "startupProbe.successThreshold: Invalid value: 2: must be 1",
+            ),
+            (
+                r#""readinessProbe": {"tcpSocket": {"port": 1},
+                                      "terminationGracePeriodSeconds": 3}"#,
+                "readinessProbe.terminationGracePeriodSeconds: Invalid value: 3: must not be set \
+                 for readinessProbes",
+            ),
+            (
+                r#""livenessProbe": {"sleep": {"seconds": 1}}"#,
+                "livenessProbe.sleep: Forbidden: may not be set here",
+            ),
+            (
+                r#""lifecycle": {"preStop": {"sleep": {"seconds": -1}}}"#,
+                "lifecycle.preStop.sleep.seconds: Invalid value: -1: must be greater than or \
+                 equal to 0",
+            ),
+            (
+                r#""livenessProbe": {"tcpSocket": {"port": 1}, "timeout": 3}"#,
+                "livenessProbe.timeout",
+            ),
+            (
+                r#""lifecycle": {"stopSignal": "SIGUSR1"}"#,
+                "not built into this edged: lifecycle.stopSignal",
+            ),
+        ] {
+            assert_eq!(said(fields), expected, "{fields}");
+        }
+    }
+
+    #[test]
+    fn plain_init_containers_have_neither() {
+        let pod = pod(r#"{"metadata": {"name": "a"}, "spec": {
+            "initContainers": [{"name": "i", "image": "i", "lifecycle": {},
+                                "livenessProbe": {"tcpSocket": {"port": 1}}}],
+            "containers": [{"name": "c", "image": "i"}]}}"#);
+        let message = review(&pod).refused.expect("refused").message;
+        for field in ["livenessProbe", "lifecycle"] {
+            let problem = format!("spec.initContainers[0].{field}: {PLAIN_INIT}");
+            assert!(message.contains(&problem), "{message}");
+        }
+    }
+
+    #[test]
+    #[cfg(not(feature = "probes"))]
+    fn what_is_left_out_is_named() {
+        let fields = r#""livenessProbe": {"tcpSocket": {"port": 1}},
+                        "lifecycle": {"preStop": {"exec": {"command": ["a"]}}}"#;
+        assert_eq!(said(fields), "not built into this edged: livenessProbe, lifecycle.preStop");
+    }
+
+    #[test]
+    #[cfg(all(feature = "probes", feature = "hooks", not(feature = "probe-https")))]
+    fn https_is_refused_where_it_is_left_out() {
+        let get = r#"{"httpGet": {"port": 1, "scheme": "HTTPS"}}"#;
+        let fields = format!(r#""livenessProbe": {get}, "lifecycle": {{"preStop": {get}}}"#);
+        let scheme = "httpGet.scheme (got \"HTTPS\", expected HTTP)";
+        assert_eq!(
+            said(&fields),
+            format!(
+                "not built into this edged: livenessProbe.{scheme}, lifecycle.preStop.{scheme}"
+            )
+        );
+    }
+}

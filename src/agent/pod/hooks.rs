@@ -1,0 +1,452 @@
+//! Lifecycle hooks: what is run after a container's start and before its stop (spec sections 1.6
+//! and 2.6).
+//!
+//! ```text
+//!  postStart   started ──▶ Due ──▶ Running ──▶ over: gone
+//!                                     └──failed──▶ Failed: the container is stopped
+//!  preStop     to be stopped ──▶ Running ──over, failed, or its grace is──▶ Over: it is stopped
+//! ```
+//!
+//! Until postStart is over the container does not count as running, and nothing else of the pod is
+//! begun. preStop is part of the grace period, runs at most once for an instance, and whatever
+//! becomes of it the container is stopped. A hook whose container has ended is given up.
+//!
+//! If we crash here: a postStart under way is not run again, as the container then runs; a preStop
+//! is, with the next life's stop.
+
+use super::next::Next;
+use super::probe::hook_get;
+use super::seen::ContainerSeen;
+use super::step::Hands;
+use super::stopping::StopReason;
+use super::{News, Phase, Pod};
+use crate::agent::calls::{Class, Owner, Uid};
+use crate::agent::event::{CallId, ProbeId};
+use crate::agent::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::{CallError, ContainerId, ContainerState, ExecPurpose, Reply, Request};
+use crate::model::net::{Finding, HttpQuery, Query};
+use crate::model::note::NoteKind;
+use crate::model::probe::{Handler, HookKind};
+use crate::model::status::Waiting;
+
+/// The hooks of one pod that were begun, or are about to.
+#[derive(Debug, Default)]
+pub(super) struct Hooks(Vec<Hook>);
+
+/// One hook of one instance.
+#[derive(Debug)]
+struct Hook {
+    id: ContainerId,
+    container: Box<str>,
+    kind: HookKind,
+    began_at: Instant,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// To be begun.
+    Due,
+    Running(Flight),
+    /// The container is to be stopped for it.
+    Failed,
+    /// Of preStop: kept, so that it is not run again.
+    Over,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Flight {
+    Call(CallId),
+    /// One over TLS is kept, as it may have to be asked again without.
+    Query(ProbeId, Option<Box<HttpQuery>>),
+    /// To be asked again without TLS.
+    Again(Box<HttpQuery>),
+    /// Asked again without TLS; whom.
+    Plain(ProbeId, Box<str>),
+    Until(Instant),
+}
+
+/// How far the preStop of an instance is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PreStop {
+    /// There is none, or there is no time for it.
+    None,
+    /// It has to be begun.
+    Due,
+    /// It runs, since then; a sleep ends by itself at the second time.
+    Running(Instant, Option<Instant>),
+    /// It began then, and is over.
+    Over(Instant),
+}
+
+impl Pod {
+    /// The instance was just started: its hook comes next.
+    pub(super) fn expect_post_start(&mut self, now: Instant, id: &ContainerId, container: &str) {
+        if self.handler(container, HookKind::PostStart).is_some() {
+            self.hooks.0.push(Hook {
+                id: id.clone(),
+                container: container.into(),
+                kind: HookKind::PostStart,
+                began_at: now,
+                state: State::Due,
+            });
+        }
+    }
+
+    /// Started, and its postStart is not over.
+    pub(super) fn is_starting(&self, seen: &ContainerSeen) -> bool {
+        self.hooks.0.iter().any(|hook| hook.id == seen.id && hook.kind == HookKind::PostStart)
+    }
+
+    /// What postStart hooks have the pod do or wait for, before all else.
+    pub(super) fn post_start(&self) -> Option<Next> {
+        let hook = self.hooks.0.iter().find(|hook| hook.kind == HookKind::PostStart)?;
+        Some(match &hook.state {
+            State::Due => Next::Hook(hook.id.clone(), HookKind::PostStart, StopReason::Ending),
+            State::Running(Flight::Until(at)) => Next::Until(*at),
+            State::Running(_) => Next::Rest,
+            State::Failed => return None,
+            State::Over => unreachable!("a postStart that is over is gone"),
+        })
+    }
+
+    /// The instance's postStart failed: it is to be stopped.
+    pub(super) fn has_failed_to_start(&self, seen: &ContainerSeen) -> bool {
+        let mut all = self.hooks.0.iter();
+        all.any(|hook| hook.id == seen.id && hook.state == State::Failed)
+    }
+
+    /// How far the instance's preStop is.
+    pub(super) fn pre_stop(&self, seen: &ContainerSeen) -> PreStop {
+        if seen.state != ContainerState::Running {
+            return PreStop::None;
+        }
+        let mut all = self.hooks.0.iter();
+        match all.find(|hook| hook.id == seen.id && hook.kind == HookKind::PreStop) {
+            Some(Hook { state: State::Running(flight), began_at, .. }) => {
+                let until = match flight {
+                    Flight::Until(at) => Some(*at),
+                    Flight::Call(_) | Flight::Query(..) | Flight::Again(_) | Flight::Plain(..) => {
+                        None
+                    }
+                };
+                PreStop::Running(*began_at, until)
+            }
+            Some(hook) => PreStop::Over(hook.began_at),
+            None if self.handler(&seen.name, HookKind::PreStop).is_some() => PreStop::Due,
+            None => PreStop::None,
+        }
+    }
+
+    fn handler(&self, container: &str, kind: HookKind) -> Option<&Handler> {
+        let lifecycle = self.spec_of(container)?.lifecycle.as_ref()?;
+        match kind {
+            HookKind::PostStart => lifecycle.post_start.as_ref(),
+            HookKind::PreStop => lifecycle.pre_stop.as_ref(),
+        }
+    }
+
+    /// Ends sleeps that are over, and hooks of containers that are.
+    pub(super) fn tick_hooks(&mut self, now: Now, hands: &mut Hands<'_>) {
+        if self.hooks.0.is_empty() {
+            return;
+        }
+        let Self { hooks, seen, phase, uid, dirty, .. } = self;
+        hooks.0.retain_mut(|hook| {
+            let runs = seen.container(&hook.id).is_some_and(|seen| seen.state == RUNNING);
+            let wanted = match hook.kind {
+                HookKind::PostStart => *phase == Phase::Syncing,
+                HookKind::PreStop => true,
+            };
+            if !runs || !wanted {
+                hook.cancel(now, hands);
+                *dirty = true;
+                return false;
+            }
+            let slept = matches!(&hook.state,
+                State::Running(Flight::Until(at)) if *at <= now.boot);
+            if slept {
+                *dirty = true;
+                hook.state = State::Over;
+            }
+            hook.ask_again(now, uid, hands);
+            !(slept && hook.kind == HookKind::PostStart)
+        });
+    }
+
+    /// The pod has ended: gives up everything.
+    pub(super) fn end_hooks(&mut self, now: Now, hands: &mut Hands<'_>) {
+        for mut hook in std::mem::take(&mut self.hooks.0) {
+            hook.cancel(now, hands);
+        }
+    }
+
+    /// Nothing is under way.
+    pub(super) fn is_unhooked(&self) -> bool {
+        !self.hooks.0.iter().any(|hook| matches!(hook.state, State::Running(_)))
+    }
+
+    /// Begins the hook that [`Next::Hook`] names. `false`: there is no room.
+    pub(super) fn begin_hook(
+        &mut self,
+        now: Now,
+        id: &ContainerId,
+        kind: HookKind,
+        why: StopReason,
+        hands: &mut Hands<'_>,
+    ) -> bool {
+        let seen = self.seen.container(id).expect("next names containers that were seen");
+        let name = seen.name.clone();
+        let handler = self.handler(&name, kind).expect("next looked at it").clone();
+        let room = if handler.exec.is_some() {
+            hands.calls.has_room(Class::Hook)
+        } else {
+            handler.http_get.is_none() || hands.queries.has_room()
+        };
+        if !room {
+            return false;
+        }
+        self.dirty = true;
+        if kind == HookKind::PreStop {
+            self.tell_stop(id, why);
+        }
+        let began = self.fly(now, id, &name, &handler, hands);
+        self.hooks.0.retain(|hook| hook.id != *id || hook.kind != kind);
+        self.hooks.0.push(Hook {
+            id: id.clone(),
+            container: name,
+            kind,
+            began_at: now.boot,
+            state: State::Due,
+        });
+        let at = self.hooks.0.len() - 1;
+        match began {
+            // A sleep of nothing.
+            Ok(Flight::Until(end)) if end <= now.boot => self.hook_over(at, Ok(())),
+            Ok(flight) => self.hooks.0[at].state = State::Running(flight),
+            Err(why) => self.hook_over(at, Err(why)),
+        }
+        true
+    }
+
+    fn fly(
+        &self,
+        now: Now,
+        id: &ContainerId,
+        name: &str,
+        handler: &Handler,
+        hands: &mut Hands<'_>,
+    ) -> Result<Flight, Fault> {
+        let no_later = now.boot.plus_ms(limits::EXEC_DEADLINE_MS);
+        if let Some(exec) = &handler.exec {
+            let request = Request::ExecSync {
+                id: id.clone(),
+                command: exec.command.clone(),
+                timeout_s: 0,
+                purpose: ExecPurpose::Hook,
+            };
+            let owner = Owner::Exec(self.uid.clone());
+            return Ok(Flight::Call(hands.calls.begin(now, owner, request, hands.out)));
+        }
+        if let Some(get) = &handler.http_get {
+            let container = self.spec_of(name).expect("the handler is of the spec");
+            let query = hook_get(&self.api, container, get).map_err(Fault::plain)?;
+            let again = query.tls.then(|| Box::new(query.clone()));
+            let query = Query::Http(Box::new(query));
+            let probe = hands.queries.begin(&self.uid, query, no_later, hands.out);
+            return Ok(Flight::Query(probe, again));
+        }
+        if let Some(sleep) = &handler.sleep {
+            let ms = u64::try_from(sleep.seconds).unwrap_or(0).saturating_mul(1000);
+            return Ok(Flight::Until(now.boot.plus_ms(ms)));
+        }
+        Err(Fault::plain("invalid handler: expected exec, httpGet or sleep".to_owned()))
+    }
+
+    /// The grace period of a hook is over.
+    pub(super) fn give_up_hook(&mut self, now: Now, id: &ContainerId, hands: &mut Hands<'_>) {
+        let mut all = self.hooks.0.iter_mut();
+        let hook = all.find(|hook| hook.id == *id && hook.kind == HookKind::PreStop);
+        let hook = hook.expect("next named one that runs");
+        let asleep = matches!(hook.state, State::Running(Flight::Until(_)));
+        hook.cancel(now, hands);
+        hook.state = State::Over;
+        if !asleep {
+            let name = hook.container.clone();
+            self.warn_of_hook(&name, HookKind::PreStop);
+        }
+    }
+
+    /// Takes the answer to a command of a hook.
+    pub(super) fn hook_called(&mut self, call: CallId, result: Result<Reply, CallError>) {
+        let at = self.hooks.at(|flight| *flight == Flight::Call(call));
+        let at = at.expect("the book says that the call is ours");
+        let command = |pod: &Self| {
+            let hook = &pod.hooks.0[at];
+            let handler = pod.handler(&hook.container, hook.kind);
+            let exec = handler.and_then(|handler| handler.exec.as_ref());
+            exec.map(|exec| exec.command.join(" ")).unwrap_or_default()
+        };
+        let result = match result {
+            Ok(Reply::Exec(exec)) if exec.exit_code == 0 => Ok(()),
+            Ok(Reply::Exec(exec)) => Err(Fault {
+                why: format!(
+                    "command '{}' exited with {}: {}",
+                    command(self),
+                    exec.exit_code,
+                    exec.output.trim_end()
+                ),
+                output: Some(exec.output),
+            }),
+            Ok(other) => panic!("ExecSync cannot answer {other:?}"),
+            Err(error) => Err(Fault { why: error.to_string(), output: Some("".into()) }),
+        };
+        self.hook_over(at, result);
+        self.stir();
+    }
+
+    /// Takes the answer to a query of a hook.
+    pub(super) fn hook_found(&mut self, now: Instant, probe: ProbeId, finding: Finding) {
+        let is_it = |flight: &Flight| match flight {
+            Flight::Query(other, _) | Flight::Plain(other, _) => *other == probe,
+            Flight::Call(_) | Flight::Again(_) | Flight::Until(_) => false,
+        };
+        let at = self.hooks.at(is_it).expect("the book says that the query is ours");
+        self.stir();
+        let result = match (finding, &mut self.hooks.0[at].state) {
+            (Finding::NotTls(_), State::Running(flight @ Flight::Query(_, Some(_)))) => {
+                let Flight::Query(_, Some(query)) = std::mem::replace(flight, Flight::Until(now))
+                else {
+                    unreachable!("just matched");
+                };
+                *flight = Flight::Again(query);
+                return;
+            }
+            (Finding::Good | Finding::Warning(_), State::Running(Flight::Plain(_, host))) => {
+                let message = format!(
+                    "request to HTTPS lifecycle hook {host} got HTTP response, retry with HTTP \
+                     succeeded"
+                );
+                let kind = NoteKind::Warning;
+                let reason = "LifecycleHTTPFallback";
+                self.news.push(News { kind, container: None, reason, message });
+                Ok(())
+            }
+            (Finding::Good | Finding::Warning(_), _) => Ok(()),
+            (Finding::Bad(why) | Finding::NotTls(why), _) => Err(Fault::plain(why)),
+        };
+        self.hook_over(at, result);
+    }
+
+    fn hook_over(&mut self, at: usize, result: Result<(), Fault>) {
+        let hook = &mut self.hooks.0[at];
+        let (name, kind) = (hook.container.clone(), hook.kind);
+        match (kind, result) {
+            (HookKind::PreStop, Ok(())) => hook.state = State::Over,
+            (HookKind::PreStop, Err(_)) => {
+                hook.state = State::Over;
+                self.warn_of_hook(&name, kind);
+            }
+            (HookKind::PostStart, Ok(())) => {
+                self.hooks.0.remove(at);
+            }
+            (HookKind::PostStart, Err(fault)) => {
+                hook.state = State::Failed;
+                self.warn_of_hook(&name, kind);
+                let message = self.complaint(&name, &fault);
+                let reason = "PostStartHookError";
+                self.remember(&name).failure = Some(Waiting { reason, message });
+            }
+        }
+    }
+
+    /// What went wrong may hold secrets: the event does not say.
+    fn warn_of_hook(&mut self, container: &str, kind: HookKind) {
+        let (reason, message) = match kind {
+            HookKind::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
+            HookKind::PreStop => ("FailedPreStopHook", "PreStopHook failed"),
+        };
+        self.tell(container, NoteKind::Warning, reason, message.to_owned());
+    }
+
+    /// The kubelet's words, for the container's status.
+    fn complaint(&self, container: &str, fault: &Fault) -> String {
+        let metadata = &self.api.metadata;
+        let pod = format!("{}_{}({})", metadata.name, metadata.namespace, self.uid);
+        let handler = self.handler(container, HookKind::PostStart);
+        let why = &fault.why;
+        let (exec, get) =
+            handler.map_or((None, None), |it| (it.exec.as_ref(), it.http_get.as_ref()));
+        match (exec, get) {
+            (Some(exec), _) => {
+                let output = fault.output.as_deref().unwrap_or_default();
+                format!(
+                    "Exec lifecycle hook ([{}]) for Container {container:?} in Pod {pod:?} failed \
+                     - error: {why}, message: {output:?}",
+                    exec.command.join(" ")
+                )
+            }
+            (None, Some(get)) => format!(
+                "HTTP lifecycle hook ({}) for Container {container:?} in Pod {pod:?} failed - \
+                 error: {why}",
+                get.path
+            ),
+            (None, None) => why.clone(),
+        }
+    }
+}
+
+impl Hooks {
+    fn at(&self, is_it: impl Fn(&Flight) -> bool) -> Option<usize> {
+        self.0.iter().position(|hook| match &hook.state {
+            State::Running(flight) => is_it(flight),
+            State::Due | State::Failed | State::Over => false,
+        })
+    }
+}
+
+impl Hook {
+    fn cancel(&mut self, now: Now, hands: &mut Hands<'_>) {
+        match &self.state {
+            State::Running(Flight::Call(call)) => hands.calls.cancel(now, *call, hands.out),
+            State::Running(Flight::Query(probe, _) | Flight::Plain(probe, _)) => {
+                hands.queries.cancel(*probe, hands.out);
+            }
+            State::Running(Flight::Again(_) | Flight::Until(_))
+            | State::Due
+            | State::Failed
+            | State::Over => {}
+        }
+    }
+
+    /// Without TLS, and without what was only for those who have it.
+    fn ask_again(&mut self, now: Now, uid: &Uid, hands: &mut Hands<'_>) {
+        let State::Running(Flight::Again(query)) = &self.state else { return };
+        if !hands.queries.has_room() {
+            return;
+        }
+        let mut query = query.clone();
+        query.tls = false;
+        query.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        let host = format!("{}:{}", query.host, query.port).into();
+        let no_later = now.boot.plus_ms(limits::EXEC_DEADLINE_MS);
+        let probe = hands.queries.begin(uid, Query::Http(query), no_later, hands.out);
+        self.state = State::Running(Flight::Plain(probe, host));
+    }
+}
+
+/// Why a hook failed.
+struct Fault {
+    why: String,
+    /// Of a command.
+    output: Option<Box<str>>,
+}
+
+impl Fault {
+    fn plain(why: String) -> Self {
+        Self { why, output: None }
+    }
+}
+
+const RUNNING: ContainerState = ContainerState::Running;

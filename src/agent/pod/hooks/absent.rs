@@ -1,0 +1,74 @@
+//! Hooks were left out: admission refuses a pod that has any.
+#![expect(clippy::unused_self, reason = "as the one that is not left out")]
+
+use super::Pod;
+use super::next::Next;
+use super::seen::ContainerSeen;
+use super::step::Hands;
+use super::stopping::StopReason;
+use crate::agent::event::{CallId, ProbeId};
+use crate::agent::time::{Instant, Now};
+use crate::model::cri::{CallError, ContainerId, Reply};
+use crate::model::net::Finding;
+use crate::model::probe::HookKind;
+
+/// There is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(dead_code, reason = "only a build with hooks has the others")]
+pub(super) enum PreStop {
+    None,
+    Due,
+    Running(Instant, Option<Instant>),
+    Over(Instant),
+}
+
+impl Pod {
+    pub(super) fn expect_post_start(&mut self, _: Instant, _: &ContainerId, _: &str) {}
+
+    pub(super) fn is_starting(&self, _: &ContainerSeen) -> bool {
+        false
+    }
+
+    pub(super) fn post_start(&self) -> Option<Next> {
+        None
+    }
+
+    pub(super) fn has_failed_to_start(&self, _: &ContainerSeen) -> bool {
+        false
+    }
+
+    pub(super) fn pre_stop(&self, _: &ContainerSeen) -> PreStop {
+        PreStop::None
+    }
+
+    pub(super) fn tick_hooks(&mut self, _: Now, _: &mut Hands<'_>) {}
+
+    pub(super) fn end_hooks(&mut self, _: Now, _: &mut Hands<'_>) {}
+
+    pub(super) fn is_unhooked(&self) -> bool {
+        true
+    }
+
+    pub(super) fn begin_hook(
+        &mut self,
+        _: Now,
+        id: &ContainerId,
+        kind: HookKind,
+        _: StopReason,
+        _: &mut Hands<'_>,
+    ) -> bool {
+        unreachable!("{kind:?} of {id} in a build without hooks");
+    }
+
+    pub(super) fn give_up_hook(&mut self, _: Now, id: &ContainerId, _: &mut Hands<'_>) {
+        unreachable!("a hook of {id} in a build without hooks");
+    }
+
+    pub(super) fn hook_called(&mut self, call: CallId, _: Result<Reply, CallError>) {
+        unreachable!("{call:?} of a hook in a build without hooks");
+    }
+
+    pub(super) fn hook_found(&mut self, _: Instant, probe: ProbeId, _: Finding) {
+        unreachable!("{probe:?} of a hook in a build without hooks");
+    }
+}

@@ -1,0 +1,70 @@
+//! Probes were left out: admission refuses a pod that has any, so what runs has started and is
+//! ready.
+#![expect(
+    clippy::unused_self,
+    clippy::unnecessary_wraps,
+    reason = "as the one that is not left out"
+)]
+
+use super::Pod;
+use super::seen::ContainerSeen;
+use super::step::Hands;
+use crate::agent::event::{CallId, ProbeId};
+use crate::agent::time::{Instant, Now};
+use crate::model::cri::{CallError, ContainerState, Reply};
+use crate::model::net::Finding;
+use crate::model::probe::ProbeKind;
+
+/// Never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Condemned {
+    pub kind: ProbeKind,
+    pub grace_s: Option<i64>,
+}
+
+impl Pod {
+    /// Never.
+    pub fn is_probe_due(&self, _: Now) -> bool {
+        false
+    }
+
+    pub(super) fn probes_wake_at(&self) -> Option<Instant> {
+        None
+    }
+
+    pub(super) fn is_probed_out(&self) -> bool {
+        true
+    }
+
+    /// Only hands out the events that came up.
+    pub fn probe(&mut self, now: Now, hands: &mut Hands<'_>) {
+        self.tell_all(now, hands);
+    }
+
+    pub(super) fn end_probes(&mut self, _: Now, _: &mut Hands<'_>) {}
+
+    pub(super) fn probe_called(
+        &mut self,
+        _: Now,
+        _: CallId,
+        result: Result<Reply, CallError>,
+    ) -> Option<Result<Reply, CallError>> {
+        Some(result)
+    }
+
+    pub(super) fn probe_found(&mut self, _: Now, _: ProbeId, finding: Finding) -> Option<Finding> {
+        Some(finding)
+    }
+
+    pub(super) fn is_started(&self, seen: &ContainerSeen) -> bool {
+        seen.state == ContainerState::Running && !self.is_starting(seen)
+    }
+
+    pub(super) fn is_ready(&self, seen: &ContainerSeen) -> bool {
+        self.is_started(seen)
+    }
+
+    pub(super) fn condemned(&self, _: &ContainerSeen) -> Option<Condemned> {
+        None
+    }
+}

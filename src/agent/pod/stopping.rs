@@ -1,0 +1,60 @@
+//! Why containers are stopped, and how that is told.
+
+use super::Pod;
+use crate::model::cri::ContainerId;
+use crate::model::note::NoteKind;
+use crate::model::pod::RestartPolicy;
+use crate::model::probe::ProbeKind;
+
+/// Why a container is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The pod ends, or its sandbox is replaced.
+    Ending,
+    /// The spec names another image.
+    Changed,
+    /// This probe of it failed too often.
+    Probe(ProbeKind),
+    /// Its postStart hook failed.
+    PostStart,
+    /// The runtime lost track of it.
+    Unknown,
+}
+
+impl Pod {
+    /// Tells of a stop that begins; some of them are followed by another start.
+    pub(super) fn tell_stop(&mut self, id: &ContainerId, why: StopReason) {
+        let Some(seen) = self.seen.container(id) else { return };
+        let name = seen.name.clone();
+        let is_init = self.api.spec.init_containers.iter().any(|init| init.name == name);
+        let message = match why {
+            StopReason::Ending => format!("Stopping container {name}"),
+            StopReason::Changed if is_init => {
+                format!("Init container {name} definition changed")
+            }
+            StopReason::Changed => {
+                format!("Container {name} definition changed, will be restarted")
+            }
+            StopReason::Probe(kind) => {
+                let kind = kind.title().to_lowercase();
+                let what = if is_init { "Init container" } else { "Container" };
+                let never = self.api.spec.restart_policy == RestartPolicy::Never;
+                let then = if is_init || never { "" } else { ", will be restarted" };
+                format!("{what} {name} failed {kind} probe{then}")
+            }
+            StopReason::PostStart => "FailedPostStartHook".to_owned(),
+            StopReason::Unknown => {
+                "Container is in \"unknown\" state, try killing it before restart".to_owned()
+            }
+        };
+        let again = match why {
+            StopReason::Changed => true,
+            StopReason::Probe(_) => self.api.spec.restart_policy != RestartPolicy::Never,
+            StopReason::Ending | StopReason::PostStart | StopReason::Unknown => false,
+        };
+        if again {
+            self.remember(&name).restart_due = Some(id.clone());
+        }
+        self.tell(&name, NoteKind::Normal, "Killing", message);
+    }
+}

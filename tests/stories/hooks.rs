@@ -1,0 +1,223 @@
+//! Lifecycle hooks: when they run, and what becomes of a container whose hook fails.
+
+use edged::model::cri::Code;
+use edged::model::net::{Finding, Query};
+use serde_json::Value;
+
+use crate::desk::{Desk, pod};
+
+/// The main container `m` has this lifecycle; its start was asked for and done.
+fn start(lifecycle: &str, pod_fields: &str) -> Desk {
+    let mut desk = Desk::new();
+    let container = format!(r#"{{"name":"m","image":"i:1","lifecycle":{lifecycle}}}"#);
+    desk.manifests(&[&pod(&format!(r#""containers":[{container}]{pod_fields}"#))]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c2",
+    ]);
+    desk
+}
+
+fn run(lifecycle: &str, pod_fields: &str) -> Desk {
+    let mut desk = start(lifecycle, pod_fields);
+    desk.does("container_status c2");
+    desk
+}
+
+fn main_state(desk: &Desk) -> Value {
+    desk.status()["containerStatuses"][0]["state"].clone()
+}
+
+fn was_told(desk: &Desk, told: &str) {
+    assert!(desk.events.iter().any(|event| event == told), "{told}: {:?}", desk.events);
+}
+
+#[test]
+fn nothing_else_begins_until_post_start_is_over() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(r#""containers":[{"name":"a","image":"i:1",
+                          "lifecycle":{"postStart":{"exec":{"command":["hi"]}}}},
+                         {"name":"b","image":"i:2"}]"#)]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container a#0",
+        "start_container c2",
+    ]);
+    desk.pass(60_000);
+    assert_eq!(desk.asked_for(), ["exec_sync c2 hi"]);
+    assert_eq!(desk.status()["phase"], "Pending");
+    assert_eq!(main_state(&desk)["waiting"]["reason"], "ContainerCreating");
+    desk.exec("c2 hi", 0, "");
+    desk.does_all(&["container_status c2", "image_status i:2", "create_container b#0"]);
+    assert!(main_state(&desk)["running"].is_object());
+}
+
+#[test]
+fn a_container_whose_post_start_fails_is_killed_and_tried_again() {
+    let hooks =
+        r#"{"postStart":{"exec":{"command":["hi"]}},"preStop":{"exec":{"command":["bye"]}}}"#;
+    let mut desk = start(hooks, "");
+    desk.exec("c2 hi", 7, "secret\n");
+    was_told(&desk, "FailedPostStartHook PostStartHook failed");
+    desk.does("container_status c2");
+    was_told(&desk, "Killing FailedPostStartHook");
+    // The other hook is run all the same.
+    desk.exec("c2 bye", 0, "");
+    desk.does_all(&["stop_container c2 30", "container_status c2"]);
+    let waiting = &main_state(&desk)["waiting"];
+    assert_eq!(waiting["reason"], "PostStartHookError");
+    assert_eq!(
+        waiting["message"],
+        "Exec lifecycle hook ([hi]) for Container \"m\" in Pod \"p-gw_default(u1)\" failed - \
+         error: command 'hi' exited with 7: secret, message: \"secret\\n\""
+    );
+    desk.does_all(&["image_status i:1", "create_container m#1", "start_container c3"]);
+    desk.exec("c3 hi", 0, "");
+    desk.does("container_status c3");
+    assert!(main_state(&desk)["running"].is_object());
+}
+
+#[test]
+fn a_post_start_by_get_asks_the_pods_own_address_and_any_answer_will_do() {
+    let get = r#"{"postStart":{"httpGet":{"port":8080,"path":"hello"}}}"#;
+    let mut desk = start(get, "");
+    let Query::Http(query) = &desk.queries[0].1 else { panic!("a GET") };
+    assert_eq!((&*query.host, query.port, &*query.target), ("10.0.0.5", 8080, "/hello"));
+    desk.finds(Finding::Good);
+    desk.does("container_status c2");
+}
+
+#[test]
+fn a_hook_over_tls_that_meets_plain_http_asks_again_without_its_secrets() {
+    let get = r#"{"postStart":{"httpGet":{"port":8080,"scheme":"HTTPS",
+                  "httpHeaders":[{"name":"Authorization","value":"x"}]}}}"#;
+    if !cfg!(feature = "probe-https") {
+        let mut desk = Desk::new();
+        let container = format!(r#"{{"name":"m","image":"i:1","lifecycle":{get}}}"#);
+        desk.manifests(&[&pod(&format!(r#""containers":[{container}]"#))]);
+        desk.pass(1_000);
+        assert_eq!(desk.status()["reason"], "UnsupportedFeature");
+        return;
+    }
+    let mut desk = start(get, "");
+    desk.finds(Finding::NotTls("http: server gave HTTP response to HTTPS client".to_owned()));
+    let Query::Http(query) = &desk.queries[0].1 else { panic!("a GET") };
+    assert!(!query.tls && query.headers.iter().all(|(name, _)| name != "Authorization"));
+    desk.finds(Finding::Good);
+    was_told(
+        &desk,
+        "LifecycleHTTPFallback request to HTTPS lifecycle hook 10.0.0.5:8080 got HTTP response, \
+         retry with HTTP succeeded",
+    );
+    desk.does("container_status c2");
+}
+
+#[test]
+fn post_start_may_sleep() {
+    let mut desk = start(r#"{"postStart":{"sleep":{"seconds":5}}}"#, "");
+    desk.pass(4_900);
+    assert_eq!(desk.asked_for(), [""; 0]);
+    desk.pass(200);
+    assert_eq!(desk.asked_for(), ["container_status c2"]);
+}
+
+#[test]
+fn pre_stop_runs_once_before_the_stop_and_takes_of_its_grace() {
+    let mut desk = run(r#"{"preStop":{"exec":{"command":["bye"]}}}"#, "");
+    desk.manifests(&[]);
+    assert_eq!(desk.asked_for(), ["exec_sync c2 bye"]);
+    was_told(&desk, "Killing Stopping container m");
+    desk.pass(12_400);
+    assert_eq!(desk.asked_for(), ["exec_sync c2 bye"]);
+    desk.exec("c2 bye", 0, "");
+    // Twelve whole seconds are gone.
+    desk.refuses("stop_container c2 18", Code::Unknown, "busy");
+    assert_eq!(desk.asked_for(), ["stop_container c2 18"], "the hook is not run again");
+    desk.does("stop_container c2 18");
+    assert_eq!(desk.events.iter().filter(|event| event.starts_with("Killing")).count(), 1);
+}
+
+#[test]
+fn a_failed_pre_stop_keeps_nothing_from_being_stopped() {
+    let mut desk = run(r#"{"preStop":{"exec":{"command":["bye"]}}}"#, "");
+    desk.manifests(&[]);
+    desk.exec("c2 bye", 1, "secret");
+    was_told(&desk, "FailedPreStopHook PreStopHook failed");
+    assert!(!desk.events.iter().any(|event| event.contains("secret")));
+    desk.does("stop_container c2 30");
+}
+
+#[test]
+fn a_pre_stop_that_hangs_is_given_up_with_its_grace_and_two_seconds_are_left() {
+    let mut desk =
+        run(r#"{"preStop":{"exec":{"command":["bye"]}}}"#, r#","terminationGracePeriodSeconds":9"#);
+    desk.manifests(&[]);
+    desk.pass(8_900);
+    assert_eq!(desk.asked_for(), ["exec_sync c2 bye"]);
+    desk.pass(200);
+    assert_eq!(desk.asked_for(), ["stop_container c2 2"]);
+    assert_eq!(desk.cancelled.len(), 1);
+    was_told(&desk, "FailedPreStopHook PreStopHook failed");
+}
+
+#[test]
+fn a_sleep_before_the_stop_ends_with_the_container() {
+    let mut desk = run(r#"{"preStop":{"sleep":{"seconds":20}}}"#, "");
+    desk.manifests(&[]);
+    desk.pass(5_000);
+    assert_eq!(desk.asked_for(), [""; 0], "asleep");
+    desk.exits("m", 0);
+    assert_eq!(desk.asked_for(), ["stop_podsandbox s1"], "nothing is left to be stopped");
+}
+
+#[test]
+fn a_sleep_of_nothing_is_over_at_once() {
+    let mut desk = run(r#"{"preStop":{"sleep":{"seconds":0}}}"#, "");
+    desk.manifests(&[]);
+    desk.pass(100);
+    assert_eq!(desk.asked_for(), ["stop_container c2 30"]);
+}
+
+#[test]
+fn hooks_of_sidecars_begin_with_the_others_and_their_stop_comes_after() {
+    let mut desk = Desk::new();
+    desk.images = vec!["i:1", "s:1"];
+    desk.manifests(&[&pod(
+        r#""initContainers":[{"name":"s","image":"s:1","restartPolicy":"Always",
+            "lifecycle":{"preStop":{"exec":{"command":["bye"]}}}}],
+           "containers":[{"name":"m","image":"i:1"}]"#,
+    )]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status s:1",
+        "create_container s#0",
+        "start_container c2",
+        "container_status c2",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c3",
+        "container_status c3",
+    ]);
+    desk.manifests(&[]);
+    let mut asked = desk.asked_for();
+    asked.sort();
+    assert_eq!(asked, ["exec_sync c2 bye", "stop_container c3 30"]);
+    desk.exec("c2 bye", 0, "");
+    assert_eq!(desk.asked_for(), ["stop_container c3 30"], "the sidecar waits for its turn");
+    desk.does_all(&["stop_container c3 30", "stop_container c2 30"]);
+}
+
+#[test]
+fn a_pod_that_ends_gives_up_its_post_start() {
+    let mut desk = start(r#"{"postStart":{"exec":{"command":["hi"]}}}"#, "");
+    assert_eq!(desk.asked_for(), ["exec_sync c2 hi"]);
+    desk.manifests(&[]);
+    assert_eq!(desk.asked_for(), ["stop_container c2 30"]);
+    assert_eq!(desk.cancelled.len(), 1);
+}

@@ -1,0 +1,44 @@
+//! Requests in a word or two, as stories name them.
+
+use edged::model::cri::Request;
+use edged::model::upkeep::Upkeep;
+
+/// Answered by the desk itself.
+pub fn is_look(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Version
+            | Request::RuntimeConfig
+            | Request::Status
+            | Request::ListPodSandbox
+            | Request::ListContainers
+            | Request::Upkeep(Upkeep::ImageFsInfo | Upkeep::ListImages)
+    )
+}
+
+/// `create_container m#1`, `stop_container c2 30` …
+pub fn name(request: &Request) -> String {
+    let what = match request {
+        Request::RunPodSandbox(config) => format!("#{}", config.attempt),
+        Request::CreateContainer { config, .. } => format!("{}#{}", config.name, config.attempt),
+        Request::StopContainer { id, grace_s } => format!("{id} {grace_s}"),
+        Request::ExecSync { id, command, .. } => format!("{id} {}", command.join(" ")),
+        Request::StartContainer(id)
+        | Request::RemoveContainer(id)
+        | Request::ContainerStatus(id) => id.to_string(),
+        Request::StopPodSandbox(id)
+        | Request::RemovePodSandbox(id)
+        | Request::PodSandboxStatus(id) => id.to_string(),
+        Request::ImageStatus(image) | Request::PullImage { image, .. } => image.to_string(),
+        Request::Version
+        | Request::RuntimeConfig
+        | Request::Status
+        | Request::ListPodSandbox
+        | Request::ListContainers
+        | Request::GetContainerEvents => String::new(),
+        Request::Upkeep(Upkeep::RemoveImage(id)) => id.to_string(),
+        Request::Upkeep(Upkeep::ReopenContainerLog(id)) => id.to_string(),
+        Request::Upkeep(_) => String::new(),
+    };
+    format!("{} {what}", request.operation())
+}

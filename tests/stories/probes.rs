@@ -1,0 +1,324 @@
+//! Probes: when they are asked, and what their answers lead to.
+
+use edged::agent::event::Event;
+use edged::model::cri::{CallError, Code, Lost};
+use edged::model::net::{Finding, Query};
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, pod};
+
+/// An agent that is older than any period here: it spreads nothing.
+fn desk() -> Desk {
+    let mut desk = Desk::new();
+    desk.pass(100_000);
+    desk
+}
+
+/// A main container `m` with these fields, and a pod with these; it runs.
+fn start(fields: &Value, pod_fields: &str) -> Desk {
+    let mut desk = desk();
+    let mut container = json!({"name": "m", "image": "i:1"});
+    let map = container.as_object_mut().expect("a map");
+    map.extend(fields.as_object().expect("a map").clone());
+    desk.manifests(&[&pod(&format!(r#""containers":[{container}]{pod_fields}"#))]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+    start_main(&mut desk, 0, "c2");
+    desk
+}
+
+fn start_main(desk: &mut Desk, attempt: u32, id: &str) {
+    desk.does_all(&[
+        "image_status i:1",
+        &format!("create_container m#{attempt}"),
+        &format!("start_container {id}"),
+        &format!("container_status {id}"),
+    ]);
+}
+
+fn status(desk: &Desk) -> Value {
+    desk.status()["containerStatuses"][0].clone()
+}
+
+fn condition(desk: &Desk, kind: &str) -> Value {
+    let status = desk.status();
+    let mut all = status["conditions"].as_array().expect("conditions").iter();
+    all.find(|condition| condition["type"] == kind).expect(kind).clone()
+}
+
+fn bad() -> Finding {
+    Finding::Bad("HTTP probe failed with statuscode: 500".to_owned())
+}
+
+const TCP: &str = r#"{"port": 8080}"#;
+
+fn tcp() -> Value {
+    serde_json::from_str(TCP).expect("JSON")
+}
+
+#[test]
+fn a_container_is_ready_once_its_readiness_probe_succeeds_and_not_before_its_delay() {
+    let probe = json!({"tcpSocket": tcp(), "initialDelaySeconds": 5, "periodSeconds": 2});
+    let mut desk = start(&json!({"readinessProbe": probe}), "");
+    assert_eq!((&status(&desk)["started"], &status(&desk)["ready"]), (&json!(true), &json!(false)));
+    assert_eq!(condition(&desk, "Ready")["reason"], "ContainersNotReady");
+    desk.pass(4_800);
+    assert_eq!(desk.queries.len(), 0, "the delay is not over");
+    desk.pass(300);
+    let asked = Query::Tcp { host: "10.0.0.5".into(), port: 8080 };
+    assert_eq!(desk.queries[0].1, asked);
+    desk.finds(Finding::Good);
+    assert_eq!(status(&desk)["ready"], true);
+    assert_eq!(condition(&desk, "Ready")["status"], "True");
+    // Three failures in a row count, and no fewer.
+    for round in 1..=3 {
+        desk.pass(2_000);
+        desk.finds(bad());
+        assert_eq!(status(&desk)["ready"], round < 3, "round {round}");
+    }
+    assert_eq!(condition(&desk, "ContainersReady")["status"], "False");
+    let told = "Unhealthy Readiness probe failed: HTTP probe failed with statuscode: 500";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+    assert_eq!(status(&desk)["restartCount"], 0, "readiness restarts nothing");
+    assert_eq!(desk.asked_for(), [""; 0]);
+}
+
+#[test]
+fn a_failing_liveness_probe_restarts_the_container_with_the_probes_own_grace() {
+    let probe = json!({"exec": {"command": ["cat", "/x"]}, "failureThreshold": 2,
+                       "terminationGracePeriodSeconds": 7});
+    let mut desk =
+        start(&json!({"livenessProbe": probe}), r#","terminationGracePeriodSeconds":500"#);
+    desk.exec("c2 cat /x", 1, "no such file");
+    assert_eq!(desk.asked_for(), [""; 0], "one failure is not enough");
+    desk.pass(10_000);
+    desk.exec("c2 cat /x", 1, "no such file");
+    desk.does("stop_container c2 7");
+    for told in [
+        "Unhealthy Liveness probe failed: no such file",
+        "Killing Container m failed liveness probe, will be restarted",
+    ] {
+        assert!(desk.events.iter().any(|event| event == told), "{told}: {:?}", desk.events);
+    }
+    desk.does("container_status c2");
+    start_main(&mut desk, 1, "c3");
+    assert_eq!(status(&desk)["restartCount"], 1);
+    // The new instance starts with a clean sheet.
+    desk.exec("c3 cat /x", 1, "");
+    assert_eq!(desk.asked_for(), [""; 0]);
+}
+
+#[test]
+fn a_pod_that_never_restarts_is_killed_by_its_liveness_probe_for_good() {
+    let probe = json!({"tcpSocket": tcp(), "failureThreshold": 1});
+    let mut desk = start(&json!({"livenessProbe": probe}), r#","restartPolicy":"Never""#);
+    desk.finds(bad());
+    desk.does_all(&["stop_container c2 30", "container_status c2", "stop_podsandbox s1"]);
+    desk.pass(2_000);
+    assert_eq!(desk.status()["phase"], "Failed");
+    let told = "Killing Container m failed liveness probe";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+}
+
+#[test]
+fn a_container_that_ends_well_when_killed_by_a_probe_is_restarted_on_failure() {
+    let probe = json!({"tcpSocket": tcp(), "failureThreshold": 1});
+    let mut desk = start(&json!({"livenessProbe": probe}), r#","restartPolicy":"OnFailure""#);
+    desk.finds(bad());
+    desk.exit_codes.push(("c2".into(), 0));
+    desk.does_all(&["stop_container c2 30", "container_status c2"]);
+    start_main(&mut desk, 1, "c3");
+}
+
+#[test]
+fn startup_comes_first_and_the_others_right_after_it() {
+    let fields = json!({
+        "startupProbe": {"exec": {"command": ["s"]}, "periodSeconds": 5, "failureThreshold": 10},
+        "readinessProbe": {"exec": {"command": ["r"]}, "periodSeconds": 60},
+        "livenessProbe": {"exec": {"command": ["l"]}, "periodSeconds": 60},
+    });
+    let mut desk = start(&fields, "");
+    desk.exec("c2 s", 1, "");
+    assert_eq!(status(&desk)["started"], false);
+    desk.pass(4_900);
+    assert_eq!(desk.asked_for(), [""; 0], "neither early nor others");
+    desk.pass(200);
+    desk.exec("c2 s", 0, "");
+    assert_eq!((&status(&desk)["started"], &status(&desk)["ready"]), (&json!(true), &json!(false)));
+    let mut asked = desk.asked_for();
+    asked.sort();
+    assert_eq!(asked, ["exec_sync c2 l", "exec_sync c2 r"]);
+    desk.exec("c2 r", 0, "");
+    desk.exec("c2 l", 0, "");
+    assert_eq!(status(&desk)["ready"], true);
+    desk.pass(20_000);
+    assert_eq!(desk.asked_for(), [""; 0], "startup has decided");
+}
+
+#[test]
+fn a_failing_startup_probe_restarts_the_container() {
+    let probe = json!({"tcpSocket": tcp(), "failureThreshold": 1,
+                       "terminationGracePeriodSeconds": 5});
+    let mut desk = start(&json!({"startupProbe": probe}), "");
+    desk.finds(bad());
+    desk.does("stop_container c2 5");
+    let told = "Killing Container m failed startup probe, will be restarted";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+}
+
+#[test]
+fn the_next_container_waits_for_a_sidecars_startup_probe() {
+    let mut desk = desk();
+    desk.images = vec!["i:1", "s:1"];
+    desk.manifests(&[&pod(
+        r#""initContainers":[{"name":"s","image":"s:1","restartPolicy":"Always",
+            "startupProbe":{"tcpSocket":{"port":1},"failureThreshold":2}}],
+           "containers":[{"name":"m","image":"i:1"}]"#,
+    )]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status s:1",
+        "create_container s#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+    desk.pass(5_000);
+    assert_eq!(desk.asked_for(), [""; 0], "the sidecar has not started");
+    assert_eq!(desk.status()["phase"], "Pending");
+    desk.finds(bad());
+    desk.pass(10_000);
+    desk.finds(Finding::Good);
+    start_main(&mut desk, 0, "c3");
+    assert_eq!(desk.status()["phase"], "Running");
+}
+
+#[test]
+fn a_sidecars_liveness_probe_restarts_it_alone() {
+    let mut desk = desk();
+    desk.images = vec!["i:1", "s:1"];
+    desk.manifests(&[&pod(
+        r#""initContainers":[{"name":"s","image":"s:1","restartPolicy":"Always",
+            "livenessProbe":{"tcpSocket":{"port":1},"failureThreshold":1}}],
+           "restartPolicy":"Never","containers":[{"name":"m","image":"i:1"}]"#,
+    )]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status s:1",
+        "create_container s#0",
+        "start_container c2",
+        "container_status c2",
+    ]);
+    start_main(&mut desk, 0, "c3");
+    desk.finds(bad());
+    desk.does_all(&[
+        "stop_container c2 30",
+        "container_status c2",
+        "image_status s:1",
+        "create_container s#1",
+        "start_container c4",
+        "container_status c4",
+    ]);
+    let told = "Killing Init container s failed liveness probe";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+}
+
+#[test]
+fn a_pod_that_ends_is_asked_whether_it_is_ready_and_nothing_else() {
+    let probe = |command: &str| {
+        json!({"exec": {"command": [command]}, "periodSeconds": 1,
+                                       "failureThreshold": 1})
+    };
+    let fields = json!({"readinessProbe": probe("r"), "livenessProbe": probe("l")});
+    let mut desk = start(&fields, "");
+    desk.exec("c2 r", 0, "");
+    desk.exec("c2 l", 0, "");
+    assert_eq!(status(&desk)["ready"], true);
+    desk.manifests(&[]);
+    desk.pass(1_100);
+    assert_eq!(desk.asked_for(), ["stop_container c2 30", "exec_sync c2 r"]);
+    desk.exec("c2 r", 1, "");
+    assert_eq!(status(&desk)["ready"], false);
+    desk.pass(1_100);
+    assert_eq!(desk.asked_for(), ["stop_container c2 30", "exec_sync c2 r"]);
+    desk.does("stop_container c2 30");
+    desk.pass(3_000);
+    assert!(!desk.asked_for().contains(&"exec_sync c2 r".to_owned()), "{:?}", desk.asked_for());
+}
+
+#[test]
+fn an_error_is_tried_again_at_once_and_then_counts_for_nothing() {
+    let probe = json!({"exec": {"command": ["a"]}, "failureThreshold": 1});
+    let mut desk = start(&json!({"livenessProbe": probe}), "");
+    for _ in 0..3 {
+        desk.refuses("exec_sync c2 a", Code::Unknown, "no shim");
+    }
+    assert_eq!(desk.asked_for(), [""; 0]);
+    let told = "Unhealthy Liveness probe errored: rpc error: code = Unknown desc = no shim";
+    assert_eq!(desk.events.iter().filter(|event| *event == told).count(), 1);
+    desk.pass(10_000);
+    assert_eq!(desk.asked_for(), ["exec_sync c2 a"], "the next round");
+}
+
+#[test]
+fn a_command_that_takes_too_long_has_failed() {
+    let probe = json!({"exec": {"command": ["sleep", "9"]}, "failureThreshold": 1,
+                       "timeoutSeconds": 3});
+    let mut desk = start(&json!({"livenessProbe": probe}), "");
+    let (call, _) = desk.take("exec_sync c2 sleep 9");
+    desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    let told = "Unhealthy Liveness probe failed: command timed out: \"sleep 9\" timed out after 3s";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+    assert_eq!(desk.asked_for(), ["stop_container c2 30"]);
+}
+
+#[test]
+fn a_port_that_is_not_there_is_an_error_and_no_failure() {
+    let probe = json!({"tcpSocket": {"port": "web"}, "failureThreshold": 1});
+    let mut desk = start(&json!({"livenessProbe": probe}), "");
+    desk.pass(25_000);
+    assert_eq!(desk.queries.len(), 0);
+    assert_eq!(desk.asked_for(), [""; 0], "nothing is killed for a manifest's mistake");
+    let told = "Unhealthy Liveness probe errored: couldn't find port: \"web\" in its container";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+}
+
+#[test]
+fn a_redirect_to_elsewhere_is_a_success_that_is_told() {
+    let probe = json!({"httpGet": {"port": 80}, "failureThreshold": 1});
+    let mut desk = start(&json!({"livenessProbe": probe}), "");
+    desk.finds(Finding::Warning("Probe terminated redirects, Response body: x".to_owned()));
+    let told = "ProbeWarning Liveness probe warning: Probe terminated redirects, Response body: x";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+    assert_eq!(desk.asked_for(), [""; 0]);
+}
+
+#[test]
+fn a_young_agent_spreads_the_first_probes_over_their_period() {
+    let mut desk = Desk::new();
+    let mut asked_at = Vec::new();
+    let pods: Vec<String> = (0..20)
+        .map(|n| {
+            format!(
+                r#"{{"metadata":{{"name":"p{n}","uid":"u{n:02}"}},"spec":{{"containers":
+                 [{{"name":"m","image":"i:1","readinessProbe":{{"tcpSocket":{{"port":1}}}}}}]}}}}"#
+            )
+        })
+        .collect();
+    let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
+    desk.manifests(&pods);
+    while let Some(name) = desk.asked_for().first().cloned() {
+        desk.does(&name);
+    }
+    assert_eq!(desk.running().len(), 20);
+    for second in 0..10 {
+        desk.pass(1_000);
+        while !desk.queries.is_empty() {
+            asked_at.push(second);
+            desk.finds(Finding::Good);
+        }
+    }
+    let busy: std::collections::BTreeSet<u32> = asked_at.iter().copied().collect();
+    assert_eq!(asked_at.len(), 20, "each once within a period: {asked_at:?}");
+    assert!(busy.len() >= 6, "not together: {asked_at:?}");
+}
