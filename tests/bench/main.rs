@@ -25,6 +25,7 @@ mod fake;
 mod figure;
 mod memory;
 mod pods;
+mod probes;
 mod raw;
 mod rig;
 mod shim;
@@ -54,6 +55,8 @@ const GROUPS: &[Group] = &[
     Group { names: memory::STEADY_THIRTY, run: memory::steady_thirty },
     Group { names: memory::SIMULATED, run: memory::simulated },
     Group { names: memory::CHURN, run: memory::churn },
+    Group { names: probes::CPU, run: probes::cpu },
+    Group { names: probes::LATE, run: probes::late },
     Group { names: simulator::NAMES, run: simulator::speed },
 ];
 
