@@ -6,6 +6,9 @@ pub(crate) type Aside = (&'static str, &'static str, &'static str);
 const API: &str = "API server alone: no node has a part in it";
 const SERVICES: &str = "needs services, which only an API server has";
 
+#[cfg(not(feature = "probe-https"))]
+const HTTPS: &str = "needs feature probe-https, which only the full set has";
+
 /// All of them.
 pub(crate) const ASIDE: &[Aside] = &[
     ("Pods", "should contain environment variables for services", SERVICES),
@@ -23,6 +26,10 @@ pub(crate) const ASIDE: &[Aside] = &[
         API,
     ),
     ("RuntimeClass", "should support RuntimeClasses API operations", API),
+    #[cfg(not(feature = "probe-https"))]
+    ("Container Lifecycle Hook", "should execute poststart https hook properly", HTTPS),
+    #[cfg(not(feature = "probe-https"))]
+    ("Container Lifecycle Hook", "should execute prestop https hook properly", HTTPS),
     ("Sysctls", "should reject invalid sysctls", API),
     ("Lease", "lease API should be available", API),
     ("ConfigMap volume", "should be immutable if `immutable` field is set", API),

@@ -14,9 +14,11 @@
 
 mod aside;
 mod case;
+mod hooks;
 mod init_containers;
 mod networking;
 mod pods;
+mod probes;
 mod table;
 mod upstream;
 #[path = "../yard/mod.rs"]
@@ -46,7 +48,7 @@ const SIDE_BY_SIDE: usize = 6;
 const DEADLINE: Duration = Duration::from_secs(400);
 
 fn rows() -> Vec<Row> {
-    [pods::ROWS, init_containers::ROWS, networking::ROWS].concat()
+    [pods::ROWS, init_containers::ROWS, networking::ROWS, probes::ROWS, hooks::ROWS].concat()
 }
 
 fn main() -> ExitCode {
