@@ -141,6 +141,16 @@ pub const GRACE_DEFAULT_S: i64 = 30;
 pub const GRACE_ORPHAN_S: i64 = 1;
 /// Events that are kept to be read back; the oldest goes first. Enough for the story of a night.
 pub const NOTES_MAX: usize = 256;
+/// Bytes that the files of a secret, or of other volumes that lie in memory, may take: twice what
+/// eight objects may hold, since old and new are there at once while they change.
+pub const SECRET_VOLUME_BYTES_MAX: u64 = 16 << 20;
+/// Milliseconds of the first wait after a volume could not be brought about (the kubelet's).
+pub const VOLUME_RETRY_MIN_MS: u64 = 500;
+/// Milliseconds of the longest such wait (the kubelet's).
+pub const VOLUME_RETRY_MAX_MS: u64 = 122_000;
+/// Milliseconds that a pod waits for its volumes until that is told, and told again (the
+/// kubelet's).
+pub const VOLUME_WAIT_MS: u64 = 123_000;
 /// Milliseconds for a file system job.
 pub const JOB_DEADLINE_MS: u64 = 120_000;
 /// Pods in the runtime that no source wants and that are ended at once; the rest waits its turn.
@@ -284,6 +294,8 @@ pub const REMOVE_AT_ONCE_MAX: usize = 32;
 /// Mounts one over the other at one place that are undone. There is one, unless an agent of
 /// another kind died between two of them.
 pub const MOUNTS_STACKED_MAX: usize = 8;
+/// Links that the way to a part of a volume may go over (the kernel's own bound).
+pub const LINKS_MAX: usize = 40;
 /// How often a folder is read again because something appeared in it while it was removed.
 pub const REMOVE_PASSES_MAX: usize = 4;
 

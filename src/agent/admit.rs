@@ -12,6 +12,7 @@ mod host;
 mod node;
 mod probes;
 mod validate;
+mod volumes;
 
 pub use host::{dotted, forbidden_sysctl, without_apparmor};
 pub use node::misplaced;
@@ -102,7 +103,7 @@ mod tests {
                          "ownerReferences": [{"kind": "ReplicaSet"}]},
             "spec": {"schedulerName": "default-scheduler", "securityContext": {}, "volumes": [],
                      "tolerations": [{"operator": "Exists"}], "dnsPolicy": "ClusterFirst",
-                     "containers": [{"name": "web", "image": "nginx", "volumeMounts": null,
+                     "containers": [{"name": "web", "image": "nginx", "lifecycle": null,
                                      "terminationMessagePath": "/dev/termination-log",
                                      "securityContext": {"privileged": false,
                                                          "capabilities": {"drop": []}}}]}
@@ -115,19 +116,19 @@ mod tests {
         let text = |extra: &str, name: &str| {
             format!(
                 r#"{{"metadata": {{"name": "{name}"}},
-                     "spec": {{"volumes": [{{"name": "v", "configMap": {{"name": "c"}}}}]{extra},
+                     "spec": {{"volumes": [{{"name": "v", "iscsi": {{"lun": 1}}}}]{extra},
                                "containers": [{{"name": "c", "image": "i"}}]}}}}"#
             )
         };
         let got = |extra: &str, name: &str| review(&pod(&text(extra, name))).refused.expect(extra);
         let volume = got("", "web");
         assert_eq!(volume.reason, "UnsupportedVolumeType");
-        assert_eq!(volume.message, "not built into this edged: spec.volumes[0].configMap");
+        assert_eq!(volume.message, "not built into this edged: spec.volumes[0].iscsi");
         let feature = got(r#", "hostUsers": false"#, "web");
         assert_eq!(feature.reason, "UnsupportedFeature");
         assert_eq!(
             feature.message,
-            "not built into this edged: spec.volumes[0].configMap, \
+            "not built into this edged: spec.volumes[0].iscsi, \
              spec.hostUsers (got false, expected true)"
         );
         let windows = got(r#", "os": {"name": "windows"}, "hostUsers": false"#, "web");
@@ -142,12 +143,15 @@ mod tests {
         let invalid = got("", "Web");
         assert_eq!(invalid.reason, "FailedValidation");
         assert!(invalid.message.contains("metadata.name: Invalid value: \"Web\""), "{invalid:?}");
-        assert!(invalid.message.contains("spec.volumes[0].configMap"), "{invalid:?}");
+        assert!(invalid.message.contains("spec.volumes[0].iscsi"), "{invalid:?}");
     }
 
     #[test]
     fn long_lists_of_complaints_are_cut() {
-        let volumes = vec![r#"{"name": "v", "nfs": {"server": "s"}}"#; 100].join(",");
+        let volumes = (0..100)
+            .map(|n| format!(r#"{{"name": "v{n}", "iscsi": {{}}}}"#))
+            .collect::<Vec<_>>()
+            .join(",");
         let junk: Vec<_> = (0..100).map(|n| format!(r#""junk{n}": 1"#)).collect();
         let pod = pod(&format!(
             r#"{{"metadata": {{"name": "a"}},
@@ -159,6 +163,6 @@ mod tests {
         assert_eq!(review.unknown.len(), ADMIT_NAMED_MAX + 1);
         assert_eq!(review.unknown.last().map(String::as_str), Some("and 68 more"));
         let message = review.refused.expect("volumes").message;
-        assert!(message.ends_with("spec.volumes[31].nfs, and 68 more"), "{message}");
+        assert!(message.ends_with("spec.volumes[31].iscsi, and 68 more"), "{message}");
     }
 }

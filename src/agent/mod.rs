@@ -18,6 +18,7 @@ mod runtime;
 mod source;
 pub mod time;
 mod view;
+mod volume;
 
 use calls::{Calls, Outcome, Owner};
 use chores::{Chores, Tools};

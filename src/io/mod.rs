@@ -135,6 +135,9 @@ struct Hands<'a> {
 impl<'a> Hands<'a> {
     fn open(config: Config, reload: Reload<'a>) -> io::Result<Self> {
         let poll = Poll::new()?;
+        if let Err(why) = jobs::share(Path::new(&config.root)) {
+            ::log::warn!("containers will not see mounts that are made later: {why}");
+        }
         let registry = poll.registry();
         let links = Some(&config.container_logs).filter(|path| !path.is_empty());
         let roots = Roots::new(

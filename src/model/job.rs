@@ -1,6 +1,12 @@
 //! What is asked of the file system and of child processes: postcard on the pipe to `edged job`.
 
+mod volume;
+
 use serde::{Deserialize, Serialize};
+
+pub use volume::{
+    FileContent, FileEntry, Files, FilesPlugin, HostPathKind, Medium, Source, SubPath, VolumeSetUp,
+};
 
 /// One job. Paths are made by the hands out of these checked parts, never handed over whole.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -25,6 +31,12 @@ pub enum JobSpec {
     },
     /// Remove the pod's log folder with all in it. May take long: runs in a child.
     RemoveLogDir(LogDir),
+    /// Bring one volume about.
+    SetUpVolume(Box<VolumeSetUp>),
+    /// Mount a part of a volume by itself, for a container.
+    BindSubPath(Box<SubPath>),
+    /// Unmount and remove all volumes of the pod. May take long: runs in a child.
+    TearDownVolumes(LogDir),
     /// Unmount what is mounted in the pod's folder below the kubelet's root, and remove the folder
     /// with all in it. May take long: runs in a child.
     RemovePodDir(LogDir),

@@ -6,6 +6,7 @@
 mod env;
 mod network;
 mod security;
+mod volume;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,10 @@ pub use network::{DnsConfig, DnsOption, DnsPolicy, HostAlias};
 pub use security::{
     Capabilities, FsGroupChangePolicy, PodSecurityContext, ProcMount, Profile, ProfileType,
     SeLinuxOptions, SecurityContext, SupplementalGroupsPolicy, Sysctl,
+};
+pub use volume::{
+    ConfigMapVolume, EmptyDir, HostPath, KeyToPath, MountPropagation, RecursiveReadOnly,
+    SecretVolume, Volume, VolumeMount,
 };
 
 /// Fields without a type of their own, by their JSON name.
@@ -101,6 +106,9 @@ pub struct PodSpec {
     /// For all containers that do not say otherwise.
     #[serde(skip_serializing_if = "is_default")]
     pub security_context: PodSecurityContext,
+    /// What its containers may mount.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Volume>,
     /// DNS label; default: the pod's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -169,6 +177,9 @@ pub struct Container {
     /// What it needs and what it may take.
     #[serde(skip_serializing_if = "is_default")]
     pub resources: ResourceRequirements,
+    /// Which volumes it sees, and where.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volume_mounts: Vec<VolumeMount>,
     /// Default by the image's tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<PullPolicy>,

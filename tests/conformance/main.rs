@@ -21,6 +21,8 @@ mod pods;
 mod probes;
 mod table;
 mod upstream;
+mod volume_files;
+mod volumes;
 #[path = "../yard/mod.rs"]
 mod yard;
 
@@ -48,7 +50,16 @@ const SIDE_BY_SIDE: usize = 6;
 const DEADLINE: Duration = Duration::from_secs(400);
 
 fn rows() -> Vec<Row> {
-    [pods::ROWS, init_containers::ROWS, networking::ROWS, probes::ROWS, hooks::ROWS].concat()
+    [
+        pods::ROWS,
+        init_containers::ROWS,
+        networking::ROWS,
+        probes::ROWS,
+        hooks::ROWS,
+        volumes::ROWS,
+        volume_files::ROWS,
+    ]
+    .concat()
 }
 
 fn main() -> ExitCode {

@@ -46,6 +46,7 @@ impl World {
         trace!(self.now, "{:?} {}", id, brief(&request));
         self.tally.call(request.operation());
         self.check.request(self.now, &self.runtime, id, &request, deadline);
+        self.check_volumes(&request);
         // The agent may not have been told yet.
         if self.lose(id) {
             return;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use edged::model::pod::{Container, Metadata, Pod, PodSpec, PullPolicy, RestartPolicy};
+use edged::model::pod::{Container, Metadata, Pod, PodSpec, PullPolicy, RestartPolicy, Volume};
 use serde_json::json;
 
 use crate::chance::Chance;
@@ -77,6 +77,9 @@ impl Drawer {
         if chance.percent(6) {
             spec.active_deadline_seconds = Some(chance.between(1, 600) as i64);
         }
+        if chance.percent(40) {
+            crate::volumes::draw(&mut spec, chance);
+        }
         if chance.percent(4) {
             refuse(&mut spec, chance);
         }
@@ -138,7 +141,7 @@ pub fn change_image(pod: &mut Pod, chance: &mut Chance) {
 
 /// Whether this pod asks for what the agent does not have.
 pub fn is_refused(pod: &Pod) -> bool {
-    !pod.spec.rest.is_empty()
+    !pod.spec.rest.is_empty() || pod.spec.volumes.iter().any(|volume| !volume.rest.is_empty())
 }
 
 fn container(name: String, program: Program, chance: &mut Chance) -> Container {
@@ -175,11 +178,12 @@ fn grace_s(chance: &mut Chance) -> Option<i64> {
 }
 
 fn refuse(spec: &mut PodSpec, chance: &mut Chance) {
-    let (key, value) = if chance.percent(50) {
-        let claim = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
-        ("volumes", claim)
+    if chance.percent(50) {
+        let mut volume = Volume { name: "v".into(), ..Volume::default() };
+        volume.rest.insert("iscsi".to_owned(), json!({"lun": 0}));
+        spec.volumes.push(volume);
     } else {
-        ("resourceClaims", json!([{"name": "gpu", "resourceClaimName": "gpu"}]))
-    };
-    spec.rest.insert(key.to_owned(), value);
+        let claim = json!([{"name": "gpu", "resourceClaimName": "gpu"}]);
+        spec.rest.insert("resourceClaims".to_owned(), claim);
+    }
 }

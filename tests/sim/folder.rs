@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use edged::model::manifest::{File, Folder as Read, Refusal};
+use edged::model::manifest::{Content, File, Folder as Read, Refusal};
 use edged::model::pod::Pod;
 
 use crate::chance::Chance;
 use crate::draw::{self, Drawer};
+use crate::volumes::Objects;
 
 /// The folder as it is on the disk now.
 pub struct Folder {
     files: BTreeMap<Box<str>, OnDisk>,
     /// Removed files, which may come back as they were.
     removed: Vec<(Box<str>, OnDisk)>,
+    /// One more file.
+    pub objects: Objects,
     drawer: Drawer,
     numbers: u64,
     pods_wished: usize,
@@ -39,13 +42,17 @@ pub enum Deed {
     /// Another pod of the same name in another file.
     Copy,
     RemoveAll,
+    ChangeObject,
     Nothing,
 }
 
 impl Folder {
     /// Empty; people want about so many pods in it.
     pub fn new(drawer: Drawer, pods_wished: usize) -> Self {
-        Self { files: BTreeMap::new(), removed: Vec::new(), drawer, numbers: 0, pods_wished }
+        let mut objects = Objects::default();
+        objects.heal();
+        let (files, removed) = (BTreeMap::new(), Vec::new());
+        Self { files, removed, objects, drawer, numbers: 0, pods_wished }
     }
 
     /// What the hands read.
@@ -54,7 +61,10 @@ impl Folder {
             path: path.clone(),
             content: if file.broken { Err(refusal()) } else { Ok(file.pods.clone().into()) },
         });
-        Read { files: files.collect() }
+        let objects = Content { pods: Vec::new(), objects: self.objects.read() };
+        let objects =
+            File { path: "/etc/kubeedge/manifests/objects.yaml".into(), content: Ok(objects) };
+        Read { files: files.chain([objects]).collect() }
     }
 
     /// All pods that are wanted, broken files not counted.
@@ -67,6 +77,7 @@ impl Folder {
         for file in self.files.values_mut() {
             file.broken = false;
         }
+        self.objects.heal();
     }
 
     /// Somebody does something.
@@ -74,6 +85,10 @@ impl Folder {
         let pods = self.pods().count();
         if pods * 2 < self.pods_wished {
             return self.add(chance);
+        }
+        if chance.percent(15) {
+            self.objects.change(chance);
+            return Deed::ChangeObject;
         }
         match chance.below(100) {
             0..25 if pods < self.pods_wished * 3 / 2 => self.add(chance),

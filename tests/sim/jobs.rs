@@ -8,6 +8,7 @@ use edged::model::job::{JobError, JobSpec, LogDir, LogLink};
 
 use crate::runtime::{ContainerNo, Runtime};
 use crate::trace::trace;
+use crate::volumes::{self, Volumes};
 use crate::world::{POD_LOGS, Thing, World};
 
 /// The log folders.
@@ -19,6 +20,10 @@ pub struct Disk {
     pub dirs: BTreeSet<String>,
     /// `/var/lib/kubelet/pods/<uid>`
     pub pod_dirs: BTreeSet<LogDir>,
+    /// Volumes that are brought about.
+    pub volumes: Volumes,
+    /// Containers, by uid and name, of whose volumes parts are mounted by themselves.
+    pub parts: BTreeSet<(Box<str>, Box<str>)>,
     /// `/var/log/pods/<pod>/<container>/<attempt>.log`
     pub logs: BTreeSet<String>,
     /// What the links in `/var/log/containers` point at.
@@ -35,7 +40,13 @@ pub struct Job {
 
 impl Disk {
     fn perform(&mut self, spec: &JobSpec) {
+        volumes::perform(&mut self.volumes, spec, true);
         match spec {
+            JobSpec::SetUpVolume(_) => {}
+            JobSpec::BindSubPath(part) => {
+                self.parts.insert((part.uid.clone(), part.container.clone()));
+            }
+            JobSpec::TearDownVolumes(pod) => self.parts.retain(|(uid, _)| *uid != pod.uid),
             JobSpec::MakePodDirs { pod, containers } => {
                 let root = folder_of(pod);
                 self.dirs.extend(containers.iter().map(|name| format!("{root}/{name}")));
@@ -56,6 +67,7 @@ impl Disk {
                 self.links.retain(|link| leads(link) || living.contains(&link.id));
             }
             JobSpec::RemovePodDir(pod) => {
+                self.parts.retain(|(uid, _)| *uid != pod.uid);
                 self.pod_dirs.remove(pod);
             }
             JobSpec::RemoveLogDir(pod) => {
@@ -136,6 +148,8 @@ impl World {
         let job = self.jobs.remove(&id).expect("it was started in this life and ends once");
         if job.happens {
             self.disk.perform(&job.spec);
+        } else {
+            volumes::perform(&mut self.disk.volumes, &job.spec, false);
         }
         trace!(self.now, "{id:?} → {:?}", job.result);
         self.tell(vec![Event::Job(id, job.result)]);
@@ -144,8 +158,10 @@ impl World {
     /// The children of the agent die with it; what they do may be done.
     pub(crate) fn kill_jobs(&mut self) {
         for job in std::mem::take(&mut self.jobs).into_values() {
-            if self.chance.percent(50) {
-                self.disk.perform(&job.spec);
+            match self.chance.below(4) {
+                0 | 1 => self.disk.perform(&job.spec),
+                2 => volumes::perform(&mut self.disk.volumes, &job.spec, false),
+                _ => {}
             }
         }
     }

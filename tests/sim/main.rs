@@ -30,6 +30,7 @@ mod runtime;
 mod tally;
 mod trace;
 mod upkeep;
+mod volumes;
 mod whims;
 mod world;
 

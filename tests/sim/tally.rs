@@ -49,6 +49,7 @@ impl Tally {
             Deed::Move => "move",
             Deed::Copy => "copy",
             Deed::RemoveAll => "remove all",
+            Deed::ChangeObject => "change object",
             Deed::Nothing => "nothing",
         };
         *self.deeds.entry(name).or_default() += 1;

@@ -226,6 +226,8 @@ impl World {
             self.disk.wipe();
         }
         self.kill_agent();
+        crate::volumes::reboot(&mut self.disk.volumes);
+        self.disk.parts.clear();
         self.drop_calls();
         let clock_kept = self.chance.percent(50);
         self.boot_clocks(clock_kept);

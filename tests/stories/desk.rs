@@ -8,8 +8,8 @@ use edged::agent::{Agent, Config, Machine};
 use edged::limits;
 use edged::model::cri::{
     CallError, CgroupDriver, Code, Container, ContainerId, ContainerState, ContainerStatus, Exec,
-    Image, ImageUser, Network, PodRef, Reply, Request, RuntimeStatus, Sandbox, SandboxId,
-    SandboxStatus, Version,
+    Image, ImageUser, Network, Reply, Request, RuntimeStatus, Sandbox, SandboxId, SandboxStatus,
+    Version,
 };
 use edged::model::job::{JobError, JobSpec};
 use edged::model::manifest::{File, Folder, Refusal};
@@ -48,10 +48,15 @@ pub struct Desk {
     /// What the runtime lists, and what the machine has.
     pub stored: Vec<StoredImage>,
     pub machine: Measures,
+    /// Which of them were about volumes.
+    pub volume_jobs: Vec<String>,
+    /// Jobs about this volume fail.
+    pub bad_volume: Option<&'static str>,
     made: u32,
 }
 
-pub const UID: &str = "u1";
+pub use super::props::{MAIN, UID, container, pod, sandbox};
+
 const WALL: i64 = 1_800_000_000_000;
 
 impl Desk {
@@ -118,6 +123,8 @@ impl Desk {
             jobs: 0,
             stored: Vec::new(),
             machine: Measures::default(),
+            volume_jobs: Vec::new(),
+            bad_volume: None,
             made: 0,
         }
     }
@@ -149,7 +156,7 @@ impl Desk {
                     self.jobs += u32::from(!matches!(spec, JobSpec::SweepLinks { .. }));
                     let fails = self.read_only && !matches!(spec, JobSpec::MakePodDirs { .. });
                     let why = JobError::Failed("Read-only file system".to_owned());
-                    let result = if fails { Err(why) } else { Ok(()) };
+                    let result = if fails { Err(why) } else { self.volume_job(&spec) };
                     self.agent.handle(self.now, Event::Job(job, result));
                     learnt = true;
                 }
@@ -174,6 +181,18 @@ impl Desk {
         } else if self.agent.wake_at().is_some_and(|at| at <= self.now.boot) {
             panic!("a wake that is not later than now");
         }
+    }
+
+    fn volume_job(&mut self, spec: &JobSpec) -> Result<(), JobError> {
+        let (what, volume) = match spec {
+            JobSpec::SetUpVolume(wanted) => ("set up", wanted.volume.clone()),
+            JobSpec::BindSubPath(part) => ("bind", part.volume.clone()),
+            JobSpec::TearDownVolumes(pod) => ("tear down", pod.uid.clone()),
+            _ => return Ok(()),
+        };
+        self.volume_jobs.push(format!("{what} {volume}"));
+        let bad = self.bad_volume == Some(&*volume);
+        if bad { Err(JobError::Failed("no such device".to_owned())) } else { Ok(()) }
     }
 
     fn asked(&mut self, call: CallId, request: Request) {
@@ -435,38 +454,3 @@ impl Desk {
         format!("{kind}{}", self.made).into()
     }
 }
-
-pub fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
-    Sandbox {
-        id: SandboxId(id.into()),
-        pod: Some(PodRef { uid: UID.into(), namespace: "default".into(), name: "p-gw".into() }),
-        attempt,
-        ready,
-        created_at: 1,
-        source: Some("file".into()),
-    }
-}
-
-pub fn container(id: &str, name: &str, state: ContainerState) -> Container {
-    Container {
-        id: ContainerId(id.into()),
-        pod: Some(PodRef { uid: UID.into(), namespace: "default".into(), name: "p-gw".into() }),
-        name: name.into(),
-        sandbox: SandboxId("s1".into()),
-        attempt: 0,
-        state,
-        created_at: 1,
-        image: "i:1".into(),
-        image_id: "sha256:1".into(),
-        hash: None,
-        grace_s: None,
-    }
-}
-
-/// A pod `p` with the given uid and this much of a spec.
-pub fn pod(spec: &str) -> String {
-    format!(r#"{{"metadata":{{"name":"p","uid":"{UID}"}},"spec":{{{spec}}}}}"#)
-}
-
-/// One main container `m`.
-pub const MAIN: &str = r#""containers":[{"name":"m","image":"i:1"}]"#;

@@ -16,6 +16,10 @@ mod made;
 mod named;
 #[cfg(feature = "probes")]
 mod probes;
+mod props;
 mod recovery;
 mod security;
 mod statuses;
+#[cfg(feature = "configmap")]
+mod volume_files;
+mod volumes;

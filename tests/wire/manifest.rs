@@ -82,8 +82,8 @@ fn a_pod_is_read_with_all_it_says() {
     assert_eq!(web.ports[1].protocol, PortProtocol::Udp);
     assert_eq!(web.resources.limits["cpu"].milli(), 1000);
     assert_eq!(web.resources.requests["cpu"].to_string(), "500m");
-    assert_eq!(web.rest["volumeMounts"][0]["mountPath"], "/data");
-    assert_eq!(pod.spec.rest["volumes"][0]["name"], "data");
+    assert_eq!(web.volume_mounts[0].mount_path, "/data");
+    assert_eq!(&*pod.spec.volumes[0].name, "data");
     assert_eq!(pod.spec.rest["tolerations"][0]["operator"], "Exists");
 }
 

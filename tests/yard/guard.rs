@@ -70,6 +70,17 @@ pub fn guarded<T>(program: impl FnOnce() -> T) -> T {
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
+/// What agents have mounted in one of our folders: they leave it to the next agent on purpose.
+pub fn unmount_below(dir: &std::path::Path) {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let ours: Vec<&str> =
+        points.filter(|point| std::path::Path::new(point).starts_with(dir)).collect();
+    for point in ours.iter().rev() {
+        let _ = Command::new("umount").args(["-l", point]).status();
+    }
+}
+
 /// Ends all, the last first. A second caller waits until the first is done.
 pub fn clean() {
     static CLEANING: Mutex<()> = Mutex::new(());
@@ -89,6 +100,7 @@ pub fn clean() {
                 }
             }
             Left::Folder(dir) => {
+                unmount_below(&dir);
                 if let Err(error) = std::fs::remove_dir_all(&dir) {
                     eprintln!("cannot remove {}: {error}", dir.display());
                 }

@@ -34,15 +34,13 @@ enum Rule {
     Lacking,
     /// Not honoured, as it hangs on volumes.
     LackingVolumes,
-    /// The volumes themselves.
-    Volumes,
     /// linux, or the pod is for other nodes.
     Os,
 }
 
 type Table = &'static [(&'static str, Rule)];
 
-use Rule::{Fine, Lacking, LackingVolumes, Only, Os, Volumes};
+use Rule::{Fine, Lacking, LackingVolumes, Only, Os};
 
 /// Bookkeeping of the API server.
 const METADATA: Table = &[
@@ -89,7 +87,6 @@ const POD_SPEC: Table = &[
     ("runtimeClassName", Lacking),
     ("subdomain", Lacking),
     ("os", Os),
-    ("volumes", Volumes),
 ];
 
 /// Of pods and containers: what has no type.
@@ -107,7 +104,6 @@ const CONTAINER: Table = &[
     ("envFrom", Lacking),
     ("restartPolicyRules", Lacking),
     ("volumeDevices", LackingVolumes),
-    ("volumeMounts", LackingVolumes),
 ];
 
 const ENV: Table = &[];
@@ -131,6 +127,7 @@ pub(super) fn look(pod: &Pod) -> Found {
     for (index, container) in pod.spec.containers.iter().enumerate() {
         found.container(&format!("spec.containers[{index}]"), container);
     }
+    super::volumes::look(pod, &mut found);
     found
 }
 
@@ -210,27 +207,10 @@ impl Found {
             }
             (Lacking, _) => self.features.push(path),
             (LackingVolumes, _) => self.volumes.push(path),
-            (Volumes, Value::Array(volumes)) => {
-                for (index, volume) in volumes.iter().enumerate() {
-                    self.volume(&format!("{path}[{index}]"), volume);
-                }
-            }
-            (Volumes, _) => self.volumes.push(path),
             (Os, Value::Object(fields)) => {
                 self.foreign_os = fields.get("name").is_none_or(|name| text(name) != "linux");
             }
             (Os, _) => self.foreign_os = true,
-        }
-    }
-
-    fn volume(&mut self, path: &str, volume: &Value) {
-        let sources = volume.as_object().into_iter().flatten();
-        let sources = sources.filter(|(name, _)| *name != "name").map(|(name, _)| name);
-        let before = self.volumes.len();
-        self.volumes.extend(sources.map(|source| format!("{path}.{}", cut(source))));
-        if self.volumes.len() == before {
-            // What the API makes of a volume without a source.
-            self.volumes.push(format!("{path}.emptyDir"));
         }
     }
 }
@@ -240,7 +220,7 @@ fn is_limited(resource: &str) -> bool {
 }
 
 /// Says nothing, as Go's zero values do.
-fn is_nothing(value: &Value) -> bool {
+pub(super) fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
@@ -326,7 +306,6 @@ mod tests {
                 Fine => assert_eq!(all(&found), [""; 0], "{path}"),
                 Lacking => assert_eq!(found.features, [path]),
                 LackingVolumes => assert_eq!(found.volumes, [path]),
-                Volumes => assert_eq!(found.volumes, [path]),
                 Os => assert!(found.foreign_os),
                 Only(values) => {
                     let expected = values.join(" or ");
@@ -355,16 +334,6 @@ mod tests {
             assert_eq!(found.unknown, [format!("{path}.livenesProbe")]);
             assert!(found.features.is_empty() && found.volumes.is_empty());
         }
-    }
-
-    #[test]
-    fn volumes_are_named_by_their_source() {
-        let volumes = json!([{"name": "a", "hostPath": {"path": "/"}}, {"name": "b"}, 5]);
-        let found = found(|pod| &mut pod.spec.rest, "volumes", volumes);
-        assert_eq!(
-            found.volumes,
-            ["spec.volumes[0].hostPath", "spec.volumes[1].emptyDir", "spec.volumes[2].emptyDir"]
-        );
     }
 
     #[test]

@@ -18,26 +18,27 @@ pub(super) fn problems(pod: &Pod) -> Vec<String> {
     problems.spec(pod);
     problems.pod_security(pod);
     problems.containers(pod);
+    problems.volumes(pod);
     problems.0
 }
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
     characters, '-' or '.', and must start and end with an alphanumeric character, and be at most \
     253 characters long";
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric \
+pub(super) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric \
     characters or '-', and must start and end with an alphanumeric character, and be at most 63 \
     characters long";
 const UID: &str = "must consist of lower case alphanumeric characters or '-', and be at most 64 \
     characters long";
 
-struct Problems(Vec<String>);
+pub(super) struct Problems(Vec<String>);
 
 impl Problems {
-    fn add(&mut self, path: &str, problem: &str) {
+    pub(super) fn add(&mut self, path: &str, problem: &str) {
         self.0.push(format!("{path}: {problem}"));
     }
 
-    fn invalid(&mut self, path: &str, got: impl std::fmt::Debug, expected: &str) {
+    pub(super) fn invalid(&mut self, path: &str, got: impl std::fmt::Debug, expected: &str) {
         self.0.push(format!("{path}: Invalid value: {got:?}: {expected}"));
     }
 
@@ -202,7 +203,7 @@ impl Problems {
     }
 }
 
-fn is_label(name: &str) -> bool {
+pub(super) fn is_label(name: &str) -> bool {
     name.len() <= 63 && is_dns_part(name)
 }
 

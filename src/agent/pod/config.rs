@@ -7,6 +7,7 @@ use super::env::{environment, expand};
 use super::hash::container_hash;
 use super::resources::{container_resources, pod_resources};
 use super::security::{container_security, namespaces, sandbox_security};
+use super::volumes::mounts;
 use crate::agent::Config;
 use crate::agent::admit::dotted;
 use crate::limits;
@@ -69,7 +70,7 @@ pub fn container_config(making: Making<'_>, config: &Config) -> Result<Container
         command: expanded(&container.command),
         args: expanded(&container.args),
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        mounts: Vec::new(),
+        mounts: mounts(pod, container, &envs, config)?,
         labels,
         annotations: annotations(pod, container, attempt),
         log_path: format!("{}/{attempt}.log", container.name),

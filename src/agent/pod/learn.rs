@@ -83,6 +83,12 @@ impl Pod {
             (JobSpec::RemoveLog(log), Ok(())) => self.cleared.push(ContainerId(log.id)),
             (JobSpec::RemoveLogDir(_), Ok(())) => self.log_dirs = LogDirs::Removed,
             (JobSpec::RemovePodDir(_), Ok(())) => self.dir_removed = true,
+            (
+                spec @ (JobSpec::SetUpVolume(_)
+                | JobSpec::BindSubPath(_)
+                | JobSpec::TearDownVolumes(_)),
+                result,
+            ) => self.volume_job_done(now.boot, spec, result),
             (JobSpec::LinkLog(_), Ok(())) => {}
             (JobSpec::RemoveLog(_), Err(error)) if self.stays() => {
                 self.clear_at = Some(retry_at);

@@ -43,6 +43,7 @@ mod status;
 mod step;
 mod stopping;
 mod verdict;
+mod volumes;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -57,8 +58,10 @@ use crate::model::pod as api;
 use crate::model::status::Waiting;
 use image::{FailedPull, Image};
 use seen::Seen;
+use volumes::Volumes;
 
 pub use learn::Answer;
+pub use resources::memory_limit;
 pub use status::{HostAddresses, Place};
 pub use step::{Hands, Step};
 pub use stopping::StopReason;
@@ -93,6 +96,7 @@ pub struct Pod {
     hooks: hooks::Hooks,
     jobs: BTreeMap<JobId, JobSpec>,
     log_dirs: LogDirs,
+    volumes: Volumes,
     /// The pod is gone, and its folder below the kubelet's root is removed.
     dir_removed: bool,
     /// Ended containers whose logs are removed.
@@ -260,6 +264,7 @@ impl Pod {
             hooks: hooks::Hooks::default(),
             jobs: BTreeMap::new(),
             log_dirs: LogDirs::Unknown,
+            volumes: Volumes::default(),
             dir_removed: false,
             cleared: Vec::new(),
             keep: keep::Keep::default(),
@@ -299,6 +304,7 @@ impl Pod {
             }
             Wanted::No | Wanted::Again(_) => self.wanted = Wanted::Again(Box::new(api)),
         }
+        self.volumes.stir();
         self.stir();
     }
 

@@ -3,6 +3,7 @@
 
 use super::hooks::PreStop;
 use super::seen::{ContainerSeen, Seen};
+use super::volumes;
 use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
 use super::{config, security};
 use crate::agent::event::CallId;
@@ -129,6 +130,7 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
             message: "Pod was active on the node longer than the specified deadline".to_owned(),
         }));
     }
+    let volumes = volumes::progress(pod, now);
     let mut plan = if let Some(call) = pod.vain_pull() {
         Plan::only(Next::GiveUp(call))
     } else if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
@@ -143,11 +145,15 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
         Plan::only(if pod.doing.is_empty() { Next::Call(step) } else { Next::Rest })
     } else if needs_sandbox(pod) {
         Plan::only(new_sandbox(pod, world, now))
+    } else if let Some(job) = volumes.job {
+        // What runs goes on meanwhile; what is to start waits in `start`.
+        Plan::only(Next::Job(job))
     } else {
         start::containers(pod, now)
     };
-    // The deadline wakes the pod, whatever else it waits for.
-    plan.next = match (plan.next, deadline) {
+    // These wake the pod, whatever else it waits for.
+    let wake_at = [deadline, volumes.until].into_iter().flatten().min();
+    plan.next = match (plan.next, wake_at) {
         (Next::Rest, Some(at)) => Next::Until(at),
         (Next::Until(until), Some(at)) => Next::Until(until.min(at)),
         (next, _) => next,
@@ -219,7 +225,7 @@ fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
     if world.network_trouble().is_some() && !pod.api.spec.host_network {
         return Next::Blocked("network is not ready");
     }
-    if let Some(next) = make_log_dirs(pod, now) {
+    if let Some(next) = make_log_dirs(pod, now).or_else(|| volumes::gate(pod, now)) {
         next
     } else {
         let attempt = seen.sandbox().map_or(0, |newest| newest.attempt + 1);
@@ -393,6 +399,9 @@ fn terminated(pod: &Pod, now: Instant) -> Next {
     if let Some(sandbox) = pod.seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
         return Next::Call(Step::StopSandbox(sandbox.id.clone()));
     }
+    if let Some(next) = volumes::tear_down(pod, now) {
+        return next;
+    }
     if pod.wanted == Wanted::Yes {
         return pod.part_with(now).unwrap_or(Next::Rest);
     }
@@ -437,7 +446,7 @@ impl Pod {
         })
     }
 
-    fn has_job(&self, spec: &JobSpec) -> bool {
+    pub(super) fn has_job(&self, spec: &JobSpec) -> bool {
         self.jobs.values().any(|job| job == spec)
     }
 

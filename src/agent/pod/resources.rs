@@ -70,6 +70,11 @@ pub fn pod_resources(spec: &PodSpec) -> Resources {
     .to_cri()
 }
 
+/// Bytes that the pod may take in all; 0: some container of it has no limit.
+pub fn memory_limit(spec: &PodSpec) -> i64 {
+    pod_resources(spec).memory_limit
+}
+
 /// CPU in thousandths of a core, memory in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Needs {

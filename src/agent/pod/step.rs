@@ -164,6 +164,7 @@ impl Pod {
         self.keep_dead(&hands.config.upkeep.containers);
         self.link_log(now, hands);
         self.tick_hooks(now, hands);
+        self.plan_volumes(now.boot, hands.objects, hands.config);
         let mut steps = 0;
         loop {
             steps += 1;
@@ -177,7 +178,10 @@ impl Pod {
                     if !hands.calls.has_room(step.class()) {
                         break;
                     }
-                    self.ask(now, step, hands);
+                    if !self.ask(now, step, hands) {
+                        self.restless = false;
+                        break;
+                    }
                 }
                 Next::Hook(id, kind, why) => {
                     if !self.begin_hook(now, &id, kind, why, hands) {
@@ -223,8 +227,11 @@ impl Pod {
         gave_up
     }
 
-    /// Makes a call, if all that it needs is there.
-    fn ask(&mut self, now: Now, step: Step, hands: &mut Hands<'_>) {
+    /// Makes a call, if all that it needs is there. `false`: a job has to end first.
+    fn ask(&mut self, now: Now, step: Step, hands: &mut Hands<'_>) -> bool {
+        if self.bind_sub_paths(now, &step, hands) {
+            return false;
+        }
         let request = match &step {
             Step::Pull { container, .. } => Ok(self.pull(now, container, hands)),
             step => self.request(step, hands.config).map(Some),
@@ -235,6 +242,7 @@ impl Pod {
             Ok(None) => {}
             Err(why) => self.misconfigured(now, &step, &why),
         }
+        true
     }
 
     fn fail(&mut self, verdict: Verdict) {
@@ -434,7 +442,7 @@ impl Pod {
         memory.crash.grow(now.boot, exited_at, bounds);
     }
 
-    fn begin_job(&mut self, now: Now, spec: JobSpec, hands: &mut Hands<'_>) {
+    pub(super) fn begin_job(&mut self, now: Now, spec: JobSpec, hands: &mut Hands<'_>) {
         *hands.last_job += 1;
         let job = JobId(*hands.last_job);
         let deadline = now.boot.plus_ms(limits::JOB_DEADLINE_MS);

@@ -9,7 +9,7 @@ use crate::model::note::NoteKind;
 use crate::model::status::Waiting;
 
 /// Why a container waits whose configuration cannot be made.
-const CONFIG_ERROR: &str = "CreateContainerConfigError";
+pub(super) const CONFIG_ERROR: &str = "CreateContainerConfigError";
 
 impl Pod {
     /// Whether the pod can use this object: it is in its namespace, or in none.
@@ -20,6 +20,7 @@ impl Pod {
     /// An object that it may use came, went or changed.
     pub fn objects_changed(&mut self) {
         self.try_configuration();
+        self.volumes.stir();
         self.stir();
     }
 

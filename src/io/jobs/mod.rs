@@ -8,6 +8,7 @@
 mod log;
 mod pod_dir;
 mod tree;
+mod volume;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -19,8 +20,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
-use crate::model::job::{JobError, JobSpec};
+use crate::model::job::{JobError, JobSpec, Source};
 use crate::model::upkeep::{Ask, Measures};
+
+pub(in crate::io) use volume::share;
 
 /// Does a quick job now.
 pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
@@ -32,7 +35,9 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
         JobSpec::LinkLog(link) => roots.with_links(|logs, links| log::link(logs, links, link)),
         JobSpec::RemoveLog(link) => log::remove(roots.pod_logs.handle()?, link)
             .and_then(|()| roots.with_links(|_, links| log::unlink(links, link))),
-        JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {
+        JobSpec::SetUpVolume(wanted) => volume::set_up(roots.pods.handle()?, wanted),
+        JobSpec::BindSubPath(wanted) => volume::bind_sub_path(roots.pods.handle()?, wanted),
+        JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) | JobSpec::TearDownVolumes(_) => {
             run_in_child(roots.of(spec).handle()?, spec)?;
             Ok(())
         }
@@ -50,10 +55,13 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
     let done = match spec {
         JobSpec::RemoveLogDir(pod) => root.and_then(|root| log::remove_small_dir(root, pod)),
         JobSpec::RemovePodDir(pod) => root.and_then(|root| pod_dir::remove_small(root, &pod.uid)),
+        JobSpec::TearDownVolumes(pod) => root.and_then(|root| pod_dir::is_bare(root, &pod.uid)),
         JobSpec::MakePodDirs { .. }
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
-        | JobSpec::SweepLinks { .. } => return None,
+        | JobSpec::SweepLinks { .. }
+        | JobSpec::SetUpVolume(_)
+        | JobSpec::BindSubPath(_) => return None,
     };
     match done {
         Ok(true) => Some(Ok(())),
@@ -80,6 +88,9 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
     match spec {
         JobSpec::RemoveLogDir(pod) => log::remove_dir(root, pod).map_err(JobError::from),
         JobSpec::RemovePodDir(pod) => pod_dir::remove(root, &pod.uid).map_err(JobError::from),
+        JobSpec::TearDownVolumes(pod) => pod_dir::tear_down(root, &pod.uid).map_err(JobError::from),
+        JobSpec::SetUpVolume(wanted) => volume::set_up(root, wanted).map_err(JobError::from),
+        JobSpec::BindSubPath(wanted) => volume::bind_sub_path(root, wanted).map_err(JobError::from),
         JobSpec::MakePodDirs { .. }
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
@@ -95,6 +106,16 @@ pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
     match spec {
         JobSpec::RemoveLogDir(_) => Some("remove-log-dir"),
         JobSpec::RemovePodDir(_) => Some("remove-pod-dir"),
+        JobSpec::TearDownVolumes(_) => Some("tear-down-volumes"),
+        JobSpec::SetUpVolume(wanted) => match &wanted.source {
+            // Whatever is looked at there waits for another machine.
+            Source::HostPath { path, .. } => volume::is_remote(path).then_some("set-up-volume"),
+            Source::EmptyDir(_) | Source::Files(_) => None,
+        },
+        JobSpec::BindSubPath(wanted) => {
+            let remote = wanted.remote || volume::is_remote(&wanted.volume_path);
+            remote.then_some("bind-sub-path")
+        }
         JobSpec::MakePodDirs { .. }
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
@@ -127,7 +148,11 @@ impl Roots {
     /// The one that a child works below.
     pub(super) fn of(&mut self, spec: &JobSpec) -> &mut Root {
         match spec {
-            JobSpec::MakePodDirs { .. } | JobSpec::RemovePodDir(_) => &mut self.pods,
+            JobSpec::MakePodDirs { .. }
+            | JobSpec::SetUpVolume(_)
+            | JobSpec::BindSubPath(_)
+            | JobSpec::TearDownVolumes(_)
+            | JobSpec::RemovePodDir(_) => &mut self.pods,
             JobSpec::LinkLog(_)
             | JobSpec::RemoveLog(_)
             | JobSpec::SweepLinks { .. }

@@ -64,11 +64,17 @@ pub(super) fn remove(pods: BorrowedFd<'_>, uid: &str) -> Result<(), Failure> {
     tree::remove(pods, uid)
 }
 
-/// Removes the folder of a pod without volumes, if that is quickly done; says whether nothing is
-/// left.
-pub(super) fn remove_small(pods: BorrowedFd<'_>, uid: &str) -> Result<bool, Failure> {
-    let uid = Component::new(uid)?;
-    let Some(pod) = tree::existing_dir(pods, uid)? else { return Ok(true) };
+/// Unmounts and removes the volumes of a pod.
+pub(super) fn tear_down(pods: BorrowedFd<'_>, uid: &str) -> Result<(), Failure> {
+    match tree::existing_dir(pods, Component::new(uid)?)? {
+        Some(pod) => remove_volumes(pod.as_fd()),
+        None => Ok(()),
+    }
+}
+
+/// Whether the pod has no volumes on the disk.
+pub(super) fn is_bare(pods: BorrowedFd<'_>, uid: &str) -> Result<bool, Failure> {
+    let Some(pod) = tree::existing_dir(pods, Component::new(uid)?)? else { return Ok(true) };
     for name in ["volume-subpaths", "volumes"] {
         let dir = tree::existing_dir(pod.as_fd(), Component::new(name)?)?;
         if let Some(dir) = dir
@@ -77,7 +83,16 @@ pub(super) fn remove_small(pods: BorrowedFd<'_>, uid: &str) -> Result<bool, Fail
             return Ok(false);
         }
     }
-    tree::remove_some(pods, uid, REMOVE_AT_ONCE_MAX)
+    Ok(true)
+}
+
+/// Removes the folder of a pod without volumes, if that is quickly done; says whether nothing is
+/// left.
+pub(super) fn remove_small(pods: BorrowedFd<'_>, uid: &str) -> Result<bool, Failure> {
+    if !is_bare(pods, uid)? {
+        return Ok(false);
+    }
+    tree::remove_some(pods, Component::new(uid)?, REMOVE_AT_ONCE_MAX)
 }
 
 /// Unmounts and removes the volumes of a pod, the places of its sub-paths first. What fails does

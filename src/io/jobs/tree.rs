@@ -50,6 +50,18 @@ pub(super) fn make_dir(
     Ok(dir)
 }
 
+/// The same without opening it, since something may be mounted there.
+pub(super) fn make_place(
+    parent: BorrowedFd<'_>,
+    name: Component<'_>,
+    mode: Mode,
+) -> Result<(), Failure> {
+    match mkdirat(parent, name.as_os_str(), mode) {
+        Ok(()) | Err(Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(Failure::at("mkdir", name.as_os_str(), errno)),
+    }
+}
+
 /// Removes `name` in `parent` with all below it. Absent is removed.
 pub(super) fn remove(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
     remove_at(parent, name, 0, &mut Budget(usize::MAX)).map(|left| debug_assert!(left.is_none()))
@@ -188,7 +200,7 @@ fn open_checked(parent: BorrowedFd<'_>, name: Component<'_>, flags: OFlag) -> ni
 }
 
 /// The mount that a handle lies on (`mnt_id` in `/proc/self/fdinfo`, since Linux 3.15).
-fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
+pub(super) fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
     let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
     let info = std::fs::read_to_string(path).ok()?;
     info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())

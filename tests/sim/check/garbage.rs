@@ -168,7 +168,10 @@ impl Check {
             | JobSpec::LinkLog(_)
             | JobSpec::RemoveLog(_)
             | JobSpec::RemoveLogDir(_)
-            | JobSpec::RemovePodDir(_) => false,
+            | JobSpec::RemovePodDir(_)
+            | JobSpec::SetUpVolume(_)
+            | JobSpec::BindSubPath(_)
+            | JobSpec::TearDownVolumes(_) => false,
         }
     }
 }

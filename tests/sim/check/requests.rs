@@ -307,16 +307,20 @@ impl Check {
         assert!(deadline > now, "[deadline] {id:?} is to end before it begins");
         assert!(id > self.last_job, "[ids] {id:?} after {:?}", self.last_job);
         self.last_job = id;
-        let (JobSpec::MakePodDirs { pod, .. }
-        | JobSpec::RemoveLogDir(pod)
-        | JobSpec::RemovePodDir(pod)
-        | JobSpec::LinkLog(LogLink { pod, .. })
-        | JobSpec::RemoveLog(LogLink { pod, .. })) = spec
-        else {
-            assert!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
-            return;
+        let at = match spec {
+            JobSpec::MakePodDirs { pod, .. }
+            | JobSpec::RemoveLogDir(pod)
+            | JobSpec::RemovePodDir(pod)
+            | JobSpec::TearDownVolumes(pod)
+            | JobSpec::LinkLog(LogLink { pod, .. })
+            | JobSpec::RemoveLog(LogLink { pod, .. }) => self.pod_named(pod),
+            JobSpec::SweepLinks { .. } => {
+                assert!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
+                return;
+            }
+            JobSpec::SetUpVolume(wanted) => self.by_uid[&wanted.uid],
+            JobSpec::BindSubPath(wanted) => self.by_uid[&wanted.uid],
         };
-        let at = self.pod_named(pod);
         self.pods[at].count_request(now);
         let pod = &self.pods[at];
         match spec {
@@ -324,6 +328,12 @@ impl Check {
                 assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
             }
             JobSpec::LinkLog(_) | JobSpec::SweepLinks { .. } => {}
+            JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_) => {
+                assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
+            }
+            JobSpec::TearDownVolumes(_) => {
+                assert!(pod.alive == 0, "[volumes last] {spec:?} of a pod that runs");
+            }
             JobSpec::RemoveLog(link) => {
                 let container = self.containers.get(&number_of(&link.id));
                 let runs = container.is_some_and(|it| it.alive && it.began_at < pod.known_at);

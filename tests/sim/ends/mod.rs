@@ -203,6 +203,9 @@ impl World {
         if let Some(dir) = self.disk.pod_dirs.iter().find(|dir| left(&dir.uid)) {
             return Some(format!("the folder of {dir:?} is left behind"));
         }
+        if let Some(((uid, volume), _)) = self.disk.volumes.iter().find(|((uid, _), _)| left(uid)) {
+            return Some(format!("volume {volume} of pod {uid} is left behind"));
+        }
         self.disk.dirs.iter().find_map(|dir| {
             let uid = dir.split('/').nth(4)?.rsplit('_').next()?;
             unwanted(uid).then(|| format!("log folder {dir} is left behind"))

@@ -58,6 +58,9 @@ impl World {
             // Its deadline has passed, and its grace has not.
             return None;
         }
+        if let Some(why) = self.volumes_unsettled(uid) {
+            return Some(why);
+        }
         let wrong = if status.phase.is_terminal() {
             ended_wrongly(pod, status, truth, containers)
         } else {
@@ -245,7 +248,10 @@ impl World {
             let all = spec.init_containers.iter().chain(&spec.containers);
             let main_runs = spec.containers.iter().all(|main| runs(pod, main, containers));
             let mut all = all.filter(|it| !runs(pod, it, containers));
+            // The node may part with any of the dead, as soon as they are old enough.
+            let bounded = self.check.garbage.is_bounded();
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
+                && !(bounded && containers.iter().any(|it| it.is_exited()))
                 && spec.active_deadline_seconds.is_none();
             let calm = main_runs && all.next().is_none() && tidy;
             calm.then_some(uid)

@@ -7,6 +7,7 @@ use super::{
 use crate::agent::pod::hooks::PreStop;
 use crate::agent::pod::image::Image;
 use crate::agent::pod::seen::ContainerSeen;
+use crate::agent::pod::volumes;
 use crate::agent::pod::{Phase, Pod, Step, StopReason};
 use crate::agent::time::Instant;
 use crate::limits;
@@ -232,6 +233,10 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
     }
     if let Some(held) = crash_hold(pod, container, now) {
         return held;
+    }
+    let volumes = volumes::progress(pod, now);
+    if let Some(until) = volumes.until.filter(|_| volumes.waits) {
+        return Wish::Held(until, None);
     }
     let name = || container.name.clone();
     let image = || container.image.clone();

@@ -1,0 +1,256 @@
+//! Volumes: what Kubernetes' own validation says of them, in its words, and what of them is not
+//! built in.
+
+use std::collections::BTreeSet;
+
+use super::cut;
+use super::fields::{Found, is_nothing};
+use super::validate::{LABEL, Problems, is_label};
+use crate::agent::volume::Kind;
+use crate::model::pod::{
+    Container, KeyToPath, MountPropagation, Pod, RecursiveReadOnly, Rest, Volume, VolumeMount,
+};
+
+const HOST_PATH_TYPES: [&str; 8] = [
+    "",
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+];
+const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
+
+/// Finds the kinds and fields that are not built in, and those that nobody knows.
+pub(super) fn look(pod: &Pod, found: &mut Found) {
+    for (index, volume) in pod.spec.volumes.iter().enumerate() {
+        let path = format!("spec.volumes[{index}]");
+        // A source that is not known must not become an emptyDir.
+        found.volumes.extend(volume.rest.keys().map(|source| format!("{path}.{}", cut(source))));
+        let kind = Kind::of(volume);
+        if !kind.is_built_in() {
+            found.volumes.push(format!("{path}.{}", kind.field()));
+            continue;
+        }
+        let path = format!("{path}.{}", kind.field());
+        look_into(volume, &path, found);
+    }
+    for (path, container) in containers(pod) {
+        for (index, mount) in container.volume_mounts.iter().enumerate() {
+            unknown(&format!("{path}.volumeMounts[{index}]"), &mount.rest, found);
+        }
+    }
+}
+
+fn look_into(volume: &Volume, path: &str, found: &mut Found) {
+    if let Some(of) = &volume.empty_dir {
+        unknown(path, &of.rest, found);
+        if !matches!(&*of.medium, "" | "Memory") {
+            let got = cut(&of.medium);
+            found.volumes.push(format!("{path}.medium (got {got:?}, expected \"\" or Memory)"));
+        }
+    }
+    if let Some(of) = &volume.host_path {
+        unknown(path, &of.rest, found);
+    }
+    if let Some(of) = &volume.config_map {
+        unknown(path, &of.rest, found);
+        items(path, &of.items, found);
+    }
+    if let Some(of) = &volume.secret {
+        unknown(path, &of.rest, found);
+        items(path, &of.items, found);
+    }
+}
+
+fn items(path: &str, items: &[KeyToPath], found: &mut Found) {
+    for (index, item) in items.iter().enumerate() {
+        unknown(&format!("{path}.items[{index}]"), &item.rest, found);
+    }
+}
+
+fn unknown(path: &str, rest: &Rest, found: &mut Found) {
+    found.unknown.extend(rest.keys().map(|name| format!("{path}.{}", cut(name))));
+}
+
+/// All containers by their path.
+fn containers(pod: &Pod) -> impl Iterator<Item = (String, &Container)> {
+    let kinds =
+        [("initContainers", &pod.spec.init_containers), ("containers", &pod.spec.containers)];
+    kinds.into_iter().flat_map(|(kind, all)| {
+        let named = move |(index, container)| (format!("spec.{kind}[{index}]"), container);
+        all.iter().enumerate().map(named)
+    })
+}
+
+impl Problems {
+    pub(super) fn volumes(&mut self, pod: &Pod) {
+        let mut names = BTreeSet::new();
+        for (index, volume) in pod.spec.volumes.iter().enumerate() {
+            let path = format!("spec.volumes[{index}]");
+            let name = &*volume.name;
+            let name_path = format!("{path}.name");
+            if name.is_empty() {
+                self.add(&name_path, "Required value");
+            } else if !is_label(name) {
+                self.invalid(&name_path, cut(name), LABEL);
+            } else if !names.insert(name) {
+                self.add(&name_path, &format!("Duplicate value: {name:?}"));
+            }
+            self.source(&path, volume);
+        }
+        for (path, container) in containers(pod) {
+            self.mounts(&path, container, &names);
+        }
+    }
+
+    fn source(&mut self, path: &str, volume: &Volume) {
+        let rest = volume.rest.iter().filter(|(_, value)| !is_nothing(value));
+        let known = [
+            volume.empty_dir.is_some(),
+            volume.host_path.is_some(),
+            volume.config_map.is_some(),
+            volume.secret.is_some(),
+        ];
+        if known.iter().filter(|is| **is).count() + rest.count() > 1 {
+            self.add(path, "Forbidden: may not specify more than 1 volume type");
+        }
+        if let Some(limit) = volume.empty_dir.as_ref().and_then(|of| of.size_limit.as_ref())
+            && limit.milli() < 0
+        {
+            let expected = "must be greater than or equal to 0";
+            self.invalid(&format!("{path}.emptyDir.sizeLimit"), limit.to_string(), expected);
+        }
+        if let Some(of) = &volume.host_path {
+            let path = format!("{path}.hostPath");
+            if of.path.is_empty() {
+                self.add(&format!("{path}.path"), "Required value");
+            } else {
+                self.no_way_back(&format!("{path}.path"), &of.path);
+            }
+            if !HOST_PATH_TYPES.contains(&&*of.r#type) {
+                let known = HOST_PATH_TYPES.map(|name| format!("{name:?}")).join(", ");
+                let problem =
+                    format!("Unsupported value: {:?}: supported values: {known}", cut(&of.r#type));
+                self.add(&format!("{path}.type"), &problem);
+            }
+        }
+        if let Some(of) = &volume.config_map {
+            self.object(&format!("{path}.configMap"), "name", &of.name);
+            self.items(&format!("{path}.configMap"), &of.items, of.default_mode);
+        }
+        if let Some(of) = &volume.secret {
+            self.object(&format!("{path}.secret"), "secretName", &of.secret_name);
+            self.items(&format!("{path}.secret"), &of.items, of.default_mode);
+        }
+    }
+
+    fn object(&mut self, path: &str, field: &str, name: &str) {
+        if name.is_empty() {
+            self.add(&format!("{path}.{field}"), "Required value");
+        }
+    }
+
+    fn items(&mut self, path: &str, items: &[KeyToPath], default_mode: Option<i32>) {
+        self.mode(&format!("{path}.defaultMode"), default_mode);
+        for (index, item) in items.iter().enumerate() {
+            let path = format!("{path}.items[{index}]");
+            if item.key.is_empty() {
+                self.add(&format!("{path}.key"), "Required value");
+            }
+            self.file_path(&format!("{path}.path"), &item.path);
+            self.mode(&format!("{path}.mode"), item.mode);
+        }
+    }
+
+    fn mode(&mut self, path: &str, mode: Option<i32>) {
+        if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
+            self.invalid(path, mode, MODE);
+        }
+    }
+
+    /// A file below a volume.
+    fn file_path(&mut self, path: &str, file: &str) {
+        if file.is_empty() {
+            self.add(path, "Required value");
+        } else if file.starts_with('/') {
+            self.invalid(path, cut(file), "must be a relative path");
+        } else if file.split('/').any(|part| part == "..") {
+            self.invalid(path, cut(file), "must not contain '..'");
+        } else if file.starts_with("..") {
+            self.invalid(path, cut(file), "must not start with '..'");
+        }
+    }
+
+    fn no_way_back(&mut self, path: &str, got: &str) {
+        if got.split('/').any(|part| part == "..") {
+            self.invalid(path, cut(got), "must not contain '..'");
+        }
+    }
+
+    fn mounts(&mut self, path: &str, container: &Container, volumes: &BTreeSet<&str>) {
+        let mut places = BTreeSet::new();
+        for (index, mount) in container.volume_mounts.iter().enumerate() {
+            let path = format!("{path}.volumeMounts[{index}]");
+            if mount.name.is_empty() {
+                self.add(&format!("{path}.name"), "Required value");
+            } else if !volumes.contains(&*mount.name) {
+                self.add(&format!("{path}.name"), &format!("Not found: {:?}", cut(&mount.name)));
+            }
+            let place = format!("{path}.mountPath");
+            if mount.mount_path.is_empty() {
+                self.add(&place, "Required value");
+            } else if mount.mount_path.contains(':') {
+                self.invalid(&place, cut(&mount.mount_path), "must not contain ':'");
+            } else if !places.insert(&*mount.mount_path) {
+                self.invalid(&place, cut(&mount.mount_path), "must be unique");
+            }
+            self.sub_path(&path, mount);
+            self.propagation(&path, mount, container);
+        }
+    }
+
+    fn sub_path(&mut self, path: &str, mount: &VolumeMount) {
+        for (field, got) in [("subPath", &mount.sub_path), ("subPathExpr", &mount.sub_path_expr)] {
+            let path = format!("{path}.{field}");
+            if got.starts_with('/') {
+                self.invalid(&path, cut(got), "must be a relative path");
+            }
+            self.no_way_back(&path, got);
+        }
+        if !mount.sub_path.is_empty() && !mount.sub_path_expr.is_empty() {
+            let expected = "subPathExpr and subPath are mutually exclusive";
+            self.invalid(&format!("{path}.subPathExpr"), cut(&mount.sub_path_expr), expected);
+        }
+    }
+
+    fn propagation(&mut self, path: &str, mount: &VolumeMount, container: &Container) {
+        if mount.mount_propagation == Some(MountPropagation::Bidirectional)
+            && !is_privileged(container)
+        {
+            let problem = "Forbidden: Bidirectional mount propagation is available only to \
+                           privileged containers";
+            self.add(&format!("{path}.mountPropagation"), problem);
+        }
+        let asked = !matches!(mount.recursive_read_only, None | Some(RecursiveReadOnly::Disabled));
+        let path = format!("{path}.recursiveReadOnly");
+        if asked && !mount.read_only {
+            self.add(&path, "Forbidden: may only be specified when readOnly is true");
+        }
+        if asked && !matches!(mount.mount_propagation, None | Some(MountPropagation::None)) {
+            let problem = "Forbidden: may only be specified when mountPropagation is None or not \
+                           specified";
+            self.add(&path, problem);
+        }
+    }
+}
+
+fn is_privileged(container: &Container) -> bool {
+    container.security_context.privileged.unwrap_or(false)
+}
+
+#[cfg(test)]
+#[path = "volumes_tests.rs"]
+mod tests;

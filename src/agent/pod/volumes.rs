@@ -1,0 +1,442 @@
+//! The volumes of one pod: all there before its sandbox, gone after its last container.
+//!
+//! ```text
+//!  spec, objects ──plan──▶ to do ──job──▶ done ──(something differs)──▶ to do …
+//!                                   └─fails─▶ again after 0.5 s, 1 s … 2 min
+//! ```
+//!
+//! What is wanted is worked out anew whenever the spec or an object may differ, and compared with
+//! what was last done by its digest: content is kept by nobody. A volume that was brought about
+//! once in this life stays good for starting containers, whatever becomes of a later change; an
+//! update that fails is tried again while the old content stays (spec sections 4.2 and 4.5).
+//!
+//! Only volumes that a container mounts count. If we crash here: everything is done again and finds
+//! what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::config;
+use super::next::Next;
+use super::step::Hands;
+use super::waiting::CONFIG_ERROR;
+use super::{News, Phase, Pod, Step, Wanted};
+use crate::agent::objects::Objects;
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::agent::{Config, volume};
+use crate::limits;
+use crate::model::cri::{Mount, Propagation};
+use crate::model::job::{JobError, JobSpec, SubPath, VolumeSetUp};
+use crate::model::note::NoteKind;
+use crate::model::pod::{self as api, Container, MountPropagation, RecursiveReadOnly, VolumeMount};
+use crate::model::status::Waiting;
+
+/// What is known of a pod's volumes.
+#[derive(Debug, Default)]
+pub(super) struct Volumes {
+    /// Nothing that they hang on has changed since they were worked out.
+    planned: bool,
+    /// By name; those that a container mounts.
+    each: BTreeMap<Box<str>, One>,
+    /// Since when the pod waits for them, or since that was last told.
+    waits_since: Option<Instant>,
+    /// Mounts of parts of volumes that are made, by container.
+    bound: BTreeMap<Box<str>, Bound>,
+    removed: bool,
+    failures: Failures,
+}
+
+/// One volume.
+#[derive(Debug, Default)]
+struct One {
+    /// What is to be brought about; `None`: it is, or it is not known what.
+    todo: Option<Box<VolumeSetUp>>,
+    /// Why it is not known.
+    trouble: Option<String>,
+    /// Digest of what was brought about last, in this life.
+    done: Option<u64>,
+    failures: Failures,
+}
+
+/// Tries that failed in a row.
+#[derive(Debug, Default)]
+struct Failures {
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+}
+
+/// The parts of volumes that one instance of a container sees.
+#[derive(Debug, Default)]
+struct Bound {
+    attempt: u32,
+    indices: BTreeSet<u32>,
+}
+
+/// How far the volumes are.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// The next thing to do.
+    pub job: Option<JobSpec>,
+    /// When there is something to do or to tell, if nothing happens before.
+    pub until: Option<Instant>,
+    /// Some volume has not been brought about in this life.
+    pub waits: bool,
+}
+
+impl Volumes {
+    /// Something that they hang on may have changed.
+    pub(super) fn stir(&mut self) {
+        self.planned = false;
+    }
+}
+
+impl Failures {
+    fn again(&mut self, now: Instant) {
+        let bounds = BackoffBounds {
+            min_ms: limits::VOLUME_RETRY_MIN_MS,
+            max_ms: limits::VOLUME_RETRY_MAX_MS,
+            calm_ms: limits::BACKOFF_CALM_MS,
+        };
+        self.backoff.grow(now, now, bounds);
+        self.retry_at = Some(now.plus_ms(self.backoff.delay_ms()));
+    }
+}
+
+/// What is to be done for the volumes, and whether containers have to wait for it.
+pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
+    let mut progress = Progress::default();
+    for (name, one) in &pod.volumes.each {
+        let waits = one.done.is_none();
+        progress.waits |= waits;
+        let Some(todo) = &one.todo else { continue };
+        let under_way = |job: &JobSpec| match job {
+            JobSpec::SetUpVolume(wanted) => wanted.volume == *name,
+            _ => false,
+        };
+        if pod.jobs.values().any(under_way) {
+            continue;
+        }
+        match one.failures.retry_at.filter(|&at| at > now) {
+            Some(at) => progress.until = Some(earlier(progress.until, at)),
+            None if progress.job.is_none() => {
+                progress.job = Some(JobSpec::SetUpVolume(todo.clone()));
+            }
+            None => {}
+        }
+    }
+    if progress.waits {
+        let tell_at = pod.volumes.waits_since.unwrap_or(now).plus_ms(limits::VOLUME_WAIT_MS);
+        progress.until = Some(earlier(progress.until, tell_at));
+    }
+    progress
+}
+
+/// What stands between the pod and a sandbox; `None`: nothing of its volumes.
+pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
+    let progress = progress(pod, now);
+    if !progress.waits {
+        return None;
+    }
+    let wait = progress.until.map_or(Next::Rest, Next::Until);
+    Some(progress.job.map_or(wait, Next::Job))
+}
+
+/// Nothing runs any more: the volumes go, whether the pod is kept or not. Of one that nobody wants
+/// they go with the rest of its folder.
+pub(super) fn tear_down(pod: &Pod, now: Instant) -> Option<Next> {
+    let used = pod.api.spec.volumes.iter().any(|volume| is_used(&volume.name, &pod.api.spec));
+    if pod.wanted != Wanted::Yes || !used || pod.volumes.removed {
+        return None;
+    }
+    let job = JobSpec::TearDownVolumes(config::log_dir(&pod.api));
+    // A volume that is just being brought about would be there again.
+    if !pod.jobs.is_empty() {
+        return Some(Next::Rest);
+    }
+    Some(match pod.volumes.failures.retry_at.filter(|&at| at > now) {
+        Some(at) => Next::Until(at),
+        None => Next::Job(job),
+    })
+}
+
+/// `ContainerConfig.mounts` out of the container's volume mounts, or why there are none.
+pub fn mounts(
+    pod: &api::Pod,
+    container: &Container,
+    envs: &[(String, String)],
+    config: &Config,
+) -> Result<Vec<Mount>, String> {
+    let each = container.volume_mounts.iter().enumerate();
+    each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, config)).collect()
+}
+
+fn one_mount(
+    pod: &api::Pod,
+    container: &Container,
+    (index, mount): (usize, &VolumeMount),
+    envs: &[(String, String)],
+    config: &Config,
+) -> Result<Mount, String> {
+    let volume = pod.spec.volumes.iter().find(|volume| volume.name == mount.name);
+    let volume = volume.ok_or_else(|| {
+        let (volume, container) = (&mount.name, &container.name);
+        format!("cannot find volume {volume:?} to mount into container {container:?}")
+    })?;
+    let host_path = match sub_path(mount, envs)? {
+        Some(_) => format!(
+            "{}/pods/{}/volume-subpaths/{}/{}/{index}",
+            config.root, pod.metadata.uid, volume.name, container.name
+        ),
+        None => volume::host_path(volume, pod, &config.root),
+    };
+    let recursive_read_only = match mount.recursive_read_only {
+        None | Some(RecursiveReadOnly::Disabled | RecursiveReadOnly::IfPossible) => false,
+        Some(RecursiveReadOnly::Enabled) => {
+            return Err(format!(
+                "failed to resolve recursive read-only mode: volume {:?} requested recursive \
+                 read-only mode, but it is not supported by the runtime",
+                mount.name
+            ));
+        }
+    };
+    let absolute = mount.mount_path.starts_with('/');
+    Ok(Mount {
+        container_path: format!("{}{}", if absolute { "" } else { "/" }, mount.mount_path),
+        host_path,
+        readonly: mount.read_only || volume::Kind::of(volume).is_read_only(),
+        recursive_read_only,
+        propagation: match mount.mount_propagation {
+            None | Some(MountPropagation::None) => Propagation::Private,
+            Some(MountPropagation::HostToContainer) => Propagation::HostToContainer,
+            Some(MountPropagation::Bidirectional) => Propagation::Bidirectional,
+        },
+        image: None,
+    })
+}
+
+/// What of the volume is mounted; `None`: its root.
+fn sub_path(mount: &VolumeMount, envs: &[(String, String)]) -> Result<Option<String>, String> {
+    let path = if mount.sub_path_expr.is_empty() {
+        mount.sub_path.clone()
+    } else {
+        let missing = missing(&mount.sub_path_expr, envs);
+        if !missing.is_empty() {
+            return Err(format!("missing value for {}", missing.join(", ")));
+        }
+        super::env::expand(&mount.sub_path_expr, envs)
+    };
+    if path.is_empty() {
+        return Ok(None);
+    }
+    if path.starts_with('/') {
+        return Err(format!("error SubPath `{path}` must not be an absolute path"));
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(format!("unable to provision SubPath `{path}`: must not contain '..'"));
+    }
+    Ok(Some(path))
+}
+
+/// Names in `$(NAME)` that have no value.
+fn missing<'a>(text: &'a str, envs: &[(String, String)]) -> Vec<&'a str> {
+    let mut missing = BTreeSet::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            rest = after;
+        } else if let Some((name, after)) =
+            rest.strip_prefix('(').and_then(|inner| inner.split_once(')'))
+        {
+            let has_value = |(known, value): &(String, String)| known == name && !value.is_empty();
+            if !envs.iter().any(has_value) {
+                missing.insert(name);
+            }
+            rest = after;
+        }
+    }
+    missing.into_iter().collect()
+}
+
+fn is_used(name: &str, spec: &api::PodSpec) -> bool {
+    let all = spec.init_containers.iter().chain(&spec.containers);
+    all.flat_map(|container| &container.volume_mounts).any(|mount| *mount.name == *name)
+}
+
+fn earlier(one: Option<Instant>, other: Instant) -> Instant {
+    one.map_or(other, |one| one.min(other))
+}
+
+fn digest(wanted: &VolumeSetUp) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    wanted.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Pod {
+    /// Works out what the volumes have to be, if something they hang on may have changed, and says
+    /// what the pod has waited for too long.
+    pub(super) fn plan_volumes(&mut self, now: Instant, objects: &Objects, config: &Config) {
+        if self.phase != Phase::Syncing || self.verdict.is_some() {
+            return;
+        }
+        if !self.volumes.planned {
+            self.volumes.planned = true;
+            self.work_out(objects, config);
+        }
+        let waits: Vec<&str> = self
+            .volumes
+            .each
+            .iter()
+            .filter_map(|(name, one)| one.done.is_none().then_some(&**name))
+            .collect();
+        if waits.is_empty() {
+            self.volumes.waits_since = None;
+            return;
+        }
+        let since = *self.volumes.waits_since.get_or_insert(now);
+        if now.since_ms(since) >= limits::VOLUME_WAIT_MS {
+            let message = format!(
+                "Unable to attach or mount volumes: unmounted volumes=[{}], unattached \
+                 volumes=[], failed to process volumes=[]: context deadline exceeded",
+                waits.join(" ")
+            );
+            self.volumes.waits_since = Some(now);
+            self.warn("FailedMount", message);
+        }
+    }
+
+    fn work_out(&mut self, objects: &Objects, config: &Config) {
+        let context = volume::Context { pod: &self.api, objects, config };
+        let spec = &self.api.spec;
+        let mut old = std::mem::take(&mut self.volumes.each);
+        let mut troubles = Vec::new();
+        for wanted in spec.volumes.iter().filter(|volume| is_used(&volume.name, spec)) {
+            let mut one = old.remove(&wanted.name).unwrap_or_default();
+            match volume::source(wanted, context) {
+                Ok(source) => {
+                    let set_up = VolumeSetUp {
+                        uid: self.uid.clone(),
+                        volume: wanted.name.clone(),
+                        folder: wanted.name.clone(),
+                        source,
+                        fs_group: volume::fs_group(spec),
+                        nested: volume::nested(&wanted.name, spec),
+                    };
+                    one.trouble = None;
+                    one.todo = (one.done != Some(digest(&set_up))).then(|| Box::new(set_up));
+                }
+                Err(why) => {
+                    if one.trouble.as_ref() != Some(&why) {
+                        troubles.push((wanted.name.clone(), why.clone()));
+                    }
+                    (one.todo, one.trouble) = (None, Some(why));
+                }
+            }
+            self.volumes.each.insert(wanted.name.clone(), one);
+        }
+        for (name, why) in troubles {
+            self.cannot_mount(&name, &why);
+        }
+    }
+
+    fn cannot_mount(&mut self, volume: &str, why: &str) {
+        let message = format!("MountVolume.SetUp failed for volume {volume:?} : {why}");
+        self.news.push(News {
+            kind: NoteKind::Warning,
+            container: None,
+            reason: "FailedMount",
+            message,
+        });
+    }
+
+    /// Before a container is made: the parts of volumes that it sees are mounted by themselves.
+    /// Says whether it has to wait for that.
+    pub(super) fn bind_sub_paths(&mut self, now: Now, step: &Step, hands: &mut Hands<'_>) -> bool {
+        let Step::Create { container, attempt, .. } = step else { return false };
+        let Some(spec) = self.spec_of(container) else { return false };
+        let bound = self.volumes.bound.get(container).filter(|bound| bound.attempt == *attempt);
+        let is_bound = |index: u32| bound.is_some_and(|bound| bound.indices.contains(&index));
+        let envs = super::env::environment(&spec.env);
+        let mut jobs = Vec::new();
+        for (index, mount) in (0..).zip(&spec.volume_mounts).filter(|(at, _)| !is_bound(*at)) {
+            // What is wrong with one of them is said where the container is made.
+            let Ok(Some(path)) = sub_path(mount, &envs) else { continue };
+            let volumes = &self.api.spec.volumes;
+            let Some(of) = volumes.iter().find(|volume| volume.name == mount.name) else {
+                continue;
+            };
+            jobs.push(JobSpec::BindSubPath(Box::new(SubPath {
+                uid: self.uid.clone(),
+                container: container.clone(),
+                index,
+                volume: mount.name.clone(),
+                volume_path: volume::host_path(of, &self.api, &hands.config.root).into(),
+                path: path.into(),
+                remote: false,
+            })));
+        }
+        if jobs.is_empty() {
+            return false;
+        }
+        let (container, attempt) = (container.clone(), *attempt);
+        let bound = self.volumes.bound.entry(container).or_default();
+        if bound.attempt != attempt {
+            *bound = Bound { attempt, indices: BTreeSet::new() };
+        }
+        for job in jobs {
+            if !self.has_job(&job) {
+                self.begin_job(now, job, hands);
+            }
+        }
+        true
+    }
+
+    /// Takes the end of a job that was about volumes.
+    pub(super) fn volume_job_done(
+        &mut self,
+        now: Instant,
+        spec: JobSpec,
+        result: &Result<(), JobError>,
+    ) {
+        match (spec, result) {
+            (JobSpec::SetUpVolume(done), Ok(())) => {
+                let digest = digest(&done);
+                let Some(one) = self.volumes.each.get_mut(&done.volume) else { return };
+                one.done = Some(digest);
+                one.failures = Failures::default();
+                one.todo.take_if(|todo| **todo == *done);
+            }
+            (JobSpec::SetUpVolume(failed), Err(error)) => {
+                if let Some(one) = self.volumes.each.get_mut(&failed.volume) {
+                    one.failures.again(now);
+                }
+                self.cannot_mount(&failed.volume, &error.to_string());
+            }
+            (JobSpec::BindSubPath(part), Ok(())) => {
+                let bound = self.volumes.bound.entry(part.container).or_default();
+                bound.indices.insert(part.index);
+            }
+            (JobSpec::BindSubPath(part), Err(_)) => self.cannot_bind(now, &part),
+            (JobSpec::TearDownVolumes(_), Ok(())) => self.volumes.removed = true,
+            (JobSpec::TearDownVolumes(_), Err(error)) => {
+                self.volumes.failures.again(now);
+                self.warn("FailedUnMount", format!("UnmountVolume.TearDown failed: {error}"));
+            }
+            (other, _) => panic!("{other:?} is not about volumes"),
+        }
+    }
+
+    /// Without the node's own words: they would tell a container what lies beside its volume.
+    fn cannot_bind(&mut self, now: Instant, part: &SubPath) {
+        let message = format!(
+            "failed to prepare subPath for volumeMount {:?} of container {:?}",
+            part.volume, part.container
+        );
+        let memory = self.remember(&part.container);
+        memory.hold_until = Some(now.plus_ms(limits::RETRY_MS));
+        memory.failure = Some(Waiting { reason: CONFIG_ERROR, message: message.clone() });
+        let container = part.container.clone();
+        self.tell(&container, NoteKind::Warning, "Failed", format!("Error: {message}"));
+    }
+}

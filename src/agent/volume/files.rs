@@ -1,0 +1,46 @@
+//! Keys of an object → files of a volume.
+
+use std::collections::BTreeMap;
+
+use crate::model::job::{FileContent, FileEntry};
+use crate::model::pod::KeyToPath;
+
+/// Permission bits of files that nothing is said of.
+pub(super) const MODE: i32 = 0o644;
+
+/// What is chosen of an object.
+#[derive(Clone, Copy)]
+pub(super) struct Choice<'a> {
+    /// Which keys; none: all.
+    pub items: &'a [KeyToPath],
+    /// Of files without one of their own.
+    pub mode: i32,
+    /// A key that is not there is no error.
+    pub optional: bool,
+    /// What is said of one that is not there, before its name.
+    pub missing: &'static str,
+}
+
+/// The files, or which key is not there.
+pub(super) fn choose(
+    data: &BTreeMap<&str, &[u8]>,
+    choice: Choice<'_>,
+) -> Result<Vec<FileEntry>, String> {
+    let entry = |path: &str, mode: i32, bytes: &[u8]| FileEntry {
+        path: path.into(),
+        mode: mode.unsigned_abs() & 0o777,
+        content: FileContent(bytes.into()),
+    };
+    if choice.items.is_empty() {
+        return Ok(data.iter().map(|(key, bytes)| entry(key, choice.mode, bytes)).collect());
+    }
+    let mut files = Vec::new();
+    for item in choice.items {
+        match data.get(&*item.key) {
+            Some(bytes) => files.push(entry(&item.path, item.mode.unwrap_or(choice.mode), bytes)),
+            None if choice.optional => {}
+            None => return Err(format!("{}: {}", choice.missing, item.key)),
+        }
+    }
+    Ok(files)
+}

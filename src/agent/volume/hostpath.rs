@@ -1,0 +1,27 @@
+//! `hostPath`: something of the node's own, looked at as its type says.
+
+use crate::model::job::{HostPathKind, Source};
+use crate::model::pod::Volume;
+
+pub(super) fn source(volume: &Volume) -> Result<Source, String> {
+    let of = volume.host_path.clone().unwrap_or_default();
+    let kind = kind(&of.r#type).ok_or_else(|| {
+        format!("hostPath type check failed: {:?} is an invalid volume type", of.r#type)
+    })?;
+    Ok(Source::HostPath { path: of.path.into(), kind })
+}
+
+/// By its name in the API.
+pub(in crate::agent) fn kind(name: &str) -> Option<HostPathKind> {
+    Some(match name {
+        "" => HostPathKind::Unset,
+        "DirectoryOrCreate" => HostPathKind::DirectoryOrCreate,
+        "Directory" => HostPathKind::Directory,
+        "FileOrCreate" => HostPathKind::FileOrCreate,
+        "File" => HostPathKind::File,
+        "Socket" => HostPathKind::Socket,
+        "CharDevice" => HostPathKind::CharDevice,
+        "BlockDevice" => HostPathKind::BlockDevice,
+        _ => return None,
+    })
+}

@@ -1,0 +1,169 @@
+//! What each kind of volume needs of the node: one file per kind, each a feature.
+//!
+//! ```text
+//!  spec, objects ──▶ source() ──▶ Source: what the hands bring about
+//!               └──▶ host_path(): where it is then, for the container's mount
+//! ```
+//!
+//! Pure: the same answer for the same spec and objects. When to bring what about, and what to do
+//! when it fails, is `agent::pod::volumes`'. A kind that is not built in is refused before a pod is
+//! taken (`agent::admit`), and an `Err` here is the text of the event `FailedMount`.
+
+#[cfg(feature = "configmap")]
+mod configmap;
+#[cfg(feature = "emptydir")]
+mod emptydir;
+#[cfg(any(feature = "configmap", feature = "secret"))]
+mod files;
+#[cfg(feature = "hostpath")]
+mod hostpath;
+#[cfg(feature = "secret")]
+mod secret;
+
+use crate::agent::Config;
+use crate::agent::objects::Objects;
+use crate::model::job::Source;
+use crate::model::pod::{Pod, PodSpec, Volume};
+
+/// What a volume's content depends on.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// Whose.
+    pub pod: &'a Pod,
+    /// ConfigMaps and Secrets.
+    #[cfg_attr(
+        not(any(feature = "configmap", feature = "secret")),
+        expect(dead_code, reason = "no kind that is built in reads objects")
+    )]
+    pub objects: &'a Objects,
+    /// The machine and its root.
+    pub config: &'a Config,
+}
+
+/// The kinds that are known, by the name of their field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A folder of the pod's own.
+    EmptyDir,
+    /// A file or folder of the node.
+    HostPath,
+    /// Files out of a ConfigMap.
+    ConfigMap,
+    /// Files out of a Secret.
+    Secret,
+}
+
+impl Kind {
+    /// Of a volume; one without any source is an emptyDir.
+    pub fn of(volume: &Volume) -> Self {
+        if volume.host_path.is_some() {
+            Self::HostPath
+        } else if volume.config_map.is_some() {
+            Self::ConfigMap
+        } else if volume.secret.is_some() {
+            Self::Secret
+        } else {
+            Self::EmptyDir
+        }
+    }
+
+    /// The field that asks for it.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::EmptyDir => "emptyDir",
+            Self::HostPath => "hostPath",
+            Self::ConfigMap => "configMap",
+            Self::Secret => "secret",
+        }
+    }
+
+    /// Whether this agent has it.
+    pub fn is_built_in(self) -> bool {
+        match self {
+            Self::EmptyDir => cfg!(feature = "emptydir"),
+            Self::HostPath => cfg!(feature = "hostpath"),
+            Self::ConfigMap => cfg!(feature = "configmap"),
+            Self::Secret => cfg!(feature = "secret"),
+        }
+    }
+
+    /// Containers never write in it, whatever their mounts say.
+    pub fn is_read_only(self) -> bool {
+        match self {
+            Self::EmptyDir | Self::HostPath => false,
+            Self::ConfigMap | Self::Secret => true,
+        }
+    }
+
+    /// The folder of its volumes; `None`: it has none below the pod's.
+    fn folder(self) -> Option<&'static str> {
+        match self {
+            Self::EmptyDir => Some("kubernetes.io~empty-dir"),
+            Self::HostPath => None,
+            Self::ConfigMap => Some("kubernetes.io~configmap"),
+            Self::Secret => Some("kubernetes.io~secret"),
+        }
+    }
+}
+
+/// What is to be brought about, or why that is not known.
+pub fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
+    let kind = Kind::of(volume);
+    match kind {
+        #[cfg(feature = "emptydir")]
+        Kind::EmptyDir => emptydir::source(volume, context),
+        #[cfg(feature = "hostpath")]
+        Kind::HostPath => hostpath::source(volume),
+        #[cfg(feature = "configmap")]
+        Kind::ConfigMap => configmap::source(volume, context),
+        #[cfg(feature = "secret")]
+        Kind::Secret => secret::source(volume, context),
+        #[allow(unreachable_patterns, reason = "with all features there is no other")]
+        _ => Err(format!("{} is not built into this edged", kind.field())),
+    }
+}
+
+/// Where the volume is on the node, once it is brought about.
+pub fn host_path(volume: &Volume, pod: &Pod, root: &str) -> String {
+    match Kind::of(volume).folder() {
+        Some(folder) => {
+            format!("{root}/pods/{}/volumes/{folder}/{}", pod.metadata.uid, volume.name)
+        }
+        None => volume.host_path.as_ref().map(|of| of.path.clone()).unwrap_or_default(),
+    }
+}
+
+/// The group that owns the pod's volumes.
+pub fn fs_group(spec: &PodSpec) -> Option<u32> {
+    u32::try_from(spec.security_context.fs_group?).ok()
+}
+
+/// Paths below a volume's that other volumes of the pod are mounted on: they have to be there
+/// before, since the volume cannot be written to from within.
+pub fn nested(name: &str, spec: &PodSpec) -> Vec<Box<str>> {
+    let mut nested: Vec<Box<str>> = Vec::new();
+    for container in spec.init_containers.iter().chain(&spec.containers) {
+        let mounts = &container.volume_mounts;
+        let whole = |mount: &&crate::model::pod::VolumeMount| {
+            *mount.name == *name && mount.sub_path.is_empty() && mount.sub_path_expr.is_empty()
+        };
+        for outer in mounts.iter().filter(whole) {
+            let outer = outer.mount_path.trim_matches('/');
+            for inner in mounts {
+                let inner = inner.mount_path.trim_matches('/');
+                let below = inner.strip_prefix(outer).and_then(|rest| {
+                    if outer.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
+                });
+                if let Some(below) = below.filter(|below| !below.is_empty())
+                    && !nested.iter().any(|known| **known == *below)
+                {
+                    nested.push(below.into());
+                }
+            }
+        }
+    }
+    nested
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! What each kind makes of a spec and of objects.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::agent::event::Out;
+use crate::agent::{Config, Machine};
+#[cfg(all(feature = "configmap", feature = "secret"))]
+use crate::model::job::Files;
+use crate::model::job::{HostPathKind, Medium};
+use crate::model::object::{Bytes, ConfigMap, Object, Secret};
+
+fn config() -> Config {
+    Config {
+        root: "/r".to_owned(),
+        machine: Machine { memory_bytes: 1 << 30, cpu_milli: 2000, ..Machine::default() },
+        ..Config::default()
+    }
+}
+
+fn objects() -> Objects {
+    let mut map = ConfigMap::default();
+    (map.metadata.namespace, map.metadata.name) = ("ns".to_owned(), "cm".to_owned());
+    map.data.insert("a".to_owned(), "1".to_owned());
+    map.binary_data.insert("b".to_owned(), Bytes([0xff, 0].into()));
+    let mut secret = Secret::default();
+    (secret.metadata.namespace, secret.metadata.name) = ("ns".to_owned(), "s".to_owned());
+    secret.data.insert("k".to_owned(), Bytes(b"2".as_slice().into()));
+    let mut objects = Objects::default();
+    let all = [Arc::new(Object::ConfigMap(map)), Arc::new(Object::Secret(secret))];
+    objects.take(all.into_iter(), &mut Out::default());
+    objects
+}
+
+fn of(volume: &str, limit: &str) -> Result<Source, String> {
+    let pod: Pod = serde_json::from_str(&format!(
+        r#"{{"metadata": {{"namespace": "ns", "name": "p", "uid": "u"}},
+             "spec": {{"volumes": [{volume}], "containers": [{{"name": "c", "image": "i",
+                       "resources": {{"limits": {{{limit}}}}}}}]}}}}"#
+    ))
+    .expect(volume);
+    let (objects, config) = (objects(), config());
+    source(&pod.spec.volumes[0], Context { pod: &pod, objects: &objects, config: &config })
+}
+
+/// `path mode content`, by file.
+#[cfg(all(feature = "configmap", feature = "secret"))]
+fn files(volume: &str) -> Result<Vec<String>, String> {
+    let Source::Files(Files { files, .. }) = of(volume, "")? else { panic!("{volume}") };
+    let told =
+        |it: &crate::model::job::FileEntry| format!("{} {:o} {:?}", it.path, it.mode, it.content.0);
+    Ok(files.iter().map(told).collect())
+}
+
+#[test]
+fn memory_is_the_least_of_all_that_bounds_it() {
+    for (volume, limit, bytes) in [
+        (r#"{"name": "v", "emptyDir": {"medium": "Memory"}}"#, "", 1 << 30),
+        (r#"{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}"#, "", 1 << 20),
+        (r#"{"name": "v", "emptyDir": {"medium": "Memory"}}"#, r#""memory": "64Mi""#, 64 << 20),
+        (
+            r#"{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}"#,
+            r#""memory": "3Gi""#,
+            1 << 30,
+        ),
+    ] {
+        let medium = Medium::Memory { size_bytes: bytes };
+        assert_eq!(of(volume, limit), Ok(Source::EmptyDir(medium)), "{volume}");
+    }
+    assert_eq!(of(r#"{"name": "v"}"#, ""), Ok(Source::EmptyDir(Medium::Disk)));
+    let limited = r#"{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}"#;
+    assert_eq!(of(limited, ""), Ok(Source::EmptyDir(Medium::Disk)));
+}
+
+#[test]
+fn what_is_looked_at_on_the_node_is_named_by_its_type() {
+    let source = of(r#"{"name": "v", "hostPath": {"path": "/a", "type": "Socket"}}"#, "");
+    let wanted = Source::HostPath { path: "/a".into(), kind: HostPathKind::Socket };
+    assert_eq!(source, Ok(wanted));
+}
+
+#[cfg(all(feature = "configmap", feature = "secret"))]
+#[test]
+fn keys_become_files() {
+    for (volume, wanted) in [
+        (r#"{"name": "v", "configMap": {"name": "cm"}}"#, Ok(vec!["a 644 [49]", "b 644 [255, 0]"])),
+        (
+            r#"{"name": "v", "configMap": {"name": "cm", "defaultMode": 256, "items":
+                [{"key": "a", "path": "x/y"}, {"key": "a", "path": "z", "mode": 511}]}}"#,
+            Ok(vec!["x/y 400 [49]", "z 777 [49]"]),
+        ),
+        (
+            r#"{"name": "v", "configMap": {"name": "cm", "items": [{"key": "c", "path": "c"}]}}"#,
+            Err("configmap references non-existent config key: c"),
+        ),
+        (
+            r#"{"name": "v", "configMap": {"name": "cm", "optional": true,
+                "items": [{"key": "c", "path": "c"}, {"key": "a", "path": "a"}]}}"#,
+            Ok(vec!["a 644 [49]"]),
+        ),
+        (r#"{"name": "v", "configMap": {"name": "no"}}"#, Err("configmap \"no\" not found")),
+        (r#"{"name": "v", "configMap": {"name": "no", "optional": true}}"#, Ok(vec![])),
+        (r#"{"name": "v", "secret": {"secretName": "s"}}"#, Ok(vec!["k 644 [50]"])),
+        (r#"{"name": "v", "secret": {"secretName": "no"}}"#, Err("secret \"no\" not found")),
+        (
+            r#"{"name": "v", "secret": {"secretName": "s", "items": [{"key": "c", "path": "c"}]}}"#,
+            Err("references non-existent secret key: c"),
+        ),
+    ] {
+        let got = files(volume);
+        let got = got.as_deref().map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(got.map_err(String::as_str), wanted, "{volume}");
+    }
+}
+
+#[test]
+fn places_for_other_volumes_are_found_inside_a_volume() {
+    let spec = |mounts: &str| -> PodSpec {
+        let json = format!(r#"{{"containers": [{{"name": "c", "volumeMounts": [{mounts}]}}]}}"#);
+        serde_json::from_str(&json).expect(mounts)
+    };
+    let mounts = r#"{"name": "v", "mountPath": "/a/"}, {"name": "w", "mountPath": "/a/b/c"},
+        {"name": "w", "mountPath": "/ab"}, {"name": "x", "mountPath": "/a/b/c"},
+        {"name": "v", "mountPath": "/z", "subPath": "s"}, {"name": "w", "mountPath": "/z/y"}"#;
+    assert_eq!(nested("v", &spec(mounts)), ["b/c".into()]);
+    assert_eq!(nested("w", &spec(mounts)), [] as [Box<str>; 0]);
+}

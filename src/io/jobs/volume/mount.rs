@@ -1,0 +1,159 @@
+//! What is mounted: file systems in memory, and the kubelet's root itself.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::mount::{MsFlags, mount};
+use nix::sys::stat::Mode;
+
+use super::super::{Component, Failure, tree};
+
+/// File systems that wait for another machine, or for a program of anybody's: whoever touches them
+/// may hang.
+const REMOTE: [&str; 12] = [
+    "9p",
+    "afs",
+    "autofs",
+    "ceph",
+    "cifs",
+    "fuse",
+    "glusterfs",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "smb3",
+    "smbfs",
+];
+
+/// Mounts a file system in memory at `name` in `parent`, unless one is there already.
+pub(super) fn memory(
+    parent: BorrowedFd<'_>,
+    name: Component<'_>,
+    size_bytes: u64,
+) -> Result<(), Failure> {
+    let place = at(parent, name)?;
+    if is_mounted(parent, place.as_fd()) {
+        return Ok(());
+    }
+    let size = if size_bytes > 0 { format!(",size={size_bytes}") } else { String::new() };
+    let options = format!("mode=0777{size}");
+    // What is in memory for its secrecy is not to be written to a swap device; Linux 6.4 knows how.
+    let private = format!("{options},noswap");
+    match tmpfs(place.as_fd(), &private) {
+        Err(Errno::EINVAL) => tmpfs(place.as_fd(), &options),
+        done => done,
+    }
+    .map_err(|errno| Failure::at("mount tmpfs on", name.as_os_str(), errno))
+}
+
+fn tmpfs(place: BorrowedFd<'_>, options: &str) -> nix::Result<()> {
+    let (source, kind) = (Some("tmpfs"), Some("tmpfs"));
+    mount(source, path_of(place).as_str(), kind, MsFlags::empty(), Some(options))
+}
+
+/// Shows a file or folder at another place as well.
+pub(super) fn bind(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> nix::Result<()> {
+    let none = None::<&str>;
+    mount(Some(path_of(from).as_str()), path_of(to).as_str(), none, MsFlags::MS_BIND, none)
+}
+
+/// Only named, not opened: nothing behind it is asked.
+pub(super) fn at(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<OwnedFd, Failure> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    openat(parent, name.as_os_str(), flags, Mode::empty())
+        .map_err(|errno| Failure::at("open", name.as_os_str(), errno))
+}
+
+/// Whether something is mounted at this place in `parent`.
+pub(super) fn is_mounted(parent: BorrowedFd<'_>, place: BorrowedFd<'_>) -> bool {
+    tree::mount_id(parent) != tree::mount_id(place)
+}
+
+/// Leads to what the handle holds, wherever that is by now.
+fn path_of(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Makes the kubelet's root a mount that hands on to others what is mounted below it: containers
+/// that ask for it see what is mounted later (spec section 4.1). On most systems all mounts are so
+/// already; under busybox's init none is.
+pub(in crate::io) fn share(root: &Path) -> Result<(), String> {
+    fs::create_dir_all(root).map_err(|error| format!("mkdir {}: {error}", root.display()))?;
+    let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
+    let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+    let Some(over) = mount_over(&table, &root) else { return Ok(()) };
+    if over.shared {
+        return Ok(());
+    }
+    let none = None::<&str>;
+    let said = |what: &str, errno: Errno| format!("{what} {}: {}", root.display(), errno.desc());
+    if over.point != root {
+        mount(Some(&root), &root, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
+            .map_err(|errno| said("bind", errno))?;
+    }
+    mount(none, &root, none, MsFlags::MS_SHARED | MsFlags::MS_REC, none)
+        .map_err(|errno| said("share", errno))
+}
+
+/// Whether a path lies on a file system that may hang.
+pub(in crate::io::jobs) fn is_remote(path: &str) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mount_over(&table, Path::new(path)).is_some_and(|over| {
+        let kind = over.kind.split('.').next().unwrap_or_default();
+        REMOTE.contains(&kind)
+    })
+}
+
+/// One line of `/proc/self/mountinfo`.
+struct Mounted<'a> {
+    point: &'a Path,
+    kind: &'a str,
+    shared: bool,
+}
+
+/// The mount that a path lies on: the deepest, and of several at one place the last.
+fn mount_over<'a>(table: &'a str, path: &Path) -> Option<Mounted<'a>> {
+    let lines = table.lines().filter_map(|line| {
+        // Blanks in paths are escaped, so none of ours has any that matters here.
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ');
+        let point = Path::new(left.nth(4)?);
+        let shared = left.any(|field| field.starts_with("shared:"));
+        Some(Mounted { point, kind: right.split(' ').next()?, shared })
+    });
+    let depth = |mounted: &Mounted<'_>| mounted.point.components().count();
+    lines.filter(|mounted| path.starts_with(mounted.point)).max_by_key(depth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+27 1 254:0 / / rw,relatime - ext4 /dev/root rw
+30 27 0:26 / /run rw - tmpfs tmpfs rw
+31 27 0:30 / /mnt/share rw,relatime shared:7 - nfs4 host:/x rw
+32 27 254:0 /var/lib/kubelet /var/lib/kubelet rw shared:9 - ext4 /dev/root rw
+33 31 0:31 / /mnt/share/fuse rw - fuse.sshfs x rw
+";
+
+    #[test]
+    fn the_mount_that_a_path_lies_on_is_the_deepest() {
+        for (path, point, shared, kind) in [
+            ("/var/lib", "/", false, "ext4"),
+            ("/var/lib/kubelet", "/var/lib/kubelet", true, "ext4"),
+            ("/var/lib/kubelet/pods", "/var/lib/kubelet", true, "ext4"),
+            ("/var/lib/kubelet2", "/", false, "ext4"),
+            ("/mnt/share/a/b", "/mnt/share", true, "nfs4"),
+            ("/mnt/share/fuse", "/mnt/share/fuse", false, "fuse.sshfs"),
+        ] {
+            let over = mount_over(TABLE, Path::new(path)).expect(path);
+            let got = (over.point, over.shared, over.kind);
+            assert_eq!(got, (Path::new(point), shared, kind), "{path}");
+        }
+        assert!(mount_over("", Path::new("/")).is_none());
+    }
+}

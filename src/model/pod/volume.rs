@@ -1,0 +1,160 @@
+//! Volumes and where containers see them (core/v1).
+
+use serde::{Deserialize, Serialize};
+
+use super::{Rest, is_default};
+use crate::model::quantity::Quantity;
+
+/// core/v1 `Volume`: a name and one source; without one it is an `emptyDir`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Volume {
+    /// DNS label.
+    pub name: Box<str>,
+    /// A folder of the pod's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub empty_dir: Option<EmptyDir>,
+    /// A file or folder of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<HostPath>,
+    /// Files out of a ConfigMap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapVolume>,
+    /// Files out of a Secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretVolume>,
+    /// The other sources.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `EmptyDirVolumeSource`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EmptyDir {
+    /// Empty: the node's disk; `Memory`: a file system in memory.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub medium: String,
+    /// Bytes it may hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_limit: Option<Quantity>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `HostPathVolumeSource`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct HostPath {
+    /// On the node.
+    pub path: String,
+    /// What must be there, or is made: `DirectoryOrCreate`, `File` …; empty: nothing is looked at.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub r#type: String,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `ConfigMapVolumeSource`, and `ConfigMapProjection` without a mode.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ConfigMapVolume {
+    /// In the pod's namespace.
+    pub name: String,
+    /// Which keys, and where; none: all, under their own names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<KeyToPath>,
+    /// Of files without one of their own; default 0644.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// It need not be there, nor the keys in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `SecretVolumeSource`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SecretVolume {
+    /// In the pod's namespace.
+    pub secret_name: String,
+    /// Which keys, and where; none: all, under their own names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<KeyToPath>,
+    /// Of files without one of their own; default 0644.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// It need not be there, nor the keys in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `KeyToPath`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeyToPath {
+    /// In the object's data.
+    pub key: String,
+    /// Below the volume.
+    pub path: String,
+    /// Permission bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<i32>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `VolumeMount`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct VolumeMount {
+    /// The volume's.
+    pub name: Box<str>,
+    /// In the container.
+    pub mount_path: String,
+    /// The container cannot write there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_only: bool,
+    /// What of the volume is mounted; empty: its root.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sub_path: String,
+    /// The same with `$(NAME)` of the container's variables; one of the two.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sub_path_expr: String,
+    /// Who sees mounts that are made below later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount_propagation: Option<MountPropagation>,
+    /// Whether mounts below are read-only as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recursive_read_only: Option<RecursiveReadOnly>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// `VolumeMount.mountPropagation`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum MountPropagation {
+    None,
+    HostToContainer,
+    Bidirectional,
+}
+
+/// `VolumeMount.recursiveReadOnly`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum RecursiveReadOnly {
+    Disabled,
+    IfPossible,
+    Enabled,
+}

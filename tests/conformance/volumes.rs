@@ -1,0 +1,156 @@
+//! Volumes that are folders: emptyDir, hostPath, and parts of them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::Row;
+use crate::case::{Case, SLEEP, quoted};
+
+const EMPTY_DIR: &str = "EmptyDir volumes";
+const HOST_PATH: &str = "HostPath";
+const EXPANSION: &str = "Variable Expansion";
+
+pub(crate) const ROWS: &[Row] = &[
+    (EMPTY_DIR, "volume on tmpfs should have the correct mode", folder::<true>),
+    (EMPTY_DIR, "should support (root,0644,tmpfs)", file::<0, 0o644, true>),
+    (EMPTY_DIR, "should support (root,0666,tmpfs)", file::<0, 0o666, true>),
+    (EMPTY_DIR, "should support (root,0777,tmpfs)", file::<0, 0o777, true>),
+    (EMPTY_DIR, "should support (non-root,0644,tmpfs)", file::<1001, 0o644, true>),
+    (EMPTY_DIR, "should support (non-root,0666,tmpfs)", file::<1001, 0o666, true>),
+    (EMPTY_DIR, "should support (non-root,0777,tmpfs)", file::<1001, 0o777, true>),
+    (EMPTY_DIR, "volume on default medium should have the correct mode", folder::<false>),
+    (EMPTY_DIR, "should support (root,0644,default)", file::<0, 0o644, false>),
+    (EMPTY_DIR, "should support (root,0666,default)", file::<0, 0o666, false>),
+    (EMPTY_DIR, "should support (root,0777,default)", file::<0, 0o777, false>),
+    (EMPTY_DIR, "should support (non-root,0644,default)", file::<1001, 0o644, false>),
+    (EMPTY_DIR, "should support (non-root,0666,default)", file::<1001, 0o666, false>),
+    (EMPTY_DIR, "should support (non-root,0777,default)", file::<1001, 0o777, false>),
+    (EMPTY_DIR, "pod should support shared volumes between containers", shared),
+    (HOST_PATH, "should give a volume the correct mode", host_mode),
+    (HOST_PATH, "should support r/w", host_written),
+    (HOST_PATH, "should support subPath", host_sub_path),
+    (EXPANSION, "should allow substituting values in a volume subpath", expanded),
+    (EXPANSION, "should fail substituting values in a volume subpath with backticks", back_steps),
+    (
+        EXPANSION,
+        "should fail substituting values in a volume subpath with absolute path",
+        absolute_path,
+    ),
+];
+
+const MOUNT: &str = "    volumeMounts: [{name: v, mountPath: /v}]\n";
+
+fn empty_dir(memory: bool) -> &'static str {
+    if memory {
+        "  volumes: [{name: v, emptyDir: {medium: Memory}}]\n"
+    } else {
+        "  volumes: [{name: v, emptyDir: {}}]\n"
+    }
+}
+
+/// The type of the file system there, as the kernel tells it.
+const KIND: &str = "grep ' /v ' /proc/mounts | cut -d' ' -f3";
+
+fn check_kind(kind: &str, memory: bool) {
+    assert_eq!(kind == "tmpfs", memory, "the file system is {kind}");
+}
+
+fn folder<const MEMORY: bool>(case: &Case<'_>) {
+    let output = case.output_of(empty_dir(MEMORY), MOUNT, &format!("{KIND}; stat -c %a /v"));
+    check_kind(&output[0], MEMORY);
+    assert_eq!(output[1], "777");
+}
+
+fn file<const USER: u32, const MODE: u32, const MEMORY: bool>(case: &Case<'_>) {
+    let spec = format!("{}  securityContext: {{runAsUser: {USER}}}\n", empty_dir(MEMORY));
+    let script = format!(
+        "set -e; {KIND}; echo content > /v/f; chmod {MODE:o} /v/f; stat -c '%a %u' /v/f; cat /v/f"
+    );
+    let output = case.output_of(&spec, MOUNT, &script);
+    check_kind(&output[0], MEMORY);
+    assert_eq!(output[1..], [format!("{MODE:o} {USER}"), "content".to_owned()]);
+}
+
+fn shared(case: &Case<'_>) {
+    let second = "  - name: second\n    image: localhost/edged-demo:1\n    \
+                  imagePullPolicy: Never\n    \
+                  command: [sh, -c, 'echo hello > /w/f; exec sleep 3600']\n    \
+                  volumeMounts: [{name: v, mountPath: /w}]\n";
+    let main = format!("{SLEEP}{MOUNT}{second}");
+    let pod = case.run(empty_dir(false), &main);
+    let read = "until test -s /v/f; do sleep 0.1; done; cat /v/f";
+    assert_eq!(case.sh(&pod, read).trim(), "hello");
+}
+
+/// A folder of the node that only this case uses.
+fn host_folder(case: &Case<'_>) -> (std::path::PathBuf, String) {
+    let folder = case.node.dir.join(&case.name);
+    fs::create_dir(&folder).expect("a folder of ours");
+    let volume = format!(
+        "  volumes: [{{name: v, hostPath: {{path: {}, type: Directory}}}}]\n",
+        folder.display()
+    );
+    (folder, volume)
+}
+
+fn host_mode(case: &Case<'_>) {
+    let (folder, volume) = host_folder(case);
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)).expect("it is ours");
+    assert_eq!(case.output_of(&volume, MOUNT, "stat -c %a /v"), ["1777"]);
+}
+
+fn host_written(case: &Case<'_>) {
+    let (folder, volume) = host_folder(case);
+    fs::write(folder.join("from-host"), "1").expect("a file of ours");
+    let pod = case.run(&volume, &format!("{SLEEP}{MOUNT}"));
+    assert_eq!(case.sh(&pod, "cat /v/from-host; echo 2 > /v/from-pod"), "1");
+    assert_eq!(fs::read_to_string(folder.join("from-pod")).expect("written"), "2\n");
+}
+
+fn host_sub_path(case: &Case<'_>) {
+    let (folder, volume) = host_folder(case);
+    let main = format!(
+        "{SLEEP}    volumeMounts:\n    - {{name: v, mountPath: /v}}\n    \
+         - {{name: v, mountPath: /part, subPath: sub-path}}\n"
+    );
+    let pod = case.run(&volume, &main);
+    assert_eq!(case.sh(&pod, "echo 1 > /part/f; cat /v/sub-path/f").trim(), "1");
+    assert_eq!(fs::read_to_string(folder.join("sub-path/f")).expect("written"), "1\n");
+    case.take("pod");
+    case.node.site.wait_gone(&pod);
+    assert!(folder.join("sub-path/f").exists(), "what is the node's stays");
+}
+
+fn with_expression(name: &str) -> String {
+    format!(
+        "    env: [{{name: POD_NAME, value: {}}}]\n    volumeMounts:\n    \
+         - {{name: v, mountPath: /logs, subPathExpr: $(POD_NAME)}}\n    \
+         - {{name: v, mountPath: /v}}\n",
+        quoted(name)
+    )
+}
+
+fn expanded(case: &Case<'_>) {
+    let script = "test -d /v/foo && echo yes > /logs/f && cat /v/foo/f";
+    let output = case.output_of(empty_dir(false), &with_expression("foo"), script);
+    assert_eq!(output, ["yes"]);
+}
+
+fn never_starts(case: &Case<'_>, name: &str, why: &str) {
+    case.put_pod(empty_dir(false), &format!("{SLEEP}{}", with_expression(name)));
+    let pod = case.wait("its container cannot be made", |pod| {
+        pod.0["status"]["containerStatuses"][0]["state"]["waiting"]["reason"]
+            == "CreateContainerConfigError"
+    });
+    let waiting = &pod.0["status"]["containerStatuses"][0]["state"]["waiting"];
+    assert!(waiting["message"].as_str().unwrap_or_default().contains(why), "{waiting}");
+    assert_eq!(pod.phase(), "Pending");
+}
+
+fn back_steps(case: &Case<'_>) {
+    never_starts(case, "..", "must not contain '..'");
+}
+
+fn absolute_path(case: &Case<'_>) {
+    never_starts(case, "/tmp", "must not be an absolute path");
+}

@@ -1,0 +1,41 @@
+//! What stories are told with: a pod, and what the runtime has of it.
+
+use edged::model::cri::{Container, ContainerId, ContainerState, PodRef, Sandbox, SandboxId};
+
+/// The pod's uid in all stories.
+pub const UID: &str = "u1";
+
+pub fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
+    Sandbox {
+        id: SandboxId(id.into()),
+        pod: Some(PodRef { uid: UID.into(), namespace: "default".into(), name: "p-gw".into() }),
+        attempt,
+        ready,
+        created_at: 1,
+        source: Some("file".into()),
+    }
+}
+
+pub fn container(id: &str, name: &str, state: ContainerState) -> Container {
+    Container {
+        id: ContainerId(id.into()),
+        pod: Some(PodRef { uid: UID.into(), namespace: "default".into(), name: "p-gw".into() }),
+        name: name.into(),
+        sandbox: SandboxId("s1".into()),
+        attempt: 0,
+        state,
+        created_at: 1,
+        image: "i:1".into(),
+        image_id: "sha256:1".into(),
+        hash: None,
+        grace_s: None,
+    }
+}
+
+/// A pod `p` with the given uid and this much of a spec.
+pub fn pod(spec: &str) -> String {
+    format!(r#"{{"metadata":{{"name":"p","uid":"{UID}"}},"spec":{{{spec}}}}}"#)
+}
+
+/// One main container `m`.
+pub const MAIN: &str = r#""containers":[{"name":"m","image":"i:1"}]"#;

@@ -1,0 +1,57 @@
+//! Volumes out of objects: they wait for them, follow them, and keep what they had.
+
+use std::sync::Arc;
+
+use edged::agent::event::Event;
+use edged::model::manifest::{Content, File, Folder};
+use edged::model::object::{ConfigMap, Object};
+use edged::model::pod::Pod;
+
+use super::desk::Desk;
+use super::volumes::{MOUNT, start, with};
+
+const MAP: &str = r#"{"name":"v","configMap":{"name":"cm"}}"#;
+
+/// The folder holds this pod and perhaps a ConfigMap `cm`.
+fn folder(desk: &mut Desk, json: &str, value: Option<&str>) {
+    let pods = vec![serde_json::from_str::<Pod>(json).expect("a pod")];
+    let object = |value: &str| {
+        let mut map = ConfigMap::default();
+        (map.metadata.namespace, map.metadata.name) = ("default".to_owned(), "cm".to_owned());
+        map.data.insert("k".to_owned(), value.to_owned());
+        Arc::new(Object::ConfigMap(map))
+    };
+    let content = Ok(Content { pods, objects: value.map(object).into_iter().collect() });
+    desk.tell(Event::Manifests(Folder { files: vec![File { path: "/m/0".into(), content }] }));
+}
+
+#[test]
+fn a_missing_object_keeps_its_pod_waiting_until_it_comes() {
+    let mut desk = Desk::new();
+    folder(&mut desk, &with(MAP, MOUNT), None);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let said = r#"FailedMount MountVolume.SetUp failed for volume "v" : configmap "cm" not found"#;
+    assert_eq!(desk.events, [said]);
+    folder(&mut desk, &with(MAP, MOUNT), Some("1"));
+    assert_eq!(desk.volume_jobs, ["set up v"]);
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+}
+
+#[test]
+fn what_changes_is_written_while_the_pod_runs_and_what_goes_stays() {
+    let mut desk = Desk::new();
+    folder(&mut desk, &with(MAP, MOUNT), Some("1"));
+    start(&mut desk);
+    folder(&mut desk, &with(MAP, MOUNT), Some("1"));
+    assert_eq!(desk.volume_jobs.len(), 1, "nothing changed");
+    folder(&mut desk, &with(MAP, MOUNT), Some("2"));
+    assert_eq!(desk.volume_jobs.len(), 2);
+    folder(&mut desk, &with(MAP, MOUNT), None);
+    assert_eq!(desk.volume_jobs.len(), 2, "the old content stays");
+    assert_eq!(desk.running(), ["m"]);
+    desk.bad_volume = Some("v");
+    folder(&mut desk, &with(MAP, MOUNT), Some("3"));
+    desk.exits("m", 1);
+    desk.does("container_status c2");
+    assert_eq!(desk.asked_for(), ["image_status i:1"], "good for the next container");
+}

@@ -1,0 +1,132 @@
+//! Volumes: there before the first container, good for the next one, gone after the last.
+
+use edged::model::cri::{Propagation, Request};
+
+use super::desk::{Desk, UID, pod};
+
+/// One main container with these mounts of these volumes.
+pub fn with(volumes: &str, mounts: &str) -> String {
+    pod(&format!(
+        r#""volumes":[{volumes}],
+           "containers":[{{"name":"m","image":"i:1","volumeMounts":[{mounts}]}}]"#
+    ))
+}
+
+const EMPTY: &str = r#"{"name":"v"}"#;
+pub const MOUNT: &str = r#"{"name":"v","mountPath":"/v"}"#;
+pub fn start(desk: &mut Desk) {
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    desk.does_all(&["create_container m#0", "start_container c2", "container_status c2"]);
+}
+
+#[test]
+fn volumes_are_there_before_the_sandbox_and_go_after_the_last_container() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&with(EMPTY, MOUNT)]);
+    assert_eq!(desk.volume_jobs, ["set up v"]);
+    start(&mut desk);
+    desk.pass(60_000);
+    assert_eq!(desk.volume_jobs, ["set up v"], "once");
+    desk.exits("m", 0);
+    assert_eq!(desk.volume_jobs, ["set up v"], "a restart leaves them");
+}
+
+#[test]
+fn a_pod_that_has_ended_and_is_kept_keeps_no_volumes() {
+    let mut desk = Desk::new();
+    let spec = with(EMPTY, MOUNT).replace(r#""volumes""#, r#""restartPolicy":"Never","volumes""#);
+    desk.manifests(&[&spec]);
+    start(&mut desk);
+    desk.exits("m", 0);
+    desk.does("container_status c2");
+    assert_eq!(desk.volume_jobs, ["set up v"], "the sandbox is up still");
+    desk.does("stop_podsandbox s1");
+    assert_eq!(desk.volume_jobs, ["set up v", &*format!("tear down {UID}")]);
+    assert_eq!(desk.status()["phase"], "Succeeded");
+}
+
+#[test]
+fn volumes_that_no_container_mounts_are_left_alone() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&with(EMPTY, "")]);
+    assert_eq!(desk.volume_jobs, [] as [&str; 0]);
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+}
+
+#[test]
+fn a_volume_that_fails_is_tried_again_with_growing_waits_and_heals() {
+    let mut desk = Desk::new();
+    desk.bad_volume = Some("v");
+    desk.manifests(&[&with(EMPTY, MOUNT)]);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "no sandbox");
+    let said = r#"FailedMount MountVolume.SetUp failed for volume "v" : no such device"#;
+    assert_eq!(desk.events, [said]);
+    let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"]["reason"];
+    assert_eq!(waiting, "ContainerCreating");
+    desk.pass(10_000);
+    // At 0, 0.5, 1.5, 3.5, 7.5 s.
+    assert_eq!(desk.volume_jobs.len(), 5, "{:?}", desk.volume_jobs);
+    desk.pass(120_000);
+    let told = "FailedMount Unable to attach or mount volumes: unmounted volumes=[v], unattached \
+                volumes=[], failed to process volumes=[]: context deadline exceeded";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+    desk.bad_volume = None;
+    desk.pass(130_000);
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+}
+
+#[test]
+fn containers_see_volumes_where_and_as_they_ask() {
+    let mut desk = Desk::new();
+    let volumes = r#"{"name":"v"},{"name":"h","hostPath":{"path":"/srv"}}"#;
+    let mounts = r#"{"name":"v","mountPath":"v","readOnly":true},
+        {"name":"h","mountPath":"/h","mountPropagation":"HostToContainer"},
+        {"name":"v","mountPath":"/part","subPath":"a/b"}"#;
+    desk.manifests(&[&with(volumes, mounts)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    assert_eq!(desk.volume_jobs, ["set up h", "set up v", "bind v"]);
+    let (_, request) = desk.take("create_container m#0");
+    let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
+    let root = format!("/var/lib/kubelet/pods/{UID}");
+    let told: Vec<_> = config
+        .mounts
+        .iter()
+        .take(3)
+        .map(|it| (&*it.container_path, &*it.host_path, it.readonly, it.propagation))
+        .collect();
+    let volume = format!("{root}/volumes/kubernetes.io~empty-dir/v");
+    let part = format!("{root}/volume-subpaths/v/m/2");
+    assert_eq!(
+        told,
+        [
+            ("/v", &*volume, true, Propagation::Private),
+            ("/h", "/srv", false, Propagation::HostToContainer),
+            ("/part", &*part, false, Propagation::Private),
+        ]
+    );
+}
+
+#[test]
+fn a_part_of_a_volume_that_cannot_be_had_keeps_its_container_waiting() {
+    for (mount, why) in [
+        (r#"{"name":"v","mountPath":"/v","subPathExpr":"$(NO)"}"#, "missing value for NO"),
+        (
+            r#"{"name":"v","mountPath":"/v","subPathExpr":"$(ABS)"}"#,
+            "error SubPath `/a` must not be an absolute path",
+        ),
+        (
+            r#"{"name":"v","mountPath":"/v","subPathExpr":"$(BACK)"}"#,
+            "unable to provision SubPath `a/../b`: must not contain '..'",
+        ),
+    ] {
+        let mut desk = Desk::new();
+        let env = r#""env":[{"name":"ABS","value":"/a"},{"name":"BACK","value":"a/../b"}],"#;
+        let spec = with(EMPTY, mount).replace(r#""volumeM"#, &format!(r#"{env}"volumeM"#));
+        desk.manifests(&[&spec]);
+        desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+        let waiting = desk.status()["containerStatuses"][0]["state"]["waiting"].clone();
+        assert_eq!(waiting["reason"], "CreateContainerConfigError", "{mount}");
+        assert_eq!(waiting["message"], why);
+        assert!(desk.events.contains(&format!("Failed Error: {why}")), "{:?}", desk.events);
+    }
+}
