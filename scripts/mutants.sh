@@ -1,16 +1,18 @@
 #!/bin/sh
-# Breaks the mind's rules on purpose, one at a time, and demands that the stories or the simulator
+# Breaks the mind's rules on purpose, one at a time, and demands that the simulator or the stories
 # notice: a test that finds nothing here proves little. Each patch in tests/sim/mutants is one
-# mutant, named after the rule that it breaks.
+# mutant, named after the rule that it breaks; lines before its first `---` say what is special.
 #
-# When: after a change to src/agent or to the tests that guard it. Takes a minute or two for each.
+# When: after a change to src/agent or to the tests that guard it. A quarter of an hour for all:
+# most of it is building, so it keeps a tree and a build folder of its own in target/mutants, and
+# builds the simulator in pieces that can be used again.
 #
-#   scripts/mutants.sh [--seeds N] [NAME…]     N seeds of the simulator for each (400)
+#   scripts/mutants.sh [--seeds N] [NAME…]     at most N seeds of the simulator for each (2000)
 set -eu
 
 top=$(dirname "$(dirname "$(realpath "$0")")")
 cd "$top"
-seeds=400
+seeds=2000
 case ${1:-} in
     --seeds)
         seeds=$2
@@ -19,45 +21,54 @@ case ${1:-} in
 esac
 [ "$#" -gt 0 ] || set -- tests/sim/mutants/*.patch
 
-work=$(mktemp --directory)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-# A tree of its own, one build folder for all mutants.
-git ls-files -z --cached --others --exclude-standard |
-    xargs -0 cp --parents --target-directory "$work"
+work="$top/target/mutants/tree"
+out="$top/target/mutants/out"
 export CARGO_TARGET_DIR="$top/target/mutants"
+export CARGO_PROFILE_SIM_LTO=off CARGO_PROFILE_SIM_INCREMENTAL=true
+# One failing seed is enough.
+export SIM_FAILURES=1
+rm -rf "$work"
+mkdir -p "$work"
+git ls-files -z --cached --others --exclude-standard |
+    xargs -0 cp --parents --preserve=timestamps --target-directory "$work"
 
-# tests LEVEL CARGO-ARGUMENT... : runs one level on the mutant; its output is in $work/out.
+# tests CARGO-ARGUMENT... : runs one level on the mutant; its output is in $out.
 tests() {
-    (cd "$work" && scripts/cargo test --quiet --locked "$@") >"$work/out" 2>&1
+    if (cd "$work" && scripts/cargo test --locked "$@") >"$out" 2>&1; then
+        return 0
+    fi
+    if grep -q '^error: could not compile' "$out"; then
+        cat "$out"
+        echo "$name: does not build: that catches nothing"
+        exit 1
+    fi
+    return 1
 }
 
-builds() {
-    (cd "$work" && scripts/cargo build --quiet --locked --lib) >"$work/out" 2>&1
-}
+# A test that fails without a mutant catches everything.
+name='without a mutant'
+tests --test stories || { cat "$out" && exit 1; }
 
 survived=0
 for patch in "$@"; do
     name=$(basename "$patch" .patch)
     patch="$top/tests/sim/mutants/$name.patch"
-    if ! git -C "$work" apply "$patch" 2>/dev/null; then
+    if ! git -C "$work" apply -C1 "$patch" 2>"$out"; then
+        cat "$out"
         echo "$name: the patch does not apply: make it anew"
         exit 1
     fi
-    if ! builds; then
-        cat "$work/out"
-        echo "$name: does not build: that catches nothing"
-        exit 1
-    fi
-    if ! tests --test stories; then
-        echo "$name: caught by $(grep -c '^test .* FAILED$' "$work/out" || true) stories"
-    elif ! tests --profile sim --test sim -- 1 "$seeds"; then
-        echo "$name: caught by the simulator: $(grep '^violated:' "$work/out" || true)"
+    at=$(date +%s)
+    if ! tests --profile sim --test sim -- 1 "$seeds"; then
+        caught="the simulator: $(sed -n 's/^violated: \(.*\) [0-9]* times, first/\1/p' "$out")"
+    elif ! tests --test stories; then
+        caught="$(grep -c '^test .* FAILED$' "$out" || true) stories"
     else
-        echo "$name: SURVIVED $seeds seeds"
+        caught=
         survived=$((survived + 1))
     fi
-    git -C "$work" apply --reverse "$patch"
+    echo "$name: ${caught:+caught by }${caught:-SURVIVED $seeds seeds} ($(($(date +%s) - at)) s)"
+    git -C "$work" apply -C1 --reverse "$patch"
 done
 echo "$survived of $# survived"
 [ "$survived" -eq 0 ]
