@@ -90,8 +90,8 @@ impl Bed {
         client
     }
 
-    /// A client for which the kernel keeps little: for one that does not read it would take what the
-    /// memory holds, 32 MiB on some machines, and nothing would ever wait in the server.
+    /// A client for which the kernel keeps little: for one that does not read it would take what
+    /// the memory holds, 32 MiB on some machines, and nothing would ever wait in the server.
     fn narrow_client(&mut self) -> TcpStream {
         let client = self.client();
         setsockopt(&client, sockopt::RcvBuf, &(64 << 10)).expect("sets");
