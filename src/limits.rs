@@ -317,6 +317,9 @@ pub const IMAGES_LIST_MS: u64 = 300_000;
 pub const IMAGES_RETRY_MIN_MS: u64 = 30_000;
 /// As above: the longest.
 pub const IMAGES_RETRY_MAX_MS: u64 = 300_000;
+/// Logs that wait to be rotated; those that are left out are found again. A full node has as many
+/// containers.
+pub const LOGS_QUEUE_MAX: usize = 512;
 /// Log folders that are looked at; the rest when these are gone. Twice what a full manifest folder
 /// may have.
 pub const LOG_DIRS_MAX: usize = 1_024;

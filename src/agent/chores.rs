@@ -17,6 +17,8 @@ use super::calls::{Calls, Owner};
 use super::event::{Action, CallId, JobId, Out};
 #[cfg(feature = "gc")]
 use super::gc;
+#[cfg(feature = "logs")]
+use super::logs::Logs;
 use super::notes::Notes;
 use super::pleg::{List, Pleg};
 use super::pods::{Pods, Sources};
@@ -35,6 +37,8 @@ pub struct Chores {
     stepped_at: Instant,
     #[cfg(feature = "gc")]
     gc: gc::Gc,
+    #[cfg(feature = "logs")]
+    logs: Logs,
 }
 
 /// Everything a chore asks with.
@@ -65,6 +69,8 @@ impl Chores {
             stepped_at: now.boot,
             #[cfg(feature = "gc")]
             gc: gc::Gc::new(settings, now.boot),
+            #[cfg(feature = "logs")]
+            logs: Logs::new(settings.logs.clone(), now.boot),
         }
     }
 
@@ -72,6 +78,8 @@ impl Chores {
     pub fn up(&mut self) {
         #[cfg(feature = "gc")]
         self.gc.up();
+        #[cfg(feature = "logs")]
+        self.logs.up();
     }
 
     /// A look came whole.
@@ -85,12 +93,18 @@ impl Chores {
         assert!(std::mem::take(&mut self.measuring), "gauges that nobody asked for");
         #[cfg(feature = "gc")]
         self.gc.measured(now.boot, measures);
+        #[cfg(feature = "logs")]
+        self.logs.measured(measures);
     }
 
     /// Takes the answer to a call of a chore.
     pub fn answer(&mut self, now: Now, call: CallId, result: &Result<Reply, CallError>) {
         #[cfg(feature = "gc")]
         if self.gc.answer(now.boot, call, result) {
+            return;
+        }
+        #[cfg(feature = "logs")]
+        if self.logs.answer(call, result) {
             return;
         }
         panic!("{call:?} of no chore was answered {result:?} at {:?}", now.boot);
@@ -102,6 +116,10 @@ impl Chores {
         if self.gc.job_done(job, result) {
             return true;
         }
+        #[cfg(feature = "logs")]
+        if self.logs.job_done(job, result) {
+            return true;
+        }
         false
     }
 
@@ -111,6 +129,8 @@ impl Chores {
         let mut asking = Asking { closed: self.measuring, ask: None };
         #[cfg(feature = "gc")]
         self.gc.step(now, tools, &mut asking);
+        #[cfg(feature = "logs")]
+        self.logs.step(now, tools, &mut asking);
         if let Some(ask) = asking.ask {
             self.measuring = true;
             tools.out.push(Action::Measure(Box::new(ask)));
@@ -122,6 +142,8 @@ impl Chores {
         let due = [
             #[cfg(feature = "gc")]
             self.gc.due_at(),
+            #[cfg(feature = "logs")]
+            self.logs.due_at(),
         ];
         let due_at = due.into_iter().flatten().min()?;
         // What is due and could not be done is tried again no sooner.

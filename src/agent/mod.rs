@@ -8,6 +8,8 @@ pub mod event;
 #[cfg(feature = "gc")]
 mod gc;
 pub mod image;
+#[cfg(feature = "logs")]
+mod logs;
 mod notes;
 pub mod objects;
 mod pleg;

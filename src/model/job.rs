@@ -23,6 +23,19 @@ pub enum JobSpec {
     LinkLog(LogLink),
     /// Remove the log files of one ended container, rotated ones included, and its link.
     RemoveLog(LogLink),
+    /// Rename the log of a container that runs, after the oldest of its rotated ones are gone.
+    RotateLog {
+        /// Which.
+        log: LogLink,
+        /// So many files stay, the new one that is to come included; 2 or more.
+        files_max: usize,
+        /// Seconds since 1970, for its name; 0: not known.
+        at_s: i64,
+    },
+    /// Give the newest rotated log its name back, unless there is a new one.
+    RestoreLog(LogLink),
+    /// Compress the rotated logs but the newest. Takes long: runs in a child.
+    CompressLogs(LogLink),
     /// Remove links to logs that lead nowhere, unless the container lives: its log is just being
     /// rotated.
     SweepLinks {

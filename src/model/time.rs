@@ -9,6 +9,16 @@ use serde::{Serialize, Serializer};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
+    /// Days from 1970-01-01 to a day of the Gregorian calendar: the inverse of what is written.
+    pub fn days(year: i64, month: i64, day: i64) -> i64 {
+        // In years that begin in March, so that the leap day is the last.
+        let year = year - i64::from(month <= 2);
+        let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+        let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+        let day_of_era = of_era * 365 + of_era / 4 - of_era / 100 + day_of_year;
+        era * 146_097 + day_of_era - 719_468
+    }
+
     /// From the CRI's nanoseconds.
     pub fn from_nanos(nanos: i64) -> Self {
         Self(nanos.div_euclid(1_000_000_000))

@@ -72,6 +72,9 @@ kind: EdgeCore
 modules:
   edged:
     tailoredKubeletConfig:
+      # The machine's disk may be full, and the images are shared.
+      imageGCHighThresholdPercent: 100
+      evictionHard: {}
       crashLoopBackOff: {maxContainerRestartPeriod: 20s}
 ";
 

@@ -1,6 +1,6 @@
 //! The jobs that the hands do on the file system, and the logs there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::event::{Event, JobId};
 use edged::agent::time::Instant;
@@ -26,6 +26,8 @@ pub struct Disk {
     pub parts: BTreeSet<(Box<str>, Box<str>)>,
     /// `/var/log/pods/<pod>/<container>/<attempt>.log`
     pub logs: BTreeSet<String>,
+    /// Of each of them, how many rotated ones lie beside it.
+    pub rotated: BTreeMap<String, usize>,
     /// What the links in `/var/log/containers` point at.
     pub links: BTreeSet<LogLink>,
 }
@@ -58,9 +60,26 @@ impl Disk {
                 }
             }
             JobSpec::RemoveLog(link) => {
+                self.rotated.remove(&log_of(link));
                 self.logs.remove(&log_of(link));
                 self.links.remove(link);
             }
+            JobSpec::RotateLog { log, files_max, .. } => {
+                let path = log_of(log);
+                if self.logs.remove(&path) {
+                    let old = self.rotated.entry(path).or_default();
+                    *old = (*old + 1).min(files_max - 1);
+                }
+            }
+            JobSpec::RestoreLog(log) => {
+                let path = log_of(log);
+                let old = self.rotated.entry(path.clone()).or_default();
+                if *old > 0 && !self.logs.contains(&path) {
+                    *old -= 1;
+                    self.logs.insert(path);
+                }
+            }
+            JobSpec::CompressLogs(_) => {}
             JobSpec::SweepLinks { living } => {
                 let logs = &self.logs;
                 let leads = |link: &LogLink| logs.contains(&log_of(link));
@@ -74,6 +93,7 @@ impl Disk {
                 let root = format!("{}/", folder_of(pod));
                 self.dirs.retain(|dir| !dir.starts_with(&root));
                 self.logs.retain(|log| !log.starts_with(&root));
+                self.rotated.retain(|log, _| !log.starts_with(&root));
                 self.links.retain(|link| link.pod != *pod);
             }
         }
@@ -110,6 +130,7 @@ impl Disk {
         self.dirs.clear();
         self.logs.clear();
         self.links.clear();
+        self.rotated.clear();
     }
 }
 

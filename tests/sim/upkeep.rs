@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use edged::agent::event::Event;
-use edged::model::cri::Reply;
+use edged::model::cri::{CallError, Code, Reply};
+use edged::model::job::LogLink;
 use edged::model::upkeep::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
 
 use crate::chance::Chance;
-use crate::runtime::{Registry, Runtime, number_of};
+use crate::runtime::{Effect, Registry, Runtime, number_of, refused};
 use crate::trace::trace;
 use crate::world::{Thing, World};
 
@@ -79,6 +80,7 @@ impl World {
                 assert!(&*place == IMAGES, "[image fs] asks for {place}");
                 room
             }),
+            logs: ask.logs.into_iter().map(|log| self.size_of_log(log)).collect(),
             log_dirs: ask.log_dirs.then(|| self.disk.pods_with_logs()),
             ..Measures::default()
         };
@@ -87,9 +89,19 @@ impl World {
     }
 }
 
+impl World {
+    /// Some logs are large.
+    fn size_of_log(&mut self, log: LogLink) -> (LogLink, Option<u64>) {
+        let large = self.chance.percent(3);
+        let size = if large { 1 << 40 } else { 1_000 };
+        let is_there = self.disk.leads(&log);
+        (log, is_there.then_some(size))
+    }
+}
+
 impl Runtime {
-    pub(crate) fn upkeep(&mut self, upkeep: &Upkeep) -> Reply {
-        match upkeep {
+    pub(crate) fn upkeep(&mut self, upkeep: &Upkeep) -> Result<Reply, CallError> {
+        Ok(match upkeep {
             Upkeep::ImageFsInfo => Reply::Upkeep(Told::ImageFs(Some(IMAGES.into()))),
             Upkeep::ListImages => Reply::Upkeep(Told::Images(self.registry.list())),
             Upkeep::RemoveImage(id) => {
@@ -98,12 +110,17 @@ impl Runtime {
                 Reply::Done
             }
             Upkeep::ReopenContainerLog(id) => {
-                assert!(number_of(&id.0) > 0, "[ids] {id}");
+                let number = number_of(&id.0);
+                if !self.containers.get(&number).is_some_and(|it| it.alive) {
+                    let message = format!("container {id} is not running");
+                    return Err(refused(Code::FailedPrecondition, message));
+                }
+                self.told.effects.push(Effect::Reopened(number));
                 Reply::Done
             }
             Upkeep::ListContainerStats => Reply::Upkeep(Told::Containers(Vec::new())),
             Upkeep::ListPodSandboxStats => Reply::Upkeep(Told::Sandboxes(Vec::new())),
-        }
+        })
     }
 }
 

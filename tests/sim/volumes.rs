@@ -150,6 +150,9 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
             });
         }
         JobSpec::BindSubPath(_)
+        | JobSpec::RotateLog { .. }
+        | JobSpec::RestoreLog(_)
+        | JobSpec::CompressLogs(_)
         | JobSpec::MakePodDirs { .. }
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)

@@ -422,7 +422,7 @@ impl World {
         for &effect in &effects {
             trace!(self.now, "    {}", self.runtime.describe(effect));
             self.check.effect(self.now, &self.runtime, effect);
-            if let Effect::Started(number) = effect {
+            if let Effect::Started(number) | Effect::Reopened(number) = effect {
                 self.disk.log_written(&self.runtime, number);
             }
         }

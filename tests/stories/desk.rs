@@ -15,7 +15,9 @@ use edged::model::job::{JobError, JobSpec};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
-use edged::model::upkeep::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
+use edged::model::upkeep::{Measures, StoredImage, Told, Upkeep};
+
+use crate::node::is_of_the_node;
 
 pub struct Desk {
     pub agent: Agent,
@@ -52,6 +54,9 @@ pub struct Desk {
     pub volume_jobs: Vec<String>,
     /// Jobs about this volume fail.
     pub bad_volume: Option<&'static str>,
+    /// Jobs of the node.
+    pub node_jobs: Vec<JobSpec>,
+    pub reopening: Option<CallId>,
     made: u32,
 }
 
@@ -125,6 +130,8 @@ impl Desk {
             machine: Measures::default(),
             volume_jobs: Vec::new(),
             bad_volume: None,
+            node_jobs: Vec::new(),
+            reopening: None,
             made: 0,
         }
     }
@@ -153,7 +160,11 @@ impl Desk {
                     self.open.retain(|(open, _)| *open != call);
                 }
                 Action::Job { job, spec, .. } => {
-                    self.jobs += u32::from(!matches!(spec, JobSpec::SweepLinks { .. }));
+                    if is_of_the_node(&spec) {
+                        self.node_jobs.push(spec.clone());
+                    } else {
+                        self.jobs += 1;
+                    }
                     let fails = self.read_only && !matches!(spec, JobSpec::MakePodDirs { .. });
                     let why = JobError::Failed("Read-only file system".to_owned());
                     let result = if fails { Err(why) } else { self.volume_job(&spec) };
@@ -250,20 +261,6 @@ impl Desk {
         self.set_clock(end);
     }
 
-    fn measure(&self, ask: &Ask) -> Measures {
-        let mut measures = self.machine.clone();
-        measures.image_fs = measures.image_fs.filter(|_| ask.image_fs.is_some());
-        measures.log_dirs = measures.log_dirs.filter(|_| ask.log_dirs);
-        measures.logs.retain(|(link, _)| ask.logs.contains(link));
-        measures
-    }
-
-    /// So many percent of the images' file system, of 1,000 bytes, are used from now on.
-    pub fn fill(&mut self, percent: u64) {
-        let bytes = Amount { capacity: 1_000, available: 1_000 - percent * 10 };
-        self.machine.image_fs = Some(Room { bytes, ..Room::default() });
-    }
-
     fn set_clock(&mut self, to: Instant) {
         let ms = to.since_ms(self.now.boot) as i64;
         self.now = Now { boot: to, wall: self.now.wall.map(|wall| Wall(wall.0 + ms)) };
@@ -330,7 +327,11 @@ impl Desk {
     pub fn take(&mut self, expected: &str) -> (CallId, Request) {
         let at = self.open.iter().position(|(_, request)| name(request) == expected);
         let at = at.unwrap_or_else(|| panic!("no {expected} among {:?}", self.asked_for()));
-        self.open.remove(at)
+        let (call, request) = self.open.remove(at);
+        if matches!(request, Request::Upkeep(Upkeep::ReopenContainerLog(_))) {
+            self.reopening = Some(call);
+        }
+        (call, request)
     }
 
     /// Names of the open calls.

@@ -12,8 +12,10 @@ mod garbage;
 mod hooks;
 mod images;
 mod lifecycle;
+mod logs;
 mod made;
 mod named;
+mod node;
 #[cfg(feature = "probes")]
 mod probes;
 mod props;

@@ -18,6 +18,7 @@ mod changes;
 mod cli;
 mod crashes;
 mod ends;
+mod garbage;
 mod images;
 mod runtime;
 mod starts;
@@ -107,6 +108,7 @@ fn all() -> Vec<Test> {
         broken::TESTS,
         ends::TESTS,
         images::TESTS,
+        garbage::TESTS,
         crashes::TESTS,
         api::TESTS,
         cli::TESTS,

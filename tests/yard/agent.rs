@@ -38,6 +38,21 @@ pub struct Site {
 /// The folder's and the node's name in all tests: `web` becomes the pod `web-gw`.
 pub const NODE: &str = "gw";
 
+/// The machine's disk may be full, and the images are shared: nothing goes for want of room.
+pub const KEEP_ALL: &str = "imageGCHighThresholdPercent: 100\nevictionHard: {}\n";
+
+/// An edgecore.yaml with these lines.
+fn settings(edged: &str, tailored: &str) -> String {
+    let indent = |text: &str, by: &str| -> String {
+        text.lines().flat_map(|line| [by, line, "\n"]).collect()
+    };
+    format!(
+        "modules:\n  edged:\n    enable: true\n{}    tailoredKubeletConfig:\n{}",
+        indent(edged, "    "),
+        indent(tailored, "      ")
+    )
+}
+
 impl Site {
     /// A new one with empty folders.
     pub fn new(dir: PathBuf, runtime: PathBuf) -> Site {
@@ -49,6 +64,8 @@ impl Site {
             fs::create_dir_all(folder).expect("a folder below one of ours");
         }
         let api = (Ipv4Addr::LOCALHOST, free_port()).into();
+        let config = dir.join("edgecore.yaml");
+        fs::write(&config, settings("", KEEP_ALL)).expect("a file of ours");
         Site {
             dir,
             manifests,
@@ -58,8 +75,15 @@ impl Site {
             runtime,
             api,
             level: "info",
-            config: None,
+            config: Some(config),
         }
+    }
+
+    /// The agents that start from now on have these settings: lines below `modules.edged` and
+    /// below `tailoredKubeletConfig`, flush left.
+    pub fn set(&self, edged: &str, tailored: &str) {
+        let config = self.config.as_ref().expect("it was made with the site");
+        fs::write(config, settings(edged, tailored)).expect("a file of ours");
     }
 
     /// Puts a manifest into the folder at once, whole, as an editor or `mv` does.

@@ -103,7 +103,13 @@ impl Pod {
                 self.clear_at = Some(retry_at);
                 self.warn("FailedKillPod", format!("error removing the pod's directory: {error}"));
             }
-            (JobSpec::SweepLinks { .. }, _) => panic!("{job:?} is no pod's"),
+            (
+                JobSpec::SweepLinks { .. }
+                | JobSpec::RotateLog { .. }
+                | JobSpec::RestoreLog(_)
+                | JobSpec::CompressLogs(_),
+                _,
+            ) => panic!("{job:?} is no pod's"),
             (JobSpec::LinkLog(_), Err(error)) => {
                 self.warn("Failed", format!("error linking the container's log: {error}"));
             }

@@ -329,7 +329,8 @@ pub(super) fn remove_container(pod: &Pod, container: &ContainerSeen, now: Instan
     }
 }
 
-pub(super) fn log_link(pod: &Pod, container: &ContainerSeen) -> LogLink {
+/// The names of a container's log.
+pub fn log_link(pod: &Pod, container: &ContainerSeen) -> LogLink {
     LogLink {
         pod: config::log_dir(&pod.api),
         container: container.name.clone(),

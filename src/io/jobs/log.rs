@@ -122,7 +122,7 @@ pub(super) fn remove(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure
     found.iter().try_for_each(|name| remove_file(dir.as_fd(), Component::new(name)?))
 }
 
-fn remove_file(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
+pub(super) fn remove_file(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
     match unlinkat(dir, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(errno) => Err(Failure::at("unlink", name.as_os_str(), errno)),
@@ -188,7 +188,7 @@ fn dir_of(name: &str) -> Option<LogDir> {
 }
 
 /// `<namespace>_<name>_<uid>`; each part is checked by itself, so that no empty one hides.
-fn dir_name(pod: &LogDir) -> Result<String, Failure> {
+pub(super) fn dir_name(pod: &LogDir) -> Result<String, Failure> {
     let parts = [&pod.namespace, &pod.name, &pod.uid].map(|part| Component::new(part.as_ref()));
     let [namespace, name, uid] = parts;
     Ok(format!("{}_{}_{}", namespace?, name?, uid?))

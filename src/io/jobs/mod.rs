@@ -5,8 +5,10 @@
 //! never followed and mounts never entered. Not here: when to do what, and deadlines (`io::job`).
 //! Each job can be done again, so a crash in the middle of one costs a repetition.
 
+mod gzip;
 mod log;
 mod pod_dir;
+mod rotate;
 mod tree;
 mod volume;
 
@@ -41,6 +43,11 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
             run_in_child(roots.of(spec).handle()?, spec)?;
             Ok(())
         }
+        JobSpec::RotateLog { log, files_max, at_s } => {
+            rotate::rotate(roots.pod_logs.handle()?, log, *files_max, *at_s)
+        }
+        JobSpec::RestoreLog(log) => rotate::restore(roots.pod_logs.handle()?, log),
+        JobSpec::CompressLogs(log) => rotate::compress(roots.pod_logs.handle()?, log),
         JobSpec::SweepLinks { living } => {
             roots.with_links(|logs, links| log::sweep_links(logs, links, living))
         }
@@ -61,7 +68,10 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
         | JobSpec::RemoveLog(_)
         | JobSpec::SweepLinks { .. }
         | JobSpec::SetUpVolume(_)
-        | JobSpec::BindSubPath(_) => return None,
+        | JobSpec::BindSubPath(_)
+        | JobSpec::RotateLog { .. }
+        | JobSpec::RestoreLog(_)
+        | JobSpec::CompressLogs(_) => return None,
     };
     match done {
         Ok(true) => Some(Ok(())),
@@ -86,6 +96,7 @@ pub(super) fn measure(roots: &mut Roots, ask: &Ask, measures: &mut Measures) {
 /// Does a job in a child, below the root that was handed over.
 pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), JobError> {
     match spec {
+        JobSpec::CompressLogs(log) => rotate::compress(root, log).map_err(JobError::from),
         JobSpec::RemoveLogDir(pod) => log::remove_dir(root, pod).map_err(JobError::from),
         JobSpec::RemovePodDir(pod) => pod_dir::remove(root, &pod.uid).map_err(JobError::from),
         JobSpec::TearDownVolumes(pod) => pod_dir::tear_down(root, &pod.uid).map_err(JobError::from),
@@ -94,7 +105,9 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
         JobSpec::MakePodDirs { .. }
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
-        | JobSpec::SweepLinks { .. } => {
+        | JobSpec::SweepLinks { .. }
+        | JobSpec::RotateLog { .. }
+        | JobSpec::RestoreLog(_) => {
             Err(JobError::Failed("got a job that is not for a child".to_owned()))
         }
     }
@@ -104,6 +117,7 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
 /// quick ones.
 pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
     match spec {
+        JobSpec::CompressLogs(_) => Some("compress-logs"),
         JobSpec::RemoveLogDir(_) => Some("remove-log-dir"),
         JobSpec::RemovePodDir(_) => Some("remove-pod-dir"),
         JobSpec::TearDownVolumes(_) => Some("tear-down-volumes"),
@@ -119,7 +133,9 @@ pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
         JobSpec::MakePodDirs { .. }
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
-        | JobSpec::SweepLinks { .. } => None,
+        | JobSpec::SweepLinks { .. }
+        | JobSpec::RotateLog { .. }
+        | JobSpec::RestoreLog(_) => None,
     }
 }
 
@@ -156,6 +172,9 @@ impl Roots {
             JobSpec::LinkLog(_)
             | JobSpec::RemoveLog(_)
             | JobSpec::SweepLinks { .. }
+            | JobSpec::RotateLog { .. }
+            | JobSpec::RestoreLog(_)
+            | JobSpec::CompressLogs(_)
             | JobSpec::RemoveLogDir(_) => &mut self.pod_logs,
         }
     }

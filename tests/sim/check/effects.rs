@@ -26,6 +26,7 @@ impl Check {
             }
             Effect::Made(number) => self.made(now, runtime, number),
             Effect::Started(number) => self.started(now, runtime, number),
+            Effect::Reopened(_) => {}
             Effect::Ended(number, end) => self.ended(now, number, end),
             Effect::Gone(number) => self.gone(now, number),
             Effect::Displaced(number) => {

@@ -1,10 +1,10 @@
 //! Rules about what the node parts with, and the calls that belong to no pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::event::{CallId, JobId};
 use edged::model::cri::Reply;
-use edged::model::job::JobSpec;
+use edged::model::job::{JobSpec, LogLink};
 use edged::model::upkeep::{ContainerPolicy, ImagePolicy, Measures, Room, Settings, Told, Upkeep};
 
 use super::Check;
@@ -26,6 +26,10 @@ pub struct Garbage {
     /// When each image was first listed, in this life.
     first_seen: BTreeMap<Box<str>, u64>,
     sweeping: Option<JobId>,
+    /// Logs that were told to be too large.
+    large: BTreeSet<LogLink>,
+    /// The one that is being rotated.
+    rotating: Option<(JobId, LogLink)>,
 }
 
 impl Garbage {
@@ -70,6 +74,9 @@ impl Garbage {
     pub fn measured(&mut self, measures: &Measures) {
         self.measuring = false;
         self.room = measures.image_fs;
+        let size_max = self.settings.logs.size_max.unwrap_or(u64::MAX);
+        let large = measures.logs.iter().filter(|(_, size)| size.is_some_and(|it| it >= size_max));
+        self.large.extend(large.map(|(log, _)| log.clone()));
     }
 
     /// A call of the agent is over.
@@ -96,6 +103,7 @@ impl Garbage {
     /// A job is over.
     pub fn job_ended(&mut self, id: JobId) {
         self.sweeping.take_if(|sweeping| *sweeping == id);
+        self.rotating.take_if(|(rotating, _)| *rotating == id);
     }
 }
 
@@ -172,6 +180,18 @@ impl Check {
             | JobSpec::SetUpVolume(_)
             | JobSpec::BindSubPath(_)
             | JobSpec::TearDownVolumes(_) => false,
+            JobSpec::RotateLog { log, files_max, .. } => {
+                let garbage = &mut self.garbage;
+                assert!(
+                    garbage.large.remove(log),
+                    "[rotation] {log:?} is rotated, and it is not too large"
+                );
+                assert!(*files_max == garbage.settings.logs.files_max, "[rotation] {spec:?}");
+                let under_way = garbage.rotating.replace((id, log.clone()));
+                assert!(under_way.is_none(), "[rotation] {log:?} and {under_way:?} at once");
+                true
+            }
+            JobSpec::RestoreLog(_) | JobSpec::CompressLogs(_) => true,
         }
     }
 }

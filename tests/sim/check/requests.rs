@@ -41,7 +41,12 @@ impl Check {
         if let Some(at) = pod {
             // A bound for all pods takes dead containers of those that run well.
             let garbage = self.garbage.is_bounded()
-                && matches!(request, Request::RemoveContainer(_) | Request::RemovePodSandbox(_));
+                && matches!(
+                    request,
+                    Request::RemoveContainer(_)
+                        | Request::RemovePodSandbox(_)
+                        | Request::StopPodSandbox(_)
+                );
             if matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) && !garbage {
                 self.pods[at].asked_at = now;
             }
@@ -314,7 +319,10 @@ impl Check {
             | JobSpec::TearDownVolumes(pod)
             | JobSpec::LinkLog(LogLink { pod, .. })
             | JobSpec::RemoveLog(LogLink { pod, .. }) => self.pod_named(pod),
-            JobSpec::SweepLinks { .. } => {
+            JobSpec::SweepLinks { .. }
+            | JobSpec::RotateLog { .. }
+            | JobSpec::RestoreLog(_)
+            | JobSpec::CompressLogs(_) => {
                 assert!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
                 return;
             }
@@ -327,7 +335,11 @@ impl Check {
             JobSpec::MakePodDirs { .. } => {
                 assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
             }
-            JobSpec::LinkLog(_) | JobSpec::SweepLinks { .. } => {}
+            JobSpec::LinkLog(_)
+            | JobSpec::SweepLinks { .. }
+            | JobSpec::RotateLog { .. }
+            | JobSpec::RestoreLog(_)
+            | JobSpec::CompressLogs(_) => {}
             JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_) => {
                 assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
             }

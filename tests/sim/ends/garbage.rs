@@ -14,10 +14,21 @@ impl World {
         self.old_sandbox(wanted)
             .or_else(|| self.dead_beyond_the_policy())
             .or_else(|| self.full_disk(wanted))
+            .or_else(|| self.nameless_log())
             .or_else(|| {
                 let dangling = self.disk.links.iter().find(|link| !self.disk.leads(link));
                 dangling.map(|link| format!("a link leads nowhere: {link:?}"))
             })
+    }
+
+    /// A container writes where nobody finds it.
+    fn nameless_log(&self) -> Option<String> {
+        self.runtime.containers.iter().find_map(|(number, it)| {
+            let ours = it.alive && it.listed.pod.is_some();
+            let folder = &self.runtime.sandboxes[&it.sandbox].log_directory;
+            let lost = ours && !self.disk.logs.contains(&format!("{folder}/{}", it.log_path));
+            lost.then(|| format!("c{number} writes to a log without a name"))
+        })
     }
 
     /// A sandbox that was replaced and holds nothing.
@@ -37,7 +48,9 @@ impl World {
     fn dead_beyond_the_policy(&self) -> Option<String> {
         let policy = self.check.garbage.containers();
         let all_max = policy.all_max?;
-        let old = |it: &Container| self.now - it.made_at > policy.age_min_ms;
+        // By the runtime's clock, which may have been wrong when it was made.
+        let born_before = self.clock().nanos - policy.age_min_ms as i64 * 1_000_000;
+        let old = |it: &Container| it.listed.created_at < born_before;
         let dead: Vec<&Container> = self
             .runtime
             .containers

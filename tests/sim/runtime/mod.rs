@@ -22,7 +22,7 @@ use crate::program::Program;
 pub use image::Registry;
 pub use outage::Left;
 pub use quirks::Quirks;
-use quirks::refused;
+pub use quirks::refused;
 
 /// Names one call for the whole run, across the agent's lives.
 pub type Serial = u64;
@@ -160,6 +160,8 @@ pub enum Effect {
     Made(ContainerNo),
     /// Its process runs.
     Started(ContainerNo),
+    /// Its log was opened anew.
+    Reopened(ContainerNo),
     /// Its process has ended, or could not begin.
     Ended(ContainerNo, End),
     /// A container is about to be forgotten.
@@ -256,7 +258,7 @@ impl Runtime {
             Request::ContainerStatus(id) => self.container_status(&id.0),
             Request::ExecSync { id, .. } => self.exec(&id.0),
             Request::ImageStatus(image) => Ok(Reply::Image(self.registry.status(image))),
-            Request::Upkeep(upkeep) => Ok(self.upkeep(upkeep)),
+            Request::Upkeep(upkeep) => self.upkeep(upkeep),
             Request::PullImage { image, .. } => {
                 self.operations.insert(serial, Operation::Pull { image: image.clone() });
                 return match self.registry.pull_ms(image, faults, chance) {

@@ -1,0 +1,222 @@
+//! Container logs are rotated before they fill the flash (spec section 11).
+//!
+//! ```text
+//!  sizes, every 10 s ─▶ too large ─▶ RotateLog ─▶ ReopenContainerLog ─▶ CompressLogs (a child)
+//!                   └▶ absent ─▶ ReopenContainerLog      └ refused ─▶ RestoreLog
+//! ```
+//!
+//! One log at a time. Between the rename and the reopening the runtime writes on into the renamed
+//! file, so that no line is lost and none is doubled. A runtime that cannot reopen logs rotates
+//! them itself, and is left alone until its next start.
+//!
+//! If we crash here: a log that was renamed and not reopened is absent under its name, which the
+//! next life sees and reopens.
+
+use std::collections::VecDeque;
+
+use super::chores::{Asking, Regular, Tools};
+use super::event::{Action, CallId, JobId, Severity};
+use super::pod::next::log_link;
+use super::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply};
+use crate::model::job::{JobError, JobSpec, LogLink};
+use crate::model::upkeep::{LogPolicy, Measures, Upkeep};
+
+/// The rotation.
+#[derive(Debug)]
+pub struct Logs {
+    policy: LogPolicy,
+    look: Regular,
+    /// What is to be done, at most [`limits::LOGS_QUEUE_MAX`]; the rest is found again.
+    queue: VecDeque<(LogLink, Need)>,
+    doing: Option<Doing>,
+    /// The runtime rotates its logs itself.
+    refused: bool,
+    news: Vec<String>,
+}
+
+/// What a log lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// It is too large.
+    Rotation,
+    /// It is not there: the runtime writes elsewhere.
+    Reopening,
+}
+
+#[derive(Debug)]
+enum Doing {
+    Rotate(JobId, LogLink),
+    /// Renamed before: it has a file to go back to.
+    Reopen {
+        call: Option<CallId>,
+        log: LogLink,
+        renamed: bool,
+    },
+    /// To be renamed back.
+    Restore(Option<JobId>, LogLink),
+    Compress(Option<JobId>, LogLink),
+}
+
+impl Logs {
+    /// Looks with the first step.
+    pub fn new(policy: LogPolicy, now: Instant) -> Self {
+        Self {
+            look: Regular::new(policy.period_ms, now),
+            policy,
+            queue: VecDeque::new(),
+            doing: None,
+            refused: false,
+            news: Vec::new(),
+        }
+    }
+
+    /// The runtime is back, and may be another: its calls were answered before.
+    pub fn up(&mut self) {
+        self.refused = false;
+    }
+
+    /// Takes the sizes of logs.
+    pub fn measured(&mut self, measures: &Measures) {
+        let Some(size_max) = self.policy.size_max else { return };
+        for (log, size) in &measures.logs {
+            let need = match size {
+                None => Need::Reopening,
+                Some(size) if *size >= size_max => Need::Rotation,
+                Some(_) => continue,
+            };
+            let known = self.queue.iter().any(|(other, _)| other == log);
+            if !known && self.queue.len() < limits::LOGS_QUEUE_MAX {
+                self.queue.push_back((log.clone(), need));
+            }
+        }
+    }
+
+    /// Takes the answer to a call. `false`: it is none of these.
+    pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
+        let Some(Doing::Reopen { call: Some(asked), log, renamed }) = &self.doing else {
+            return false;
+        };
+        if *asked != call {
+            return false;
+        }
+        let (log, renamed) = (log.clone(), *renamed);
+        self.doing = match (result, renamed) {
+            (Ok(_), true) => Some(Doing::Compress(None, log)),
+            (Ok(_), false) => None,
+            (Err(error), renamed) => {
+                let refused = matches!(error, CallError::Refused { code: Code::Unimplemented, .. });
+                self.refused |= refused;
+                if refused {
+                    self.queue.clear();
+                }
+                self.news.push(format!("container={} log not reopened: {error}", log.id));
+                renamed.then_some(Doing::Restore(None, log))
+            }
+        };
+        true
+    }
+
+    /// Takes the answer to a job. `false`: it is none of these.
+    pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
+        let (log, next) = match &self.doing {
+            Some(Doing::Rotate(asked, log)) if *asked == job => {
+                let reopen = Doing::Reopen { call: None, log: log.clone(), renamed: true };
+                // What failed half-way may have been renamed: then it is absent, which shows.
+                (log.clone(), result.is_ok().then_some(reopen))
+            }
+            Some(Doing::Restore(Some(asked), log) | Doing::Compress(Some(asked), log))
+                if *asked == job =>
+            {
+                (log.clone(), None)
+            }
+            _ => return false,
+        };
+        if let Err(error) = result {
+            self.news.push(format!("container={} log not rotated: {error}", log.id));
+        }
+        self.doing = next;
+        true
+    }
+
+    /// Asks for what is due.
+    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
+        for line in self.news.drain(..) {
+            tools.out.push(Action::Log(Severity::Warn, line));
+        }
+        if self.is_off() {
+            return;
+        }
+        while self.doing.is_none()
+            && let Some((log, need)) = self.queue.pop_front()
+        {
+            // It may have ended since: its logs go with it.
+            if running(tools).any(|other| other == log) {
+                self.doing = Some(self.begin(now, tools, log, need));
+            }
+        }
+        self.go_on(now, tools);
+        if self.doing.is_none() && self.look.is_due(now.boot) {
+            self.ask(now, tools, asking);
+        }
+    }
+
+    fn ask(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
+        let Some(ask) = asking.want() else { return };
+        ask.logs = running(tools).collect();
+        self.look.done(now.boot);
+    }
+
+    fn begin(&self, now: Now, tools: &mut Tools<'_>, log: LogLink, need: Need) -> Doing {
+        match need {
+            Need::Reopening => Doing::Reopen { call: None, log, renamed: false },
+            Need::Rotation => {
+                let spec = JobSpec::RotateLog {
+                    log: log.clone(),
+                    files_max: self.policy.files_max,
+                    // Without a clock the hands number on from what is there.
+                    at_s: now.timestamp().map_or(0, |at| at.0),
+                };
+                Doing::Rotate(tools.job(now, spec), log)
+            }
+        }
+    }
+
+    /// The next step of what is under way.
+    fn go_on(&mut self, now: Now, tools: &mut Tools<'_>) {
+        match &mut self.doing {
+            Some(Doing::Reopen { call: call @ None, log, .. }) => {
+                let id = ContainerId(log.id.clone());
+                *call = tools.call(now, Upkeep::ReopenContainerLog(id));
+            }
+            Some(Doing::Restore(job @ None, log)) => {
+                *job = Some(tools.job(now, JobSpec::RestoreLog(log.clone())));
+            }
+            Some(Doing::Compress(job @ None, log)) => {
+                *job = Some(tools.job(now, JobSpec::CompressLogs(log.clone())));
+            }
+            Some(
+                Doing::Rotate(..) | Doing::Reopen { .. } | Doing::Restore(..) | Doing::Compress(..),
+            )
+            | None => {}
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        self.policy.size_max.is_none() || self.refused
+    }
+
+    /// When something is due.
+    pub fn due_at(&self) -> Option<Instant> {
+        (!self.is_off()).then(|| self.look.due_at())
+    }
+}
+
+/// The logs of all containers that run.
+fn running(tools: &Tools<'_>) -> impl Iterator<Item = LogLink> {
+    tools.pods.iter().flat_map(|pod| {
+        let runs = |it: &&super::pod::seen::ContainerSeen| it.state == ContainerState::Running;
+        pod.seen().containers.iter().filter(runs).map(|it| log_link(pod, it))
+    })
+}
