@@ -53,6 +53,10 @@ pub struct Config {
     pub upkeep: upkeep::Settings,
     /// `…serializeImagePulls`, `…maxParallelImagePulls`, `…registryPullQPS`, `…registryBurst`
     pub pulls: Pulls,
+    /// `modules.edged.imageFolders`: absolute folders with images as files; none: no registry.
+    pub image_folders: Vec<String>,
+    /// `modules.edged.imageMirrorPort`, on loopback.
+    pub image_mirror: SocketAddr,
     /// Only by flag.
     pub log: LevelFilter,
 }
@@ -73,6 +77,8 @@ impl Default for Config {
             crash_backoff_max_ms: BACKOFF_MAX_MS,
             upkeep: upkeep::Settings::default(),
             pulls: Pulls::default(),
+            image_folders: Vec::new(),
+            image_mirror: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_351),
             log: LevelFilter::Info,
         }
     }

@@ -373,3 +373,30 @@ pub const CLIENT_BYTES_MAX: u64 = 64 << 20;
 pub const WATCH_MS: u64 = 500;
 /// Milliseconds that `edged check` waits for the runtime.
 pub const CHECK_RUNTIME_MS: u64 = 5_000;
+
+// Images from files.
+
+/// Bytes of one JSON text of an image: containerd's own bound.
+pub const IMAGE_JSON_BYTES_MAX: usize = 4 << 20;
+/// Names that one archive or layout gives to images; a release of a whole site has some dozens.
+pub const IMAGE_NAMES_MAX: usize = 512;
+/// Layers of one image: overlayfs mounts no more than 500, Docker makes no more than 127.
+pub const IMAGE_LAYERS_MAX: usize = 512;
+/// Members of one archive. With 512 images of a hundred layers each there would be more; an archive
+/// on a gateway's flash has hundreds.
+pub const IMAGE_MEMBERS_MAX: usize = 1 << 15;
+/// Archives and layouts in all folders together; the rest is named in the log.
+pub const IMAGE_SOURCES_MAX: usize = 256;
+/// Milliseconds between two looks at the folders: a stick was put in or taken out.
+pub const IMAGE_RESCAN_MS: u64 = 10_000;
+/// Connections of the registry on loopback: a runtime fetches three layers of a pull at once.
+pub const MIRROR_CONNECTIONS_MAX: usize = 64;
+/// Bytes read from a file and written to a connection in one go.
+pub const MIRROR_READ_BYTES: usize = 64 << 10;
+/// Goes in one turn for one connection, so that the others get theirs.
+pub const MIRROR_TURN_READS: usize = 8;
+/// Milliseconds in which a connection must go on.
+pub const MIRROR_STALL_MS: u64 = 60_000;
+/// Milliseconds until a registry that has ended is started again; each further one waits twice as
+/// long, up to a minute.
+pub const MIRROR_RESTART_MS: u64 = 1_000;

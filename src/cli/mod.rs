@@ -8,11 +8,13 @@
 mod age;
 #[cfg(feature = "check")]
 mod check;
+#[cfg(feature = "image-import")]
+mod images;
 #[cfg(feature = "api")]
 mod pods;
 #[cfg(feature = "api")]
 mod status;
-#[cfg(any(feature = "api", feature = "check"))]
+#[cfg(any(feature = "api", feature = "check", feature = "image-import"))]
 mod table;
 
 use std::io::{ErrorKind, Write};
@@ -22,6 +24,9 @@ pub const HELP: &str =
     "  edged pods [OPTIONS]   print the pods              -n NAMESPACE, -o wide or json, -w: watch
   edged status           print how the agent is
   edged check            look for what is missing on this machine, and name each remedy
+  edged images list [PATH...]     print the images that files and folders have
+  edged images import FILE        bring an archive's images into containerd, by its own tool
+  edged images serve PATH...      be a registry on loopback that lets pull them
   (pods and status ask the agent where edgecore.yaml says, or --server ADDR:PORT)
 ";
 
@@ -50,7 +55,7 @@ impl From<lexopt::Error> for Error {
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    matches!(command, "pods" | "status" | "check")
+    matches!(command, "pods" | "status" | "check" | "images")
 }
 
 /// Runs a command that [`has`] knows; returns the exit code.
@@ -67,9 +72,15 @@ pub fn main(
         "status" => status::run(args, out),
         #[cfg(feature = "check")]
         "check" => check::run(args, out),
+        #[cfg(feature = "image-import")]
+        "images" => images::run(args, out, trouble),
         _ => {
             drop(args);
-            let feature = if command == "check" { "check" } else { "api" };
+            let feature = match command {
+                "check" => "check",
+                "images" => "image-import",
+                _ => "api",
+            };
             let why = format!("`{command}` is not built into this edged (feature `{feature}`)");
             Err(Error::Failed(why))
         }

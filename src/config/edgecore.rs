@@ -96,6 +96,9 @@ const EDGED: Table = Table {
                 Ok(())
             }),
         ),
+        // Edged's own: KubeEdge has no such settings.
+        ("imageFolders", Set(images::folders)),
+        ("imageMirrorPort", Set(images::mirror_port)),
         (
             "nodeIP",
             Set(|config, value| {

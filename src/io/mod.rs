@@ -25,6 +25,11 @@ pub mod clock;
 #[cfg(feature = "check")]
 pub mod facts;
 pub mod folder;
+#[cfg(feature = "image-import")]
+pub mod image_import;
+#[cfg(not(feature = "image-import"))]
+#[path = "image_import/absent.rs"]
+pub mod image_import;
 pub mod job;
 mod jobs;
 mod journal;
@@ -58,6 +63,7 @@ use crate::config::Config;
 use crate::limits::{ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX};
 use crate::wire::manifest;
 use folder::Manifests;
+use image_import::Keeper;
 use job::{Jobs, Roots};
 use journal::Turn;
 use log::Limit;
@@ -120,6 +126,7 @@ struct Hands<'a> {
     server: Server,
     manifests: Manifests,
     jobs: Jobs,
+    registry: Keeper,
     meter: Meter,
     probes: Probes,
     addresses: Option<Vec<String>>,
@@ -159,6 +166,7 @@ impl<'a> Hands<'a> {
             jobs: Jobs::new(PathBuf::from("/proc/self/exe"), roots),
             meter: Meter::new(PathBuf::from(&config.root)),
             probes: Probes::new(PROBES),
+            registry: Keeper::new(config.image_mirror, &config.image_folders),
             addresses: None,
             addresses_at: Instant(0),
             events: Vec::new(),
@@ -179,6 +187,7 @@ impl<'a> Hands<'a> {
             self.jobs.wake_at(),
             self.probes.wake_at(),
             self.server.wake_at(),
+            self.registry.wake_at(),
         ];
         let always = [self.manifests.wake_at(), self.addresses_at];
         let due_at = due.into_iter().flatten().chain(always).min().unwrap_or_default();
@@ -212,6 +221,7 @@ impl<'a> Hands<'a> {
         self.jobs.tick(now.boot, &mut self.events);
         self.probes.tick(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the probes");
+        self.registry.tick(now.boot);
         self.look_at_addresses(now.boot);
         turn.lap("the node's addresses");
         let next = self.think(now, &mut turn);
@@ -289,7 +299,10 @@ impl<'a> Hands<'a> {
     fn signalled(&mut self) {
         while let Some(told) = self.signals.take() {
             match told {
-                Told::ChildEnded => self.jobs.reap(&mut self.events),
+                Told::ChildEnded => {
+                    self.jobs.reap(&mut self.events);
+                    self.registry.reap(clock::boot());
+                }
                 Told::Reload => self.reload(),
                 Told::Stop if self.stopping => {
                     ::log::warn!("told to stop a second time: ending at once");
@@ -382,6 +395,8 @@ fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("crashLoopBackOff", old.crash_backoff_max_ms != new.crash_backoff_max_ms),
         ("garbage, log and eviction settings", old.upkeep != new.upkeep),
         ("serializeImagePulls and its like", old.pulls != new.pulls),
+        ("imageFolders", old.image_folders != new.image_folders),
+        ("imageMirrorPort", old.image_mirror != new.image_mirror),
     ]
     .into_iter()
     .filter_map(|(name, differs)| differs.then_some(name))

@@ -21,6 +21,10 @@ pub struct Request {
     pub method: Method,
     /// The target's path, without the query: `/pods`.
     pub path: String,
+    /// What stands behind the question mark.
+    pub query: String,
+    /// The first byte that is wanted (`Range: bytes=N-`).
+    pub from: u64,
 }
 
 /// What is done with the target.
@@ -116,8 +120,10 @@ pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> 
         Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => target,
     };
-    let path = path.split(['?', '#']).next().unwrap_or_default().to_owned();
-    Ok(Some(Request { method, path }))
+    let path = path.split('#').next().unwrap_or_default();
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let (path, query) = (path.to_owned(), query.to_owned());
+    Ok(Some(Request { method, path, query, from: range(&request) }))
 }
 
 /// A request line: the target and the words around it.
@@ -159,6 +165,15 @@ fn check_headers(request: &httparse::Request<'_, '_>, bound: SocketAddr) -> Resu
             Err(Bad { status: Status::Forbidden, why })
         }
     }
+}
+
+/// Ranges that are no beginning of the rest are ignored, as RFC 9110 section 14.2 allows.
+fn range(request: &httparse::Request<'_, '_>) -> u64 {
+    let is_range = |name: &str| name.eq_ignore_ascii_case("range");
+    let range = request.headers.iter().find(|header| is_range(header.name));
+    let text = range.and_then(|header| core::str::from_utf8(header.value).ok());
+    let from = text.and_then(|text| text.trim().strip_prefix("bytes=")?.strip_suffix('-'));
+    from.and_then(|from| from.parse().ok()).unwrap_or(0)
 }
 
 /// Whether a `Host` names this machine in a way that no name server can forge.

@@ -9,11 +9,13 @@ pub mod edge;
 pub mod grpc;
 pub mod h2;
 pub mod hpack;
-#[cfg(feature = "api")]
+#[cfg(any(feature = "api", feature = "image-import"))]
 pub mod http1;
 pub mod manifest;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+#[cfg(feature = "image-import")]
+pub mod oci;
 #[cfg(feature = "probes")]
 pub mod probe;
 pub mod tree;

@@ -15,6 +15,7 @@
 mod aside;
 mod case;
 mod hooks;
+mod images;
 mod init_containers;
 mod networking;
 mod pods;
@@ -56,6 +57,7 @@ fn rows() -> Vec<Row> {
         networking::ROWS,
         probes::ROWS,
         hooks::ROWS,
+        images::ROWS,
         volumes::ROWS,
         volume_files::ROWS,
     ]

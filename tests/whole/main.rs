@@ -20,6 +20,7 @@ mod crashes;
 mod ends;
 mod garbage;
 mod images;
+mod registry;
 mod runtime;
 mod starts;
 #[path = "../yard/mod.rs"]
@@ -109,6 +110,7 @@ fn all() -> Vec<Test> {
         ends::TESTS,
         images::TESTS,
         garbage::TESTS,
+        registry::TESTS,
         crashes::TESTS,
         api::TESTS,
         cli::TESTS,

@@ -14,7 +14,7 @@ fn read(text: &str) -> Result<Option<Request>, Bad> {
 }
 
 fn get(path: &str) -> Request {
-    Request { method: Method::Get, path: path.to_owned() }
+    Request { method: Method::Get, path: path.to_owned(), query: String::new(), from: 0 }
 }
 
 fn status(text: &str) -> Status {
@@ -25,12 +25,12 @@ fn status(text: &str) -> Status {
 fn what_clients_send_is_read() {
     let curl = "GET /pods?limit=5 HTTP/1.1\r\nHost: 127.0.0.1:10350\r\nUser-Agent: curl/7.88\r\n\
                 Accept: */*\r\n\r\n";
-    assert_eq!(read(curl), Ok(Some(get("/pods"))));
+    assert_eq!(read(curl), Ok(Some(Request { query: "limit=5".to_owned(), ..get("/pods") })));
     for end in 0..curl.len() {
         assert_eq!(read(&curl[..end]), Ok(None), "{end}");
     }
     let head = "HEAD /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    let want = Request { method: Method::Head, path: "/healthz".to_owned() };
+    let want = Request { method: Method::Head, ..get("/healthz") };
     assert_eq!(read(head), Ok(Some(want)));
     assert_eq!(read("GET /healthz HTTP/1.0\r\n\r\n"), Ok(Some(get("/healthz"))));
     let proxied = "GET http://localhost:10350/pods HTTP/1.1\r\nHost: localhost:10350\r\n\r\n";

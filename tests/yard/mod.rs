@@ -10,6 +10,7 @@ pub mod cri;
 pub mod guard;
 pub mod http;
 pub mod process;
+pub mod registry;
 pub mod seen;
 pub mod wait;
 

@@ -1,6 +1,6 @@
-//! Keys that say how images are pulled.
+//! Keys that say how images are pulled, and where they are as files.
 
-use super::{Config, Value, pods, whole};
+use super::{Config, Value, folder, pods, text, whole};
 use crate::limits::PULL_CALLS_MAX;
 
 pub(super) fn serialize(config: &mut Config, value: &Value) -> Result<(), String> {
@@ -20,5 +20,25 @@ pub(super) fn per_second(config: &mut Config, value: &Value) -> Result<(), Strin
 
 pub(super) fn burst(config: &mut Config, value: &Value) -> Result<(), String> {
     config.pulls.burst = whole(value, 1, 10_000)? as u32;
+    Ok(())
+}
+
+pub(super) fn folders(config: &mut Config, value: &Value) -> Result<(), String> {
+    let Value::List(list) = value else {
+        return Err(format!("got {value}, expected a list of folders"));
+    };
+    if list.len() > FOLDERS_MAX {
+        return Err(format!("got {} folders, expected {FOLDERS_MAX} at most", list.len()));
+    }
+    let folders = list.iter().map(|node| folder(text(&node.value)?));
+    config.image_folders = folders.collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+/// They stand on a command line, and each is looked at every few seconds.
+const FOLDERS_MAX: usize = 16;
+
+pub(super) fn mirror_port(config: &mut Config, value: &Value) -> Result<(), String> {
+    config.image_mirror.set_port(whole(value, 1, i64::from(u16::MAX))? as u16);
     Ok(())
 }

@@ -1,0 +1,38 @@
+//! `edged images import`: for runtimes that cannot be pointed at the registry. The CRI has no call
+//! for it, so it is the runtime's own tool that does it; of those only containerd's is known.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+
+use super::archive::Catalog;
+use super::shelf::full_name;
+
+/// Brings the archive's images into the containerd at the socket. Returns their names, or why not.
+pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, String> {
+    let shown = file.display();
+    if file.is_dir() {
+        return Err(format!(
+            "got the folder {shown}, expected an archive: put folders into imageFolders, where the \
+             registry on loopback serves them"
+        ));
+    }
+    let catalog = Catalog::open(file).map_err(|why| format!("{shown}: {why}"))?;
+    let names: Vec<String> = catalog.images.iter().map(full_name).collect();
+    let mut ctr = Command::new("ctr");
+    ctr.args(["--address", socket, "--namespace", "k8s.io", "images", "import"]).arg(file);
+    let output = ctr.output().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => format!(
+            "no `ctr` on this machine, which containerd brings along: put {shown} below one of \
+             imageFolders in edgecore.yaml, and any runtime can pull {} from the registry on \
+             loopback",
+            names.join(", ")
+        ),
+        _ => format!("ctr: {error}"),
+    })?;
+    if output.status.success() {
+        return Ok(names);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("ctr did not import {shown} ({}): {}", output.status, said.trim()))
+}

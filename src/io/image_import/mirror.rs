@@ -1,0 +1,342 @@
+//! The registry on loopback: serves what is on the shelf to the runtime (OCI distribution, pull
+//! only). A process of its own, below the agent: files on a dying stick may hang for ever, and it
+//! is this process that hangs then.
+//!
+//! One request a connection, `GET` or `HEAD`. Everything is bounded: connections, what is read of a
+//! request, the time in which a client must go on. Nothing is verified here: what a runtime fetches
+//! by digest it checks by digest.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+use super::archive::{Blob, Span};
+use super::shelf::Shelf;
+use crate::agent::time::Instant;
+use crate::io::clock;
+use crate::limits::{
+    IMAGE_RESCAN_MS, MIRROR_CONNECTIONS_MAX, MIRROR_READ_BYTES, MIRROR_STALL_MS, MIRROR_TURN_READS,
+    POLL_EVENTS_MAX,
+};
+use crate::wire::http1::{self, Method, Request};
+use crate::wire::oci::json;
+use crate::wire::oci::reference::Target;
+
+/// The server.
+pub struct Mirror {
+    poll: Poll,
+    listener: TcpListener,
+    bound: SocketAddr,
+    waiting: bool,
+    connections: Vec<Option<Connection>>,
+    folders: Vec<PathBuf>,
+    shelf: Shelf,
+    look_at: Instant,
+    buffer: Vec<u8>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// What has come of the request; `None`: it is answered.
+    asking: Option<Vec<u8>>,
+    out: Vec<u8>,
+    sent: usize,
+    body: Option<(File, Span)>,
+    readable: bool,
+    writable: bool,
+    deadline: Instant,
+}
+
+const LISTENER: Token = Token(0);
+
+impl Mirror {
+    /// Listens, and has looked at the folders.
+    pub fn open(address: SocketAddr, folders: Vec<PathBuf>) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let mut listener = TcpListener::bind(address)?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let bound = listener.local_addr()?;
+        let connections = std::iter::repeat_with(|| None).take(MIRROR_CONNECTIONS_MAX).collect();
+        let (shelf, look_at) = (Shelf::default(), Instant(0));
+        let (waiting, buffer) = (true, Vec::new());
+        Ok(Self { poll, listener, bound, waiting, connections, folders, shelf, look_at, buffer })
+    }
+
+    /// Where it listens.
+    pub fn bound(&self) -> SocketAddr {
+        self.bound
+    }
+
+    /// Serves until the system refuses what it cannot be without.
+    pub fn run(mut self) -> io::Error {
+        let mut ready = Events::with_capacity(POLL_EVENTS_MAX);
+        loop {
+            let now = clock::boot();
+            if now >= self.look_at {
+                for line in self.shelf.look(&self.folders) {
+                    log::info!("{line}");
+                }
+                self.look_at = now.plus_ms(IMAGE_RESCAN_MS);
+            }
+            self.accept(now);
+            let busy = self.turn(now);
+            let timeout = if busy { 0 } else { self.wake_at().since_ms(clock::boot()) };
+            match self.poll.poll(&mut ready, Some(Duration::from_millis(timeout))) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return error,
+                _ => {}
+            }
+            for event in &ready {
+                if event.token() == LISTENER {
+                    self.waiting = true;
+                } else if let Some(one) = &mut self.connections[event.token().0 - 1] {
+                    one.readable |= event.is_readable() || event.is_read_closed();
+                    one.writable |= event.is_writable() || event.is_write_closed();
+                }
+            }
+        }
+    }
+
+    fn wake_at(&self) -> Instant {
+        let deadlines = self.connections.iter().flatten().map(|one| one.deadline);
+        deadlines.chain([self.look_at]).min().unwrap_or_default()
+    }
+
+    fn accept(&mut self, now: Instant) {
+        while self.waiting {
+            let Some(at) = self.connections.iter().position(Option::is_none) else { return };
+            match self.listener.accept() {
+                Ok((mut stream, _)) => {
+                    let both = Interest::READABLE | Interest::WRITABLE;
+                    let token = Token(at + 1);
+                    if self.poll.registry().register(&mut stream, token, both).is_ok() {
+                        self.connections[at] = Some(Connection::new(stream, now));
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.waiting = false,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    log::warn!("cannot take a connection: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Says whether more could be done at once.
+    fn turn(&mut self, now: Instant) -> bool {
+        let mut busy = false;
+        for at in 0..self.connections.len() {
+            let Some(one) = &mut self.connections[at] else { continue };
+            let ended = if now >= one.deadline {
+                true
+            } else {
+                match one.ask(now, self.bound) {
+                    Asked::Nothing => one.tell(now, &mut self.buffer),
+                    Asked::Over => true,
+                    Asked::This(request) => {
+                        let (head, body) = answer(&self.shelf, &request);
+                        one.begin(head, body);
+                        one.tell(now, &mut self.buffer)
+                    }
+                }
+            };
+            if ended {
+                self.connections[at] = None;
+                busy |= self.waiting;
+            } else {
+                busy |= one.asking.is_none() && one.writable;
+            }
+        }
+        busy
+    }
+}
+
+/// What came of reading.
+enum Asked {
+    Nothing,
+    This(Request),
+    Over,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, now: Instant) -> Self {
+        Self {
+            stream,
+            asking: Some(Vec::new()),
+            out: Vec::new(),
+            sent: 0,
+            body: None,
+            readable: true,
+            writable: true,
+            deadline: now.plus_ms(MIRROR_STALL_MS),
+        }
+    }
+
+    fn ask(&mut self, now: Instant, bound: SocketAddr) -> Asked {
+        let Some(head) = &mut self.asking else { return Asked::Nothing };
+        let mut buffer = [0; 2 << 10];
+        while self.readable {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Asked::Over,
+                Ok(count) => head.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Asked::Over,
+            }
+            match http1::request(head, bound) {
+                Ok(None) => {}
+                Ok(Some(request)) => {
+                    self.asking = None;
+                    self.deadline = now.plus_ms(MIRROR_STALL_MS);
+                    return Asked::This(request);
+                }
+                Err(bad) => {
+                    self.asking = None;
+                    self.begin(http1::Response::from(bad).bytes(Method::Get), None);
+                    return Asked::Nothing;
+                }
+            }
+        }
+        Asked::Nothing
+    }
+
+    fn begin(&mut self, head: Vec<u8>, body: Option<(File, Span)>) {
+        self.out = head;
+        self.sent = 0;
+        self.body = body;
+    }
+
+    /// Writes what goes; true: it is over.
+    fn tell(&mut self, now: Instant, buffer: &mut Vec<u8>) -> bool {
+        if self.asking.is_some() {
+            return false;
+        }
+        let mut reads = 0;
+        while self.writable {
+            if self.sent == self.out.len() {
+                let Some((file, span)) = &mut self.body else { return true };
+                if span.size == 0 {
+                    return true;
+                }
+                if reads == MIRROR_TURN_READS {
+                    return false;
+                }
+                reads += 1;
+                let count = (span.size as usize).min(MIRROR_READ_BYTES);
+                buffer.resize(count, 0);
+                match file.read_at(buffer, span.at) {
+                    // Shorter than it was: the client sees that something is missing.
+                    Ok(0) | Err(_) => return true,
+                    Ok(read) => {
+                        self.out.clear();
+                        self.out.extend_from_slice(&buffer[..read]);
+                        self.sent = 0;
+                        span.at += read as u64;
+                        span.size -= read as u64;
+                    }
+                }
+            }
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(0) => return true,
+                Ok(count) => {
+                    self.sent += count;
+                    self.deadline = now.plus_ms(MIRROR_STALL_MS);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return true,
+            }
+        }
+        false
+    }
+}
+
+/// The answer's head, with the body where it is small; and else what the body is read from.
+fn answer(shelf: &Shelf, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
+    let found = match Target::parse(&request.path, &request.query) {
+        None => Err(("UNSUPPORTED", "this registry only lets pull".to_owned())),
+        Some(Target::Hello) => Ok(Found::Json("application/json".to_owned(), None, b"{}".to_vec())),
+        Some(Target::Tag { name, tag }) => shelf
+            .find(&name, &tag)
+            .map_err(|why| ("MANIFEST_UNKNOWN", why))
+            .and_then(|image| manifest(shelf, &image.descriptor.digest)),
+        Some(Target::Manifest(digest)) => manifest(shelf, &digest),
+        Some(Target::Blob(digest)) => match shelf.blob(&digest) {
+            Ok(Some(blob)) => Ok(Found::Blob(digest, blob)),
+            Ok(None) => Err(("BLOB_UNKNOWN", format!("no {digest} in the folders"))),
+            Err(error) => Err(("BLOB_UNKNOWN", format!("{digest} cannot be read: {error}"))),
+        },
+    };
+    let found = found.unwrap_or_else(|(code, why)| {
+        log::info!("{:?} {}: {why}", request.method, request.path);
+        let errors = serde_json::json!({"errors": [{"code": code, "message": why}]});
+        Found::Error(errors.to_string().into_bytes())
+    });
+    found.told(request)
+}
+
+enum Found {
+    Json(String, Option<String>, Vec<u8>),
+    Blob(String, Blob),
+    Error(Vec<u8>),
+}
+
+fn manifest(shelf: &Shelf, digest: &str) -> Result<Found, (&'static str, String)> {
+    let unknown = |why: String| ("MANIFEST_UNKNOWN", why);
+    let blob = shelf.blob(digest).map_err(|error| unknown(format!("{digest}: {error}")))?;
+    let blob = blob.ok_or_else(|| unknown(format!("no {digest} in the folders")))?;
+    let bytes = blob.json().map_err(|error| unknown(format!("{digest}: {error}")))?;
+    let kind = json::media_type(&bytes).map_err(|why| unknown(format!("{digest}: {why}")))?;
+    Ok(Found::Json(kind, Some(digest.to_owned()), bytes))
+}
+
+impl Found {
+    fn told(self, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
+        let (status, kind, digest, mut size) = match &self {
+            Self::Json(kind, digest, bytes) => {
+                ("200 OK", kind.as_str(), digest.as_deref(), bytes.len() as u64)
+            }
+            Self::Blob(digest, blob) => {
+                ("200 OK", "application/octet-stream", Some(digest.as_str()), blob.size())
+            }
+            Self::Error(bytes) => ("404 Not Found", "application/json", None, bytes.len() as u64),
+        };
+        let mut status = status;
+        let mut lines = format!("Content-Type: {kind}\r\n");
+        if let Some(digest) = digest {
+            lines = format!("{lines}Docker-Content-Digest: {digest}\r\n");
+        }
+        let from = match &self {
+            Self::Blob(..) if request.from > 0 && request.from < size => request.from,
+            _ => 0,
+        };
+        if from > 0 {
+            status = "206 Partial Content";
+            lines = format!("{lines}Content-Range: bytes {from}-{}/{size}\r\n", size - 1);
+            size -= from;
+        }
+        let mut head = format!(
+            "HTTP/1.1 {status}\r\nDocker-Distribution-API-Version: registry/2.0\r\n{lines}\
+             Content-Length: {size}\r\nConnection: close\r\n\r\n"
+        )
+        .into_bytes();
+        if request.method == Method::Head {
+            return (head, None);
+        }
+        match self {
+            Self::Json(_, _, bytes) | Self::Error(bytes) => head.extend_from_slice(&bytes),
+            Self::Blob(_, Blob::Bytes(bytes)) => head.extend_from_slice(&bytes[from as usize..]),
+            Self::Blob(_, Blob::File(file, span)) => {
+                let span = Span { at: span.at + from, size: span.size - from };
+                return (head, Some((file, span)));
+            }
+        }
+        (head, None)
+    }
+}

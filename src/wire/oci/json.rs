@@ -1,0 +1,217 @@
+//! The JSON of images: an OCI layout's index, a manifest, what `docker save` adds, a configuration.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+use super::sha256;
+use crate::limits::{IMAGE_JSON_BYTES_MAX, IMAGE_LAYERS_MAX, IMAGE_NAMES_MAX};
+use crate::model::image::is_sha256;
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Descriptor {
+    /// Of what is described.
+    pub media_type: String,
+    /// `sha256:…`
+    pub digest: String,
+    /// Bytes.
+    pub size: u64,
+    /// Names, among others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Descriptor {
+    /// The name that the image was saved under: a whole one, or only a tag.
+    pub fn name(&self) -> Option<&str> {
+        // containerd and Docker write the whole name into the first, and the tag into the second.
+        let keys = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
+        keys.into_iter().find_map(|key| self.annotations.get(key).map(String::as_str))
+    }
+}
+
+#[derive(Deserialize)]
+struct Index {
+    manifests: Vec<Descriptor>,
+}
+
+/// What an OCI layout's `index.json` names.
+pub fn index(bytes: &[u8]) -> Result<Vec<Descriptor>, String> {
+    let Index { manifests } = read(bytes)?;
+    if manifests.len() > IMAGE_NAMES_MAX {
+        let got = manifests.len();
+        return Err(format!("got {got} manifests, expected {IMAGE_NAMES_MAX} at most"));
+    }
+    for one in &manifests {
+        check_digest(&one.digest)?;
+    }
+    Ok(manifests)
+}
+
+/// One image of Docker's `manifest.json`. Paths are those of the archive's members.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Saved {
+    /// The configuration.
+    pub config: String,
+    /// Names, whole.
+    #[serde(default)]
+    pub repo_tags: Option<Vec<String>>,
+    /// From the lowest on.
+    pub layers: Vec<String>,
+}
+
+/// Docker's `manifest.json`.
+pub fn saved(bytes: &[u8]) -> Result<Vec<Saved>, String> {
+    let images: Vec<Saved> = read(bytes)?;
+    let names: usize = images.iter().map(|one| 1 + one.repo_tags.iter().flatten().count()).sum();
+    if names > IMAGE_NAMES_MAX {
+        return Err(format!("got {names} names and images, expected {IMAGE_NAMES_MAX} at most"));
+    }
+    if let Some(one) = images.iter().find(|one| one.layers.len() > IMAGE_LAYERS_MAX) {
+        let got = one.layers.len();
+        return Err(format!("got {got} layers, expected {IMAGE_LAYERS_MAX} at most"));
+    }
+    Ok(images)
+}
+
+#[derive(Deserialize)]
+struct Config {
+    rootfs: RootFs,
+}
+
+#[derive(Deserialize)]
+struct RootFs {
+    diff_ids: Vec<String>,
+}
+
+/// The digests of the layers' uncompressed contents, from the lowest on.
+pub fn diff_ids(config: &[u8]) -> Result<Vec<String>, String> {
+    let config: Config = read(config)?;
+    let ids = config.rootfs.diff_ids;
+    ids.iter().try_for_each(|id| check_digest(id))?;
+    Ok(ids)
+}
+
+/// What an image's manifest or index calls itself; what it must be, if it says nothing.
+pub fn media_type(bytes: &[u8]) -> Result<String, String> {
+    let value: Value = read(bytes)?;
+    if let Some(said) = value["mediaType"].as_str() {
+        let plain = said.bytes().all(|byte| byte.is_ascii_graphic()) && said.len() <= 128;
+        return if plain { Ok(said.to_owned()) } else { Err(format!("mediaType: got {said:?}")) };
+    }
+    if value["manifests"].is_array() {
+        return Ok("application/vnd.oci.image.index.v1+json".to_owned());
+    }
+    if value["layers"].is_array() {
+        return Ok(MANIFEST.to_owned());
+    }
+    Err("got JSON that is neither manifest nor index".to_owned())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest {
+    schema_version: u8,
+    media_type: &'static str,
+    config: Descriptor,
+    layers: Vec<Descriptor>,
+}
+
+/// A manifest for an image that `docker save` wrote without one: configuration and size, then each
+/// layer's digest and size. Returns its descriptor and its bytes.
+pub fn manifest(config: &[u8], layers: &[(String, u64)]) -> (Descriptor, Vec<u8>) {
+    let of = |media_type: &str, digest: String, size| Descriptor {
+        media_type: media_type.to_owned(),
+        digest,
+        size,
+        annotations: BTreeMap::new(),
+    };
+    let config_digest = sha256::text(&sha256::digest(config));
+    let layer = |(digest, size): &(String, u64)| of(LAYER, digest.clone(), *size);
+    let manifest = Manifest {
+        schema_version: 2,
+        media_type: MANIFEST,
+        config: of(CONFIG, config_digest, config.len() as u64),
+        layers: layers.iter().map(layer).collect(),
+    };
+    let bytes = serde_json::to_vec(&manifest).expect("plain data");
+    let digest = sha256::text(&sha256::digest(&bytes));
+    (of(MANIFEST, digest, bytes.len() as u64), bytes)
+}
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+fn read<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, String> {
+    if bytes.len() > IMAGE_JSON_BYTES_MAX {
+        let got = bytes.len();
+        return Err(format!("got {got} bytes of JSON, expected {IMAGE_JSON_BYTES_MAX} at most"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| format!("got JSON of another form: {error}"))
+}
+
+fn check_digest(digest: &str) -> Result<(), String> {
+    if is_sha256(digest) {
+        return Ok(());
+    }
+    let shown: String = digest.chars().take(80).collect();
+    Err(format!("got the digest {shown:?}, expected sha256: and 64 hex digits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(digit: &str) -> String {
+        format!("sha256:{}", digit.repeat(64))
+    }
+
+    #[test]
+    fn an_index_names_its_images() {
+        let text = format!(
+            r#"{{"schemaVersion": 2, "manifests": [
+                {{"mediaType": "m", "digest": "{}", "size": 5, "platform": {{}}, "annotations":
+                  {{"io.containerd.image.name": "docker.io/library/a:1",
+                    "org.opencontainers.image.ref.name": "1"}}}},
+                {{"mediaType": "m", "digest": "{}", "size": 6}}]}}"#,
+            digest("a"),
+            digest("b")
+        );
+        let found = index(text.as_bytes()).expect("an index");
+        assert_eq!(found[0].name(), Some("docker.io/library/a:1"));
+        assert_eq!((found[1].name(), found[1].size), (None, 6));
+    }
+
+    #[test]
+    fn what_docker_saves_is_read() {
+        let text = r#"[{"Config":"c.json","RepoTags":["a:1"],"Layers":["x/layer.tar"]},
+                       {"Config":"d.json","RepoTags":null,"Layers":[]}]"#;
+        let found = saved(text.as_bytes()).expect("two images");
+        assert_eq!(found[0].repo_tags.as_deref(), Some(&["a:1".to_owned()][..]));
+        assert_eq!(found[1].repo_tags, None);
+        let config = format!(r#"{{"os":"linux","rootfs":{{"diff_ids":["{}"]}}}}"#, digest("c"));
+        assert_eq!(diff_ids(config.as_bytes()), Ok(vec![digest("c")]));
+        let (descriptor, bytes) = manifest(config.as_bytes(), &[(digest("c"), 512)]);
+        assert_eq!(descriptor.size, bytes.len() as u64);
+        assert_eq!(media_type(&bytes).as_deref(), Ok(MANIFEST));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let many = format!("[{}]", vec![r#"{"Config":"","Layers":[]}"#; 2000].join(","));
+        assert!(saved(many.as_bytes()).expect_err("many").contains("names and images, expected"));
+        let layers = vec![r#""l""#; IMAGE_LAYERS_MAX + 1].join(",");
+        let tall = format!(r#"[{{"Config":"","Layers":[{layers}]}}]"#);
+        assert!(saved(tall.as_bytes()).expect_err("tall").contains("layers, expected"));
+        let bad = r#"{"manifests": [{"mediaType": "m", "digest": "sha256:../../x", "size": 5}]}"#;
+        assert!(index(bad.as_bytes()).expect_err("a path").contains("got the digest"));
+        let large = vec![b' '; IMAGE_JSON_BYTES_MAX + 1];
+        assert!(index(&large).expect_err("large").contains("bytes of JSON, expected"));
+        assert!(index(b"[]").is_err() && diff_ids(b"{}").is_err() && media_type(b"{}").is_err());
+        assert!(media_type(b"{\"mediaType\": \"a\\r\\nb\"}").is_err());
+    }
+}

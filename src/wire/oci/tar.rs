@@ -1,0 +1,212 @@
+//! The heads of a tar archive: POSIX ustar, with the long names of pax and GNU. Contents are left
+//! where they are; whoever reads the archive jumps over them.
+
+/// Bytes of a head, and what contents are padded to.
+pub const BLOCK: usize = 512;
+/// The longest name, also of one that stands in an entry of its own.
+pub const NAME_MAX: usize = 4096;
+
+/// One head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// A member.
+    Entry(Entry),
+    /// The contents name the next member: so many bytes.
+    LongName(u64),
+    /// The contents say more of the next member (pax): so many bytes.
+    More(u64),
+    /// Contents that say nothing of a member: so many bytes.
+    Skip(u64),
+    /// Nothing follows.
+    End,
+}
+
+/// A member of the archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// As written; not a path to open.
+    pub name: String,
+    /// Bytes of its contents.
+    pub size: u64,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A link to this other member, as written.
+    Link(String),
+    /// A folder, a device: nothing to read.
+    Other,
+}
+
+/// Where the next head is, of contents with so many bytes that begin at `at`.
+pub fn next(at: u64, size: u64) -> Option<u64> {
+    let padded = size.checked_next_multiple_of(BLOCK as u64)?;
+    at.checked_add(padded)
+}
+
+/// Reads a head.
+pub fn head(block: &[u8; BLOCK]) -> Result<Head, String> {
+    if block.iter().all(|byte| *byte == 0) {
+        return Ok(Head::End);
+    }
+    let sum = octal(&block[148..156]).ok_or("got a head without a checksum, expected one")?;
+    let counted: u64 = block
+        .iter()
+        .enumerate()
+        .map(|(at, byte)| u64::from(if (148..156).contains(&at) { b' ' } else { *byte }))
+        .sum();
+    if sum != counted {
+        return Err(format!("got a head whose checksum is {sum}, expected {counted}"));
+    }
+    let size = size(&block[124..136]).ok_or("got a head without a size, expected one")?;
+    let mut name = text(&block[..100]);
+    let prefix = text(&block[345..500]);
+    if &block[257..262] == b"ustar" && block[262] == 0 && !prefix.is_empty() {
+        name = format!("{prefix}/{name}");
+    }
+    Ok(match block[156] {
+        0 | b'0' | b'7' => Head::Entry(Entry { name, size, kind: Kind::File }),
+        b'1' | b'2' => {
+            // Some write the size of what is linked to; no contents follow.
+            let kind = Kind::Link(text(&block[157..257]));
+            Head::Entry(Entry { name, size: 0, kind })
+        }
+        b'3'..=b'6' => Head::Entry(Entry { name, size: 0, kind: Kind::Other }),
+        b'L' => Head::LongName(size),
+        b'x' => Head::More(size),
+        // A long target of a link, and what holds for the whole archive.
+        b'K' | b'g' => Head::Skip(size),
+        kind => return Err(format!("got a member of the kind {:?}", char::from(kind))),
+    })
+}
+
+/// What pax says of the next member: its name and its size.
+pub fn more(records: &[u8]) -> Result<(Option<String>, Option<u64>), String> {
+    let wrong = || "got pax records that are none, expected «length key=value»".to_owned();
+    let (mut name, mut size) = (None, None);
+    let mut rest = records;
+    while !rest.is_empty() {
+        let space = rest.iter().position(|byte| *byte == b' ').ok_or_else(wrong)?;
+        let length = core::str::from_utf8(&rest[..space]).ok().and_then(|text| text.parse().ok());
+        let length: usize = length.ok_or_else(wrong)?;
+        let record = rest.get(space + 1..length).ok_or_else(wrong)?;
+        let record = record.strip_suffix(b"\n").ok_or_else(wrong)?;
+        let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;
+        let value = core::str::from_utf8(&record[equals + 1..]).map_err(|_| wrong())?;
+        match &record[..equals] {
+            b"path" if value.len() <= NAME_MAX => name = Some(value.to_owned()),
+            b"path" => return Err(format!("got a name of {} bytes", value.len())),
+            b"size" => size = Some(value.parse().map_err(|_| wrong())?),
+            _ => {}
+        }
+        rest = &rest[length..];
+    }
+    Ok((name, size))
+}
+
+/// Up to the first zero.
+pub fn text(field: &[u8]) -> String {
+    let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).into_owned()
+}
+
+fn octal(field: &[u8]) -> Option<u64> {
+    let digits = field.trim_ascii_start();
+    let end = digits.iter().position(|byte| matches!(byte, 0 | b' ')).unwrap_or(digits.len());
+    let digits = core::str::from_utf8(&digits[..end]).ok()?;
+    u64::from_str_radix(digits, 8).ok()
+}
+
+/// Octal digits, or, for more than 8 GiB, a number in base 256.
+fn size(field: &[u8]) -> Option<u64> {
+    if field[0] & 0x80 == 0 {
+        return octal(field);
+    }
+    let (head, tail) = field.split_at(4);
+    let small = head == [0x80, 0, 0, 0];
+    small.then(|| tail.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(name: &str, size: &str, kind: u8, link: &str) -> [u8; BLOCK] {
+        let mut block = [0; BLOCK];
+        block[..name.len()].copy_from_slice(name.as_bytes());
+        block[124..124 + size.len()].copy_from_slice(size.as_bytes());
+        block[156] = kind;
+        block[157..157 + link.len()].copy_from_slice(link.as_bytes());
+        block[257..263].copy_from_slice(b"ustar\0");
+        seal(&mut block);
+        block
+    }
+
+    fn seal(block: &mut [u8; BLOCK]) {
+        block[148..156].fill(b' ');
+        let sum: u64 = block.iter().map(|byte| u64::from(*byte)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+
+    fn file(name: &str, size: u64) -> Head {
+        Head::Entry(Entry { name: name.to_owned(), size, kind: Kind::File })
+    }
+
+    #[test]
+    fn heads_are_read() {
+        assert_eq!(head(&block("a/b", "00000000017\0", b'0', "")), Ok(file("a/b", 15)));
+        assert_eq!(head(&block("a", "0", 0, "")), Ok(file("a", 0)));
+        let link = Kind::Link("../b".to_owned());
+        let want = Head::Entry(Entry { name: "a".to_owned(), size: 0, kind: link });
+        assert_eq!(head(&block("a", "17", b'2', "../b")), Ok(want));
+        assert_eq!(head(&block("././@LongLink", "24", b'L', "")), Ok(Head::LongName(20)));
+        assert_eq!(head(&block("p", "24", b'x', "")), Ok(Head::More(20)));
+        assert_eq!(head(&[0; BLOCK]), Ok(Head::End));
+        let mut long = block("c", "1", b'0', "");
+        long[345..348].copy_from_slice(b"a/b");
+        seal(&mut long);
+        assert_eq!(head(&long), Ok(file("a/b/c", 1)));
+        let mut large = block("c", "", b'0', "");
+        large[124..136].copy_from_slice(&[0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1]);
+        seal(&mut large);
+        assert_eq!(head(&large), Ok(file("c", (2 << 32) + 1)));
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused() {
+        let mut spoilt = block("a", "1", b'0', "");
+        spoilt[0] ^= 1;
+        assert!(head(&spoilt).expect_err("spoilt").contains("checksum"));
+        assert!(head(&block("a", "9", b'0', "")).expect_err("no octal").contains("size"));
+        assert!(head(&block("a", "1", b'S', "")).expect_err("sparse").contains("kind 'S'"));
+        assert!(head(&[b'x'; BLOCK]).expect_err("text").contains("checksum"));
+        let mut huge = block("c", "", b'0', "");
+        huge[124..136].fill(0xff);
+        seal(&mut huge);
+        assert!(head(&huge).expect_err("negative").contains("size"));
+    }
+
+    #[test]
+    fn pax_names_and_sizes_are_read() {
+        let records = b"12 path=a/b\n14 mtime=1.25\n11 size=9\n";
+        // Lengths count themselves and the end of the line.
+        assert_eq!(more(&records[..12]), Ok((Some("a/b".to_owned()), None)));
+        assert_eq!(more(b"10 size=9\n"), Ok((None, Some(9))));
+        for wrong in [&b"x"[..], b"99 path=a\n", b"0 path=a\n", b"9 path=a\n x", b"8 path a\n"] {
+            assert!(more(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn contents_are_jumped_over_without_overflow() {
+        assert_eq!(next(512, 1), Some(1024));
+        assert_eq!(next(512, 0), Some(512));
+        assert_eq!(next(512, u64::MAX), None);
+        assert_eq!(next(u64::MAX - 3, 512), None);
+    }
+}

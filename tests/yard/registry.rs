@@ -1,0 +1,185 @@
+//! A registry: `edged images serve` in a process of its own and, where wanted, a gate before it:
+//! it asks who is there, takes its time, and counts who comes at once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use edged::model::base64;
+
+use super::agent::{binary, free_port};
+use super::containerd::run;
+use super::wait::until;
+use super::{guard, http, top};
+
+/// Serves archives.
+pub struct Registry {
+    /// Where.
+    pub address: SocketAddr,
+    child: Child,
+}
+
+impl Registry {
+    /// Serves all archives and layouts in a folder.
+    pub fn start(folder: &Path) -> Registry {
+        let address: SocketAddr = (Ipv4Addr::LOCALHOST, free_port()).into();
+        let mut command = Command::new(binary());
+        command.args(["images", "serve", "--listen", &address.to_string()]).arg(folder);
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = quiet.spawn().expect("the binary was built beside this test");
+        guard::keep(guard::Left::Process(child.id()));
+        until("the registry answers", || {
+            http::get(address, "/v2/").map(|_| ()).map_err(|error| error.to_string())
+        });
+        Registry { address, child }
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        guard::gone(&guard::Left::Process(self.child.id()));
+    }
+}
+
+/// What stands before a registry.
+pub struct Gate {
+    /// Where.
+    pub address: SocketAddr,
+    tally: Arc<Tally>,
+}
+
+/// Which names are asked for at once.
+#[derive(Debug, Default)]
+struct Tally {
+    open: Mutex<BTreeMap<String, usize>>,
+    most: Mutex<usize>,
+}
+
+impl Gate {
+    /// Lets in whoever gives this name and word (`None`: everybody), each after a while.
+    pub fn before(registry: SocketAddr, user: Option<(&str, &str)>, delay: Duration) -> Gate {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("it listens");
+        let word = user.map(|(name, word)| {
+            format!("Basic {}", base64::encode(format!("{name}:{word}").as_bytes()))
+        });
+        let tally = Arc::new(Tally::default());
+        let told = tally.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (word, tally) = (word.clone(), told.clone());
+                std::thread::spawn(move || {
+                    let _ = serve(stream, registry, word.as_deref(), delay, &tally);
+                });
+            }
+        });
+        Gate { address, tally }
+    }
+
+    /// The most names that were asked for at once.
+    pub fn most_at_once(&self) -> usize {
+        *self.tally.most.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tally {
+    fn count(&self, name: &str, come: bool) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(name.to_owned()).or_default();
+        *count = if come { *count + 1 } else { *count - 1 };
+        let now = open.values().filter(|count| **count > 0).count();
+        let mut most = self.most.lock().unwrap_or_else(PoisonError::into_inner);
+        *most = (*most).max(now);
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    registry: SocketAddr,
+    word: Option<&str>,
+    delay: Duration,
+    tally: &Tally,
+) -> io::Result<()> {
+    let mut head = Vec::new();
+    let mut buffer = [0; 4096];
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        head.extend_from_slice(&buffer[..count]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let header = |name: &str| {
+        head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+        })
+    };
+    if word.is_some() && header("authorization").as_deref() != word {
+        let refusal = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"yard\"\r\n\
+                       Content-Length: 0\r\nConnection: close\r\n\r\n";
+        return stream.write_all(refusal.as_bytes());
+    }
+    let first = head.lines().next().unwrap_or_default();
+    let target = first.split(' ').nth(1).unwrap_or_default();
+    let name = target.trim_start_matches("/v2/").split("/manifests/").next().unwrap_or_default();
+    let name = name.split("/blobs/").next().unwrap_or_default();
+    tally.count(name, true);
+    std::thread::sleep(delay);
+    let range = header("range").map_or(String::new(), |range| format!("Range: {range}\r\n"));
+    let request = format!("{first}\r\nHost: {registry}\r\n{range}Connection: close\r\n\r\n");
+    let done = TcpStream::connect(registry).and_then(|mut behind| {
+        behind.write_all(request.as_bytes())?;
+        io::copy(&mut behind, &mut stream)
+    });
+    tally.count(name, false);
+    done.map(|_| ())
+}
+
+/// A folder with one archive: the demo image under another name, with these for entry point and
+/// arguments (JSON lists).
+pub fn archive(dir: &Path, name: &str, entrypoint: &str, cmd: &str) -> PathBuf {
+    let work = dir.join(format!("make-{name}"));
+    fs::create_dir_all(&work).expect("a folder of ours");
+    let base = top().join("target/images/edged-demo-1.tar");
+    run(Command::new("tar")
+        .arg("--extract")
+        .arg("--file")
+        .arg(&base)
+        .arg("--directory")
+        .arg(&work));
+    let change = |file: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let path = work.join(file);
+        let text = fs::read_to_string(&path).expect("it was extracted");
+        let mut value = serde_json::from_str(&text).expect("JSON");
+        change(&mut value);
+        fs::write(&path, value.to_string()).expect("a file of ours");
+    };
+    let list = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("a JSON list");
+    change("config.json", &|config| {
+        config["config"]["Entrypoint"] = list(entrypoint);
+        config["config"]["Cmd"] = list(cmd);
+    });
+    change("manifest.json", &|manifest| {
+        manifest[0]["RepoTags"] = serde_json::json!([format!("localhost/{name}:1")]);
+    });
+    let folder = dir.join(format!("images-{name}"));
+    fs::create_dir_all(&folder).expect("a folder of ours");
+    let to = folder.join(format!("{name}.tar"));
+    run(Command::new("tar")
+        .arg("--create")
+        .arg("--file")
+        .arg(to)
+        .arg("--directory")
+        .arg(&work)
+        .arg("."));
+    folder
+}
