@@ -115,6 +115,16 @@ pub const RETRY_MS: u64 = 10_000;
 pub const RETRY_TAKEN_MS: u64 = 200;
 /// Tries in a row that find a sandbox's name taken, before it is left to whoever holds it.
 pub const NAME_TAKEN_MAX: u32 = 6;
+/// Bytes of the end of a container's message file that count (the kubelet's).
+pub const LAST_WORDS_BYTES_MAX: usize = 4_096;
+/// Lines of the end of a container's log that stand in for its message (the kubelet's).
+pub const LAST_WORDS_LINES_MAX: usize = 80;
+/// Bytes of them (the kubelet's).
+pub const LAST_WORDS_LOG_BYTES: usize = 2_048;
+/// Bytes of the log that are read for them: what counts, and times and tags of the lines.
+pub const LAST_WORDS_READ_BYTES: usize = 8_192;
+/// Bytes of the host's `resolv.conf` (the kubelet's).
+pub const RESOLV_CONF_BYTES_MAX: u64 = 10 << 20;
 /// Milliseconds between two looks at the node's addresses: reading them is costlier than all else
 /// that an idle agent does.
 pub const ADDRESSES_MS: u64 = 60_000;

@@ -1,8 +1,8 @@
 //! The mind's door: facts come in as [`Event`], requests go out as [`Action`].
 
 use super::time::Instant;
-use crate::model::cri::{CallError, Reply, Request};
-use crate::model::job::{JobError, JobSpec};
+use crate::model::cri::{CallError, Dns, Reply, Request};
+use crate::model::job::{JobError, JobSpec, LastWords};
 use crate::model::manifest::Folder;
 use crate::model::net::{Finding, Query};
 use crate::model::note::Note;
@@ -30,6 +30,10 @@ pub enum Event {
     Job(JobId, Result<(), JobError>),
     /// The answer to an [`Action::Probe`]: exactly one each, unless it was cancelled.
     Probe(ProbeId, Finding),
+    /// The answer to an [`Action::Read`]: exactly one each; empty where there is nothing.
+    LastWords(JobId, Box<str>),
+    /// What the host's `resolv.conf` says: at start and when it changes.
+    Resolver(Box<Dns>),
     /// The node's addresses, the primary first: at start and when they change.
     Addresses(Vec<String>),
     /// The answer to an [`Action::Measure`]: exactly one each.
@@ -74,6 +78,13 @@ pub enum Action {
     },
     /// The query is of no more interest. No answer follows.
     CancelProbe(ProbeId),
+    /// Read what an ended container left: at once.
+    Read {
+        /// Names it in the answer.
+        job: JobId,
+        /// What.
+        words: LastWords,
+    },
     /// Write this event to the log.
     Note(Note),
     /// Write this line to the log: a phase changed, or we degraded.

@@ -36,7 +36,7 @@ use runtime::Runtime;
 use source::Source;
 use time::{Instant, Now, Rng};
 
-use crate::model::cri::{CallError, Reply};
+use crate::model::cri::{CallError, Dns, Reply};
 use crate::model::metrics::Histogram;
 use crate::model::settings::PodSettings;
 use crate::model::upkeep;
@@ -75,6 +75,8 @@ pub struct Machine {
     pub kernel: (u32, u32),
     /// The kernel enforces AppArmor profiles.
     pub apparmor: bool,
+    /// Bytes of the file system with the kubelet's root.
+    pub storage_bytes: u64,
     /// Folders with counters of the processors' heat, which containers are not to see.
     pub thermal_paths: Vec<String>,
 }
@@ -95,6 +97,7 @@ pub struct Agent {
     notes: Notes,
     chores: Chores,
     addresses: Vec<String>,
+    resolver: Dns,
     last_job: u64,
     restarted_pods: u64,
     pod_start: Histogram,
@@ -128,6 +131,7 @@ impl Agent {
             notes: Notes::default(),
             chores,
             addresses: Vec::new(),
+            resolver: Dns::default(),
             last_job: 0,
             restarted_pods: 0,
             pod_start: Histogram::default(),
@@ -173,6 +177,12 @@ impl Agent {
                     pod.found(now, probe, finding);
                 }
             }
+            Event::LastWords(job, text) => {
+                let taken = self.pods.iter_mut().any(|pod| pod.words_read(job, &text));
+                assert!(taken, "answer to {job:?}, which nobody asked for");
+            }
+            // What runs keeps what it has; what starts is told the new.
+            Event::Resolver(dns) => self.resolver = *dns,
             Event::Addresses(addresses) => {
                 self.addresses = addresses;
                 self.pods.iter_mut().for_each(pod::Pod::stir);
@@ -266,6 +276,8 @@ impl Agent {
         let mut hands = Hands {
             config: &self.config,
             objects: &self.objects,
+            place,
+            resolver: &self.resolver,
             calls: &mut self.calls,
             queries: &mut self.queries,
             rng: &mut self.rng,

@@ -140,6 +140,8 @@ const TAILORED: Table = Table {
             }),
         ),
         ("allowedUnsafeSysctls", Set(pods::allowed_sysctls)),
+        ("clusterDNS", Set(pods::cluster_dns)),
+        ("clusterDomain", Set(pods::cluster_domain)),
         ("containerRuntimeEndpoint", Set(take_endpoint)),
         ("crashLoopBackOff", Map(&CRASH_LOOP)),
         (
@@ -166,6 +168,7 @@ const TAILORED: Table = Table {
         ),
         ("registryBurst", Set(images::burst)),
         ("registryPullQPS", Set(images::per_second)),
+        ("resolvConf", Set(pods::resolv_conf)),
         ("seccompDefault", Set(pods::seccomp_default)),
         ("serializeImagePulls", Set(images::serialize)),
         (
@@ -177,8 +180,8 @@ const TAILORED: Table = Table {
         ),
     ],
     more: keys::TAILORED,
-    unused: "apiVersion cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS \
-        clusterDomain configMapAndSecretChangeDetectionStrategy \
+    unused: "apiVersion cgroupDriver cgroupRoot cgroupsPerQOS \
+        configMapAndSecretChangeDetectionStrategy \
         containerLogMaxWorkers contentType \
         cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions \
         cpuManagerReconcilePeriod enableContentionProfiling enableControllerAttachDetach \
@@ -194,7 +197,7 @@ const TAILORED: Table = Table {
         memorySwap memoryThrottlingFactor nodeLeaseDurationSeconds nodeStatusMaxImages \
         nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podPidsLimit \
         podsPerCore protectKernelDefaults qosReserved registerNode registerWithTaints \
-        reservedMemory reservedSystemCPUs resolvConf \
+        reservedMemory reservedSystemCPUs \
         runtimeRequestTimeout showHiddenMetricsForVersion \
         shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods \
         singleProcessOOMKill streamingConnectionIdleTimeout syncFrequency systemCgroups \

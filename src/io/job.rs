@@ -31,7 +31,7 @@ pub use super::jobs::Roots;
 use crate::agent::event::{Event, JobId};
 use crate::agent::time::Instant;
 use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};
-use crate::model::job::{JobError, JobSpec};
+use crate::model::job::{JobError, JobSpec, LastWords};
 use crate::model::upkeep::{Ask, Measures};
 
 /// All jobs that were asked for and are not answered.
@@ -107,6 +107,11 @@ impl Jobs {
     /// Reads of the logs what is asked for.
     pub fn measure(&mut self, ask: &Ask, measures: &mut Measures) {
         jobs::measure(&mut self.roots, ask, measures);
+    }
+
+    /// Reads at once what an ended container left.
+    pub fn read(&mut self, job: JobId, words: &LastWords) -> Event {
+        Event::LastWords(job, jobs::read(&mut self.roots, words).into())
     }
 
     /// A child ended, perhaps several: answers, and begins what waits.

@@ -61,6 +61,7 @@ use crate::agent::time::{Instant, Now};
 use crate::agent::{self, Agent};
 use crate::config::Config;
 use crate::limits::{ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX};
+use crate::model::cri::Dns;
 use crate::wire::manifest;
 use folder::Manifests;
 use image_import::Keeper;
@@ -130,6 +131,7 @@ struct Hands<'a> {
     meter: Meter,
     probes: Probes,
     addresses: Option<Vec<String>>,
+    resolver: Option<Dns>,
     addresses_at: Instant,
     /// Facts that the mind has not been told. Bounded by what each source may bring in a turn.
     events: Vec<Event>,
@@ -168,6 +170,7 @@ impl<'a> Hands<'a> {
             probes: Probes::new(PROBES),
             registry: Keeper::new(config.image_mirror, &config.image_folders),
             addresses: None,
+            resolver: None,
             addresses_at: Instant(0),
             events: Vec::new(),
             out: Out::default(),
@@ -289,6 +292,10 @@ impl<'a> Hands<'a> {
                 self.probes.start(probe, query, deadline, registry, &mut self.events);
             }
             Action::CancelProbe(probe) => self.probes.cancel(probe),
+            Action::Read { job, words } => {
+                self.events.push(self.jobs.read(job, &words));
+                turn.lap("a container's last words");
+            }
             Action::Note(note) => journal::note(&note),
             Action::Log(severity, text) => journal::line(severity, &text),
             Action::Exit => return Next::Exit,
@@ -355,6 +362,11 @@ impl<'a> Hands<'a> {
             self.addresses.clone_from(&addresses);
             self.events.extend(addresses.map(Event::Addresses));
         }
+        let resolver = sys::resolver(&self.config.settings.resolv_conf);
+        if self.resolver.as_ref() != Some(&resolver) {
+            self.resolver = Some(resolver.clone());
+            self.events.push(Event::Resolver(Box::new(resolver)));
+        }
     }
 }
 
@@ -367,7 +379,7 @@ fn for_the_mind(config: &Config) -> agent::Config {
         node_name: config.node_name.clone(),
         root: config.root.clone(),
         pod_logs: config.pod_logs.clone(),
-        machine: sys::machine(),
+        machine: sys::machine(&config.root),
         pods_max: config.pods_max,
         settings: config.settings.clone(),
         crash_backoff_max_ms: config.crash_backoff_max_ms,

@@ -2,13 +2,18 @@
 //! own files; nothing is kept, nothing is changed.
 
 use std::fs;
+use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+use nix::sys::statvfs::statvfs;
 
 use crate::agent::Machine;
+use crate::limits::RESOLV_CONF_BYTES_MAX;
+use crate::model::cri::Dns;
+use crate::wire::resolv;
 
 /// The node's addresses as text, the primary first, at most one of each family: those of the
 /// interface that holds the default route, else of the first one with a global address, else
@@ -23,7 +28,7 @@ pub fn addresses(wanted: Option<IpAddr>) -> Vec<String> {
 
 /// Memory, cores and what the kernel can. A file that cannot be read counts as 0 bytes, one core,
 /// the oldest kernel, no AppArmor.
-pub fn machine() -> Machine {
+pub fn machine(root: &str) -> Machine {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let cores = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -32,6 +37,7 @@ pub fn machine() -> Machine {
     Machine {
         memory_bytes: memory_bytes(&memory),
         cpu_milli: cores * 1_000,
+        storage_bytes: storage_bytes(Path::new(root)),
         kernel: version_of(&release),
         apparmor: apparmor.is_ok_and(|enabled| enabled.starts_with('Y')),
         thermal_paths: (0..cores)
@@ -123,6 +129,25 @@ fn memory_bytes(meminfo: &str) -> u64 {
         .map_or(0, |kib: u64| kib * 1_024)
 }
 
+/// Of the file system that the folder is on, or will be.
+#[allow(clippy::unnecessary_cast, reason = "these have 32 bits on some machines, 64 on others")]
+fn storage_bytes(folder: &Path) -> u64 {
+    let there = folder.ancestors().find(|path| path.exists());
+    let told = there.and_then(|path| statvfs(path).ok());
+    told.map_or(0, |told| (told.blocks() as u64).saturating_mul(told.fragment_size() as u64))
+}
+
+/// What the host's `resolv.conf` says; one that cannot be read says nothing.
+pub fn resolver(path: &str) -> Dns {
+    let file = fs::File::open(path).map(|file| file.take(RESOLV_CONF_BYTES_MAX));
+    let mut text = Vec::new();
+    let read = file.and_then(|mut file| file.read_to_end(&mut text));
+    match read {
+        Ok(_) => resolv::parse(&String::from_utf8_lossy(&text)),
+        Err(_) => Dns::default(),
+    }
+}
+
 /// `6.1.0-18-arm64` is (6, 1).
 fn version_of(release: &str) -> (u32, u32) {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
@@ -190,8 +215,8 @@ mod tests {
         for (text, cores) in [("0-3\n", 4), ("0\n", 1), ("0-3,6\n", 5), ("", 1), ("3-1", 1)] {
             assert_eq!(cores_of(text), cores, "{text}");
         }
-        assert!(machine().memory_bytes > 0);
-        assert!(machine().kernel > (3, 0), "{:?}", machine());
+        assert!(machine("/").memory_bytes > 0 && machine("/nowhere/at/all").storage_bytes > 0);
+        assert!(machine("/").kernel > (3, 0), "{:?}", machine("/"));
         assert_eq!(version_of("6.1.0-18-arm64\n"), (6, 1));
         assert_eq!(version_of(""), (0, 0));
     }

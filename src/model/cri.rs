@@ -412,6 +412,10 @@ pub struct ContainerStatus {
     pub image: Box<str>,
     /// `image_ref`
     pub image_ref: Box<str>,
+    /// Host path of what is mounted at its `terminationMessagePath`.
+    pub message_file: Option<Box<str>>,
+    /// Its `terminationMessagePolicy` is `FallbackToLogsOnError`.
+    pub message_from_log: bool,
 }
 
 /// `ExecSyncResponse`, as far as it is read.

@@ -21,6 +21,8 @@ pub enum JobSpec {
     },
     /// Make the link in `/var/log/containers` that log collectors follow.
     LinkLog(LogLink),
+    /// Make the files that a container is given: quick.
+    MakeContainerFiles(Box<ContainerFiles>),
     /// Remove the log files of one ended container, rotated ones included, and its link.
     RemoveLog(LogLink),
     /// Rename the log of a container that runs, after the oldest of its rotated ones are gone.
@@ -64,6 +66,51 @@ pub struct LogDir {
     pub name: Box<str>,
     /// `[0-9a-z-]{1,64}`
     pub uid: Box<str>,
+}
+
+/// The agent's own files of one container, below the pod's folder in the kubelet's root.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ContainerFiles {
+    /// Whose.
+    pub pod: LogDir,
+    /// The container's name.
+    pub container: Box<str>,
+    /// Which instance they are for.
+    pub attempt: u32,
+    /// `containers/<container>/<this>`: for its last words; empty, mode 0666.
+    pub message: Box<str>,
+    /// Such a file that nobody needs any more.
+    pub old: Option<Box<str>>,
+    /// `etc-hosts`, mode 0644; `None`: it stays as it is.
+    pub hosts: Option<Hosts>,
+}
+
+/// What `etc-hosts` holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Hosts {
+    /// This.
+    Own {
+        /// The whole of it.
+        text: String,
+    },
+    /// A line that says so, the node's own, and this.
+    Nodes {
+        /// Behind the rest.
+        aliases: String,
+    },
+}
+
+/// Where a container may have left word of why it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastWords {
+    /// Whose.
+    pub pod: LogDir,
+    /// The container's name.
+    pub container: Box<str>,
+    /// Its file `containers/<container>/<this>`.
+    pub file: Option<Box<str>>,
+    /// Where that is empty or not there: the end of the log of this attempt.
+    pub log: Option<u32>,
 }
 
 /// Names one container's log and its link

@@ -83,6 +83,9 @@ pub struct PodSpec {
     pub init_containers: Vec<Container>,
     /// The main containers.
     pub containers: Vec<Container>,
+    /// For looking into the pod while it runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ephemeral_containers: Vec<Container>,
     /// For the main containers and plain init containers.
     pub restart_policy: RestartPolicy,
     /// Seconds; default 30.
@@ -103,6 +106,24 @@ pub struct PodSpec {
     /// All containers see the same processes.
     #[serde(skip_serializing_if = "is_default")]
     pub share_process_namespace: bool,
+    /// Lines of every container's `/etc/hosts`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub host_aliases: Vec<HostAlias>,
+    /// DNS label: the middle of the pod's full name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subdomain: Option<String>,
+    /// The full name is the host name.
+    #[serde(rename = "setHostnameAsFQDN", skip_serializing_if = "is_default")]
+    pub set_hostname_as_fqdn: bool,
+    /// Whose name servers; `ClusterFirst` unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns_policy: Option<DnsPolicy>,
+    /// Beyond what the policy gives.
+    #[serde(skip_serializing_if = "is_default")]
+    pub dns_config: DnsConfig,
+    /// Conditions that others set, without which the pod is not ready.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub readiness_gates: Vec<ReadinessGate>,
     /// For all containers that do not say otherwise.
     #[serde(skip_serializing_if = "is_default")]
     pub security_context: PodSecurityContext,
@@ -126,7 +147,7 @@ pub struct PodSpec {
 impl PodSpec {
     /// Containers of every kind.
     pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
-        self.init_containers.iter().chain(&self.containers)
+        self.init_containers.iter().chain(&self.containers).chain(&self.ephemeral_containers)
     }
 }
 
@@ -136,6 +157,17 @@ impl PodSpec {
 pub struct PullSecret {
     /// Its name; empty: none.
     pub name: String,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `PodReadinessGate`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ReadinessGate {
+    /// The condition's name.
+    pub condition_type: String,
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,
@@ -168,6 +200,9 @@ pub struct Container {
     /// Replaces the image's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
+    /// All of some objects' keys, before `env`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub env_from: Vec<EnvFrom>,
     /// In order; a later one of the same name wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<EnvVar>,
@@ -189,6 +224,15 @@ pub struct Container {
     /// What it may do.
     #[serde(skip_serializing_if = "is_default")]
     pub security_context: SecurityContext,
+    /// Where it leaves its last words; `/dev/termination-log` unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub termination_message_path: Option<String>,
+    /// Whether its log may stand in for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub termination_message_policy: Option<MessagePolicy>,
+    /// Of an ephemeral container: whose processes it sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_container_name: Option<String>,
     /// Keep standard input open.
     #[serde(skip_serializing_if = "is_default")]
     pub stdin: bool,
@@ -213,6 +257,15 @@ pub struct Container {
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,
+}
+
+/// `Container.terminationMessagePolicy`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "Kubernetes' own names")]
+pub enum MessagePolicy {
+    #[default]
+    File,
+    FallbackToLogsOnError,
 }
 
 /// core/v1 `ContainerPort`

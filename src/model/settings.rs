@@ -1,11 +1,29 @@
 //! What the configuration says of how pods are run, beside what they say themselves.
 
 /// The settings; KubeEdge's keys, below `modules.edged.tailoredKubeletConfig`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSettings {
     /// `allowedUnsafeSysctls`: sysctls beyond the safe ones that pods may set; `*` at the end
     /// stands for all that begin so.
     pub allowed_sysctls: Vec<String>,
     /// `seccompDefault`: containers that name no seccomp profile get the runtime's.
     pub seccomp_default: bool,
+    /// `clusterDNS`: name servers of pods; none: those of the host.
+    pub cluster_dns: Vec<String>,
+    /// `clusterDomain`: where names of pods and services are looked for.
+    pub cluster_domain: String,
+    /// `resolvConf`: absolute path of the host's; empty: pods get nothing of the host's.
+    pub resolv_conf: String,
+}
+
+impl Default for PodSettings {
+    fn default() -> Self {
+        Self {
+            allowed_sysctls: Vec::new(),
+            seccomp_default: false,
+            cluster_dns: Vec::new(),
+            cluster_domain: "cluster.local".to_owned(),
+            resolv_conf: "/etc/resolv.conf".to_owned(),
+        }
+    }
 }

@@ -40,6 +40,9 @@ pub struct PodStatus {
     /// By name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub container_statuses: Vec<ContainerStatus>,
+    /// By name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ephemeral_container_statuses: Vec<ContainerStatus>,
     /// By the containers' requests and limits.
     pub qos_class: QosClass,
 }

@@ -11,6 +11,7 @@ pub mod h2;
 pub mod hpack;
 #[cfg(any(feature = "api", feature = "image-import"))]
 pub mod http1;
+pub mod log;
 pub mod manifest;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -18,4 +19,5 @@ pub mod metrics;
 pub mod oci;
 #[cfg(feature = "probes")]
 pub mod probe;
+pub mod resolv;
 pub mod tree;

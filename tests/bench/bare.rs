@@ -8,10 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::Instant;
 
+use edged::agent::objects::Objects;
 use edged::agent::pod::config::{Making, container_config, sandbox_config};
+use edged::agent::pod::downward::Downward;
+use edged::agent::pod::env::Sources;
 use edged::agent::{Config, pod::hash::container_hash};
 use edged::limits::WORK_CALLS_MAX;
-use edged::model::cri::{ContainerId, ImageUser, Reply, Request, SandboxId};
+use edged::model::cri::{ContainerId, Dns, ImageUser, Reply, Request, SandboxId};
 use edged::model::pod::Pod;
 use edged::wire::cri::{Rpc, convert};
 use edged::wire::grpc::CallKey;
@@ -59,6 +62,7 @@ pub struct Bare {
     cri: Cri,
     config: Config,
     pods: Vec<BarePod>,
+    objects: Objects,
 }
 
 struct BarePod {
@@ -67,16 +71,26 @@ struct BarePod {
     container: Option<ContainerId>,
     image_ref: Box<str>,
     image_user: ImageUser,
+    /// Some; the bytes are as many for any.
+    pod_ips: Vec<String>,
 }
 
 impl BarePod {
-    fn making(&self) -> Making<'_> {
+    fn making<'a>(&'a self, objects: &'a Objects, config: &'a Config) -> Making<'a> {
+        let downward = Downward {
+            pod: &self.api,
+            host_ips: &[],
+            pod_ips: &self.pod_ips,
+            machine: &config.machine,
+        };
         Making {
             pod: &self.api,
             container: &self.api.spec.containers[0],
             attempt: 0,
             image_ref: &self.image_ref,
             image_user: &self.image_user,
+            sources: Sources { downward, objects },
+            target: None,
         }
     }
 }
@@ -88,20 +102,28 @@ impl Bare {
             node_name: NODE.to_owned(),
             root: "/var/lib/kubelet".to_owned(),
             pod_logs: pod_logs.to_string_lossy().into_owned(),
-            machine: edged::io::sys::machine(),
+            machine: edged::io::sys::machine("/"),
             pods_max: 110,
             crash_backoff_max_ms: edged::limits::BACKOFF_MAX_MS,
             ..Config::default()
         };
+        let objects = Objects::default();
         let pods: Vec<BarePod> =
             manifests.iter().enumerate().map(|(n, text)| pod(n, text)).collect();
         for pod in &pods {
-            let folder = sandbox_config(&pod.api, 0, &config).log_directory;
+            let sandbox = sandbox_config(&pod.api, 0, &Dns::default(), &config);
+            let folder = sandbox.expect("a plain pod").log_directory;
             let folder = Path::new(&folder).join(&*pod.api.spec.containers[0].name);
             std::fs::create_dir_all(folder).expect("a folder of ours");
+            let made = container_config(&pod.making(&objects, &config), &config);
+            for mount in made.expect("a plain container").mounts {
+                let path = Path::new(&mount.host_path);
+                std::fs::create_dir_all(path.parent().expect("a folder")).expect("ours");
+                std::fs::write(path, "").expect("a file of ours");
+            }
         }
         let cri = Cri::connect(runtime).expect("the runtime listens");
-        Bare { cri, config, pods }
+        Bare { cri, config, pods, objects }
     }
 
     /// Takes all pods through these steps; seconds.
@@ -157,7 +179,10 @@ impl Bare {
         let pod = &self.pods[pod];
         let sandbox = || pod.sandbox.clone().expect("a step before made it");
         let container = || pod.container.clone().expect("a step before made it");
-        let config = || Box::new(sandbox_config(&pod.api, 0, &self.config));
+        let config = || {
+            let made = sandbox_config(&pod.api, 0, &Dns::default(), &self.config);
+            Box::new(made.expect("a plain pod"))
+        };
         match step {
             Step::RunSandbox => Request::RunPodSandbox(config()),
             Step::SandboxStatus => Request::PodSandboxStatus(sandbox()),
@@ -165,7 +190,8 @@ impl Bare {
             Step::Create => Request::CreateContainer {
                 sandbox: sandbox(),
                 config: Box::new(
-                    container_config(pod.making(), &self.config).expect("a plain container"),
+                    container_config(&pod.making(&self.objects, &self.config), &self.config)
+                        .expect("a plain container"),
                 ),
                 sandbox_config: config(),
             },
@@ -204,5 +230,6 @@ fn pod(n: usize, text: &str) -> BarePod {
         container: None,
         image_ref: Box::default(),
         image_user: ImageUser::Unset,
+        pod_ips: vec!["10.0.0.5".to_owned()],
     }
 }

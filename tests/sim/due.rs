@@ -37,6 +37,8 @@ pub enum Thing {
     JobEnds(u32, JobId),
     /// A query of this life is answered.
     QueryEnds(u32, ProbeId),
+    /// What a container left is read in this life.
+    WordsRead(u32, JobId),
     /// The hands of this life have read the folder.
     Read(u32),
     /// The hands of this life know the addresses.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::event::{Event, JobId};
 use edged::agent::time::Instant;
-use edged::model::job::{JobError, JobSpec, LogDir, LogLink};
+use edged::model::job::{JobError, JobSpec, LastWords, LogDir, LogLink};
 
 use crate::runtime::{ContainerNo, Runtime};
 use crate::trace::trace;
@@ -53,6 +53,10 @@ impl Disk {
                 let root = folder_of(pod);
                 self.dirs.extend(containers.iter().map(|name| format!("{root}/{name}")));
                 self.pod_dirs.insert(pod.clone());
+            }
+            JobSpec::MakeContainerFiles(files) => {
+                self.dirs.insert(format!("{}/{}", folder_of(&files.pod), files.container));
+                self.pod_dirs.insert(files.pod.clone());
             }
             JobSpec::LinkLog(link) => {
                 if self.logs.contains(&log_of(link)) {
@@ -174,6 +178,19 @@ impl World {
         }
         trace!(self.now, "{id:?} → {:?}", job.result);
         self.tell(vec![Event::Job(id, job.result)]);
+    }
+
+    pub(crate) fn read_words(&mut self, job: JobId, words: &LastWords) {
+        trace!(self.now, "{job:?} {words:?}");
+        let life = self.life;
+        self.at(1, Thing::WordsRead(life, job));
+    }
+
+    pub(crate) fn words_read(&mut self, life: u32, id: JobId) {
+        if life == self.life {
+            let text = if self.chance.percent(30) { "all is lost" } else { "" };
+            self.tell(vec![Event::LastWords(id, text.into())]);
+        }
     }
 
     /// The children of the agent die with it; what they do may be done.

@@ -154,6 +154,7 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
         | JobSpec::RestoreLog(_)
         | JobSpec::CompressLogs(_)
         | JobSpec::MakePodDirs { .. }
+        | JobSpec::MakeContainerFiles(_)
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
         | JobSpec::SweepLinks { .. }

@@ -355,6 +355,7 @@ impl World {
             Action::Measure(ask) => self.measure(*ask),
             Action::Probe { probe, query, deadline } => self.start_query(probe, query, deadline),
             Action::CancelProbe(probe) => self.cancel_query(probe),
+            Action::Read { job, words } => self.read_words(job, &words),
             Action::Note(note) => {
                 self.tally.notes += 1;
                 trace!(
@@ -400,6 +401,7 @@ impl World {
             Thing::Ready => self.become_ready(),
             Thing::JobEnds(life, job) => self.job_ends(life, job),
             Thing::QueryEnds(life, query) => self.query_ends(life, query),
+            Thing::WordsRead(life, job) => self.words_read(life, job),
             Thing::Read(life) => self.folder_read(life),
             Thing::Addresses(life) => self.tell_addresses(life),
             Thing::Will => self.will(),

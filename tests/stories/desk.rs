@@ -11,7 +11,7 @@ use edged::model::cri::{
     Image, ImageUser, Network, Reply, Request, RuntimeStatus, Sandbox, SandboxId, SandboxStatus,
     Version,
 };
-use edged::model::job::{JobError, JobSpec};
+use edged::model::job::{JobError, JobSpec, LastWords};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
@@ -40,6 +40,14 @@ pub struct Desk {
     pub image_user: ImageUser,
     /// What it tells of itself.
     pub runtime: RuntimeStatus,
+    /// Of the sandbox that was made last.
+    network: Network,
+    /// What ended containers left.
+    pub last_words: String,
+    /// What was asked of that.
+    pub reads: Vec<LastWords>,
+    /// The jobs that were asked for.
+    pub specs: Vec<JobSpec>,
     pub exited: bool,
     /// The runtime has an event stream.
     pub evented: bool,
@@ -122,6 +130,10 @@ impl Desk {
             images: vec!["i:1", "i:2"],
             image_user: ImageUser::Unset,
             runtime: RuntimeStatus::of(Ok(()), Ok(())),
+            network: Network::Pod,
+            last_words: String::new(),
+            reads: Vec::new(),
+            specs: Vec::new(),
             exited: false,
             evented: false,
             read_only: false,
@@ -165,7 +177,12 @@ impl Desk {
                     } else {
                         self.jobs += 1;
                     }
-                    let fails = self.read_only && !matches!(spec, JobSpec::MakePodDirs { .. });
+                    self.specs.push(spec.clone());
+                    let makes = matches!(
+                        spec,
+                        JobSpec::MakePodDirs { .. } | JobSpec::MakeContainerFiles(_)
+                    );
+                    let fails = self.read_only && !makes;
                     let why = JobError::Failed("Read-only file system".to_owned());
                     let result = if fails { Err(why) } else { self.volume_job(&spec) };
                     self.agent.handle(self.now, Event::Job(job, result));
@@ -178,6 +195,7 @@ impl Desk {
                 }
                 Action::Probe { probe, query, .. } => self.queries.push((probe, query)),
                 Action::CancelProbe(probe) => self.queries.retain(|(open, _)| *open != probe),
+                Action::Read { job, words } => learnt = self.tell_words(job, words),
                 Action::Note(note) => {
                     self.events.push(format!("{} {}", note.reason, note.message));
                 }
@@ -345,6 +363,7 @@ impl Desk {
         match request {
             Request::RunPodSandbox(config) => {
                 let id = self.id("s");
+                self.network = config.namespaces.network;
                 let sandbox = sandbox(&id, config.attempt, true);
                 self.sandboxes.push(Sandbox { pod: Some(config.pod.clone()), ..sandbox });
                 Reply::Sandbox(SandboxId(id))
@@ -352,8 +371,11 @@ impl Desk {
             Request::PodSandboxStatus(_) => Reply::SandboxStatus(Box::new(SandboxStatus {
                 ready: true,
                 created_at: 1,
-                network: Network::Pod,
-                ips: vec!["10.0.0.5".into()],
+                network: self.network,
+                ips: match self.network {
+                    Network::Pod => vec!["10.0.0.5".into()],
+                    Network::Node => Vec::new(),
+                },
             })),
             Request::StopPodSandbox(id) => {
                 for sandbox in self.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {
@@ -428,6 +450,10 @@ impl Desk {
             message: "".into(),
             image: seen.image.clone(),
             image_ref: "sha256:1".into(),
+            message_file: Some(
+                format!("/var/lib/kubelet/pods/{UID}/containers/{}/f", seen.name).into(),
+            ),
+            message_from_log: false,
         }))
     }
 

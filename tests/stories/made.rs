@@ -1,7 +1,8 @@
 //! What the runtime is asked to make: the configurations of a pod's sandbox and containers.
 
-use edged::agent::event::Event;
+use edged::agent::event::{Event, JobId};
 use edged::model::cri::{ContainerConfig, Request, SandboxConfig};
+use edged::model::job::LastWords;
 
 use crate::desk::{Desk, UID};
 
@@ -40,4 +41,14 @@ pub fn container_of(desk: &mut Desk) -> ContainerConfig {
 /// A pod `p` with further metadata and this spec.
 pub fn annotated(metadata: &str, spec: &str) -> String {
     format!(r#"{{"metadata":{{"name":"p","uid":"{UID}"{metadata}}},"spec":{{{spec}}}}}"#)
+}
+
+impl Desk {
+    /// What an ended container left is read at once.
+    pub fn tell_words(&mut self, job: JobId, words: LastWords) -> bool {
+        self.reads.push(words);
+        let text = self.last_words.clone().into();
+        self.agent.handle(self.now, Event::LastWords(job, text));
+        true
+    }
 }

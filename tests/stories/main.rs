@@ -7,6 +7,8 @@
 mod admission;
 mod decisions;
 mod desk;
+mod environment;
+mod files;
 mod garbage;
 #[cfg(feature = "hooks")]
 mod hooks;

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::cut;
 use crate::model::pod::{
-    Container, Pod, PodSecurityContext, Profile, Rest, SeLinuxOptions, SecurityContext,
+    Container, EnvVarSource, Pod, PodSecurityContext, Profile, Rest, SeLinuxOptions,
+    SecurityContext,
 };
 
 /// Paths of what was found.
@@ -72,20 +73,12 @@ const POD_SPEC: Table = &[
     ("serviceAccountName", Fine),
     // KubeEdge's edged makes no service variables either way.
     ("enableServiceLinks", Fine),
-    // No cluster DNS is configured, so each of these is the node's resolver.
-    ("dnsPolicy", Only(&["ClusterFirst", "ClusterFirstWithHostNet", "Default"])),
     ("hostUsers", Only(&["true"])),
-    ("setHostnameAsFQDN", Only(&["false"])),
-    ("dnsConfig", Lacking),
-    ("ephemeralContainers", Lacking),
-    ("hostAliases", Lacking),
     ("hostnameOverride", Lacking),
     ("overhead", Lacking),
-    ("readinessGates", Lacking),
     ("resourceClaims", Lacking),
     ("resources", Lacking),
     ("runtimeClassName", Lacking),
-    ("subdomain", Lacking),
     ("os", Os),
 ];
 
@@ -99,9 +92,6 @@ const SECURITY: Table = &[
 const CONTAINER: Table = &[
     // Resources of a running pod do not change here.
     ("resizePolicy", Fine),
-    ("terminationMessagePath", Only(&["/dev/termination-log"])),
-    ("terminationMessagePolicy", Only(&["File"])),
-    ("envFrom", Lacking),
     ("restartPolicyRules", Lacking),
     ("volumeDevices", LackingVolumes),
 ];
@@ -128,6 +118,15 @@ pub(super) fn look(pod: &Pod) -> Found {
         found.container(&format!("spec.containers[{index}]"), container);
     }
     super::volumes::look(pod, &mut found);
+    for (index, container) in pod.spec.ephemeral_containers.iter().enumerate() {
+        found.container(&format!("spec.ephemeralContainers[{index}]"), container);
+    }
+    let target = |container: &&Container| container.target_container_name.is_some();
+    let inits = pod.spec.init_containers.iter();
+    if inits.chain(&pod.spec.containers).any(|container| target(&container)) {
+        found.unknown.push("targetContainerName outside of spec.ephemeralContainers".to_owned());
+    }
+    found.dns(pod);
     found
 }
 
@@ -143,6 +142,20 @@ impl Found {
         }
     }
 
+    fn dns(&mut self, pod: &Pod) {
+        let spec = &pod.spec;
+        self.table("spec.dnsConfig", &[], &spec.dns_config.rest);
+        for (index, option) in spec.dns_config.options.iter().enumerate() {
+            self.table(&format!("spec.dnsConfig.options[{index}]"), &[], &option.rest);
+        }
+        for (index, alias) in spec.host_aliases.iter().enumerate() {
+            self.table(&format!("spec.hostAliases[{index}]"), &[], &alias.rest);
+        }
+        for (index, gate) in spec.readiness_gates.iter().enumerate() {
+            self.table(&format!("spec.readinessGates[{index}]"), &[], &gate.rest);
+        }
+    }
+
     fn container_security(&mut self, path: &str, context: &SecurityContext) {
         let path = format!("{path}.securityContext");
         self.table(&path, SECURITY, &context.rest);
@@ -150,6 +163,23 @@ impl Found {
         self.profile(&format!("{path}.seccompProfile"), context.seccomp_profile.as_ref());
         self.profile(&format!("{path}.appArmorProfile"), context.app_armor_profile.as_ref());
         self.selinux(&path, context.se_linux_options.as_ref());
+    }
+
+    fn value_from(&mut self, path: &str, from: &EnvVarSource) {
+        self.table(path, &[("fileKeyRef", Lacking)], &from.rest);
+        self.rest(&format!("{path}.fieldRef"), from.field_ref.as_ref().map(|it| &it.rest));
+        let resource = from.resource_field_ref.as_ref();
+        self.rest(&format!("{path}.resourceFieldRef"), resource.map(|it| &it.rest));
+        let map = from.config_map_key_ref.as_ref();
+        self.rest(&format!("{path}.configMapKeyRef"), map.map(|it| &it.rest));
+        let secret = from.secret_key_ref.as_ref();
+        self.rest(&format!("{path}.secretKeyRef"), secret.map(|it| &it.rest));
+    }
+
+    fn rest(&mut self, path: &str, rest: Option<&Rest>) {
+        if let Some(rest) = rest {
+            self.table(path, &[], rest);
+        }
     }
 
     fn profile(&mut self, path: &str, profile: Option<&Profile>) {
@@ -170,8 +200,17 @@ impl Found {
         for (index, env) in container.env.iter().enumerate() {
             let path = format!("{path}.env[{index}]");
             self.table(&path, ENV, &env.rest);
-            if env.value_from.is_some() {
-                self.features.push(format!("{path}.valueFrom"));
+            if let Some(from) = &env.value_from {
+                self.value_from(&format!("{path}.valueFrom"), from);
+            }
+        }
+        for (index, from) in container.env_from.iter().enumerate() {
+            let path = format!("{path}.envFrom[{index}]");
+            self.table(&path, &[], &from.rest);
+            let refs = [("configMapRef", &from.config_map_ref), ("secretRef", &from.secret_ref)];
+            for (field, wanted) in refs {
+                let rest = wanted.as_ref().map(|wanted| &wanted.rest);
+                self.rest(&format!("{path}.{field}"), rest);
             }
         }
         for (index, port) in container.ports.iter().enumerate() {

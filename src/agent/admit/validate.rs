@@ -3,6 +3,7 @@
 //! An API server has done this for pods from a cluster; a manifest folder has no one else. The
 //! names matter most: they become folders, and part of every path below them.
 
+mod pod;
 mod security;
 
 use core::net::IpAddr;
@@ -16,6 +17,7 @@ pub(super) fn problems(pod: &Pod) -> Vec<String> {
     let mut problems = Problems(Vec::new());
     problems.metadata(pod);
     problems.spec(pod);
+    problems.names(&pod.spec);
     problems.pod_security(pod);
     problems.containers(pod);
     problems.volumes(pod);
@@ -30,6 +32,9 @@ pub(super) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower
     characters long";
 const UID: &str = "must consist of lower case alphanumeric characters or '-', and be at most 64 \
     characters long";
+
+const ENV_NAME: &str = "a valid environment variable name must consist only of printable ASCII \
+    characters other than '='";
 
 pub(super) struct Problems(Vec<String>);
 
@@ -105,6 +110,7 @@ impl Problems {
             self.ports(&path, &container.ports, spec.host_network, &mut host_ports);
             self.0.extend(probes::problems(&path, container, false));
         }
+        self.ephemerals(pod, &mut names);
     }
 
     fn container<'a>(
@@ -134,12 +140,11 @@ impl Problems {
             if env.name.is_empty() {
                 self.add(&path, "Required value");
             } else if !env.name.bytes().all(|b| matches!(b, b' '..=b'~') && b != b'=') {
-                let expected = "a valid environment variable name must consist only of printable \
-                                ASCII characters other than '='";
-                self.invalid(&path, cut(&env.name), expected);
+                self.invalid(&path, cut(&env.name), ENV_NAME);
             }
         }
         self.resources(&format!("{path}.resources"), &container.resources);
+        self.variables(path, container);
         self.container_security(path, container);
     }
 

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::env::{environment, expand};
+use super::dns;
+use super::env::{Sources, environment, expand};
+use super::files;
 use super::hash::container_hash;
 use super::resources::{container_resources, pod_resources};
 use super::security::{container_security, namespaces, sandbox_security};
@@ -12,21 +14,30 @@ use crate::agent::Config;
 use crate::agent::admit::dotted;
 use crate::limits;
 use crate::model::cri::{
-    ContainerConfig, ImageUser, PodRef, PortMapping, Protocol, SandboxConfig, Terminal,
+    ContainerConfig, ContainerId, Dns, ImageUser, PidNamespace, PodRef, PortMapping, Protocol,
+    SandboxConfig, Terminal,
 };
 use crate::model::job::LogDir;
 use crate::model::pod::{Container, Pod, PodSpec, PortProtocol};
 
 const HOSTNAME_BYTES_MAX: usize = 63;
+const FQDN_BYTES_MAX: usize = 64;
 
-/// `PodSandboxConfig`; the same for the sandbox and for every container in it.
-pub fn sandbox_config(pod: &Pod, attempt: u32, config: &Config) -> SandboxConfig {
+/// `PodSandboxConfig`; the same for the sandbox and for every container in it. `resolver` is what
+/// the host's `resolv.conf` says.
+pub fn sandbox_config(
+    pod: &Pod,
+    attempt: u32,
+    resolver: &Dns,
+    config: &Config,
+) -> Result<SandboxConfig, String> {
     let pod_ref = pod_ref(pod);
     let mut labels = pod.metadata.labels.clone();
     labels.extend(pod_labels(&pod_ref));
-    SandboxConfig {
+    Ok(SandboxConfig {
         attempt,
-        hostname: hostname(pod),
+        hostname: sandbox_hostname(pod, config)?,
+        dns: dns::form(pod, resolver, config).dns,
         log_directory: log_directory(&pod_ref, &config.pod_logs),
         port_mappings: port_mappings(&pod.spec),
         labels,
@@ -37,11 +48,11 @@ pub fn sandbox_config(pod: &Pod, attempt: u32, config: &Config) -> SandboxConfig
         resources: pod_resources(&pod.spec),
         pod: pod_ref,
         ..SandboxConfig::default()
-    }
+    })
 }
 
 /// One container that is to be made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Making<'a> {
     /// Whose.
     pub pod: &'a Pod,
@@ -53,12 +64,22 @@ pub struct Making<'a> {
     pub image_ref: &'a str,
     /// Whom the image runs as.
     pub image_user: &'a ImageUser,
+    /// Where its variables may come from.
+    pub sources: Sources<'a>,
+    /// Whose processes it sees beside its own.
+    pub target: Option<ContainerId>,
 }
 
 /// `ContainerConfig`, or why there is none: the message of `CreateContainerConfigError`.
-pub fn container_config(making: Making<'_>, config: &Config) -> Result<ContainerConfig, String> {
-    let Making { pod, container, attempt, image_ref, image_user } = making;
-    let envs = environment(&container.env);
+pub fn container_config(making: &Making<'_>, config: &Config) -> Result<ContainerConfig, String> {
+    let Making { pod, container, attempt, image_ref, image_user, sources, .. } = *making;
+    let envs = environment(container, sources)?;
+    let mut namespaces = namespaces(&pod.spec);
+    if let Some(target) = &making.target
+        && namespaces.pid == PidNamespace::Container
+    {
+        namespaces.pid = PidNamespace::Target(target.clone());
+    }
     let expanded = |words: &[String]| words.iter().map(|word| expand(word, &envs)).collect();
     let mut labels: BTreeMap<_, _> = pod_labels(&pod_ref(pod)).into();
     labels.insert("io.kubernetes.container.name".to_owned(), container.name.to_string());
@@ -70,7 +91,12 @@ pub fn container_config(making: Making<'_>, config: &Config) -> Result<Container
         command: expanded(&container.command),
         args: expanded(&container.args),
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        mounts: mounts(pod, container, &envs, config)?,
+        mounts: {
+            let mut mounts = mounts(pod, container, &envs, config)?;
+            let pod_ips = sources.downward.pod_ips;
+            mounts.extend(files::mounts(pod, container, attempt, pod_ips, config));
+            mounts
+        },
         labels,
         annotations: annotations(pod, container, attempt),
         log_path: format!("{}/{attempt}.log", container.name),
@@ -80,7 +106,7 @@ pub fn container_config(making: Making<'_>, config: &Config) -> Result<Container
             tty: container.tty,
         },
         resources: container_resources(&pod.spec, container, &config.machine),
-        namespaces: namespaces(&pod.spec),
+        namespaces,
         security: container_security(pod, container, image_user, config)?,
         envs,
     })
@@ -93,8 +119,10 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
     let hash = container_hash(&container.name, &container.image);
     set("io.kubernetes.container.hash", hash.into());
     set("io.kubernetes.container.restartCount", attempt.to_string());
-    set("io.kubernetes.container.terminationMessagePath", "/dev/termination-log".to_owned());
-    set("io.kubernetes.container.terminationMessagePolicy", "File".to_owned());
+    let path = files::message_path(container).to_owned();
+    set("io.kubernetes.container.terminationMessagePath", path);
+    let policy = container.termination_message_policy.unwrap_or_default();
+    set("io.kubernetes.container.terminationMessagePolicy", format!("{policy:?}"));
     if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
         set("io.kubernetes.pod.deletionGracePeriod", seconds.to_string());
     }
@@ -147,16 +175,47 @@ fn sysctls(spec: &PodSpec) -> BTreeMap<String, String> {
     sysctls.map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone())).collect()
 }
 
-/// Empty on the host's network; else the spec's or the pod's name, cut to what the kernel takes.
-fn hostname(pod: &Pod) -> String {
+/// Empty on the host's network.
+fn sandbox_hostname(pod: &Pod, config: &Config) -> Result<String, String> {
     if pod.spec.host_network {
-        return String::new();
+        return Ok(String::new());
     }
-    let mut name = pod.spec.hostname.clone().unwrap_or_else(|| pod.metadata.name.clone());
+    match subdomain(pod, config) {
+        Some(domain) if pod.spec.set_hostname_as_fqdn => {
+            let name = format!("{}.{domain}", hostname(pod));
+            if name.len() > FQDN_BYTES_MAX {
+                return Err(format!(
+                    "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is \
+                     too long ({FQDN_BYTES_MAX} characters is the max, {} characters requested)",
+                    name.len()
+                ));
+            }
+            Ok(name)
+        }
+        _ => Ok(hostname(pod)),
+    }
+}
+
+/// The spec's or the pod's name, cut to what the kernel takes.
+pub(super) fn hostname(pod: &Pod) -> String {
+    let written = pod.spec.hostname.clone().filter(|name| !name.is_empty());
+    let mut name = written.unwrap_or_else(|| pod.metadata.name.clone());
     // Names are ASCII: admission saw to it.
     name.truncate(HOSTNAME_BYTES_MAX);
     name.truncate(name.trim_end_matches(['-', '.']).len());
     name
+}
+
+/// What follows the host name in the pod's full name.
+pub(super) fn subdomain(pod: &Pod, config: &Config) -> Option<String> {
+    let subdomain = pod.spec.subdomain.as_deref().filter(|name| !name.is_empty())?;
+    let (namespace, domain) = (&pod.metadata.namespace, &config.settings.cluster_domain);
+    Some(format!("{subdomain}.{namespace}.svc.{domain}"))
+}
+
+/// Whether one of the container's own mounts is there.
+pub(super) fn mounts_at(container: &Container, path: &str) -> bool {
+    container.volume_mounts.iter().any(|mount| mount.mount_path == path)
 }
 
 /// Every port of every main container, also those that are not on the host.

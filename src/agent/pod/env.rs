@@ -1,19 +1,154 @@
 //! Environment and `$(NAME)` (spec sections 3.4 and 3.5).
 
-use crate::model::pod::EnvVar;
+use super::downward::Downward;
+use crate::agent::objects::Objects;
+use crate::model::object::{ConfigMap, Secret};
+use crate::model::pod::{Container, EnvFrom, EnvVar, EnvVarSource, KeyRef};
 
-/// The variables of a container in the order of the spec, each name once: a later one of the same
-/// name replaces the earlier, in the place of the earlier. A value may use those before it.
-pub fn environment(env: &[EnvVar]) -> Vec<(String, String)> {
-    let mut known: Vec<(String, String)> = Vec::with_capacity(env.len());
-    for variable in env {
-        let value = expand(&variable.value, &known);
-        match known.iter_mut().find(|(name, _)| *name == variable.name) {
-            Some((_, old)) => *old = value,
-            None => known.push((variable.name.clone(), value)),
+/// Where values may come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'a> {
+    /// The pod itself.
+    pub downward: Downward<'a>,
+    /// ConfigMaps and Secrets.
+    pub objects: &'a Objects,
+}
+
+/// The variables of a container, each name once: first those of whole objects, then its own, both
+/// in the order of the spec. A later one of the same name replaces the earlier, in the place of the
+/// earlier. A value may use those before it.
+///
+/// `Err`: what is missing, in the kubelet's words.
+pub fn environment(
+    container: &Container,
+    sources: Sources<'_>,
+) -> Result<Vec<(String, String)>, String> {
+    let mut known: Vec<(String, String)> = Vec::with_capacity(container.env.len());
+    for from in &container.env_from {
+        for (key, value) in sources.all(from)? {
+            set(&mut known, format!("{}{key}", from.prefix), value);
         }
     }
+    for variable in &container.env {
+        let value = match &variable.value_from {
+            None => Some(expand(&variable.value, &known)),
+            Some(from) => sources.one(from, container)?,
+        };
+        if let Some(value) = value {
+            set(&mut known, variable.name.clone(), value);
+        }
+    }
+    Ok(known)
+}
+
+/// Those whose values the spec itself writes: what commands of probes may use.
+pub fn written(env: &[EnvVar]) -> Vec<(String, String)> {
+    let mut known = Vec::with_capacity(env.len());
+    for variable in env.iter().filter(|variable| variable.value_from.is_none()) {
+        let value = expand(&variable.value, &known);
+        set(&mut known, variable.name.clone(), value);
+    }
     known
+}
+
+fn set(known: &mut Vec<(String, String)>, name: String, value: String) {
+    match known.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, old)) => *old = value,
+        None => known.push((name, value)),
+    }
+}
+
+impl<'a> Sources<'a> {
+    fn namespace(&self) -> &'a str {
+        &self.downward.pod.metadata.namespace
+    }
+
+    /// `None`: it is not there and need not be.
+    fn config_map(
+        &self,
+        name: &str,
+        optional: Option<bool>,
+    ) -> Result<Option<&'a ConfigMap>, String> {
+        let found = self.objects.config_map(self.namespace(), name);
+        if found.is_none() && optional != Some(true) {
+            return Err(format!("configmap \"{name}\" not found"));
+        }
+        Ok(found)
+    }
+
+    /// `None`: it is not there and need not be.
+    fn secret(&self, name: &str, optional: Option<bool>) -> Result<Option<&'a Secret>, String> {
+        let found = self.objects.secret(self.namespace(), name);
+        if found.is_none() && optional != Some(true) {
+            return Err(format!("secret \"{name}\" not found"));
+        }
+        Ok(found)
+    }
+
+    /// All texts of an object.
+    fn all(&self, from: &EnvFrom) -> Result<Vec<(&'a str, String)>, String> {
+        let mut all = Vec::new();
+        if let Some(wanted) = &from.config_map_ref
+            && let Some(map) = self.config_map(&wanted.name, wanted.optional)?
+        {
+            all.extend(map.data.iter().map(|(key, value)| (key.as_str(), value.clone())));
+        }
+        if let Some(wanted) = &from.secret_ref
+            && let Some(secret) = self.secret(&wanted.name, wanted.optional)?
+        {
+            for key in secret.data.keys() {
+                all.push((key, self.secret_text(secret, &wanted.name, key)?));
+            }
+        }
+        Ok(all)
+    }
+
+    /// `None`: what it comes from is not there and need not be.
+    fn one(&self, from: &EnvVarSource, own: &Container) -> Result<Option<String>, String> {
+        if let Some(field) = &from.field_ref {
+            let text = self.downward.field(&field.field_path);
+            return text
+                .map(Some)
+                .ok_or_else(|| format!("unsupported fieldPath: {}", field.field_path));
+        }
+        if let Some(resource) = &from.resource_field_ref {
+            return self.downward.resource(resource, own).map(Some);
+        }
+        let lacks = |kind: &str, wanted: &KeyRef| {
+            let KeyRef { name, key, optional, .. } = wanted;
+            match optional {
+                Some(true) => Ok(None),
+                _ => Err(format!("couldn't find key {key} in {kind} {}/{name}", self.namespace())),
+            }
+        };
+        if let Some(wanted) = &from.config_map_key_ref {
+            let Some(map) = self.config_map(&wanted.name, wanted.optional)? else {
+                return Ok(None);
+            };
+            return match map.data.get(&wanted.key) {
+                Some(text) => Ok(Some(text.clone())),
+                None => lacks("ConfigMap", wanted),
+            };
+        }
+        if let Some(wanted) = &from.secret_key_ref {
+            let Some(secret) = self.secret(&wanted.name, wanted.optional)? else { return Ok(None) };
+            if !secret.data.contains_key(&wanted.key) {
+                return lacks("Secret", wanted);
+            }
+            return self.secret_text(secret, &wanted.name, &wanted.key).map(Some);
+        }
+        Ok(Some(String::new()))
+    }
+
+    /// The runtime takes nothing but UTF-8.
+    fn secret_text(&self, secret: &Secret, name: &str, key: &str) -> Result<String, String> {
+        String::from_utf8(secret.data[key].0.to_vec()).map_err(|_| {
+            format!(
+                "got key {key} in Secret {}/{name} that is not UTF-8, expected text",
+                self.namespace()
+            )
+        })
+    }
 }
 
 /// Replaces each `$(NAME)` whose name is known; `$$` becomes `$`; all else stays as it is. What was
@@ -67,23 +202,5 @@ mod tests {
         ] {
             assert_eq!(expand(text, &known), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn variables_use_those_before_them_and_the_last_of_a_name_wins() {
-        let variable = |name: &str, value: &str| EnvVar {
-            name: name.into(),
-            value: value.into(),
-            ..EnvVar::default()
-        };
-        let env = [
-            variable("A", "1"),
-            variable("B", "$(A)$(C)"),
-            variable("C", "3"),
-            variable("A", "2$(A)"),
-        ];
-        let pairs = environment(&env);
-        let text: Vec<String> = pairs.iter().map(|(n, v)| format!("{n}={v}")).collect();
-        assert_eq!(text, ["A=21", "B=1$(C)", "C=3"]);
     }
 }

@@ -21,6 +21,14 @@ pub fn container_hash(name: &str, image: &str) -> Box<str> {
     format!("{:x}", fnv.0).into()
 }
 
+/// The name of a file that belongs to one instance of a container: 8 hex digits.
+pub fn file_name(container: &str, attempt: u32) -> Box<str> {
+    let mut fnv = Fnv32::new();
+    fnv.write(container.as_bytes());
+    fnv.write(&attempt.to_le_bytes());
+    format!("{:08x}", fnv.0).into()
+}
+
 /// Go's JSON escapes `<`, `>`, `&` and the two line separators besides what JSON demands. Names and
 /// images that get here hold no control characters, but a bad one must not break the text.
 fn go_json(text: &str) -> String {

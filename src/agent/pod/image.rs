@@ -134,7 +134,14 @@ impl Pod {
         let more = at + 1 < candidates.auths.len();
         self.remember(container).image = Image::ToPull(Tries { more, ..tries });
         let attempt = self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
-        let sandbox_config = Box::new(sandbox_config(&self.api, attempt, hands.config));
+        let sandbox_config = match sandbox_config(&self.api, attempt, hands.resolver, hands.config)
+        {
+            Ok(config) => Box::new(config),
+            Err(why) => {
+                self.unconfigured(now, container, &why);
+                return None;
+            }
+        };
         Some(Request::PullImage { image, auth: candidates.auths.swap_remove(at), sandbox_config })
     }
 

@@ -95,6 +95,7 @@ impl Pod {
                 let why = format!("failed to remove the logs of a dead container: {error}");
                 self.warn(GARBAGE_FAILED, why);
             }
+            (JobSpec::MakeContainerFiles(files), result) => self.files_made(now, &files, result),
             (JobSpec::RemoveLog(_) | JobSpec::RemoveLogDir(_), Err(error)) => {
                 self.clear_at = Some(retry_at);
                 self.warn("FailedKillPod", format!("error removing the pod's logs: {error}"));
@@ -153,9 +154,11 @@ impl Pod {
                 self.timing.started = true;
             }
             (Step::InspectContainer(id), Reply::ContainerStatus(status)) => {
+                let ended = status.state == ContainerState::Exited;
                 if let Some(container) = self.seen.container_mut(&id) {
                     container.inspect(now.boot, status);
                 }
+                self.to_read.extend(ended.then_some(id));
             }
             (Step::Stop { id, .. }, Reply::Done) => {
                 self.turn(now.boot, &id, ContainerState::Exited);
@@ -334,7 +337,7 @@ impl Pod {
 
     pub(super) fn spec_of(&self, name: &str) -> Option<&Container> {
         let spec = &self.api.spec;
-        spec.init_containers.iter().chain(&spec.containers).find(|c| &*c.name == name)
+        spec.all_containers().find(|container| *container.name == *name)
     }
 
     fn normal(&mut self, container: &str, reason: &'static str, message: String) {
@@ -365,8 +368,15 @@ impl Pod {
     /// `spec.containers{web}`
     pub(super) fn field_path(&self, container: &str) -> String {
         let spec = &self.api.spec;
-        let init = spec.init_containers.iter().any(|init| &*init.name == container);
-        format!("spec.{}{{{container}}}", if init { "initContainers" } else { "containers" })
+        let among = |all: &[Container]| all.iter().any(|one| *one.name == *container);
+        let kind = if among(&spec.init_containers) {
+            "initContainers"
+        } else if among(&spec.ephemeral_containers) {
+            "ephemeralContainers"
+        } else {
+            "containers"
+        };
+        format!("spec.{kind}{{{container}}}")
     }
 
     /// Containers that may run beside the main ones, by the spec.

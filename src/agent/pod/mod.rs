@@ -17,9 +17,14 @@
 //! If we crash here: the next life reads the manifests and the runtime's lists and finds the pod
 //! again by its labels. What is lost: back-offs, and what was known of containers that are gone.
 
+mod ask;
 pub mod config;
-mod env;
+pub mod dns;
+pub mod downward;
+pub mod env;
+mod ephemeral;
 mod facts;
+mod files;
 pub mod hash;
 #[cfg(feature = "hooks")]
 mod hooks;
@@ -115,6 +120,10 @@ pub struct Pod {
     taken: u32,
     /// Started containers whose logs are to be linked.
     to_link: Vec<ContainerId>,
+    /// Ended containers whose last words are to be read.
+    to_read: Vec<ContainerId>,
+    /// Whose last words are being read.
+    reads: BTreeMap<JobId, ContainerId>,
     /// What stood in the way when it was last said.
     blocked: Option<Box<str>>,
     /// To be said at the next step.
@@ -202,6 +211,8 @@ struct Memory {
     attempt_floor: u32,
     /// The instance that we stopped to start another, whatever the restart policy.
     restart_due: Option<ContainerId>,
+    /// The attempt that the agent's own files are made for, and that is not made yet.
+    files: Option<u32>,
 }
 
 /// An event to be told.
@@ -275,6 +286,8 @@ impl Pod {
             attempt_floor: 0,
             taken: 0,
             to_link: Vec::new(),
+            to_read: Vec::new(),
+            reads: BTreeMap::new(),
             blocked: None,
             news: Vec::new(),
             restless: true,

@@ -241,7 +241,7 @@ fn make_log_dirs(pod: &Pod, now: Instant) -> Option<Next> {
         LogDirs::Unknown | LogDirs::Failed { .. } | LogDirs::Removed => {}
     }
     let spec = &pod.api.spec;
-    let containers = spec.init_containers.iter().chain(&spec.containers);
+    let containers = spec.all_containers();
     let job = JobSpec::MakePodDirs {
         pod: config::log_dir(&pod.api),
         containers: containers.map(|container| container.name.clone()).collect(),

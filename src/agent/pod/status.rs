@@ -16,6 +16,9 @@ use crate::model::status::{
 };
 use crate::model::time::Timestamp;
 
+/// Bytes of the messages of all containers of a pod.
+const MESSAGES_BYTES_MAX: usize = 12_288;
+
 /// The node's addresses, the primary first.
 pub type HostAddresses = [String];
 
@@ -46,9 +49,13 @@ impl Pod {
             message: old.message.clone(),
             init_container_statuses: self.container_statuses(&spec.init_containers, place),
             container_statuses: self.container_statuses(&spec.containers, place),
+            ephemeral_container_statuses: self
+                .container_statuses(&spec.ephemeral_containers, place),
             ..PodStatus::default()
         };
         status.container_statuses.sort_by(|a, b| a.name.cmp(&b.name));
+        status.ephemeral_container_statuses.sort_by(|a, b| a.name.cmp(&b.name));
+        cut_messages(&mut status);
         if self.phase >= Phase::Terminated {
             self.settle(&mut status);
         }
@@ -64,6 +71,7 @@ impl Pod {
             // Refused before anything was made of it: there are no containers to tell of.
             status.init_container_statuses.clear();
             status.container_statuses.clear();
+            status.ephemeral_container_statuses.clear();
         }
         status
     }
@@ -130,7 +138,8 @@ impl Pod {
 
     fn old_status(&self, name: &str) -> Option<&ContainerStatus> {
         let old = &self.api.status;
-        let mut all = old.init_container_statuses.iter().chain(&old.container_statuses);
+        let inits = old.init_container_statuses.iter();
+        let mut all = inits.chain(&old.container_statuses).chain(&old.ephemeral_container_statuses);
         all.find(|status| &*status.name == name)
     }
 
@@ -266,11 +275,17 @@ impl Pod {
                 (false, "ContainersNotReady", message)
             }
         };
+        let gated = self.gated();
+        let all_ready = if ready.0 && !gated.is_empty() {
+            (false, "ReadinessGatesNotReady", gated)
+        } else {
+            ready.clone()
+        };
         let plain = |value| (value, "", String::new());
         [
             (ConditionKind::PodReadyToStartContainers, plain(self.has_sandbox())),
             (ConditionKind::Initialized, initialised),
-            (ConditionKind::Ready, ready.clone()),
+            (ConditionKind::Ready, all_ready),
             (ConditionKind::ContainersReady, ready),
             (ConditionKind::PodScheduled, plain(true)),
         ]
@@ -292,6 +307,16 @@ impl Pod {
             }
         })
         .into()
+    }
+
+    /// What keeps a pod whose containers are ready from being ready. Nobody sets conditions of pods
+    /// of the folder.
+    fn gated(&self) -> String {
+        let gates = self.api.spec.readiness_gates.iter().map(|gate| {
+            let name = &gate.condition_type;
+            format!("corresponding condition of pod readiness gate \"{name}\" does not exist.")
+        });
+        gates.collect::<Vec<_>>().join(", ")
     }
 
     fn initialised(&self, status: &PodStatus) -> bool {
@@ -327,6 +352,28 @@ impl Pod {
             .collect();
         unready.sort_unstable();
         unready
+    }
+}
+
+/// All containers' messages together have a bound (spec section 2.8).
+fn cut_messages(status: &mut PodStatus) {
+    let PodStatus {
+        init_container_statuses: inits,
+        container_statuses: mains,
+        ephemeral_container_statuses: ephemerals,
+        ..
+    } = status;
+    let bytes_max = MESSAGES_BYTES_MAX / (inits.len() + mains.len() + ephemerals.len()).max(1);
+    for told in inits.iter_mut().chain(mains).chain(ephemerals) {
+        for state in [&mut told.state, &mut told.last_state] {
+            if let State::Terminated(end) = state
+                && end.message.len() > bytes_max
+            {
+                let fits = |at: &usize| end.message.is_char_boundary(*at);
+                let end_at = (0..=bytes_max).rev().find(fits).unwrap_or(0);
+                end.message = end.message[..end_at].into();
+            }
+        }
     }
 }
 

@@ -1,11 +1,10 @@
 //! Asks for what [`super::next`] names, as far as there is room.
 
-use super::config::{Making, container_config, sandbox_config};
 use super::hooks::PreStop;
 use super::keep::GARBAGE_FAILED;
 use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
 use super::stopping::StopReason;
-use super::{Doing, Image, News, Phase, Pod, Verdict, Wanted};
+use super::{Doing, Image, News, Phase, Place, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
@@ -16,8 +15,7 @@ use crate::agent::pleg::Pleg;
 use crate::agent::queries::Queries;
 use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
 use crate::limits;
-use crate::model::cri::{ContainerId, Request, SandboxId};
-use crate::model::image::with_tag;
+use crate::model::cri::{ContainerId, Dns, Request, SandboxId};
 use crate::model::job::JobSpec;
 use crate::model::note::{NoteKind, Object};
 use crate::model::status::Waiting;
@@ -102,7 +100,7 @@ impl Step {
     }
 
     /// Which calls it waits for: as [`Class::of`] its request.
-    fn class(&self) -> Class {
+    pub(super) fn class(&self) -> Class {
         match self {
             Self::Stop { .. } | Self::StopSandbox(_) => Class::Stop,
             Self::Pull { .. } => Class::Pull,
@@ -129,6 +127,10 @@ pub struct Hands<'a> {
     pub config: &'a Config,
     /// ConfigMaps and Secrets.
     pub objects: &'a Objects,
+    /// Where the pods run.
+    pub place: Place<'a>,
+    /// What the host's `resolv.conf` says.
+    pub resolver: &'a Dns,
     /// The book of calls.
     pub calls: &'a mut Calls,
     /// The book of queries.
@@ -165,6 +167,7 @@ impl Pod {
         self.link_log(now, hands);
         self.tick_hooks(now, hands);
         self.plan_volumes(now.boot, hands.objects, hands.config);
+        self.read_last_words(hands);
         let mut steps = 0;
         loop {
             steps += 1;
@@ -175,11 +178,7 @@ impl Pod {
             }
             match plan.next {
                 Next::Call(step) => {
-                    if !hands.calls.has_room(step.class()) {
-                        break;
-                    }
-                    if !self.ask(now, step, hands) {
-                        self.restless = false;
+                    if !self.call(now, step, hands) {
                         break;
                     }
                 }
@@ -225,24 +224,6 @@ impl Pod {
         }
         self.probe(now, hands);
         gave_up
-    }
-
-    /// Makes a call, if all that it needs is there. `false`: a job has to end first.
-    fn ask(&mut self, now: Now, step: Step, hands: &mut Hands<'_>) -> bool {
-        if self.bind_sub_paths(now, &step, hands) {
-            return false;
-        }
-        let request = match &step {
-            Step::Pull { container, .. } => Ok(self.pull(now, container, hands)),
-            step => self.request(step, hands.config).map(Some),
-        };
-        match request {
-            Ok(Some(request)) => self.begin(now, step, request, hands),
-            // It has failed before it was asked for.
-            Ok(None) => {}
-            Err(why) => self.misconfigured(now, &step, &why),
-        }
-        true
     }
 
     fn fail(&mut self, verdict: Verdict) {
@@ -358,43 +339,11 @@ impl Pod {
         }
     }
 
-    /// `Err`: why the container cannot be made as it is.
-    fn request(&self, step: &Step, config: &Config) -> Result<Request, String> {
-        let sandbox_attempt = || self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
-        let sandbox = |attempt| Box::new(sandbox_config(&self.api, attempt, config));
-        Ok(match step {
-            Step::RunSandbox { attempt } => Request::RunPodSandbox(sandbox(*attempt)),
-            Step::InspectSandbox(id) => Request::PodSandboxStatus(id.clone()),
-            Step::StopSandbox(id) => Request::StopPodSandbox(id.clone()),
-            Step::RemoveSandbox(id) => Request::RemovePodSandbox(id.clone()),
-            Step::ImageStatus { image, .. } => Request::ImageStatus(with_tag(image)),
-            Step::Pull { .. } => panic!("pulls are asked for in pod/image.rs"),
-            Step::Create { container, attempt, image_ref } => {
-                let spec = self.spec_of(container).expect("next names containers of the spec");
-                let image = self.memory.get(container).map(|memory| &memory.image);
-                let Some(Image::Ready(_, image_user)) = image else {
-                    panic!("next makes no container of {image:?}")
-                };
-                let (pod, attempt) = (&*self.api, *attempt);
-                let making = Making { pod, container: spec, attempt, image_ref, image_user };
-                Request::CreateContainer {
-                    sandbox: self.seen.sandbox().expect("next looked at it").id.clone(),
-                    config: Box::new(container_config(making, config)?),
-                    sandbox_config: sandbox(sandbox_attempt()),
-                }
-            }
-            Step::Start { id, .. } => Request::StartContainer(id.clone()),
-            Step::InspectContainer(id) => Request::ContainerStatus(id.clone()),
-            Step::Stop { id, grace_s, .. } => {
-                Request::StopContainer { id: id.clone(), grace_s: *grace_s }
-            }
-            Step::RemoveContainer(id) => Request::RemoveContainer(id.clone()),
-        })
-    }
-
-    fn begin(&mut self, now: Now, step: Step, request: Request, hands: &mut Hands<'_>) {
+    pub(super) fn begin(&mut self, now: Now, step: Step, request: Request, hands: &mut Hands<'_>) {
         match &step {
-            Step::RunSandbox { .. } if !self.seen.sandboxes.is_empty() => {
+            Step::RunSandbox { .. } if self.seen.sandboxes.is_empty() => self.tell_dns(hands),
+            Step::RunSandbox { .. } => {
+                self.tell_dns(hands);
                 *hands.restarted_pods += 1;
                 self.news.push(News {
                     kind: NoteKind::Normal,
@@ -405,6 +354,8 @@ impl Pod {
             }
             Step::Create { container, .. } => {
                 let container = container.clone();
+                // Each try gets files of its own.
+                self.remember(&container).files = None;
                 self.count_crash(now, &container, hands.config);
             }
             Step::Stop { id, why, .. } => {

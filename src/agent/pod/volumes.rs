@@ -355,9 +355,13 @@ impl Pod {
     pub(super) fn bind_sub_paths(&mut self, now: Now, step: &Step, hands: &mut Hands<'_>) -> bool {
         let Step::Create { container, attempt, .. } = step else { return false };
         let Some(spec) = self.spec_of(container) else { return false };
+        if spec.volume_mounts.is_empty() {
+            return false;
+        }
         let bound = self.volumes.bound.get(container).filter(|bound| bound.attempt == *attempt);
         let is_bound = |index: u32| bound.is_some_and(|bound| bound.indices.contains(&index));
-        let envs = super::env::environment(&spec.env);
+        // What is missing of it is told when the container is asked for.
+        let envs = self.environment(spec, hands).unwrap_or_default();
         let mut jobs = Vec::new();
         for (index, mount) in (0..).zip(&spec.volume_mounts).filter(|(at, _)| !is_bound(*at)) {
             // What is wrong with one of them is said where the container is made.

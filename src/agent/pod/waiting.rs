@@ -1,7 +1,7 @@
 //! Containers that wait for what their configuration needs: an object that is not there, a user who
 //! is not root. They are tried again after a while, and at once when an object may have come.
 
-use super::{Pod, Step};
+use super::{Hands, Pod, Step, dns};
 use crate::agent::objects::Key;
 use crate::agent::time::Now;
 use crate::limits;
@@ -24,15 +24,34 @@ impl Pod {
         self.stir();
     }
 
-    /// No call can be made of the container: it waits, until something of it may differ.
+    /// No call can be made of it: it waits, until something may differ.
     pub(super) fn misconfigured(&mut self, now: Now, step: &Step, why: &str) {
-        let Step::Create { container, .. } = step else { panic!("{step:?} needs no more: {why}") };
+        match step {
+            Step::Create { container, .. } => self.unconfigured(now, container, why),
+            Step::RunSandbox { .. } => {
+                self.retry_at = Some(now.boot.plus_ms(limits::RETRY_MS));
+                self.warn("FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
+            }
+            other => panic!("{other:?} needs nothing of the kind: {why}"),
+        }
+    }
+
+    /// The container waits.
+    pub(super) fn unconfigured(&mut self, now: Now, container: &str, why: &str) {
         let retry_at = now.boot.plus_ms(limits::RETRY_MS);
         let memory = self.remember(container);
+        memory.files = None;
         memory.hold_until = Some(retry_at);
         memory.failure = Some(Waiting { reason: CONFIG_ERROR, message: why.to_owned() });
         self.dirty = true;
         self.tell(container, NoteKind::Warning, "Failed", format!("Error: {why}"));
+    }
+
+    /// Says what of the pod's resolver is not as somebody wished.
+    pub(super) fn tell_dns(&mut self, hands: &Hands<'_>) {
+        for (reason, message) in dns::form(&self.api, hands.resolver, hands.config).events {
+            self.warn(reason, message);
+        }
     }
 
     /// What a container waits for may be there now.

@@ -5,6 +5,7 @@
 //! never followed and mounts never entered. Not here: when to do what, and deadlines (`io::job`).
 //! Each job can be done again, so a crash in the middle of one costs a repetition.
 
+mod files;
 mod gzip;
 mod log;
 mod pod_dir;
@@ -22,7 +23,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
-use crate::model::job::{JobError, JobSpec, Source};
+use crate::model::job::{JobError, JobSpec, LastWords, Source};
 use crate::model::upkeep::{Ask, Measures};
 
 pub(in crate::io) use volume::share;
@@ -32,7 +33,11 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
     let done = match spec {
         JobSpec::MakePodDirs { pod, containers } => {
             log::make_dirs(roots.pod_logs.handle()?, pod, containers)
-                .and_then(|()| pod_dir::make(roots.pods.handle()?, &pod.uid, containers))
+                .and_then(|()| pod_dir::make(roots.pods.handle()?, &pod.uid, containers).map(drop))
+        }
+        JobSpec::MakeContainerFiles(wanted) => {
+            let Roots { pods, pod_logs, .. } = roots;
+            files::make(pods.handle()?, pod_logs.handle()?, wanted)
         }
         JobSpec::LinkLog(link) => roots.with_links(|logs, links| log::link(logs, links, link)),
         JobSpec::RemoveLog(link) => log::remove(roots.pod_logs.handle()?, link)
@@ -64,6 +69,7 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
         JobSpec::RemovePodDir(pod) => root.and_then(|root| pod_dir::remove_small(root, &pod.uid)),
         JobSpec::TearDownVolumes(pod) => root.and_then(|root| pod_dir::is_bare(root, &pod.uid)),
         JobSpec::MakePodDirs { .. }
+        | JobSpec::MakeContainerFiles(_)
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
         | JobSpec::SweepLinks { .. }
@@ -93,6 +99,15 @@ pub(super) fn measure(roots: &mut Roots, ask: &Ask, measures: &mut Measures) {
     }
 }
 
+/// Reads what an ended container left; empty where there is nothing that can be read.
+pub(super) fn read(roots: &mut Roots, words: &LastWords) -> String {
+    let Roots { pods, pod_logs, .. } = roots;
+    match (pods.handle(), pod_logs.handle()) {
+        (Ok(pods), Ok(logs)) => files::read(pods, logs, words),
+        _ => String::new(),
+    }
+}
+
 /// Does a job in a child, below the root that was handed over.
 pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), JobError> {
     match spec {
@@ -103,6 +118,7 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
         JobSpec::SetUpVolume(wanted) => volume::set_up(root, wanted).map_err(JobError::from),
         JobSpec::BindSubPath(wanted) => volume::bind_sub_path(root, wanted).map_err(JobError::from),
         JobSpec::MakePodDirs { .. }
+        | JobSpec::MakeContainerFiles(_)
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
         | JobSpec::SweepLinks { .. }
@@ -131,6 +147,7 @@ pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
             remote.then_some("bind-sub-path")
         }
         JobSpec::MakePodDirs { .. }
+        | JobSpec::MakeContainerFiles(_)
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
         | JobSpec::SweepLinks { .. }
@@ -168,6 +185,7 @@ impl Roots {
             | JobSpec::SetUpVolume(_)
             | JobSpec::BindSubPath(_)
             | JobSpec::TearDownVolumes(_)
+            | JobSpec::MakeContainerFiles(_)
             | JobSpec::RemovePodDir(_) => &mut self.pods,
             JobSpec::LinkLog(_)
             | JobSpec::RemoveLog(_)

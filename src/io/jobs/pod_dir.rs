@@ -12,7 +12,7 @@
 //! volumes are mounted, and whatever else is a mount makes the removal fail.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::dir::Dir;
@@ -38,12 +38,12 @@ const OWN: [&[u8]; 5] = [
 /// Volumes that are mounts of something else, which stays.
 const MOUNTED: [&[u8]; 2] = [b"kubernetes.io~local-volume", b"kubernetes.io~nfs"];
 
-/// Makes the pod's folder and what is always in it.
+/// Makes the pod's folder, which is the answer, and what is always in it.
 pub(super) fn make(
     pods: BorrowedFd<'_>,
     uid: &str,
     containers: &[Box<str>],
-) -> Result<(), Failure> {
+) -> Result<OwnedFd, Failure> {
     let mode = Mode::from_bits_truncate(0o750);
     let pod = tree::make_dir(pods, Component::new(uid)?, mode)?;
     for name in ["volumes", "plugins"] {
@@ -53,7 +53,7 @@ pub(super) fn make(
     for container in containers {
         tree::make_dir(dir.as_fd(), Component::new(container.as_ref())?, mode)?;
     }
-    Ok(())
+    Ok(pod)
 }
 
 /// Unmounts what is mounted there, and removes the pod's folder with all in it.

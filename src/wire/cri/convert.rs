@@ -276,7 +276,12 @@ fn sandbox_status(from: s::PodSandboxStatus) -> Reply {
 }
 
 fn container_status(from: c::ContainerStatus) -> Reply {
+    const PATH: &str = "io.kubernetes.container.terminationMessagePath";
+    const POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
     let state = state(from.state());
+    let path = from.annotations.get(PATH);
+    let mount = from.mounts.into_iter().find(|mount| Some(&mount.container_path) == path);
+    let policy = from.annotations.get(POLICY);
     Reply::ContainerStatus(Box::new(ContainerStatus {
         state,
         started_at: from.started_at,
@@ -286,6 +291,8 @@ fn container_status(from: c::ContainerStatus) -> Reply {
         message: from.message.into(),
         image: from.image.map(|image| image.image.into()).unwrap_or_default(),
         image_ref: from.image_ref.into(),
+        message_file: mount.map(|mount| mount.host_path.into()),
+        message_from_log: policy.is_some_and(|policy| policy == "FallbackToLogsOnError"),
     }))
 }
 

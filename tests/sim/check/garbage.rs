@@ -173,6 +173,7 @@ impl Check {
                 true
             }
             JobSpec::MakePodDirs { .. }
+            | JobSpec::MakeContainerFiles(_)
             | JobSpec::LinkLog(_)
             | JobSpec::RemoveLog(_)
             | JobSpec::RemoveLogDir(_)

@@ -18,13 +18,14 @@ mod statuses;
 mod stops;
 pub mod told;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use edged::agent::Config;
 use edged::agent::event::{CallId, JobId};
 use edged::agent::image::Settings;
 use edged::model::cri::PodRef;
+use edged::model::job::ContainerFiles;
 use edged::model::pod::{self as api, RestartPolicy};
 use edged::model::status::Phase;
 use edged::model::time::Timestamp;
@@ -49,6 +50,9 @@ pub struct Check {
     containers: BTreeMap<ContainerNo, Container>,
     /// What each manifest said when it was last good, in this life.
     files: BTreeMap<Box<str>, Vec<Rc<api::Pod>>>,
+    /// Files of containers that were asked for, and those that are made and not used yet.
+    files_asked: BTreeMap<JobId, ContainerFiles>,
+    files_made: BTreeSet<(Box<str>, Box<str>, u32)>,
     /// The folder was told in this life.
     delivered: bool,
     /// The connection as it was told in this life.
@@ -262,6 +266,8 @@ impl Check {
             sandboxes: BTreeMap::new(),
             containers: BTreeMap::new(),
             files: BTreeMap::new(),
+            files_asked: BTreeMap::new(),
+            files_made: BTreeSet::new(),
             delivered: false,
             connected: false,
             ready_told_at: None,
@@ -288,6 +294,8 @@ impl Check {
         self.addresses.clear();
         self.garbage.be_born();
         self.files.clear();
+        self.files_asked.clear();
+        self.files_made.clear();
         self.delivered = false;
         self.connected = false;
         self.ready_told_at = None;

@@ -245,7 +245,7 @@ impl Check {
         assert!(ready <= 1, "[one sandbox] {request:?} in one of {ready} of pod {}", pod.uid);
     }
 
-    fn check_create(&self, runtime: &Runtime, at: usize, config: &ContainerConfig) {
+    fn check_create(&mut self, runtime: &Runtime, at: usize, config: &ContainerConfig) {
         let pod = &self.pods[at];
         let (uid, name) = (&pod.uid, &config.name);
         let note = |key: &str| config.annotations.get(key).map(String::as_str).unwrap_or_default();
@@ -256,6 +256,9 @@ impl Check {
                 && !note("io.kubernetes.container.hash").is_empty(),
             "[labels] pod {uid}: {config:?}"
         );
+        let made = self.files_made.remove(&(pod.uid.clone(), name.clone(), config.attempt));
+        assert!(made, "[files first] pod {uid}: {name}#{attempt} is made without its files");
+        let pod = &self.pods[at];
         let same = runtime.containers.iter().filter(|(number, it)| {
             it.listed.name == *name && self.place_of(**number).is_some_and(|(pod, _)| pod == at)
         });
@@ -319,6 +322,7 @@ impl Check {
             | JobSpec::TearDownVolumes(pod)
             | JobSpec::LinkLog(LogLink { pod, .. })
             | JobSpec::RemoveLog(LogLink { pod, .. }) => self.pod_named(pod),
+            JobSpec::MakeContainerFiles(files) => self.pod_named(&files.pod),
             JobSpec::SweepLinks { .. }
             | JobSpec::RotateLog { .. }
             | JobSpec::RestoreLog(_)
@@ -334,6 +338,10 @@ impl Check {
         match spec {
             JobSpec::MakePodDirs { .. } => {
                 assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
+            }
+            JobSpec::MakeContainerFiles(files) => {
+                assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
+                self.files_asked.insert(id, (**files).clone());
             }
             JobSpec::LinkLog(_)
             | JobSpec::SweepLinks { .. }

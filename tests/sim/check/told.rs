@@ -34,8 +34,21 @@ impl Check {
             }
             Event::Manifests(folder) => self.told_folder(folder, agent),
             Event::Measured(measures) => self.garbage.measured(measures),
-            Event::Job(id, _) => self.garbage.job_ended(*id),
-            Event::Changed(_) | Event::Probe(..) | Event::Addresses(_) | Event::Stop => {}
+            Event::Job(id, result) => {
+                self.garbage.job_ended(*id);
+                if let Some(files) = self.files_asked.remove(id)
+                    && result.is_ok()
+                {
+                    let made = (files.pod.uid, files.container, files.attempt);
+                    self.files_made.insert(made);
+                }
+            }
+            Event::Changed(_)
+            | Event::Probe(..)
+            | Event::LastWords(..)
+            | Event::Resolver(_)
+            | Event::Addresses(_)
+            | Event::Stop => {}
         }
     }
 

@@ -148,6 +148,8 @@ impl Runtime {
             message: "".into(),
             image: config.image,
             image_ref: config.image_ref,
+            message_file: config.mounts.last().map(|mount| mount.host_path.as_str().into()),
+            message_from_log: false,
         };
         self.names.insert(name.clone(), Holder::Container(number));
         let container = Container {

@@ -50,6 +50,11 @@ struct Walk {
 impl Walk {
     fn containers(&mut self, pod: &Pod, now: Instant) -> Next {
         let initialised = is_initialised(pod, &pod.seen);
+        for ephemeral in pod.unstarted_ephemerals() {
+            if let Ok(Some(next)) = self.weigh(ephemeral, start(pod, ephemeral, now)) {
+                return next;
+            }
+        }
         for init in pod.init_containers() {
             let wish = init_wish(pod, init, initialised, now);
             let gate = !initialised;

@@ -1,6 +1,6 @@
 //! A handler of the spec → what is asked, and whom: addresses, ports and headers filled in.
 
-use crate::agent::pod::env::{environment, expand};
+use crate::agent::pod::env::{expand, written};
 use crate::model::net::{Expects, HttpQuery, KUBERNETES_VERSION, Query};
 use crate::model::pod::{Container, Pod};
 use crate::model::probe::{Handler, HttpGet, Port};
@@ -22,7 +22,7 @@ pub(super) fn ask(
     timeout_s: u32,
 ) -> Result<Ask, String> {
     if let Some(exec) = &handler.exec {
-        let env = environment(&container.env);
+        let env = written(&container.env);
         let words = exec.command.iter().map(|word| expand(word, &env));
         return Ok(Ask::Exec(words.collect()));
     }

@@ -1,0 +1,98 @@
+//! One step → the runtime call that does it.
+
+use super::config::{Making, container_config, sandbox_config};
+use super::downward::Downward;
+use super::env::{Sources, environment};
+use super::{Hands, Image, Pod, Step};
+use crate::agent::time::Now;
+use crate::model::cri::Request;
+use crate::model::image::with_tag;
+use crate::model::pod::Container;
+
+impl Pod {
+    /// Makes the call, if it can be made now. `false`: nothing more can be asked for.
+    pub(super) fn call(&mut self, now: Now, step: Step, hands: &mut Hands<'_>) -> bool {
+        if !hands.calls.has_room(step.class()) {
+            return false;
+        }
+        if self.bind_sub_paths(now, &step, hands) || self.make_files(now, &step, hands) {
+            self.restless = false;
+            return false;
+        }
+        let request = match &step {
+            Step::Pull { container, .. } => Ok(self.pull(now, container, hands)),
+            step => self.request(step, hands).map(Some),
+        };
+        match request {
+            Ok(Some(request)) => self.begin(now, step, request, hands),
+            // It has failed before it was asked for.
+            Ok(None) => {}
+            Err(why) => self.misconfigured(now, &step, &why),
+        }
+        true
+    }
+
+    /// The variables of a container.
+    pub(super) fn environment(
+        &self,
+        container: &Container,
+        hands: &Hands<'_>,
+    ) -> Result<Vec<(String, String)>, String> {
+        let pod_ips = self.ips(hands.place);
+        environment(container, self.sources(&pod_ips, hands))
+    }
+
+    fn sources<'a>(&'a self, pod_ips: &'a [String], hands: &'a Hands<'_>) -> Sources<'a> {
+        let downward = Downward {
+            pod: &self.api,
+            host_ips: hands.place.addresses,
+            pod_ips,
+            machine: &hands.config.machine,
+        };
+        Sources { downward, objects: hands.objects }
+    }
+
+    /// `Err`: why the container cannot be made as it is.
+    fn request(&self, step: &Step, hands: &Hands<'_>) -> Result<Request, String> {
+        let sandbox_attempt = || self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
+        let config = hands.config;
+        let sandbox =
+            |attempt| sandbox_config(&self.api, attempt, hands.resolver, config).map(Box::new);
+        Ok(match step {
+            Step::RunSandbox { attempt } => Request::RunPodSandbox(sandbox(*attempt)?),
+            Step::InspectSandbox(id) => Request::PodSandboxStatus(id.clone()),
+            Step::StopSandbox(id) => Request::StopPodSandbox(id.clone()),
+            Step::RemoveSandbox(id) => Request::RemovePodSandbox(id.clone()),
+            Step::ImageStatus { image, .. } => Request::ImageStatus(with_tag(image)),
+            Step::Pull { .. } => panic!("pulls are asked for in pod/image.rs"),
+            Step::Create { container, attempt, image_ref } => {
+                let spec = self.spec_of(container).expect("next names containers of the spec");
+                let image = self.memory.get(container).map(|memory| &memory.image);
+                let Some(Image::Ready(_, image_user)) = image else {
+                    panic!("next makes no container of {image:?}")
+                };
+                let pod_ips = self.ips(hands.place);
+                let making = Making {
+                    pod: &self.api,
+                    container: spec,
+                    attempt: *attempt,
+                    image_ref,
+                    image_user,
+                    sources: self.sources(&pod_ips, hands),
+                    target: self.target(spec)?,
+                };
+                Request::CreateContainer {
+                    sandbox: self.seen.sandbox().expect("next looked at it").id.clone(),
+                    config: Box::new(container_config(&making, config)?),
+                    sandbox_config: sandbox(sandbox_attempt())?,
+                }
+            }
+            Step::Start { id, .. } => Request::StartContainer(id.clone()),
+            Step::InspectContainer(id) => Request::ContainerStatus(id.clone()),
+            Step::Stop { id, grace_s, .. } => {
+                Request::StopContainer { id: id.clone(), grace_s: *grace_s }
+            }
+            Step::RemoveContainer(id) => Request::RemoveContainer(id.clone()),
+        })
+    }
+}

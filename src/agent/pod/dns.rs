@@ -1,0 +1,212 @@
+//! How names are found in a pod: what becomes its `/etc/resolv.conf` (spec section 3.2).
+
+use crate::agent::Config;
+use crate::model::cri::Dns;
+use crate::model::pod::{DnsPolicy, Pod};
+
+/// What resolvers take; the rest is left out, and that is said.
+const SERVERS_MAX: usize = 3;
+const SEARCHES_MAX: usize = 32;
+const SEARCH_CHARS_MAX: usize = 2_048;
+const SEARCH_PATH_CHARS_MAX: usize = 253;
+
+/// Where the runtime itself looks.
+const HOST_FILE: &str = "/etc/resolv.conf";
+
+/// What the runtime is told, and what people are to know of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Forming {
+    /// `None`: the host's file as it is.
+    pub dns: Option<Dns>,
+    /// Events: reason and message.
+    pub events: Vec<(&'static str, String)>,
+}
+
+/// Puts together what the policy gives and what the pod adds. `host` is the host's file.
+pub fn form(pod: &Pod, host: &Dns, config: &Config) -> Forming {
+    let spec = &pod.spec;
+    let settings = &config.settings;
+    let mut events = Vec::new();
+    let wants_cluster = match spec.dns_policy.unwrap_or_default() {
+        DnsPolicy::None | DnsPolicy::Default => false,
+        DnsPolicy::ClusterFirst => !spec.host_network,
+        DnsPolicy::ClusterFirstWithHostNet => true,
+    };
+    let clusters = wants_cluster && !settings.cluster_dns.is_empty();
+    // Who wrote no policy asked for nothing.
+    if let Some(policy) = spec.dns_policy.filter(|_| wants_cluster && !clusters) {
+        let metadata = &pod.metadata;
+        let message = format!(
+            "pod: \"{}_{}({})\". kubelet does not have ClusterDNS IP configured and cannot create \
+             Pod using \"{policy:?}\" policy. Falling back to \"Default\" policy.",
+            metadata.name, metadata.namespace, metadata.uid
+        );
+        events.push(("MissingClusterDNS", message));
+    }
+    let mut dns = if clusters {
+        cluster(pod, host, config)
+    } else if spec.dns_policy == Some(DnsPolicy::None) {
+        Dns::default()
+    } else if settings.resolv_conf.is_empty() {
+        // As asked for by the configuration: nothing of the host's.
+        let (servers, searches) = (vec!["127.0.0.1".to_owned()], vec![".".to_owned()]);
+        Dns { servers, searches, options: Vec::new() }
+    } else {
+        host.clone()
+    };
+    let own = &spec.dns_config;
+    append(&mut dns.servers, &own.nameservers);
+    append(&mut dns.searches, &own.searches);
+    for option in &own.options {
+        let text = match option.value.as_deref() {
+            None | Some("") => option.name.clone(),
+            Some(value) => format!("{}:{value}", option.name),
+        };
+        set_option(&mut dns.options, text);
+    }
+    let whole = dns.clone();
+    trim(&mut dns, &mut events);
+    let is_hosts = !clusters && whole == *host && dns == whole && settings.resolv_conf == HOST_FILE;
+    let is_hosts = is_hosts && spec.dns_policy != Some(DnsPolicy::None);
+    Forming { dns: (!is_hosts).then_some(dns), events }
+}
+
+fn cluster(pod: &Pod, host: &Dns, config: &Config) -> Dns {
+    let domain = &config.settings.cluster_domain;
+    let mut searches = Vec::new();
+    if !domain.is_empty() {
+        let namespace = &pod.metadata.namespace;
+        searches =
+            vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
+    }
+    append(&mut searches, &host.searches);
+    Dns { servers: config.settings.cluster_dns.clone(), searches, options: vec!["ndots:5".into()] }
+}
+
+fn append(to: &mut Vec<String>, more: &[String]) {
+    for one in more {
+        if !to.contains(one) {
+            to.push(one.clone());
+        }
+    }
+}
+
+/// Replaces the option of the same name.
+fn set_option(options: &mut Vec<String>, text: String) {
+    fn name(option: &str) -> &str {
+        option.split(':').next().unwrap_or(option)
+    }
+    match options.iter_mut().find(|old| name(old) == name(&text)) {
+        Some(old) => *old = text,
+        None => options.push(text),
+    }
+}
+
+fn trim(dns: &mut Dns, events: &mut Vec<(&'static str, String)>) {
+    if dns.servers.len() > SERVERS_MAX {
+        dns.servers.truncate(SERVERS_MAX);
+        let message = format!(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied \
+             nameserver line is: {}",
+            dns.servers.join(" ")
+        );
+        events.push(("DNSConfigForming", message));
+    }
+    let before = dns.searches.len();
+    dns.searches.retain(|path| path.len() <= SEARCH_PATH_CHARS_MAX);
+    dns.searches.truncate(SEARCHES_MAX);
+    while dns.searches.join(" ").len() > SEARCH_CHARS_MAX {
+        dns.searches.pop();
+    }
+    if dns.searches.len() < before {
+        let message = format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied \
+             search line is: {}",
+            dns.searches.join(" ")
+        );
+        events.push(("DNSConfigForming", message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(all: &[&str]) -> Vec<String> {
+        all.iter().map(|&text| text.to_owned()).collect()
+    }
+
+    fn formed(spec: &str, cluster_dns: &[&str]) -> Forming {
+        let json = format!(r#"{{"metadata":{{"name":"p","namespace":"ns"}},"spec":{{{spec}}}}}"#);
+        let pod = serde_json::from_str(&json).expect("a pod");
+        let host = Dns {
+            servers: texts(&["192.0.2.53"]),
+            searches: texts(&["lan"]),
+            options: texts(&["rotate"]),
+        };
+        let mut config = Config::default();
+        config.settings.resolv_conf = HOST_FILE.to_owned();
+        config.settings.cluster_dns = texts(cluster_dns);
+        config.settings.cluster_domain = "cluster.local".to_owned();
+        form(&pod, &host, &config)
+    }
+
+    #[test]
+    fn the_policy_says_whose_servers_count() {
+        let cluster = Dns {
+            servers: texts(&["10.96.0.10"]),
+            searches: texts(&["ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"]),
+            options: texts(&["ndots:5"]),
+        };
+        for (spec, servers, want) in [
+            ("", &[][..], None),
+            (r#""dnsPolicy":"Default""#, &["10.96.0.10"], None),
+            (r#""dnsPolicy":"ClusterFirst""#, &["10.96.0.10"], Some(cluster.clone())),
+            ("", &["10.96.0.10"], Some(cluster.clone())),
+            (r#""hostNetwork":true"#, &["10.96.0.10"], None),
+            (
+                r#""hostNetwork":true,"dnsPolicy":"ClusterFirstWithHostNet""#,
+                &["10.96.0.10"],
+                Some(cluster),
+            ),
+            (r#""dnsPolicy":"None""#, &[], Some(Dns::default())),
+        ] {
+            assert_eq!(formed(spec, servers).dns, want, "{spec}");
+        }
+        let missing = formed(r#""dnsPolicy":"ClusterFirst""#, &[]);
+        assert_eq!(missing.dns, None);
+        assert_eq!(missing.events[0].0, "MissingClusterDNS");
+        assert!(
+            missing.events[0].1.contains("\"ClusterFirst\" policy. Falling back"),
+            "{missing:?}"
+        );
+        assert_eq!(formed("", &[]).events, [], "nobody asked for it");
+    }
+
+    #[test]
+    fn what_the_pod_says_is_added_and_its_options_win() {
+        let own = r#""dnsConfig":{"nameservers":["192.0.2.53","1.1.1.1"],"searches":["a"],
+            "options":[{"name":"ndots","value":"2"},{"name":"rotate"},{"name":"edns0"}]}"#;
+        let dns = formed(own, &[]).dns.expect("its own");
+        assert_eq!(dns.servers, ["192.0.2.53", "1.1.1.1"]);
+        assert_eq!(dns.searches, ["lan", "a"]);
+        assert_eq!(dns.options, ["rotate", "ndots:2", "edns0"]);
+        let dns = formed(own, &["10.96.0.10"]).dns.expect("its own");
+        assert_eq!(dns.options, ["ndots:2", "rotate", "edns0"]);
+        let dns = formed(&format!(r#"{own},"dnsPolicy":"None""#), &[]).dns.expect("its own");
+        assert_eq!((&*dns.servers[0], dns.searches.len()), ("192.0.2.53", 1));
+    }
+
+    #[test]
+    fn more_than_resolvers_take_is_left_out_and_said() {
+        let own = r#""dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2","1.1.1.3"]}"#;
+        let forming = formed(own, &[]);
+        assert_eq!(forming.dns.as_ref().expect("its own").servers.len(), 3);
+        assert!(forming.events[0].1.ends_with("is: 192.0.2.53 1.1.1.1 1.1.1.2"), "{forming:?}");
+        let searches: Vec<String> = (0..40).map(|n| format!("\"d{n}\"")).collect();
+        let forming =
+            formed(&format!(r#""dnsConfig":{{"searches":[{}]}}"#, searches.join(",")), &[]);
+        assert_eq!(forming.dns.as_ref().expect("its own").searches.len(), 32);
+        assert_eq!(forming.events[0].0, "DNSConfigForming");
+    }
+}

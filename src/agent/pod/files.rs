@@ -1,0 +1,182 @@
+//! Files that the agent makes for a container: `/etc/hosts` and the one for its last words (spec
+//! sections 2.8 and 3.7).
+//!
+//! They are made right before the container is, by one quick job, and for each try anew: addresses
+//! may differ by then. What the container wrote is read once it has ended, by the name that the
+//! runtime tells; so an agent reads what containers of another left behind.
+//!
+//! If we crash here: the job is done again, and a container that has ended is inspected again.
+
+use super::config::{hostname, log_dir, subdomain};
+use super::hash::file_name;
+use super::{Pod, Step};
+use crate::agent::Config;
+use crate::agent::event::{Action, JobId};
+use crate::agent::pod::step::Hands;
+use crate::agent::time::Now;
+use crate::model::cri::{ContainerId, Mount};
+use crate::model::job::{ContainerFiles, Hosts, JobError, JobSpec, LastWords};
+use crate::model::pod::{self as api, Container};
+
+const HOSTS: &str = "/etc/hosts";
+/// Where a container's last words go unless it says otherwise.
+const MESSAGE_PATH: &str = "/dev/termination-log";
+
+/// `terminationMessagePath` in force.
+pub fn message_path(container: &Container) -> &str {
+    container.termination_message_path.as_deref().filter(|p| !p.is_empty()).unwrap_or(MESSAGE_PATH)
+}
+
+/// What of the agent's own files the container sees.
+pub fn mounts(
+    pod: &api::Pod,
+    container: &Container,
+    attempt: u32,
+    pod_ips: &[String],
+    config: &Config,
+) -> Vec<Mount> {
+    let dir = format!("{}/pods/{}", config.root, pod.metadata.uid);
+    let mount = |container_path: &str, host_path: String| Mount {
+        container_path: container_path.to_owned(),
+        host_path,
+        ..Mount::default()
+    };
+    let name = &container.name;
+    let file = file_name(name, attempt);
+    let hosts = hosts(pod, container, pod_ips, config);
+    hosts
+        .map(|_| mount(HOSTS, format!("{dir}/etc-hosts")))
+        .into_iter()
+        .chain([mount(message_path(container), format!("{dir}/containers/{name}/{file}"))])
+        .collect()
+}
+
+/// The content of `/etc/hosts`; `None`: the container brings its own, or nothing is known yet.
+fn hosts(
+    pod: &api::Pod,
+    container: &Container,
+    pod_ips: &[String],
+    config: &Config,
+) -> Option<Hosts> {
+    let spec = &pod.spec;
+    if super::config::mounts_at(container, HOSTS) {
+        return None;
+    }
+    let mut aliases = String::new();
+    if !spec.host_aliases.is_empty() {
+        aliases.push_str("\n# Entries added by HostAliases.\n");
+        for alias in &spec.host_aliases {
+            let line = format!("{}\t{}\n", alias.ip, alias.hostnames.join("\t"));
+            aliases.push_str(&line);
+        }
+    }
+    if spec.host_network {
+        return Some(Hosts::Nodes { aliases });
+    }
+    if pod_ips.is_empty() {
+        return None;
+    }
+    let mut text = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n\
+        ::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
+        fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n"
+        .to_owned();
+    let host = hostname(pod);
+    for ip in pod_ips {
+        let line = match subdomain(pod, config) {
+            Some(domain) => format!("{ip}\t{host}.{domain}\t{host}\n"),
+            None => format!("{ip}\t{host}\n"),
+        };
+        text.push_str(&line);
+    }
+    Some(Hosts::Own { text: text + &aliases })
+}
+
+impl Pod {
+    /// Begins to make the files of the container that is to be made next. Says whether it has to
+    /// wait for them.
+    pub(super) fn make_files(&mut self, now: Now, step: &Step, hands: &mut Hands<'_>) -> bool {
+        let Step::Create { container: name, attempt, .. } = step else { return false };
+        if self.remember(name).files == Some(*attempt) {
+            return false;
+        }
+        let waits = self.jobs.values().any(|job| match job {
+            JobSpec::MakeContainerFiles(files) => files.container == *name,
+            _ => false,
+        });
+        if !waits {
+            let container = self.spec_of(name).expect("next names containers of the spec");
+            let pod_ips = self.ips(hands.place);
+            let hosts = hosts(&self.api, container, &pod_ips, hands.config);
+            let spec = JobSpec::MakeContainerFiles(Box::new(ContainerFiles {
+                pod: log_dir(&self.api),
+                container: name.clone(),
+                attempt: *attempt,
+                message: file_name(name, *attempt),
+                // The one before the last is of no more interest.
+                old: attempt.checked_sub(2).map(|attempt| file_name(name, attempt)),
+                hosts,
+            }));
+            self.begin_job(now, spec, hands);
+        }
+        true
+    }
+
+    /// The container's files are made, or not.
+    pub(super) fn files_made(
+        &mut self,
+        now: Now,
+        files: &ContainerFiles,
+        result: &Result<(), JobError>,
+    ) {
+        match result {
+            Ok(()) => self.remember(&files.container).files = Some(files.attempt),
+            Err(error) => {
+                self.unconfigured(now, &files.container, &format!("failed to make files: {error}"));
+            }
+        }
+    }
+
+    /// Asks for the last words of a container that was just found to have ended.
+    pub(super) fn read_last_words(&mut self, hands: &mut Hands<'_>) {
+        for id in std::mem::take(&mut self.to_read) {
+            let Some(words) = self.last_words(&id, hands.config) else { continue };
+            *hands.last_job += 1;
+            let job = JobId(*hands.last_job);
+            self.reads.insert(job, id);
+            hands.out.push(Action::Read { job, words });
+        }
+    }
+
+    fn last_words(&self, id: &ContainerId, config: &Config) -> Option<LastWords> {
+        let seen = self.seen.container(id)?;
+        let status = seen.status.as_ref()?;
+        let (name, uid) = (&seen.name, &self.uid);
+        let dir = format!("{}/pods/{uid}/containers/{name}/", config.root);
+        let file = status.message_file.as_deref().and_then(|path| path.strip_prefix(&*dir));
+        let file = file.filter(|file| !file.is_empty() && !file.contains('/'));
+        let failed = status.exit_code != 0 && &*status.reason != "ContainerCannotRun";
+        let log = (status.message_from_log && failed).then_some(seen.attempt);
+        (file.is_some() || log.is_some()).then(|| LastWords {
+            pod: log_dir(&self.api),
+            container: name.clone(),
+            file: file.map(Into::into),
+            log,
+        })
+    }
+
+    /// Takes what was read. `false`: this pod did not ask.
+    pub fn words_read(&mut self, job: JobId, text: &str) -> bool {
+        let Some(id) = self.reads.remove(&job) else { return false };
+        if let Some(status) = self.seen.container_mut(&id).and_then(|seen| seen.status.as_mut())
+            && !text.is_empty()
+        {
+            let message = match &*status.message {
+                "" => text.to_owned(),
+                runtimes => format!("{runtimes}: {text}"),
+            };
+            status.message = message.into();
+            self.stir();
+        }
+        true
+    }
+}

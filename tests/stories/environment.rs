@@ -1,0 +1,191 @@
+//! Variables: where their values come from, and what becomes of a container whose values are
+//! missing.
+
+use edged::model::manifest::{Content, File, Folder};
+use edged::model::object::{Bytes, ConfigMap, Object, Secret};
+use edged::model::pod::Pod;
+use std::sync::Arc;
+
+use edged::agent::event::Event;
+
+use crate::desk::Desk;
+use crate::made::{annotated, container_of, made, sandbox_of};
+
+/// One container `m` with these fields.
+fn spec(fields: &str) -> String {
+    format!(r#""containers":[{{"name":"m","image":"i:1",{fields}}}]"#)
+}
+
+fn texts(pairs: &[(String, String)]) -> Vec<String> {
+    pairs.iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+fn map(name: &str, data: &[(&str, &str)]) -> Arc<Object> {
+    let mut map = ConfigMap::default();
+    "default".clone_into(&mut map.metadata.namespace);
+    name.clone_into(&mut map.metadata.name);
+    map.data = data.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+    Arc::new(Object::ConfigMap(map))
+}
+
+fn secret(name: &str, data: &[(&str, &[u8])]) -> Arc<Object> {
+    let mut secret = Secret::default();
+    "default".clone_into(&mut secret.metadata.namespace);
+    name.clone_into(&mut secret.metadata.name);
+    secret.data = data.iter().map(|&(key, value)| (key.to_owned(), Bytes(value.into()))).collect();
+    Arc::new(Object::Secret(secret))
+}
+
+/// The folder holds this pod and these objects.
+fn tell(desk: &mut Desk, spec: &str, objects: &[Arc<Object>]) {
+    let metadata = r#","labels":{"app":"web"},"annotations":{"note":"hello"}"#;
+    let pods = vec![serde_json::from_str::<Pod>(&annotated(metadata, spec)).expect("a pod")];
+    let content = Content { pods, objects: objects.to_vec() };
+    let files = vec![File { path: "/m/0".into(), content: Ok(content) }];
+    desk.tell(Event::Manifests(Folder { files }));
+}
+
+fn environment(fields: &str, objects: &[Arc<Object>]) -> Vec<String> {
+    let mut desk = Desk::new();
+    tell(&mut desk, &spec(fields), objects);
+    sandbox_of(&mut desk);
+    desk.does("image_status i:1");
+    texts(&container_of(&mut desk).envs)
+}
+
+#[test]
+fn variables_use_those_before_them_and_the_last_of_a_name_wins() {
+    let (_, container) = made(&spec(
+        r#""env":[{"name":"A","value":"1"},{"name":"B","value":"$(A)$(C)"},
+            {"name":"C","value":"3"},{"name":"A","value":"2$(A)"}],
+           "command":["sh","$(A)"],"args":["$$(A)","$(D)"]"#,
+    ));
+    assert_eq!(texts(&container.envs), ["A=21", "B=1$(C)", "C=3"]);
+    assert_eq!(
+        (&container.command[..], &container.args[..]),
+        (&["sh".to_owned(), "21".to_owned()][..], &["$(A)".to_owned(), "$(D)".to_owned()][..])
+    );
+}
+
+#[test]
+fn a_pod_is_told_of_itself() {
+    let field = |path: &str| format!(r#"{{"fieldRef":{{"fieldPath":"{path}"}}}}"#);
+    for (path, want) in [
+        ("metadata.name", "p-gw"),
+        ("metadata.namespace", "default"),
+        ("metadata.uid", "u1"),
+        ("metadata.labels['app']", "web"),
+        ("metadata.annotations['note']", "hello"),
+        ("metadata.labels['none']", ""),
+        ("spec.nodeName", "gw"),
+        ("status.hostIP", "192.0.2.1"),
+        ("status.hostIPs", "192.0.2.1"),
+        ("status.podIP", "10.0.0.5"),
+        ("status.podIPs", "10.0.0.5"),
+    ] {
+        let fields = format!(r#""env":[{{"name":"A","valueFrom":{}}}]"#, field(path));
+        assert_eq!(environment(&fields, &[]), [format!("A={want}")], "{path}");
+    }
+    let resource = |resource: &str, divisor: &str| {
+        format!(
+            r#""resources":{{"limits":{{"cpu":"1500m","memory":"64Mi"}}}},
+               "env":[{{"name":"A","valueFrom":{{"resourceFieldRef":
+                   {{"resource":"{resource}","divisor":"{divisor}"}}}}}}]"#
+        )
+    };
+    assert_eq!(environment(&resource("limits.cpu", "1"), &[]), ["A=2"]);
+    assert_eq!(environment(&resource("requests.cpu", "1m"), &[]), ["A=1500"]);
+    assert_eq!(environment(&resource("limits.memory", "1Mi"), &[]), ["A=64"]);
+    let unlimited = r#""env":[{"name":"A","valueFrom":{"resourceFieldRef":
+        {"resource":"limits.memory","divisor":"1Gi"}}}]"#;
+    assert_eq!(environment(unlimited, &[]), ["A=1"], "all that the node has");
+}
+
+#[test]
+fn on_the_hosts_network_the_pods_address_is_the_hosts() {
+    let (_, container) = made(&format!(
+        r#""hostNetwork":true,{}"#,
+        spec(r#""env":[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"status.podIP"}}}]"#)
+    ));
+    assert_eq!(texts(&container.envs), ["A=192.0.2.1"]);
+}
+
+#[test]
+fn values_come_from_objects() {
+    let objects =
+        [map("settings", &[("color", "green"), ("size", "7")]), secret("key", &[("pin", b"5678")])];
+    let fields = r#""envFrom":[{"prefix":"S_","configMapRef":{"name":"settings"}},
+            {"secretRef":{"name":"key"}},{"configMapRef":{"name":"none","optional":true}}],
+        "env":[{"name":"MY","valueFrom":{"configMapKeyRef":{"name":"settings","key":"color"}}},
+            {"name":"PIN","valueFrom":{"secretKeyRef":{"name":"key","key":"pin"}}},
+            {"name":"S_size","value":"not $(S_size)"},
+            {"name":"N","valueFrom":{"configMapKeyRef":{"name":"none","key":"k","optional":true}}},
+            {"name":"O","valueFrom":{"secretKeyRef":{"name":"key","key":"k","optional":true}}}]"#;
+    assert_eq!(
+        environment(fields, &objects),
+        ["S_color=green", "S_size=not 7", "pin=5678", "MY=green", "PIN=5678"]
+    );
+}
+
+#[test]
+fn what_is_missing_is_said_and_heals_when_it_appears() {
+    let settings = map("settings", &[("other", "1")]);
+    let key = secret("key", &[("bin", b"\xff")]);
+    let ref_of = |kind: &str, name: &str, key: &str| {
+        format!(
+            r#""env":[{{"name":"A","valueFrom":{{"{kind}":{{"name":"{name}","key":"{key}"}}}}}}]"#
+        )
+    };
+    for (fields, want) in [
+        (ref_of("configMapKeyRef", "none", "k"), "configmap \"none\" not found"),
+        (ref_of("secretKeyRef", "none", "k"), "secret \"none\" not found"),
+        (
+            ref_of("configMapKeyRef", "settings", "k"),
+            "couldn't find key k in ConfigMap default/settings",
+        ),
+        (ref_of("secretKeyRef", "key", "k"), "couldn't find key k in Secret default/key"),
+        (
+            ref_of("secretKeyRef", "key", "bin"),
+            "got key bin in Secret default/key that is not UTF-8, expected text",
+        ),
+        (
+            r#""envFrom":[{"configMapRef":{"name":"none"}}]"#.to_owned(),
+            "configmap \"none\" not found",
+        ),
+        (r#""envFrom":[{"secretRef":{"name":"none"}}]"#.to_owned(), "secret \"none\" not found"),
+    ] {
+        let mut desk = Desk::new();
+        tell(&mut desk, &spec(&fields), &[settings.clone(), key.clone()]);
+        sandbox_of(&mut desk);
+        desk.does("image_status i:1");
+        assert_eq!(desk.asked_for(), [] as [&str; 0], "{fields}");
+        let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+        assert_eq!(waiting["reason"], "CreateContainerConfigError");
+        assert_eq!(waiting["message"], want);
+        assert!(desk.events.contains(&format!("Failed Error: {want}")), "{:?}", desk.events);
+    }
+    let fields = ref_of("configMapKeyRef", "late", "k");
+    let mut desk = Desk::new();
+    tell(&mut desk, &spec(&fields), &[]);
+    sandbox_of(&mut desk);
+    desk.does("image_status i:1");
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    tell(&mut desk, &spec(&fields), &[map("late", &[("k", "here")])]);
+    assert_eq!(texts(&container_of(&mut desk).envs), ["A=here"], "at once, without a pull");
+}
+
+#[test]
+fn a_missing_object_is_looked_for_again_after_ten_seconds() {
+    let fields = r#""envFrom":[{"configMapRef":{"name":"none"}}]"#;
+    let mut desk = Desk::new();
+    tell(&mut desk, &spec(fields), &[]);
+    sandbox_of(&mut desk);
+    desk.does("image_status i:1");
+    let failed = |desk: &Desk| desk.specs.len();
+    let before = failed(&desk);
+    desk.pass(9_000);
+    assert_eq!(failed(&desk), before);
+    desk.pass(2_000);
+    assert_eq!(failed(&desk), before + 1, "its files are made for another try");
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+}
