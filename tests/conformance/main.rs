@@ -14,12 +14,14 @@
 
 mod aside;
 mod case;
+mod containers;
 mod hooks;
 mod images;
 mod init_containers;
 mod networking;
 mod pods;
 mod probes;
+mod security;
 mod table;
 mod upstream;
 mod volume_files;
@@ -53,6 +55,8 @@ const DEADLINE: Duration = Duration::from_secs(400);
 fn rows() -> Vec<Row> {
     [
         pods::ROWS,
+        containers::ROWS,
+        security::ROWS,
         init_containers::ROWS,
         networking::ROWS,
         probes::ROWS,
