@@ -153,7 +153,7 @@ pub const GRACE_ORPHAN_S: i64 = 1;
 pub const NOTES_MAX: usize = 256;
 /// Bytes that the files of a secret, or of other volumes that lie in memory, may take: twice what
 /// eight objects may hold, since old and new are there at once while they change.
-pub const SECRET_VOLUME_BYTES_MAX: u64 = 16 << 20;
+pub const FILES_VOLUME_BYTES_MAX: u64 = 16 << 20;
 /// Milliseconds of the first wait after a volume could not be brought about (the kubelet's).
 pub const VOLUME_RETRY_MIN_MS: u64 = 500;
 /// Milliseconds of the longest such wait (the kubelet's).

@@ -24,8 +24,9 @@ pub use security::{
     SeLinuxOptions, SecurityContext, SupplementalGroupsPolicy, Sysctl,
 };
 pub use volume::{
-    ConfigMapVolume, EmptyDir, HostPath, KeyToPath, MountPropagation, RecursiveReadOnly,
-    SecretVolume, Volume, VolumeMount,
+    ConfigMapVolume, DownwardFile, DownwardVolume, EmptyDir, HostPath, KeyToPath, MountPropagation,
+    Projected, ProjectedSource, RecursiveReadOnly, SecretProjection, SecretVolume, Volume,
+    VolumeMount,
 };
 
 /// Fields without a type of their own, by their JSON name.

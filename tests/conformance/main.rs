@@ -24,6 +24,7 @@ mod probes;
 mod security;
 mod table;
 mod upstream;
+mod volume_downward;
 mod volume_files;
 mod volumes;
 #[path = "../yard/mod.rs"]
@@ -64,6 +65,7 @@ fn rows() -> Vec<Row> {
         images::ROWS,
         volumes::ROWS,
         volume_files::ROWS,
+        volume_downward::ROWS,
     ]
     .concat()
 }

@@ -8,7 +8,8 @@ use super::fields::{Found, is_nothing};
 use super::validate::{LABEL, Problems, is_label};
 use crate::agent::volume::Kind;
 use crate::model::pod::{
-    Container, KeyToPath, MountPropagation, Pod, RecursiveReadOnly, Rest, Volume, VolumeMount,
+    Container, DownwardVolume, KeyToPath, MountPropagation, Pod, ProjectedSource,
+    RecursiveReadOnly, Rest, Volume, VolumeMount,
 };
 
 const HOST_PATH_TYPES: [&str; 8] = [
@@ -63,6 +64,38 @@ fn look_into(volume: &Volume, path: &str, found: &mut Found) {
         unknown(path, &of.rest, found);
         items(path, &of.items, found);
     }
+    if let Some(of) = &volume.downward_api {
+        downward(path, of, found);
+    }
+    if let Some(of) = &volume.projected {
+        unknown(path, &of.rest, found);
+        for (index, source) in of.sources.iter().enumerate() {
+            projected(&format!("{path}.sources[{index}]"), source, found);
+        }
+    }
+}
+
+fn projected(path: &str, source: &ProjectedSource, found: &mut Found) {
+    // Service account tokens among them: there is no cloud that could give one.
+    found.volumes.extend(source.rest.keys().map(|name| format!("{path}.{}", cut(name))));
+    if let Some(of) = &source.config_map {
+        unknown(&format!("{path}.configMap"), &of.rest, found);
+        items(&format!("{path}.configMap"), &of.items, found);
+    }
+    if let Some(of) = &source.secret {
+        unknown(&format!("{path}.secret"), &of.rest, found);
+        items(&format!("{path}.secret"), &of.items, found);
+    }
+    if let Some(of) = &source.downward_api {
+        downward(&format!("{path}.downwardAPI"), of, found);
+    }
+}
+
+fn downward(path: &str, of: &DownwardVolume, found: &mut Found) {
+    unknown(path, &of.rest, found);
+    for (index, item) in of.items.iter().enumerate() {
+        unknown(&format!("{path}.items[{index}]"), &item.rest, found);
+    }
 }
 
 fn items(path: &str, items: &[KeyToPath], found: &mut Found) {
@@ -113,6 +146,8 @@ impl Problems {
             volume.host_path.is_some(),
             volume.config_map.is_some(),
             volume.secret.is_some(),
+            volume.downward_api.is_some(),
+            volume.projected.is_some(),
         ];
         if known.iter().filter(|is| **is).count() + rest.count() > 1 {
             self.add(path, "Forbidden: may not specify more than 1 volume type");
@@ -144,6 +179,58 @@ impl Problems {
         if let Some(of) = &volume.secret {
             self.object(&format!("{path}.secret"), "secretName", &of.secret_name);
             self.items(&format!("{path}.secret"), &of.items, of.default_mode);
+        }
+        if let Some(of) = &volume.downward_api {
+            self.downward(&format!("{path}.downwardAPI"), of);
+        }
+        if let Some(of) = &volume.projected {
+            self.mode(&format!("{path}.projected.defaultMode"), of.default_mode);
+            for (index, source) in of.sources.iter().enumerate() {
+                self.projected(&format!("{path}.projected.sources[{index}]"), source);
+            }
+        }
+    }
+
+    fn projected(&mut self, path: &str, source: &ProjectedSource) {
+        if let Some(of) = &source.config_map {
+            self.object(&format!("{path}.configMap"), "name", &of.name);
+            self.items(&format!("{path}.configMap"), &of.items, None);
+        }
+        if let Some(of) = &source.secret {
+            self.object(&format!("{path}.secret"), "name", &of.name);
+            self.items(&format!("{path}.secret"), &of.items, None);
+        }
+        if let Some(of) = &source.downward_api {
+            self.downward(&format!("{path}.downwardAPI"), of);
+        }
+    }
+
+    fn downward(&mut self, path: &str, of: &DownwardVolume) {
+        self.mode(&format!("{path}.defaultMode"), of.default_mode);
+        for (index, item) in of.items.iter().enumerate() {
+            let path = format!("{path}.items[{index}]");
+            self.file_path(&format!("{path}.path"), &item.path);
+            self.mode(&format!("{path}.mode"), item.mode);
+            match (&item.field_ref, &item.resource_field_ref) {
+                (Some(_), Some(_)) => {
+                    self.add(
+                        &path,
+                        "Forbidden: fieldRef and resourceFieldRef can not be specified \
+                                     simultaneously",
+                    );
+                }
+                (None, None) => {
+                    self.add(
+                        &path,
+                        "Required value: one of fieldRef and resourceFieldRef is \
+                                     required",
+                    );
+                }
+                (None, Some(from)) if from.container_name.is_empty() => {
+                    self.add(&format!("{path}.resourceFieldRef.containerName"), "Required value");
+                }
+                _ => {}
+            }
         }
     }
 

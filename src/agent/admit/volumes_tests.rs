@@ -144,10 +144,16 @@ fn files_out_of_objects_are_named_in_kubernetes_words() {
     }
 }
 
+#[cfg(feature = "projected")]
 #[test]
 fn kinds_that_are_not_built_in_are_refused_by_name() {
     for (volume, want) in [
         (r#"{"name": "v", "iscsi": {"lun": 0}}"#, "spec.volumes[0].iscsi"),
+        (
+            r#"{"name": "v", "projected": {"sources":
+                [{"serviceAccountToken": {"path": "token"}}]}}"#,
+            "spec.volumes[0].projected.sources[0].serviceAccountToken",
+        ),
         (r#"{"name": "v", "newerThanThis": {}}"#, "spec.volumes[0].newerThanThis"),
         (
             r#"{"name": "v", "emptyDir": {"medium": "HugePages"}}"#,

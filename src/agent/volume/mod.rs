@@ -11,12 +11,16 @@
 
 #[cfg(feature = "configmap")]
 mod configmap;
+#[cfg(feature = "downwardapi")]
+mod downwardapi;
 #[cfg(feature = "emptydir")]
 mod emptydir;
-#[cfg(any(feature = "configmap", feature = "secret"))]
+#[cfg(any(feature = "configmap", feature = "secret", feature = "downwardapi"))]
 mod files;
 #[cfg(feature = "hostpath")]
 mod hostpath;
+#[cfg(feature = "projected")]
+mod projected;
 #[cfg(feature = "secret")]
 mod secret;
 
@@ -51,6 +55,10 @@ pub enum Kind {
     ConfigMap,
     /// Files out of a Secret.
     Secret,
+    /// Files that tell of the pod.
+    DownwardApi,
+    /// Several of these in one folder.
+    Projected,
 }
 
 impl Kind {
@@ -62,6 +70,10 @@ impl Kind {
             Self::ConfigMap
         } else if volume.secret.is_some() {
             Self::Secret
+        } else if volume.downward_api.is_some() {
+            Self::DownwardApi
+        } else if volume.projected.is_some() {
+            Self::Projected
         } else {
             Self::EmptyDir
         }
@@ -74,6 +86,8 @@ impl Kind {
             Self::HostPath => "hostPath",
             Self::ConfigMap => "configMap",
             Self::Secret => "secret",
+            Self::DownwardApi => "downwardAPI",
+            Self::Projected => "projected",
         }
     }
 
@@ -84,6 +98,8 @@ impl Kind {
             Self::HostPath => cfg!(feature = "hostpath"),
             Self::ConfigMap => cfg!(feature = "configmap"),
             Self::Secret => cfg!(feature = "secret"),
+            Self::DownwardApi => cfg!(feature = "downwardapi"),
+            Self::Projected => cfg!(feature = "projected"),
         }
     }
 
@@ -91,7 +107,7 @@ impl Kind {
     pub fn is_read_only(self) -> bool {
         match self {
             Self::EmptyDir | Self::HostPath => false,
-            Self::ConfigMap | Self::Secret => true,
+            Self::ConfigMap | Self::Secret | Self::DownwardApi | Self::Projected => true,
         }
     }
 
@@ -102,6 +118,8 @@ impl Kind {
             Self::HostPath => None,
             Self::ConfigMap => Some("kubernetes.io~configmap"),
             Self::Secret => Some("kubernetes.io~secret"),
+            Self::DownwardApi => Some("kubernetes.io~downward-api"),
+            Self::Projected => Some("kubernetes.io~projected"),
         }
     }
 }
@@ -118,6 +136,10 @@ pub fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
         Kind::ConfigMap => configmap::source(volume, context),
         #[cfg(feature = "secret")]
         Kind::Secret => secret::source(volume, context),
+        #[cfg(feature = "downwardapi")]
+        Kind::DownwardApi => downwardapi::source(volume, context),
+        #[cfg(feature = "projected")]
+        Kind::Projected => projected::source(volume, context),
         #[allow(unreachable_patterns, reason = "with all features there is no other")]
         _ => Err(format!("{} is not built into this edged", kind.field())),
     }

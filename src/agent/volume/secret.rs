@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::Context;
 use super::files::{Choice, MODE, choose};
-use crate::limits::SECRET_VOLUME_BYTES_MAX;
+use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileEntry, Files, FilesPlugin, Source};
 use crate::model::pod::{SecretVolume, Volume};
 
 pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
     let of = volume.secret.clone().unwrap_or_default();
     let files = files(&of, of.default_mode.unwrap_or(MODE), context)?;
-    let memory_bytes = Some(SECRET_VOLUME_BYTES_MAX);
+    let memory_bytes = Some(FILES_VOLUME_BYTES_MAX);
     Ok(Source::Files(Files { plugin: FilesPlugin::Secret, memory_bytes, files }))
 }
 

@@ -34,7 +34,8 @@ fn objects() -> Objects {
 
 fn of(volume: &str, limit: &str) -> Result<Source, String> {
     let pod: Pod = serde_json::from_str(&format!(
-        r#"{{"metadata": {{"namespace": "ns", "name": "p", "uid": "u"}},
+        r#"{{"metadata": {{"namespace": "ns", "name": "p", "uid": "u",
+                           "labels": {{"a": "1", "b": "x\"y"}}}},
              "spec": {{"volumes": [{volume}], "containers": [{{"name": "c", "image": "i",
                        "resources": {{"limits": {{{limit}}}}}}}]}}}}"#
     ))
@@ -111,6 +112,44 @@ fn keys_become_files() {
         let got = got.as_deref().map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(got.map_err(String::as_str), wanted, "{volume}");
     }
+}
+
+#[cfg(feature = "projected")]
+#[test]
+fn what_the_pod_is_told_of_itself_becomes_files() {
+    for (volume, limit, wanted) in [
+        ("fieldRef: metadata.name", "", Ok("p")),
+        ("fieldRef: metadata.labels", "", Ok("a=\"1\"\nb=\"x\\\"y\"")),
+        ("fieldRef: metadata.labels['b']", "", Ok("x\"y")),
+        ("fieldRef: metadata.annotations['none']", "", Ok("")),
+        ("fieldRef: status.podIP", "", Err("unsupported fieldPath: status.podIP")),
+        ("limits.cpu", r#""cpu": "1500m""#, Ok("2")),
+        ("limits.cpu", "", Ok("2")),
+        ("requests.memory", r#""memory": "1Mi""#, Ok("1048576")),
+        ("limits.gpu", "", Err("unsupported container resource : limits.gpu")),
+    ] {
+        let from = match volume.strip_prefix("fieldRef: ") {
+            Some(path) => format!(r#""fieldRef": {{"fieldPath": "{path}"}}"#),
+            None => {
+                format!(r#""resourceFieldRef": {{"containerName": "c", "resource": "{volume}"}}"#)
+            }
+        };
+        let source = format!(
+            r#"{{"name": "v", "projected": {{"sources": [
+                {{"configMap": {{"name": "cm", "items": [{{"key": "a", "path": "f"}}]}}}},
+                {{"downwardAPI": {{"items": [{{"path": "f", {from}}}]}}}}]}}}}"#
+        );
+        let got = of(&source, limit).map(|source| {
+            let Source::Files(Files { files, .. }) = source else { panic!("{volume}") };
+            assert_eq!(files.len(), 2, "the writer lets the later win");
+            String::from_utf8_lossy(&files[1].content.0).into_owned()
+        });
+        assert_eq!(got.as_deref().map_err(String::as_str), wanted, "{volume}");
+    }
+    let two = r#"{"name": "v", "projected": {"sources": [
+        {"configMap": {"name": "no"}}, {"secret": {"name": "no"}}]}}"#;
+    let why = "configmap \"no\" not found; secret \"no\" not found";
+    assert_eq!(of(two, "").expect_err("both are missing"), why);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Rest, is_default};
+use super::{FieldRef, ResourceFieldRef, Rest, is_default};
 use crate::model::quantity::Quantity;
 
 /// core/v1 `Volume`: a name and one source; without one it is an `emptyDir`.
@@ -23,6 +23,12 @@ pub struct Volume {
     /// Files out of a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretVolume>,
+    /// Files that tell of the pod.
+    #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
+    pub downward_api: Option<DownwardVolume>,
+    /// Several of these in one folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub projected: Option<Projected>,
     /// The other sources.
     #[serde(flatten)]
     pub rest: Rest,
@@ -157,4 +163,89 @@ pub enum RecursiveReadOnly {
     Disabled,
     IfPossible,
     Enabled,
+}
+
+/// core/v1 `DownwardAPIVolumeSource`, and `DownwardAPIProjection` without a mode.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DownwardVolume {
+    /// One file each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<DownwardFile>,
+    /// Of files without one of their own; default 0644.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `DownwardAPIVolumeFile`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DownwardFile {
+    /// Below the volume.
+    pub path: String,
+    /// A field of the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_ref: Option<FieldRef>,
+    /// What a container needs, or may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_field_ref: Option<ResourceFieldRef>,
+    /// Permission bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<i32>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `ProjectedVolumeSource`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Projected {
+    /// All in one folder; of two files of one path the later counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<ProjectedSource>,
+    /// Of files without one of their own; default 0644.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `VolumeProjection`: one of these.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProjectedSource {
+    /// Files out of a ConfigMap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapVolume>,
+    /// Files out of a Secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretProjection>,
+    /// Files that tell of the pod.
+    #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
+    pub downward_api: Option<DownwardVolume>,
+    /// The other sources.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `SecretProjection`: as [`SecretVolume`], but for the name of its name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SecretProjection {
+    /// In the pod's namespace.
+    pub name: String,
+    /// Which keys, and where; none: all, under their own names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<KeyToPath>,
+    /// It need not be there, nor the keys in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
 }

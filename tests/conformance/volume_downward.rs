@@ -1,0 +1,178 @@
+//! Volumes that tell of the pod, by themselves and projected, and all kinds in one.
+
+use crate::Row;
+use crate::case::{Case, QUICK_END, SLEEP};
+use crate::yard::agent::manifest;
+use crate::yard::wait::until;
+
+const PLAIN: &str = "Downward API volume";
+const PROJECTED: &str = "Projected downwardAPI";
+const NAME: &str = "should provide podname only";
+const DEFAULT_MODE: &str = "should set DefaultMode on files";
+const ITEM_MODE: &str = "should set mode on item file";
+const LABELS: &str = "should update labels on modification";
+const ANNOTATIONS: &str = "should update annotations on modification";
+const CPU_LIMIT: &str = "should provide container's cpu limit";
+const MEMORY_LIMIT: &str = "should provide container's memory limit";
+const CPU_REQUEST: &str = "should provide container's cpu request";
+const MEMORY_REQUEST: &str = "should provide container's memory request";
+const NODE_CPU: &str =
+    "should provide node allocatable (cpu) as default cpu limit if the limit is not set";
+const NODE_MEMORY: &str =
+    "should provide node allocatable (memory) as default memory limit if the limit is not set";
+
+pub(crate) const ROWS: &[Row] = &[
+    (PLAIN, NAME, name::<false>),
+    (PLAIN, DEFAULT_MODE, default_mode::<false>),
+    (PLAIN, ITEM_MODE, item_mode::<false>),
+    (PLAIN, LABELS, labels::<false>),
+    (PLAIN, ANNOTATIONS, annotations::<false>),
+    (PLAIN, CPU_LIMIT, cpu_limit::<false>),
+    (PLAIN, MEMORY_LIMIT, memory_limit::<false>),
+    (PLAIN, CPU_REQUEST, cpu_request::<false>),
+    (PLAIN, MEMORY_REQUEST, memory_request::<false>),
+    (PLAIN, NODE_CPU, node_cpu::<false>),
+    (PLAIN, NODE_MEMORY, node_memory::<false>),
+    (PROJECTED, NAME, name::<true>),
+    (PROJECTED, DEFAULT_MODE, default_mode::<true>),
+    (PROJECTED, ITEM_MODE, item_mode::<true>),
+    (PROJECTED, LABELS, labels::<true>),
+    (PROJECTED, ANNOTATIONS, annotations::<true>),
+    (PROJECTED, CPU_LIMIT, cpu_limit::<true>),
+    (PROJECTED, MEMORY_LIMIT, memory_limit::<true>),
+    (PROJECTED, CPU_REQUEST, cpu_request::<true>),
+    (PROJECTED, MEMORY_REQUEST, memory_request::<true>),
+    (PROJECTED, NODE_CPU, node_cpu::<true>),
+    (PROJECTED, NODE_MEMORY, node_memory::<true>),
+    (
+        "Projected combined",
+        "should project all components that make up the projection API",
+        combined,
+    ),
+];
+
+const MOUNT: &str = "    volumeMounts: [{name: v, mountPath: /v}]\n";
+
+/// One file `f` in a volume; `item` says what is in it.
+fn volume(projected: bool, mode: &str, item: &str) -> String {
+    let items = format!("items: [{{path: f, {item}}}]");
+    let source = if projected {
+        format!("projected: {{{mode}sources: [{{downwardAPI: {{{items}}}}}]}}")
+    } else {
+        format!("downwardAPI: {{{mode}{items}}}")
+    };
+    format!("  volumes: [{{name: v, {source}}}]\n")
+}
+
+const POD_NAME: &str = "fieldRef: {fieldPath: metadata.name}";
+
+/// Mode and content of the file.
+fn look(case: &Case<'_>, volume: &str, main: &str) -> Vec<String> {
+    case.output_of(volume, &format!("{main}{MOUNT}"), "stat -L -c %a /v/f; cat /v/f; echo")
+}
+
+fn name<const PROJECTED: bool>(case: &Case<'_>) {
+    let seen = look(case, &volume(PROJECTED, "", POD_NAME), "");
+    assert_eq!(seen, ["644", case.pod().name()]);
+}
+
+fn default_mode<const PROJECTED: bool>(case: &Case<'_>) {
+    let seen = look(case, &volume(PROJECTED, "defaultMode: 0400, ", POD_NAME), "");
+    assert_eq!(seen, ["400", case.pod().name()]);
+}
+
+fn item_mode<const PROJECTED: bool>(case: &Case<'_>) {
+    let seen = look(case, &volume(PROJECTED, "", &format!("mode: 0400, {POD_NAME}")), "");
+    assert_eq!(seen, ["400", case.pod().name()]);
+}
+
+/// Changes one of the pod's maps while it runs.
+fn follows(case: &Case<'_>, projected: bool, map: &str) {
+    let with = |value: &str| {
+        let volume = volume(projected, "", &format!("fieldRef: {{fieldPath: metadata.{map}}}"));
+        let text =
+            manifest(&case.name, &format!("{QUICK_END}{volume}"), &format!("{SLEEP}{MOUNT}"));
+        let uid = format!("{}-fixed", case.name);
+        let metadata = format!("metadata:\n  uid: {uid}\n  {map}: {{builder: {value}}}\n");
+        text.replace("metadata:\n", &metadata)
+    };
+    let wait = |value: &str| {
+        let pod = case.node.site.wait_running(&case.name);
+        until(&format!("the file says {value}"), || {
+            let (_, output, errors) = case.exec(&pod, "main", &["cat", "/v/f"]);
+            let line = format!("builder=\"{value}\"");
+            let found = output.lines().any(|it| it == line);
+            if found { Ok(()) } else { Err(format!("{output}{errors}")) }
+        });
+        pod
+    };
+    case.put("pod", &with("bar"));
+    let before = wait("bar");
+    case.put("pod", &with("foo"));
+    let after = wait("foo");
+    assert_eq!(after.container_id("main"), before.container_id("main"), "undisturbed");
+}
+
+fn labels<const PROJECTED: bool>(case: &Case<'_>) {
+    follows(case, PROJECTED, "labels");
+}
+
+fn annotations<const PROJECTED: bool>(case: &Case<'_>) {
+    follows(case, PROJECTED, "annotations");
+}
+
+const RESOURCES: &str = "    resources: {requests: {cpu: 250m, memory: 32Mi}, \
+                         limits: {cpu: 1250m, memory: 64Mi}}\n";
+
+fn resource(case: &Case<'_>, projected: bool, resource: &str, main: &str) -> String {
+    let divisor = if resource.ends_with("cpu") { "1m" } else { "1" };
+    let from = format!(
+        "resourceFieldRef: {{containerName: main, resource: {resource}, divisor: {divisor}}}"
+    );
+    look(case, &volume(projected, "", &from), main).remove(1)
+}
+
+fn cpu_limit<const PROJECTED: bool>(case: &Case<'_>) {
+    assert_eq!(resource(case, PROJECTED, "limits.cpu", RESOURCES), "1250");
+}
+
+fn memory_limit<const PROJECTED: bool>(case: &Case<'_>) {
+    assert_eq!(resource(case, PROJECTED, "limits.memory", RESOURCES), "67108864");
+}
+
+fn cpu_request<const PROJECTED: bool>(case: &Case<'_>) {
+    assert_eq!(resource(case, PROJECTED, "requests.cpu", RESOURCES), "250");
+}
+
+fn memory_request<const PROJECTED: bool>(case: &Case<'_>) {
+    assert_eq!(resource(case, PROJECTED, "requests.memory", RESOURCES), "33554432");
+}
+
+fn node_cpu<const PROJECTED: bool>(case: &Case<'_>) {
+    let whole = edged::io::sys::machine("/").cpu_milli.to_string();
+    assert_eq!(resource(case, PROJECTED, "limits.cpu", ""), whole);
+}
+
+fn node_memory<const PROJECTED: bool>(case: &Case<'_>) {
+    let whole = edged::io::sys::machine("/").memory_bytes.to_string();
+    assert_eq!(resource(case, PROJECTED, "limits.memory", ""), whole);
+}
+
+fn combined(case: &Case<'_>) {
+    let name = &case.name;
+    let object = |kind: &str, what: &str, data: &str| {
+        let metadata = format!("metadata: {{name: {name}-{what}}}");
+        case.put(what, &format!("apiVersion: v1\nkind: {kind}\n{metadata}\n{data}\n"));
+    };
+    object("ConfigMap", "cm", "data: {c: value-c}");
+    object("Secret", "s", "stringData: {s: value-s}");
+    let volume = format!(
+        "  volumes:\n  - name: v\n    projected:\n      sources:\n      \
+         - configMap: {{name: {name}-cm, items: [{{key: c, path: c}}]}}\n      \
+         - secret: {{name: {name}-s, items: [{{key: s, path: s}}]}}\n      \
+         - downwardAPI: {{items: [{{path: name, {POD_NAME}}}]}}\n"
+    );
+    let script = "for f in c s name; do cat /v/$f; echo; done";
+    let output = case.output_of(&volume, MOUNT, script);
+    assert_eq!(output, ["value-c", "value-s", case.pod().name()]);
+}
