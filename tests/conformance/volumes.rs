@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::Row;
-use crate::case::{Case, SLEEP, quoted};
+use crate::case::{Case, QUICK_END, SLEEP, quoted};
+use crate::yard::agent::manifest;
 
 const EMPTY_DIR: &str = "EmptyDir volumes";
 const HOST_PATH: &str = "HostPath";
@@ -36,6 +37,13 @@ pub(crate) const ROWS: &[Row] = &[
         "should fail substituting values in a volume subpath with absolute path",
         absolute_path,
     ),
+    (
+        EXPANSION,
+        "should verify that a failing subpath expansion can be modified during the lifecycle of a \
+         container",
+        mended,
+    ),
+    (EXPANSION, "should succeed in writing subpaths in container", written),
 ];
 
 const MOUNT: &str = "    volumeMounts: [{name: v, mountPath: /v}]\n";
@@ -134,6 +142,49 @@ fn expanded(case: &Case<'_>) {
     let script = "test -d /v/foo && echo yes > /logs/f && cat /v/foo/f";
     let output = case.output_of(empty_dir(false), &with_expression("foo"), script);
     assert_eq!(output, ["yes"]);
+}
+
+/// A pod whose sub-path is what its annotation says; it keeps its uid.
+fn put_annotated(case: &Case<'_>, path: &str) {
+    let main = format!(
+        "{SLEEP}    env:\n    - name: PART\n      \
+         valueFrom: {{fieldRef: {{fieldPath: \"metadata.annotations['part']\"}}}}\n    \
+         volumeMounts:\n    - {{name: v, mountPath: /part, subPathExpr: $(PART)}}\n    \
+         - {{name: v, mountPath: /v}}\n"
+    );
+    let text = manifest(&case.name, &format!("{QUICK_END}{}", empty_dir(false)), &main);
+    let metadata = format!(
+        "metadata:\n  uid: {}-fixed\n  annotations: {{part: {}}}\n",
+        case.name,
+        quoted(path)
+    );
+    case.put("pod", &text.replace("metadata:\n", &metadata));
+}
+
+fn mended(case: &Case<'_>) {
+    put_annotated(case, "/absolute");
+    case.wait("its container cannot be made", |pod| {
+        pod.0["status"]["containerStatuses"][0]["state"]["waiting"]["reason"]
+            == "CreateContainerConfigError"
+    });
+    put_annotated(case, "mypath");
+    let pod = case.node.site.wait_running(&case.name);
+    case.sh(&pod, "echo 1 > /part/f && cat /v/mypath/f");
+}
+
+fn written(case: &Case<'_>) {
+    put_annotated(case, "mypath/foo");
+    let pod = case.node.site.wait_running(&case.name);
+    case.sh(&pod, "echo 1 > /part/test.log");
+    assert_eq!(case.sh(&pod, "cat /v/mypath/foo/test.log").trim(), "1");
+    // What the annotation says later does not move what is mounted.
+    put_annotated(case, "mynewpath");
+    case.wait("the new annotation shows", |pod| {
+        pod.0["metadata"]["annotations"]["part"] == "mynewpath"
+    });
+    assert_eq!(case.sh(&pod, "cat /part/test.log").trim(), "1");
+    case.take("pod");
+    case.node.site.wait_gone(&pod);
 }
 
 fn never_starts(case: &Case<'_>, name: &str, why: &str) {

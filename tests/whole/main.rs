@@ -23,6 +23,7 @@ mod images;
 mod registry;
 mod runtime;
 mod starts;
+mod volumes;
 #[path = "../yard/mod.rs"]
 mod yard;
 
@@ -105,6 +106,7 @@ fn main() -> ExitCode {
 fn all() -> Vec<Test> {
     [
         starts::TESTS,
+        volumes::TESTS,
         changes::TESTS,
         broken::TESTS,
         ends::TESTS,
