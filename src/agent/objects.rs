@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::event::{Action, Out, Severity};
-use crate::model::object::{ConfigMap, Object, ObjectKind, Secret};
+use crate::model::object::{ConfigMap, Object, ObjectKind, RuntimeClass, Secret};
 
 /// All objects.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Objects {
     pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
         match self.find(ObjectKind::ConfigMap, namespace, name)? {
             Object::ConfigMap(map) => Some(map),
-            Object::Secret(_) => None,
+            Object::Secret(_) | Object::RuntimeClass(_) => None,
         }
     }
 
@@ -75,7 +75,15 @@ impl Objects {
     pub fn secret(&self, namespace: &str, name: &str) -> Option<&Secret> {
         match self.find(ObjectKind::Secret, namespace, name)? {
             Object::Secret(secret) => Some(secret),
-            Object::ConfigMap(_) => None,
+            Object::ConfigMap(_) | Object::RuntimeClass(_) => None,
+        }
+    }
+
+    /// One RuntimeClass.
+    pub fn runtime_class(&self, name: &str) -> Option<&RuntimeClass> {
+        match self.find(ObjectKind::RuntimeClass, "", name)? {
+            Object::RuntimeClass(class) => Some(class),
+            Object::ConfigMap(_) | Object::Secret(_) => None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Objects that pods use, as a manifest writes them: ConfigMaps and Secrets.
+//! Objects that pods use, as a manifest writes them: ConfigMaps, Secrets and RuntimeClasses.
 //!
 //! A kind is added with a variant of [`Object`] and of [`ObjectKind`], an arm in
 //! `wire::manifest::object`, and a lookup in `agent::objects`. None of them is ever shown by the
@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::base64;
 use super::pod::Metadata;
+use super::quantity::Quantity;
 
 /// One object, whatever its kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +20,8 @@ pub enum Object {
     ConfigMap(ConfigMap),
     /// core/v1 `Secret`
     Secret(Secret),
+    /// node.k8s.io/v1 `RuntimeClass`
+    RuntimeClass(RuntimeClass),
 }
 
 /// What an object is.
@@ -27,6 +30,7 @@ pub enum Object {
 pub enum ObjectKind {
     ConfigMap,
     Secret,
+    RuntimeClass,
 }
 
 /// core/v1 `ConfigMap`. A key stands in one of the two maps at the most.
@@ -53,6 +57,26 @@ pub struct Secret {
     pub data: BTreeMap<String, Bytes>,
 }
 
+/// node.k8s.io/v1 `RuntimeClass`; in no namespace.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct RuntimeClass {
+    /// Name.
+    pub metadata: Metadata,
+    /// What the runtime calls it.
+    pub handler: String,
+    /// What a pod of it needs beside its containers.
+    pub overhead: Overhead,
+}
+
+/// node.k8s.io/v1 `Overhead`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Overhead {
+    /// By resource name.
+    pub pod_fixed: BTreeMap<String, Quantity>,
+}
+
 /// Bytes that a manifest writes in base64. Their `Debug` tells only how many.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bytes(pub Box<[u8]>);
@@ -63,6 +87,7 @@ impl Object {
         match self {
             Self::ConfigMap(_) => ObjectKind::ConfigMap,
             Self::Secret(_) => ObjectKind::Secret,
+            Self::RuntimeClass(_) => ObjectKind::RuntimeClass,
         }
     }
 
@@ -71,6 +96,7 @@ impl Object {
         match self {
             Self::ConfigMap(map) => &map.metadata,
             Self::Secret(secret) => &secret.metadata,
+            Self::RuntimeClass(class) => &class.metadata,
         }
     }
 
@@ -82,6 +108,7 @@ impl Object {
         match self {
             Self::ConfigMap(map) => of(&map.data) + of(&map.binary_data),
             Self::Secret(secret) => of(&secret.data),
+            Self::RuntimeClass(class) => class.handler.len(),
         }
     }
 }

@@ -125,6 +125,12 @@ pub struct PodSpec {
     /// Conditions that others set, without which the pod is not ready.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub readiness_gates: Vec<ReadinessGate>,
+    /// The RuntimeClass that says which of the runtime's handlers runs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_class_name: Option<String>,
+    /// What it needs beside its containers; default: what its class says.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub overhead: BTreeMap<String, Quantity>,
     /// For all containers that do not say otherwise.
     #[serde(skip_serializing_if = "is_default")]
     pub security_context: PodSecurityContext,

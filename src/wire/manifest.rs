@@ -72,6 +72,7 @@ fn kind(node: &Node, path: &[Step]) -> Result<Kind, Fault> {
             ("v1", "Pod") => Ok(Kind::Pod),
             ("v1", "ConfigMap") => Ok(Kind::Object(ObjectKind::ConfigMap)),
             ("v1", "Secret") => Ok(Kind::Object(ObjectKind::Secret)),
+            ("node.k8s.io/v1", "RuntimeClass") => Ok(Kind::Object(ObjectKind::RuntimeClass)),
             ("v1", "PodList") => Ok(Kind::PodList),
             ("v1", "List") => Ok(Kind::List),
             _ => {

@@ -14,6 +14,7 @@
 
 mod aside;
 mod case;
+mod classes;
 mod containers;
 mod hooks;
 mod images;
@@ -56,6 +57,7 @@ const DEADLINE: Duration = Duration::from_secs(400);
 fn rows() -> Vec<Row> {
     [
         pods::ROWS,
+        classes::ROWS,
         containers::ROWS,
         security::ROWS,
         init_containers::ROWS,

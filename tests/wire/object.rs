@@ -112,6 +112,20 @@ fn no_error_shows_what_a_secret_says() {
 }
 
 #[test]
+fn a_runtime_class_is_in_no_namespace_and_has_a_handler() {
+    let text = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n\
+                metadata: {name: small, namespace: x}\nhandler: kata\n\
+                overhead: {podFixed: {memory: 64Mi}}\n";
+    let [Object::RuntimeClass(class)] = &objects(text)[..] else { panic!("{text}") };
+    assert_eq!((&*class.metadata.name, &*class.metadata.namespace), ("small", ""));
+    assert_eq!((&*class.handler, class.overhead.pod_fixed["memory"].whole()), ("kata", 64 << 20));
+    refused(
+        &text.replace("handler: kata", "scheduling: {}"),
+        "got a RuntimeClass without a handler",
+    );
+}
+
+#[test]
 fn an_object_has_a_bound() {
     let text = |bytes: usize| {
         let value = "x".repeat(bytes - 1);

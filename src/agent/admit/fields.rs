@@ -75,10 +75,8 @@ const POD_SPEC: Table = &[
     ("enableServiceLinks", Fine),
     ("hostUsers", Only(&["true"])),
     ("hostnameOverride", Lacking),
-    ("overhead", Lacking),
     ("resourceClaims", Lacking),
     ("resources", Lacking),
-    ("runtimeClassName", Lacking),
     ("os", Os),
 ];
 

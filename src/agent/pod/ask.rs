@@ -1,6 +1,6 @@
 //! One step → the runtime call that does it.
 
-use super::config::{Making, container_config, sandbox_config};
+use super::config::{Making, container_config};
 use super::downward::Downward;
 use super::env::{Sources, environment};
 use super::{Hands, Image, Pod, Step};
@@ -56,8 +56,7 @@ impl Pod {
     fn request(&self, step: &Step, hands: &Hands<'_>) -> Result<Request, String> {
         let sandbox_attempt = || self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
         let config = hands.config;
-        let sandbox =
-            |attempt| sandbox_config(&self.api, attempt, hands.resolver, config).map(Box::new);
+        let sandbox = |attempt| self.sandbox_config(attempt, hands).map(Box::new);
         Ok(match step {
             Step::RunSandbox { attempt } => Request::RunPodSandbox(sandbox(*attempt)?),
             Step::InspectSandbox(id) => Request::PodSandboxStatus(id.clone()),

@@ -13,7 +13,6 @@
 use super::{News, Pod, Step};
 use crate::agent::event::CallId;
 use crate::agent::image::{joined, pull_policy};
-use crate::agent::pod::config::sandbox_config;
 use crate::agent::pod::next::HoldReason;
 use crate::agent::pod::step::Hands;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
@@ -134,8 +133,7 @@ impl Pod {
         let more = at + 1 < candidates.auths.len();
         self.remember(container).image = Image::ToPull(Tries { more, ..tries });
         let attempt = self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
-        let sandbox_config = match sandbox_config(&self.api, attempt, hands.resolver, hands.config)
-        {
+        let sandbox_config = match self.sandbox_config(attempt, hands) {
             Ok(config) => Box::new(config),
             Err(why) => {
                 self.unconfigured(now, container, &why);

@@ -18,6 +18,7 @@
 //! again by its labels. What is lost: back-offs, and what was known of containers that are gone.
 
 mod ask;
+mod class;
 pub mod config;
 pub mod dns;
 pub mod downward;

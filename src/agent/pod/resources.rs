@@ -1,8 +1,11 @@
 //! Requests and limits → cgroup values and the QoS class (spec section 3.3).
 
+use std::collections::BTreeMap;
+
 use crate::agent::Machine;
 use crate::model::cri::Resources;
 use crate::model::pod::{Container, PodSpec, ResourceRequirements};
+use crate::model::quantity::Quantity;
 use crate::model::status::QosClass;
 
 const CPU: &str = "cpu";
@@ -21,9 +24,8 @@ pub fn qos_class(spec: &PodSpec) -> QosClass {
     for container in spec.init_containers.iter().chain(&spec.containers) {
         let resources = &container.resources;
         for name in [CPU, MEMORY] {
-            let limit = resources.limits.get(name).map(crate::model::quantity::Quantity::milli);
-            let request =
-                resources.requests.get(name).map(crate::model::quantity::Quantity::milli).or(limit);
+            let limit = resources.limits.get(name).map(Quantity::milli);
+            let request = resources.requests.get(name).map(Quantity::milli).or(limit);
             any |= request.is_some_and(|milli| milli > 0);
             guaranteed &= limit.is_some_and(|milli| milli > 0) && request == limit;
         }
@@ -75,6 +77,15 @@ pub fn memory_limit(spec: &PodSpec) -> i64 {
     pod_resources(spec).memory_limit
 }
 
+/// `linux.overhead`: what the sandbox itself needs.
+pub fn overhead_resources(overhead: &BTreeMap<String, Quantity>) -> Resources {
+    if overhead.is_empty() {
+        return Resources::default();
+    }
+    let limits = overhead.clone();
+    Needs::of(&ResourceRequirements { limits, ..ResourceRequirements::default() }).to_cri()
+}
+
 /// CPU in thousandths of a core, memory in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Needs {
@@ -86,21 +97,12 @@ struct Needs {
 
 impl Needs {
     fn of(resources: &ResourceRequirements) -> Self {
-        let cpu_limit = resources.limits.get(CPU).map(crate::model::quantity::Quantity::milli);
-        let memory_limit =
-            resources.limits.get(MEMORY).map(crate::model::quantity::Quantity::whole);
+        let cpu_limit = resources.limits.get(CPU).map(Quantity::milli);
+        let memory_limit = resources.limits.get(MEMORY).map(Quantity::whole);
         Self {
-            cpu: resources
-                .requests
-                .get(CPU)
-                .map(crate::model::quantity::Quantity::milli)
-                .or(cpu_limit),
+            cpu: resources.requests.get(CPU).map(Quantity::milli).or(cpu_limit),
             cpu_limit,
-            memory: resources
-                .requests
-                .get(MEMORY)
-                .map(crate::model::quantity::Quantity::whole)
-                .or(memory_limit),
+            memory: resources.requests.get(MEMORY).map(Quantity::whole).or(memory_limit),
             memory_limit,
         }
     }

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 
 use crate::limits::OBJECT_BYTES_MAX;
-use crate::model::object::{Bytes, ConfigMap, Object, ObjectKind, Secret};
+use crate::model::object::{Bytes, ConfigMap, Object, ObjectKind, RuntimeClass, Secret};
 use crate::wire::tree::{self, Entry, Fault, Node, Step, Value};
 
 /// Reads `node`, which says that it is of this kind.
@@ -13,6 +13,7 @@ pub(super) fn read(kind: ObjectKind, node: &Node, path: &[Step]) -> Result<Objec
     let object = match kind {
         ObjectKind::ConfigMap => config_map(node, path)?,
         ObjectKind::Secret => secret(node, path)?,
+        ObjectKind::RuntimeClass => runtime_class(node, path)?,
     };
     let fault = |why: String| Err(Fault::new(node, path.to_vec(), why));
     if object.metadata().name.is_empty() {
@@ -37,6 +38,17 @@ fn config_map(node: &Node, path: &[Step]) -> Result<Object, Fault> {
     }
     default_namespace(&mut map.metadata.namespace);
     Ok(Object::ConfigMap(map))
+}
+
+fn runtime_class(node: &Node, path: &[Step]) -> Result<Object, Fault> {
+    known(node, path, &["handler", "overhead", "scheduling"])?;
+    let mut class: RuntimeClass = tree::read(node, path)?;
+    if class.handler.is_empty() {
+        let why = "got a RuntimeClass without a handler, expected one".to_owned();
+        return Err(Fault::new(node, path.to_vec(), why));
+    }
+    class.metadata.namespace.clear();
+    Ok(Object::RuntimeClass(class))
 }
 
 /// What may be written and is read as part of `data`.
