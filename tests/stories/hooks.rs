@@ -1,6 +1,6 @@
 //! Lifecycle hooks: when they run, and what becomes of a container whose hook fails.
 
-use edged::model::cri::Code;
+use edged::model::cri::{Code, Request};
 use edged::model::net::{Finding, Query};
 use serde_json::Value;
 
@@ -220,4 +220,17 @@ fn a_pod_that_ends_gives_up_its_post_start() {
     desk.manifests(&[]);
     assert_eq!(desk.asked_for(), ["stop_container c2 30"]);
     assert_eq!(desk.cancelled.len(), 1);
+}
+
+#[test]
+fn a_later_agent_finds_the_hook_on_the_container() {
+    let mut desk = Desk::new();
+    let hook = r#"{"exec":{"command":["bye"]}}"#;
+    let container = format!(r#"{{"name":"m","image":"i:1","lifecycle":{{"preStop":{hook}}}}}"#);
+    desk.manifests(&[&pod(&format!(r#""containers":[{container}]"#))]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    let (_, request) = desk.take("create_container m#0");
+    let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
+    let key = "io.kubernetes.container.preStopHandler";
+    assert_eq!(config.annotations.get(key).map(String::as_str), Some(hook));
 }

@@ -1,6 +1,8 @@
 //! Probes and hooks: whether they make sense, in Kubernetes' own words, and whether this build has
 //! what they need.
 
+use core::net::IpAddr;
+
 use super::cut;
 use crate::model::pod::{Container, Rest};
 use crate::model::probe::{Handler, HttpGet, Port, Probe};
@@ -32,7 +34,7 @@ pub(super) fn look(
         if probe.handler.grpc.is_some() && !cfg!(feature = "probe-grpc") {
             features.push(format!("{path}.grpc"));
         }
-        lacks_tls(&path, &probe.handler, features);
+        lacks(&path, &probe.handler, features);
     }
     let Some(lifecycle) = &container.lifecycle else { return };
     let path = format!("{path}.lifecycle");
@@ -49,18 +51,35 @@ pub(super) fn look(
         let path = format!("{path}.{name}");
         unknown.extend(handler.rest.keys().map(|key| format!("{path}.{}", cut(key))));
         if cfg!(feature = "hooks") {
-            lacks_tls(&path, handler, features);
+            lacks(&path, handler, features);
         } else {
             features.push(path);
         }
     }
 }
 
-fn lacks_tls(path: &str, handler: &Handler, features: &mut Vec<String>) {
+/// TLS where it is left out, and hosts by name: nobody here looks names up.
+fn lacks(path: &str, handler: &Handler, features: &mut Vec<String>) {
+    let hosts = [
+        ("httpGet", handler.http_get.as_ref().map(|get| &get.host)),
+        ("tcpSocket", handler.tcp_socket.as_ref().map(|tcp| &tcp.host)),
+    ];
+    for (name, host) in hosts {
+        let Some(host) = host.filter(|host| !host.is_empty() && !is_address(host)) else {
+            continue;
+        };
+        let got = cut(host);
+        features
+            .push(format!("{path}.{name}.host (got {got:?}, expected an address or localhost)"));
+    }
     let tls = handler.http_get.as_ref().is_some_and(|get| get.scheme == "HTTPS");
     if tls && !cfg!(feature = "probe-https") {
         features.push(format!("{path}.httpGet.scheme (got \"HTTPS\", expected HTTP)"));
     }
+}
+
+fn is_address(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
 }
 
 /// A line for each problem. Plain init containers have neither probes nor hooks.
@@ -251,7 +270,7 @@ mod tests {
     fn what_makes_sense_passes() {
         for fields in [
             r#""livenessProbe": {"exec": {"command": ["a"]}, "terminationGracePeriodSeconds": 1}"#,
-            r#""readinessProbe": {"httpGet": {"port": "web"}, "successThreshold": 5}"#,
+            r#""readinessProbe": {"httpGet": {"port": "web", "host": "::1"}}"#,
             r#""startupProbe": {"grpc": {"port": 1}}, "livenessProbe": {"tcpSocket": {"port": 1}}"#,
             r#""lifecycle": {"postStart": {"sleep": {"seconds": 0}},
                 "preStop": {"httpGet": {"port": "", "httpHeaders": [{"name": "X-a"}]}}}"#,
@@ -302,6 +321,11 @@ mod tests {
             (
                 r#""livenessProbe": {"tcpSocket": {"port": 1}, "timeout": 3}"#,
                 "livenessProbe.timeout",
+            ),
+            (
+                r#""livenessProbe": {"tcpSocket": {"port": 1, "host": "db.example"}}"#,
+                "not built into this edged: livenessProbe.tcpSocket.host (got \"db.example\", \
+                 expected an address or localhost)",
             ),
             (
                 r#""lifecycle": {"stopSignal": "SIGUSR1"}"#,

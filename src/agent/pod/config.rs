@@ -127,6 +127,11 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
         set("io.kubernetes.pod.deletionGracePeriod", seconds.to_string());
     }
     set("io.kubernetes.pod.terminationGracePeriod", grace_s(&pod.spec).to_string());
+    let lifecycle = container.lifecycle.as_ref();
+    if let Some(hook) = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref()) {
+        let hook = serde_json::to_string(hook).expect("a handler is plain data");
+        set("io.kubernetes.container.preStopHandler", hook);
+    }
     if !container.ports.is_empty() {
         let ports = serde_json::to_string(&container.ports).expect("ports are plain data");
         set("io.kubernetes.container.ports", ports);

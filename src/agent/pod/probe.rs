@@ -22,6 +22,7 @@
 mod target;
 mod worker;
 
+use super::hooks::PreStop;
 use super::seen::ContainerSeen;
 use super::{Phase, Pod};
 use crate::agent::calls::{Class, Owner};
@@ -33,6 +34,7 @@ use crate::model::net::Finding;
 use crate::model::note::NoteKind;
 use crate::model::pod::Container;
 use crate::model::probe::{Probe, ProbeKind};
+#[cfg(feature = "hooks")]
 pub(super) use target::hook_get;
 use target::{Ask, ask};
 use worker::{Flight, Outcome, Worker};
@@ -151,7 +153,13 @@ impl Pod {
             (Phase::Syncing | Phase::Terminating, ProbeKind::Readiness) => true,
             (Phase::Syncing, ProbeKind::Startup | ProbeKind::Liveness) => {
                 let newest = self.seen.newest(&worker.container);
-                !ends && newest.is_none_or(|seen| self.stopping(&seen.id).is_none())
+                // What is being stopped is not killed once more.
+                let stays = |seen: &ContainerSeen| {
+                    let hooked = self.pre_stop(seen);
+                    self.stopping(&seen.id).is_none()
+                        && matches!(hooked, PreStop::None | PreStop::Due)
+                };
+                !ends && newest.is_none_or(stays)
             }
             (Phase::Terminating | Phase::Terminated | Phase::Finished, _) => false,
         }

@@ -44,6 +44,7 @@ pub(super) fn ask(
 }
 
 /// What a hook's GET asks for.
+#[cfg(feature = "hooks")]
 pub(in crate::agent::pod) fn hook_get(
     pod: &Pod,
     container: &Container,
@@ -121,6 +122,7 @@ fn port(container: &Container, port: &Port) -> Result<u16, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "hooks")]
     use crate::model::probe::HttpHeader;
 
     fn pod() -> Pod {
@@ -182,6 +184,7 @@ mod tests {
         assert_eq!(nothing, "missing probe handler for c");
     }
 
+    #[cfg(feature = "hooks")]
     #[test]
     fn a_hook_says_who_it_is_and_has_a_port_of_its_own() {
         let pod = pod();
