@@ -353,3 +353,6 @@ fn words(error: &io::Error) -> String {
 
 /// On the stack: a connection costs no buffer of its own.
 const READ_BYTES: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests;
