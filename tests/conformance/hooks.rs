@@ -42,7 +42,7 @@ fn get(ip: &str, what: &str, scheme: &str) -> String {
 
 /// A web server that prints what it is asked for; its address.
 fn server(case: &Case<'_>) -> String {
-    let script = "mkdir /tmp/www; echo hi > /tmp/www/called; exec httpd -f -v -p 8080 -h /tmp/www";
+    let script = "mkdir /tmp/www; echo hi > /tmp/www/called; exec httpd -f -vv -p 8080 -h /tmp/www";
     let main = format!("    command: [sh, -c, '{script}']\n");
     let name = format!("{}-server", case.name);
     case.put("server", &manifest(&name, QUICK_END, &main));
@@ -56,11 +56,18 @@ fn was_called(case: &Case<'_>) -> bool {
     lines.iter().any(|line| line.contains("url:/called"))
 }
 
+/// What a server has printed takes a moment to its log.
+fn wait_called(case: &Case<'_>) {
+    until("the server was called", || {
+        if was_called(case) { Ok(()) } else { Err("nobody asked it for /called".to_owned()) }
+    });
+}
+
 fn after_start(case: &Case<'_>, handler: &Handler) {
     let ip = server(case);
     let hook = handler(&ip, "called");
     case.run("", &format!("{SLEEP}    lifecycle:\n      postStart: {hook}\n"));
-    assert!(was_called(case), "it runs, and its hook was not called");
+    wait_called(case);
 }
 
 fn before_stop(case: &Case<'_>, handler: &Handler) {
@@ -71,6 +78,6 @@ fn before_stop(case: &Case<'_>, handler: &Handler) {
     let pod = case.node.site.wait_running(&case.name);
     assert!(!was_called(case), "nothing ends yet");
     case.take("pod");
-    until("the server was called", || if was_called(case) { Ok(()) } else { Err("no".to_owned()) });
+    wait_called(case);
     case.node.site.wait_gone(&pod);
 }
