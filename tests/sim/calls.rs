@@ -129,6 +129,7 @@ impl World {
     pub(crate) fn cancel(&mut self, id: CallId) {
         trace!(self.now, "{id:?} cancelled");
         self.tally.add("calls cancelled");
+        self.check.exec_told(self.now, id, None);
         self.check.answered(self.now, id, false);
         let is_answer = |event: &Event| matches!(event, Event::Cri(answered, _) if *answered == id);
         let in_inbox = self.inbox.iter_mut().any(|bundle| {

@@ -7,7 +7,8 @@ use serde_json::json;
 
 use crate::chance::Chance;
 use crate::faults::Class;
-use crate::program::{Program, Term, Then};
+use crate::probed;
+use crate::program::{Manners, Program, Term, Then};
 
 /// Images that the registry has, with milliseconds for a calm pull, and one that it has not.
 const IMAGES: [(&str, u64); 8] = [
@@ -42,12 +43,13 @@ pub struct Drawer {
     class: Class,
     pods: u64,
     uids: u64,
+    ports: u16,
 }
 
 impl Drawer {
     /// Pods that fit the kind of world.
     pub fn new(class: Class) -> Self {
-        Self { class, pods: 0, uids: 0 }
+        Self { class, pods: 0, uids: 0, ports: 0 }
     }
 
     /// A uid that was not used before.
@@ -74,6 +76,11 @@ impl Drawer {
             host_network: chance.percent(15),
             ..PodSpec::default()
         };
+        let sidecars = spec.init_containers.iter_mut().filter(|it| it.restart_policy.is_some());
+        for container in sidecars.chain(&mut spec.containers) {
+            self.ports = self.ports % 60_000 + 1;
+            probed::give(container, self.ports, chance);
+        }
         if chance.percent(6) {
             spec.active_deadline_seconds = Some(chance.between(1, 600) as i64);
         }
@@ -105,7 +112,7 @@ impl Drawer {
         let after_ms = if storm { chance.spread(2_000) } else { chance.spread(300_000) };
         container(
             format!("main{number}"),
-            Program { fails, then, after_ms, term: term(chance) },
+            Program { fails, then, after_ms, term: term(chance), manners: Manners::default() },
             chance,
         )
     }
@@ -121,7 +128,8 @@ impl Drawer {
         };
         let fails = if chance.percent(12) { chance.between(1, 3) as u32 } else { 0 };
         let after_ms = chance.spread(20_000);
-        let program = Program { fails, then, after_ms, term: term(chance) };
+        let program =
+            Program { fails, then, after_ms, term: term(chance), manners: Manners::default() };
         let mut init = container(format!("init{number}"), program, chance);
         init.restart_policy = sidecar.then_some(RestartPolicy::Always);
         init

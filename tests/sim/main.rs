@@ -24,6 +24,7 @@ mod ends;
 mod faults;
 mod folder;
 mod jobs;
+mod probed;
 mod program;
 mod queries;
 mod runtime;

@@ -14,6 +14,66 @@ pub struct Program {
     pub after_ms: u64,
     /// What SIGTERM does.
     pub term: Term,
+    /// How it answers probes and hooks.
+    pub manners: Manners,
+}
+
+/// How a container answers its probes and hooks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manners {
+    /// On which it answers; no other container has it.
+    pub port: u16,
+    /// It is well so many milliseconds after its start.
+    pub well_ms: u64,
+    /// And sick after so many; 0: never.
+    pub sick_ms: u64,
+    /// What postStart does.
+    pub post: Conduct,
+    /// What preStop does.
+    pub pre: Conduct,
+}
+
+/// What a hook does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conduct {
+    /// It succeeds.
+    #[default]
+    Well,
+    /// It fails.
+    Fails,
+    /// It succeeds after so many milliseconds.
+    Slow(u64),
+}
+
+impl Manners {
+    /// Whether probes succeed so many milliseconds after the start.
+    pub fn is_well(self, age_ms: u64) -> bool {
+        age_ms >= self.well_ms && (self.sick_ms == 0 || age_ms < self.sick_ms)
+    }
+
+    fn word(self) -> String {
+        let conduct = |conduct| match conduct {
+            Conduct::Well => 0,
+            Conduct::Fails => 1,
+            Conduct::Slow(ms) => ms + 2,
+        };
+        let (post, pre) = (conduct(self.post), conduct(self.pre));
+        format!("manners={}:{}:{}:{post}:{pre}", self.port, self.well_ms, self.sick_ms)
+    }
+
+    fn of(word: &str) -> Self {
+        let numbers =
+            word.split(':').map(|part| part.parse::<u64>().expect("word() wrote a number"));
+        let numbers: Vec<u64> = numbers.collect();
+        let [port, well_ms, sick_ms, post, pre] = numbers[..] else { panic!("got {word:?}") };
+        let conduct = |number| match number {
+            0 => Conduct::Well,
+            1 => Conduct::Fails,
+            ms => Conduct::Slow(ms - 2),
+        };
+        let (post, pre) = (conduct(post), conduct(pre));
+        Self { port: port as u16, well_ms, sick_ms, post, pre }
+    }
 }
 
 /// How a run goes.
@@ -54,6 +114,7 @@ impl Program {
             then,
             format!("after={}", self.after_ms),
             term,
+            self.manners.word(),
         ]
     }
 
@@ -80,6 +141,7 @@ impl Program {
             then,
             after_ms: value("after").parse().expect("Program::command wrote a number"),
             term,
+            manners: Manners::of(value("manners")),
         }
     }
 

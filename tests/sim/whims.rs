@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use edged::agent::event::Event;
 use edged::model::cri::{ContainerConfig, PodRef, SandboxConfig};
 
-use crate::program::{Program, Term, Then};
+use crate::program::{Manners, Program, Term, Then};
 use crate::runtime::{ContainerNo, Left, SandboxNo};
 use crate::trace::trace;
 use crate::world::{POD_LOGS, Thing, World};
@@ -159,6 +159,7 @@ impl World {
         let back = self.chance.percent(50);
         self.wall_offset_ms += if back { -hours } else { hours } * 3_600_000;
         self.tally.add("clock jumps");
+        self.check.clock_jumped();
         trace!(self.now, "the clock jumps {}{hours} h", if back { "-" } else { "+" });
     }
 
@@ -331,7 +332,8 @@ fn orphan_sandbox(pod: &PodRef, source: &str) -> SandboxConfig {
 
 fn stranger_container(pod: Option<&PodRef>) -> ContainerConfig {
     let term = Term::End(300, 143);
-    let program = Program { fails: 0, then: Then::Run, after_ms: 0, term };
+    let manners = Manners::default();
+    let program = Program { fails: 0, then: Then::Run, after_ms: 0, term, manners };
     let mut labels = pod.map(labels_of).unwrap_or_default();
     if pod.is_some() {
         labels.insert("io.kubernetes.container.name".to_owned(), "main".to_owned());

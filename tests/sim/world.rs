@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use edged::agent::event::{Action, CallId, Event, JobId, Out, ProbeId};
 use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{self, Agent, Config};
-use edged::model::net::Query;
 use edged::model::upkeep::Settings;
 
 use crate::calls::Call;
@@ -21,6 +20,7 @@ pub use crate::due::Thing;
 use crate::faults::{Class, Faults, TICK_MS};
 use crate::folder::Folder;
 use crate::jobs::{Disk, Job};
+use crate::queries::Asking;
 use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial};
 use crate::tally::Tally;
 use crate::trace::trace;
@@ -70,7 +70,7 @@ pub struct World {
     pub(crate) open: BTreeMap<CallId, Serial>,
     pub(crate) serials: Serial,
     pub(crate) jobs: BTreeMap<JobId, Job>,
-    pub(crate) queries: BTreeMap<ProbeId, Query>,
+    pub(crate) queries: BTreeMap<ProbeId, Asking>,
     /// Facts on their way to the agent, those that belong together in one bundle.
     pub(crate) inbox: VecDeque<Vec<Event>>,
     pub(crate) stalled_until: u64,

@@ -13,6 +13,7 @@
 mod admission;
 mod effects;
 mod garbage;
+pub mod probes;
 mod requests;
 mod statuses;
 mod stops;
@@ -73,6 +74,7 @@ pub struct Check {
     /// Pods that are gone since the last step.
     newly_gone: Vec<usize>,
     backoff_max_ms: u64,
+    probed: probes::Probed,
     /// So many pods the node takes.
     pods_max: usize,
     /// When this life of the agent began.
@@ -86,6 +88,8 @@ pub struct Pod {
     pub uid: Box<str>,
     /// Its manifest as the agent was last told; `None`: no source wants it, as far as it knows.
     pub told: Option<Rc<api::Pod>>,
+    /// The last one, in this life.
+    spec_was: Option<Rc<api::Pod>>,
     /// It was in the first reading of the folder in this life, and since.
     told_first: bool,
     /// The agent took a step while no source wanted it.
@@ -282,6 +286,7 @@ impl Check {
             watched: Vec::new(),
             newly_gone: Vec::new(),
             backoff_max_ms: config.crash_backoff_max_ms,
+            probed: probes::Probed::default(),
             pods_max: config.pods_max,
             born_at: 0,
             pulls: config.pulls,
@@ -306,6 +311,7 @@ impl Check {
         self.last_job = JobId(0);
         self.look = Look::default();
         self.newly_gone.clear();
+        self.probed.be_born();
         self.watched.clear();
         for pod in &mut self.pods {
             pod.be_born();
@@ -343,6 +349,7 @@ impl Pod {
         Self {
             uid: uid.into(),
             told: None,
+            spec_was: None,
             told_first: false,
             gone_at: None,
             again: false,
@@ -370,6 +377,7 @@ impl Pod {
 
     fn be_born(&mut self) {
         self.told = None;
+        self.spec_was = None;
         self.gone_at = None;
         self.again = false;
         self.forgotten |= self.sandboxes == 0;

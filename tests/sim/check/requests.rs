@@ -31,6 +31,10 @@ impl Check {
             self.check_upkeep(now, runtime, id, upkeep);
         }
         let pod = self.pod_of(request);
+        if let Request::ExecSync { id: container, command, .. } = request {
+            let word = command.last().map(String::as_str).unwrap_or_default();
+            self.exec_asked(now, runtime, id, number_of(&container.0), word);
+        }
         self.check_room(class, pod, kind, request);
         if kind == Kind::Change || kind == Kind::StopContainer || kind == Kind::Pull {
             assert!(
@@ -150,6 +154,7 @@ impl Check {
             Request::RunPodSandbox(config) => self.check_run(runtime, at, config),
             Request::CreateContainer { sandbox, config, .. } => {
                 self.check_may_begin(at, request);
+                self.check_post_start(at, request);
                 self.check_one_sandbox(at, sandbox, request);
                 self.check_create(runtime, at, config);
                 let slot = self.pods[at].slot_at(&config.name);
@@ -157,8 +162,13 @@ impl Check {
             }
             Request::StartContainer(_) | Request::PullImage { .. } => {
                 self.check_may_begin(at, request);
+                self.check_post_start(at, request);
             }
             Request::StopContainer { id, grace_s } => {
+                // With no more than the least, there was no time for a hook.
+                if *grace_s > limits::STOP_GRACE_MIN_S {
+                    self.check_pre_stop(runtime, at, number_of(&id.0));
+                }
                 self.check_stop(now, runtime, at, number_of(&id.0), *grace_s, deadline);
             }
             Request::RemoveContainer(id) => self.check_remove(runtime, at, number_of(&id.0)),

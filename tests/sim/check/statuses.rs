@@ -11,6 +11,7 @@ use crate::trace::trace;
 impl Check {
     /// The agent has taken a step. Returns the pods whose stops are due in a second.
     pub fn stepped(&mut self, now: u64, runtime: &Runtime, agent: &Agent) -> Vec<usize> {
+        let mut shown = Vec::new();
         let pods = &mut self.pods;
         let mut refused = Vec::new();
         self.watched.retain(|&at| {
@@ -28,12 +29,17 @@ impl Check {
             if !pod.again {
                 let status = &told.api().status;
                 pod.said(now, status);
+                shown.push(at);
                 if status.reason == "OutOfpods" && !std::mem::replace(&mut pod.said.no_room, true) {
                     refused.push(at);
                 }
             }
             true
         });
+        for at in shown {
+            let told = agent.pod(&self.pods[at].uid).expect("it was found just now");
+            self.check_served(at, &told.api().status);
+        }
         for at in refused {
             self.refused_for_room(now, runtime, at);
         }

@@ -44,7 +44,11 @@ impl Check {
             let outdated = pod.spec_of(name).is_some_and(|spec| spec.image != found.listed.image);
             let unknown = found.listed.state == ContainerState::Unknown || found.was_unknown;
             assert!(
-                outdated || unknown || !container.alive || self.may_end(now, at, name),
+                outdated
+                    || unknown
+                    || !container.alive
+                    || self.is_condemned(number)
+                    || self.may_end(now, at, name),
                 "[no stop without reason] c{number} ({name}) of pod {uid} is stopped"
             );
             if outdated {
@@ -203,7 +207,11 @@ impl Check {
         let Some(gone_at) = pod.gone_at.filter(|&gone_at| gone_at + 1_000 == now) else { return };
         let ready = self.connected
             && self.ready_told_at.is_some_and(|told| now - told < READY_VALID_MS + 1_000);
-        let excused = !ready || undisturbed_since > gone_at || pod.alive == 0 || pod.lost;
+        let excused = !ready
+            || undisturbed_since > gone_at
+            || pod.alive == 0
+            || pod.lost
+            || self.is_hooked(at);
         assert!(
             excused || pod.stop_asked_at >= gone_at,
             "[prompt stop] pod {} is gone for a second, runs, and nothing was stopped",
@@ -219,6 +227,7 @@ impl Pod {
     /// A new run of the same uid.
     pub(super) fn begin_anew(&mut self) {
         self.again = false;
+        self.spec_was.clone_from(&self.told);
         self.gone_at = None;
         self.ending = None;
         // What is missing now is missed in this run too.

@@ -30,6 +30,7 @@ impl Check {
                     self.ready_told_at = status.runtime.is_ok().then_some(now);
                 }
                 self.garbage.answered(now, *id, result.as_ref().ok());
+                self.exec_told(now, *id, Some(result));
                 self.answered(now, *id, result.is_ok());
             }
             Event::Manifests(folder) => self.told_folder(folder, agent),
@@ -43,8 +44,8 @@ impl Check {
                     self.files_made.insert(made);
                 }
             }
+            Event::Probe(id, finding) => self.query_told(now, *id, Some(finding)),
             Event::Changed(_)
-            | Event::Probe(..)
             | Event::LastWords(..)
             | Event::Resolver(_)
             | Event::Addresses(_)
@@ -158,6 +159,9 @@ impl Check {
             }
             let grace_s = told.spec.termination_grace_period_seconds.unwrap_or(GRACE_DEFAULT_S);
             pod.grace_ms_max = pod.grace_ms_max.max(grace_s.unsigned_abs() * 1000);
+            if !pod.again {
+                pod.spec_was = Some(told.clone());
+            }
             pod.told = Some(told);
         }
     }

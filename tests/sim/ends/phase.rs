@@ -9,7 +9,11 @@ use crate::runtime::Container;
 
 /// The phase of a pod that has not ended; `None`: the table has no clear row, because its init
 /// containers begin anew under main ones that ran before, or because nothing of it goes on.
-pub fn of<'a>(spec: &PodSpec, newest: impl Fn(&str) -> Option<&'a Container>) -> Option<Phase> {
+pub fn of<'a>(
+    spec: &PodSpec,
+    newest: impl Fn(&str) -> Option<&'a Container>,
+    started: impl Fn(&str) -> bool,
+) -> Option<Phase> {
     let ended = |name: &str| newest(name).is_some_and(Container::is_exited);
     let runs = |name: &str| newest(name).is_some_and(|it| it.alive);
     let restarted = |name: &str| newest(name).is_some_and(|it| it.listed.attempt > 0);
@@ -22,6 +26,11 @@ pub fn of<'a>(spec: &PodSpec, newest: impl Fn(&str) -> Option<&'a Container>) ->
     let any_main = mains.iter().any(|main| seen(&main.name));
     let init_open = plain.iter().any(|init| !newest(&init.name).is_some_and(Container::succeeded));
     let sidecar_waits = sidecars.iter().any(|sidecar| !seen(&sidecar.name));
+    let slow =
+        |sidecar: &&edged::model::pod::Container| runs(&sidecar.name) && !started(&sidecar.name);
+    if !any_main && sidecars.iter().any(slow) {
+        return Some(Phase::Pending);
+    }
     if any_main && (init_open || sidecar_waits) {
         return None;
     }

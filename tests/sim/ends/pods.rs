@@ -8,7 +8,7 @@ use super::phase;
 use crate::check::{Pod, Role, role};
 use crate::draw;
 use crate::program::{Program, Then};
-use crate::runtime::Container;
+use crate::runtime::{Container, number_of};
 use crate::world::World;
 
 /// Beyond the back-off: a look, an inspection, and a turn at pulling.
@@ -89,6 +89,9 @@ impl World {
         if truth.ready_sandboxes != 1 {
             return Some(format!("{} sandboxes are ready", truth.ready_sandboxes));
         }
+        if let Err(why) = self.probed_wrongly(containers) {
+            return why;
+        }
         let spec = &pod.spec;
         let mains = &spec.containers;
         let main_ran = mains.iter().any(|main| {
@@ -101,7 +104,14 @@ impl World {
             }
             match self.progress(spec, init, containers) {
                 Progress::Late => return Some(format!("{} is not started", init.name)),
-                Progress::Runs if sidecar => {}
+                Progress::Runs if sidecar => {
+                    let newest = newest(containers, &init.name).expect("it runs");
+                    let number = number_of(&newest.listed.id.0);
+                    // What follows has to wait.
+                    if !main_ran && !self.check.serves(number, init).0 {
+                        return None;
+                    }
+                }
                 Progress::Done => {}
                 // Not yet over: what follows has to wait.
                 Progress::Runs | Progress::Tried | Progress::Unsure if !main_ran => return None,
@@ -136,6 +146,21 @@ impl World {
             }
         }
         done.then(|| "all its containers are done, and it has not ended".to_owned())
+    }
+
+    /// What probes and hooks keep the pod from; `Err(None)`: they excuse it for now.
+    fn probed_wrongly(&self, containers: &[&Container]) -> Result<(), Option<String>> {
+        for it in containers.iter().filter(|it| it.alive) {
+            let number = number_of(&it.listed.id.0);
+            if let Some(at) = self.check.condemned_at(number) {
+                let long = self.now - at > STOP_MS + RESTART_SLACK_MS;
+                return Err(long.then(|| format!("c{number} failed its probes, and runs")));
+            }
+            if self.check.is_starting(number) {
+                return Err(None);
+            }
+        }
+        Ok(())
     }
 
     fn is_in_ready(&self, container: &Container) -> bool {
@@ -197,7 +222,13 @@ impl World {
         let all = status.init_container_statuses.iter().chain(&status.container_statuses);
         let wrong = all.filter_map(|told| {
             let newest = newest(containers, &told.name)?;
-            let why = says_wrong_of(told, newest, truth, role(&pod.spec, &told.name))?;
+            let number = number_of(&newest.listed.id.0);
+            let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+            let spec = all.into_iter().find(|spec| spec.name == told.name)?;
+            let serves = !self.check.is_starting(number);
+            let ready = self.check.serves(number, spec).1;
+            let place = role(&pod.spec, &told.name);
+            let why = says_wrong_of(told, newest, truth, (place, serves, ready))?;
             Some(format!("{} is {why}, as {told:?}", told.name))
         });
         if let Some(wrong) = wrong.into_iter().next() {
@@ -206,7 +237,15 @@ impl World {
         if truth.lost {
             return None;
         }
-        let expected = phase::of(&pod.spec, |name| newest(containers, name))?;
+        let started = |name: &str| {
+            let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+            let spec = all.into_iter().find(|spec| &*spec.name == name);
+            let newest = newest(containers, name);
+            newest
+                .zip(spec)
+                .is_some_and(|(it, spec)| self.check.serves(number_of(&it.listed.id.0), spec).0)
+        };
+        let expected = phase::of(&pod.spec, |name| newest(containers, name), started)?;
         (status.phase != expected).then(|| format!("it is {expected:?}, not {:?}", status.phase))
     }
 
@@ -239,8 +278,11 @@ impl World {
         let runs = |pod: &api::Pod, container: &api::Container, containers: &[&Container]| {
             let place = role(&pod.spec, &container.name);
             place == Some(Role::Init)
-                || newest(containers, &container.name)
-                    .is_some_and(|it| it.alive && it.program.run(it.listed.attempt) == Then::Run)
+                || newest(containers, &container.name).is_some_and(|it| {
+                    // A hook that is lost with the connection has failed.
+                    let starting = self.check.is_starting(number_of(&it.listed.id.0));
+                    it.runs_for_ever() && !starting
+                })
         };
         let steady = |(uid, pod): (Box<str>, &api::Pod)| {
             let containers = instances.get(&*uid).map(Vec::as_slice).unwrap_or_default();
@@ -316,7 +358,7 @@ fn says_wrong_of(
     told: &ContainerStatus,
     newest: &Container,
     truth: &Pod,
-    place: Option<Role>,
+    (place, serves, ready): (Option<Role>, bool, bool),
 ) -> Option<String> {
     let attempt = newest.listed.attempt;
     let counts = attempt..=attempt.max(truth.attempt_max(&told.name));
@@ -325,13 +367,13 @@ fn says_wrong_of(
     }
     let exited = newest.listed.state == ContainerState::Exited;
     let code = newest.status.exit_code;
-    let ready = if place == Some(Role::Init) { newest.succeeded() } else { newest.alive };
+    let ready = if place == Some(Role::Init) { newest.succeeded() } else { newest.alive && ready };
     if told.ready != ready {
         return Some(if ready { "ready" } else { "not ready" }.to_owned());
     }
     match &told.state {
         State::Running(_) => (!newest.alive).then(|| "not running".to_owned()),
-        State::Waiting(_) | State::Unset => newest.alive.then(|| "running".to_owned()),
+        State::Waiting(_) | State::Unset => (newest.alive && serves).then(|| "running".to_owned()),
         State::Terminated(end) => {
             let wrong = newest.alive || (exited && end.exit_code != code);
             wrong.then(|| format!("exited with {code}"))

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use edged::model::cri::{
-    self, CallError, Code, ContainerConfig, ContainerId, ContainerState, ContainerStatus, Exec,
-    Reply,
+    self, CallError, Code, ContainerConfig, ContainerId, ContainerState, ContainerStatus, Reply,
 };
 
 use super::quirks::{MissingProgram, Taken, refused};
@@ -15,7 +14,7 @@ use super::{
 };
 use crate::chance::Chance;
 use crate::faults::Faults;
-use crate::program::{Program, Term, Then};
+use crate::program::{Conduct, Program, Term, Then};
 
 impl Runtime {
     pub(super) fn begin_container(
@@ -257,6 +256,7 @@ impl Runtime {
             self.told.answers.push((serial, Ok(Reply::Done)));
         }
         self.told.effects.push(Effect::Ended(number, end));
+        self.end_execs(number);
     }
 
     pub(super) fn stop_container(
@@ -317,23 +317,19 @@ impl Runtime {
         Ok(Reply::ContainerStatus(Box::new(status)))
     }
 
-    /// A command in a container.
-    pub(super) fn exec(&self, id: &str) -> Result<Reply, CallError> {
-        let found = self.containers.get(&number_of(id));
-        let container = found.ok_or_else(|| self.quirks.not_found(id))?;
-        if container.listed.state != ContainerState::Running {
-            let message = format!("container is in {:?} state", container.listed.state);
-            return Err(refused(Code::Unknown, message));
-        }
-        Ok(Reply::Exec(Box::new(Exec { exit_code: 0, output: "".into() })))
-    }
-
     pub(super) fn list_containers(&self) -> Vec<cri::Container> {
         self.containers.values().map(|container| container.listed.clone()).collect()
     }
 }
 
 impl Container {
+    /// Nothing ends it from within, and none of its probes will.
+    pub fn runs_for_ever(&self) -> bool {
+        let manners = self.program.manners;
+        let well = manners.sick_ms == 0 && manners.post != Conduct::Fails;
+        self.alive && well && self.program.run(self.listed.attempt) == Then::Run
+    }
+
     /// Has ended, as lists show it.
     pub fn is_exited(&self) -> bool {
         self.listed.state == ContainerState::Exited

@@ -5,6 +5,7 @@
 //! containerd does, and shows its result at its end.
 
 mod container;
+mod exec;
 mod image;
 mod outage;
 mod quirks;
@@ -114,6 +115,7 @@ enum Operation {
     Create { sandbox: SandboxNo, config: Box<ContainerConfig>, name: String },
     Pull { image: Box<str> },
     Stop(ContainerNo),
+    Exec { number: ContainerNo, probes: bool, fails: bool, late: bool },
     Events,
 }
 
@@ -256,7 +258,9 @@ impl Runtime {
             }
             Request::RemoveContainer(id) => Ok(self.remove_container(clock, &id.0)),
             Request::ContainerStatus(id) => self.container_status(&id.0),
-            Request::ExecSync { id, .. } => self.exec(&id.0),
+            Request::ExecSync { id, command, timeout_s, .. } => {
+                return self.begin_exec(serial, (&id.0, command, *timeout_s), (faults, chance));
+            }
             Request::ImageStatus(image) => Ok(Reply::Image(self.registry.status(image))),
             Request::Upkeep(upkeep) => self.upkeep(upkeep),
             Request::PullImage { image, .. } => {
@@ -285,6 +289,9 @@ impl Runtime {
             Operation::Create { sandbox, config, name } => {
                 Some(self.finish_container(clock, sandbox, *config, name))
             }
+            Operation::Exec { number, probes, fails, late } => {
+                Some(self.finish_exec(clock, number, (probes, fails, late)))
+            }
             Operation::Pull { image } => Some(self.registry.pull(&image, faults, chance)),
             Operation::Stop(_) | Operation::Events => panic!("{serial} has no time of its own"),
         }
@@ -293,7 +300,7 @@ impl Runtime {
     /// The caller of an operation has gone: it is aborted, or goes on without it, which is said.
     pub fn abandon(&mut self, serial: Serial, chance: &mut Chance) -> bool {
         let goes_on = match self.operations.get(&serial) {
-            None | Some(Operation::Events) => false,
+            None | Some(Operation::Events | Operation::Exec { .. }) => false,
             Some(Operation::Stop(_)) => self.quirks.stop_outlives_client,
             Some(_) => chance.percent(40),
         };
@@ -314,7 +321,7 @@ impl Runtime {
                     container.stops.retain(|&stop| stop != serial);
                 }
             }
-            Some(Operation::Pull { .. } | Operation::Events) | None => {}
+            Some(Operation::Pull { .. } | Operation::Exec { .. } | Operation::Events) | None => {}
         }
     }
 

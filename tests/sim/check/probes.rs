@@ -1,0 +1,370 @@
+//! Rules about probes and hooks: when they may be asked, and what follows from what was answered.
+//!
+//! What counts is what the agent was told, not how the container is: answers get lost.
+
+use std::collections::BTreeMap;
+
+use edged::agent::event::{CallId, ProbeId};
+use edged::model::cri::{CallError, Lost, Reply};
+use edged::model::net::Finding;
+use edged::model::pod as api;
+use edged::model::probe::Probe;
+use edged::model::status::PodStatus;
+
+use super::Check;
+use crate::runtime::{ContainerNo, Runtime};
+
+/// Instances that were probed or hooked in this life.
+#[derive(Default)]
+pub(super) struct Probed {
+    instances: BTreeMap<ContainerNo, Instance>,
+    calls: BTreeMap<CallId, (ContainerNo, Asked)>,
+    queries: BTreeMap<ProbeId, (ContainerNo, Asked)>,
+    /// The wall clock has jumped: of containers of earlier lives nobody knows how old they are.
+    pub clock_jumped: bool,
+}
+
+impl Probed {
+    /// A new life knows of nothing; the clock stays as it is.
+    pub fn be_born(&mut self) {
+        *self = Self { clock_jumped: self.clock_jumped, ..Self::default() };
+    }
+}
+
+/// What was told of one instance.
+#[derive(Default)]
+struct Instance {
+    startup: Run,
+    readiness: Run,
+    liveness: Run,
+    post: Hook,
+    pre: Hook,
+}
+
+/// Outcomes of one probe.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    equal: (bool, i32),
+    /// What counts.
+    result: Option<bool>,
+    condemned_at: Option<u64>,
+    under_way: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Hook {
+    begun: u32,
+    under_way: bool,
+    failed: bool,
+}
+
+/// What a command or a target names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A probe.
+    Startup,
+    /// A probe.
+    Readiness,
+    /// A probe.
+    Liveness,
+    /// A hook.
+    Post,
+    /// A hook.
+    Pre,
+}
+
+impl Asked {
+    /// By the last word of a command, or the path of a GET.
+    pub fn of(word: &str) -> Self {
+        match word.trim_start_matches('/') {
+            "startup" => Self::Startup,
+            "readiness" => Self::Readiness,
+            "liveness" => Self::Liveness,
+            "post" => Self::Post,
+            "pre" => Self::Pre,
+            other => panic!("[probes] nobody asks for {other:?}"),
+        }
+    }
+}
+
+impl Check {
+    /// The wall clock has jumped.
+    pub fn clock_jumped(&mut self) {
+        self.probed.clock_jumped = true;
+    }
+
+    /// A command in a container is asked for.
+    pub(super) fn exec_asked(
+        &mut self,
+        now: u64,
+        runtime: &Runtime,
+        call: CallId,
+        number: ContainerNo,
+        word: &str,
+    ) {
+        let asked = Asked::of(word);
+        self.probed.calls.insert(call, (number, asked));
+        self.asked(now, runtime, number, asked);
+    }
+
+    /// A query is asked of the container that has the port.
+    pub fn query_asked(
+        &mut self,
+        now: u64,
+        runtime: &Runtime,
+        query: ProbeId,
+        number: ContainerNo,
+        target: &str,
+    ) {
+        let asked = Asked::of(target);
+        self.probed.queries.insert(query, (number, asked));
+        self.asked(now, runtime, number, asked);
+    }
+
+    fn asked(&mut self, now: u64, runtime: &Runtime, number: ContainerNo, asked: Asked) {
+        let Some(container) = self.containers.get(&number) else { return };
+        let Some((at, slot)) = container.place else {
+            panic!("[strangers] {asked:?} is asked of c{number}, which is nobody's");
+        };
+        let pod = &self.pods[at];
+        let (uid, name) = (&pod.uid, &pod.slots[slot].name);
+        let who = format!("{asked:?} of c{number} ({name}) of pod {uid}");
+        let over = runtime.containers.get(&number).map_or(0, |it| it.ended_at);
+        let dead = !container.alive && over < pod.known_at;
+        assert!(!dead, "[probe the living] {who}, which has ended");
+        let gone = pod.told.is_none() && pod.gone_at.is_some();
+        let of_begin = matches!(asked, Asked::Startup | Asked::Liveness | Asked::Post);
+        assert!(
+            !(gone && of_begin),
+            "[nothing probed after the end] {who}, and no source wants it"
+        );
+        let instance = self.probed.instances.entry(number).or_default();
+        match asked {
+            Asked::Post | Asked::Pre => {
+                let hook = instance.hook(asked);
+                assert!(hook.begun == 0, "[hooks once] {who} is run again");
+                (hook.begun, hook.under_way) = (1, true);
+                if asked == Asked::Pre {
+                    self.pods[at].stop_asked_at = now;
+                }
+                return;
+            }
+            Asked::Startup | Asked::Readiness | Asked::Liveness => {}
+        }
+        let began_at = container.began_at;
+        let spec = pod.spec_of(name);
+        let startup = spec.is_some_and(|spec| spec.startup_probe.is_some());
+        assert!(
+            asked == Asked::Startup || !startup || instance.startup.result == Some(true),
+            "[startup first] {who} before startup has succeeded"
+        );
+        let post = instance.post.under_way;
+        assert!(!post, "[post start first] {who} before its postStart is over");
+        let run = instance.run(asked);
+        assert!(!run.under_way, "[one at a time] {who} while it is under way");
+        run.under_way = true;
+        let decided = match asked {
+            Asked::Startup => run.result.is_some(),
+            _ => run.condemned_at.is_some(),
+        };
+        assert!(!decided, "[held] {who} after it was decided");
+        let attempt = runtime.containers.get(&number).map(|it| it.listed.attempt);
+        let ours = attempt.is_some_and(|attempt| pod.slots[slot].asked.contains(&attempt));
+        let Some(probe) = spec.and_then(|spec| probe_of(spec, asked)) else { return };
+        let delay_ms = u64::from(probe.initial_delay_seconds.unsigned_abs()) * 1000;
+        assert!(
+            now - began_at >= delay_ms || (self.probed.clock_jumped && !ours),
+            "[initial delay] {who} after {} of {delay_ms} ms",
+            now - began_at
+        );
+    }
+
+    /// A command has been answered.
+    pub fn exec_told(&mut self, now: u64, call: CallId, result: Option<&Result<Reply, CallError>>) {
+        let Some((number, asked)) = self.probed.calls.remove(&call) else { return };
+        let good = match result {
+            Some(Ok(Reply::Exec(exec))) => Some(exec.exit_code == 0),
+            Some(Err(CallError::Lost(Lost::Deadline))) => Some(false),
+            Some(_) | None => None,
+        };
+        self.heard(now, number, asked, good, result.is_none());
+    }
+
+    /// A query has been answered.
+    pub fn query_told(&mut self, now: u64, query: ProbeId, finding: Option<&Finding>) {
+        let Some((number, asked)) = self.probed.queries.remove(&query) else { return };
+        let good = finding.map(|finding| matches!(finding, Finding::Good | Finding::Warning(_)));
+        self.heard(now, number, asked, good, finding.is_none());
+    }
+
+    /// `good`: `None` is an error, which counts for nothing.
+    fn heard(
+        &mut self,
+        now: u64,
+        number: ContainerNo,
+        asked: Asked,
+        good: Option<bool>,
+        cancelled: bool,
+    ) {
+        let instance = self.probed.instances.entry(number).or_default();
+        if matches!(asked, Asked::Post | Asked::Pre) {
+            let hook = instance.hook(asked);
+            hook.under_way = false;
+            hook.failed |= !cancelled && good != Some(true);
+            return;
+        }
+        let run = instance.run(asked);
+        run.under_way = false;
+        let place = self.containers.get(&number).and_then(|container| container.place);
+        let (Some(good), Some((at, slot))) = (good, place) else { return };
+        let pod = &self.pods[at];
+        let spec = pod.spec_of(&pod.slots[slot].name).or_else(|| {
+            let spec = &pod.spec_was.as_ref()?.spec;
+            let mut all = spec.init_containers.iter().chain(&spec.containers);
+            all.find(|container| container.name == pod.slots[slot].name)
+        });
+        let Some(probe) = spec.and_then(|spec| probe_of(spec, asked)) else { return };
+        run.count(now, good, asked, probe);
+    }
+
+    /// Whether a preStop of the pod is under way: its stop has begun.
+    pub(super) fn is_hooked(&self, at: usize) -> bool {
+        let of_pod = |number: &ContainerNo| {
+            let place = self.containers.get(number).and_then(|container| container.place);
+            place.is_some_and(|(pod, _)| pod == at)
+        };
+        self.probed.instances.iter().any(|(number, it)| it.pre.under_way && of_pod(number))
+    }
+
+    /// Whether what was told is a reason to stop this instance.
+    pub(super) fn is_condemned(&self, number: ContainerNo) -> bool {
+        self.condemned_at(number).is_some()
+            || self.probed.instances.get(&number).is_some_and(|it| it.post.failed)
+    }
+
+    /// Since when there is such a reason by its probes.
+    pub fn condemned_at(&self, number: ContainerNo) -> Option<u64> {
+        let instance = self.probed.instances.get(&number)?;
+        instance.liveness.condemned_at.or(instance.startup.condemned_at)
+    }
+
+    /// Its postStart is under way, or failed and it is about to be stopped.
+    pub fn is_starting(&self, number: ContainerNo) -> bool {
+        let instance = self.probed.instances.get(&number);
+        instance.is_some_and(|it| it.post.under_way || it.post.failed)
+    }
+
+    /// What its status must say of a running instance: started, and ready.
+    pub fn serves(&self, number: ContainerNo, spec: &api::Container) -> (bool, bool) {
+        let fresh = Instance::default();
+        let instance = self.probed.instances.get(&number).unwrap_or(&fresh);
+        let starting = instance.post.under_way || instance.post.failed;
+        let started =
+            !starting && (spec.startup_probe.is_none() || instance.startup.result == Some(true));
+        let ready = spec.readiness_probe.is_none() || instance.readiness.result == Some(true);
+        (started, started && ready)
+    }
+
+    /// Nobody is told to be started or ready before the probes have said so.
+    pub(super) fn check_served(&self, at: usize, status: &PodStatus) {
+        let pod = &self.pods[at];
+        let all = status.init_container_statuses.iter().chain(&status.container_statuses);
+        for told in all.filter(|told| told.started || told.ready) {
+            let number = told.container_id.rsplit("://c").next().and_then(|id| id.parse().ok());
+            let (Some(number), Some(spec)) = (number, pod.spec_of(&told.name)) else { continue };
+            let (started, ready) = self.serves(number, spec);
+            let plain = pod.role(&told.name) == Some(super::Role::Init);
+            assert!(
+                plain || (started || !told.started) && (ready || !told.ready),
+                "[ready by its probes] {} of pod {} is said to be started={} ready={}",
+                told.name,
+                pod.uid,
+                told.started,
+                told.ready
+            );
+        }
+    }
+
+    /// Nothing else of a pod begins while a postStart of it is under way.
+    pub(super) fn check_post_start(&self, at: usize, what: &dyn std::fmt::Debug) {
+        let mut all = self.probed.calls.values();
+        let open = all.find(|(number, asked)| {
+            *asked == Asked::Post
+                && self
+                    .containers
+                    .get(number)
+                    .is_some_and(|it| it.alive && it.place.is_some_and(|(pod, _)| pod == at))
+        });
+        assert!(open.is_none(), "[post start first] {what:?} while {open:?} is under way");
+    }
+
+    /// A container that has a preStop is stopped after it, and not while it runs.
+    pub(super) fn check_pre_stop(&self, runtime: &Runtime, at: usize, number: ContainerNo) {
+        let pod = &self.pods[at];
+        let Some((container, found)) =
+            self.containers.get(&number).zip(runtime.containers.get(&number))
+        else {
+            return;
+        };
+        let Some(spec) = pod.spec_was.as_ref().map(|pod| &pod.spec) else { return };
+        let mut all = spec.init_containers.iter().chain(&spec.containers);
+        let name = &found.listed.name;
+        let lifecycle = all.find(|it| it.name == *name).and_then(|it| it.lifecycle.as_ref());
+        let hooked = lifecycle.is_some_and(|lifecycle| lifecycle.pre_stop.is_some());
+        let timeless = spec.termination_grace_period_seconds == Some(0);
+        if !hooked || timeless || !container.alive || found.was_unknown {
+            return;
+        }
+        let pre = self.probed.instances.get(&number).map(|it| it.pre).unwrap_or_default();
+        assert!(
+            pre.begun == 1 && !pre.under_way,
+            "[pre stop first] c{number} ({name}) of pod {} is stopped, and its preStop {}",
+            pod.uid,
+            if pre.under_way { "is under way" } else { "was not run" }
+        );
+    }
+}
+
+impl Instance {
+    fn run(&mut self, asked: Asked) -> &mut Run {
+        match asked {
+            Asked::Startup => &mut self.startup,
+            Asked::Readiness => &mut self.readiness,
+            Asked::Liveness => &mut self.liveness,
+            Asked::Post | Asked::Pre => panic!("{asked:?} is no probe"),
+        }
+    }
+
+    fn hook(&mut self, asked: Asked) -> &mut Hook {
+        match asked {
+            Asked::Post => &mut self.post,
+            Asked::Pre => &mut self.pre,
+            Asked::Startup | Asked::Readiness | Asked::Liveness => panic!("{asked:?} is no hook"),
+        }
+    }
+}
+
+impl Run {
+    fn count(&mut self, now: u64, good: bool, asked: Asked, probe: &Probe) {
+        let (before, count) = self.equal;
+        self.equal = (good, if before == good { count + 1 } else { 1 });
+        let threshold = if good { probe.success_threshold } else { probe.failure_threshold };
+        let default = if good { 1 } else { 3 };
+        let threshold = if threshold == 0 { default } else { threshold };
+        if self.equal.1 >= threshold {
+            self.result = Some(good);
+            if !good && asked != Asked::Readiness {
+                self.condemned_at = Some(now);
+            }
+        }
+    }
+}
+
+fn probe_of(spec: &api::Container, asked: Asked) -> Option<&Probe> {
+    match asked {
+        Asked::Startup => spec.startup_probe.as_deref(),
+        Asked::Readiness => spec.readiness_probe.as_deref(),
+        Asked::Liveness => spec.liveness_probe.as_deref(),
+        Asked::Post | Asked::Pre => None,
+    }
+}

@@ -1,0 +1,91 @@
+//! Commands in containers: probes and hooks, which answer as the container's manners are.
+
+use edged::model::cri::{CallError, Code, Exec, Lost, Reply};
+
+use super::quirks::refused;
+use super::{Begun, Clock, ContainerNo, Operation, Runtime, Serial, number_of};
+use crate::chance::Chance;
+use crate::faults::Faults;
+use crate::program::Conduct;
+
+impl Runtime {
+    pub(super) fn begin_exec(
+        &mut self,
+        serial: Serial,
+        (id, command, timeout_s): (&str, &[String], u32),
+        (faults, chance): (&Faults, &mut Chance),
+    ) -> Begun {
+        let number = number_of(id);
+        let Some(container) = self.containers.get(&number) else {
+            return Begun::Answer(Err(self.quirks.not_found(id)));
+        };
+        if !container.alive {
+            let message = format!("container is in {:?} state", container.listed.state);
+            return Begun::Answer(Err(refused(Code::Unknown, message)));
+        }
+        let word = command.last().map(String::as_str).unwrap_or_default();
+        let manners = container.program.manners;
+        let conduct = match word {
+            "post" => manners.post,
+            "pre" => manners.pre,
+            _ => Conduct::Well,
+        };
+        let usual_ms = chance.between(5, 60) + chance.spread(faults.latency_ms);
+        let ms = match conduct {
+            Conduct::Well | Conduct::Fails => usual_ms,
+            Conduct::Slow(ms) => usual_ms + ms,
+        };
+        let timeout_ms = if timeout_s == 0 { u64::MAX } else { u64::from(timeout_s) * 1000 };
+        let late = ms > timeout_ms;
+        let fails = conduct == Conduct::Fails;
+        let probes = !matches!(word, "post" | "pre");
+        self.operations.insert(serial, Operation::Exec { number, probes, fails, late });
+        Begun::Takes(ms.min(timeout_ms))
+    }
+
+    pub(super) fn finish_exec(
+        &self,
+        clock: Clock,
+        number: ContainerNo,
+        (probes, fails, late): (bool, bool, bool),
+    ) -> Result<Reply, CallError> {
+        if late {
+            return Err(CallError::Lost(Lost::Deadline));
+        }
+        let well = if probes { self.is_well(clock.now, number) } else { Some(!fails) };
+        match well {
+            Some(well) => Ok(exit(i32::from(!well))),
+            None => Ok(exit(137)),
+        }
+    }
+
+    /// What runs in a container ends with it.
+    pub(super) fn end_execs(&mut self, number: ContainerNo) {
+        let of_it = |operation: &Operation| match operation {
+            Operation::Exec { number: other, .. } => *other == number,
+            _ => false,
+        };
+        let ended = self.operations.iter().filter(|(_, operation)| of_it(operation));
+        let ended: Vec<Serial> = ended.map(|(&serial, _)| serial).collect();
+        for serial in ended {
+            self.operations.remove(&serial);
+            self.told.answers.push((serial, Ok(exit(137))));
+        }
+    }
+
+    /// Who listens on a port: each container that does has one of its own.
+    pub fn listens(&self, port: u16) -> Option<ContainerNo> {
+        let mut all = self.containers.iter().rev();
+        all.find(|(_, it)| it.alive && it.program.manners.port == port).map(|(&number, _)| number)
+    }
+
+    /// Whether a living container answers its probes well.
+    pub fn is_well(&self, now: u64, number: ContainerNo) -> Option<bool> {
+        let container = self.containers.get(&number).filter(|it| it.alive)?;
+        Some(container.program.manners.is_well(now - container.began_at))
+    }
+}
+
+fn exit(exit_code: i32) -> Reply {
+    Reply::Exec(Box::new(Exec { exit_code, output: "".into() }))
+}
