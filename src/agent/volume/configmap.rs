@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
-use super::files::{Choice, MODE, choose};
+use super::files::{Choice, choose};
+use super::{Context, MODE};
 use crate::model::job::{FileEntry, Files, FilesPlugin, Source};
 use crate::model::pod::{ConfigMapVolume, Volume};
 

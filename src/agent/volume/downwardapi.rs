@@ -1,7 +1,6 @@
 //! `downwardAPI`: what a pod may be told of itself, as files in memory.
 
-use super::Context;
-use super::files::MODE;
+use super::{Context, MODE};
 use crate::agent::pod::downward::Downward;
 use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileContent, FileEntry, Files, FilesPlugin, Source};

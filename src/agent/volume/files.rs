@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 use crate::model::job::{FileContent, FileEntry};
 use crate::model::pod::KeyToPath;
 
-/// Permission bits of files that nothing is said of.
-pub(super) const MODE: i32 = 0o644;
-
 /// What is chosen of an object.
 #[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {

@@ -15,7 +15,7 @@ mod configmap;
 mod downwardapi;
 #[cfg(feature = "emptydir")]
 mod emptydir;
-#[cfg(any(feature = "configmap", feature = "secret", feature = "downwardapi"))]
+#[cfg(any(feature = "configmap", feature = "secret"))]
 mod files;
 #[cfg(feature = "hostpath")]
 mod hostpath;
@@ -28,6 +28,10 @@ use crate::agent::Config;
 use crate::agent::objects::Objects;
 use crate::model::job::Source;
 use crate::model::pod::{Pod, PodSpec, Volume};
+
+/// Permission bits of files that nothing is said of.
+#[cfg(any(feature = "configmap", feature = "secret", feature = "downwardapi"))]
+const MODE: i32 = 0o644;
 
 /// What a volume's content depends on.
 #[derive(Clone, Copy)]

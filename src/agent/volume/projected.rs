@@ -2,8 +2,7 @@
 //!
 //! Service account tokens are refused before the pod is taken: only a cloud can give one.
 
-use super::files::MODE;
-use super::{Context, configmap, downwardapi, secret};
+use super::{Context, MODE, configmap, downwardapi, secret};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileEntry, Files, FilesPlugin, Source};
 use crate::model::pod::{ProjectedSource, SecretVolume, Volume};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
-use super::files::{Choice, MODE, choose};
+use super::files::{Choice, choose};
+use super::{Context, MODE};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileEntry, Files, FilesPlugin, Source};
 use crate::model::pod::{SecretVolume, Volume};
