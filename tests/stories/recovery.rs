@@ -341,3 +341,17 @@ fn without_pods_status_and_look_share_a_wake_every_ten_seconds() {
     desk.pass(1_000);
     assert!(desk.agent.wake_at().is_some_and(|at| at.since_ms(desk.now.boot) <= 1_000));
 }
+
+#[test]
+fn a_container_is_known_by_the_image_that_it_was_asked_for_with() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    assert_eq!(desk.asked_for(), ["create_container m#0"]);
+    let (call, request) = desk.take("create_container m#0");
+    let made = desk.perform(&request);
+    desk.manifests(&[&pod(&MAIN.replace("i:1", "i:2"))]);
+    desk.tell(Event::Cri(call, Ok(made)));
+    // It is of the old image: to start it would be to stop it again.
+    assert_eq!(desk.asked_for(), ["remove_container c2"]);
+}

@@ -64,7 +64,7 @@ impl Pod {
             Step::RemoveSandbox(id) => Request::RemovePodSandbox(id.clone()),
             Step::ImageStatus { image, .. } => Request::ImageStatus(with_tag(image)),
             Step::Pull { .. } => panic!("pulls are asked for in pod/image.rs"),
-            Step::Create { container, attempt, image_ref } => {
+            Step::Create { container, attempt, image_ref, .. } => {
                 let spec = self.spec_of(container).expect("next names containers of the spec");
                 let image = self.memory.get(container).map(|memory| &memory.image);
                 let Some(Image::Ready(_, image_user)) = image else {

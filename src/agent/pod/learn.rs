@@ -140,8 +140,8 @@ impl Pod {
             (Step::Pull { container, image }, Reply::Pulled(image_ref)) => {
                 self.pulled(now.boot, &container, &image, image_ref, took_ms);
             }
-            (Step::Create { container, attempt, .. }, Reply::Container(id)) => {
-                self.created(&container, attempt, id);
+            (Step::Create { container, attempt, image, .. }, Reply::Container(id)) => {
+                self.created(&container, attempt, image, id);
             }
             (Step::Start { id, container }, Reply::Done) => {
                 self.normal(&container, "Started", format!("Started container {container}"));
@@ -255,13 +255,12 @@ impl Pod {
         }
     }
 
-    fn created(&mut self, name: &str, attempt: u32, id: ContainerId) {
+    fn created(&mut self, name: &str, attempt: u32, image: Box<str>, id: ContainerId) {
         self.normal(name, "Created", format!("Created container: {name}"));
         let memory = self.remember(name);
         memory.image = Image::Unknown;
         memory.attempt_floor = attempt + 1;
-        let Some(spec) = self.spec_of(name) else { return };
-        let (image, hash) = (spec.image.clone(), super::hash::container_hash(name, &spec.image));
+        let hash = super::hash::container_hash(name, &image);
         let sandbox = self.seen.sandbox().expect("made in a sandbox that is known").id.clone();
         self.seen.add_container(ContainerSeen {
             id,

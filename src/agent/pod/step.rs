@@ -54,6 +54,8 @@ pub enum Step {
         container: Box<str>,
         /// Its number: the restart count.
         attempt: u32,
+        /// Its image, as the spec writes it now: by the answer it may write another.
+        image: Box<str>,
         /// What the image's name stands for.
         image_ref: Box<str>,
     },

@@ -270,11 +270,17 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
             if let Some(old) = surplus.filter(|_| pod.clear_at.is_none_or(|at| at <= now)) {
                 return Wish::Now(remove_container(pod, old, now));
             }
-            let floor = memory.map_or(0, |memory| memory.attempt_floor);
-            let attempt = newest.map_or(0, |newest| newest.attempt + 1).max(floor);
-            Step::Create { container: name(), attempt, image_ref: image_ref.clone() }
+            let attempt = next_attempt(pod, container);
+            let (image, image_ref) = (container.image.clone(), image_ref.clone());
+            Step::Create { container: name(), attempt, image, image_ref }
         }
     }))
+}
+
+/// Rule R7: above all that is seen, and all that is known to have been.
+fn next_attempt(pod: &Pod, container: &Container) -> u32 {
+    let floor = pod.memory.get(&container.name).map_or(0, |memory| memory.attempt_floor);
+    pod.seen.newest(&container.name).map_or(0, |newest| newest.attempt + 1).max(floor)
 }
 
 /// Made and not started: by us a moment ago, or by an earlier life.
