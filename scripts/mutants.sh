@@ -48,6 +48,7 @@ tests() {
 # A test that fails without a mutant catches everything.
 name='without a mutant'
 tests --test stories || { cat "$out" && exit 1; }
+tests --profile sim --test sim -- 1 "$seeds" || { cat "$out" && exit 1; }
 
 survived=0
 for patch in "$@"; do

@@ -24,6 +24,7 @@ mod ends;
 mod faults;
 mod folder;
 mod jobs;
+mod node;
 mod probed;
 mod program;
 mod queries;

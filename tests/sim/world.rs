@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use edged::agent::event::{Action, CallId, Event, JobId, Out, ProbeId};
 use edged::agent::time::{Instant, Now, Wall};
-use edged::agent::{self, Agent, Config};
-use edged::model::upkeep::Settings;
+use edged::agent::{Agent, Config};
 
 use crate::calls::Call;
 use crate::chance::Chance;
@@ -20,6 +19,7 @@ pub use crate::due::Thing;
 use crate::faults::{Class, Faults, TICK_MS};
 use crate::folder::Folder;
 use crate::jobs::{Disk, Job};
+use crate::node;
 use crate::queries::Asking;
 use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial};
 use crate::tally::Tally;
@@ -109,7 +109,7 @@ impl World {
         let class = Class::of(seed);
         let faults = Faults::draw(class, &mut chance);
         let quirks = Quirks::draw(&mut chance);
-        let config = Config { pods_max: draw_room(class, seed), ..draw_config(class, &mut chance) };
+        let config = node::draw(class, seed, &mut chance);
         let mut registry = Registry::new(draw::offers());
         for image in draw::offers().keys().filter(|_| chance.percent(40)) {
             registry.preload(image);
@@ -309,6 +309,9 @@ impl World {
             requests <= REQUESTS_A_STEP_MAX,
             "[bounded step] a step asks for {requests} things"
         );
+        if self.config.pods_max < node::ROOM_FOR_ALL {
+            self.check.refusals(self.now, &self.runtime, &self.agent);
+        }
         let life = self.life;
         for action in actions.drain(..) {
             self.perform(action);
@@ -440,58 +443,6 @@ impl World {
     pub fn forget_will(&mut self) {
         self.queue.retain(|Reverse(due)| !matches!(due.thing, Thing::Will | Thing::Tick));
     }
-}
-
-/// Most nodes have more room than pods, as in the field.
-fn draw_room(class: Class, seed: u64) -> usize {
-    // Apart from all else, so that the other worlds are what they were.
-    let mut chance = Chance::new(seed ^ 0x6d61_7850_6f64_7321);
-    match class {
-        _ if !chance.percent(10) => 110,
-        Class::Crowd => chance.between(20, 80) as usize,
-        Class::Usual | Class::Calm | Class::Storm => chance.between(1, 8) as usize,
-    }
-}
-
-fn draw_config(class: Class, chance: &mut Chance) -> Config {
-    let capped = class == Class::Storm || chance.percent(20);
-    Config {
-        node_name: NODE.to_owned(),
-        root: "/var/lib/kubelet".to_owned(),
-        pod_logs: POD_LOGS.to_owned(),
-        machine: agent::Machine {
-            memory_bytes: 1 << 30,
-            cpu_milli: 4_000,
-            ..agent::Machine::default()
-        },
-        pods_max: 110,
-        crash_backoff_max_ms: if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 },
-        upkeep: draw_upkeep(chance),
-        pulls: agent::image::Settings {
-            parallel_max: *chance.pick(&[1, 1, 2, 5, 16]),
-            per_second: *chance.pick(&[0, 5, 5, 5]),
-            burst: *chance.pick(&[1, 10, 10]),
-        },
-        ..Config::default()
-    }
-}
-
-/// Mostly as most nodes have it.
-fn draw_upkeep(chance: &mut Chance) -> Settings {
-    let mut settings = Settings::default();
-    if chance.percent(30) {
-        settings.images.high_percent = chance.between(50, 90);
-        settings.images.low_percent = chance.between(0, settings.images.high_percent);
-        settings.images.age_min_ms = chance.spread(300_000);
-    }
-    if chance.percent(30) {
-        let bound = |chance: &mut Chance, most| Some(chance.below(most) as usize);
-        settings.containers.per_container_max = bound(chance, 4);
-        settings.containers.all_max = if chance.percent(50) { bound(chance, 30) } else { None };
-        settings.containers.age_min_ms =
-            if chance.percent(50) { chance.spread(600_000) } else { 0 };
-    }
-    settings
 }
 
 fn is_line(action: &Action) -> bool {

@@ -2,11 +2,30 @@
 
 use std::rc::Rc;
 
+use edged::agent::Agent;
+use edged::model::status::PodStatus;
+
 use super::{Check, Pod};
 use crate::draw;
 use crate::runtime::Runtime;
 
 impl Check {
+    /// The agent has decided who may run, and is about to act on it: to be asked where room is
+    /// short, for elsewhere nobody has to go for that.
+    pub fn refusals(&mut self, now: u64, runtime: &Runtime, agent: &Agent) {
+        let out = |status: &PodStatus| status.reason == "OutOfpods";
+        for at in 0..self.pods.len() {
+            let pod = &self.pods[at];
+            if pod.told.is_none() || pod.again || pod.said.no_room {
+                continue;
+            }
+            if agent.pod(&pod.uid).is_some_and(|told| out(&told.api().status)) {
+                self.pods[at].said.no_room = true;
+                self.refused_for_room(now, runtime, at);
+            }
+        }
+    }
+
     /// This pod was refused because the node holds no more.
     pub(super) fn refused_for_room(&self, now: u64, runtime: &Runtime, at: usize) {
         let pod = &self.pods[at];

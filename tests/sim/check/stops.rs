@@ -75,7 +75,8 @@ impl Check {
             _ => !mains_run(),
         };
         let expires = told.spec.active_deadline_seconds.is_some();
-        pod.again || troubled || may_be_over || expires || pod.said.terminal.is_some()
+        let refused = pod.said.no_room;
+        pod.again || troubled || may_be_over || expires || refused || pod.said.terminal.is_some()
     }
 
     /// The pod's grace is one for all its containers, and only gets less.

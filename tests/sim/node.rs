@@ -1,0 +1,64 @@
+//! Draws the settings of the node's agent.
+
+use edged::agent::{self, Config};
+use edged::model::upkeep::Settings;
+
+use crate::chance::Chance;
+use crate::faults::Class;
+use crate::world::{NODE, POD_LOGS};
+
+/// The kubelet's `maxPods`, and more than people write here.
+pub const ROOM_FOR_ALL: usize = 110;
+
+/// The settings of this seed's node.
+pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
+    let capped = class == Class::Storm || chance.percent(20);
+    Config {
+        node_name: NODE.to_owned(),
+        root: "/var/lib/kubelet".to_owned(),
+        pod_logs: POD_LOGS.to_owned(),
+        machine: agent::Machine {
+            memory_bytes: 1 << 30,
+            cpu_milli: 4_000,
+            ..agent::Machine::default()
+        },
+        pods_max: room(class, seed),
+        crash_backoff_max_ms: if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 },
+        upkeep: upkeep(chance),
+        pulls: agent::image::Settings {
+            parallel_max: *chance.pick(&[1, 1, 2, 5, 16]),
+            per_second: *chance.pick(&[0, 5, 5, 5]),
+            burst: *chance.pick(&[1, 10, 10]),
+        },
+        ..Config::default()
+    }
+}
+
+/// Most nodes have more room than pods, as in the field.
+fn room(class: Class, seed: u64) -> usize {
+    // Apart from all else, so that the other worlds are what they were.
+    let mut chance = Chance::new(seed ^ 0x6d61_7850_6f64_7321);
+    match class {
+        _ if !chance.percent(10) => ROOM_FOR_ALL,
+        Class::Crowd => chance.between(20, 80) as usize,
+        Class::Usual | Class::Calm | Class::Storm => chance.between(1, 8) as usize,
+    }
+}
+
+/// Mostly as most nodes have it.
+fn upkeep(chance: &mut Chance) -> Settings {
+    let mut settings = Settings::default();
+    if chance.percent(30) {
+        settings.images.high_percent = chance.between(50, 90);
+        settings.images.low_percent = chance.between(0, settings.images.high_percent);
+        settings.images.age_min_ms = chance.spread(300_000);
+    }
+    if chance.percent(30) {
+        let bound = |chance: &mut Chance, most| Some(chance.below(most) as usize);
+        settings.containers.per_container_max = bound(chance, 4);
+        settings.containers.all_max = if chance.percent(50) { bound(chance, 30) } else { None };
+        settings.containers.age_min_ms =
+            if chance.percent(50) { chance.spread(600_000) } else { 0 };
+    }
+    settings
+}
