@@ -43,7 +43,7 @@ fn pods_are_listed_as_kubectl_lists_them(world: &World) {
     let _agent = site.start();
     let server = site.api.to_string();
     site.put("listed.yaml", &sleeper("listed"));
-    let asks = sleeper("asks").replace("  hostNetwork: true\n", "  hostPID: true\n");
+    let asks = sleeper("asks").replace("  hostNetwork: true\n", "  hostUsers: false\n");
     site.put("asks.yaml", &asks);
     let listed = site.wait_running("listed");
     site.wait("asks", "Failed", |pod| pod.phase() == "Failed");
