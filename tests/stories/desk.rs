@@ -68,7 +68,7 @@ pub struct Desk {
     made: u32,
 }
 
-pub use super::props::{MAIN, UID, container, pod, sandbox};
+pub use super::props::{MAIN, START, UID, container, pod, sandbox};
 
 const WALL: i64 = 1_800_000_000_000;
 

@@ -5,7 +5,7 @@ use edged::model::cri::{ContainerState, SandboxId};
 use edged::model::job::LogDir;
 use edged::model::upkeep::{ContainerPolicy, ImagePolicy, StoredImage};
 
-use crate::desk::{Desk, MAIN, container, pod, sandbox};
+use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
 
 fn image(id: &str, name: &str, size: u64) -> StoredImage {
     StoredImage { id: id.into(), names: vec![name.into()], size, pinned: false }
@@ -206,14 +206,7 @@ fn logs_of_a_pod_that_is_gone_go_once_all_is_known() {
 fn logs_of_a_pod_that_is_known_stay() {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
     let jobs = desk.jobs;
     let own = LogDir { namespace: "default".into(), name: "p-gw".into(), uid: "u1".into() };
     desk.machine.log_dirs = Some(vec![own]);

@@ -1,17 +1,10 @@
 //! A pod's way from its manifest to its end.
 
-use crate::desk::{Desk, MAIN, pod};
+use crate::desk::{Desk, MAIN, START, pod};
 
 fn start_main(desk: &mut Desk) {
     desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
 }
 
 #[test]
@@ -113,14 +106,7 @@ fn a_job_ends_once_and_is_kept_for_its_logs() {
     let mut desk = Desk::new();
     let spec = format!(r#""restartPolicy":"Never",{MAIN}"#);
     desk.manifests(&[&pod(&spec)]);
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
     desk.exits("m", 0);
     desk.does_all(&["container_status c2", "stop_podsandbox s1"]);
     desk.pass(60_000);
@@ -221,14 +207,7 @@ fn a_changed_manifest_without_a_uid_is_another_pod_that_waits_for_the_old_one() 
         )
     };
     desk.manifests(&[&with("i:1")]);
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
     desk.manifests(&[&with("i:2")]);
     assert_eq!(desk.asked_for(), ["stop_container c2 30"], "and no new sandbox beside it");
     desk.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
@@ -257,14 +236,7 @@ fn a_pod_past_its_deadline_fails() {
     let mut desk = Desk::new();
     let spec = format!(r#""activeDeadlineSeconds":60,{MAIN}"#);
     desk.manifests(&[&pod(&spec)]);
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
     desk.pass(60_000);
     desk.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
     assert_eq!(desk.status()["phase"], "Failed");

@@ -5,7 +5,7 @@ use edged::model::cri::{Code, ContainerId, Request};
 use edged::model::job::{JobSpec, LogDir, LogLink};
 use edged::model::upkeep::Upkeep;
 
-use crate::desk::{Desk, MAIN, pod};
+use crate::desk::{Desk, MAIN, START, pod};
 
 const LARGE: u64 = 10 << 20;
 const A_WHILE_MS: u64 = 2 * limits::CHORES_LATE_MS;
@@ -18,14 +18,7 @@ fn log() -> LogLink {
 fn running() -> Desk {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
     desk.node_jobs.clear();
     desk
 }

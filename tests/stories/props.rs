@@ -39,3 +39,13 @@ pub fn pod(spec: &str) -> String {
 
 /// One main container `m`.
 pub const MAIN: &str = r#""containers":[{"name":"m","image":"i:1"}]"#;
+
+/// From [`MAIN`]'s manifest to its container, which runs.
+pub const START: &[&str] = &[
+    "run_podsandbox #0",
+    "podsandbox_status s1",
+    "image_status i:1",
+    "create_container m#0",
+    "start_container c2",
+    "container_status c2",
+];

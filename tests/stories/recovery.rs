@@ -1,6 +1,6 @@
 //! What goes wrong, and what is found after a restart.
 
-use crate::desk::{Desk, MAIN, container, pod, sandbox};
+use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
 use edged::agent::event::Event;
 use edged::model::cri::{CallError, Code, ContainerState, Lost, Request};
 
@@ -178,14 +178,7 @@ fn an_image_that_is_brought_in_by_hand_ends_the_back_off_of_its_pull() {
 fn a_runtime_that_goes_and_comes_back_is_looked_at_and_no_more() {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
     let before = desk.trace.len();
     desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
     desk.pass(60_000);
@@ -199,14 +192,7 @@ fn a_runtime_that_goes_and_comes_back_is_looked_at_and_no_more() {
 fn where_the_runtime_tells_of_changes_lists_become_rare() {
     let mut desk = Desk::with_stream(true);
     desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
     desk.pass(10_000);
     let lists = |desk: &Desk| desk.agent.metrics().operations["list_containers"].total;
     let before = lists(&desk);

@@ -1,6 +1,6 @@
 //! What the API shows.
 
-use crate::desk::{Desk, MAIN, pod};
+use crate::desk::{Desk, MAIN, START, pod};
 
 #[test]
 fn a_running_pod_shows_what_a_kubelet_shows() {
@@ -10,14 +10,7 @@ fn a_running_pod_shows_what_a_kubelet_shows() {
     assert_eq!(pending["phase"], "Pending");
     let waiting = &pending["containerStatuses"][0]["state"]["waiting"];
     assert_eq!(waiting["reason"], "ContainerCreating");
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
     let status = desk.status();
     assert_eq!(status["qosClass"], "BestEffort");
     assert_eq!(status["hostIP"], "192.0.2.1");
@@ -52,14 +45,7 @@ fn a_running_pod_shows_what_a_kubelet_shows() {
 fn a_restarted_container_shows_how_it_ended_before() {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&[
-        "run_podsandbox #0",
-        "podsandbox_status s1",
-        "image_status i:1",
-        "create_container m#0",
-        "start_container c2",
-        "container_status c2",
-    ]);
+    desk.does_all(START);
     desk.exits("m", 3);
     desk.does_all(&[
         "container_status c2",
