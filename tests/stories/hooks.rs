@@ -223,6 +223,17 @@ fn a_pod_that_ends_gives_up_its_post_start() {
 }
 
 #[test]
+fn one_whose_post_start_failed_is_not_said_to_be_ready_because_its_pod_ends() {
+    let mut desk = start(r#"{"postStart":{"exec":{"command":["hi"]}}}"#, "");
+    desk.exec("c2 hi", 7, "");
+    desk.does("container_status c2");
+    assert_eq!(desk.asked_for(), ["stop_container c2 30"]);
+    desk.manifests(&[]);
+    let told = desk.status()["containerStatuses"][0].clone();
+    assert_eq!((&told["started"], &told["ready"]), (&false.into(), &false.into()), "{told}");
+}
+
+#[test]
 fn a_later_agent_finds_the_hook_on_the_container() {
     let mut desk = Desk::new();
     let hook = r#"{"exec":{"command":["bye"]}}"#;

@@ -147,22 +147,25 @@ impl Pod {
         }
     }
 
-    /// Ends sleeps that are over, and hooks of containers that are.
+    /// Ends sleeps that are over, and hooks of containers that are; a pod that ends gives up its
+    /// postStart hooks.
     pub(super) fn tick_hooks(&mut self, now: Now, hands: &mut Hands<'_>) {
         if self.hooks.0.is_empty() {
             return;
         }
         let Self { hooks, seen, phase, uid, dirty, .. } = self;
         hooks.0.retain_mut(|hook| {
-            let runs = seen.container(&hook.id).is_some_and(|seen| seen.state == RUNNING);
-            let wanted = match hook.kind {
-                HookKind::PostStart => *phase == Phase::Syncing,
-                HookKind::PreStop => true,
-            };
-            if !runs || !wanted {
+            if seen.container(&hook.id).is_none_or(|seen| seen.state != RUNNING) {
                 hook.cancel(now, hands);
                 *dirty = true;
                 return false;
+            }
+            let in_vain = hook.kind == HookKind::PostStart && *phase != Phase::Syncing;
+            if in_vain && hook.state != State::Failed {
+                // Its container is stopped before it counts as running.
+                hook.cancel(now, hands);
+                hook.state = State::Failed;
+                *dirty = true;
             }
             let slept = matches!(&hook.state,
                 State::Running(Flight::Until(at)) if *at <= now.boot);
