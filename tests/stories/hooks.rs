@@ -4,7 +4,7 @@ use edged::model::cri::{Code, Request};
 use edged::model::net::{Finding, Query};
 use serde_json::Value;
 
-use crate::desk::{Desk, pod};
+use crate::desk::{Desk, pod, sandbox};
 
 /// The main container `m` has this lifecycle; its start was asked for and done.
 fn start(lifecycle: &str, pod_fields: &str) -> Desk {
@@ -231,6 +231,26 @@ fn one_whose_post_start_failed_is_not_said_to_be_ready_because_its_pod_ends() {
     desk.manifests(&[]);
     let told = desk.status()["containerStatuses"][0].clone();
     assert_eq!((&told["started"], &told["ready"]), (&false.into(), &false.into()), "{told}");
+}
+
+#[test]
+fn what_is_dead_goes_while_a_post_start_runs() {
+    let mut desk = Desk::new();
+    desk.sandboxes = vec![sandbox("s0", 0, false)];
+    desk.manifests(&[&pod(r#""containers":[{"name":"m","image":"i:1",
+                          "lifecycle":{"postStart":{"exec":{"command":["hi"]}}}}]"#)]);
+    desk.does_all(&[
+        "stop_podsandbox s0",
+        "run_podsandbox #1",
+        "podsandbox_status s1",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c2",
+    ]);
+    assert_eq!(desk.asked_for(), ["exec_sync c2 hi", "remove_podsandbox s0"]);
+    desk.does("remove_podsandbox s0");
+    desk.pass(60_000);
+    assert_eq!(desk.asked_for(), ["exec_sync c2 hi"]);
 }
 
 #[test]

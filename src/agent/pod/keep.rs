@@ -80,6 +80,17 @@ impl Pod {
         })
     }
 
+    /// What waits parts with what is dead meanwhile.
+    pub(super) fn meanwhile(&self, next: Next, now: Instant) -> Next {
+        let waits = matches!(next, Next::Rest | Next::Until(_));
+        let parting = if waits && self.doing.is_empty() { self.part_with(now) } else { None };
+        match (parting, next) {
+            (Some(Next::Until(at)), Next::Until(other)) => Next::Until(at.min(other)),
+            (None | Some(Next::Rest), next) => next,
+            (Some(parting), _) => parting,
+        }
+    }
+
     /// Instances that were made and never started go as soon as there is a newer one.
     fn surplus(&self) -> Option<&ContainerSeen> {
         let seen = &self.seen;

@@ -136,7 +136,7 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
     } else if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
         Plan::only(Next::Rest)
     } else if let Some(next) = pod.post_start() {
-        Plan::only(next)
+        Plan::only(if pod.blind { next } else { pod.meanwhile(next, now) })
     } else if pod.blind {
         Plan::only(if pod.doing.is_empty() { Next::Look } else { Next::Rest })
     } else if world.predecessor {

@@ -29,16 +29,8 @@ enum Wish {
 /// The sandbox is fine: goes through the containers in order.
 pub(super) fn containers(pod: &Pod, now: Instant) -> Plan {
     let mut walk = Walk { holds: Vec::new(), until: None };
-    let mut next = walk.containers(pod, now);
-    if pod.doing.is_empty()
-        && matches!(next, Next::Rest | Next::Until(_))
-        && let Some(parting) = pod.part_with(now)
-    {
-        next = match (parting, next) {
-            (Next::Until(at), Next::Until(other)) => Next::Until(at.min(other)),
-            (next, _) => next,
-        };
-    }
+    let next = walk.containers(pod, now);
+    let next = pod.meanwhile(next, now);
     Plan { next, holds: walk.holds }
 }
 
