@@ -321,12 +321,17 @@ impl World {
         }
     }
 
-    /// Pulls that would hang, or be lost, break off: the line is up again.
-    pub(crate) fn end_pulls(&mut self) {
-        let is_pull = |call: &Call| matches!(call.request, Request::PullImage { .. });
-        let pulls = self.calls.iter().filter(|(_, call)| call.open && is_pull(call));
-        let pulls: Vec<Serial> = pulls.map(|(&serial, _)| serial).collect();
-        for serial in pulls {
+    /// Pulls that would hang, and commands whose answers would be lost, break off: both may take
+    /// hours to be given up.
+    pub(crate) fn break_off(&mut self) {
+        let hangs = |call: &Call| match call.request {
+            Request::PullImage { .. } => true,
+            Request::ExecSync { .. } => call.fate != Fate::Normal,
+            _ => false,
+        };
+        let hanging = self.calls.iter().filter(|(_, call)| call.open && hangs(call));
+        let hanging: Vec<Serial> = hanging.map(|(&serial, _)| serial).collect();
+        for serial in hanging {
             self.runtime.abandon(serial, &mut self.chance);
             let call = self.calls.get_mut(&serial).expect("just listed");
             call.fate = Fate::Normal;

@@ -160,7 +160,7 @@ impl Check {
             let slot = &mut pod.slots[slot];
             // Nobody can tell any more when it ended.
             slot.last_end.take_if(|end| end.number == number);
-            slot.outdated.retain(|&outdated| outdated != number);
+            slot.to_run_again.retain(|&again| again != number);
         }
     }
 

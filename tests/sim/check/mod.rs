@@ -148,8 +148,9 @@ pub struct Slot {
     attempt_max: u32,
     /// Attempts that were asked for in this life.
     asked: Vec<u32>,
-    /// Instances that were stopped because the spec changed.
-    outdated: Vec<ContainerNo>,
+    /// Instances that were stopped to be run again, whatever the restart policy: the spec changed,
+    /// or a probe failed.
+    to_run_again: Vec<ContainerNo>,
 }
 
 #[derive(Clone)]
@@ -390,7 +391,7 @@ impl Pod {
         self.ending = None;
         for slot in &mut self.slots {
             slot.backoff = None;
-            slot.outdated.clear();
+            slot.to_run_again.clear();
             slot.asked.clear();
         }
     }
@@ -435,6 +436,11 @@ impl Pod {
     pub fn attempt_max(&self, name: &str) -> u32 {
         let slot = self.slots.iter().find(|slot| &*slot.name == name);
         slot.map_or(0, |slot| slot.attempt_max)
+    }
+
+    /// Whether an instance was stopped to be run again.
+    pub fn is_to_run_again(&self, number: ContainerNo) -> bool {
+        self.slots.iter().any(|slot| slot.to_run_again.contains(&number))
     }
 
     /// The container's part of the manifest.

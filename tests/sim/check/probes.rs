@@ -254,6 +254,12 @@ impl Check {
         instance.is_some_and(|it| it.post.under_way || it.post.failed)
     }
 
+    /// It is about to be stopped, or nobody knows yet whether it stays: by its probes and hooks.
+    pub fn is_passing(&self, number: ContainerNo) -> bool {
+        let hooked = self.probed.instances.get(&number).is_some_and(|it| it.pre.begun > 0);
+        hooked || self.condemned_at(number).is_some() || self.is_starting(number)
+    }
+
     /// What its status must say of a running instance: started, and ready.
     pub fn serves(&self, number: ContainerNo, spec: &api::Container) -> (bool, bool) {
         let fresh = Instance::default();

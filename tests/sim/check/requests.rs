@@ -296,11 +296,11 @@ impl Check {
         }
         let done = newest.succeeded();
         let slot = pod.slots.iter().find(|slot| slot.name == *name).expect("it has an instance");
-        let changed = newest.listed.image != config.image || slot.outdated.contains(&number);
+        let due = newest.listed.image != config.image || slot.to_run_again.contains(&number);
         let policy = pod.told.as_ref().map(|told| told.spec.restart_policy);
         let allowed = match (pod.role(name), policy) {
-            (Some(Role::Main), Some(RestartPolicy::Never)) => changed,
-            (Some(Role::Main), Some(RestartPolicy::OnFailure)) => changed || !done,
+            (Some(Role::Main), Some(RestartPolicy::Never)) => due,
+            (Some(Role::Main), Some(RestartPolicy::OnFailure)) => due || !done,
             (Some(Role::Init), _) => !(done && self.is_in_newest(runtime, at, newest.sandbox)),
             _ => true,
         };

@@ -51,8 +51,10 @@ impl Check {
                     || self.may_end(now, at, name),
                 "[no stop without reason] c{number} ({name}) of pod {uid} is stopped"
             );
-            if outdated {
-                self.pods[at].slots[slot].outdated.push(number);
+            let policy = pod.told.as_ref().map(|told| told.spec.restart_policy);
+            let sick = self.condemned_at(number).is_some() && policy != Some(RestartPolicy::Never);
+            if outdated || sick {
+                self.pods[at].slots[slot].to_run_again.push(number);
             }
         }
         self.check_grace(now, at, number, grace_ms);

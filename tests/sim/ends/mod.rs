@@ -57,7 +57,7 @@ impl World {
         self.machine.tidy();
         self.set_clock();
         self.daemon_up();
-        self.end_pulls();
+        self.break_off();
         self.end_late_calls();
         self.settle_runtime();
         let life = self.life;

@@ -7,15 +7,27 @@ use edged::model::status::Phase;
 use crate::check::{Role, role};
 use crate::runtime::Container;
 
+/// How far the start of a container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// Its startup probe has not succeeded.
+    No,
+    /// Its postStart is not over: it does not count as running.
+    Hooked,
+    /// It has begun.
+    Yes,
+}
+
 /// The phase of a pod that has not ended; `None`: the table has no clear row, because its init
 /// containers begin anew under main ones that ran before, or because nothing of it goes on.
 pub fn of<'a>(
     spec: &PodSpec,
     newest: impl Fn(&str) -> Option<&'a Container>,
-    started: impl Fn(&str) -> bool,
+    begun: impl Fn(&str) -> Begun,
 ) -> Option<Phase> {
     let ended = |name: &str| newest(name).is_some_and(Container::is_exited);
-    let runs = |name: &str| newest(name).is_some_and(|it| it.alive);
+    let hooked = |name: &str| begun(name) == Begun::Hooked;
+    let runs = |name: &str| newest(name).is_some_and(|it| it.alive) && !hooked(name);
     let restarted = |name: &str| newest(name).is_some_and(|it| it.listed.attempt > 0);
     // What was started once is not waiting: it runs, or it has stopped.
     let seen = |name: &str| ended(name) || runs(name) || restarted(name);
@@ -26,8 +38,7 @@ pub fn of<'a>(
     let any_main = mains.iter().any(|main| seen(&main.name));
     let init_open = plain.iter().any(|init| !newest(&init.name).is_some_and(Container::succeeded));
     let sidecar_waits = sidecars.iter().any(|sidecar| !seen(&sidecar.name));
-    let slow =
-        |sidecar: &&edged::model::pod::Container| runs(&sidecar.name) && !started(&sidecar.name);
+    let slow = |it: &&edged::model::pod::Container| runs(&it.name) && begun(&it.name) == Begun::No;
     if !any_main && sidecars.iter().any(slow) {
         return Some(Phase::Pending);
     }

@@ -4,7 +4,7 @@ use edged::model::cri::ContainerState;
 use edged::model::pod::{self as api, PullPolicy, RestartPolicy};
 use edged::model::status::{ContainerStatus, Phase, PodStatus, State};
 
-use super::phase;
+use super::phase::{self, Begun};
 use crate::check::{Pod, Role, role};
 use crate::draw;
 use crate::program::{Program, Then};
@@ -102,7 +102,7 @@ impl World {
             if main_ran && !sidecar {
                 continue;
             }
-            match self.progress(spec, init, containers) {
+            match self.progress((spec, truth), init, containers) {
                 Progress::Late => return Some(format!("{} is not started", init.name)),
                 Progress::Runs if sidecar => {
                     let newest = newest(containers, &init.name).expect("it runs");
@@ -139,7 +139,7 @@ impl World {
         }
         let mut done = true;
         for main in mains {
-            match self.progress(spec, main, containers) {
+            match self.progress((spec, truth), main, containers) {
                 Progress::Late => return Some(format!("{} is not started", main.name)),
                 Progress::Runs | Progress::Tried | Progress::Unsure => done = false,
                 Progress::Done => {}
@@ -169,7 +169,7 @@ impl World {
 
     fn progress(
         &self,
-        spec: &api::PodSpec,
+        (spec, truth): (&api::PodSpec, &Pod),
         container: &api::Container,
         containers: &[&Container],
     ) -> Progress {
@@ -180,9 +180,11 @@ impl World {
             if newest.alive {
                 return Progress::Runs;
             }
+            let number = number_of(&newest.listed.id.0);
             let succeeded = newest.succeeded();
             let exited = newest.is_exited();
             let done = match (place, spec.restart_policy) {
+                (Some(Role::Main), _) if truth.is_to_run_again(number) => false,
                 (Some(Role::Main), RestartPolicy::Never) => exited,
                 (Some(Role::Main), RestartPolicy::OnFailure) => exited && succeeded,
                 (Some(Role::Init), _) => exited && succeeded && here.is_some(),
@@ -237,15 +239,20 @@ impl World {
         if truth.lost {
             return None;
         }
-        let started = |name: &str| {
+        let begun = |name: &str| {
             let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
             let spec = all.into_iter().find(|spec| &*spec.name == name);
-            let newest = newest(containers, name);
-            newest
-                .zip(spec)
-                .is_some_and(|(it, spec)| self.check.serves(number_of(&it.listed.id.0), spec).0)
+            let Some((it, spec)) = newest(containers, name).zip(spec) else { return Begun::No };
+            let number = number_of(&it.listed.id.0);
+            if self.check.is_starting(number) {
+                Begun::Hooked
+            } else if self.check.serves(number, spec).0 {
+                Begun::Yes
+            } else {
+                Begun::No
+            }
         };
-        let expected = phase::of(&pod.spec, |name| newest(containers, name), started)?;
+        let expected = phase::of(&pod.spec, |name| newest(containers, name), begun)?;
         (status.phase != expected).then(|| format!("it is {expected:?}, not {:?}", status.phase))
     }
 
@@ -280,8 +287,7 @@ impl World {
             place == Some(Role::Init)
                 || newest(containers, &container.name).is_some_and(|it| {
                     // A hook that is lost with the connection has failed.
-                    let starting = self.check.is_starting(number_of(&it.listed.id.0));
-                    it.runs_for_ever() && !starting
+                    it.runs_for_ever() && !self.check.is_passing(number_of(&it.listed.id.0))
                 })
         };
         let steady = |(uid, pod): (Box<str>, &api::Pod)| {
