@@ -3,7 +3,13 @@
 use super::time::Instant;
 use crate::model::cri::{CallError, Dns, Reply, Request};
 use crate::model::job::{JobError, JobSpec, LastWords};
+#[cfg(feature = "cloud")]
+use crate::model::link::{Cause, Session, Validity};
 use crate::model::manifest::Folder;
+#[cfg(feature = "cloud")]
+use crate::model::message::Message;
+#[cfg(feature = "cloud")]
+use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
 use crate::model::note::Note;
 use crate::model::upkeep::{Ask, Measures};
@@ -38,6 +44,31 @@ pub enum Event {
     Addresses(Vec<String>),
     /// The answer to an [`Action::Measure`]: exactly one each.
     Measured(Box<Measures>),
+    /// What the store holds: the first fact of all where a cloud is configured, exactly once.
+    #[cfg(feature = "cloud")]
+    Loaded(Box<Saved>),
+    /// The answer to an [`Action::Save`]: it is on the disk, and stays there when power fails now.
+    #[cfg(feature = "cloud")]
+    Saved(Revision),
+    /// The other answer to an [`Action::Save`]: nothing of it is kept. Exactly one of both comes.
+    #[cfg(feature = "cloud")]
+    SaveFailed(Revision, DiskError),
+    /// The session that was dialled is up: messages can be sent.
+    #[cfg(feature = "cloud")]
+    LinkUp(Session, Validity),
+    /// The session is over, or never came about. Told once for each [`Action::Dial`], unless we
+    /// hung up; nothing of the session follows.
+    #[cfg(feature = "cloud")]
+    LinkDown(Session, Cause),
+    /// Something came from the cloud, were it a pong: the link is alive. At most once a turn.
+    #[cfg(feature = "cloud")]
+    Heard(Session),
+    /// So many of the messages that were to be sent have left, in the order asked.
+    #[cfg(feature = "cloud")]
+    Sent(Session, usize),
+    /// A message of the cloud's. A turn brings a bounded number of them.
+    #[cfg(feature = "cloud")]
+    Cloud(Session, Box<Message>),
     /// SIGTERM: leave the pods running and exit.
     Stop,
 }
@@ -84,6 +115,32 @@ pub enum Action {
         job: JobId,
         /// What.
         words: LastWords,
+    },
+    /// Connect to the cloud: name, TCP, TLS with the credentials that are on the disk by now, and
+    /// the upgrade to a websocket. The session before is over.
+    #[cfg(feature = "cloud")]
+    Dial {
+        /// Names it from here on.
+        session: Session,
+        /// Up by then, or [`Event::LinkDown`].
+        deadline: Instant,
+    },
+    /// Send this to the cloud, after what was asked before.
+    #[cfg(feature = "cloud")]
+    Send(Session, Box<Message>),
+    /// Ask the cloud for a sign of life: a websocket ping.
+    #[cfg(feature = "cloud")]
+    Ping(Session),
+    /// End the session. No [`Event::LinkDown`] follows.
+    #[cfg(feature = "cloud")]
+    Hangup(Session),
+    /// Keep this, all or nothing, in one transaction, durably. Not asked again before answered.
+    #[cfg(feature = "cloud")]
+    Save {
+        /// Names it in the answer.
+        revision: Revision,
+        /// In this order.
+        changes: Vec<Change>,
     },
     /// Write this event to the log.
     Note(Note),

@@ -187,6 +187,15 @@ impl Agent {
                 self.addresses = addresses;
                 self.pods.iter_mut().for_each(pod::Pod::stir);
             }
+            #[cfg(feature = "cloud")]
+            Event::Loaded(_)
+            | Event::Saved(_)
+            | Event::SaveFailed(..)
+            | Event::LinkUp(..)
+            | Event::LinkDown(..)
+            | Event::Heard(_)
+            | Event::Sent(..)
+            | Event::Cloud(..) => {}
             Event::Stop => self.stopping = true,
         }
     }

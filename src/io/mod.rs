@@ -296,6 +296,12 @@ impl<'a> Hands<'a> {
                 self.events.push(self.jobs.read(job, &words));
                 turn.lap("a container's last words");
             }
+            #[cfg(feature = "cloud")]
+            Action::Dial { .. }
+            | Action::Send(..)
+            | Action::Ping(_)
+            | Action::Hangup(_)
+            | Action::Save { .. } => {}
             Action::Note(note) => journal::note(&note),
             Action::Log(severity, text) => journal::line(severity, &text),
             Action::Exit => return Next::Exit,

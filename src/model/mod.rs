@@ -6,8 +6,12 @@ pub mod base64;
 pub mod cri;
 pub mod image;
 pub mod job;
+#[cfg(feature = "cloud")]
+pub mod link;
 pub mod manifest;
 pub mod message;
+#[cfg(feature = "cloud")]
+pub mod meta;
 pub mod metrics;
 pub mod net;
 pub mod note;

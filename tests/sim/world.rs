@@ -370,6 +370,12 @@ impl World {
                 self.tally.lines += 1;
                 trace!(self.now, "  {severity:?}: {line}");
             }
+            #[cfg(feature = "cloud")]
+            Action::Dial { .. }
+            | Action::Send(..)
+            | Action::Ping(_)
+            | Action::Hangup(_)
+            | Action::Save { .. } => unreachable!("no cloud is configured"),
             Action::Exit => {
                 assert!(self.leaving, "[exit] the agent ends, and nobody asked it to");
                 self.agent_dies();

@@ -49,6 +49,9 @@ pub struct Desk {
     /// The jobs that were asked for.
     pub specs: Vec<JobSpec>,
     pub exited: bool,
+    /// What was asked of the link and the store.
+    #[cfg(feature = "cloud")]
+    pub cloud: Vec<Action>,
     /// The runtime has an event stream.
     pub evented: bool,
     /// Logs can be made and not removed.
@@ -135,6 +138,8 @@ impl Desk {
             reads: Vec::new(),
             specs: Vec::new(),
             exited: false,
+            #[cfg(feature = "cloud")]
+            cloud: Vec::new(),
             evented: false,
             read_only: false,
             jobs: 0,
@@ -201,6 +206,8 @@ impl Desk {
                 }
                 Action::Log(..) => {}
                 Action::Exit => self.exited = true,
+                #[cfg(feature = "cloud")]
+                other => self.cloud.push(other),
             }
         }
         let looks = self.open.iter().any(|(_, request)| self.answers(request));

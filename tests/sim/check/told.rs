@@ -50,6 +50,15 @@ impl Check {
             | Event::Resolver(_)
             | Event::Addresses(_)
             | Event::Stop => {}
+            #[cfg(feature = "cloud")]
+            Event::Loaded(_)
+            | Event::Saved(_)
+            | Event::SaveFailed(..)
+            | Event::LinkUp(..)
+            | Event::LinkDown(..)
+            | Event::Heard(_)
+            | Event::Sent(..)
+            | Event::Cloud(..) => {}
         }
     }
 
