@@ -1,4 +1,11 @@
-//! What the configuration says of how pods are run, beside what they say themselves.
+//! What the configuration says of how pods are run, beside what they say themselves; and where
+//! the cloud is.
+
+#[cfg(feature = "cloud")]
+mod cloud;
+
+#[cfg(feature = "cloud")]
+pub use cloud::{CloudLink, Secret};
 
 /// The settings; KubeEdge's keys, below `modules.edged.tailoredKubeletConfig`.
 #[derive(Clone, Debug, PartialEq, Eq)]
