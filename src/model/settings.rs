@@ -3,9 +3,13 @@
 
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "cloud")]
+mod node;
 
 #[cfg(feature = "cloud")]
 pub use cloud::{CloudLink, Secret};
+#[cfg(feature = "cloud")]
+pub use node::{CloudSettings, Registration, Taint};
 
 /// The settings; KubeEdge's keys, below `modules.edged.tailoredKubeletConfig`.
 #[derive(Clone, Debug, PartialEq, Eq)]
