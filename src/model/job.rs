@@ -55,6 +55,13 @@ pub enum JobSpec {
     /// Unmount what is mounted in the pod's folder below the kubelet's root, and remove the folder
     /// with all in it. May take long: runs in a child.
     RemovePodDir(LogDir),
+    /// Apply to the cloud for the node's certificate and keep it, with its key and the cloud's CA,
+    /// where the next [`crate::agent::event::Action::Dial`] finds them. Runs in a child.
+    #[cfg(feature = "cloud")]
+    Enrol {
+        /// By the certificate that there is, not by the token.
+        renew: bool,
+    },
 }
 
 /// Names `<pod logs>/<namespace>_<name>_<uid>`.

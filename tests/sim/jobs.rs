@@ -84,6 +84,8 @@ impl Disk {
                 }
             }
             JobSpec::CompressLogs(_) => {}
+            #[cfg(feature = "cloud")]
+            JobSpec::Enrol { .. } => {}
             JobSpec::SweepLinks { living } => {
                 let logs = &self.logs;
                 let leads = |link: &LogLink| logs.contains(&log_of(link));

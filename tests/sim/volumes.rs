@@ -159,6 +159,8 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
         | JobSpec::RemoveLog(_)
         | JobSpec::SweepLinks { .. }
         | JobSpec::RemoveLogDir(_) => {}
+        #[cfg(feature = "cloud")]
+        JobSpec::Enrol { .. } => {}
     }
 }
 

@@ -31,6 +31,10 @@ impl Desk {
 
 /// Jobs that are no pod's.
 pub fn is_of_the_node(spec: &JobSpec) -> bool {
+    #[cfg(feature = "cloud")]
+    if matches!(spec, JobSpec::Enrol { .. }) {
+        return true;
+    }
     matches!(
         spec,
         JobSpec::SweepLinks { .. }

@@ -111,6 +111,8 @@ impl Pod {
                 | JobSpec::CompressLogs(_),
                 _,
             ) => panic!("{job:?} is no pod's"),
+            #[cfg(feature = "cloud")]
+            (JobSpec::Enrol { .. }, _) => panic!("{job:?} is no pod's"),
             (JobSpec::LinkLog(_), Err(error)) => {
                 self.warn("Failed", format!("error linking the container's log: {error}"));
             }

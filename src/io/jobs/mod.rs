@@ -56,6 +56,8 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
         JobSpec::SweepLinks { living } => {
             roots.with_links(|logs, links| log::sweep_links(logs, links, living))
         }
+        #[cfg(feature = "cloud")]
+        JobSpec::Enrol { .. } => Err(Failure("got a job that is for a child only".to_owned())),
     };
     done.map_err(JobError::from)
 }
@@ -78,6 +80,8 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
         | JobSpec::RotateLog { .. }
         | JobSpec::RestoreLog(_)
         | JobSpec::CompressLogs(_) => return None,
+        #[cfg(feature = "cloud")]
+        JobSpec::Enrol { .. } => return None,
     };
     match done {
         Ok(true) => Some(Ok(())),
@@ -126,6 +130,11 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
         | JobSpec::RestoreLog(_) => {
             Err(JobError::Failed("got a job that is not for a child".to_owned()))
         }
+        // It has no root, but settings: see `io::job`.
+        #[cfg(feature = "cloud")]
+        JobSpec::Enrol { .. } => {
+            Err(JobError::Failed("got an application without settings".to_owned()))
+        }
     }
 }
 
@@ -137,6 +146,8 @@ pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
         JobSpec::RemoveLogDir(_) => Some("remove-log-dir"),
         JobSpec::RemovePodDir(_) => Some("remove-pod-dir"),
         JobSpec::TearDownVolumes(_) => Some("tear-down-volumes"),
+        #[cfg(feature = "cloud")]
+        JobSpec::Enrol { .. } => Some("enrol"),
         JobSpec::SetUpVolume(wanted) => match &wanted.source {
             // Whatever is looked at there waits for another machine.
             Source::HostPath { path, .. } => volume::is_remote(path).then_some("set-up-volume"),
@@ -194,6 +205,9 @@ impl Roots {
             | JobSpec::RestoreLog(_)
             | JobSpec::CompressLogs(_)
             | JobSpec::RemoveLogDir(_) => &mut self.pod_logs,
+            // Works below none: any open folder will do.
+            #[cfg(feature = "cloud")]
+            JobSpec::Enrol { .. } => &mut self.pods,
         }
     }
 

@@ -193,6 +193,8 @@ impl Check {
                 true
             }
             JobSpec::RestoreLog(_) | JobSpec::CompressLogs(_) => true,
+            #[cfg(feature = "cloud")]
+            JobSpec::Enrol { .. } => true,
         }
     }
 }
