@@ -1,7 +1,8 @@
 //! `wire::edge`: whatever the other end sends is a message or an error.
 #![no_main]
 
-use edged::wire::edge::{decode, encode, inner};
+use edged::model::message::inner;
+use edged::wire::edge::{decode, encode};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

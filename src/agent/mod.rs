@@ -4,6 +4,11 @@
 pub mod admit;
 mod calls;
 mod chores;
+#[cfg(feature = "cloud")]
+mod cloud;
+#[cfg(not(feature = "cloud"))]
+#[path = "cloud/absent.rs"]
+mod cloud;
 pub mod event;
 #[cfg(feature = "gc")]
 mod gc;
@@ -24,13 +29,14 @@ mod volume;
 
 use calls::{Calls, Outcome, Owner};
 use chores::{Chores, Tools};
+use cloud::Cloud;
 use event::{Action, CallId, Event, Out, Severity};
 use image::Images;
 use notes::Notes;
-use objects::Objects;
+use objects::{Objects, ObjectsOf};
 use pleg::Pleg;
 use pod::{Answer, Hands, Place};
-use pods::{Pods, Sources};
+use pods::{Knowledge, Pods, Sources};
 use queries::Queries;
 use runtime::Runtime;
 use source::Source;
@@ -38,6 +44,8 @@ use time::{Instant, Now, Rng};
 
 use crate::model::cri::{CallError, Dns, Reply};
 use crate::model::metrics::Histogram;
+#[cfg(feature = "cloud")]
+use crate::model::settings::CloudSettings;
 use crate::model::settings::PodSettings;
 use crate::model::upkeep;
 
@@ -62,6 +70,9 @@ pub struct Config {
     pub upkeep: upkeep::Settings,
     /// Pulls of images.
     pub pulls: image::Settings,
+    /// How the node belongs to its cloud; `None`: there is none, and the folder is all there is.
+    #[cfg(feature = "cloud")]
+    pub cloud: Option<CloudSettings>,
 }
 
 /// What the machine has.
@@ -87,7 +98,11 @@ pub struct Agent {
     booted_at: Instant,
     rng: Rng,
     source: Source,
+    /// Of the manifest folder.
     objects: Objects,
+    cloud: Option<Box<Cloud>>,
+    /// Of the cloud: its pods do not see the folder's, nor the other way round.
+    cloud_objects: Objects,
     pods: Pods,
     runtime: Runtime,
     pleg: Pleg,
@@ -116,7 +131,10 @@ impl Agent {
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         let chores = Chores::new(&config.upkeep, now);
         let pulls = config.pulls;
+        let cloud = Self::cloud(&config, now);
         Self {
+            cloud,
+            cloud_objects: Objects::default(),
             config,
             booted_at: now.boot,
             rng: Rng::new(seed),
@@ -146,6 +164,7 @@ impl Agent {
 
     /// Learns one fact. Asks for nothing.
     pub fn handle(&mut self, now: Now, event: Event) {
+        let now = self.by_the_cloud(now);
         match event {
             Event::RuntimeUp => {
                 self.runtime.up(now);
@@ -160,12 +179,11 @@ impl Agent {
                 self.source.take(folder, &self.config.node_name, &mut self.pending);
                 let changed = self.objects.take(self.source.objects(), &mut self.pending);
                 self.pods.objects_changed(&changed);
-                self.pods.want(now, self.source.wish(), &self.config);
-                // What nobody wants is found by looking.
-                self.pleg.want();
+                self.want(now);
             }
             Event::Job(job, result) => {
-                let taken = self.chores.job_done(job, &result)
+                let taken = self.cloud_job_done(now, job, &result)
+                    || self.chores.job_done(job, &result)
                     || self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
@@ -195,7 +213,7 @@ impl Agent {
             | Event::LinkDown(..)
             | Event::Heard(_)
             | Event::Sent(..)
-            | Event::Cloud(..) => {}
+            | Event::Cloud(..) => self.hear_cloud(now, event),
             Event::Stop => self.stopping = true,
         }
     }
@@ -227,16 +245,31 @@ impl Agent {
         }
     }
 
-    fn sources(&self) -> Sources {
-        match (self.source.is_delivered(), self.source.is_broken()) {
-            (false, _) => Sources::Silent,
-            (true, true) => Sources::Broken,
-            (true, false) => Sources::Whole,
+    /// What all sources want, together.
+    fn want(&mut self, now: Now) {
+        let mut wish = self.source.wish();
+        if let Some(cloud) = &self.cloud {
+            wish.add_cloud(cloud.pods());
         }
+        self.pods.want(now, wish, &self.config);
+        // What nobody wants is found by looking.
+        self.pleg.want();
+    }
+
+    fn sources(&self) -> Sources {
+        let folder = match (self.source.is_delivered(), self.source.is_broken()) {
+            (false, _) => Knowledge::Silent,
+            (true, true) => Knowledge::Broken,
+            (true, false) => Knowledge::Whole,
+        };
+        // Without a cloud, what one wanted once nobody wants any more.
+        let cloud = self.cloud.as_ref().map_or(Knowledge::Whole, |cloud| cloud.knowledge());
+        Sources { folder, cloud }
     }
 
     /// Looks at all that is known and asks for what is missing.
     pub fn step(&mut self, now: Now, out: &mut Out) {
+        let now = self.by_the_cloud(now);
         self.now = now;
         out.actions.append(&mut self.pending.actions);
         if self.stopping {
@@ -248,6 +281,7 @@ impl Agent {
         if !self.runtime.is_ready(now) {
             let place = place(&self.runtime, &self.addresses);
             self.pods.refresh(now, place);
+            self.step_cloud(now, out);
             return;
         }
         // Before the pods: it tells them what to part with.
@@ -262,6 +296,7 @@ impl Agent {
         }
         // Last: what the pods want to see is begun in the same step.
         self.pleg.step(now, self.pods.is_empty(), &mut self.calls, out);
+        self.step_cloud(now, out);
     }
 
     fn step_chores(&mut self, now: Now, out: &mut Out) {
@@ -284,7 +319,7 @@ impl Agent {
         let place = place(&self.runtime, &self.addresses);
         let mut hands = Hands {
             config: &self.config,
-            objects: &self.objects,
+            objects: ObjectsOf { folder: &self.objects, cloud: &self.cloud_objects },
             place,
             resolver: &self.resolver,
             calls: &mut self.calls,
@@ -337,7 +372,8 @@ impl Agent {
 
     /// When to call [`Agent::step`] again if nothing happens before; strictly after the last step.
     pub fn wake_at(&self) -> Option<Instant> {
-        let mut wake_at = self.runtime.wake_at();
+        let mut wake_at =
+            [self.runtime.wake_at(), self.cloud_wake_at()].into_iter().flatten().min();
         if self.runtime.is_ready(self.now) {
             let own = self.chores.wake_at();
             wake_at = [wake_at, self.pods.wake_at(), self.pleg.wake_at(self.now), own]

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::event::{Action, Out, Severity};
+use super::pod::Origin;
 use crate::model::object::{ConfigMap, Object, ObjectKind, RuntimeClass, Secret};
 
 /// All objects.
@@ -18,6 +19,25 @@ pub struct Objects {
     map: BTreeMap<Key, Arc<Object>>,
     /// Names that were told twice, until they no longer are.
     doubles: BTreeSet<Key>,
+}
+
+/// All objects, by whose pods may use them.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectsOf<'a> {
+    /// Those of the manifest folder.
+    pub folder: &'a Objects,
+    /// Those of the cloud.
+    pub cloud: &'a Objects,
+}
+
+impl<'a> ObjectsOf<'a> {
+    /// What pods of this origin may use.
+    pub fn of(self, origin: Origin) -> &'a Objects {
+        match origin {
+            Origin::Cloud => self.cloud,
+            Origin::File | Origin::Runtime => self.folder,
+        }
+    }
 }
 
 /// Names one object.

@@ -28,9 +28,10 @@ pub struct Pods {
     map: BTreeMap<Uid, Pod>,
     /// The first to be stepped: after the one that was refused room last.
     turn: Option<Uid>,
-    /// Every pod that the last look found is in the map: one that is not has nothing in the
-    /// runtime, and can start without a look of its own.
-    complete: bool,
+    /// Pods that the last look found and that are not in the map, since nobody knows whether they
+    /// are wanted. One that is in neither has nothing in the runtime, and can start without a look
+    /// of its own. `None`: not looked yet.
+    known: Option<BTreeSet<Uid>>,
     /// Pods of which it is not decided whether they may run beside the others: to be looked at.
     unadmitted: BTreeSet<Uid>,
     orphans: u64,
@@ -38,13 +39,44 @@ pub struct Pods {
 
 /// What of the sources decides whether a pod in the runtime is nobody's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sources {
-    /// Not delivered yet: nothing is known to be unwanted.
+pub struct Sources {
+    /// Of the pods of the manifest folder.
+    pub folder: Knowledge,
+    /// Of the cloud's.
+    pub cloud: Knowledge,
+}
+
+/// How much is known of what a source wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Knowledge {
+    /// It has not delivered yet: nothing is known to be unwanted.
     Silent,
-    /// Some manifest cannot be used: pods of the folder may be in it.
+    /// Some manifest cannot be used, or what the cloud once sent is lost: there may be more.
     Broken,
-    /// All known.
+    /// All of it.
     Whole,
+}
+
+impl Sources {
+    /// What is known of all pods, or of one of which nobody says where it came from.
+    fn of_all(self) -> Knowledge {
+        self.folder.min(self.cloud)
+    }
+
+    /// All is known of all pods.
+    pub fn are_whole(self) -> bool {
+        self.of_all() == Knowledge::Whole
+    }
+
+    /// What is known of the pods of a source, by the words of the annotation
+    /// `kubernetes.io/config.source`.
+    fn of(self, source: Option<&str>) -> Knowledge {
+        match source {
+            Some("file") => self.folder,
+            Some(_) => self.cloud,
+            None => self.of_all(),
+        }
+    }
 }
 
 /// What stepping all pods came to.
@@ -64,7 +96,7 @@ impl Pods {
                 pod.unwant(now);
             }
         }
-        for (uid, api) in wish.pods {
+        for (uid, (origin, api)) in wish.pods {
             match self.map.get_mut(uid) {
                 Some(pod) => {
                     let same = match pod.wanted() {
@@ -76,7 +108,7 @@ impl Pods {
                         pod.want(api.clone());
                     }
                 }
-                None => self.add(now, uid.into(), api.clone(), config),
+                None => self.add(now, uid.into(), api.clone(), origin, config),
             }
         }
         for (uid, message) in wish.doubles {
@@ -92,14 +124,15 @@ impl Pods {
         self.map.values_mut().filter(touched).for_each(Pod::objects_changed);
     }
 
-    fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, config: &Config) {
+    fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, origin: Origin, config: &Config) {
         stamp(&mut api, now);
         let review = super::admit::review(&api);
         let misplaced = || super::admit::misplaced(&api, api.spec.node_name.as_deref()?);
         let sysctl = || super::admit::forbidden_sysctl(&api, config);
         let refused = review.refused.or_else(sysctl).or_else(misplaced);
-        let mut pod = Pod::new(api, refused.as_ref().map(Verdict::rejected), now);
-        if self.complete {
+        let mut pod = Pod::new(api, origin, refused.as_ref().map(Verdict::rejected), now);
+        let absent = self.known.as_ref().is_some_and(|left| !left.contains(&uid));
+        if absent {
             pod.found_nothing();
         }
         if !review.unknown.is_empty() {
@@ -107,7 +140,7 @@ impl Pods {
             pod.warn("UnknownField", format!("not known, ignored: {fields}"));
         }
         self.map.insert(uid.clone(), pod);
-        if self.complete {
+        if absent {
             self.admit(&uid, config);
         } else {
             self.unadmitted.insert(uid);
@@ -151,7 +184,7 @@ impl Pods {
                 *uid != pod.uid() && other.is_active() && !self.unadmitted.contains(*uid)
             });
             let others = others.map(|(_, other)| other);
-            others.filter(|it| it.origin() == Origin::File && *it.wanted() == Wanted::Yes)
+            others.filter(|it| it.origin() != Origin::Runtime && *it.wanted() == Wanted::Yes)
         };
         let active = staying().count();
         if active >= pods_max {
@@ -177,19 +210,21 @@ impl Pods {
         let mut room = limits::ORPHANS_MAX.saturating_sub(strangers);
         // Two pods of one name must not run side by side, whatever a broken manifest may hold.
         let wanted = self.map.values().filter(|pod| *pod.wanted() == Wanted::Yes);
-        let names: BTreeSet<(Box<str>, Box<str>)> = match sources {
-            Sources::Broken => wanted.map(Pod::name).collect(),
-            Sources::Silent | Sources::Whole => BTreeSet::new(),
-        };
+        let names: BTreeSet<(Box<str>, Box<str>)> =
+            if sources.are_whole() { BTreeSet::new() } else { wanted.map(Pod::name).collect() };
+        let mut left = BTreeSet::new();
         let mut adopt = |pod_ref: &PodRef, source: Option<&str>| {
             let is_replaced = || names.contains(&(pod_ref.namespace.clone(), pod_ref.name.clone()));
-            let is_orphan = match sources {
-                Sources::Silent => false,
-                Sources::Broken => source.is_some_and(|source| source != "file") || is_replaced(),
-                Sources::Whole => true,
+            let is_orphan = match sources.of(source) {
+                Knowledge::Silent => false,
+                Knowledge::Broken => is_replaced(),
+                Knowledge::Whole => true,
             };
             let adopted = is_orphan && room > 0;
             room -= usize::from(adopted);
+            if !adopted {
+                left.insert(pod_ref.uid.clone());
+            }
             adopted.then(|| Pod::orphan(pod_ref, now))
         };
         for mut sandbox in list.sandboxes {
@@ -212,7 +247,7 @@ impl Pods {
                 self.map.insert(pod_ref.uid, orphan);
             }
         }
-        self.complete = sources == Sources::Whole && room > 0;
+        self.known = Some(left);
         for pod in self.map.values_mut() {
             pod.look(now, list.serial);
         }
@@ -221,7 +256,7 @@ impl Pods {
 
     /// The runtime is back, and may be another.
     pub fn up(&mut self) {
-        self.complete = false;
+        self.known = None;
     }
 
     /// Lets each pod ask for what it needs, and forgets those that are finished.
@@ -287,8 +322,9 @@ impl Pods {
         let mut anew = false;
         for uid in finished {
             let mut pod = self.map.remove(&uid).expect("just listed");
+            let origin = pod.origin();
             if let Some(api) = pod.successor() {
-                self.add(now, uid, api, config);
+                self.add(now, uid, api, origin, config);
                 anew = true;
             }
         }
@@ -316,13 +352,13 @@ impl Pods {
 
     /// Whether every pod that the runtime has is among these.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.known.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
     /// Of a pod only the logs are left: it ends, and they go.
     pub fn adopt_logs(&mut self, now: Now, dir: &LogDir) {
         let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
-        if strangers < limits::ORPHANS_MAX && self.complete {
+        if strangers < limits::ORPHANS_MAX && self.is_complete() {
             let LogDir { uid, namespace, name } = dir.clone();
             let mut pod = Pod::orphan(&PodRef { uid: uid.clone(), namespace, name }, now);
             pod.found_nothing();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::calls::Uid;
 use super::event::{Action, Out, Severity};
+use super::pod::Origin;
 use crate::limits;
 use crate::model::manifest::{Content, Folder};
 use crate::model::object::Object;
@@ -34,10 +35,35 @@ struct File {
 /// What the folder wants now.
 #[derive(Debug, Default)]
 pub struct Wish<'a> {
-    /// By uid.
-    pub pods: BTreeMap<&'a str, &'a Pod>,
+    /// By uid, with the source of each.
+    pub pods: BTreeMap<&'a str, (Origin, &'a Pod)>,
     /// Pods that are left out because another has their name or uid: the one that stays, and why.
     pub doubles: Vec<(Uid, String)>,
+}
+
+impl<'a> Wish<'a> {
+    /// What the cloud wants as well. A pod that the folder has already stays the folder's.
+    pub fn add_cloud(&mut self, pods: impl Iterator<Item = &'a Pod>) {
+        let name = |pod: &'a Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
+        let taken: BTreeMap<_, _> =
+            self.pods.iter().map(|(uid, (_, pod))| (name(pod), *uid)).collect();
+        for pod in pods {
+            let uid = pod.metadata.uid.as_str();
+            let (namespace, plain) = name(pod);
+            match taken.get(&name(pod)).or_else(|| taken.values().find(|taken| **taken == uid)) {
+                Some(holder) => {
+                    let message = format!(
+                        "the cloud's pod {namespace}/{plain} is not run: the manifest folder has \
+                         one of its name"
+                    );
+                    self.doubles.push(((*holder).into(), message));
+                }
+                None => {
+                    self.pods.insert(uid, (Origin::Cloud, pod));
+                }
+            }
+        }
+    }
 }
 
 impl Source {
@@ -109,7 +135,7 @@ impl Source {
                     continue;
                 }
                 names.insert(name, uid);
-                wish.pods.insert(uid, pod);
+                wish.pods.insert(uid, (Origin::File, pod));
             }
         }
         wish
@@ -175,7 +201,7 @@ mod tests {
     }
 
     fn names(source: &Source) -> Vec<String> {
-        source.wish().pods.values().map(|pod| pod.metadata.name.clone()).collect()
+        source.wish().pods.values().map(|(_, pod)| pod.metadata.name.clone()).collect()
     }
 
     #[test]
@@ -233,7 +259,7 @@ mod tests {
         source.take(folder(&files), "gw", &mut out);
         let wish = source.wish();
         assert_eq!(wish.pods.len(), 1);
-        assert_eq!(&*wish.pods.values().next().expect("one").spec.containers[0].image, "a:1");
+        assert_eq!(&*wish.pods.values().next().expect("one").1.spec.containers[0].image, "a:1");
         assert!(wish.doubles[0].1.contains("duplicate pod name \"web-gw\""), "{:?}", wish.doubles);
     }
 }

@@ -21,7 +21,7 @@ impl Agent {
     }
 
     fn own_pods(&self) -> impl Iterator<Item = &pod::Pod> {
-        self.pods.iter().filter(|pod| pod.origin() == Origin::File)
+        self.pods.iter().filter(|pod| pod.origin() != Origin::Runtime)
     }
 
     /// The pods that the runtime has running: `/runningpods/`.

@@ -395,6 +395,8 @@ fn for_the_mind(config: &Config) -> agent::Config {
             per_second: config.pulls.per_second,
             burst: config.pulls.burst,
         },
+        #[cfg(feature = "cloud")]
+        cloud: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! A message between edge and cloud, as KubeEdge's beehive has it: header, route, content.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -15,6 +17,15 @@ pub struct Message {
     /// Any JSON, as it is on the wire; `None` is `null`.
     #[serde(default)]
     pub content: Option<Box<RawValue>>,
+}
+
+/// The content as an object's JSON. Wherever KubeEdge takes an object, it also takes a text that
+/// holds the JSON of one.
+pub fn inner(content: &RawValue) -> Cow<'_, str> {
+    match serde_json::from_str::<String>(content.get()) {
+        Ok(text) => Cow::Owned(text),
+        Err(_) => Cow::Borrowed(content.get()),
+    }
 }
 
 /// Who a message is.

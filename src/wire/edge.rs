@@ -6,7 +6,6 @@
 //!
 //! Not here: what a message means, and the frames that carry it.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -75,15 +74,6 @@ pub fn content<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_json(value, &mut bytes);
     let text = String::from_utf8(bytes).expect("JSON is text");
     RawValue::from_string(text).expect("it was just made as JSON")
-}
-
-/// The content as an object's JSON. Wherever KubeEdge takes an object, it also takes a text that
-/// holds the JSON of one.
-pub fn inner(content: &RawValue) -> Cow<'_, str> {
-    match serde_json::from_str::<String>(content.get()) {
-        Ok(text) => Cow::Owned(text),
-        Err(_) => Cow::Borrowed(content.get()),
-    }
 }
 
 fn to_json<T: Serialize + ?Sized>(value: &T, to: &mut Vec<u8>) {

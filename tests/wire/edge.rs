@@ -3,8 +3,9 @@
 use std::fs;
 
 use edged::limits::MESSAGE_BYTES_MAX;
+use edged::model::message::inner;
 use edged::model::message::{Header, Message, Resource, Route};
-use edged::wire::edge::{MessageError, content, decode, encode, inner};
+use edged::wire::edge::{MessageError, content, decode, encode};
 
 use crate::mutation::Dice;
 

@@ -8,7 +8,6 @@
 
 use crate::agent::chores::{Asking, Regular, Tools};
 use crate::agent::event::JobId;
-use crate::agent::pods::Sources;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::ContainerState;
@@ -41,7 +40,7 @@ impl Leftovers {
 
     /// Asks for what is due.
     pub fn step(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
-        let known = tools.sources == Sources::Whole && tools.pods.is_complete();
+        let known = tools.sources.are_whole() && tools.pods.is_complete();
         for dir in self.found.drain(..) {
             if known && tools.pods.get(&dir.uid).is_none() {
                 tools.pods.adopt_logs(now, &dir);

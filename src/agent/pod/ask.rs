@@ -49,7 +49,7 @@ impl Pod {
             pod_ips,
             machine: &hands.config.machine,
         };
-        Sources { downward, objects: hands.objects }
+        Sources { downward, objects: hands.objects.of(self.origin) }
     }
 
     /// `Err`: why the container cannot be made as it is.

@@ -18,7 +18,7 @@ impl Pod {
         let spec = &self.api.spec;
         let mut overhead = &spec.overhead;
         if let Some(name) = spec.runtime_class_name.as_deref().filter(|name| !name.is_empty()) {
-            let class = hands.objects.runtime_class(name).ok_or_else(|| {
+            let class = hands.objects.folder.runtime_class(name).ok_or_else(|| {
                 format!(
                     "failed to get RuntimeClass {name}: runtimeclass.node.k8s.io \"{name}\" not \
                      found"

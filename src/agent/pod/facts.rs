@@ -75,7 +75,7 @@ impl Pod {
         self.timing.told = true;
         let took_ms = now.boot.since_ms(self.arrived_at);
         let plain = self.api.spec.init_containers.is_empty();
-        let ours = self.timing.started && self.origin == Origin::File;
+        let ours = self.timing.started && self.origin != Origin::Runtime;
         ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
     }
 

@@ -110,7 +110,8 @@ impl Pod {
         if tries.errors.is_empty() {
             self.tell(container, NoteKind::Normal, "Pulling", format!("Pulling image \"{image}\""));
         }
-        let mut candidates = match hands.images.candidates(&self.api, &image, hands.objects) {
+        let objects = hands.objects.of(self.origin);
+        let mut candidates = match hands.images.candidates(&self.api, &image, objects) {
             Ok(candidates) => candidates,
             Err(why) => {
                 self.pull_failed(now.boot, container, &why);

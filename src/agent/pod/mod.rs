@@ -143,6 +143,8 @@ pub struct Pod {
 pub enum Origin {
     /// The manifest folder.
     File,
+    /// The cloud.
+    Cloud,
     /// Only the runtime knows it.
     Runtime,
 }
@@ -236,8 +238,8 @@ struct Timing {
 
 impl Pod {
     /// A pod that a source wants.
-    pub fn new(api: api::Pod, verdict: Option<Verdict>, now: Now) -> Self {
-        Self::with(api, Origin::File, Wanted::Yes, verdict, now)
+    pub fn new(api: api::Pod, origin: Origin, verdict: Option<Verdict>, now: Now) -> Self {
+        Self::with(api, origin, Wanted::Yes, verdict, now)
     }
 
     /// A pod that only the runtime knows: it is to end.
@@ -405,7 +407,7 @@ impl Pod {
         if phase == Phase::Terminating {
             let asked = match self.origin {
                 Origin::Runtime => crate::limits::GRACE_ORPHAN_S,
-                Origin::File => {
+                Origin::File | Origin::Cloud => {
                     let deletion = self.api.metadata.deletion_grace_period_seconds;
                     deletion.unwrap_or_else(|| config::grace_s(&self.api.spec))
                 }

@@ -119,7 +119,9 @@ pub fn next(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
 fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
     let ends = pod.wanted != Wanted::Yes
         || pod.verdict.is_some()
-        || pod.api.metadata.deletion_timestamp.is_some();
+        || pod.api.metadata.deletion_timestamp.is_some()
+        // The cloud remembers what an earlier life has seen the end of.
+        || pod.api.status.phase.is_terminal();
     if ends {
         return Plan::only(Next::Enter(Phase::Terminating));
     }

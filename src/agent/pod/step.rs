@@ -10,7 +10,7 @@ use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
 use crate::agent::image::Images;
 use crate::agent::notes::Notes;
-use crate::agent::objects::Objects;
+use crate::agent::objects::ObjectsOf;
 use crate::agent::pleg::Pleg;
 use crate::agent::queries::Queries;
 use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
@@ -128,7 +128,7 @@ pub struct Hands<'a> {
     /// What never changes.
     pub config: &'a Config,
     /// ConfigMaps and Secrets.
-    pub objects: &'a Objects,
+    pub objects: ObjectsOf<'a>,
     /// Where the pods run.
     pub place: Place<'a>,
     /// What the host's `resolv.conf` says.
@@ -168,7 +168,7 @@ impl Pod {
         self.keep_dead(&hands.config.upkeep.containers);
         self.link_log(now, hands);
         self.tick_hooks(now, hands);
-        self.plan_volumes(now.boot, hands.objects, hands.config);
+        self.plan_volumes(now.boot, hands.objects.of(self.origin), hands.config);
         self.read_last_words(hands);
         let mut steps = 0;
         loop {

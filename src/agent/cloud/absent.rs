@@ -1,0 +1,43 @@
+//! No cloud side: the manifest folder is the only source of pods.
+
+use crate::agent::event::{JobId, Out};
+use crate::agent::pods::Knowledge;
+use crate::agent::time::{Instant, Now};
+use crate::agent::{Agent, Config};
+use crate::model::job::JobError;
+use crate::model::pod::Pod;
+
+/// Never made.
+#[derive(Debug)]
+pub(super) enum Cloud {}
+
+impl Cloud {
+    pub(super) fn knowledge(&self) -> Knowledge {
+        match *self {}
+    }
+
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        std::iter::empty()
+    }
+}
+
+#[expect(clippy::unused_self, reason = "as where it is built in")]
+impl Agent {
+    pub(super) fn cloud(_: &Config, _: Now) -> Option<Box<Cloud>> {
+        None
+    }
+
+    pub(super) fn by_the_cloud(&self, now: Now) -> Now {
+        now
+    }
+
+    pub(super) fn cloud_job_done(&mut self, _: Now, _: JobId, _: &Result<(), JobError>) -> bool {
+        false
+    }
+
+    pub(super) fn step_cloud(&mut self, _: Now, _: &mut Out) {}
+
+    pub(super) fn cloud_wake_at(&self) -> Option<Instant> {
+        None
+    }
+}

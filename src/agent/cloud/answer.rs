@@ -1,0 +1,109 @@
+//! What the cloud answers to a question (wire spec section 5): an object, «OK», or why not.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::model::message::Message;
+
+/// The answer to a question.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The object as the API server has it now.
+    Object(Box<RawValue>),
+    /// Done.
+    Done,
+    /// The API server refused.
+    Refused(Refusal),
+}
+
+/// meta/v1 `Status` of a failure.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct Refusal {
+    /// `NotFound`, `AlreadyExists`, `Conflict` …; empty where the cloud does not say.
+    pub reason: Box<str>,
+    /// For people.
+    pub message: Box<str>,
+    /// As of HTTP; 0 where the cloud does not say.
+    pub code: u16,
+}
+
+/// `ObjectResp`: both keys are always there.
+#[derive(Deserialize)]
+struct ObjectResp<'a> {
+    #[serde(borrow, rename = "Object")]
+    object: Option<&'a RawValue>,
+    #[serde(rename = "Err")]
+    error: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    #[serde(default, rename = "ErrStatus")]
+    status: Refusal,
+}
+
+#[derive(Deserialize)]
+struct Bare {
+    #[serde(rename = "ErrStatus")]
+    status: Option<Refusal>,
+    metadata: Option<serde::de::IgnoredAny>,
+}
+
+impl Answer {
+    /// Reads one. Anything that is neither an object nor «OK» is a refusal: an answer that is not
+    /// understood must not pass for an object.
+    pub(super) fn read(message: &Message) -> Self {
+        let Some(content) = &message.content else { return Self::unclear("nothing") };
+        let text = crate::model::message::inner(content);
+        if &*message.route.operation == "error" {
+            return Self::unclear(&text);
+        }
+        if text == "OK" {
+            return Self::Done;
+        }
+        if let Ok(told) = serde_json::from_str::<ObjectResp<'_>>(&text) {
+            return match (told.error, told.object) {
+                (Some(failure), _) if failure.status.is_failure() => Self::Refused(failure.status),
+                (Some(_) | None, Some(object)) => Self::Object(object.to_owned()),
+                (Some(_) | None, None) => Self::unclear("neither an object nor an error"),
+            };
+        }
+        match serde_json::from_str::<Bare>(&text) {
+            Ok(Bare { status: Some(refusal), .. }) => Self::Refused(refusal),
+            Ok(Bare { metadata: Some(_), .. }) => match RawValue::from_string(text.into_owned()) {
+                Ok(object) => Self::Object(object),
+                Err(error) => Self::unclear(&error.to_string()),
+            },
+            Ok(_) => Self::unclear("neither an object nor an error"),
+            Err(_) => Self::unclear(&text),
+        }
+    }
+
+    fn unclear(got: &str) -> Self {
+        let got: String = got.chars().take(256).collect();
+        Self::Refused(Refusal { message: got.into(), ..Refusal::default() })
+    }
+}
+
+impl Refusal {
+    /// The API server has no such object, or not this incarnation of it.
+    pub(super) fn is_not_found(&self) -> bool {
+        self.code == 404 || &*self.reason == "NotFound"
+    }
+
+    /// An empty one is what Go writes for «no error» now and then.
+    fn is_failure(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&*self.reason, &*self.message) {
+            ("", "") => f.write_str("refused without a word"),
+            ("", message) => f.write_str(message),
+            (reason, message) => write!(f, "{message} ({reason})"),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The book of what was asked of the cloud: every question has an answer, be it that none came.
+
+use std::collections::BTreeMap;
+
+use super::hub::Hub;
+use super::talk;
+use crate::agent::calls::Uid;
+use crate::agent::event::Out;
+use crate::agent::time::{Instant, Now, Rng};
+use crate::limits::ASKS_MAX;
+use serde_json::value::RawValue;
+
+/// What a question is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Topic {
+    /// Make the Node object.
+    Register,
+    /// Patch its status.
+    NodeStatus,
+    /// Read, make or renew the lease.
+    Lease,
+    /// Patch the status of this pod.
+    PodStatus(Uid),
+    /// Delete this pod, of which nothing runs any more.
+    PodDelete(Uid),
+    /// Read the object of this key.
+    Object(Box<str>),
+    /// A token for this pod, kept under this key.
+    Token(Box<str>),
+}
+
+/// The book.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    /// By the id of the message that asked.
+    open: BTreeMap<Box<str>, Ask>,
+}
+
+#[derive(Debug)]
+struct Ask {
+    topic: Topic,
+    deadline: Instant,
+}
+
+/// What a part of the cloud side speaks with.
+pub(super) struct Mouth<'a> {
+    pub hub: &'a mut Hub,
+    pub asks: &'a mut Asks,
+    pub rng: &'a mut Rng,
+    pub out: &'a mut Out,
+    pub now: Now,
+    /// Milliseconds until a question counts as not answered (`remoteQueryTimeout`).
+    pub timeout_ms: u64,
+}
+
+impl Mouth<'_> {
+    /// Whether something can be asked now; where not, a later step comes.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.asks.open.len() < ASKS_MAX && self.hub.has_room(self.now)
+    }
+
+    /// Asks. There is room: [`Mouth::has_room`] was asked before.
+    pub(super) fn ask(
+        &mut self,
+        topic: Topic,
+        operation: &str,
+        resource: &str,
+        content: Option<Box<RawValue>>,
+    ) {
+        let message = talk::request(self.rng, self.now, operation, resource, content);
+        let deadline = self.now.boot.plus_ms(self.timeout_ms);
+        self.asks.open.insert(message.header.id.clone(), Ask { topic, deadline });
+        self.hub.send(self.now, message, self.out);
+    }
+
+    /// Says something that is not answered. There is room.
+    pub(super) fn say(&mut self, operation: &str, resource: &str, content: Box<RawValue>) {
+        let message = talk::request(self.rng, self.now, operation, resource, Some(content));
+        self.hub.send(self.now, message, self.out);
+    }
+}
+
+impl Asks {
+    /// Strikes out what this is the answer to. `None`: nothing that is still open.
+    pub(super) fn answered(&mut self, parent_id: &str) -> Option<Topic> {
+        self.open.remove(parent_id).map(|ask| ask.topic)
+    }
+
+    /// Strikes out what was not answered in time.
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<Topic> {
+        if self.open.values().all(|ask| ask.deadline > now) {
+            return Vec::new();
+        }
+        let open = std::mem::take(&mut self.open);
+        let (late, open) = open.into_iter().partition(|(_, ask)| ask.deadline <= now);
+        self.open = open;
+        let late: BTreeMap<Box<str>, Ask> = late;
+        late.into_values().map(|ask| ask.topic).collect()
+    }
+
+    /// The link is lost: strikes out everything.
+    pub(super) fn clear(&mut self) -> Vec<Topic> {
+        std::mem::take(&mut self.open).into_values().map(|ask| ask.topic).collect()
+    }
+
+    /// When the first question is overdue.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.open.values().map(|ask| ask.deadline).min()
+    }
+}

@@ -1,0 +1,177 @@
+//! The content of the cloud's messages: which object it is, in which state, and what to keep of it.
+//!
+//! `metadata.managedFields` is left out: it is a third of all bytes, and says who wrote which field
+//! at the API server, which nobody here asks. What is left is kept as it came.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::token::Token;
+use crate::model::object::Object;
+use crate::model::pod::Pod;
+use crate::model::status::Phase;
+
+/// One object of a message.
+#[derive(Debug)]
+pub(super) struct Content {
+    /// `metadata.uid`; empty: none.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`; 0: none.
+    pub version: u64,
+    /// Of all that makes a difference to a node.
+    pub digest: u64,
+    /// It has a deletion timestamp.
+    pub deleting: bool,
+    /// To be kept.
+    pub value: String,
+    /// What it is to us.
+    pub thing: Thing,
+}
+
+/// What an object is to a node.
+#[derive(Clone, Debug)]
+pub(super) enum Thing {
+    /// A pod for this node.
+    Pod(Arc<CloudPod>),
+    /// Pods may use it.
+    Object(Arc<Object>),
+    /// A token of a service account.
+    Token(Arc<Token>),
+    /// This node; its uid.
+    Node(Box<str>),
+    /// Kept for the cloud's sake.
+    Other,
+}
+
+/// A pod as the cloud has it.
+#[derive(Debug)]
+pub(super) struct CloudPod {
+    /// What is wanted. Its status holds what must not be forgotten: the phase, if it is final.
+    pub pod: Pod,
+    /// `status` as the cloud had it then.
+    pub status: Option<Box<RawValue>>,
+}
+
+type Map<'a> = BTreeMap<Box<str>, &'a RawValue>;
+
+#[derive(Deserialize)]
+struct Deep<'a>(#[serde(borrow)] Map<'a>);
+
+/// Reads an object of a kind, in the words of the resource: `pod`, `configmap` …
+pub(super) fn read(kind: &str, value: &str, node: &str) -> Result<Content, String> {
+    let told = |what: &str, error: serde_json::Error| format!("{what} of a {kind}: {error}");
+    let Deep(mut object) = serde_json::from_str(value).map_err(|error| told("content", error))?;
+    let metadata = object.get("metadata").map_or("{}", |raw| raw.get());
+    let Deep(mut metadata) =
+        serde_json::from_str(metadata).map_err(|error| told("metadata", error))?;
+    metadata.remove("managedFields");
+    let plain = |map: &Map<'_>, key: &str| -> Box<str> {
+        let text = map.get(key).and_then(|raw| serde_json::from_str::<Box<str>>(raw.get()).ok());
+        text.unwrap_or_default()
+    };
+    let uid = plain(&metadata, "uid");
+    let version = plain(&metadata, "resourceVersion").parse().unwrap_or(0);
+    let deleting = metadata.get("deletionTimestamp").is_some_and(|raw| raw.get() != "null");
+    let stripped = serde_json::value::to_raw_value(&metadata).expect("it was JSON");
+    object.insert("metadata".into(), &stripped);
+    let status = object.get("status").map(|raw| (*raw).to_owned());
+    let phase = phase(status.as_deref());
+    let text = serde_json::to_string(&object).expect("it was JSON");
+    let digest = digest(&object, &metadata, phase);
+    let thing = thing(kind, &text, node, status, phase).map_err(|error| told("content", error))?;
+    Ok(Content { uid, version, digest, deleting, value: text, thing })
+}
+
+fn digest(object: &Map<'_>, metadata: &Map<'_>, phase: Option<Phase>) -> u64 {
+    let mut digest = DefaultHasher::new();
+    for (key, raw) in object.iter().filter(|(key, _)| !matches!(&***key, "metadata" | "status")) {
+        (key, raw.get()).hash(&mut digest);
+    }
+    for (key, raw) in metadata.iter().filter(|(key, _)| &***key != "resourceVersion") {
+        (key, raw.get()).hash(&mut digest);
+    }
+    // Whether a pod has ended must not be forgotten.
+    phase.filter(|phase| phase.is_terminal()).map(|phase| phase as u8).hash(&mut digest);
+    digest.finish()
+}
+
+#[derive(Deserialize)]
+struct ToldPhase<'a> {
+    #[serde(borrow, default)]
+    phase: Cow<'a, str>,
+}
+
+fn phase(status: Option<&RawValue>) -> Option<Phase> {
+    let told: ToldPhase<'_> = serde_json::from_str(status?.get()).ok()?;
+    match &*told.phase {
+        "Pending" => Some(Phase::Pending),
+        "Running" => Some(Phase::Running),
+        "Succeeded" => Some(Phase::Succeeded),
+        "Failed" => Some(Phase::Failed),
+        _ => None,
+    }
+}
+
+fn thing(
+    kind: &str,
+    text: &str,
+    node: &str,
+    status: Option<Box<RawValue>>,
+    phase: Option<Phase>,
+) -> Result<Thing, serde_json::Error> {
+    Ok(match kind {
+        "pod" => pod(serde_json::from_str(text)?, node, status, phase),
+        "configmap" => Thing::Object(Arc::new(Object::ConfigMap(object(text)?))),
+        "secret" => Thing::Object(Arc::new(Object::Secret(object(text)?))),
+        "serviceaccounttoken" => Thing::Token(Arc::new(serde_json::from_str(text)?)),
+        "node" => {
+            let told: Named = serde_json::from_str(text)?;
+            if *told.metadata.name == *node { Thing::Node(told.metadata.uid) } else { Thing::Other }
+        }
+        _ => Thing::Other,
+    })
+}
+
+/// Pods of other nodes, and the API server's pictures of static pods, are none of ours.
+fn pod(mut pod: Pod, node: &str, status: Option<Box<RawValue>>, phase: Option<Phase>) -> Thing {
+    let metadata = &mut pod.metadata;
+    let is_mirror = metadata.annotations.contains_key(MIRROR);
+    if is_mirror || pod.spec.node_name.as_deref() != Some(node) {
+        return Thing::Other;
+    }
+    metadata.annotations.insert(SOURCE.to_owned(), "api".to_owned());
+    if let Some(phase) = phase.filter(|phase| phase.is_terminal()) {
+        pod.status.phase = phase;
+    }
+    Thing::Pod(Arc::new(CloudPod { pod, status }))
+}
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const SOURCE: &str = "kubernetes.io/config.source";
+
+fn object<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// `metadata.uid` of what a deletion is about; empty: not told.
+pub(super) fn uid(text: &str) -> Box<str> {
+    serde_json::from_str::<Named>(text).map(|told| told.metadata.uid).unwrap_or_default()
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    metadata: Names,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Names {
+    name: Box<str>,
+    uid: Box<str>,
+}

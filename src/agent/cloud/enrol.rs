@@ -1,0 +1,157 @@
+//! The node's certificate: applied for with the token, replaced before its end (wire spec sections
+//! 1.5 to 1.8).
+//!
+//! Intended behaviour: whatever is wrong with the credentials, the pods run, and it is tried again:
+//! by a dial first, since a clock may have been set meanwhile, then by an application.
+
+use crate::agent::event::{Action, JobId, Out, Severity};
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
+use crate::limits::{ENROL_MS, ENROL_RETRY_MAX_MS, ENROL_RETRY_MIN_MS};
+use crate::model::job::{JobError, JobSpec};
+use crate::model::link::{Cause, Validity};
+use crate::model::settings::CloudSettings;
+
+#[derive(Debug)]
+pub(super) struct Enrol {
+    rotate: bool,
+    /// The certificate does not do.
+    needed: bool,
+    job: Option<(JobId, Kind)>,
+    validity: Option<Validity>,
+    /// When to replace it, seconds since 1970.
+    renew_at_s: Option<i64>,
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+    /// What was last said to be wrong.
+    said: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// With the token.
+    Apply,
+    /// With the certificate that is to be replaced.
+    Renew,
+}
+
+impl Enrol {
+    pub(super) fn new(settings: &CloudSettings) -> Self {
+        Self {
+            rotate: settings.rotate_certificates,
+            needed: false,
+            job: None,
+            validity: None,
+            renew_at_s: None,
+            backoff: Backoff::default(),
+            retry_at: None,
+            said: None,
+        }
+    }
+
+    /// The cloud took the certificate.
+    pub(super) fn up(&mut self, validity: Validity) {
+        if self.validity != Some(validity) {
+            self.validity = Some(validity);
+            self.renew_at_s = None;
+        }
+        self.needed = false;
+        self.said = None;
+    }
+
+    /// The link is lost.
+    pub(super) fn down(&mut self, cause: &Cause) {
+        self.needed |= matches!(cause, Cause::Credentials(_));
+    }
+
+    /// Whether a dial makes sense: nothing is being done about the credentials.
+    pub(super) fn may_dial(&self) -> bool {
+        self.job.is_none() && !self.needed
+    }
+
+    /// Applies for a certificate if one is needed or due.
+    pub(super) fn step(&mut self, now: Now, rng: &mut Rng, last_job: &mut u64, out: &mut Out) {
+        let is_due = self.retry_at.is_none_or(|at| at <= now.boot);
+        if self.job.is_some() || !is_due {
+            return;
+        }
+        self.plan(rng);
+        let renews = now.timestamp().zip(self.renew_at_s).is_some_and(|(now, at)| at <= now.0);
+        let kind = match (self.needed, renews && self.rotate) {
+            (true, _) => Kind::Apply,
+            (false, true) => Kind::Renew,
+            (false, false) => return,
+        };
+        *last_job += 1;
+        let job = JobId(*last_job);
+        self.job = Some((job, kind));
+        let deadline = now.boot.plus_ms(ENROL_MS);
+        let spec = JobSpec::Enrol { renew: kind == Kind::Renew };
+        out.push(Action::Job { job, spec, deadline });
+    }
+
+    /// Spread over the time from 70 to 90 % of the certificate's life, as the kubelet does, so
+    /// that gateways that joined together do not ask together.
+    fn plan(&mut self, rng: &mut Rng) {
+        if self.renew_at_s.is_some() {
+            return;
+        }
+        let Some(Validity { not_before_s, not_after_s }) = self.validity else { return };
+        let life_s = not_after_s.saturating_sub(not_before_s).max(0);
+        let permille = 700 + rng.below(200) as i64;
+        self.renew_at_s = Some(not_before_s.saturating_add(life_s / 1000 * permille));
+    }
+
+    /// Takes the answer to a job: `None`: it is not ours; else whether the session is to be made
+    /// anew with another certificate.
+    pub(super) fn job_done(
+        &mut self,
+        now: Now,
+        job: JobId,
+        result: &Result<(), JobError>,
+        out: &mut Out,
+    ) -> Option<bool> {
+        let (_, kind) = self.job.take_if(|(ours, _)| *ours == job)?;
+        self.needed = false;
+        match result {
+            Ok(()) => {
+                let what = if kind == Kind::Renew { "renewed" } else { "obtained" };
+                out.push(Action::Log(Severity::Info, format!("cloud: certificate {what}")));
+                self.validity = None;
+                self.renew_at_s = None;
+                self.backoff = Backoff::default();
+                self.retry_at = None;
+                self.said = None;
+            }
+            Err(why) => {
+                let bounds = BackoffBounds {
+                    min_ms: ENROL_RETRY_MIN_MS,
+                    max_ms: ENROL_RETRY_MAX_MS,
+                    calm_ms: u64::MAX,
+                };
+                self.backoff.grow(now.boot, now.boot, bounds);
+                self.retry_at = Some(now.boot.plus_ms(self.backoff.delay_ms()));
+                let why = why.to_string();
+                if self.said.as_ref() != Some(&why) {
+                    let line = format!("cloud: no certificate, the pods stay as they are: {why}");
+                    out.push(Action::Log(Severity::Error, line));
+                    self.said = Some(why);
+                }
+            }
+        }
+        Some(result.is_ok())
+    }
+
+    /// When the next step is due, if nothing happens before.
+    pub(super) fn wake_at(&self, now: Now) -> Option<Instant> {
+        if self.job.is_some() {
+            return None;
+        }
+        if self.needed {
+            return Some(self.retry_at.unwrap_or(now.boot.plus_ms(1)).max(now.boot.plus_ms(1)));
+        }
+        let wall = now.timestamp()?;
+        let left_s = u64::try_from(self.renew_at_s?.saturating_sub(wall.0)).unwrap_or(0);
+        let due = now.boot.plus_ms(left_s.saturating_mul(1000).max(1));
+        (self.rotate).then_some(self.retry_at.map_or(due, |at| at.max(due)))
+    }
+}

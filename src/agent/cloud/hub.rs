@@ -1,0 +1,282 @@
+//! EdgeHub: the one session with the cloud (wire spec sections 2.3 to 2.6).
+//!
+//! ```text
+//!  Down ──retry due──▶ Dialing ──LinkUp──▶ Up ──LinkDown│silence──▶ Down
+//!   ▲                     └──LinkDown──────────────────────────────▶┘
+//! ```
+//!
+//! Intended behaviour: a link that is lost is noticed within [`LINK_SILENCE_MS`], half-open ones
+//! included, because we ask for a sign of life ourselves; the cloud sends nothing on an idle link.
+//! The wait before the next dial doubles, and is short again only after the link has held for a
+//! while. What is sent has a rate, as KubeEdge's has; answers that the cloud waits for go first.
+//!
+//! If we crash here: the cloud sends again what was not acknowledged.
+
+use std::collections::VecDeque;
+
+use crate::agent::event::{Action, Out, Severity};
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
+use crate::limits::{
+    ANSWERS_MAX, DIAL_MS, LINK_BACKOFF_MAX_MS, LINK_BACKOFF_MIN_MS, LINK_CALM_MS, LINK_PING_MS,
+    LINK_SILENCE_MS, UNSENT_MAX,
+};
+use crate::model::link::{Cause, Session};
+use crate::model::message::Message;
+use crate::model::settings::CloudSettings;
+
+use super::rate::Rate;
+use super::talk;
+
+/// The session with the cloud, and what is to be said first.
+#[derive(Debug)]
+pub(super) struct Hub {
+    heartbeat_ms: u64,
+    state: State,
+    last: Session,
+    backoff: Backoff,
+    rate: Rate,
+    /// Answers that the cloud waits for.
+    answers: VecDeque<Box<Message>>,
+    /// Trouble with the link that was told.
+    said: Option<String>,
+}
+
+#[derive(Debug)]
+enum State {
+    Down { retry_at: Instant },
+    Dialing(Session),
+    Up(Up),
+}
+
+#[derive(Debug)]
+struct Up {
+    session: Session,
+    heard_at: Instant,
+    pinged_at: Option<Instant>,
+    keepalive_at: Instant,
+    /// Messages asked to be sent that have not left.
+    unsent: usize,
+}
+
+impl Hub {
+    pub(super) fn new(settings: &CloudSettings, now: Now) -> Self {
+        Self {
+            heartbeat_ms: settings.heartbeat_ms,
+
+            state: State::Down { retry_at: now.boot },
+            last: Session(0),
+            backoff: Backoff::default(),
+            rate: Rate::new(settings.messages_per_second, settings.messages_burst, now.boot),
+            answers: VecDeque::new(),
+            said: None,
+        }
+    }
+
+    /// The session is up. `false`: it is none of ours any more.
+    pub(super) fn up(&mut self, now: Now, session: Session, out: &mut Out) -> bool {
+        if !matches!(self.state, State::Dialing(dialled) if dialled == session) {
+            return false;
+        }
+        out.push(Action::Log(Severity::Info, "cloud: connected".to_owned()));
+        self.said = None;
+        self.state = State::Up(Up {
+            session,
+            heard_at: now.boot,
+            pinged_at: None,
+            // The cloud counts from the upgrade.
+            keepalive_at: now.boot,
+            unsent: 0,
+        });
+        true
+    }
+
+    /// The session is over. `false`: it is none of ours any more.
+    pub(super) fn down(
+        &mut self,
+        now: Now,
+        session: Session,
+        cause: &Cause,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) -> bool {
+        if self.session() != Some(session) {
+            return false;
+        }
+        self.fall(now, &cause.to_string(), rng, out);
+        true
+    }
+
+    fn fall(&mut self, now: Now, why: &str, rng: &mut Rng, out: &mut Out) {
+        let bounds = BackoffBounds {
+            min_ms: LINK_BACKOFF_MIN_MS,
+            max_ms: LINK_BACKOFF_MAX_MS,
+            calm_ms: LINK_CALM_MS,
+        };
+        self.backoff.grow(now.boot, now.boot, bounds);
+        let delay_ms = self.backoff.delay_ms();
+        // Gateways that lost the same cloud must not come back in step.
+        let wait_ms = delay_ms / 2 + rng.below(delay_ms / 2 + 1);
+        let was_up = matches!(self.state, State::Up(_));
+        self.state = State::Down { retry_at: now.boot.plus_ms(wait_ms) };
+        self.answers.clear();
+        if was_up || self.said.as_deref() != Some(why) {
+            let line = format!("cloud: {why}; the pods stay as they are");
+            out.push(Action::Log(Severity::Warn, line));
+            self.said = Some(why.to_owned());
+        }
+    }
+
+    /// The session under way or up.
+    fn session(&self) -> Option<Session> {
+        match &self.state {
+            State::Down { .. } => None,
+            State::Dialing(session) => Some(*session),
+            State::Up(up) => Some(up.session),
+        }
+    }
+
+    /// Whether this is the session that is up.
+    pub(super) fn is(&self, session: Session) -> bool {
+        matches!(&self.state, State::Up(up) if up.session == session)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
+    }
+
+    /// Why there is no link; `None`: there is one.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        match self.state {
+            State::Up(_) => None,
+            State::Down { .. } | State::Dialing(_) => {
+                Some(self.said.as_deref().unwrap_or("not connected yet"))
+            }
+        }
+    }
+
+    /// Something came over the link.
+    pub(super) fn heard(&mut self, now: Now, session: Session) {
+        if let State::Up(up) = &mut self.state
+            && up.session == session
+        {
+            up.heard_at = now.boot;
+            up.pinged_at = None;
+        }
+    }
+
+    /// So many messages have left.
+    pub(super) fn sent(&mut self, session: Session, count: usize) {
+        if let State::Up(up) = &mut self.state
+            && up.session == session
+        {
+            up.unsent = up.unsent.saturating_sub(count);
+        }
+    }
+
+    /// Answers the cloud, before anything else is said. When too much is unsaid it is dropped: the
+    /// cloud then sends again what it wants to have answered.
+    pub(super) fn answer(&mut self, message: Message) {
+        if self.is_up() && self.answers.len() < ANSWERS_MAX {
+            self.answers.push_back(Box::new(message));
+        }
+    }
+
+    /// Whether a message of our own can be sent now.
+    pub(super) fn has_room(&mut self, now: Now) -> bool {
+        let has_room = |up: &Up| up.unsent < UNSENT_MAX;
+        matches!(&self.state, State::Up(up) if has_room(up))
+            && self.answers.is_empty()
+            && self.rate.has(now.boot)
+    }
+
+    /// Sends. There is room: [`Hub::has_room`] was asked before.
+    pub(super) fn send(&mut self, now: Now, message: Message, out: &mut Out) {
+        let State::Up(up) = &mut self.state else { panic!("nothing is sent without a link") };
+        self.rate.take(now.boot);
+        up.unsent += 1;
+        out.push(Action::Send(up.session, Box::new(message)));
+    }
+
+    /// Forgets the wait: the next dial is due at once.
+    pub(super) fn hurry(&mut self, now: Now) {
+        if let State::Down { retry_at } = &mut self.state {
+            *retry_at = now.boot;
+        }
+    }
+
+    /// Ends the session to begin another: there are new credentials.
+    pub(super) fn renew(&mut self, now: Now, out: &mut Out) {
+        if let Some(session) = self.session() {
+            out.push(Action::Hangup(session));
+        }
+        self.answers.clear();
+        self.state = State::Down { retry_at: now.boot };
+    }
+
+    /// Dials, keeps the link alive and answers. `may_dial`: there are credentials to try.
+    pub(super) fn step(&mut self, now: Now, may_dial: bool, rng: &mut Rng, out: &mut Out) -> bool {
+        match &self.state {
+            State::Down { retry_at } if *retry_at <= now.boot && may_dial => {
+                self.last = Session(self.last.0 + 1);
+                self.state = State::Dialing(self.last);
+                let deadline = now.boot.plus_ms(DIAL_MS);
+                out.push(Action::Dial { session: self.last, deadline });
+                return false;
+            }
+            State::Down { .. } | State::Dialing(_) => return false,
+            State::Up(up) if now.boot.since_ms(up.heard_at) >= LINK_SILENCE_MS => {
+                out.push(Action::Hangup(up.session));
+                let seconds = LINK_SILENCE_MS / 1000;
+                self.fall(now, &format!("no sign of life for {seconds} s"), rng, out);
+                return true;
+            }
+            State::Up(_) => {}
+        }
+        self.keep_alive(now, rng, out);
+        while !self.answers.is_empty() && self.may_send(now) {
+            let message = self.answers.pop_front().expect("just seen");
+            self.send(now, *message, out);
+        }
+        false
+    }
+
+    fn may_send(&mut self, now: Now) -> bool {
+        matches!(&self.state, State::Up(up) if up.unsent < UNSENT_MAX) && self.rate.has(now.boot)
+    }
+
+    fn keep_alive(&mut self, now: Now, rng: &mut Rng, out: &mut Out) {
+        let State::Up(up) = &mut self.state else { return };
+        if up.keepalive_at <= now.boot {
+            up.keepalive_at = now.boot.plus_ms(self.heartbeat_ms);
+            up.unsent += 1;
+            // Whatever the rate: without it the cloud hangs up.
+            out.push(Action::Send(up.session, Box::new(talk::keepalive(rng, now))));
+        }
+        let silent_since = up.pinged_at.unwrap_or(up.heard_at).max(up.heard_at);
+        if now.boot.since_ms(silent_since) >= LINK_PING_MS {
+            up.pinged_at = Some(now.boot);
+            out.push(Action::Ping(up.session));
+        }
+    }
+
+    /// When the next step is due, if nothing happens before.
+    pub(super) fn wake_at(&self, may_dial: bool) -> Option<Instant> {
+        match &self.state {
+            State::Down { retry_at } => may_dial.then_some(*retry_at),
+            State::Dialing(_) => None,
+            State::Up(up) => {
+                let silent_since = up.pinged_at.unwrap_or(up.heard_at).max(up.heard_at);
+                let ping_at = silent_since.plus_ms(LINK_PING_MS);
+                let end_at = up.heard_at.plus_ms(LINK_SILENCE_MS);
+                let due = up.keepalive_at.min(ping_at).min(end_at);
+                let waits = !self.answers.is_empty() && up.unsent < UNSENT_MAX;
+                Some(if waits { due.min(self.rate.wake_at()) } else { due })
+            }
+        }
+    }
+
+    /// When a message of our own can be sent, as far as time decides it.
+    pub(super) fn room_at(&self) -> Option<Instant> {
+        matches!(&self.state, State::Up(up) if up.unsent < UNSENT_MAX).then(|| self.rate.wake_at())
+    }
+}

@@ -1,0 +1,396 @@
+//! MetaManager: what the cloud has said, and which of it counts (wire spec section 6).
+//!
+//! ```text
+//!  heard ──▶ waiting ──Save──▶ saving ──Saved──▶ kept: it counts, and is acknowledged
+//!               ▲                 └──SaveFailed──┐
+//!               └────────────────────────────────┘ after a while
+//! ```
+//!
+//! Intended behaviour: nothing counts and nothing is acknowledged before it is durable. The store
+//! never goes back (rule R9): of one object the greater `resourceVersion` stays, a deletion is
+//! final for its uid, a deletion timestamp is never taken back. An update whose only news is a
+//! status, mostly the one that we wrote ourselves, costs no write.
+//!
+//! If we crash here: what was not saved was not acknowledged, and the cloud sends it again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::agent::event::{Action, Out, Severity};
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::limits::{
+    META_BYTES_MAX, META_ROWS_MAX, META_WAITING_MAX, SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS,
+    TOMBSTONES_MAX,
+};
+use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
+use crate::model::object::Object;
+
+use super::content::{self, Content, Thing};
+use super::talk::Origin;
+
+/// What is kept, and what is about to be.
+#[derive(Debug, Default)]
+pub(super) struct Meta {
+    node: Box<str>,
+    /// By the key of its row.
+    kept: BTreeMap<Box<str>, Kept>,
+    /// Bytes of the kept rows' values.
+    bytes: usize,
+    waiting: Vec<Heard>,
+    saving: Option<(Revision, Vec<Heard>)>,
+    last: Revision,
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+    /// Uids of objects that were deleted, the oldest first: they never come back.
+    gone: VecDeque<Box<str>>,
+    origin: Option<StoreOrigin>,
+    /// Why nothing can be kept now.
+    trouble: Option<String>,
+}
+
+/// A durable row, as far as it matters while running.
+#[derive(Debug)]
+struct Kept {
+    version: Version,
+    bytes: usize,
+    thing: Thing,
+}
+
+/// What tells one state of an object from another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Version {
+    uid: Box<str>,
+    /// `resourceVersion`; 0: not told.
+    number: u64,
+    /// Of all of it but versions and statuses.
+    digest: u64,
+    deleting: bool,
+}
+
+/// Something heard that is not durable yet.
+#[derive(Debug)]
+struct Heard {
+    key: Box<str>,
+    /// `None`: the object is deleted.
+    version: Option<Version>,
+    thing: Thing,
+    /// `None`: nothing to write; it only waits for what was heard before.
+    change: Option<Change>,
+    /// Whom to tell that it is durable.
+    ack: Option<Origin>,
+}
+
+/// What hearing something came to.
+#[derive(Debug)]
+pub(super) enum Hearing {
+    /// It will be durable; the cloud is told then.
+    Waits,
+    /// There is nothing to keep: the cloud is told now.
+    Settled,
+    /// It cannot be kept: the cloud is told why.
+    Refused(String),
+    /// There is no room now: the cloud is told nothing, and sends it again.
+    Dropped,
+}
+
+/// What has become durable.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    /// To be acknowledged.
+    pub acks: Vec<Origin>,
+    /// Some pod came, went or changed.
+    pub pods: bool,
+    /// Objects that pods use came, went or changed.
+    pub objects: bool,
+}
+
+impl Meta {
+    pub(super) fn new(node: &str) -> Self {
+        Self { node: node.into(), ..Self::default() }
+    }
+
+    /// Takes what the store held at the start.
+    pub(super) fn load(&mut self, saved: Saved, out: &mut Out) {
+        for Row { key, kind, value } in saved.rows {
+            let read = content::read(&kind, &value, &self.node);
+            let content = match read {
+                Ok(content) => content,
+                Err(why) => {
+                    let line = format!("store: row {key} cannot be used and stays: {why}");
+                    out.push(Action::Log(Severity::Error, line));
+                    continue;
+                }
+            };
+            let version = Version::of(&content);
+            self.keep(key, version, value.len(), content.thing);
+        }
+        match &saved.origin {
+            StoreOrigin::Kept => {}
+            StoreOrigin::New => {
+                let line = "store: new; pods of a cloud that run here already are left alone";
+                out.push(Action::Log(Severity::Info, line.to_owned()));
+            }
+            StoreOrigin::Lost(why) => {
+                let line = format!(
+                    "store: what the cloud sent is lost, pods that run are left alone: {why}"
+                );
+                out.push(Action::Log(Severity::Error, line));
+            }
+        }
+        self.origin = Some(saved.origin);
+    }
+
+    /// How the store came to hold what it holds; `None`: it was not read yet.
+    pub(super) fn origin(&self) -> Option<&StoreOrigin> {
+        self.origin.as_ref()
+    }
+
+    /// Why nothing can be kept now.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Everything that counts, by key.
+    pub(super) fn things(&self) -> impl Iterator<Item = &Thing> {
+        self.kept.values().map(|kept| &kept.thing)
+    }
+
+    /// One thing that counts.
+    pub(super) fn thing(&self, key: &str) -> Option<&Thing> {
+        self.kept.get(key).map(|kept| &kept.thing)
+    }
+
+    /// Whether something of this key is on its way to the disk.
+    pub(super) fn awaits(&self, key: &str) -> bool {
+        self.heard(key).is_some()
+    }
+
+    /// The objects that pods use.
+    pub(super) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
+        self.things().filter_map(|thing| match thing {
+            Thing::Object(object) => Some(object.clone()),
+            _ => None,
+        })
+    }
+
+    /// The object is so.
+    pub(super) fn put(
+        &mut self,
+        key: &str,
+        kind: &str,
+        value: &str,
+        ack: Option<Origin>,
+    ) -> Hearing {
+        let content = match content::read(kind, value, &self.node) {
+            Ok(content) => content,
+            Err(why) => return Hearing::Refused(why),
+        };
+        let version = Version::of(&content);
+        if self.gone.contains(&version.uid) {
+            return Hearing::Settled;
+        }
+        let mut same = false;
+        if let Some(latest) = self.latest(key) {
+            if latest.is_newer_than(&version) {
+                return self.after(key, ack);
+            }
+            same = latest.uid == version.uid && latest.digest == version.digest;
+        } else if let Some(why) = self.no_room(content.value.len()) {
+            return Hearing::Refused(why);
+        }
+        if same && !self.awaits(key) {
+            // Only in memory: what differs is worth no write.
+            let kept = self.kept.get_mut(key).expect("the latest is kept");
+            kept.version = version;
+            return Hearing::Settled;
+        }
+        let row = || Row { key: key.into(), kind: kind.into(), value: content.value.into() };
+        self.hear(Heard {
+            key: key.into(),
+            version: Some(version),
+            change: (!same).then(|| Change::Put(row())),
+            thing: content.thing,
+            ack,
+        })
+    }
+
+    /// The object is gone; `uid` empty: whichever has the name.
+    pub(super) fn delete(&mut self, key: &str, uid: &str, ack: Option<Origin>) -> Hearing {
+        if !uid.is_empty() && !self.gone.iter().any(|gone| **gone == *uid) {
+            if self.gone.len() == TOMBSTONES_MAX {
+                self.gone.pop_front();
+            }
+            self.gone.push_back(uid.into());
+        }
+        match self.latest(key) {
+            Some(latest) if uid.is_empty() || *latest.uid == *uid => {}
+            // Another of the same name, or nothing: what it is about is not here.
+            Some(_) => return self.after(key, ack),
+            None if self.awaits(key) => return self.after(key, ack),
+            None => return Hearing::Settled,
+        }
+        let change = Some(Change::Delete { key: key.into() });
+        self.hear(Heard { key: key.into(), version: None, thing: Thing::Other, change, ack })
+    }
+
+    /// There is nothing to write, but what was heard of the key before is not durable yet.
+    fn after(&mut self, key: &str, ack: Option<Origin>) -> Hearing {
+        match (self.waiting.iter_mut().rev().find(|heard| *heard.key == *key), ack) {
+            (_, None) => Hearing::Waits,
+            (Some(heard), ack) if heard.ack.is_none() => {
+                heard.ack = ack;
+                Hearing::Waits
+            }
+            // Told a little early: it is older than what is kept or about to be.
+            _ => Hearing::Settled,
+        }
+    }
+
+    fn hear(&mut self, heard: Heard) -> Hearing {
+        if self.waiting.len() >= META_WAITING_MAX {
+            return Hearing::Dropped;
+        }
+        self.waiting.push(heard);
+        Hearing::Waits
+    }
+
+    fn no_room(&self, bytes: usize) -> Option<String> {
+        if self.kept.len() + self.waiting.len() >= META_ROWS_MAX {
+            return Some(format!("got one object more than the {META_ROWS_MAX} that are kept"));
+        }
+        let waiting: usize = self.waiting.iter().map(Heard::bytes).sum();
+        let sum = self.bytes + waiting + bytes;
+        (sum > META_BYTES_MAX).then(|| {
+            format!("got objects of {sum} bytes in all, expected {META_BYTES_MAX} at most")
+        })
+    }
+
+    fn heard(&self, key: &str) -> Option<&Heard> {
+        let saving = self.saving.iter().flat_map(|(_, heard)| heard);
+        saving.chain(&self.waiting).filter(|heard| *heard.key == *key).last()
+    }
+
+    /// The last that was heard of it, durable or not; `None`: there is no such object.
+    fn latest(&self, key: &str) -> Option<&Version> {
+        match self.heard(key) {
+            Some(heard) => heard.version.as_ref(),
+            None => self.kept.get(key).map(|kept| &kept.version),
+        }
+    }
+
+    /// Asks for what waits to be kept, in one transaction.
+    pub(super) fn step(&mut self, now: Now, out: &mut Out) {
+        let due = self.retry_at.is_none_or(|at| at <= now.boot);
+        if self.saving.is_some() || self.waiting.is_empty() || !due || self.origin.is_none() {
+            return;
+        }
+        self.retry_at = None;
+        self.last = Revision(self.last.0 + 1);
+        let heard = std::mem::take(&mut self.waiting);
+        let changes = heard.iter().filter_map(|heard| heard.change.clone()).collect();
+        self.saving = Some((self.last, heard));
+        out.push(Action::Save { revision: self.last, changes });
+    }
+
+    /// It is durable.
+    pub(super) fn saved(&mut self, revision: Revision, out: &mut Out) -> Settled {
+        let (asked, heard) = self.saving.take().expect("an answer to what was asked");
+        assert_eq!(asked, revision, "saves are answered one by one");
+        if self.trouble.take().is_some() {
+            out.push(Action::Log(Severity::Info, "store: changes are kept again".to_owned()));
+        }
+        self.backoff = Backoff::default();
+        let mut settled = Settled::default();
+        for Heard { key, version, thing, change, ack } in heard {
+            settled.acks.extend(ack);
+            let bytes = match &change {
+                Some(Change::Put(row)) => row.value.len(),
+                Some(Change::Delete { .. }) => 0,
+                None => {
+                    if let (Some(kept), Some(version)) = (self.kept.get_mut(&key), version) {
+                        kept.version = version;
+                    }
+                    continue;
+                }
+            };
+            let before = self.forget(&key);
+            for thing in before.iter().chain([&thing]) {
+                settled.pods |= matches!(thing, Thing::Pod(_));
+                settled.objects |= matches!(thing, Thing::Object(_) | Thing::Token(_));
+            }
+            if let Some(version) = version {
+                self.keep(key, version, bytes, thing);
+            }
+        }
+        settled
+    }
+
+    /// Nothing of it is durable: it is tried again.
+    pub(super) fn save_failed(
+        &mut self,
+        now: Now,
+        revision: Revision,
+        why: &DiskError,
+        out: &mut Out,
+    ) {
+        let (asked, mut heard) = self.saving.take().expect("an answer to what was asked");
+        assert_eq!(asked, revision, "saves are answered one by one");
+        heard.append(&mut self.waiting);
+        self.waiting = heard;
+        let bounds = BackoffBounds {
+            min_ms: SAVE_RETRY_MIN_MS,
+            max_ms: SAVE_RETRY_MAX_MS,
+            calm_ms: u64::MAX,
+        };
+        self.backoff.grow(now.boot, now.boot, bounds);
+        self.retry_at = Some(now.boot.plus_ms(self.backoff.delay_ms()));
+        let why = why.to_string();
+        if self.trouble.as_ref() != Some(&why) {
+            let line = format!("store: what the cloud sends is not taken, pods go on: {why}");
+            out.push(Action::Log(Severity::Error, line));
+            self.trouble = Some(why);
+        }
+    }
+
+    fn keep(&mut self, key: Box<str>, version: Version, bytes: usize, thing: Thing) {
+        self.bytes += bytes;
+        self.kept.insert(key, Kept { version, bytes, thing });
+    }
+
+    fn forget(&mut self, key: &str) -> Option<Thing> {
+        let kept = self.kept.remove(key)?;
+        self.bytes -= kept.bytes;
+        Some(kept.thing)
+    }
+
+    /// When the next try to save is due.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.retry_at.filter(|_| !self.waiting.is_empty())
+    }
+}
+
+impl Heard {
+    fn bytes(&self) -> usize {
+        match &self.change {
+            Some(Change::Put(row)) => row.value.len(),
+            Some(Change::Delete { .. }) | None => 0,
+        }
+    }
+}
+
+impl Version {
+    fn of(content: &Content) -> Self {
+        Self {
+            uid: content.uid.clone(),
+            number: content.version,
+            digest: content.digest,
+            deleting: content.deleting,
+        }
+    }
+
+    /// Whether the other may not take its place. One without a number is taken at its word.
+    fn is_newer_than(&self, other: &Self) -> bool {
+        let older = other.number != 0 && other.number < self.number;
+        older || (self.uid == other.uid && self.deleting && !other.deleting)
+    }
+}

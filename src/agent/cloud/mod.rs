@@ -1,0 +1,361 @@
+//! The cloud side of the mind: EdgeHub and MetaManager (wire spec sections 2 to 6).
+//!
+//! ```text
+//!  Event::Cloud ─▶ talk to what it is ─▶ meta (waits) ─Save─▶ store ─Saved─▶ pods, objects; ack
+//!                                └▶ an answer ─▶ whoever asked: node · report · wants
+//!  pods' statuses, the node ─▶ report, node ─▶ asks ─▶ hub ─▶ Action::Send
+//! ```
+//!
+//! What the cloud says counts only once it is durable. What is said to the cloud is worked out from
+//! what is and what the cloud is known to have, so nothing is queued and the latest wins; after a
+//! break it is worked out anew.
+//!
+//! If we crash here: the store is read, the link dialled, and all is compared again.
+
+mod answer;
+mod asks;
+mod content;
+mod enrol;
+mod hub;
+mod meta;
+mod rate;
+mod route;
+mod talk;
+mod token;
+mod unserved;
+mod wants;
+
+use std::sync::Arc;
+
+use crate::agent::event::{JobId, Out};
+use crate::agent::pods::Knowledge;
+use crate::agent::time::{Instant, Now, Rng, Wall};
+use crate::model::job::JobError;
+use crate::model::link::{Cause, Session, Validity};
+use crate::model::message::{self, Message, Resource};
+use crate::model::meta::{DiskError, Revision, Saved, StoreOrigin};
+use crate::model::object::Object;
+use crate::model::pod::Pod;
+use crate::model::settings::CloudSettings;
+
+use answer::Answer;
+use asks::{Asks, Mouth, Topic};
+use content::Thing;
+use enrol::Enrol;
+use hub::Hub;
+use meta::{Hearing, Meta, Settled};
+use talk::Origin;
+use wants::Wants;
+
+/// The cloud side.
+#[derive(Debug)]
+pub(super) struct Cloud {
+    settings: CloudSettings,
+    hub: Hub,
+    meta: Meta,
+    asks: Asks,
+    enrol: Enrol,
+    wants: Wants,
+    /// What the cloud's clock showed when ours, counting from boot, showed this.
+    clock: Option<(Instant, Wall)>,
+}
+
+/// Something became durable: what of it the rest of the mind has to look at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Changed {
+    /// Pods came, went or changed.
+    pub pods: bool,
+    /// Objects that pods use came, went or changed.
+    pub objects: bool,
+}
+
+impl Cloud {
+    pub(super) fn new(settings: &CloudSettings, node: &str, now: Now) -> Self {
+        Self {
+            hub: Hub::new(settings, now),
+            meta: Meta::new(node),
+            asks: Asks::default(),
+            enrol: Enrol::new(settings),
+            wants: Wants::default(),
+            clock: None,
+            settings: settings.clone(),
+        }
+    }
+
+    /// The wall clock by the cloud's, where our own is not plausible: a gateway without a clock
+    /// chip starts in 1970, and its lease must not.
+    pub(super) fn correct(&self, now: Now) -> Now {
+        let told = self.clock.map(|(at, wall)| {
+            let since_ms = now.boot.since_ms(at);
+            Wall(wall.0.saturating_add_unsigned(since_ms))
+        });
+        Now { wall: now.wall.or(told), ..now }
+    }
+
+    /// Takes what the store held.
+    pub(super) fn loaded(&mut self, saved: Saved, out: &mut Out) {
+        self.meta.load(saved, out);
+        self.wants.stir();
+    }
+
+    /// It is durable: it counts, and the cloud is told.
+    pub(super) fn saved(
+        &mut self,
+        now: Now,
+        revision: Revision,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) -> Changed {
+        let Settled { acks, pods, objects } = self.meta.saved(revision, out);
+        for ack in acks {
+            self.hub.answer(talk::ack(rng, now, &ack));
+        }
+        if pods || objects {
+            self.wants.stir();
+        }
+        Changed { pods, objects }
+    }
+
+    /// It is not.
+    pub(super) fn save_failed(
+        &mut self,
+        now: Now,
+        revision: Revision,
+        why: &DiskError,
+        out: &mut Out,
+    ) {
+        self.meta.save_failed(now, revision, why, out);
+    }
+
+    pub(super) fn link_up(
+        &mut self,
+        now: Now,
+        session: Session,
+        validity: Validity,
+        out: &mut Out,
+    ) {
+        if self.hub.up(now, session, out) {
+            self.enrol.up(validity);
+            self.wants.up();
+        }
+    }
+
+    pub(super) fn link_down(
+        &mut self,
+        now: Now,
+        session: Session,
+        cause: &Cause,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) {
+        if self.hub.down(now, session, cause, rng, out) {
+            self.enrol.down(cause);
+            self.lost(now);
+        }
+    }
+
+    /// The link is gone: no question is answered any more.
+    fn lost(&mut self, now: Now) {
+        for topic in self.asks.clear() {
+            self.unanswered(now, &topic);
+        }
+    }
+
+    pub(super) fn heard(&mut self, now: Now, session: Session) {
+        self.hub.heard(now, session);
+    }
+
+    pub(super) fn sent(&mut self, session: Session, count: usize) {
+        self.hub.sent(session, count);
+    }
+
+    /// Takes the answer to a job. `false`: it is not ours.
+    pub(super) fn job_done(
+        &mut self,
+        now: Now,
+        job: JobId,
+        result: &Result<(), JobError>,
+        out: &mut Out,
+    ) -> bool {
+        match self.enrol.job_done(now, job, result, out) {
+            None => false,
+            Some(renewed) => {
+                if renewed {
+                    self.hub.renew(now, out);
+                    self.lost(now);
+                }
+                true
+            }
+        }
+    }
+
+    /// Takes a message of the cloud's.
+    pub(super) fn message(&mut self, now: Now, session: Session, message: &Message, rng: &mut Rng) {
+        if !self.hub.is(session) {
+            return;
+        }
+        if message.header.timestamp_ms > 0 {
+            self.clock = Some((now.boot, Wall(message.header.timestamp_ms)));
+        }
+        let route = &message.route;
+        match (&*route.group, &*route.operation) {
+            // Viaduct's own: answered by whoever reads them (wire spec section 2.2).
+            (_, "config" | "ping" | "pong") => {
+                let to = Origin::of(message);
+                self.hub.answer(talk::answer(rng, now, &to, "response", talk::json("ack")));
+            }
+            (_, "response" | "error") if !message.header.parent_id.is_empty() => {
+                self.response(now, message, rng);
+            }
+            ("resource" | "func", _) => self.object(now, message, rng),
+            _ => {
+                if let Some(answer) = unserved::answer(rng, now, message) {
+                    self.hub.answer(answer);
+                }
+            }
+        }
+    }
+
+    /// An answer to a question of ours, mostly.
+    fn response(&mut self, now: Now, message: &Message, rng: &mut Rng) {
+        let Some(topic) = self.asks.answered(&message.header.parent_id) else {
+            // Too late for who asked; but the cloud may wait to hear that we have it.
+            if Resource::parse(&message.route.resource)
+                .is_some_and(|told| wants::is_kept(told.kind))
+            {
+                match Answer::read(message) {
+                    Answer::Object(_) => self.object(now, message, rng),
+                    Answer::Done | Answer::Refused(_) => self.ack(now, message, rng),
+                }
+            }
+            return;
+        };
+        let answer = Answer::read(message);
+        match &topic {
+            Topic::Object(key) | Topic::Token(key) => match answer {
+                Answer::Object(object) => {
+                    let kind = match &topic {
+                        Topic::Token(_) => "serviceaccounttoken",
+                        _ => Resource::parse(key).map_or("", |told| told.kind),
+                    };
+                    let ack = Some(Origin::of(message));
+                    let hearing = self.meta.put(key, kind, object.get(), ack);
+                    self.conclude(now, hearing, message, rng);
+                    self.wants.answered(key);
+                }
+                Answer::Done | Answer::Refused(_) => {
+                    self.wants.refused(now, key, &self.settings, rng);
+                    self.ack(now, message, rng);
+                }
+            },
+            Topic::Register | Topic::NodeStatus | Topic::Lease => {}
+            Topic::PodStatus(_) | Topic::PodDelete(_) => {}
+        }
+    }
+
+    /// No answer came in time, or none will.
+    fn unanswered(&mut self, now: Now, topic: &Topic) {
+        match topic {
+            Topic::Object(key) | Topic::Token(key) => self.wants.unanswered(now, key),
+            Topic::Register | Topic::NodeStatus | Topic::Lease => {}
+            Topic::PodStatus(_) | Topic::PodDelete(_) => {}
+        }
+    }
+
+    /// An object came, changed or went.
+    fn object(&mut self, now: Now, message: &Message, rng: &mut Rng) {
+        let route = &message.route;
+        let Some(resource) = Resource::parse(&route.resource) else {
+            self.ack(now, message, rng);
+            return;
+        };
+        if unserved::is_volume(&route.operation) {
+            self.hub.answer(unserved::no_volume(rng, now, message));
+            return;
+        }
+        let text = message.content.as_deref().map(message::inner).unwrap_or_default();
+        let ack = Some(Origin::of(message));
+        let hearing = if &*route.operation == "delete" {
+            self.meta.delete(&route.resource, &content::uid(&text), ack)
+        } else {
+            self.meta.put(&route.resource, resource.kind, &text, ack)
+        };
+        self.conclude(now, hearing, message, rng);
+    }
+
+    fn conclude(&mut self, now: Now, hearing: Hearing, message: &Message, rng: &mut Rng) {
+        match hearing {
+            Hearing::Waits | Hearing::Dropped => {}
+            Hearing::Settled => self.ack(now, message, rng),
+            Hearing::Refused(why) => {
+                let to = Origin::of(message);
+                self.hub.answer(talk::refusal(rng, now, &to, &why));
+            }
+        }
+    }
+
+    fn ack(&mut self, now: Now, message: &Message, rng: &mut Rng) {
+        self.hub.answer(talk::ack(rng, now, &Origin::of(message)));
+    }
+
+    /// Speaks with the cloud.
+    pub(super) fn step(&mut self, now: Now, rng: &mut Rng, last_job: &mut u64, out: &mut Out) {
+        self.meta.step(now, out);
+        self.enrol.step(now, rng, last_job, out);
+        if self.hub.step(now, self.enrol.may_dial(), rng, out) {
+            self.lost(now);
+        }
+        for topic in self.asks.overdue(now.boot) {
+            self.unanswered(now, &topic);
+        }
+        if !self.hub.is_up() {
+            return;
+        }
+        let timeout_ms = self.settings.remote_query_timeout_ms;
+        let mut mouth =
+            Mouth { hub: &mut self.hub, asks: &mut self.asks, rng, out, now, timeout_ms };
+        self.wants.step(&self.meta, &mut mouth);
+    }
+
+    /// When to step again if nothing happens before.
+    pub(super) fn wake_at(&self, now: Now) -> Option<Instant> {
+        let mut wake_at = [
+            self.meta.wake_at(),
+            self.enrol.wake_at(now),
+            self.hub.wake_at(self.enrol.may_dial()),
+            self.asks.wake_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        // What is to be said waits for its time, and for room.
+        if let Some(room_at) = self.hub.room_at() {
+            let said = [self.wants.wake_at()].into_iter().flatten().min();
+            let said = said.map(|at| at.max(room_at));
+            wake_at = wake_at.into_iter().chain(said).min();
+        }
+        wake_at.map(|at| at.max(now.boot.plus_ms(1)))
+    }
+
+    /// What is known of the cloud's pods.
+    pub(super) fn knowledge(&self) -> Knowledge {
+        match self.meta.origin() {
+            None => Knowledge::Silent,
+            Some(StoreOrigin::New | StoreOrigin::Lost(_)) => Knowledge::Broken,
+            Some(StoreOrigin::Kept) => Knowledge::Whole,
+        }
+    }
+
+    /// The pods that the cloud wants here.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.meta.things().filter_map(|thing| match thing {
+            Thing::Pod(pod) => Some(&pod.pod),
+            _ => None,
+        })
+    }
+
+    /// The objects that they use.
+    pub(super) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
+        self.meta.objects()
+    }
+}

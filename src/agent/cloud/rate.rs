@@ -1,0 +1,81 @@
+//! How much may be said: so many messages a second in the long run, and a few at once after a quiet
+//! time (`messageQPS`, `messageBurst`; KubeEdge 1.11 and later).
+
+use crate::agent::time::Instant;
+
+#[derive(Debug)]
+pub(super) struct Rate {
+    per_second: u64,
+    /// Thousandths of a message.
+    left_max: u64,
+    left: u64,
+    at: Instant,
+}
+
+/// Thousandths.
+const ONE: u64 = 1000;
+
+impl Rate {
+    /// `per_second` 0: no bound.
+    pub(super) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
+        let left_max = ONE * u64::from(burst.max(1));
+        Self { per_second: per_second.into(), left_max, left: left_max, at: now }
+    }
+
+    fn grow(&mut self, now: Instant) {
+        let grown = now.since_ms(self.at).saturating_mul(self.per_second);
+        self.left = self.left.saturating_add(grown).min(self.left_max);
+        self.at = now;
+    }
+
+    /// Whether one may be sent now.
+    pub(super) fn has(&mut self, now: Instant) -> bool {
+        self.grow(now);
+        self.per_second == 0 || self.left >= ONE
+    }
+
+    /// One is sent.
+    pub(super) fn take(&mut self, now: Instant) {
+        self.grow(now);
+        self.left = self.left.saturating_sub(ONE);
+    }
+
+    /// When one may be sent: the time of the last question where there was one left.
+    pub(super) fn wake_at(&self) -> Instant {
+        let missing = ONE.saturating_sub(self.left);
+        match self.per_second {
+            0 => self.at,
+            per_second => self.at.plus_ms(missing.div_ceil(per_second)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(rate: &mut Rate, at_ms: u64) -> usize {
+        let now = Instant(at_ms);
+        (0..100)
+            .filter(|_| {
+                let has = rate.has(now);
+                if has {
+                    rate.take(now);
+                }
+                has
+            })
+            .count()
+    }
+
+    #[test]
+    fn a_burst_and_then_so_many_a_second() {
+        let mut rate = Rate::new(30, 60, Instant(0));
+        assert_eq!(sent(&mut rate, 0), 60);
+        assert_eq!(rate.wake_at(), Instant(34));
+        assert_eq!(sent(&mut rate, 33), 0);
+        assert_eq!(sent(&mut rate, 34), 1);
+        assert_eq!(sent(&mut rate, 1_034), 30);
+        assert_eq!(sent(&mut rate, 3_600_000), 60, "never more than the burst");
+        assert_eq!(sent(&mut Rate::new(0, 1, Instant(0)), 0), 100);
+    }
+}

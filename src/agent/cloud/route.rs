@@ -1,0 +1,89 @@
+//! What the cloud side is told of, and when it speaks.
+
+use super::{Changed, Cloud};
+use crate::agent::event::{Event, JobId, Out};
+use crate::agent::time::{Instant, Now};
+use crate::agent::{Agent, Config};
+use crate::model::job::JobError;
+
+impl Agent {
+    /// Makes the cloud side, if a cloud is configured.
+    pub(in crate::agent) fn cloud(config: &Config, now: Now) -> Option<Box<Cloud>> {
+        let settings = config.cloud.as_ref()?;
+        Some(Box::new(Cloud::new(settings, &config.node_name, now)))
+    }
+
+    /// The moment, with the cloud's clock where there is no other.
+    pub(in crate::agent) fn by_the_cloud(&self, now: Now) -> Now {
+        self.cloud.as_ref().map_or(now, |cloud| cloud.correct(now))
+    }
+
+    /// Learns what the link or the store tells.
+    pub(in crate::agent) fn hear_cloud(&mut self, now: Now, event: Event) {
+        let Self { cloud, rng, pending, .. } = self;
+        let cloud = cloud.as_mut().expect("only a configured cloud speaks");
+        let changed = match event {
+            Event::Loaded(saved) => {
+                cloud.loaded(*saved, pending);
+                Changed { pods: true, objects: true }
+            }
+            Event::Saved(revision) => cloud.saved(now, revision, rng, pending),
+            Event::SaveFailed(revision, why) => {
+                cloud.save_failed(now, revision, &why, pending);
+                Changed::default()
+            }
+            Event::LinkUp(session, validity) => {
+                cloud.link_up(now, session, validity, pending);
+                Changed::default()
+            }
+            Event::LinkDown(session, cause) => {
+                cloud.link_down(now, session, &cause, rng, pending);
+                Changed::default()
+            }
+            Event::Heard(session) => {
+                cloud.heard(now, session);
+                Changed::default()
+            }
+            Event::Sent(session, count) => {
+                cloud.sent(session, count);
+                Changed::default()
+            }
+            Event::Cloud(session, message) => {
+                cloud.message(now, session, &message, rng);
+                Changed::default()
+            }
+            other => panic!("{other:?} is not about the cloud"),
+        };
+        if changed.objects {
+            let all = cloud.objects();
+            let changed = self.cloud_objects.take(all, &mut self.pending);
+            self.pods.objects_changed(&changed);
+        }
+        if changed.pods {
+            self.want(now);
+        }
+    }
+
+    /// Takes the answer to a job. `false`: it is none of the cloud side's.
+    pub(in crate::agent) fn cloud_job_done(
+        &mut self,
+        now: Now,
+        job: JobId,
+        result: &Result<(), JobError>,
+    ) -> bool {
+        let Some(cloud) = &mut self.cloud else { return false };
+        cloud.job_done(now, job, result, &mut self.pending)
+    }
+
+    /// Speaks with the cloud. Last in a step: what changed in it is told.
+    pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
+        if let Some(cloud) = &mut self.cloud {
+            cloud.step(now, &mut self.rng, &mut self.last_job, out);
+        }
+    }
+
+    /// When the cloud side is to be stepped if nothing happens before.
+    pub(in crate::agent) fn cloud_wake_at(&self) -> Option<Instant> {
+        self.cloud.as_ref()?.wake_at(self.now)
+    }
+}

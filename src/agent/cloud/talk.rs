@@ -1,0 +1,84 @@
+//! The messages that edged says, in KubeEdge's words (wire spec sections 2.4, 2.6 and 5).
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::agent::time::{Now, Rng};
+use crate::model::message::{Header, Message, Route};
+
+/// What a message of the cloud's is answered by: its id, and where it came from.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    id: Box<str>,
+    source: Box<str>,
+    group: Box<str>,
+    resource: Box<str>,
+}
+
+impl Origin {
+    pub(super) fn of(message: &Message) -> Self {
+        let Route { source, group, resource, .. } = message.route.clone();
+        Self { id: message.header.id.clone(), source, group, resource }
+    }
+}
+
+/// A new id. Any text will do that nobody else says; 64 bits of chance are shorter than a UUID, and
+/// these bytes are what an idle link costs.
+pub(super) fn new_id(rng: &mut Rng) -> Box<str> {
+    format!("{:016x}", rng.bits()).into()
+}
+
+/// JSON of plain data.
+pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
+    to_raw_value(value).expect("plain data")
+}
+
+fn message(rng: &mut Rng, now: Now, route: [&str; 4], content: Option<Box<RawValue>>) -> Message {
+    let [source, group, operation, resource] = route.map(Box::from);
+    let timestamp_ms = now.wall.map_or(0, |wall| wall.0);
+    let header = Header { id: new_id(rng), timestamp_ms, ..Header::default() };
+    Message { header, route: Route { source, group, operation, resource }, content }
+}
+
+/// The sign of life that the cloud expects (section 2.4).
+pub(super) fn keepalive(rng: &mut Rng, now: Now) -> Message {
+    let content = Some(json("ping"));
+    message(rng, now, ["websocket", "resource", "keepalive", "node"], content)
+}
+
+/// Something asked of the cloud, or told (section 5).
+pub(super) fn request(
+    rng: &mut Rng,
+    now: Now,
+    operation: &str,
+    resource: &str,
+    content: Option<Box<RawValue>>,
+) -> Message {
+    message(rng, now, ["edged", "meta", operation, resource], content)
+}
+
+/// We have it, and will still have it after a power cut (section 2.6).
+pub(super) fn ack(rng: &mut Rng, now: Now, to: &Origin) -> Message {
+    answer(rng, now, to, "response", json("OK"))
+}
+
+/// We cannot take it: the cloud logs why, and sends it again.
+pub(super) fn refusal(rng: &mut Rng, now: Now, to: &Origin, why: &str) -> Message {
+    let mut refusal = answer(rng, now, to, "error", json(why));
+    refusal.route.source = "metamanager".into();
+    refusal
+}
+
+/// An answer with a content of its own.
+pub(super) fn answer(
+    rng: &mut Rng,
+    now: Now,
+    to: &Origin,
+    operation: &str,
+    content: Box<RawValue>,
+) -> Message {
+    let route = [&*to.source, &*to.group, operation, &*to.resource];
+    let mut answer = message(rng, now, route, Some(content));
+    answer.header.parent_id = to.id.clone();
+    answer
+}

@@ -1,0 +1,71 @@
+//! What edged does not do, answered where an answer is due: routers, node jobs, CSI volumes, device
+//! twins (wire spec sections 4.8 to 4.10, 5.13 and 10).
+
+use serde_json::json;
+
+use super::talk::{self, Origin};
+use crate::agent::time::{Now, Rng};
+use crate::model::message::Message;
+
+/// What is said of all of it.
+const WHY: &str = "not built into edged";
+
+/// The answer to a message of a group that nobody here serves; `None`: none is due.
+pub(super) fn answer(rng: &mut Rng, now: Now, message: &Message) -> Option<Message> {
+    let route = &message.route;
+    let to = Origin::of(message);
+    match &*route.group {
+        "taskmanager" => {
+            let finished = now.timestamp().unwrap_or_default().to_string();
+            let content = json!({
+                "action": &*route.operation, "succ": false, "finishTime": finished,
+                "reason": WHY, "extend": "",
+            });
+            let mut told =
+                talk::answer(rng, now, &to, "UpdateNodeActionStatus", talk::json(&content));
+            told.route.source = "websocket".into();
+            told.route.group = "hub".into();
+            Some(told)
+        }
+        // An HTTP request for a service on the node; subscriptions are not answered.
+        "user" if &*route.source == "router_servicebus" && is_http(&route.operation) => {
+            let content = json!({"header": {}, "status_code": 501, "body": NOT_BUILT_IN_BASE64});
+            let mut told = talk::answer(rng, now, &to, "upload", talk::json(&content));
+            told.route.source = "servicebus".into();
+            told.route.resource = "".into();
+            Some(told)
+        }
+        _ => None,
+    }
+}
+
+/// `not built into edged`
+const NOT_BUILT_IN_BASE64: &str = "bm90IGJ1aWx0IGludG8gZWRnZWQ=";
+
+fn is_http(operation: &str) -> bool {
+    matches!(operation, "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS")
+}
+
+/// One of the CSI controller's calls (section 4.9).
+pub(super) fn is_volume(operation: &str) -> bool {
+    matches!(
+        operation,
+        "createvolume" | "deletevolume" | "controllerpublishvolume" | "controllerunpublishvolume"
+    )
+}
+
+/// The answer to it.
+pub(super) fn no_volume(rng: &mut Rng, now: Now, message: &Message) -> Message {
+    talk::answer(rng, now, &Origin::of(message), "response", talk::json(WHY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_what_is_said() {
+        let bytes = crate::model::base64::decode(NOT_BUILT_IN_BASE64).expect("base64");
+        assert_eq!(bytes, WHY.as_bytes());
+    }
+}

@@ -1,0 +1,173 @@
+//! The objects that the cloud's pods name and that are not here: they are asked for (wire spec
+//! section 5.8). Later changes of them the cloud pushes by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::asks::{Mouth, Topic};
+use super::content::Thing;
+use super::meta::Meta;
+use crate::agent::time::{Instant, Now, Rng};
+use crate::limits::QUERY_RETRY_MS;
+use crate::model::message::Resource;
+use crate::model::pod::{Container, Pod};
+use crate::model::settings::CloudSettings;
+
+/// What is missing.
+#[derive(Debug, Default)]
+pub(super) struct Wants {
+    /// Something changed since this was worked out.
+    stale: bool,
+    /// By key of the row.
+    missing: BTreeMap<Box<str>, Missing>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// Not before.
+    At(Instant),
+    Asked,
+}
+
+/// Whether objects of this kind are kept for pods, and have to be acknowledged when they come as an
+/// answer.
+pub(super) fn is_kept(kind: &str) -> bool {
+    matches!(
+        kind,
+        "configmap" | "secret" | "persistentvolume" | "persistentvolumeclaim" | "volumeattachment"
+    )
+}
+
+impl Wants {
+    /// Pods or objects have changed.
+    pub(super) fn stir(&mut self) {
+        self.stale = true;
+    }
+
+    /// The link is new: nothing was asked over it.
+    pub(super) fn up(&mut self) {
+        for missing in self.missing.values_mut() {
+            *missing = Missing::At(Instant(0));
+        }
+    }
+
+    /// The cloud gave it.
+    pub(super) fn answered(&mut self, key: &str) {
+        self.missing.remove(key);
+    }
+
+    /// The cloud has none: when it makes one it pushes it. Asked again all the same.
+    pub(super) fn refused(&mut self, now: Now, key: &str, settings: &CloudSettings, rng: &mut Rng) {
+        let wait_ms = rng.jitter_ms(settings.sync_ms.max(QUERY_RETRY_MS));
+        self.again(now, key, wait_ms);
+    }
+
+    /// No answer came.
+    pub(super) fn unanswered(&mut self, now: Now, key: &str) {
+        self.again(now, key, QUERY_RETRY_MS);
+    }
+
+    fn again(&mut self, now: Now, key: &str, wait_ms: u64) {
+        if let Some(missing) = self.missing.get_mut(key) {
+            *missing = Missing::At(now.boot.plus_ms(wait_ms));
+        }
+    }
+
+    /// Asks for what is missing.
+    pub(super) fn step(&mut self, meta: &Meta, mouth: &mut Mouth<'_>) {
+        if std::mem::take(&mut self.stale) {
+            self.work_out(meta);
+        }
+        let now = mouth.now.boot;
+        for (key, missing) in &mut self.missing {
+            let due = matches!(missing, Missing::At(at) if *at <= now);
+            if !due || meta.awaits(key) {
+                continue;
+            }
+            if !mouth.has_room() {
+                return;
+            }
+            mouth.ask(Topic::Object(key.clone()), "query", key, None);
+            *missing = Missing::Asked;
+        }
+    }
+
+    fn work_out(&mut self, meta: &Meta) {
+        let mut named = BTreeSet::new();
+        for thing in meta.things() {
+            if let Thing::Pod(pod) = thing {
+                name_objects(&pod.pod, &mut named);
+            }
+        }
+        let old = std::mem::take(&mut self.missing);
+        for key in named {
+            if meta.thing(&key).is_none() {
+                let missing = old.get(&key).copied().unwrap_or(Missing::At(Instant(0)));
+                self.missing.insert(key, missing);
+            }
+        }
+    }
+
+    /// When the next question is due, if nothing happens before.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        let due = self.missing.values().filter_map(|missing| match missing {
+            Missing::At(at) => Some(*at),
+            Missing::Asked => None,
+        });
+        due.min()
+    }
+}
+
+/// The keys of all that the pod names.
+fn name_objects(pod: &Pod, to: &mut BTreeSet<Box<str>>) {
+    if pod.metadata.deletion_timestamp.is_some() || pod.status.phase.is_terminal() {
+        return;
+    }
+    let namespace = Some(pod.metadata.namespace.as_str());
+    let mut add = |kind, name: &str| {
+        if !name.is_empty() {
+            to.insert(Resource { namespace, kind, name }.to_string().into());
+        }
+    };
+    let spec = &pod.spec;
+    for container in spec.init_containers.iter().chain(&spec.containers) {
+        of_container(container, &mut add);
+    }
+    for volume in &spec.volumes {
+        if let Some(map) = &volume.config_map {
+            add("configmap", &map.name);
+        }
+        if let Some(secret) = &volume.secret {
+            add("secret", &secret.secret_name);
+        }
+        for source in volume.projected.iter().flat_map(|projected| &projected.sources) {
+            if let Some(map) = &source.config_map {
+                add("configmap", &map.name);
+            }
+            if let Some(secret) = &source.secret {
+                add("secret", &secret.name);
+            }
+        }
+    }
+    for secret in &spec.image_pull_secrets {
+        add("secret", &secret.name);
+    }
+}
+
+fn of_container(container: &Container, add: &mut impl FnMut(&'static str, &str)) {
+    for from in &container.env_from {
+        if let Some(map) = &from.config_map_ref {
+            add("configmap", &map.name);
+        }
+        if let Some(secret) = &from.secret_ref {
+            add("secret", &secret.name);
+        }
+    }
+    for source in container.env.iter().filter_map(|env| env.value_from.as_ref()) {
+        if let Some(map) = &source.config_map_key_ref {
+            add("configmap", &map.name);
+        }
+        if let Some(secret) = &source.secret_key_ref {
+            add("secret", &secret.name);
+        }
+    }
+}
