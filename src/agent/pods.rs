@@ -247,7 +247,8 @@ impl Pods {
                 self.map.insert(pod_ref.uid, orphan);
             }
         }
-        self.known = Some(left);
+        // Those that run are decided on before those that are to start: all have to be wanted first.
+        self.known = (sources.of_all() > Knowledge::Silent).then_some(left);
         for pod in self.map.values_mut() {
             pod.look(now, list.serial);
         }
