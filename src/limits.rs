@@ -191,6 +191,15 @@ pub const ANSWERS_MAX: usize = 256;
 pub const ASKS_MAX: usize = 256;
 /// Milliseconds before an object that the cloud did not give is asked for again.
 pub const QUERY_RETRY_MS: u64 = 10_000;
+/// Milliseconds that a pod which is being started is not told of: most run by then, and each report
+/// costs the link the whole pod twice over.
+pub const REPORT_GATHER_MS: u64 = 1_000;
+/// Milliseconds before a report that was not taken is made again (the kubelet's).
+pub const REPORT_RETRY_MS: u64 = 10_000;
+/// Milliseconds after which a pod that the cloud said it would delete is told of as gone again.
+pub const DELETE_AGAIN_MS: u64 = 60_000;
+/// Seconds after which a token of a service account is replaced at the latest (the kubelet's).
+pub const TOKEN_AGE_MAX_S: i64 = 86_400;
 /// Milliseconds for an application for a certificate: two requests over a slow link.
 pub const ENROL_MS: u64 = 120_000;
 /// Milliseconds before the second application; doubles with each.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::event::{Action, Out, Severity};
 use super::pod::Origin;
 use crate::model::object::{ConfigMap, Object, ObjectKind, RuntimeClass, Secret};
+use crate::model::token::{Metadata, Token};
 
 /// All objects.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub struct Objects {
     map: BTreeMap<Key, Arc<Object>>,
     /// Names that were told twice, until they no longer are.
     doubles: BTreeSet<Key>,
+    /// Of service accounts, given for pods.
+    tokens: Vec<Arc<Token>>,
 }
 
 /// All objects, by whose pods may use them.
@@ -83,6 +86,20 @@ impl Objects {
         came.map(|(key, _)| key).chain(went).cloned().collect()
     }
 
+    /// Takes all tokens that there are now.
+    pub fn take_tokens(&mut self, tokens: Vec<Arc<Token>>) {
+        self.tokens = tokens;
+    }
+
+    /// The newest token that was given for a pod, for who asks for one like this.
+    pub fn token(&self, uid: &str, account: &str, audience: &str, seconds: i64) -> Option<&str> {
+        let fits = |token: &&Arc<Token>| {
+            token.pod_uid() == uid && token.answers(account, audience, seconds)
+        };
+        let newest = self.tokens.iter().filter(fits).max_by_key(|token| token.ends_at())?;
+        Some(&newest.status.token)
+    }
+
     /// One ConfigMap.
     pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
         match self.find(ObjectKind::ConfigMap, namespace, name)? {
@@ -114,6 +131,12 @@ impl Objects {
 }
 
 impl Key {
+    /// Stands for the token of a service account, which pods use as they do a Secret.
+    pub fn of_token(token: &Token) -> Self {
+        let Metadata { name, namespace } = &token.metadata;
+        Self { kind: ObjectKind::Secret, namespace: namespace.clone(), name: name.clone() }
+    }
+
     fn of(object: &Object) -> Self {
         let metadata = object.metadata();
         Self {

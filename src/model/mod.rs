@@ -22,5 +22,6 @@ pub mod quantity;
 pub mod settings;
 pub mod status;
 pub mod time;
+pub mod token;
 pub mod upkeep;
 pub mod view;

@@ -25,8 +25,8 @@ pub use security::{
 };
 pub use volume::{
     ConfigMapVolume, DownwardFile, DownwardVolume, EmptyDir, HostPath, KeyToPath, MountPropagation,
-    Projected, ProjectedSource, RecursiveReadOnly, SecretProjection, SecretVolume, Volume,
-    VolumeMount,
+    Projected, ProjectedSource, RecursiveReadOnly, SecretProjection, SecretVolume,
+    ServiceAccountToken, Volume, VolumeMount,
 };
 
 /// Fields without a type of their own, by their JSON name.
@@ -73,6 +73,15 @@ pub struct Metadata {
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,
+}
+
+impl Pod {
+    /// The service account that the pod runs as.
+    pub fn service_account(&self) -> &str {
+        let named = ["serviceAccountName", "serviceAccount"];
+        let name = named.iter().find_map(|key| self.spec.rest.get(*key)?.as_str());
+        name.filter(|name| !name.is_empty()).unwrap_or("default")
+    }
 }
 
 /// core/v1 `PodSpec`

@@ -115,6 +115,20 @@ pub enum ConditionKind {
     PodScheduled,
 }
 
+impl ConditionKind {
+    /// Out of its name; `None`: one that others set.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "PodReadyToStartContainers" => Self::PodReadyToStartContainers,
+            "Initialized" => Self::Initialized,
+            "Ready" => Self::Ready,
+            "ContainersReady" => Self::ContainersReady,
+            "PodScheduled" => Self::PodScheduled,
+            _ => return None,
+        })
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn title_case<S: serde::Serializer>(value: &bool, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(if *value { "True" } else { "False" })

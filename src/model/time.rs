@@ -19,6 +19,25 @@ impl Timestamp {
         era * 146_097 + day_of_era - 719_468
     }
 
+    /// Out of RFC 3339 in UTC, as the API server writes it: `2026-08-06T10:00:00Z`; a fraction of a
+    /// second is cut off.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+        let time = time.split_once('.').map_or(time, |(whole, _)| whole);
+        let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
+        let mut time = time.splitn(3, ':').map(|part| part.parse::<i64>().ok());
+        let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+        let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+        let holds = (1..=9999).contains(&year)
+            && (1..=12).contains(&month)
+            && (1..=31).contains(&day)
+            && (0..24).contains(&hour)
+            && (0..60).contains(&minute)
+            && (0..=60).contains(&second);
+        let days = Self::days(year, month, day);
+        holds.then(|| Self(((days * 24 + hour) * 60 + minute) * 60 + second))
+    }
+
     /// From the CRI's nanoseconds.
     pub fn from_nanos(nanos: i64) -> Self {
         Self(nanos.div_euclid(1_000_000_000))
@@ -59,6 +78,28 @@ fn civil(days: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else_is() {
+        for seconds in [0, 951_782_400, 1_709_208_000, 1_795_196_779, 4_102_444_799] {
+            let text = Timestamp(seconds).to_string();
+            assert_eq!(Timestamp::parse(&text), Some(Timestamp(seconds)), "{text}");
+        }
+        let fraction = Timestamp::parse("2026-11-20T17:46:19.347246Z");
+        assert_eq!(fraction, Timestamp::parse("2026-11-20T17:46:19Z"));
+        for bad in [
+            "",
+            "Z",
+            "2026-11-20",
+            "2026-13-20T17:46:19Z",
+            "2026-11-20T24:00:00Z",
+            "2026-11-20T17:46Z",
+            "2026-11-20T17:46:19",
+            "x-11-20T17:46:19Z",
+        ] {
+            assert_eq!(Timestamp::parse(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn timestamps_are_written_as_rfc_3339() {

@@ -6,6 +6,8 @@
 
 mod admission;
 mod classes;
+#[cfg(feature = "cloud")]
+mod cloud;
 mod decisions;
 mod desk;
 mod environment;
@@ -24,6 +26,8 @@ mod probes;
 mod props;
 mod recovery;
 mod security;
+#[cfg(feature = "cloud")]
+mod sky;
 mod statuses;
 #[cfg(feature = "configmap")]
 mod volume_files;

@@ -37,6 +37,7 @@ pub(super) fn look(pod: &Pod, found: &mut Found) {
         }
         let path = format!("{path}.{}", kind.field());
         look_into(volume, &path, found);
+        tokens(pod, volume, &path, found);
     }
     for (path, container) in containers(pod) {
         for (index, mount) in container.volume_mounts.iter().enumerate() {
@@ -75,8 +76,22 @@ fn look_into(volume: &Volume, path: &str, found: &mut Found) {
     }
 }
 
+/// Only a cloud can give a token of a service account, and only to pods of its own.
+fn tokens(pod: &Pod, volume: &Volume, path: &str, found: &mut Found) {
+    let is_cloudy = pod.metadata.annotations.get(SOURCE).is_some_and(|source| source == "api");
+    for (index, source) in volume.projected.iter().flat_map(|of| &of.sources).enumerate() {
+        let path = format!("{path}.sources[{index}].serviceAccountToken");
+        match &source.service_account_token {
+            Some(of) if is_cloudy => unknown(&path, &of.rest, found),
+            Some(_) => found.volumes.push(path),
+            None => {}
+        }
+    }
+}
+
+const SOURCE: &str = "kubernetes.io/config.source";
+
 fn projected(path: &str, source: &ProjectedSource, found: &mut Found) {
-    // Service account tokens among them: there is no cloud that could give one.
     found.volumes.extend(source.rest.keys().map(|name| format!("{path}.{}", cut(name))));
     if let Some(of) = &source.config_map {
         unknown(&format!("{path}.configMap"), &of.rest, found);

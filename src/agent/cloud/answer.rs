@@ -28,12 +28,12 @@ pub(super) struct Refusal {
     pub code: u16,
 }
 
-/// `ObjectResp`: both keys are always there.
+/// `ObjectResp`: both keys are always there, which tells it from a bare object.
 #[derive(Deserialize)]
 struct ObjectResp<'a> {
-    #[serde(borrow, rename = "Object")]
+    #[serde(borrow, rename = "Object", deserialize_with = "Option::deserialize")]
     object: Option<&'a RawValue>,
-    #[serde(rename = "Err")]
+    #[serde(rename = "Err", deserialize_with = "Option::deserialize")]
     error: Option<Failure>,
 }
 
@@ -90,6 +90,11 @@ impl Refusal {
     /// The API server has no such object, or not this incarnation of it.
     pub(super) fn is_not_found(&self) -> bool {
         self.code == 404 || &*self.reason == "NotFound"
+    }
+
+    /// The object was changed, or deleted and made anew, since we knew it.
+    pub(super) fn is_conflict(&self) -> bool {
+        self.code == 409 || &*self.reason == "Conflict"
     }
 
     /// An empty one is what Go writes for «no error» now and then.

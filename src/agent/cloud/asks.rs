@@ -56,7 +56,7 @@ pub(super) struct Mouth<'a> {
 impl Mouth<'_> {
     /// Whether something can be asked now; where not, a later step comes.
     pub(super) fn has_room(&mut self) -> bool {
-        self.asks.open.len() < ASKS_MAX && self.hub.has_room(self.now)
+        self.asks.has_room() && self.hub.has_room(self.now)
     }
 
     /// Asks. There is room: [`Mouth::has_room`] was asked before.
@@ -81,6 +81,11 @@ impl Mouth<'_> {
 }
 
 impl Asks {
+    /// Whether there is room for one more.
+    pub(super) fn has_room(&self) -> bool {
+        self.open.len() < ASKS_MAX
+    }
+
     /// Strikes out what this is the answer to. `None`: nothing that is still open.
     pub(super) fn answered(&mut self, parent_id: &str) -> Option<Topic> {
         self.open.remove(parent_id).map(|ask| ask.topic)

@@ -3,7 +3,6 @@
 //! `metadata.managedFields` is left out: it is a third of all bytes, and says who wrote which field
 //! at the API server, which nobody here asks. What is left is kept as it came.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -11,10 +10,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::token::Token;
 use crate::model::object::Object;
 use crate::model::pod::Pod;
-use crate::model::status::Phase;
+use crate::model::status::{Condition, ConditionKind, Phase, PodStatus};
+use crate::model::time::Timestamp;
+use crate::model::token::Token;
 
 /// One object of a message.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct Content {
 #[derive(Clone, Debug)]
 pub(super) enum Thing {
     /// A pod for this node.
-    Pod(Arc<CloudPod>),
+    Pod(Arc<Pod>),
     /// Pods may use it.
     Object(Arc<Object>),
     /// A token of a service account.
@@ -46,15 +46,6 @@ pub(super) enum Thing {
     Node(Box<str>),
     /// Kept for the cloud's sake.
     Other,
-}
-
-/// A pod as the cloud has it.
-#[derive(Debug)]
-pub(super) struct CloudPod {
-    /// What is wanted. Its status holds what must not be forgotten: the phase, if it is final.
-    pub pod: Pod,
-    /// `status` as the cloud had it then.
-    pub status: Option<Box<RawValue>>,
 }
 
 type Map<'a> = BTreeMap<Box<str>, &'a RawValue>;
@@ -79,15 +70,15 @@ pub(super) fn read(kind: &str, value: &str, node: &str) -> Result<Content, Strin
     let deleting = metadata.get("deletionTimestamp").is_some_and(|raw| raw.get() != "null");
     let stripped = serde_json::value::to_raw_value(&metadata).expect("it was JSON");
     object.insert("metadata".into(), &stripped);
-    let status = object.get("status").map(|raw| (*raw).to_owned());
-    let phase = phase(status.as_deref());
+    let status = object.get("status").filter(|_| kind == "pod");
+    let status = status.map_or_else(PodStatus::default, |raw| seed(raw));
     let text = serde_json::to_string(&object).expect("it was JSON");
-    let digest = digest(&object, &metadata, phase);
-    let thing = thing(kind, &text, node, status, phase).map_err(|error| told("content", error))?;
+    let digest = digest(&object, &metadata, status.phase);
+    let thing = thing(kind, &text, node, status).map_err(|error| told("content", error))?;
     Ok(Content { uid, version, digest, deleting, value: text, thing })
 }
 
-fn digest(object: &Map<'_>, metadata: &Map<'_>, phase: Option<Phase>) -> u64 {
+fn digest(object: &Map<'_>, metadata: &Map<'_>, phase: Phase) -> u64 {
     let mut digest = DefaultHasher::new();
     for (key, raw) in object.iter().filter(|(key, _)| !matches!(&***key, "metadata" | "status")) {
         (key, raw.get()).hash(&mut digest);
@@ -96,24 +87,56 @@ fn digest(object: &Map<'_>, metadata: &Map<'_>, phase: Option<Phase>) -> u64 {
         (key, raw.get()).hash(&mut digest);
     }
     // Whether a pod has ended must not be forgotten.
-    phase.filter(|phase| phase.is_terminal()).map(|phase| phase as u8).hash(&mut digest);
+    phase.is_terminal().then_some(phase as u8).hash(&mut digest);
     digest.finish()
 }
 
-#[derive(Deserialize)]
-struct ToldPhase<'a> {
-    #[serde(borrow, default)]
-    phase: Cow<'a, str>,
+/// Of a pod's status in the cloud, what the node must not forget when all that ran is gone.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ToldStatus {
+    phase: Box<str>,
+    reason: Box<str>,
+    message: Box<str>,
+    start_time: Option<Box<str>>,
+    conditions: Vec<ToldCondition>,
 }
 
-fn phase(status: Option<&RawValue>) -> Option<Phase> {
-    let told: ToldPhase<'_> = serde_json::from_str(status?.get()).ok()?;
-    match &*told.phase {
-        "Pending" => Some(Phase::Pending),
-        "Running" => Some(Phase::Running),
-        "Succeeded" => Some(Phase::Succeeded),
-        "Failed" => Some(Phase::Failed),
-        _ => None,
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ToldCondition {
+    r#type: Box<str>,
+    status: Box<str>,
+    last_transition_time: Option<Box<str>>,
+}
+
+/// A status to begin with. One that is not understood is none.
+fn seed(raw: &RawValue) -> PodStatus {
+    let told: ToldStatus = serde_json::from_str(raw.get()).unwrap_or_default();
+    let at = |text: Option<Box<str>>| text.and_then(|text| Timestamp::parse(&text));
+    let phase = match &*told.phase {
+        "Succeeded" => Phase::Succeeded,
+        "Failed" => Phase::Failed,
+        // How far it is the runtime tells.
+        _ => Phase::Pending,
+    };
+    let conditions = told.conditions.into_iter().filter_map(|told| {
+        Some(Condition {
+            kind: ConditionKind::parse(&told.r#type)?,
+            status: &*told.status == "True",
+            last_probe_time: None,
+            last_transition_time: at(told.last_transition_time),
+            reason: "",
+            message: String::new(),
+        })
+    });
+    PodStatus {
+        phase,
+        reason: told.reason.into(),
+        message: told.message.into(),
+        start_time: at(told.start_time),
+        conditions: conditions.collect(),
+        ..PodStatus::default()
     }
 }
 
@@ -121,11 +144,10 @@ fn thing(
     kind: &str,
     text: &str,
     node: &str,
-    status: Option<Box<RawValue>>,
-    phase: Option<Phase>,
+    status: PodStatus,
 ) -> Result<Thing, serde_json::Error> {
     Ok(match kind {
-        "pod" => pod(serde_json::from_str(text)?, node, status, phase),
+        "pod" => pod(serde_json::from_str(text)?, node, status),
         "configmap" => Thing::Object(Arc::new(Object::ConfigMap(object(text)?))),
         "secret" => Thing::Object(Arc::new(Object::Secret(object(text)?))),
         "serviceaccounttoken" => Thing::Token(Arc::new(serde_json::from_str(text)?)),
@@ -138,17 +160,15 @@ fn thing(
 }
 
 /// Pods of other nodes, and the API server's pictures of static pods, are none of ours.
-fn pod(mut pod: Pod, node: &str, status: Option<Box<RawValue>>, phase: Option<Phase>) -> Thing {
+fn pod(mut pod: Pod, node: &str, status: PodStatus) -> Thing {
     let metadata = &mut pod.metadata;
     let is_mirror = metadata.annotations.contains_key(MIRROR);
     if is_mirror || pod.spec.node_name.as_deref() != Some(node) {
         return Thing::Other;
     }
     metadata.annotations.insert(SOURCE.to_owned(), "api".to_owned());
-    if let Some(phase) = phase.filter(|phase| phase.is_terminal()) {
-        pod.status.phase = phase;
-    }
-    Thing::Pod(Arc::new(CloudPod { pod, status }))
+    pod.status = status;
+    Thing::Pod(Arc::new(pod))
 }
 
 const MIRROR: &str = "kubernetes.io/config.mirror";

@@ -24,6 +24,7 @@ use crate::limits::{
 };
 use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 use crate::model::object::Object;
+use crate::model::token::Token;
 
 use super::content::{self, Content, Thing};
 use super::talk::Origin;
@@ -171,6 +172,31 @@ impl Meta {
             Thing::Object(object) => Some(object.clone()),
             _ => None,
         })
+    }
+
+    /// The tokens of service accounts.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = &Arc<Token>> {
+        self.things().filter_map(|thing| match thing {
+            Thing::Token(token) => Some(token),
+            _ => None,
+        })
+    }
+
+    /// The pod is gone, and so is what it was given.
+    pub(super) fn delete_tokens(&mut self, uid: &str) {
+        let of_it = |thing: &Thing| match thing {
+            Thing::Token(token) => !uid.is_empty() && token.pod_uid() == uid,
+            _ => false,
+        };
+        let keys: Vec<Box<str>> = self
+            .kept
+            .iter()
+            .filter(|(_, kept)| of_it(&kept.thing))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in keys {
+            let _ = self.delete(&key, "", None);
+        }
     }
 
     /// The object is so.

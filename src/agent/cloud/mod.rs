@@ -18,17 +18,19 @@ mod content;
 mod enrol;
 mod hub;
 mod meta;
+mod patch;
 mod rate;
+mod report;
 mod route;
 mod talk;
-mod token;
+mod tokens;
 mod unserved;
 mod wants;
 
 use std::sync::Arc;
 
 use crate::agent::event::{JobId, Out};
-use crate::agent::pods::Knowledge;
+use crate::agent::pods::{Knowledge, Pods};
 use crate::agent::time::{Instant, Now, Rng, Wall};
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
@@ -37,6 +39,7 @@ use crate::model::meta::{DiskError, Revision, Saved, StoreOrigin};
 use crate::model::object::Object;
 use crate::model::pod::Pod;
 use crate::model::settings::CloudSettings;
+use crate::model::token::Token;
 
 use answer::Answer;
 use asks::{Asks, Mouth, Topic};
@@ -44,7 +47,9 @@ use content::Thing;
 use enrol::Enrol;
 use hub::Hub;
 use meta::{Hearing, Meta, Settled};
+use report::Report;
 use talk::Origin;
+use tokens::Tokens;
 use wants::Wants;
 
 /// The cloud side.
@@ -56,8 +61,22 @@ pub(super) struct Cloud {
     asks: Asks,
     enrol: Enrol,
     wants: Wants,
+    tokens: Tokens,
+    report: Report,
     /// What the cloud's clock showed when ours, counting from boot, showed this.
     clock: Option<(Instant, Wall)>,
+}
+
+/// What the cloud side speaks with, and of.
+pub(super) struct Tools<'a> {
+    /// All pods.
+    pub pods: &'a Pods,
+    /// For ids, and what is spread in time.
+    pub rng: &'a mut Rng,
+    /// The last job's number.
+    pub last_job: &'a mut u64,
+    /// Where requests go.
+    pub out: &'a mut Out,
 }
 
 /// Something became durable: what of it the rest of the mind has to look at.
@@ -77,6 +96,8 @@ impl Cloud {
             asks: Asks::default(),
             enrol: Enrol::new(settings),
             wants: Wants::default(),
+            tokens: Tokens::default(),
+            report: Report::default(),
             clock: None,
             settings: settings.clone(),
         }
@@ -96,6 +117,7 @@ impl Cloud {
     pub(super) fn loaded(&mut self, saved: Saved, out: &mut Out) {
         self.meta.load(saved, out);
         self.wants.stir();
+        self.tokens.stir();
     }
 
     /// It is durable: it counts, and the cloud is told.
@@ -112,6 +134,7 @@ impl Cloud {
         }
         if pods || objects {
             self.wants.stir();
+            self.tokens.stir();
         }
         Changed { pods, objects }
     }
@@ -137,6 +160,8 @@ impl Cloud {
         if self.hub.up(now, session, out) {
             self.enrol.up(validity);
             self.wants.up();
+            self.tokens.up();
+            self.report.up();
         }
     }
 
@@ -190,7 +215,14 @@ impl Cloud {
     }
 
     /// Takes a message of the cloud's.
-    pub(super) fn message(&mut self, now: Now, session: Session, message: &Message, rng: &mut Rng) {
+    pub(super) fn message(
+        &mut self,
+        now: Now,
+        session: Session,
+        message: &Message,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) {
         if !self.hub.is(session) {
             return;
         }
@@ -205,7 +237,7 @@ impl Cloud {
                 self.hub.answer(talk::answer(rng, now, &to, "response", talk::json("ack")));
             }
             (_, "response" | "error") if !message.header.parent_id.is_empty() => {
-                self.response(now, message, rng);
+                self.response(now, message, rng, out);
             }
             ("resource" | "func", _) => self.object(now, message, rng),
             _ => {
@@ -217,7 +249,7 @@ impl Cloud {
     }
 
     /// An answer to a question of ours, mostly.
-    fn response(&mut self, now: Now, message: &Message, rng: &mut Rng) {
+    fn response(&mut self, now: Now, message: &Message, rng: &mut Rng, out: &mut Out) {
         let Some(topic) = self.asks.answered(&message.header.parent_id) else {
             // Too late for who asked; but the cloud may wait to hear that we have it.
             if Resource::parse(&message.route.resource)
@@ -232,12 +264,19 @@ impl Cloud {
         };
         let answer = Answer::read(message);
         match &topic {
-            Topic::Object(key) | Topic::Token(key) => match answer {
+            Topic::Token(need) => match answer {
                 Answer::Object(object) => {
-                    let kind = match &topic {
-                        Topic::Token(_) => "serviceaccounttoken",
-                        _ => Resource::parse(key).map_or("", |told| told.kind),
-                    };
+                    if let Some(key) = tokens::key(object.get()) {
+                        // No answer that the cloud waits for.
+                        let _ = self.meta.put(&key, "serviceaccounttoken", object.get(), None);
+                    }
+                    self.tokens.answered(now, need);
+                }
+                Answer::Done | Answer::Refused(_) => self.tokens.refused(now, need, rng),
+            },
+            Topic::Object(key) => match answer {
+                Answer::Object(object) => {
+                    let kind = Resource::parse(key).map_or("", |told| told.kind);
                     let ack = Some(Origin::of(message));
                     let hearing = self.meta.put(key, kind, object.get(), ack);
                     self.conclude(now, hearing, message, rng);
@@ -249,16 +288,19 @@ impl Cloud {
                 }
             },
             Topic::Register | Topic::NodeStatus | Topic::Lease => {}
-            Topic::PodStatus(_) | Topic::PodDelete(_) => {}
+            Topic::PodStatus(_) | Topic::PodDelete(_) => {
+                self.report.answered(now, &topic, answer, out);
+            }
         }
     }
 
     /// No answer came in time, or none will.
     fn unanswered(&mut self, now: Now, topic: &Topic) {
         match topic {
-            Topic::Object(key) | Topic::Token(key) => self.wants.unanswered(now, key),
+            Topic::Object(key) => self.wants.unanswered(now, key),
+            Topic::Token(need) => self.tokens.unanswered(now, need),
             Topic::Register | Topic::NodeStatus | Topic::Lease => {}
-            Topic::PodStatus(_) | Topic::PodDelete(_) => {}
+            Topic::PodStatus(_) | Topic::PodDelete(_) => self.report.unanswered(now, topic),
         }
     }
 
@@ -276,8 +318,13 @@ impl Cloud {
         let text = message.content.as_deref().map(message::inner).unwrap_or_default();
         let ack = Some(Origin::of(message));
         let hearing = if &*route.operation == "delete" {
-            self.meta.delete(&route.resource, &content::uid(&text), ack)
+            let uid = content::uid(&text);
+            self.meta.delete_tokens(&uid);
+            self.meta.delete(&route.resource, &uid, ack)
         } else {
+            if resource.kind == "pod" {
+                self.report.heard(&text);
+            }
             self.meta.put(&route.resource, resource.kind, &text, ack)
         };
         self.conclude(now, hearing, message, rng);
@@ -299,7 +346,8 @@ impl Cloud {
     }
 
     /// Speaks with the cloud.
-    pub(super) fn step(&mut self, now: Now, rng: &mut Rng, last_job: &mut u64, out: &mut Out) {
+    pub(super) fn step(&mut self, now: Now, tools: Tools<'_>) {
+        let Tools { pods, rng, last_job, out } = tools;
         self.meta.step(now, out);
         self.enrol.step(now, rng, last_job, out);
         if self.hub.step(now, self.enrol.may_dial(), rng, out) {
@@ -315,6 +363,8 @@ impl Cloud {
         let mut mouth =
             Mouth { hub: &mut self.hub, asks: &mut self.asks, rng, out, now, timeout_ms };
         self.wants.step(&self.meta, &mut mouth);
+        self.tokens.step(&self.meta, &mut mouth);
+        self.report.step(pods, false, &mut mouth);
     }
 
     /// When to step again if nothing happens before.
@@ -329,8 +379,11 @@ impl Cloud {
         .flatten()
         .min();
         // What is to be said waits for its time, and for room.
-        if let Some(room_at) = self.hub.room_at() {
-            let said = [self.wants.wake_at()].into_iter().flatten().min();
+        if let Some(room_at) = self.hub.room_at().filter(|_| self.asks.has_room()) {
+            let said = [self.wants.wake_at(), self.tokens.wake_at(now), self.report.wake_at()]
+                .into_iter()
+                .flatten()
+                .min();
             let said = said.map(|at| at.max(room_at));
             wake_at = wake_at.into_iter().chain(said).min();
         }
@@ -349,9 +402,14 @@ impl Cloud {
     /// The pods that the cloud wants here.
     pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.meta.things().filter_map(|thing| match thing {
-            Thing::Pod(pod) => Some(&pod.pod),
+            Thing::Pod(pod) => Some(&**pod),
             _ => None,
         })
+    }
+
+    /// The tokens that they were given.
+    pub(super) fn service_account_tokens(&self) -> Vec<Arc<Token>> {
+        self.meta.tokens().cloned().collect()
     }
 
     /// The objects that they use.

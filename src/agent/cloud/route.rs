@@ -1,7 +1,8 @@
 //! What the cloud side is told of, and when it speaks.
 
-use super::{Changed, Cloud};
+use super::{Changed, Cloud, Tools};
 use crate::agent::event::{Event, JobId, Out};
+use crate::agent::objects::Key;
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, Config};
 use crate::model::job::JobError;
@@ -49,14 +50,17 @@ impl Agent {
                 Changed::default()
             }
             Event::Cloud(session, message) => {
-                cloud.message(now, session, &message, rng);
+                cloud.message(now, session, &message, rng, pending);
                 Changed::default()
             }
             other => panic!("{other:?} is not about the cloud"),
         };
         if changed.objects {
             let all = cloud.objects();
-            let changed = self.cloud_objects.take(all, &mut self.pending);
+            let mut changed = self.cloud_objects.take(all, &mut self.pending);
+            let tokens = cloud.service_account_tokens();
+            changed.extend(tokens.iter().map(|token| Key::of_token(token)));
+            self.cloud_objects.take_tokens(tokens);
             self.pods.objects_changed(&changed);
         }
         if changed.pods {
@@ -77,8 +81,9 @@ impl Agent {
 
     /// Speaks with the cloud. Last in a step: what changed in it is told.
     pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
-        if let Some(cloud) = &mut self.cloud {
-            cloud.step(now, &mut self.rng, &mut self.last_job, out);
+        let Self { cloud, pods, rng, last_job, .. } = self;
+        if let Some(cloud) = cloud {
+            cloud.step(now, Tools { pods, rng, last_job, out });
         }
     }
 

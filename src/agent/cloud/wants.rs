@@ -95,7 +95,7 @@ impl Wants {
         let mut named = BTreeSet::new();
         for thing in meta.things() {
             if let Thing::Pod(pod) = thing {
-                name_objects(&pod.pod, &mut named);
+                name_objects(pod, &mut named);
             }
         }
         let old = std::mem::take(&mut self.missing);

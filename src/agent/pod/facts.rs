@@ -79,6 +79,25 @@ impl Pod {
         ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
     }
 
+    /// Grows with each change of the status.
+    pub fn status_revision(&self) -> u64 {
+        self.status_revision
+    }
+
+    /// The status tells what is, not what is not known yet: all of the pod was looked at.
+    pub fn is_told(&self) -> bool {
+        !self.blind && super::next::inspection(self).is_none()
+    }
+
+    /// Its source wants it gone, and nothing of it runs or is mounted any more.
+    pub fn is_cleared(&self) -> bool {
+        self.phase == Phase::Terminated
+            && self.api.metadata.deletion_timestamp.is_some()
+            && self.doing.is_empty()
+            && self.jobs.is_empty()
+            && super::volumes::are_gone(self)
+    }
+
     /// When to step it again if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
         [self.wake_at, self.probes_wake_at()].into_iter().flatten().min()

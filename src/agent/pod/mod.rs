@@ -133,6 +133,8 @@ pub struct Pod {
     restless: bool,
     /// Something was learnt since the status was computed.
     dirty: bool,
+    /// Counts the changes of the status.
+    status_revision: u64,
     wake_at: Option<Instant>,
     arrived_at: Instant,
     timing: Timing,
@@ -295,6 +297,7 @@ impl Pod {
             news: Vec::new(),
             restless: true,
             dirty: true,
+            status_revision: 0,
             wake_at: None,
             arrived_at: now.boot,
             timing: Timing::default(),

@@ -171,7 +171,7 @@ fn deadline_at(pod: &Pod) -> Option<Instant> {
 
 /// What has to be known before anything is decided: the network of a ready sandbox, and of the two
 /// newest instances of each container how they are (one is `state`, the other `lastState`).
-fn inspection(pod: &Pod) -> Option<Step> {
+pub(super) fn inspection(pod: &Pod) -> Option<Step> {
     let seen = &pod.seen;
     let sandbox = seen.sandbox().filter(|sandbox| sandbox.ready && sandbox.status.is_none());
     if let Some(sandbox) = sandbox {

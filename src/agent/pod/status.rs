@@ -35,7 +35,11 @@ impl Pod {
     /// Computes the status anew, if anything was learnt.
     pub fn refresh(&mut self, now: Now, place: Place<'_>) {
         if std::mem::take(&mut self.dirty) {
-            self.api.status = self.status(now, place);
+            let status = self.status(now, place);
+            if status != self.api.status {
+                self.api.status = status;
+                self.status_revision += 1;
+            }
         }
     }
 

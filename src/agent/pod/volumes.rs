@@ -159,6 +159,12 @@ pub(super) fn tear_down(pod: &Pod, now: Instant) -> Option<Next> {
     })
 }
 
+/// Whether nothing of the volumes is left on the node, or never was.
+pub(super) fn are_gone(pod: &Pod) -> bool {
+    let mut volumes = pod.api.spec.volumes.iter();
+    pod.volumes.removed || !volumes.any(|volume| is_used(&volume.name, &pod.api.spec))
+}
+
 /// `ContainerConfig.mounts` out of the container's volume mounts, or why there are none.
 pub fn mounts(
     pod: &api::Pod,

@@ -1,11 +1,12 @@
 //! `projected`: ConfigMaps, Secrets and what the pod is told of itself, in one folder in memory.
 //!
-//! Service account tokens are refused before the pod is taken: only a cloud can give one.
+//! Tokens of service accounts only a cloud can give: pods of the folder that ask for one are refused
+//! before they are taken.
 
 use super::{Context, MODE, configmap, downwardapi, secret};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
-use crate::model::job::{FileEntry, Files, FilesPlugin, Source};
-use crate::model::pod::{ProjectedSource, SecretVolume, Volume};
+use crate::model::job::{FileContent, FileEntry, Files, FilesPlugin, Source};
+use crate::model::pod::{ProjectedSource, SecretVolume, ServiceAccountToken, Volume};
 
 pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
     let of = volume.projected.clone().unwrap_or_default();
@@ -42,5 +43,30 @@ fn one(
         };
         return secret::files(&of, mode, context);
     }
+    if let Some(of) = &source.service_account_token {
+        return token(of, mode, context);
+    }
     source.downward_api.as_ref().map_or(Ok(Vec::new()), |of| downwardapi::files(of, mode, context))
+}
+
+fn token(
+    of: &ServiceAccountToken,
+    mode: i32,
+    context: Context<'_>,
+) -> Result<Vec<FileEntry>, String> {
+    let Context { pod, objects, .. } = context;
+    let account = pod.service_account();
+    let token = objects.token(&pod.metadata.uid, account, &of.audience, of.seconds());
+    let token = token.ok_or_else(|| {
+        let namespace = &pod.metadata.namespace;
+        format!(
+            "failed to fetch token: the cloud has not given one for service account \
+             \"{namespace}/{account}\" yet"
+        )
+    })?;
+    // Nobody but the pod's own users, where they are known.
+    let owned = pod.spec.security_context.fs_group.is_some();
+    let mode = if owned { 0o600 } else { mode };
+    let content = FileContent(token.as_bytes().into());
+    Ok(vec![FileEntry { path: of.path.as_str().into(), mode: mode as u32, content }])
 }

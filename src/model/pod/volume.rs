@@ -228,9 +228,36 @@ pub struct ProjectedSource {
     /// Files that tell of the pod.
     #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
     pub downward_api: Option<DownwardVolume>,
+    /// A token of the pod's service account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_account_token: Option<ServiceAccountToken>,
     /// The other sources.
     #[serde(flatten)]
     pub rest: Rest,
+}
+
+/// core/v1 `ServiceAccountTokenProjection`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ServiceAccountToken {
+    /// Who is to take it; empty: the API server.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub audience: String,
+    /// Of its life; default 3600.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expiration_seconds: Option<i64>,
+    /// Relative to the volume.
+    pub path: String,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+impl ServiceAccountToken {
+    /// Seconds of its life.
+    pub fn seconds(&self) -> i64 {
+        self.expiration_seconds.unwrap_or(3_600)
+    }
 }
 
 /// core/v1 `SecretProjection`: as [`SecretVolume`], but for the name of its name.

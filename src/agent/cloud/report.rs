@@ -1,0 +1,319 @@
+//! What the cloud is told of its pods (wire spec sections 5.6 and 5.7): their statuses, and that
+//! nothing of one is left that it wants gone.
+//!
+//! Intended behaviour: level-triggered. Of each pod it is remembered which status the cloud has, as
+//! far as that is known: as it came with the pod, or with the answer to our last patch. What is
+//! told is the difference to that; the latest wins. An update whose only news is a status that we
+//! wrote makes no difference and is not answered.
+//!
+//! A pod that is just being started is told of when it runs, or after [`REPORT_GATHER_MS`]: each
+//! patch brings the whole pod back over the link, twice.
+//!
+//! If we crash here: the next life knows nothing of what the cloud has, and tells of each pod once
+//! as a whole.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::asks::{Mouth, Topic};
+use super::{patch, talk};
+use crate::agent::calls::Uid;
+use crate::agent::event::{Action, Out, Severity};
+use crate::agent::pod::{Origin, Pod, Wanted};
+use crate::agent::pods::Pods;
+use crate::agent::time::{Instant, Now};
+use crate::limits::{DELETE_AGAIN_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
+use crate::model::message::Resource;
+use crate::model::status::Phase;
+
+/// What the cloud has of each pod.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pods: BTreeMap<Uid, Told>,
+    /// When something is due that waits for its time.
+    wake_at: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    /// `status` as the cloud has it, JSON; `None`: not known.
+    base: Option<Box<str>>,
+    /// The pod's `resourceVersion` with it; 0: not known.
+    version: u64,
+    /// The revision of our status that the cloud has.
+    has: Option<u64>,
+    /// The one that is on its way.
+    asked: Option<u64>,
+    /// Since when there is something to tell.
+    since: Option<Instant>,
+    retry_at: Option<Instant>,
+    /// The patch that was taken last: where it changed nothing, it is not sent again.
+    last: Option<Box<str>>,
+    deletion: Deletion,
+    /// The cloud has no such pod any more: nobody listens.
+    is_gone: bool,
+    /// What was last said to be wrong.
+    said: Option<Box<str>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Deletion {
+    #[default]
+    NotAsked,
+    Asked,
+    /// The cloud will say that the pod is gone; asked again if it does not.
+    Done(Instant),
+}
+
+/// Of a pod's message, what is told of its status.
+#[derive(Deserialize)]
+struct Heard<'a> {
+    metadata: Names,
+    #[serde(borrow)]
+    status: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Names {
+    uid: Box<str>,
+    resource_version: Box<str>,
+}
+
+impl Report {
+    /// The cloud told of a pod, with the status that it has.
+    pub(super) fn heard(&mut self, text: &str) {
+        let Ok(Heard { metadata, status }) = serde_json::from_str::<Heard<'_>>(text) else {
+            return;
+        };
+        let version = metadata.resource_version.parse().unwrap_or(0);
+        let told = self.pods.entry(metadata.uid).or_default();
+        if version >= told.version {
+            told.version = version;
+            told.base = Some(status.map_or("{}", RawValue::get).into());
+            told.has = None;
+            told.is_gone = false;
+        }
+    }
+
+    /// Takes the answer to a patch or a deletion.
+    pub(super) fn answered(&mut self, now: Now, topic: &Topic, answer: Answer, out: &mut Out) {
+        let retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
+        match topic {
+            Topic::PodStatus(uid) => {
+                let Some(told) = self.pods.get_mut(uid) else { return };
+                let asked = told.asked.take();
+                told.since = None;
+                match answer {
+                    Answer::Object(object) => {
+                        told.said = None;
+                        self.heard(object.get());
+                        if let Some(told) = self.pods.get_mut(uid) {
+                            told.has = asked;
+                        }
+                    }
+                    // The form of old clouds: it has what we said.
+                    Answer::Done => {
+                        told.said = None;
+                        told.has = asked;
+                    }
+                    Answer::Refused(refusal) if refusal.is_not_found() || refusal.is_conflict() => {
+                        told.is_gone = true;
+                    }
+                    Answer::Refused(refusal) => {
+                        told.retry_at = retry_at;
+                        told.last = None;
+                        let why = refusal.to_string();
+                        if told.said.as_deref() != Some(&*why) {
+                            let line =
+                                format!("cloud: the status of pod uid={uid} is not taken: {why}");
+                            out.push(Action::Log(Severity::Warn, line));
+                            told.said = Some(why.into());
+                        }
+                    }
+                }
+            }
+            Topic::PodDelete(uid) => {
+                let Some(told) = self.pods.get_mut(uid) else { return };
+                told.retry_at = retry_at;
+                told.deletion = match answer {
+                    Answer::Done | Answer::Object(_) => Deletion::Done(now.boot),
+                    Answer::Refused(refusal) if refusal.is_not_found() => Deletion::Done(now.boot),
+                    Answer::Refused(_) => Deletion::NotAsked,
+                };
+            }
+            other => panic!("{other:?} is not about a pod"),
+        }
+    }
+
+    /// No answer came.
+    pub(super) fn unanswered(&mut self, now: Now, topic: &Topic) {
+        let (Topic::PodStatus(uid) | Topic::PodDelete(uid)) = topic else {
+            panic!("{topic:?} is not about a pod");
+        };
+        let Some(told) = self.pods.get_mut(uid) else { return };
+        told.retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
+        match topic {
+            // It may have arrived.
+            Topic::PodStatus(_) => (told.asked, told.base, told.last) = (None, None, None),
+            _ => told.deletion = Deletion::NotAsked,
+        }
+    }
+
+    /// The link is new: nothing waits for the end of an old one.
+    pub(super) fn up(&mut self) {
+        for told in self.pods.values_mut() {
+            told.retry_at = None;
+            told.deletion = Deletion::NotAsked;
+        }
+    }
+
+    /// Tells what the cloud does not have.
+    pub(super) fn step(&mut self, pods: &Pods, is_legacy: bool, mouth: &mut Mouth<'_>) {
+        self.wake_at = None;
+        let known = |uid: &Uid, _: &mut Told| pods.get(uid).is_some();
+        self.pods.retain(known);
+        let ours = |pod: &&Pod| pod.origin() == Origin::Cloud && *pod.wanted() == Wanted::Yes;
+        for pod in pods.iter().filter(ours) {
+            let told = self.pods.entry(pod.uid().clone()).or_default();
+            let at = told.step(pod, is_legacy, mouth);
+            self.wake_at = self.wake_at.into_iter().chain(at).min();
+        }
+    }
+
+    /// When something is due, if nothing happens before.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.wake_at
+    }
+}
+
+impl Told {
+    /// Tells of one pod; says when there is something to do that waits for its time.
+    fn step(&mut self, pod: &Pod, is_legacy: bool, mouth: &mut Mouth<'_>) -> Option<Instant> {
+        let now = mouth.now.boot;
+        if self.is_gone || self.asked.is_some() {
+            return None;
+        }
+        let current = self.has == Some(pod.status_revision());
+        if current && !pod.is_cleared() {
+            self.since = None;
+            return None;
+        }
+        if let Some(at) = self.retry_at.filter(|&at| at > now) {
+            return Some(at);
+        }
+        if current {
+            return self.delete(pod, is_legacy, mouth);
+        }
+        if !pod.is_told() {
+            return None;
+        }
+        if let Some(at) = self.gathers(pod, now) {
+            return Some(at);
+        }
+        self.tell(pod, is_legacy, mouth)
+    }
+
+    /// Until when it is waited for more to tell.
+    fn gathers(&mut self, pod: &Pod, now: Instant) -> Option<Instant> {
+        let since = *self.since.get_or_insert(now);
+        let starts = pod.api().status.phase == Phase::Pending && pod.is_active();
+        let until = since.plus_ms(REPORT_GATHER_MS);
+        (starts && until > now).then_some(until)
+    }
+
+    fn tell(&mut self, pod: &Pod, is_legacy: bool, mouth: &mut Mouth<'_>) -> Option<Instant> {
+        let api = pod.api();
+        let revision = pod.status_revision();
+        let mut status = serde_json::to_value(&api.status).expect("plain data");
+        if !is_legacy && let Some(status) = status.as_object_mut() {
+            // Given once and for all when the pod was made.
+            status.remove("qosClass");
+        }
+        let base = self.base.as_ref().and_then(|base| serde_json::from_str(base).ok());
+        let difference = match &base {
+            _ if is_legacy => Some(status),
+            Some(base) => patch::diff(&without_qos(base), &status),
+            None => Some(whole(status)),
+        };
+        let Some(difference) = difference else {
+            self.has = Some(revision);
+            self.since = None;
+            return None;
+        };
+        if !mouth.has_room() {
+            return Some(mouth.now.boot);
+        }
+        let metadata = &api.metadata;
+        let resource = |kind| {
+            let namespace = Some(metadata.namespace.as_str());
+            Resource { namespace, kind, name: &metadata.name }.to_string()
+        };
+        let topic = Topic::PodStatus(pod.uid().clone());
+        if is_legacy {
+            let content = json!({"UID": metadata.uid, "Name": metadata.name, "Status": difference});
+            mouth.ask(topic, "update", &resource("podstatus"), Some(talk::json(&content)));
+        } else {
+            let patch = json!({"metadata": {"uid": metadata.uid}, "status": difference});
+            let text = patch.to_string();
+            if self.last.as_deref() == Some(&*text) && base.is_some() {
+                // Taken before, and the cloud still has something else: it wants it so.
+                self.has = Some(revision);
+                return None;
+            }
+            // A JSON text that holds JSON, as KubeEdge has it.
+            mouth.ask(topic, "patch", &resource("podpatch"), Some(talk::json(&text)));
+            self.last = Some(text.into());
+        }
+        self.asked = Some(revision);
+        None
+    }
+
+    /// Nothing of the pod is left here, and the cloud knows: it may forget it (section 5.7).
+    fn delete(&mut self, pod: &Pod, is_legacy: bool, mouth: &mut Mouth<'_>) -> Option<Instant> {
+        // An old cloud deletes by itself.
+        if is_legacy || self.deletion == Deletion::Asked {
+            return None;
+        }
+        let now = mouth.now.boot;
+        if let Deletion::Done(at) = self.deletion
+            && at.plus_ms(DELETE_AGAIN_MS) > now
+        {
+            return Some(at.plus_ms(DELETE_AGAIN_MS));
+        }
+        if !mouth.has_room() {
+            return Some(now);
+        }
+        let metadata = &pod.api().metadata;
+        let namespace = Some(metadata.namespace.as_str());
+        let resource = Resource { namespace, kind: "pod", name: &metadata.name }.to_string();
+        let content = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}});
+        let topic = Topic::PodDelete(pod.uid().clone());
+        mouth.ask(topic, "delete", &resource, Some(talk::json(&content)));
+        self.deletion = Deletion::Asked;
+        None
+    }
+}
+
+fn without_qos(status: &Value) -> Value {
+    let mut status = status.clone();
+    if let Some(status) = status.as_object_mut() {
+        status.remove("qosClass");
+    }
+    status
+}
+
+/// The whole status as a patch to one that is not known: lists that would be merged are replaced,
+/// but conditions, of which others may have set some.
+fn whole(mut status: Value) -> Value {
+    for list in ["podIPs", "hostIPs"] {
+        if let Some(list) = status.get_mut(list).and_then(Value::as_array_mut) {
+            list.insert(0, json!({"$patch": "replace"}));
+        }
+    }
+    status
+}

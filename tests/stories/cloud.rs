@@ -1,0 +1,283 @@
+//! What the cloud wants, and when it is told that we have it.
+
+use serde_json::json;
+
+use crate::desk::{START, container, sandbox};
+use crate::sky::{Sky, content, patch, pod, row};
+use edged::agent::event::Event;
+use edged::model::cri::ContainerState;
+use edged::model::meta::{Change, Saved, StoreOrigin};
+
+/// A pod of the cloud runs.
+fn running() -> Sky {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    sky.desk.does_all(START);
+    sky.settle();
+    sky
+}
+
+#[test]
+fn a_pod_counts_and_is_acknowledged_when_it_is_kept() {
+    let mut sky = Sky::new();
+    sky.keeps = false;
+    let id = sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    sky.pass(5_000);
+    assert_eq!(sky.desk.trace, [] as [&str; 0], "nothing is done about what may be forgotten");
+    assert_eq!(sky.acked(), [] as [&str; 0]);
+    let changes = sky.save();
+    assert_eq!(sky.acked(), [id]);
+    assert_eq!(sky.desk.asked_for(), ["run_podsandbox #0"]);
+    let [Change::Put(row)] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!((&*row.key, &*row.kind), ("ns/pod/p", "pod"));
+    assert!(!row.value.contains("managedFields"), "{}", row.value);
+    assert!(row.value.contains(r#""qosClass":"BestEffort""#), "{}", row.value);
+}
+
+#[test]
+fn what_cannot_be_kept_is_not_acknowledged_and_tried_again() {
+    let mut sky = Sky::new();
+    sky.keeps = false;
+    let id = sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    sky.fail_save();
+    sky.pass(900);
+    assert_eq!(sky.saves.len(), 0, "not at once");
+    sky.pass(200);
+    assert_eq!(sky.acked(), [] as [&str; 0]);
+    assert_eq!(sky.desk.trace, [] as [&str; 0]);
+    sky.save();
+    assert_eq!(sky.acked(), [id]);
+    assert_eq!(sky.desk.asked_for(), ["run_podsandbox #0"]);
+}
+
+#[test]
+fn pods_of_the_store_run_without_a_cloud() {
+    let rows = vec![row("ns/pod/p", &pod("p", "u", 7))];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.desk.does_all(START);
+    assert_eq!(sky.desk.running(), ["m"]);
+}
+
+#[test]
+fn what_the_store_has_lost_is_left_running() {
+    for (origin, asked) in [
+        (StoreOrigin::Kept, &["stop_container c1 2"][..]),
+        (StoreOrigin::New, &[]),
+        (StoreOrigin::Lost("damaged".to_owned()), &[]),
+    ] {
+        let mut sky = Sky::with(Saved { rows: Vec::new(), origin: origin.clone() });
+        let mut one = sandbox("s1", 0, true);
+        one.source = Some("api".into());
+        sky.desk.sandboxes.push(one);
+        sky.desk.containers.push(container("c1", "m", ContainerState::Running));
+        sky.pass(60_000);
+        assert_eq!(sky.desk.asked_for(), asked, "{origin:?}");
+    }
+}
+
+#[test]
+fn an_update_that_only_brings_a_status_costs_no_write() {
+    let mut sky = running();
+    sky.acked();
+    sky.keeps = false;
+    let mut echo = pod("p", "u", 8);
+    echo["status"] = json!({"phase": "Running", "podIP": "10.88.0.5"});
+    echo["metadata"]["managedFields"] = json!([{"manager": "y"}]);
+    let id = sky.push("update", "ns/pod/p", &echo);
+    assert_eq!(sky.acked(), [id]);
+    assert_eq!(sky.saves.len(), 0);
+    echo["metadata"]["resourceVersion"] = json!("9");
+    echo["status"]["phase"] = json!("Failed");
+    sky.push("update", "ns/pod/p", &echo);
+    assert_eq!(sky.saves.len(), 1, "that a pod has ended must not be forgotten");
+}
+
+#[test]
+fn the_store_never_goes_back() {
+    let mut sky = running();
+    sky.acked();
+    sky.keeps = false;
+    let older = pod("p", "u", 6);
+    let mut other = pod("p", "before", 5);
+    other["spec"]["containers"][0]["image"] = json!("i:2");
+    for stale in [older, other] {
+        let id = sky.push("update", "ns/pod/p", &stale);
+        assert_eq!(sky.acked(), [id]);
+        assert_eq!(sky.saves.len(), 0);
+    }
+    // A deletion of another incarnation is none of this one's.
+    let id = sky.push("delete", "ns/pod/p", &json!({"metadata": {"name": "p", "uid": "before"}}));
+    assert_eq!(sky.acked(), [id]);
+    assert_eq!(sky.saves.len(), 0);
+    assert_eq!(sky.desk.asked_for(), [] as [&str; 0]);
+}
+
+#[test]
+fn what_was_deleted_does_not_come_back() {
+    let mut sky = running();
+    sky.push("delete", "ns/pod/p", &pod("p", "u", 9));
+    assert_eq!(sky.desk.asked_for(), ["stop_container c2 30"]);
+    sky.acked();
+    let id = sky.push("update", "ns/pod/p", &pod("p", "u", 8));
+    assert_eq!(sky.acked(), [id]);
+    assert_eq!(
+        sky.desk.agent.pods().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count(),
+        0
+    );
+}
+
+#[test]
+fn a_deletion_timestamp_is_never_taken_back() {
+    let mut sky = running();
+    let mut ending = pod("p", "u", 8);
+    ending["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    ending["metadata"]["deletionGracePeriodSeconds"] = json!(5);
+    sky.push("update", "ns/pod/p", &ending);
+    assert_eq!(sky.desk.asked_for(), ["stop_container c2 5"]);
+    sky.keeps = false;
+    sky.push("update", "ns/pod/p", &pod("p", "u", 9));
+    assert_eq!(sky.saves.len(), 0);
+}
+
+#[test]
+fn a_pod_is_told_of_when_it_runs_and_deleted_when_nothing_is_left() {
+    let mut sky = running();
+    let said = sky.said("podpatch");
+    assert_eq!(said.len(), 1, "one report, not one for each stage");
+    let told = patch(&said[0]);
+    assert_eq!(&*said[0].route.operation, "patch");
+    assert_eq!(&*said[0].route.resource, "ns/podpatch/p");
+    assert_eq!(told["metadata"], json!({"uid": "u"}));
+    assert_eq!(told["status"]["phase"], "Running");
+    assert_eq!(told["status"].get("qosClass"), None);
+    let mut taken = pod("p", "u", 8);
+    taken["status"] =
+        serde_json::to_value(&sky.desk.agent.pods().next().expect("one").status).expect("JSON");
+    sky.answer(&said[0], &json!({"Object": taken.clone(), "Err": null}));
+    sky.push("update", "ns/pod/p", &taken);
+    sky.pass(30_000);
+    assert_eq!(sky.said("podpatch").len(), 0, "what it wrote itself is no news");
+
+    taken["metadata"]["resourceVersion"] = json!("9");
+    taken["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    taken["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+    sky.push("update", "ns/pod/p", &taken);
+    sky.desk.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
+    sky.settle();
+    assert_eq!(sky.said("pod").len(), 0, "first the status, then the deletion");
+    let said = sky.said("podpatch");
+    assert_eq!(patch(&said[0])["status"]["phase"], "Failed");
+    sky.answer(&said[0], &json!({"Object": taken, "Err": null}));
+    let said = sky.said("pod");
+    assert_eq!(said.len(), 1);
+    assert_eq!(&*said[0].route.operation, "delete");
+    let expected = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}});
+    assert_eq!(content(&said[0]), expected);
+    sky.answer(&said[0], &json!("OK"));
+    sky.push("delete", "ns/pod/p", &taken);
+    sky.pass(5_000);
+    assert_eq!(sky.desk.agent.pods().count(), 0);
+}
+
+#[test]
+fn objects_that_a_pod_names_are_asked_for_and_kept_before_they_count() {
+    let mut sky = Sky::new();
+    let mut wanted = pod("p", "u", 7);
+    wanted["spec"]["containers"][0]["env"] = json!([
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "a"}}},
+    ]);
+    sky.push("insert", "ns/pod/p", &wanted);
+    let asked = sky.said("configmap");
+    assert_eq!(asked.len(), 1);
+    assert_eq!(
+        (&*asked[0].route.operation, &*asked[0].route.resource),
+        ("query", "ns/configmap/cm")
+    );
+    sky.acked();
+    sky.keeps = false;
+    let map = json!({"kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"name": "cm", "namespace": "ns", "uid": "c", "resourceVersion": "3"},
+        "data": {"a": "1"}});
+    let id = sky.answer(&asked[0], &map);
+    assert_eq!(sky.acked(), [] as [&str; 0]);
+    sky.save();
+    assert_eq!(sky.acked(), [id]);
+    sky.pass(120_000);
+    assert_eq!(sky.said("configmap").len(), 0, "it is here");
+}
+
+#[test]
+fn an_object_that_the_cloud_does_not_have_is_not_kept_and_asked_for_again() {
+    let mut sky = Sky::new();
+    let mut wanted = pod("p", "u", 7);
+    wanted["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "s"}}]);
+    sky.push("insert", "ns/pod/p", &wanted);
+    sky.keeps = false;
+    let asked = sky.said("secret");
+    sky.acked();
+    let refusal = json!({"ErrStatus": {"metadata": {}, "status": "Failure", "code": 404,
+        "message": "secret \"s\" not found", "reason": "NotFound"}});
+    let id = sky.answer(&asked[0], &refusal);
+    assert_eq!(sky.acked(), [id]);
+    assert_eq!(sky.saves.len(), 0);
+    sky.hear();
+    for _ in 0..12 {
+        sky.pass(10_000);
+        sky.hear();
+    }
+    assert!(!sky.said("secret").is_empty());
+}
+
+#[test]
+fn messages_that_nobody_serves_are_kept_and_acknowledged_all_the_same() {
+    let mut sky = Sky::new();
+    let device = json!({"kind": "Device", "metadata": {"name": "t", "namespace": "ns",
+        "uid": "d", "resourceVersion": "4"}});
+    let id = sky.push("insert", "ns/device/t", &device);
+    assert_eq!(sky.acked(), [id]);
+}
+
+#[test]
+fn the_link_is_kept_alive_and_given_up_after_silence() {
+    let mut sky = Sky::new();
+    let keepalive = |sky: &mut Sky| {
+        sky.sent.iter().filter(|message| &*message.route.operation == "keepalive").count()
+    };
+    assert_eq!(keepalive(&mut sky), 1, "at once");
+    for _ in 0..60 {
+        sky.pass(1_000);
+        sky.hear();
+    }
+    assert_eq!(keepalive(&mut sky), 5);
+    assert_eq!((sky.pings, sky.hung_up), (0, 0));
+    sky.pass(39_000);
+    assert_eq!((sky.pings, sky.hung_up), (2, 0));
+    sky.pass(2_000);
+    assert_eq!(sky.hung_up, 1);
+    sky.pass(2_000);
+    assert_eq!(sky.dialled.len(), 1);
+}
+
+#[test]
+fn what_was_asked_for_is_asked_again_over_the_next_link() {
+    let mut sky = Sky::new();
+    let mut wanted = pod("p", "u", 7);
+    wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
+    sky.push("insert", "ns/pod/p", &wanted);
+    assert_eq!(sky.said("configmap").len(), 1);
+    sky.disconnect();
+    sky.pass(2_000);
+    sky.connect();
+    assert_eq!(sky.said("configmap").len(), 1);
+}
+
+#[test]
+fn a_pod_that_the_cloud_knows_to_have_ended_is_not_run_again() {
+    let mut ended = pod("p", "u", 7);
+    ended["status"] = json!({"phase": "Failed", "reason": "Evicted"});
+    let rows = vec![row("ns/pod/p", &ended)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.pass(60_000);
+    assert_eq!(sky.desk.trace, [] as [&str; 0]);
+    sky.desk.tell(Event::Stop);
+}

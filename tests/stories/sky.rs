@@ -1,0 +1,223 @@
+//! The cloud's end of the link and the store, for stories about them.
+
+use edged::agent::event::{Action, Event};
+use edged::model::link::{Cause, Session, Validity};
+use edged::model::message::{Header, Message, Route};
+use edged::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
+use edged::model::settings::CloudSettings;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use crate::desk::Desk;
+
+/// A desk with a cloud above it.
+pub struct Sky {
+    pub desk: Desk,
+    /// Sent and not looked at.
+    pub sent: Vec<Message>,
+    /// Asked of the store and not answered.
+    pub saves: Vec<(Revision, Vec<Change>)>,
+    /// Saves are answered at once.
+    pub keeps: bool,
+    pub dialled: Vec<Session>,
+    pub hung_up: usize,
+    pub pings: usize,
+    session: Session,
+    last_id: u64,
+}
+
+impl Sky {
+    /// The store is new, the manifest folder empty, the link up.
+    pub fn new() -> Self {
+        let mut sky = Self::with(Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
+        sky.connect();
+        sky
+    }
+
+    /// The store holds this; there is no link yet.
+    pub fn with(saved: Saved) -> Self {
+        let mut desk = Desk::with(|config| config.cloud = Some(CloudSettings::default()));
+        desk.tell(Event::Loaded(Box::new(saved)));
+        desk.manifests(&[]);
+        let mut sky = Self {
+            desk,
+            sent: Vec::new(),
+            saves: Vec::new(),
+            keeps: true,
+            dialled: Vec::new(),
+            hung_up: 0,
+            pings: 0,
+            session: Session(0),
+            last_id: 0,
+        };
+        sky.settle();
+        sky
+    }
+
+    /// Takes what was asked for; the store does what it is asked.
+    pub fn settle(&mut self) {
+        while !self.desk.cloud.is_empty() {
+            for action in std::mem::take(&mut self.desk.cloud) {
+                match action {
+                    Action::Dial { session, .. } => self.dialled.push(session),
+                    Action::Send(session, message) => {
+                        assert_eq!(session, self.session, "sent over a link that is gone");
+                        self.sent.push(*message);
+                        self.desk.tell(Event::Sent(session, 1));
+                    }
+                    Action::Ping(_) => self.pings += 1,
+                    Action::Hangup(_) => self.hung_up += 1,
+                    Action::Save { revision, changes } if self.keeps => {
+                        drop(changes);
+                        self.desk.tell(Event::Saved(revision));
+                    }
+                    Action::Save { revision, changes } => self.saves.push((revision, changes)),
+                    other => panic!("{other:?} is not about the cloud"),
+                }
+            }
+        }
+    }
+
+    /// The dial under way succeeds.
+    pub fn connect(&mut self) {
+        self.session = self.dialled.pop().expect("a dial");
+        let validity = Validity { not_before_s: 1_799_000_000, not_after_s: 1_830_000_000 };
+        self.desk.tell(Event::LinkUp(self.session, validity));
+        self.settle();
+    }
+
+    /// The link is lost.
+    pub fn disconnect(&mut self) {
+        let cause = Cause::Link("connection reset".to_owned());
+        self.desk.tell(Event::LinkDown(self.session, cause));
+        self.settle();
+    }
+
+    pub fn pass(&mut self, ms: u64) {
+        let end = self.desk.now.boot.plus_ms(ms);
+        while self.desk.now.boot < end {
+            let left = end.since_ms(self.desk.now.boot);
+            self.desk.pass(left.min(1_000));
+            self.settle();
+        }
+    }
+
+    /// The link shows a sign of life.
+    pub fn hear(&mut self) {
+        self.desk.tell(Event::Heard(self.session));
+        self.settle();
+    }
+
+    /// The cloud pushes this; returns the id of the message.
+    pub fn push(&mut self, operation: &str, resource: &str, content: &Value) -> String {
+        self.last_id += 1;
+        let id = format!("cloud-{}", self.last_id);
+        let version = content.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let header = Header {
+            id: id.as_str().into(),
+            timestamp_ms: 1_800_000_000_000,
+            resource_version: version.unwrap_or_default().into(),
+            ..Header::default()
+        };
+        self.tell(header, ["edgecontroller", "resource", operation, resource], content);
+        id
+    }
+
+    /// The cloud answers this.
+    pub fn answer(&mut self, to: &Message, content: &Value) -> String {
+        self.last_id += 1;
+        let id = format!("cloud-{}", self.last_id);
+        let header = Header {
+            id: id.as_str().into(),
+            parent_id: to.header.id.clone(),
+            timestamp_ms: 1_800_000_000_000,
+            ..Header::default()
+        };
+        let resource = to.route.resource.clone();
+        self.tell(header, ["edgecontroller", "resource", "response", &resource], content);
+        id
+    }
+
+    fn tell(&mut self, header: Header, route: [&str; 4], content: &Value) {
+        let [source, group, operation, resource] = route.map(Box::from);
+        let content = Some(to_raw_value(content).expect("JSON"));
+        let route = Route { source, group, operation, resource };
+        let message = Message { header, route, content };
+        self.desk.tell(Event::Heard(self.session));
+        self.desk.tell(Event::Cloud(self.session, Box::new(message)));
+        self.settle();
+    }
+
+    /// The ids of the messages that were acknowledged.
+    pub fn acked(&mut self) -> Vec<String> {
+        let sent = std::mem::take(&mut self.sent);
+        let (acks, rest): (Vec<_>, Vec<_>) =
+            sent.into_iter().partition(|message| !message.header.parent_id.is_empty());
+        self.sent = rest;
+        let told = |message: Message| {
+            assert_eq!(content(&message), json!("OK"), "{:?}", message.route);
+            assert_eq!(&*message.route.operation, "response");
+            message.header.parent_id.into()
+        };
+        acks.into_iter().map(told).collect()
+    }
+
+    /// What was said of ourselves about resources of this kind.
+    pub fn said(&mut self, kind: &str) -> Vec<Message> {
+        let sent = std::mem::take(&mut self.sent);
+        let middle = format!("/{kind}/");
+        let (said, rest): (Vec<_>, Vec<_>) = sent.into_iter().partition(|message| {
+            message.header.parent_id.is_empty() && message.route.resource.contains(&middle)
+        });
+        self.sent = rest;
+        said
+    }
+
+    /// The store cannot keep what it was asked to.
+    pub fn fail_save(&mut self) {
+        let (revision, _) = self.saves.pop().expect("a save");
+        let why = DiskError::Full("database or disk is full".to_owned());
+        self.desk.tell(Event::SaveFailed(revision, why));
+        self.settle();
+    }
+
+    /// The store has kept what it was asked to.
+    pub fn save(&mut self) -> Vec<Change> {
+        let (revision, changes) = self.saves.pop().expect("a save");
+        self.desk.tell(Event::Saved(revision));
+        self.settle();
+        changes
+    }
+}
+
+/// The content of a message.
+pub fn content(message: &Message) -> Value {
+    let text = message.content.as_ref().map_or("null", |content| content.get());
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// The patch in a message: JSON in a text.
+pub fn patch(message: &Message) -> Value {
+    let content = content(message);
+    serde_json::from_str(content.as_str().expect("a text")).expect("JSON")
+}
+
+/// A pod of the cloud for this node, with one container `m`.
+pub fn pod(name: &str, uid: &str, version: u64) -> Value {
+    json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": uid,
+            "resourceVersion": version.to_string(),
+            "managedFields": [{"manager": "x"}],
+        },
+        "spec": {"nodeName": "gw", "containers": [{"name": "m", "image": "i:1"}]},
+        "status": {"phase": "Pending", "qosClass": "BestEffort"},
+    })
+}
+
+/// A row of the store.
+pub fn row(key: &str, value: &Value) -> Row {
+    let kind = key.split('/').nth(1).expect("a kind");
+    Row { key: key.into(), kind: kind.into(), value: value.to_string().into() }
+}
