@@ -175,7 +175,8 @@ fn a_pod_is_told_of_when_it_runs_and_deleted_when_nothing_is_left() {
     assert_eq!(content(&said[0]), expected);
     sky.answer(&said[0], &json!("OK"));
     sky.push("delete", "ns/pod/p", &taken);
-    sky.pass(5_000);
+    sky.desk.does_all(&["remove_container c2", "remove_podsandbox s1"]);
+    sky.pass(100);
     assert_eq!(sky.desk.agent.pods().count(), 0);
 }
 
