@@ -465,3 +465,31 @@ pub const MIRROR_STALL_MS: u64 = 60_000;
 /// Milliseconds until a registry that has ended is started again; each further one waits twice as
 /// long, up to a minute.
 pub const MIRROR_RESTART_MS: u64 = 1_000;
+
+// The store.
+
+/// Bytes of one object in the store: what etcd takes, so that no object of a real cluster is
+/// refused.
+pub const STORE_VALUE_BYTES_MAX: usize = 1_536 << 10;
+/// Bytes of a key: a service account token's names its audiences.
+pub const STORE_KEY_BYTES_MAX: usize = 4 << 10;
+/// Rows in the store: 32 for each of twice the pods of a node.
+pub const STORE_ROWS_MAX: usize = 8_192;
+/// Bytes of all keys and values in the store; they are read into memory at start.
+pub const STORE_BYTES_MAX: usize = 16 << 20;
+/// Milliseconds that the look for damage may take at start: pods wait for it. A store of 16 MiB
+/// takes some 100 ms; only a file full of other tables' rows meets the bound.
+pub const STORE_CHECK_MS: u64 = 1_000;
+/// Milliseconds that another owner of the store has to let it go at start.
+pub const STORE_BUSY_MS: u64 = 1_000;
+/// Damaged stores that are kept for whoever wants to look at them.
+pub const STORE_ASIDE_MAX: usize = 2;
+/// Pages of 4 KiB in the write-ahead log after which they go to where they belong. Each page that
+/// was written several times until then is written there once: the longer the log, the less flash
+/// is worn. At 1 MiB a day that is once a day; a log much longer only costs room and time at start.
+pub const STORE_WAL_PAGES: u32 = 256;
+/// KiB of pages that SQLite keeps in memory: the tree's inner pages and what one pod's creation
+/// touches.
+pub const STORE_CACHE_KIB: u32 = 256;
+/// Milliseconds of a commit from which on it is told in the log.
+pub const STORE_COMMIT_MS_MAX: u64 = 200;

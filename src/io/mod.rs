@@ -22,6 +22,8 @@
 #[cfg(feature = "api")]
 pub mod client;
 pub mod clock;
+#[cfg(feature = "cloud")]
+pub mod disk;
 #[cfg(feature = "check")]
 pub mod facts;
 pub mod folder;

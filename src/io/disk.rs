@@ -1,0 +1,337 @@
+//! The store: what the cloud sent, on the disk, in KubeEdge's own SQLite file.
+//!
+//! Only the table `meta` is ours; the others of an EdgeCore that ran here before (`meta_v2`,
+//! `device` …) stay as they are, and EdgeCore finds its file again when it comes back.
+//!
+//! ```text
+//!  open ─▶ sound? ─▶ rows ─▶ Event::Loaded      save ─▶ one transaction ─▶ fsync ─▶ Event::Saved
+//!           │ no                                         │ no room, damaged …
+//!           └▶ put aside, keep the whole rows             └▶ Event::SaveFailed: nothing is kept
+//! ```
+//!
+//! **Durable means durable**: the cloud never sends again what we said we have. So the write-ahead
+//! log is synced at every commit (`synchronous=FULL`). One connection, which locks the file for
+//! itself: that needs no shared memory file, and a second agent is refused.
+//!
+//! **If we crash here**, or power fails, every transaction is there as a whole or not at all, and
+//! those that were answered are there; `tests/power` cuts the power 10,000 times. What it leaves is
+//! a write-ahead log, which SQLite reads at the next start, ours or EdgeCore's. A clean end leaves
+//! one plain file.
+//!
+//! **A store that cannot be used** stops no pod and no start: what can be read is told, and every
+//! save fails with its reason.
+
+mod aside;
+mod check;
+mod ground;
+mod rows;
+
+#[cfg(test)]
+mod tests;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+
+use super::clock;
+use crate::agent::event::Event;
+use crate::limits::STORE_WAL_PAGES;
+use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
+pub use ground::Ground;
+use ground::Log;
+use rows::Held;
+
+/// The open store.
+#[derive(Debug)]
+pub struct Disk {
+    ground: Ground,
+    path: PathBuf,
+    state: State,
+    held: Held,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Ours alone, and written to.
+    Open(Connection),
+    /// Ours alone, but it could not be made ready for writing: no room. Tried again at each save.
+    Unready(Connection),
+    /// Not open. Opened again at a save if it holds just what it held; `None`: not before the next
+    /// start, because what it holds is not known, and what is not known can be neither kept nor
+    /// overwritten.
+    Away { why: DiskError, known: Option<u64> },
+}
+
+/// The store belongs to someone else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Disk {
+    /// Opens the store at this absolute path, makes it where there is none, and reads it. Fails
+    /// only where another process has it: whatever else is wrong is no reason not to run.
+    pub fn open(path: &Path) -> Result<(Self, Saved), Refused> {
+        Self::open_on(Ground::default(), path)
+    }
+
+    /// The same on another ground.
+    pub fn open_on(ground: Ground, path: &Path) -> Result<(Self, Saved), Refused> {
+        if ground.is_machine()
+            && let Err(error) = aside::prepare(path)
+        {
+            log::warn!("{}: cannot be made: {error}", path.display());
+        }
+        match Self::ready(ground.clone(), path) {
+            Ok(open) => Ok(open),
+            Err(Trouble::Held) => Err(Refused(format!(
+                "{} is in use: another edged or EdgeCore runs on this machine; stop it first",
+                path.display()
+            ))),
+            Err(Trouble::Damaged(why)) => Ok(Self::replace(ground, path, &why)),
+            Err(Trouble::Failed(why)) => Ok(Self::away(ground, path, &why)),
+        }
+    }
+
+    /// Looks at the file, takes it, and reads it.
+    fn ready(ground: Ground, path: &Path) -> Result<(Self, Saved), Trouble> {
+        let mut conn = ground.connect(path)?;
+        let (origin, rows, held) = if rows::are_there(&conn)? {
+            check::sound(&mut conn)?;
+            let (rows, held) = rows::read(&conn)?;
+            (StoreOrigin::Kept, rows, held)
+        } else {
+            (StoreOrigin::New, Vec::new(), Held::default())
+        };
+        let path = path.to_owned();
+        let state = if conn.is_readonly("main")? {
+            let why = DiskError::Failed("the file system is read-only".to_owned());
+            State::Away { why, known: Some(digest(&rows)) }
+        } else {
+            match settle(&conn) {
+                Ok(()) => State::Open(conn),
+                Err(error) => match error.into() {
+                    Trouble::Failed(why) => {
+                        log::warn!("{}: cannot be written to: {why}", path.display());
+                        State::Unready(conn)
+                    }
+                    other => return Err(other),
+                },
+            }
+        };
+        Ok((Self { ground, path, state, held }, Saved { rows, origin }))
+    }
+
+    /// Puts the damaged file aside and begins anew with what could be read of it.
+    fn replace(ground: Ground, path: &Path, why: &str) -> (Self, Saved) {
+        let rows = ground.connect(path).map(|conn| rows::salvage(&conn)).unwrap_or_default();
+        let count = rows.len();
+        let replaced = if ground.is_machine() {
+            aside::replace(path, &rows)
+        } else {
+            Err("files cannot be put aside here".to_owned())
+        };
+        let begun = replaced.and_then(|aside| match Self::ready(ground.clone(), path) {
+            Ok((disk, saved)) if saved.rows == rows => Ok((disk, aside)),
+            Ok(_) => Err("the new one does not hold what was written to it".to_owned()),
+            Err(trouble) => Err(trouble.to_string()),
+        });
+        let (disk, aside) = match begun {
+            Ok((disk, aside)) => (disk, format!("it is now {}", aside.display())),
+            Err(error) => {
+                let why = DiskError::Corrupt(format!("{why}; {error}"));
+                let state = State::Away { why, known: None };
+                (Self { ground, path: path.to_owned(), state, held: Held::default() }, error)
+            }
+        };
+        let why = format!(
+            "{} was damaged ({why}); {aside}; {count} rows of it could be read",
+            path.display()
+        );
+        log::error!("{why}");
+        (disk, Saved { rows, origin: StoreOrigin::Lost(why) })
+    }
+
+    /// Reads a file that cannot be taken; if not even that, there is nothing.
+    fn away(ground: Ground, path: &Path, why: &str) -> (Self, Saved) {
+        let why = format!("{}: {why}", path.display());
+        let read = if ground.is_machine() { read_only(path) } else { None };
+        let known = read.as_deref().map(digest);
+        let saved = if let Some(rows) = read {
+            log::error!("the store can only be read: {why}");
+            Saved { rows, origin: StoreOrigin::Kept }
+        } else {
+            log::error!("the store cannot be opened: {why}");
+            Saved { rows: Vec::new(), origin: StoreOrigin::Lost(why.clone()) }
+        };
+        let state = State::Away { why: DiskError::Failed(why), known };
+        let held = Held::of(&saved.rows);
+        (Self { ground, path: path.to_owned(), state, held }, saved)
+    }
+
+    /// Makes the changes in one transaction: all of them are durable when this returns, or none.
+    pub fn save(&mut self, revision: Revision, changes: &[Change]) -> Event {
+        match self.commit(changes) {
+            Ok(held) => {
+                self.held = held;
+                Event::Saved(revision)
+            }
+            Err(why) => {
+                // What is damaged is for the next start to replace: nothing is written any more.
+                if let (DiskError::Corrupt(_), State::Open(_) | State::Unready(_)) =
+                    (&why, &self.state)
+                {
+                    self.leave(why.clone());
+                }
+                Event::SaveFailed(revision, why)
+            }
+        }
+    }
+
+    fn commit(&mut self, changes: &[Change]) -> Result<Held, DiskError> {
+        let held = self.held;
+        let conn = self.opened()?;
+        let saving = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let held =
+            changes.iter().try_fold(held, |held, change| rows::apply(&saving, change, held))?;
+        saving.commit()?;
+        Ok(held)
+    }
+
+    /// The connection, if need be made ready now.
+    fn opened(&mut self) -> Result<&mut Connection, DiskError> {
+        if let State::Away { why, known } = &self.state {
+            let again = known.and_then(|known| {
+                let (disk, saved) = Self::ready(self.ground.clone(), &self.path).ok()?;
+                let same = digest(&saved.rows) == known;
+                same.then_some(disk.state)
+            });
+            self.state = again.ok_or(why.clone())?;
+        }
+        if let State::Unready(conn) = &self.state {
+            settle(conn)?;
+        }
+        match &mut self.state {
+            State::Open(conn) | State::Unready(conn) => Ok(conn),
+            State::Away { why, .. } => Err(why.clone()),
+        }
+    }
+
+    /// Gives the file up as it is.
+    fn leave(&mut self, why: DiskError) {
+        if let State::Open(conn) | State::Unready(conn) = &self.state {
+            let _ = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
+        self.state = State::Away { why, known: None };
+    }
+
+    /// Leaves one plain file without a log beside it, as EdgeCore does.
+    pub fn close(self) {
+        let (State::Open(conn) | State::Unready(conn)) = self.state else { return };
+        let closed = plain(&conn).and_then(|()| conn.close().map_err(|(_, error)| error));
+        if let Err(error) = closed {
+            log::warn!("{}: left with its log: {error}", self.path.display());
+        }
+    }
+}
+
+/// Makes the file ours and ready for writing.
+fn settle(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        let why = format!("got the journal mode {mode}, expected wal");
+        return Err(rusqlite::Error::ToSqlConversionFailure(why.into()));
+    }
+    conn.pragma_update(None, "wal_autocheckpoint", STORE_WAL_PAGES)?;
+    // A first list of many pods makes the log longer than it is to stay.
+    conn.pragma_update(None, "journal_size_limit", STORE_WAL_PAGES * 4_096)?;
+    // What is deleted, secrets among it, is overwritten where the page is written anyway.
+    conn.pragma_update(None, "secure_delete", "FAST")?;
+    conn.execute_batch(rows::SCHEMA)
+}
+
+fn plain(conn: &Connection) -> rusqlite::Result<()> {
+    conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0))?;
+    // Else an emptied journal stays.
+    conn.pragma_update(None, "locking_mode", "NORMAL")?;
+    conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0)).map(drop)
+}
+
+/// The rows of a file on which no lock can be had. Not without its log: that would go back.
+fn read_only(path: &Path) -> Option<Vec<Row>> {
+    let left = |end| aside::beside(path, end).metadata().is_ok_and(|about| about.len() > 0);
+    let log = if left("-wal") { Log::Read } else { Log::None };
+    if left("-journal") || !path.exists() {
+        return None;
+    }
+    let read = || -> Result<Vec<Row>, Trouble> {
+        let mut conn = Ground::connect_read_only(path, log)?;
+        if !rows::are_there(&conn)? {
+            return Ok(Vec::new());
+        }
+        check::sound(&mut conn)?;
+        Ok(rows::read(&conn)?.0)
+    };
+    read().map_err(|trouble| log::warn!("{}: cannot be read: {trouble}", path.display())).ok()
+}
+
+fn digest(rows: &[Row]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for row in rows {
+        (&row.key, &row.kind, &row.value).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// What is wrong with a file.
+#[derive(Debug)]
+enum Trouble {
+    /// Another process has it.
+    Held,
+    /// It is not what it is to be.
+    Damaged(String),
+    /// It cannot be opened, read or written.
+    Failed(String),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        let said = error.to_string();
+        if let rusqlite::Error::SqlInputError { .. } = error {
+            // Our own words are right: the table is another one.
+            return Self::Damaged(said);
+        }
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Held,
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(said),
+            Some(_) | None => Self::Failed(said),
+        }
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Held => f.write_str("another process has it"),
+            Self::Damaged(why) | Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for DiskError {
+    fn from(error: rusqlite::Error) -> Self {
+        let said = error.to_string();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Self::Full(said),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Corrupt(said),
+            Some(_) | None => Self::Failed(said),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Files beside the store: where a damaged one goes, and where a new one comes from.
+//!
+//! A damaged store is replaced in steps, each of which a crash may be the last of:
+//!
+//! ```text
+//!  1 edgecore.db.new is made, with what could be read, and synced
+//!  2 edgecore.db becomes edgecore.db.corrupt-1, then its write-ahead log and its journal likewise
+//!  3 edgecore.db.new becomes edgecore.db
+//! ```
+//!
+//! Before 2 the damaged one is found again. From then on there is no store but a new one, and the
+//! next start goes on with what is left: logs of the old one would be read as the new one's.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::params;
+
+use super::{Ground, rows};
+use crate::limits::STORE_ASIDE_MAX;
+use crate::model::meta::Row;
+
+/// What SQLite keeps beside its file.
+pub(super) const SIDECARS: [&str; 3] = ["-wal", "-journal", "-shm"];
+
+/// Makes the folder and the file where they are missing, for nobody else to read; ends what a crash
+/// interrupted. Says whether there was a store.
+pub(super) fn prepare(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let folder = folder_of(path);
+    if !folder.exists() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let new = beside(path, NEW);
+    if new.exists() {
+        return exchange(path);
+    }
+    // A log without its file belongs to nothing.
+    put_sidecars(path, None)?;
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    sync(folder)
+}
+
+/// Puts a store with these rows into the place of the damaged one; returns where that is now.
+pub(super) fn replace(path: &Path, rows: &[Row]) -> Result<PathBuf, String> {
+    build(&beside(path, NEW), rows).map_err(|why| format!("a new one cannot be made: {why}"))?;
+    exchange(path).map_err(|error| format!("it cannot be put aside: {error}"))?;
+    numbers(path).last().map(|number| aside(path, *number)).ok_or("it is gone".to_owned())
+}
+
+const NEW: &str = ".new";
+
+/// In one file, without a log beside it.
+fn build(new: &Path, rows: &[Row]) -> Result<(), String> {
+    let told = |error: io::Error| error.to_string();
+    remove(new).map_err(told)?;
+    for sidecar in SIDECARS {
+        remove(&beside(new, sidecar)).map_err(told)?;
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(new).map_err(told)?;
+    let fill = || -> rusqlite::Result<()> {
+        let mut conn = Ground::default().connect(new)?;
+        let filling = conn.transaction()?;
+        filling.execute(rows::SCHEMA, [])?;
+        for row in rows {
+            let sql = "INSERT INTO meta (key, type, value) VALUES (?1, ?2, ?3)";
+            filling.execute(sql, params![row.key, row.kind, row.value])?;
+        }
+        filling.commit()?;
+        conn.close().map_err(|(_, error)| error)
+    };
+    fill().map_err(|error| error.to_string())
+}
+
+/// Steps 2 and 3, from wherever they were left.
+fn exchange(path: &Path) -> io::Result<()> {
+    let folder = folder_of(path);
+    let last = numbers(path).last().copied();
+    let number = if path.exists() {
+        let number = last.unwrap_or(0) + 1;
+        fs::rename(path, aside(path, number))?;
+        sync(folder)?;
+        Some(number)
+    } else {
+        last
+    };
+    put_sidecars(path, number)?;
+    sync(folder)?;
+    fs::rename(beside(path, NEW), path)?;
+    sync(folder)?;
+    let numbers = numbers(path);
+    for old in numbers.iter().rev().skip(STORE_ASIDE_MAX) {
+        let old = aside(path, *old);
+        remove(&old)?;
+        for sidecar in SIDECARS {
+            remove(&beside(&old, sidecar))?;
+        }
+    }
+    Ok(())
+}
+
+/// Logs and journals go where their file went, if that is known.
+fn put_sidecars(path: &Path, number: Option<u32>) -> io::Result<()> {
+    for sidecar in SIDECARS {
+        let from = beside(path, sidecar);
+        match number {
+            Some(number) if from.exists() => {
+                fs::rename(&from, beside(&aside(path, number), sidecar))?;
+            }
+            _ => remove(&from)?,
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of the stores that were put aside, the oldest first.
+fn numbers(path: &Path) -> Vec<u32> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let start = format!("{name}{ASIDE}");
+    let entries = fs::read_dir(folder_of(path)).into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix(&start)?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+const ASIDE: &str = ".corrupt-";
+
+fn aside(path: &Path, number: u32) -> PathBuf {
+    beside(path, &format!("{ASIDE}{number}"))
+}
+
+/// `edgecore.db` and what comes after it.
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Names in a folder are durable only when it is synced itself.
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}

@@ -1,0 +1,201 @@
+//! The rows of `meta`, read as a whole and changed one by one.
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::de::IgnoredAny;
+
+use super::Trouble;
+use crate::limits::{STORE_BYTES_MAX, STORE_KEY_BYTES_MAX, STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX};
+use crate::model::meta::{Change, DiskError, Row};
+
+/// KubeEdge's own words for it (gorm's since 1.23; beego's columns are the same).
+pub(super) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS `meta` \
+                                 (`key` text,`type` text,`value` text,PRIMARY KEY (`key`))";
+
+/// How much the table holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    rows: usize,
+    bytes: usize,
+}
+
+/// Says whether the file has the table at all.
+pub(super) fn are_there(conn: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'meta'";
+    conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
+}
+
+/// All rows, in the order of their keys. What is no row of KubeEdge's, or is larger than any
+/// object, is left where it is and named in the log.
+pub(super) fn read(conn: &Connection) -> Result<(Vec<Row>, Held), Trouble> {
+    let mut held = Held::default();
+    let mut rows: Vec<Row> = Vec::new();
+    let mut left = Vec::new();
+    // Without the index: what is read is the rows themselves.
+    let mut statement = conn.prepare(ALL)?;
+    let mut found = statement.query([])?;
+    while let Some(row) = found.next()? {
+        let row = taken(row)?;
+        held.rows += 1;
+        held.bytes += row.as_ref().map_or(0, |row| row.key.len() + row.value.len());
+        match row {
+            Some(row) if check(&row).is_ok() && held.check().is_ok() => rows.push(row),
+            Some(row) => left.push(row.key.chars().take(100).collect()),
+            None => left.push("a row that is no text".to_owned()),
+        }
+    }
+    rows.sort_by(|one, other| one.key.cmp(&other.key));
+    if let Some(pair) = rows.windows(2).find(|pair| pair[0].key == pair[1].key) {
+        return Err(Trouble::Damaged(format!("two rows of the key {}", pair[0].key)));
+    }
+    if !left.is_empty() {
+        let (count, few) = (left.len(), &left[..left.len().min(5)]);
+        log::warn!("{count} rows of the store are left unread, too large or no text: {few:?}");
+    }
+    Ok((rows, held))
+}
+
+const ALL: &str = "SELECT key, type, value FROM meta NOT INDEXED";
+
+/// What can still be read of a damaged table: rows that are whole. They are read from both ends,
+/// each as far as it goes, and what came out twice and different is dropped.
+pub(super) fn salvage(conn: &Connection) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for order in ["", " ORDER BY rowid DESC"] {
+        if let Err(Trouble::Damaged(why) | Trouble::Failed(why)) = reach(conn, order, &mut rows) {
+            log::warn!("the damaged store could be read in part: {why}");
+        }
+    }
+    rows.sort_by(|one, other| one.key.cmp(&other.key));
+    rows.dedup();
+    let twice: Vec<Box<str>> = rows
+        .windows(2)
+        .filter(|pair| pair[0].key == pair[1].key)
+        .map(|pair| pair[0].key.clone())
+        .collect();
+    rows.retain(|row| !twice.contains(&row.key));
+    let mut held = Held::default();
+    rows.retain(|row| {
+        let next = held.with(row);
+        let fits = next.check().is_ok();
+        held = if fits { next } else { held };
+        fits
+    });
+    rows
+}
+
+fn reach(conn: &Connection, order: &str, rows: &mut Vec<Row>) -> Result<(), Trouble> {
+    let mut statement = conn.prepare(&format!("{ALL}{order}"))?;
+    let mut found = statement.query([])?;
+    // A ring of damaged pages has no end.
+    for _ in 0..STORE_ROWS_MAX {
+        let Some(row) = found.next()? else { break };
+        rows.extend(taken(row)?.filter(is_whole));
+    }
+    Ok(())
+}
+
+/// A value that lost a page of its middle is no JSON any more.
+fn is_whole(row: &Row) -> bool {
+    let named = !row.kind.is_empty() && row.kind.bytes().all(|byte| byte.is_ascii_graphic());
+    named && check(row).is_ok() && serde_json::from_str::<IgnoredAny>(&row.value).is_ok()
+}
+
+fn taken(row: &rusqlite::Row<'_>) -> Result<Option<Row>, Trouble> {
+    let text = |at: usize| -> Result<Option<Box<str>>, Trouble> {
+        Ok(match row.get_ref(at)? {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+                std::str::from_utf8(bytes).ok().map(Into::into)
+            }
+            ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => None,
+        })
+    };
+    let (key, kind, value) = (text(0)?, text(1)?, text(2)?);
+    Ok(key.zip(kind).zip(value).map(|((key, kind), value)| Row { key, kind, value }))
+}
+
+/// Says whether a row is one that the store takes.
+fn check(row: &Row) -> Result<(), String> {
+    let (key, value) = (row.key.len(), row.value.len());
+    if row.key.is_empty() || row.kind.is_empty() {
+        return Err(format!("got a row {row:?} of the kind {:?}, expected both", row.kind));
+    }
+    if key > STORE_KEY_BYTES_MAX {
+        let start: String = row.key.chars().take(100).collect();
+        return Err(format!(
+            "{start}…: got a key of {key} bytes, expected {STORE_KEY_BYTES_MAX} at most"
+        ));
+    }
+    if value > STORE_VALUE_BYTES_MAX {
+        let key = &row.key;
+        return Err(format!("{key}: got {value} bytes, expected {STORE_VALUE_BYTES_MAX} at most"));
+    }
+    Ok(())
+}
+
+/// Makes one change; what is as it was already is not written again.
+///
+/// An update in its place, not KubeEdge's INSERT OR REPLACE: that takes the row and its key out and
+/// puts both in again, which writes more pages for the same.
+pub(super) fn apply(conn: &Connection, change: &Change, held: Held) -> Result<Held, DiskError> {
+    match change {
+        Change::Put(row) => {
+            check(row).map_err(DiskError::Failed)?;
+            let before = size(conn, &row.key)?;
+            let next = held.without(before).with(row);
+            if before.is_none() || next.bytes > held.bytes {
+                next.check().map_err(|why| DiskError::Failed(format!("{}: {why}", row.key)))?;
+            }
+            conn.execute(PUT, params![row.key, row.kind, row.value])?;
+            Ok(next)
+        }
+        Change::Delete { key } => {
+            let before = size(conn, key)?;
+            if before.is_some() {
+                conn.execute("DELETE FROM meta WHERE key = ?1", params![key])?;
+            }
+            Ok(held.without(before))
+        }
+    }
+}
+
+const PUT: &str = "INSERT INTO meta (key, type, value) VALUES (?1, ?2, ?3) \
+                   ON CONFLICT (key) DO UPDATE SET type = excluded.type, value = excluded.value \
+                   WHERE type IS NOT excluded.type OR value IS NOT excluded.value";
+
+/// Bytes of the row, if there is one. Told by its head; the value itself is not read.
+fn size(conn: &Connection, key: &str) -> rusqlite::Result<Option<usize>> {
+    let sql = "SELECT octet_length(key) + ifnull(octet_length(value), 0) FROM meta WHERE key = ?1";
+    let bytes = conn.query_row(sql, params![key], |row| row.get::<_, i64>(0)).optional()?;
+    Ok(bytes.map(|bytes| bytes as usize))
+}
+
+impl Held {
+    /// What these rows make.
+    pub(super) fn of(rows: &[Row]) -> Self {
+        rows.iter().fold(Self::default(), Self::with)
+    }
+
+    fn with(self, row: &Row) -> Self {
+        Self { rows: self.rows + 1, bytes: self.bytes + row.key.len() + row.value.len() }
+    }
+
+    fn without(self, bytes: Option<usize>) -> Self {
+        match bytes {
+            None => self,
+            Some(bytes) => {
+                Self { rows: self.rows.saturating_sub(1), bytes: self.bytes.saturating_sub(bytes) }
+            }
+        }
+    }
+
+    fn check(self) -> Result<(), String> {
+        if self.rows > STORE_ROWS_MAX {
+            return Err(format!("the store is to hold {STORE_ROWS_MAX} rows at most"));
+        }
+        if self.bytes > STORE_BYTES_MAX {
+            return Err(format!("the store is to hold {STORE_BYTES_MAX} bytes at most"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,365 @@
+//! The store on a real file system: EdgeCore's own file, damage, no room, no writing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::limits::{STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX};
+
+/// A folder of one test, gone with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("edged-store-{}-{number}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    /// In a folder that is not there yet.
+    fn db(&self) -> PathBuf {
+        self.0.join("kubeedge/edgecore.db")
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.join("kubeedge")).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// What the Go EdgeCore left, recorded from the real one.
+    fn edgecore(&self) -> Connection {
+        fs::create_dir_all(self.0.join("kubeedge")).expect("a folder for the test");
+        let conn = Connection::open(self.db()).expect("a new file");
+        conn.execute_batch(include_str!("../../../tests/golden/edge/edgecore-db.sql"))
+            .expect("a dump of sqlite3's");
+        conn
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn row(key: &str, value: &str) -> Row {
+    let kind = key.split('/').nth(1).unwrap_or("pod");
+    Row { key: key.into(), kind: kind.into(), value: value.into() }
+}
+
+fn put(key: &str, value: &str) -> Change {
+    Change::Put(row(key, value))
+}
+
+fn delete(key: &str) -> Change {
+    Change::Delete { key: key.into() }
+}
+
+fn open(path: &Path) -> (Disk, Saved) {
+    Disk::open(path).expect("nobody else has it")
+}
+
+fn save(disk: &mut Disk, changes: &[Change]) -> Result<(), DiskError> {
+    match disk.save(Revision(7), changes) {
+        Event::Saved(Revision(7)) => Ok(()),
+        Event::SaveFailed(Revision(7), why) => Err(why),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The process is gone without a word; its locks go with its descriptors.
+fn killed(disk: Disk) {
+    let State::Open(conn) = disk.state else { panic!("it is open") };
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).expect("it is known");
+    drop(conn);
+}
+
+#[test]
+fn what_was_saved_is_there_at_the_next_start() {
+    let place = Place::new();
+    let (mut disk, saved) = open(&place.db());
+    assert_eq!(saved, Saved { rows: vec![], origin: StoreOrigin::New });
+    let changes = [put("default/pod/b", "{1}"), put("default/pod/a", "{}"), delete("x/pod/y")];
+    assert_eq!(save(&mut disk, &changes), Ok(()));
+    assert_eq!(save(&mut disk, &[put("default/pod/b", "{2}"), put("n/secret/s", "{}")]), Ok(()));
+    assert_eq!(save(&mut disk, &[delete("default/pod/a")]), Ok(()));
+    let want = Saved {
+        rows: vec![row("default/pod/b", "{2}"), row("n/secret/s", "{}")],
+        origin: StoreOrigin::Kept,
+    };
+    killed(disk);
+    assert_eq!(place.files(), ["edgecore.db", "edgecore.db-wal"]);
+    let (disk, saved) = open(&place.db());
+    assert_eq!(saved, want);
+    disk.close();
+    assert_eq!(place.files(), ["edgecore.db"]);
+    assert_eq!(open(&place.db()).1, want);
+}
+
+#[test]
+fn only_we_may_read_what_we_made() {
+    let place = Place::new();
+    let (mut disk, _) = open(&place.db());
+    assert_eq!(save(&mut disk, &[put("n/secret/s", "{}")]), Ok(()));
+    let mode = |name: &str| {
+        let path = place.0.join("kubeedge").join(name);
+        fs::metadata(path).expect("it was made").permissions().mode() & 0o777
+    };
+    assert_eq!((mode(""), mode("edgecore.db"), mode("edgecore.db-wal")), (0o700, 0o600, 0o600));
+}
+
+#[test]
+fn a_second_agent_is_refused() {
+    let place = Place::new();
+    let (disk, _) = open(&place.db());
+    let refused = Disk::open(&place.db()).expect_err("the first one has it").to_string();
+    assert!(
+        refused
+            .ends_with("is in use: another edged or EdgeCore runs on this machine; stop it first")
+    );
+    disk.close();
+    open(&place.db());
+}
+
+#[test]
+fn the_store_of_a_go_edgecore_is_taken_over_and_handed_back() {
+    let place = Place::new();
+    let edgecore = place.edgecore();
+    let others = |conn: &Connection| -> Vec<String> {
+        let tables =
+            "SELECT name || ifnull(sql, '') FROM sqlite_schema WHERE name != 'meta' ORDER BY 1";
+        let rows = "SELECT key || value FROM meta_v2 ORDER BY 1";
+        let read = |sql| -> Vec<String> {
+            let mut found = conn.prepare(sql).expect("the tables are there");
+            let texts = found.query_map([], |row| row.get(0)).expect("texts");
+            texts.map(|text| text.expect("a text")).collect()
+        };
+        [read(tables), read(rows)].concat()
+    };
+    let before = others(&edgecore);
+    drop(edgecore);
+    for turn in 0..2 {
+        let (mut disk, saved) = open(&place.db());
+        assert_eq!(saved.origin, StoreOrigin::Kept);
+        assert_eq!(saved.rows.len(), 9 + turn);
+        let token = saved.rows.iter().find(|row| &*row.kind == "serviceaccounttoken");
+        let token = token.expect("one was recorded");
+        assert!(token.key.starts_with("\"default\"/\"default\"/[]string{\"https://"), "{token:?}");
+        assert_eq!(save(&mut disk, &[put("default/pod/new", "{}")]), Ok(()));
+        // The second time it is left as a crash leaves it.
+        if turn == 0 {
+            disk.close();
+        } else {
+            killed(disk);
+        }
+        let edgecore = Connection::open(place.db()).expect("the file is free");
+        assert_eq!(others(&edgecore), before);
+        // KubeEdge's own words: an upsert as its ORM makes it.
+        let sql =
+            "INSERT OR REPLACE INTO meta (key, type, value) VALUES ('default/pod/p2', 'pod', ?)";
+        assert_eq!(edgecore.execute(sql, [turn.to_string()]), Ok(1));
+    }
+    let (_disk, saved) = open(&place.db());
+    assert_eq!(saved.rows.len(), 10);
+    assert!(saved.rows.contains(&row("default/pod/p2", "1")));
+}
+
+#[test]
+fn what_does_not_change_is_not_written() {
+    let place = Place::new();
+    let (mut disk, _) = open(&place.db());
+    let changes = [put("default/pod/a", "{}"), put("default/pod/b", &"x".repeat(9_000))];
+    assert_eq!(save(&mut disk, &changes), Ok(()));
+    let wal = || fs::read(aside::beside(&place.db(), "-wal")).expect("it is there");
+    let before = wal();
+    assert_eq!(save(&mut disk, &changes), Ok(()));
+    assert_eq!(save(&mut disk, &[delete("default/pod/none")]), Ok(()));
+    assert!(wal() == before);
+    assert_eq!(save(&mut disk, &[put("default/pod/a", "{1}")]), Ok(()));
+    assert!(wal() != before);
+}
+
+#[test]
+fn what_is_too_large_is_refused_and_nothing_of_it_is_kept() {
+    let place = Place::new();
+    let (mut disk, _) = open(&place.db());
+    let large = "x".repeat(STORE_VALUE_BYTES_MAX + 1);
+    let Err(DiskError::Failed(why)) =
+        save(&mut disk, &[put("a/pod/a", "{}"), put("a/pod/b", &large)])
+    else {
+        panic!("it is too large")
+    };
+    assert_eq!(why, "a/pod/b: got 1572865 bytes, expected 1572864 at most");
+    let many: Vec<Change> =
+        (0..=STORE_ROWS_MAX).map(|number| put(&format!("a/pod/{number}"), "{}")).collect();
+    let Err(DiskError::Failed(why)) = save(&mut disk, &many) else { panic!("too many") };
+    assert_eq!(why, "a/pod/8192: the store is to hold 8192 rows at most");
+    assert_eq!(save(&mut disk, &many[1..]), Ok(()));
+    // A full store still takes what replaces a row, and deletions.
+    assert_eq!(save(&mut disk, &[put("a/pod/1", "{1}")]), Ok(()));
+    assert!(save(&mut disk, &[put("a/pod/0", "{}")]).is_err());
+    assert_eq!(save(&mut disk, &[delete("a/pod/1"), put("a/pod/0", "{}")]), Ok(()));
+    assert!(save(&mut disk, &[put("", "{}")]).is_err());
+    killed(disk);
+    let (mut disk, saved) = open(&place.db());
+    assert_eq!(saved.rows.len(), STORE_ROWS_MAX);
+    assert!(save(&mut disk, &[put("a/pod/1", "{}")]).is_err());
+}
+
+#[test]
+fn a_long_log_is_shortened_again() {
+    let place = Place::new();
+    let (mut disk, _) = open(&place.db());
+    let large = "x".repeat(64 << 10);
+    let many: Vec<Change> =
+        (0..100).map(|number| put(&format!("a/pod/{number}"), &large)).collect();
+    assert_eq!(save(&mut disk, &many), Ok(()));
+    for turn in 0..2 * STORE_WAL_PAGES {
+        assert_eq!(save(&mut disk, &[put("a/pod/a", &turn.to_string())]), Ok(()));
+    }
+    let size = fs::metadata(aside::beside(&place.db(), "-wal")).expect("it is there").len();
+    assert!(size <= u64::from(STORE_WAL_PAGES + 8) * 4_120, "{size}");
+}
+
+/// Overwrites a part of the file with what no page looks like.
+fn spoil(path: &Path, at: usize, length: usize) {
+    let mut bytes = fs::read(path).expect("it is there");
+    bytes[at..at + length].fill(0xa5);
+    fs::write(path, bytes).expect("it can be written");
+}
+
+#[test]
+fn a_damaged_store_is_put_aside_and_whole_rows_are_kept() {
+    let place = Place::new();
+    let many: Vec<Change> = (0..100)
+        .map(|number| {
+            put(&format!("a/pod/{number:02}"), &format!("{{\"x\":\"{}\"}}", "y".repeat(1_000)))
+        })
+        .collect();
+    for turn in 1..=3 {
+        let (mut disk, saved) = open(&place.db());
+        assert_eq!(saved.origin, if turn == 1 { StoreOrigin::New } else { StoreOrigin::Kept });
+        assert_eq!(save(&mut disk, &many), Ok(()));
+        disk.close();
+        spoil(&place.db(), 40_000, 3_000);
+        let (mut disk, saved) = open(&place.db());
+        let StoreOrigin::Lost(why) = &saved.origin else { panic!("{:?}", saved.origin) };
+        let count = saved.rows.len();
+        assert!((90..103).contains(&count), "{count}");
+        let whole = |row: &Row| {
+            many.contains(&Change::Put(row.clone())) || row.key.starts_with("a/pod/new")
+        };
+        assert!(saved.rows.iter().all(whole));
+        assert!(why.contains(&format!("edgecore.db.corrupt-{turn}; {count} rows of it")), "{why}");
+        // It is as good as new.
+        assert_eq!(save(&mut disk, &[put(&format!("a/pod/new{turn}"), "{}")]), Ok(()));
+        killed(disk);
+        let (disk, again) = open(&place.db());
+        assert_eq!((again.rows.len(), again.origin), (count + 1, StoreOrigin::Kept));
+        disk.close();
+    }
+    assert_eq!(place.files(), ["edgecore.db", "edgecore.db.corrupt-2", "edgecore.db.corrupt-3"]);
+}
+
+/// Spoils the store of a place.
+type Damage = fn(&Place);
+
+#[test]
+fn every_kind_of_damage_ends_in_a_store_that_works() {
+    fn put_all(place: &Place) {
+        let (mut disk, _) = open(&place.db());
+        assert_eq!(save(&mut disk, &[put("a/pod/a", "{}"), put("a/pod/b", "[1]")]), Ok(()));
+        disk.close();
+    }
+    fn alter(place: &Place, sql: &str) {
+        let conn = Connection::open(place.db()).expect("it is free");
+        conn.execute_batch(sql).expect(sql);
+    }
+    let damages: [(&str, Damage); 6] = [
+        ("no database at all", |place| fs::write(place.db(), "x".repeat(9_000)).expect("written")),
+        ("cut", |place| {
+            let file = fs::OpenOptions::new().write(true).open(place.db()).expect("it is there");
+            file.set_len(5_000).expect("it can be cut");
+        }),
+        ("the head", |place| spoil(&place.db(), 16, 80)),
+        ("the index", |place| {
+            alter(
+                place,
+                "PRAGMA writable_schema = 1; \
+            UPDATE sqlite_schema SET rootpage = 2 WHERE name = 'sqlite_autoindex_meta_1'",
+            );
+        }),
+        ("another's table", |place| alter(place, "DROP TABLE meta; CREATE TABLE meta (a, b)")),
+        ("a key without uniqueness", |place| {
+            alter(
+                place,
+                "DROP TABLE meta; CREATE TABLE meta (key text, type text, value text); \
+                INSERT INTO meta VALUES ('a/pod/a', 'pod', '1'), ('a/pod/a', 'pod', '2')",
+            );
+        }),
+    ];
+    for (name, damage) in damages {
+        let place = Place::new();
+        put_all(&place);
+        damage(&place);
+        let (mut disk, saved) = open(&place.db());
+        assert!(matches!(saved.origin, StoreOrigin::Lost(_)), "{name}: {saved:?}");
+        assert_eq!(save(&mut disk, &[put("a/pod/c", "{}")]), Ok(()), "{name}");
+        disk.close();
+        assert_eq!(open(&place.db()).1.rows.len(), saved.rows.len() + 1, "{name}");
+    }
+}
+
+#[test]
+fn a_replacement_that_was_interrupted_goes_on() {
+    // Each step as the last one before a crash: what is there, and what is found then.
+    for (step, there, want) in [
+        ("the new one was being made", &["", ".new", "-wal"][..], "old"),
+        ("the old one is aside, its log is not", &[".new", ".corrupt-1", "-wal"], "new"),
+        ("all of it is aside", &[".new", ".corrupt-1", ".corrupt-1-wal"], "new"),
+    ] {
+        let place = Place::new();
+        let make = |end: &str, key: &str| {
+            let (mut disk, _) = open(&aside::beside(&place.db(), end));
+            assert_eq!(save(&mut disk, &[put(key, "{}")]), Ok(()));
+            disk
+        };
+        // A log with something in it that is not in its file.
+        let log_of = if there.contains(&"") { "" } else { ".corrupt-1" };
+        killed(make(log_of, "a/pod/old"));
+        let log = aside::beside(&place.db(), &format!("{log_of}-wal"));
+        if there.contains(&"-wal") && !log_of.is_empty() {
+            fs::rename(&log, aside::beside(&place.db(), "-wal")).expect("it is there");
+        }
+        make(".new", "a/pod/new").close();
+        let mut want_there: Vec<String> =
+            there.iter().map(|end| format!("edgecore.db{end}")).collect();
+        want_there.sort();
+        assert_eq!(place.files(), want_there, "{step}");
+        let (disk, saved) = open(&place.db());
+        let keys: Vec<&str> = saved.rows.iter().map(|row| &*row.key).collect();
+        assert_eq!(keys, [format!("a/pod/{want}")], "{step}");
+        disk.close();
+        if want == "new" {
+            let left = ["edgecore.db", "edgecore.db.corrupt-1", "edgecore.db.corrupt-1-wal"];
+            assert_eq!(place.files(), left, "{step}");
+        }
+    }
+}
+
+#[test]
+fn a_store_in_a_place_that_cannot_be_does_not_stop_anyone() {
+    let place = Place::new();
+    fs::create_dir_all(&place.0).expect("a folder for the test");
+    // A file where the folder is to be.
+    fs::write(place.0.join("kubeedge"), "").expect("it can be written");
+    let (mut disk, saved) = open(&place.db());
+    assert!(matches!(saved.origin, StoreOrigin::Lost(_)), "{saved:?}");
+    assert!(matches!(save(&mut disk, &[put("a/pod/a", "{}")]), Err(DiskError::Failed(_))));
+    disk.close();
+}
