@@ -13,6 +13,8 @@ mod desk;
 mod environment;
 mod files;
 mod garbage;
+#[cfg(feature = "cloud")]
+mod golden;
 #[cfg(feature = "hooks")]
 mod hooks;
 mod images;

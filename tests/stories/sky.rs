@@ -36,7 +36,15 @@ impl Sky {
 
     /// The store holds this; there is no link yet.
     pub fn with(saved: Saved) -> Self {
-        let mut desk = Desk::with(|config| config.cloud = Some(CloudSettings::default()));
+        Self::on("gw", saved)
+    }
+
+    /// As [`Sky::with`], on a node of this name.
+    pub fn on(node: &str, saved: Saved) -> Self {
+        let mut desk = Desk::with(|config| {
+            config.cloud = Some(CloudSettings::default());
+            node.clone_into(&mut config.node_name);
+        });
         desk.tell(Event::Loaded(Box::new(saved)));
         desk.manifests(&[]);
         let mut sky = Self {
@@ -52,6 +60,14 @@ impl Sky {
         };
         sky.settle();
         sky
+    }
+
+    /// The runtime does all that it is asked.
+    pub fn work(&mut self) {
+        while let Some(next) = self.desk.asked_for().first().cloned() {
+            self.desk.does(&next);
+            self.settle();
+        }
     }
 
     /// Takes what was asked for; the store does what it is asked.
@@ -138,14 +154,18 @@ impl Sky {
         id
     }
 
+    /// The cloud says this, word for word.
+    pub fn replay(&mut self, message: Message) {
+        self.desk.tell(Event::Heard(self.session));
+        self.desk.tell(Event::Cloud(self.session, Box::new(message)));
+        self.settle();
+    }
+
     fn tell(&mut self, header: Header, route: [&str; 4], content: &Value) {
         let [source, group, operation, resource] = route.map(Box::from);
         let content = Some(to_raw_value(content).expect("JSON"));
         let route = Route { source, group, operation, resource };
-        let message = Message { header, route, content };
-        self.desk.tell(Event::Heard(self.session));
-        self.desk.tell(Event::Cloud(self.session, Box::new(message)));
-        self.settle();
+        self.replay(Message { header, route, content });
     }
 
     /// The ids of the messages that were acknowledged.

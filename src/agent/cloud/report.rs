@@ -56,6 +56,8 @@ struct Told {
     deletion: Deletion,
     /// The cloud has no such pod any more: nobody listens.
     is_gone: bool,
+    /// Heard of, and not among the pods yet: it is about to be kept.
+    is_new: bool,
     /// What was last said to be wrong.
     said: Option<Box<str>>,
 }
@@ -91,7 +93,8 @@ impl Report {
             return;
         };
         let version = metadata.resource_version.parse().unwrap_or(0);
-        let told = self.pods.entry(metadata.uid).or_default();
+        let new = || Told { is_new: true, ..Told::default() };
+        let told = self.pods.entry(metadata.uid).or_insert_with(new);
         if version >= told.version {
             told.version = version;
             told.base = Some(status.map_or("{}", RawValue::get).into());
@@ -169,14 +172,19 @@ impl Report {
         for told in self.pods.values_mut() {
             told.retry_at = None;
             told.deletion = Deletion::NotAsked;
+            // What was not kept comes again.
+            told.is_new = false;
         }
     }
 
     /// Tells what the cloud does not have.
     pub(super) fn step(&mut self, pods: &Pods, is_legacy: bool, mouth: &mut Mouth<'_>) {
         self.wake_at = None;
-        let known = |uid: &Uid, _: &mut Told| pods.get(uid).is_some();
-        self.pods.retain(known);
+        self.pods.retain(|uid, told| {
+            let is_here = pods.get(uid).is_some();
+            told.is_new &= !is_here;
+            is_here || told.is_new
+        });
         let ours = |pod: &&Pod| pod.origin() == Origin::Cloud && *pod.wanted() == Wanted::Yes;
         for pod in pods.iter().filter(ours) {
             let told = self.pods.entry(pod.uid().clone()).or_default();
