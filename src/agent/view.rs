@@ -135,6 +135,7 @@ impl Agent {
             pods_wanted: self.own_pods().filter(|pod| *pod.wanted() == Wanted::Yes).count(),
             pods_running: running.count(),
             evented: self.pleg.is_evented(now),
+            cloud: self.cloud_overview(now),
         }
     }
 }

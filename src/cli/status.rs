@@ -45,6 +45,20 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
         (None, None) => "ready".to_owned(),
     };
     line("network", &network)?;
+    if let Some(cloud) = &overview.cloud {
+        let link = match (cloud.up_ms, &cloud.trouble) {
+            (Some(ms), _) => format!("connected for {}", age::short((ms / 1000) as i64)),
+            (None, Some(why)) => format!("NOT CONNECTED: {why}"),
+            (None, None) => "not connected yet".to_owned(),
+        };
+        line("cloud", &link)?;
+        let kept = match (&cloud.store_trouble, cloud.store_is_new) {
+            (Some(why), _) => format!("NOT KEEPING what the cloud sends: {why}"),
+            (None, true) => format!("new, {} objects; other pods left alone", cloud.objects),
+            (None, false) => format!("{} objects", cloud.objects),
+        };
+        line("store", &kept)?;
+    }
     match &overview.manifest_trouble[..] {
         [] => line("manifests", "all read")?,
         troubles => {

@@ -26,6 +26,25 @@ pub struct Overview {
     pub pods_running: usize,
     /// Whether changes come by the runtime's event stream (else by relisting each second).
     pub evented: bool,
+    /// How it stands with the cloud; `None`: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<CloudOverview>,
+}
+
+/// How it stands with the cloud.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CloudOverview {
+    /// Milliseconds since the link came up; `None`: it is down.
+    pub up_ms: Option<u64>,
+    /// Why it is down.
+    pub trouble: Option<String>,
+    /// Why what the cloud sends cannot be kept; `None`: it is.
+    pub store_trouble: Option<String>,
+    /// The store is new or was lost: pods of a cloud that ran before are left alone.
+    pub store_is_new: bool,
+    /// Objects of the cloud's that are kept.
+    pub objects: usize,
 }
 
 /// A pod as the runtime shows it: `/runningpods/`.

@@ -6,6 +6,7 @@ use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, Config};
 use crate::model::job::JobError;
 use crate::model::pod::Pod;
+use crate::model::view::CloudOverview;
 
 /// Never made.
 #[derive(Debug)]
@@ -36,6 +37,10 @@ impl Agent {
     }
 
     pub(super) fn step_cloud(&mut self, _: Now, _: &mut Out) {}
+
+    pub(super) fn cloud_overview(&self, _: Now) -> Option<CloudOverview> {
+        None
+    }
 
     pub(super) fn cloud_wake_at(&self) -> Option<Instant> {
         None

@@ -51,6 +51,7 @@ enum State {
 #[derive(Debug)]
 struct Up {
     session: Session,
+    since: Instant,
     heard_at: Instant,
     pinged_at: Option<Instant>,
     keepalive_at: Instant,
@@ -81,6 +82,7 @@ impl Hub {
         self.said = None;
         self.state = State::Up(Up {
             session,
+            since: now.boot,
             heard_at: now.boot,
             pinged_at: None,
             // The cloud counts from the upgrade.
@@ -144,6 +146,14 @@ impl Hub {
         matches!(self.state, State::Up(_))
     }
 
+    /// Milliseconds since the link came up; `None`: it is down.
+    pub(super) fn up_ms(&self, now: Now) -> Option<u64> {
+        match &self.state {
+            State::Up(up) => Some(now.boot.since_ms(up.since)),
+            State::Down { .. } | State::Dialing(_) => None,
+        }
+    }
+
     /// Why there is no link; `None`: there is one.
     pub(super) fn trouble(&self) -> Option<&str> {
         match self.state {
@@ -195,13 +205,6 @@ impl Hub {
         self.rate.take(now.boot);
         up.unsent += 1;
         out.push(Action::Send(up.session, Box::new(message)));
-    }
-
-    /// Forgets the wait: the next dial is due at once.
-    pub(super) fn hurry(&mut self, now: Now) {
-        if let State::Down { retry_at } = &mut self.state {
-            *retry_at = now.boot;
-        }
     }
 
     /// Ends the session to begin another: there are new credentials.

@@ -40,6 +40,7 @@ use crate::model::object::Object;
 use crate::model::pod::Pod;
 use crate::model::settings::CloudSettings;
 use crate::model::token::Token;
+use crate::model::view::CloudOverview;
 
 use answer::Answer;
 use asks::{Asks, Mouth, Topic};
@@ -388,6 +389,17 @@ impl Cloud {
             wake_at = wake_at.into_iter().chain(said).min();
         }
         wake_at.map(|at| at.max(now.boot.plus_ms(1)))
+    }
+
+    /// How it stands with the cloud.
+    pub(super) fn overview(&self, now: Now) -> CloudOverview {
+        CloudOverview {
+            up_ms: self.hub.up_ms(now),
+            trouble: self.hub.trouble().map(str::to_owned),
+            store_trouble: self.meta.trouble().map(str::to_owned),
+            store_is_new: self.knowledge() == Knowledge::Broken,
+            objects: self.meta.things().count(),
+        }
     }
 
     /// What is known of the cloud's pods.

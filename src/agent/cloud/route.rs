@@ -6,6 +6,7 @@ use crate::agent::objects::Key;
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, Config};
 use crate::model::job::JobError;
+use crate::model::view::CloudOverview;
 
 impl Agent {
     /// Makes the cloud side, if a cloud is configured.
@@ -85,6 +86,11 @@ impl Agent {
         if let Some(cloud) = cloud {
             cloud.step(now, Tools { pods, rng, last_job, out });
         }
+    }
+
+    /// How it stands with the cloud.
+    pub(in crate::agent) fn cloud_overview(&self, now: Now) -> Option<CloudOverview> {
+        self.cloud.as_ref().map(|cloud| cloud.overview(now))
     }
 
     /// When the cloud side is to be stepped if nothing happens before.
