@@ -1,5 +1,5 @@
-//! **edged**: a node agent for small ARM gateways. It keeps the pods of a folder of manifests
-//! running on a container runtime, as a kubelet would, in a few megabytes.
+//! **edged**: a node agent for small ARM gateways. It keeps the pods of a KubeEdge cloud, and of a
+//! folder of manifests, running on a container runtime, as a kubelet would, in a few megabytes.
 //!
 //! # The map
 //!
@@ -13,7 +13,15 @@
 //!                                                                   ▲                  │
 //!                                                                   │                  ▼
 //!  runtime ──socket─→ io/runtime ──→ wire/grpc ──→ wire/cri ────────┘   io/runtime ─socket─→ it
+//!
+//!  cloud ──websocket─→ io/cloud ──→ wire/edge ──→ agent/cloud ──saved──→ agent/pods
+//!    ▲                                   ▲           │    ▲
+//!    │                                   │           ▼    │
+//!    └──────────────── io/cloud ─────────┴─ statuses  io/disk (SQLite)
 //! ```
+//!
+//! What the cloud says counts only once it is durable: heard, saved, acted on and acknowledged, in
+//! this order. Never the pod first, never the acknowledgement first.
 //!
 //! Three layers, of which none looks up:
 //!
@@ -44,7 +52,9 @@
 //! 7. Attempt numbers come from what is seen, and never go back.
 //! 8. A back-off belongs to its pod; waiting for room sets no timer.
 //! 9. Only what carries the kubelet's labels is touched.
-//! 10. No state outlives a crash but what the runtime and the manifest folder hold themselves.
+//! 10. No state outlives a crash but what the runtime, the manifest folder and the store hold.
+//! 11. Nothing of the cloud's counts or is acknowledged before it is durable; the store never goes
+//!     back, and a deletion is final.
 //!
 //! # What is deliberately absent
 //!
