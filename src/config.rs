@@ -4,6 +4,11 @@
 //! an error with its place, because an agent in the field that runs with half of what was meant is
 //! found out late. Keys of KubeEdge that have no meaning here yet are named, once, in one warning.
 
+#[cfg(feature = "cloud")]
+pub mod cloud;
+#[cfg(not(feature = "cloud"))]
+#[path = "config/cloud/absent.rs"]
+pub mod cloud;
 mod edgecore;
 mod keys;
 
@@ -19,6 +24,7 @@ use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX, PULL_CALLS_MAX};
 use crate::model::upkeep;
 
 use crate::model::settings::PodSettings;
+use cloud::Cloud;
 pub use edgecore::overlay;
 
 /// Where edgecore.yaml is looked for unless a flag says otherwise.
@@ -57,6 +63,8 @@ pub struct Config {
     pub image_folders: Vec<String>,
     /// `modules.edged.imageMirrorPort`, on loopback.
     pub image_mirror: SocketAddr,
+    /// Where the cloud is, if there is one, and the store.
+    pub cloud: Cloud,
     /// Only by flag.
     pub log: LevelFilter,
 }
@@ -79,6 +87,7 @@ impl Default for Config {
             pulls: Pulls::default(),
             image_folders: Vec::new(),
             image_mirror: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_351),
+            cloud: Cloud::default(),
             log: LevelFilter::Info,
         }
     }

@@ -1,11 +1,13 @@
-//! edgecore.yaml → settings: one table of every key that KubeEdge 1.12 to 1.22 knows.
+//! edgecore.yaml → settings: tables of every key that KubeEdge 1.12 to 1.23 knows.
 
 mod images;
+mod kinds;
+mod modules;
 mod pods;
 
 use core::net::IpAddr;
 
-use super::{Config, keys};
+use super::{Config, cloud, keys};
 use crate::agent::admit::is_subdomain;
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::manifest::Refusal;
@@ -29,17 +31,21 @@ pub fn overlay(config: &mut Config, bytes: &[u8]) -> Result<Vec<String>, Refusal
     let unused = walk.unused;
     // Keys that depend on each other are read in any order.
     let at = Mark { line: 1, column: 1 };
-    keys::check(config).map_err(|why| Refusal { line: at.line, column: at.column, why })?;
+    keys::check(config).and_then(|()| config.cloud.finish()).map_err(|why| Refusal {
+        line: at.line,
+        column: at.column,
+        why,
+    })?;
     Ok(unused)
 }
 
 /// The keys of one map.
 pub(super) struct Table {
-    rules: &'static [Row],
+    pub(super) rules: &'static [Row],
     /// Those whose settings stand elsewhere.
-    more: &'static [Row],
+    pub(super) more: &'static [&'static [Row]],
     /// Those without effect, each as a whole; a space between them.
-    unused: &'static str,
+    pub(super) unused: &'static str,
 }
 
 /// A key and what it is.
@@ -51,11 +57,15 @@ pub(super) enum Rule {
     Map(&'static Table),
     /// A setting.
     Take(Take),
+    /// Without effect, as a whole.
+    Idle,
+    /// A part of KubeEdge that edged has not: named if it is on, which it is by default or not.
+    Module(&'static Table, bool),
 }
 
 pub(super) type Take = fn(&mut Config, &Value) -> Result<(), String>;
 
-use Rule::{Map, Take as Set};
+use Rule::{Idle, Map, Module, Take as Set};
 
 const ROOT: Table = Table {
     rules: &[
@@ -63,19 +73,17 @@ const ROOT: Table = Table {
         ("kind", Set(|_, value| text(value).and_then(|got| one_of(got, &["EdgeCore"])))),
         ("modules", Map(&MODULES)),
         // Written by keadm.
-        ("edgecoreVersion", Set(|_, _| Ok(()))),
+        ("featureGates", Idle),
+        ("edgecoreVersion", Set(|_, value| text(value).map(drop))),
     ],
-    more: &[],
-    unused: "database featureGates",
+    more: &[cloud::ROOT],
+    unused: "",
 };
 
 const API_VERSION: &str = "edgecore.config.kubeedge.io/v1alpha2";
 
-const MODULES: Table = Table {
-    rules: &[("edged", Map(&EDGED))],
-    more: &[],
-    unused: "dbTest deviceTwin edgeHub edgeStream eventBus metaManager serviceBus taskManager",
-};
+const MODULES: Table =
+    Table { rules: &[("edged", Map(&EDGED))], more: &[cloud::MODULES, modules::ALL], unused: "" };
 
 const EDGED: Table = Table {
     rules: &[
@@ -118,16 +126,14 @@ const EDGED: Table = Table {
         ),
         ("tailoredKubeletConfig", Map(&TAILORED)),
     ],
-    more: keys::EDGED,
+    more: &[keys::EDGED, cloud::EDGED],
     unused: "certDirectory cniBinDir cniCacheDir cniConfDir containerRuntime customInterfaceName \
         dockerEndpoint dockershimRootDirectory exitOnLockContention experimentalMounterPath \
         experimentalNodeAllocatableIgnoreEvictionThreshold imageCredentialProviderBinDir \
         imageCredentialProviderConfigFile imagePullProgressDeadline keepTerminatedPodVolumes \
-        kubeConfig kubeletConfigFile lockFilePath masterServiceNamespace \
-        networkPluginMTU networkPluginName nodeLabels \
-        nonMasqueradeCidr registerNode registerNodeNamespace \
-        registerSchedulable registerWithTaints remoteImageEndpoint reportEvent \
-        runtimeCgroups seccompDefault seccompProfileRoot windowsPriorityClass windowsService",
+        kubeConfig kubeletConfigFile lockFilePath masterServiceNamespace networkPluginMTU \
+        networkPluginName nonMasqueradeCidr remoteImageEndpoint runtimeCgroups \
+        seccompDefault seccompProfileRoot windowsPriorityClass windowsService",
 };
 
 const TAILORED: Table = Table {
@@ -179,28 +185,26 @@ const TAILORED: Table = Table {
             }),
         ),
     ],
-    more: keys::TAILORED,
+    more: &[keys::TAILORED, cloud::TAILORED],
     unused: "apiVersion cgroupDriver cgroupRoot cgroupsPerQOS \
         configMapAndSecretChangeDetectionStrategy \
         containerLogMaxWorkers contentType \
         cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions \
         cpuManagerReconcilePeriod enableContentionProfiling enableControllerAttachDetach \
         enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler \
-        enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable eventBurst \
-        eventRecordQPS \
+        enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable \
         failCgroupV1 \
         failSwapOn featureGates fileCheckFrequency hairpinMode \
         imageServiceEndpoint \
         iptablesDropBit iptablesMasqueradeBit kernelMemcgNotification kind kubeReserved \
         kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging \
         makeIPTablesUtilChains maxOpenFiles memoryManagerPolicy \
-        memorySwap memoryThrottlingFactor nodeLeaseDurationSeconds nodeStatusMaxImages \
-        nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podPidsLimit \
-        podsPerCore protectKernelDefaults qosReserved registerNode registerWithTaints \
+        memorySwap memoryThrottlingFactor oomScoreAdj podCIDR podPidsLimit \
+        podsPerCore protectKernelDefaults qosReserved \
         reservedMemory reservedSystemCPUs \
         runtimeRequestTimeout showHiddenMetricsForVersion \
         shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods \
-        singleProcessOOMKill streamingConnectionIdleTimeout syncFrequency systemCgroups \
+        singleProcessOOMKill streamingConnectionIdleTimeout systemCgroups \
         systemReserved systemReservedCgroup topologyManagerPolicy topologyManagerPolicyOptions \
         topologyManagerScope volumePluginDir volumeStatsAggPeriod",
 };
@@ -222,6 +226,12 @@ const CRASH_LOOP: Table = Table {
     unused: "",
 };
 
+impl Table {
+    fn all(&self) -> impl Iterator<Item = &'static Row> {
+        self.rules.iter().chain(self.more.iter().copied().flatten())
+    }
+}
+
 struct Walk<'a> {
     config: &'a mut Config,
     path: Vec<Step>,
@@ -236,7 +246,7 @@ impl Walk<'_> {
         };
         for (key, entry) in map {
             self.path.push(Step::Key(key.clone()));
-            let rule = table.rules.iter().chain(table.more).find(|(known, _)| *known == &**key);
+            let rule = table.all().find(|(known, _)| *known == &**key);
             let unused = table.unused.split_whitespace().any(|known| known == &**key);
             match rule {
                 None if !unused => {
@@ -245,7 +255,22 @@ impl Walk<'_> {
                     return Err(Fault { at, path: self.path.clone(), why });
                 }
                 _ if entry.node.value == Value::Null => {}
-                None => self.unused.push(tree::Path(&self.path).to_string()),
+                None | Some((_, Idle)) => {
+                    kinds::check(key, &entry.node.value)
+                        .map_err(|why| Fault::new(&entry.node, self.path.clone(), why))?;
+                    // Empty, it asks for nothing.
+                    if !kinds::is_empty(&entry.node.value) {
+                        self.unused.push(tree::Path(&self.path).to_string());
+                    }
+                }
+                Some((_, Module(table, on))) => {
+                    let before = self.unused.len();
+                    self.table(table, &entry.node)?;
+                    self.unused.truncate(before);
+                    if modules::is_on(&entry.node.value, *on) {
+                        self.unused.push(tree::Path(&self.path).to_string());
+                    }
+                }
                 Some((_, Map(table))) => self.table(table, &entry.node)?,
                 Some((_, Set(take))) => take(self.config, &entry.node.value)
                     .map_err(|why| Fault::new(&entry.node, self.path.clone(), why))?,
@@ -265,6 +290,13 @@ pub(super) fn text(value: &Value) -> Result<&str, String> {
     match value {
         Value::Text(text) => Ok(text),
         other => Err(format!("got {other}, expected text")),
+    }
+}
+
+pub(super) fn truth(value: &Value) -> Result<bool, String> {
+    match value {
+        Value::Bool(truth) => Ok(*truth),
+        other => Err(format!("got {other}, expected true or false")),
     }
 }
 

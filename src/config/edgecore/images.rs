@@ -1,10 +1,10 @@
 //! Keys that say how images are pulled, and where they are as files.
 
-use super::{Config, Value, folder, pods, text, whole};
+use super::{Config, Value, folder, text, truth, whole};
 use crate::limits::PULL_CALLS_MAX;
 
 pub(super) fn serialize(config: &mut Config, value: &Value) -> Result<(), String> {
-    config.pulls.serialize = pods::truth(value)?;
+    config.pulls.serialize = truth(value)?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Keys that say how pods are run.
 
-use super::{Config, Value, folder, ip, text};
+use super::{Config, Value, folder, ip, text, truth};
 use crate::agent::admit::is_subdomain;
 
 pub(super) fn allowed_sysctls(config: &mut Config, value: &Value) -> Result<(), String> {
@@ -39,12 +39,5 @@ fn texts(value: &Value) -> Result<Vec<String>, String> {
     match value {
         Value::List(list) => list.iter().map(|node| text(&node.value).map(str::to_owned)).collect(),
         other => Err(format!("got {other}, expected a list of texts")),
-    }
-}
-
-pub(super) fn truth(value: &Value) -> Result<bool, String> {
-    match value {
-        Value::Bool(truth) => Ok(*truth),
-        other => Err(format!("got {other}, expected true or false")),
     }
 }

@@ -1,0 +1,122 @@
+//! The keys of edgecore.yaml about the cloud: where it is, who the node is to it, the store.
+//!
+//! **When there is a cloud**: `modules.edgeHub` names its address (`websocket.server`, `httpServer`
+//! or both), and does not say `enable: false`. A file without that section is a node without a
+//! cloud, whatever certificates lie on the disk. A section that names no address but anything else
+//! of the link is an error: KubeEdge's default is the machine's own address, which is no cloud.
+
+mod keys;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+use super::Config;
+use crate::model::settings::{CloudLink, CloudSettings};
+#[cfg(test)]
+pub(super) use keys::TABLES;
+pub(super) use keys::{EDGED, MODULES, ROOT, TAILORED};
+use values::{HTTPS, host_of};
+
+/// What the file says of the cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cloud {
+    /// For the link, but for the node's name: see [`Config::link`].
+    link: CloudLink,
+    /// For the mind.
+    pub settings: CloudSettings,
+    /// `database.dataSource`: absolute path of the store.
+    pub store: String,
+    is_configured: bool,
+    draft: Draft,
+}
+
+impl Default for Cloud {
+    fn default() -> Self {
+        Self {
+            link: CloudLink::default(),
+            settings: CloudSettings::default(),
+            store: "/var/lib/kubeedge/edgecore.db".to_owned(),
+            is_configured: false,
+            draft: Draft::default(),
+        }
+    }
+}
+
+/// What only counts together, until all is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Draft {
+    /// `modules.edgeHub.enable`
+    enable: Option<bool>,
+    /// `modules.metaManager.enable`
+    meta: Option<bool>,
+    /// `modules.edgeHub.thrifty`
+    thrifty: bool,
+    /// `websocket.server`
+    server: Option<String>,
+    /// `httpServer`
+    http_server: Option<String>,
+    /// Something else of the link is written.
+    named: bool,
+}
+
+impl Cloud {
+    /// There is a cloud to join.
+    pub fn is_configured(&self) -> bool {
+        self.is_configured
+    }
+
+    /// What a look at several keys together finds wrong, and what follows from several.
+    pub(super) fn finish(&mut self) -> Result<(), String> {
+        let draft = std::mem::take(&mut self.draft);
+        if draft.enable == Some(false) {
+            return Ok(());
+        }
+        let (server, http_server) = match (draft.server, draft.http_server) {
+            (None, None) if draft.named || draft.enable == Some(true) => {
+                return Err("modules.edgeHub: got no address of the cloud, expected \
+                            websocket.server (host:port) and httpServer (https://host:port), or \
+                            enable: false"
+                    .to_owned());
+            }
+            (None, None) => return Ok(()),
+            (Some(server), Some(http_server)) => (server, http_server),
+            (Some(server), None) => {
+                let http_server = format!("{HTTPS}{}:{HTTP_PORT}", host_of(&server));
+                (server, http_server)
+            }
+            (None, Some(http_server)) => {
+                let there = http_server.trim_start_matches(HTTPS);
+                (format!("{}:{MESSAGES_PORT}", host_of(there)), http_server)
+            }
+        };
+        if draft.meta == Some(false) {
+            return Err("modules.metaManager.enable: got false, expected true where there is a \
+                        cloud: what it says is kept"
+                .to_owned());
+        }
+        self.is_configured = true;
+        (self.link.server, self.link.http_server) = (server, http_server);
+        let lease_ms = u64::from(self.settings.lease_duration_s) * 1_000;
+        if draft.thrifty {
+            self.settings.heartbeat_ms = THRIFTY_HEARTBEAT_MS;
+            self.settings.lease_interval_ms = lease_ms / 2;
+        } else {
+            self.settings.lease_interval_ms = lease_ms / 4;
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// What the link has to know.
+    pub fn link(&self) -> CloudLink {
+        CloudLink { node_name: self.node_name.clone(), ..self.cloud.link.clone() }
+    }
+}
+
+/// The cloud ends a session after 30 s without one.
+const THRIFTY_HEARTBEAT_MS: u64 = 25_000;
+/// CloudHub's ports, where the other one is not written.
+const HTTP_PORT: u16 = 10_002;
+const MESSAGES_PORT: u16 = 10_000;

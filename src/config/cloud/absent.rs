@@ -1,0 +1,59 @@
+//! In the place of the cloud's keys where it was left out (feature `cloud`): they have no effect.
+
+#[cfg(test)]
+use super::edgecore::Table;
+use super::edgecore::{Row, Rule};
+
+use Rule::{Idle, Take};
+
+/// There is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cloud {
+    none: (),
+}
+
+impl Cloud {
+    /// Never.
+    pub fn is_configured(&self) -> bool {
+        false
+    }
+
+    /// Nothing is wrong with nothing.
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as where there may be one")]
+    pub(super) fn finish(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What matters to a cloud only asks for nothing where there is none.
+const QUIET: Rule = Take(|_, _| Ok(()));
+
+/// At the top of the file.
+pub(super) const ROOT: &[Row] = &[("database", QUIET)];
+/// Below `modules`.
+pub(super) const MODULES: &[Row] = &[("edgeHub", Idle), ("metaManager", QUIET)];
+/// Below `modules.edged`.
+pub(super) const EDGED: &[Row] = &[
+    ("nodeLabels", QUIET),
+    ("registerNode", QUIET),
+    ("registerNodeNamespace", QUIET),
+    ("registerSchedulable", QUIET),
+    ("registerWithTaints", QUIET),
+    ("reportEvent", QUIET),
+];
+/// Below `tailoredKubeletConfig`.
+pub(super) const TAILORED: &[Row] = &[
+    ("eventBurst", QUIET),
+    ("eventRecordQPS", QUIET),
+    ("nodeLeaseDurationSeconds", QUIET),
+    ("nodeStatusMaxImages", QUIET),
+    ("nodeStatusReportFrequency", QUIET),
+    ("nodeStatusUpdateFrequency", QUIET),
+    ("registerNode", QUIET),
+    ("registerWithTaints", QUIET),
+    ("syncFrequency", QUIET),
+];
+
+/// Every map that the shipped file shows.
+#[cfg(test)]
+pub(super) const TABLES: &[&Table] = &[];

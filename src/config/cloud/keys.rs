@@ -1,0 +1,308 @@
+//! The tables: each key, where it stands, and where its value goes.
+
+use super::values::{
+    at_least, count, file, http_server, namespace, project, seconds, server, take_labels,
+    take_register, take_taints, take_token,
+};
+use crate::config::edgecore::{Row, Rule, Table, duration, text, truth, whole};
+use crate::wire::tree::Value;
+
+use Rule::{Map, Module, Take as Set};
+
+/// At the top of the file.
+pub(in crate::config) const ROOT: &[Row] = &[("database", Map(&DATABASE))];
+
+const DATABASE: Table = Table {
+    rules: &[
+        ("aliasName", Set(|_, value| text(value).map(drop))),
+        (
+            "dataSource",
+            Set(|config, value| {
+                config.cloud.store = file(value)?;
+                Ok(())
+            }),
+        ),
+        (
+            "driverName",
+            Set(|_, value| match text(value)? {
+                "sqlite3" => Ok(()),
+                other => Err(format!("got {other:?}, expected sqlite3")),
+            }),
+        ),
+    ],
+    more: &[],
+    unused: "",
+};
+
+/// Below `modules`.
+pub(in crate::config) const MODULES: &[Row] =
+    &[("edgeHub", Map(&EDGE_HUB)), ("metaManager", Map(&META))];
+
+const EDGE_HUB: Table = Table {
+    rules: &[
+        (
+            "enable",
+            Set(|config, value| {
+                config.cloud.draft.enable = Some(truth(value)?);
+                Ok(())
+            }),
+        ),
+        (
+            "heartbeat",
+            Set(|config, value| {
+                config.cloud.settings.heartbeat_ms = seconds(config, value, 300)?;
+                Ok(())
+            }),
+        ),
+        (
+            "httpServer",
+            Set(|config, value| {
+                config.cloud.draft.http_server = http_server(text(value)?)?;
+                Ok(())
+            }),
+        ),
+        (
+            "messageBurst",
+            Set(|config, value| {
+                config.cloud.settings.messages_burst = count(config, value, 1)?;
+                Ok(())
+            }),
+        ),
+        (
+            "messageQPS",
+            Set(|config, value| {
+                config.cloud.settings.messages_per_second = count(config, value, 1)?;
+                Ok(())
+            }),
+        ),
+        (
+            "projectID",
+            Set(|config, value| {
+                config.cloud.draft.named = true;
+                config.cloud.link.project_id = project(text(value)?)?;
+                Ok(())
+            }),
+        ),
+        ("quic", Map(&QUIC)),
+        (
+            "rotateCertificates",
+            Set(|config, value| {
+                config.cloud.settings.rotate_certificates = truth(value)?;
+                Ok(())
+            }),
+        ),
+        // Edged's own: KubeEdge has no such setting.
+        (
+            "thrifty",
+            Set(|config, value| {
+                config.cloud.draft.thrifty = truth(value)?;
+                Ok(())
+            }),
+        ),
+        (
+            "tlsCaFile",
+            Set(|config, value| {
+                config.cloud.link.ca_file = file(value)?;
+                Ok(())
+            }),
+        ),
+        (
+            "tlsCertFile",
+            Set(|config, value| {
+                config.cloud.link.cert_file = file(value)?;
+                Ok(())
+            }),
+        ),
+        (
+            "tlsPrivateKeyFile",
+            Set(|config, value| {
+                config.cloud.link.key_file = file(value)?;
+                Ok(())
+            }),
+        ),
+        ("token", Set(take_token)),
+        ("websocket", Map(&WEBSOCKET)),
+    ],
+    more: &[],
+    unused: "",
+};
+
+const WEBSOCKET: Table = Table {
+    rules: &[
+        (
+            "enable",
+            Set(|_, value| match value {
+                Value::Bool(true) => Ok(()),
+                other => Err(format!("got {other}, expected true: it is the only transport")),
+            }),
+        ),
+        (
+            "handshakeTimeout",
+            Set(|config, value| {
+                config.cloud.link.handshake_timeout_ms = seconds(config, value, 600)?;
+                Ok(())
+            }),
+        ),
+        (
+            "server",
+            Set(|config, value| {
+                config.cloud.draft.server = server(text(value)?)?;
+                Ok(())
+            }),
+        ),
+        (
+            "writeDeadline",
+            Set(|config, value| {
+                config.cloud.link.write_timeout_ms = seconds(config, value, 600)?;
+                Ok(())
+            }),
+        ),
+    ],
+    more: &[],
+    // KubeEdge stores it and never looks at it again.
+    unused: "readDeadline",
+};
+
+const QUIC: Table = Table {
+    rules: &[
+        (
+            "enable",
+            Set(|_, value| match value {
+                Value::Bool(false) => Ok(()),
+                other => Err(format!("got {other}, expected false: edged has no QUIC")),
+            }),
+        ),
+        // Of something that is switched off.
+        ("handshakeTimeout", Set(|_, value| whole(value, 0, i64::MAX).map(drop))),
+        ("readDeadline", Set(|_, value| whole(value, 0, i64::MAX).map(drop))),
+        ("server", Set(|_, value| text(value).map(drop))),
+        ("writeDeadline", Set(|_, value| whole(value, 0, i64::MAX).map(drop))),
+    ],
+    more: &[],
+    unused: "",
+};
+
+const META: Table = Table {
+    rules: &[
+        (
+            "enable",
+            Set(|config, value| {
+                config.cloud.draft.meta = Some(truth(value)?);
+                Ok(())
+            }),
+        ),
+        ("metaServer", Module(&META_SERVER, false)),
+        (
+            "podStatusSyncInterval",
+            Set(|config, value| {
+                config.cloud.settings.pod_status_sync_ms = whole(value, 1, 86_400)? as u64 * 1_000;
+                Ok(())
+            }),
+        ),
+        (
+            "remoteQueryTimeout",
+            Set(|config, value| {
+                let ms = whole(value, 1, 600)? as u64 * 1_000;
+                config.cloud.settings.remote_query_timeout_ms = ms;
+                Ok(())
+            }),
+        ),
+    ],
+    more: &[],
+    unused: "contextSendGroup contextSendModule",
+};
+
+const META_SERVER: Table = Table {
+    rules: &[("enable", Set(|_, value| truth(value).map(drop)))],
+    more: &[],
+    unused: "apiAudiences dummyServer server serviceAccountIssuers serviceAccountKeyFiles \
+        tlsCaFile tlsCertFile tlsPrivateKeyFile",
+};
+
+/// Below `modules.edged`; two of them were moved into `tailoredKubeletConfig` after 1.17.
+pub(in crate::config) const EDGED: &[Row] = &[
+    ("nodeLabels", Set(take_labels)),
+    ("registerNode", Set(take_register)),
+    (
+        "registerNodeNamespace",
+        Set(|config, value| {
+            config.cloud.settings.registration.namespace = namespace(text(value)?)?;
+            Ok(())
+        }),
+    ),
+    (
+        "registerSchedulable",
+        Set(|config, value| {
+            config.cloud.settings.registration.schedulable = truth(value)?;
+            Ok(())
+        }),
+    ),
+    ("registerWithTaints", Set(take_taints)),
+    (
+        "reportEvent",
+        Set(|config, value| {
+            config.cloud.settings.report_events = truth(value)?;
+            Ok(())
+        }),
+    ),
+];
+
+/// Below `tailoredKubeletConfig`.
+pub(in crate::config) const TAILORED: &[Row] = &[
+    (
+        "eventBurst",
+        Set(|config, value| {
+            config.cloud.settings.events_burst = whole(value, 0, 10_000)? as u32;
+            Ok(())
+        }),
+    ),
+    (
+        "eventRecordQPS",
+        Set(|config, value| {
+            config.cloud.settings.events_per_second = whole(value, 0, 10_000)? as u32;
+            Ok(())
+        }),
+    ),
+    (
+        "nodeLeaseDurationSeconds",
+        Set(|config, value| {
+            config.cloud.settings.lease_duration_s = whole(value, 4, 3_600)? as u32;
+            Ok(())
+        }),
+    ),
+    (
+        "nodeStatusMaxImages",
+        Set(|config, value| {
+            let max = whole(value, -1, 10_000)?;
+            config.cloud.settings.status_images_max = usize::try_from(max).ok();
+            Ok(())
+        }),
+    ),
+    (
+        "nodeStatusReportFrequency",
+        Set(|config, value| {
+            config.cloud.settings.status_report_ms = at_least(duration(value)?, 1)?;
+            Ok(())
+        }),
+    ),
+    (
+        "nodeStatusUpdateFrequency",
+        Set(|config, value| {
+            config.cloud.settings.status_update_ms = at_least(duration(value)?, 1)?;
+            Ok(())
+        }),
+    ),
+    ("registerNode", Set(take_register)),
+    ("registerWithTaints", Set(take_taints)),
+    (
+        "syncFrequency",
+        Set(|config, value| {
+            config.cloud.settings.sync_ms = at_least(duration(value)?, 1)?;
+            Ok(())
+        }),
+    ),
+];
+
+/// Every map that the shipped file shows.
+#[cfg(test)]
+pub(in crate::config) const TABLES: &[&Table] = &[&DATABASE, &EDGE_HUB, &WEBSOCKET, &META];

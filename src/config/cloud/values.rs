@@ -1,0 +1,164 @@
+//! What the keys' values have to be.
+
+use crate::agent::admit::is_subdomain;
+use crate::config::Config;
+use crate::config::edgecore::{folder, text, truth, whole};
+use crate::model::settings::{Secret, Taint};
+use crate::wire::tree::Value;
+
+/// How the address begins that certificates come from.
+pub(super) const HTTPS: &str = "https://";
+
+pub(super) fn take_register(config: &mut Config, value: &Value) -> Result<(), String> {
+    config.cloud.settings.registration.register = truth(value)?;
+    Ok(())
+}
+
+/// Whatever it is, it is not repeated.
+pub(super) fn take_token(config: &mut Config, value: &Value) -> Result<(), String> {
+    let Value::Text(token) = value else {
+        return Err("got no text, expected a token as `keadm gettoken` prints it".to_owned());
+    };
+    config.cloud.draft.named |= !token.is_empty();
+    config.cloud.link.token = Secret::new(token.trim());
+    Ok(())
+}
+
+pub(super) fn take_labels(config: &mut Config, value: &Value) -> Result<(), String> {
+    let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
+    let labels = map.iter().map(|(key, entry)| {
+        let label = text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?;
+        if !is_qualified(key) || !is_label_value(label) {
+            return Err(format!("got {key}: {label:?}, expected a label"));
+        }
+        Ok((key.to_string(), label.to_owned()))
+    });
+    config.cloud.settings.registration.labels = labels.collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+pub(super) fn take_taints(config: &mut Config, value: &Value) -> Result<(), String> {
+    let Value::List(list) = value else { return Err(format!("got {value}, expected a list")) };
+    let taints = list
+        .iter()
+        .enumerate()
+        .map(|(at, node)| taint(&node.value).map_err(|why| format!("[{at}]: {why}")));
+    config.cloud.settings.registration.taints = taints.collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+fn taint(value: &Value) -> Result<Taint, String> {
+    let Value::Map(map) = value else { return Err(format!("got {value}, expected a taint")) };
+    let mut taint = Taint { key: String::new(), value: String::new(), effect: String::new() };
+    for (key, entry) in map {
+        let field = match &**key {
+            "key" => &mut taint.key,
+            "value" => &mut taint.value,
+            "effect" => &mut taint.effect,
+            // When a NoExecute taint came: the API server's to say.
+            "timeAdded" => continue,
+            _ => return Err(format!("{key}: got a key that nobody knows")),
+        };
+        if entry.node.value != Value::Null {
+            text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?.clone_into(field);
+        }
+    }
+    if !is_qualified(&taint.key) || !is_label_value(&taint.value) {
+        return Err(format!("got {}={}, expected a taint", taint.key, taint.value));
+    }
+    if !EFFECTS.contains(&&*taint.effect) {
+        return Err(format!("effect: got {:?}, expected {}", taint.effect, EFFECTS.join(" or ")));
+    }
+    Ok(taint)
+}
+
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// `[a DNS subdomain/]name`, as keys of labels and taints are.
+fn is_qualified(key: &str) -> bool {
+    let (prefix, name) = key.split_once('/').unwrap_or(("a", key));
+    is_subdomain(prefix) && !name.is_empty() && is_label_value(name)
+}
+
+fn is_label_value(value: &str) -> bool {
+    let end = |c: char| c.is_ascii_alphanumeric();
+    let inner = |c: char| end(c) || matches!(c, '-' | '_' | '.');
+    let holds = value.starts_with(end) && value.ends_with(end) && value.chars().all(inner);
+    value.len() <= 63 && (value.is_empty() || holds)
+}
+
+/// Whole seconds of the link, as milliseconds.
+pub(super) fn seconds(config: &mut Config, value: &Value, max: i64) -> Result<u64, String> {
+    config.cloud.draft.named = true;
+    Ok(whole(value, 1, max)? as u64 * 1_000)
+}
+
+pub(super) fn count(config: &mut Config, value: &Value, min: i64) -> Result<u32, String> {
+    config.cloud.draft.named = true;
+    Ok(whole(value, min, 100_000)? as u32)
+}
+
+pub(super) fn at_least(ms: u64, least_s: u64) -> Result<u64, String> {
+    if ms < least_s * 1_000 {
+        return Err(format!("got {ms} ms, expected at least {least_s} s"));
+    }
+    Ok(ms)
+}
+
+pub(super) fn file(value: &Value) -> Result<String, String> {
+    folder(text(value)?).map_err(|_| format!("got {value}, expected an absolute path of a file"))
+}
+
+/// It stands in the path of a request.
+pub(super) fn project(said: &str) -> Result<String, String> {
+    let holds = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if said.is_empty() || said.len() > 253 || !said.chars().all(holds) {
+        return Err(format!("got {said:?}, expected letters, digits, '-', '_' and '.'"));
+    }
+    Ok(said.to_owned())
+}
+
+/// `host:port`; empty: not said.
+pub(super) fn server(said: &str) -> Result<Option<String>, String> {
+    if said.is_empty() {
+        return Ok(None);
+    }
+    if is_authority(said) {
+        return Ok(Some(said.to_owned()));
+    }
+    Err(format!("got {said:?}, expected a host and a port such as cloud.example:10000"))
+}
+
+/// `https://host:port`, a slash at its end dropped; empty: not said.
+pub(super) fn http_server(said: &str) -> Result<Option<String>, String> {
+    let trimmed = said.trim_end_matches('/');
+    match trimmed.strip_prefix(HTTPS) {
+        Some(authority) if is_authority(authority) => Ok(Some(trimmed.to_owned())),
+        None if said.is_empty() => Ok(None),
+        _ => Err(format!("got {said:?}, expected https://, a host and a port")),
+    }
+}
+
+/// A name or an address (IPv6 in brackets), and a port.
+fn is_authority(said: &str) -> bool {
+    let Some((host, port)) = said.rsplit_once(':') else { return false };
+    let port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let host = match bracketed {
+        Some(inner) => inner.parse::<core::net::Ipv6Addr>().is_ok(),
+        None => is_subdomain(&host.to_ascii_lowercase()),
+    };
+    port && host
+}
+
+/// Brackets of an IPv6 address included.
+pub(super) fn host_of(authority: &str) -> &str {
+    authority.rsplit_once(':').map_or(authority, |(host, _)| host)
+}
+
+pub(super) fn namespace(said: &str) -> Result<String, String> {
+    if !is_subdomain(said) {
+        return Err(format!("got {said:?}, expected a namespace"));
+    }
+    Ok(said.to_owned())
+}

@@ -1,0 +1,55 @@
+//! Parts of KubeEdge that edged does not have: their keys are known, and named where a part is on.
+
+use super::{Row, Rule, Table, Value, truth};
+
+use Rule::{Map, Module, Take as Set};
+
+/// Below `modules`, each with whether KubeEdge has it on where the file does not say.
+pub(super) const ALL: &[Row] = &[
+    ("dbTest", Module(&BARE, false)),
+    ("deviceTwin", Module(&DEVICE_TWIN, true)),
+    // Gone since 1.7.
+    ("edgeMesh", Module(&EDGE_MESH, false)),
+    ("edgeStream", Module(&EDGE_STREAM, false)),
+    ("eventBus", Module(&EVENT_BUS, true)),
+    ("serviceBus", Module(&SERVICE_BUS, false)),
+    ("taskManager", Module(&BARE, false)),
+];
+
+const ENABLE: &[Row] = &[("enable", Set(|_, value| truth(value).map(drop)))];
+
+const BARE: Table = Table { rules: ENABLE, more: &[], unused: "" };
+const DEVICE_TWIN: Table = Table { rules: ENABLE, more: &[], unused: "dmiSockPath" };
+const EDGE_MESH: Table =
+    Table { rules: ENABLE, more: &[], unused: "lbStrategy listenInterface listenPort subNet" };
+const EDGE_STREAM: Table = Table {
+    rules: ENABLE,
+    more: &[],
+    unused: "handshakeTimeout readDeadline server tlsTunnelCAFile tlsTunnelCertFile \
+        tlsTunnelPrivateKeyFile writeDeadline",
+};
+const EVENT_BUS: Table = Table {
+    rules: &[
+        ("enable", Set(|_, value| truth(value).map(drop))),
+        ("eventBusTLS", Map(&EVENT_BUS_TLS)),
+    ],
+    more: &[],
+    unused: "mqttMode mqttPassword mqttPubClientID mqttQOS mqttRetain mqttServerExternal \
+        mqttServerInternal mqttSessionQueueSize mqttSubClientID mqttUsername",
+};
+const EVENT_BUS_TLS: Table = Table {
+    rules: ENABLE,
+    more: &[],
+    unused: "tlsMqttCAFile tlsMqttCertFile tlsMqttPrivateKeyFile",
+};
+const SERVICE_BUS: Table =
+    Table { rules: ENABLE, more: &[], unused: "port server timeout tlsCertFile tlsPrivateKeyFile" };
+
+/// Says whether the part is on.
+pub(super) fn is_on(module: &Value, default: bool) -> bool {
+    let Value::Map(map) = module else { return default };
+    match map.get("enable").map(|entry| &entry.node.value) {
+        Some(Value::Bool(on)) => *on,
+        Some(_) | None => default,
+    }
+}
