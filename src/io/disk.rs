@@ -25,6 +25,7 @@ mod aside;
 mod check;
 mod ground;
 mod rows;
+mod store;
 
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 pub use ground::Ground;
 use ground::Log;
 use rows::Held;
+pub use store::Store;
 
 /// The open store.
 #[derive(Debug)]

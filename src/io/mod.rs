@@ -4,7 +4,7 @@
 //!  poll ─▶ each ready source ─▶ events ─▶ handle* ─▶ step ─▶ actions ─▶ perform* ─┐
 //!   ▲                                       ▲                                     │ answers that
 //!   │                                       └─────────────────────────────────────┤ come at once
-//!   └──────────────────── write the runtime's socket, sleep until wake_at ◀───────┘
+//!   └────── write the runtime's socket, commit the store, sleep until wake_at ◀───┘
 //! ```
 //!
 //! One thread, one poll, one turn after the other. A turn sees one moment ([`clock::now`]), takes a
@@ -16,13 +16,16 @@
 //! from [`SERVER`] on: its listener that one, its connections the ones after it; connections of
 //! probes and hooks have those from [`PROBES`] on.
 //!
-//! **If we crash here** nothing is lost that a look at the runtime and the manifest folder does not
-//! bring back: the hands keep no state on disk. Pods go on as they are.
+//! **If we crash here** nothing is lost that a look at the runtime, the manifest folder and the
+//! store does not bring back. Pods go on as they are.
 
 #[cfg(feature = "api")]
 pub mod client;
 pub mod clock;
 #[cfg(feature = "cloud")]
+pub mod disk;
+#[cfg(not(feature = "cloud"))]
+#[path = "disk/absent.rs"]
 pub mod disk;
 #[cfg(feature = "check")]
 pub mod facts;
@@ -65,6 +68,7 @@ use crate::config::Config;
 use crate::limits::{ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX};
 use crate::model::cri::Dns;
 use crate::wire::manifest;
+use disk::Store;
 use folder::Manifests;
 use image_import::Keeper;
 use job::{Jobs, Roots};
@@ -106,6 +110,7 @@ pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
             return ExitCode::FAILURE;
         }
         if hands.turn(&ready) == Next::Exit {
+            hands.store.close();
             ::log::info!("stopped; the pods are left as they are");
             return ExitCode::SUCCESS;
         }
@@ -130,6 +135,7 @@ struct Hands<'a> {
     manifests: Manifests,
     jobs: Jobs,
     registry: Keeper,
+    store: Store,
     meter: Meter,
     probes: Probes,
     addresses: Option<Vec<String>>,
@@ -149,6 +155,8 @@ impl<'a> Hands<'a> {
         if let Err(why) = jobs::share(Path::new(&config.root)) {
             ::log::warn!("containers will not see mounts that are made later: {why}");
         }
+        let mut events = Vec::new();
+        let store = Store::open(&config, &mut events)?;
         let registry = poll.registry();
         let links = Some(&config.container_logs).filter(|path| !path.is_empty());
         let roots = Roots::new(
@@ -174,7 +182,8 @@ impl<'a> Hands<'a> {
             addresses: None,
             resolver: None,
             addresses_at: Instant(0),
-            events: Vec::new(),
+            store,
+            events,
             out: Out::default(),
             stopping: false,
             limit: Limit::default(),
@@ -234,6 +243,8 @@ impl<'a> Hands<'a> {
         turn.lap("the runtime's requests");
         self.server.tick(now, self.poll.registry(), &self.agent);
         turn.lap("the HTTP API");
+        self.store.commit(now.boot, &mut self.events);
+        turn.lap("the store");
         turn.end();
         next
     }
@@ -299,11 +310,9 @@ impl<'a> Hands<'a> {
                 turn.lap("a container's last words");
             }
             #[cfg(feature = "cloud")]
-            Action::Dial { .. }
-            | Action::Send(..)
-            | Action::Ping(_)
-            | Action::Hangup(_)
-            | Action::Save { .. } => {}
+            Action::Dial { .. } | Action::Send(..) | Action::Ping(_) | Action::Hangup(_) => {}
+            #[cfg(feature = "cloud")]
+            Action::Save { revision, changes } => self.store.ask(revision, changes),
             Action::Note(note) => journal::note(&note),
             Action::Log(severity, text) => journal::line(severity, &text),
             Action::Exit => return Next::Exit,
@@ -398,7 +407,7 @@ fn for_the_mind(config: &Config) -> agent::Config {
             burst: config.pulls.burst,
         },
         #[cfg(feature = "cloud")]
-        cloud: None,
+        cloud: config.cloud.is_configured().then(|| config.cloud.settings.clone()),
     }
 }
 
@@ -419,6 +428,7 @@ fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("serializeImagePulls and its like", old.pulls != new.pulls),
         ("imageFolders", old.image_folders != new.image_folders),
         ("imageMirrorPort", old.image_mirror != new.image_mirror),
+        ("the settings of the cloud and its store", old.cloud != new.cloud),
     ]
     .into_iter()
     .filter_map(|(name, differs)| differs.then_some(name))

@@ -1,0 +1,105 @@
+//! The store in the hands' loop: read before the first turn, written last in a turn.
+
+use std::io;
+use std::path::Path;
+
+use super::Disk;
+use crate::agent::event::Event;
+use crate::agent::time::Instant;
+use crate::config::Config;
+use crate::io::clock;
+use crate::io::log::Limit;
+use crate::limits::STORE_COMMIT_MS_MAX;
+use crate::model::meta::{Change, Revision};
+
+/// The open store, where there is a cloud.
+#[derive(Debug)]
+pub struct Store {
+    disk: Option<Disk>,
+    /// At most one: the mind asks again when this is answered.
+    asked: Option<(Revision, Vec<Change>)>,
+    limit: Limit,
+}
+
+impl Store {
+    /// Opens the store where a cloud is configured and tells what it holds. Fails where another
+    /// agent has it.
+    pub fn open(config: &Config, events: &mut Vec<Event>) -> io::Result<Self> {
+        let mut store = Self { disk: None, asked: None, limit: Limit::default() };
+        if config.cloud.is_configured() {
+            let (disk, saved) = Disk::open(Path::new(&config.cloud.store))
+                .map_err(|refused| io::Error::other(refused.to_string()))?;
+            events.push(Event::Loaded(Box::new(saved)));
+            store.disk = Some(disk);
+        }
+        Ok(store)
+    }
+
+    /// To be written at the end of this turn.
+    pub fn ask(&mut self, revision: Revision, changes: Vec<Change>) {
+        assert!(self.asked.is_none(), "{revision:?} before the save before was answered");
+        self.asked = Some((revision, changes));
+    }
+
+    /// Writes what was asked for.
+    pub fn commit(&mut self, now: Instant, events: &mut Vec<Event>) {
+        let Some((revision, changes)) = self.asked.take() else { return };
+        let disk = self.disk.as_mut().expect("only a mind with a cloud asks");
+        let begun = clock::boot();
+        events.push(disk.save(revision, &changes));
+        let took_ms = clock::boot().since_ms(begun);
+        if took_ms > STORE_COMMIT_MS_MAX
+            && let Some(kept) = self.limit.pass(now)
+        {
+            let count = changes.len();
+            log::warn!("the store took {took_ms} ms for {count} changes; repeats={kept}");
+        }
+    }
+
+    /// Leaves the file as EdgeCore does.
+    pub fn close(&mut self) {
+        if let Some(disk) = self.disk.take() {
+            disk.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::overlay;
+    use crate::model::meta::Row;
+
+    #[test]
+    fn it_is_there_where_a_cloud_is() {
+        let mut events = Vec::new();
+        let mut config = Config::default();
+        let mut store = Store::open(&config, &mut events).expect("there is none");
+        store.commit(Instant(1), &mut events);
+        assert!(events.is_empty());
+        store.close();
+
+        let name = format!("edged-hands-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let text = format!(
+            "database: {{dataSource: {}/s.db}}\n\
+             modules: {{edgeHub: {{httpServer: 'https://c:1'}}}}\n",
+            folder.display()
+        );
+        overlay(&mut config, text.as_bytes()).expect(&text);
+        let mut store = Store::open(&config, &mut events).expect("nobody has it");
+        assert!(Store::open(&config, &mut Vec::new()).is_err());
+        let row = Row { key: "a/pod/a".into(), kind: "pod".into(), value: "{}".into() };
+        store.ask(Revision(3), vec![Change::Put(row)]);
+        store.commit(Instant(1), &mut events);
+        store.close();
+        let mut store = Store::open(&config, &mut events).expect("it was closed");
+        let [Event::Loaded(first), Event::Saved(Revision(3)), Event::Loaded(then)] = &events[..]
+        else {
+            panic!("{events:?}")
+        };
+        assert_eq!((first.rows.len(), then.rows.len()), (0, 1));
+        store.close();
+        std::fs::remove_dir_all(&folder).expect("it was made");
+    }
+}
