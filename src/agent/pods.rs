@@ -101,11 +101,11 @@ impl Pods {
                 Some(pod) => {
                     let same = match pod.wanted() {
                         Wanted::Yes => is_same(pod.api(), api),
-                        Wanted::Again(again) => is_same(again, api),
+                        Wanted::Again(_, again) => is_same(again, api),
                         Wanted::No => false,
                     };
                     if !same {
-                        pod.want(api.clone());
+                        pod.want(api.clone(), origin);
                     }
                 }
                 None => self.add(now, uid.into(), api.clone(), origin, config),
@@ -323,8 +323,7 @@ impl Pods {
         let mut anew = false;
         for uid in finished {
             let mut pod = self.map.remove(&uid).expect("just listed");
-            let origin = pod.origin();
-            if let Some(api) = pod.successor() {
+            if let Some((origin, api)) = pod.successor() {
                 self.add(now, uid, api, origin, config);
                 anew = true;
             }

@@ -42,6 +42,21 @@ fn pods_of_the_folder_are_nobodys_orphans_while_a_manifest_is_broken() {
 }
 
 #[test]
+fn an_orphan_that_is_wanted_again_is_a_pod_of_its_source() {
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("c1", "m", ContainerState::Running));
+    desk.manifests(&[]);
+    desk.manifests(&[&pod(MAIN)]);
+    let end = ["stop_container c1 2", "stop_podsandbox s1", "container_status c1"];
+    desk.does_all(&end);
+    desk.does_all(&["remove_container c1", "remove_podsandbox s1"]);
+    desk.pass(100);
+    desk.does_all(START);
+    assert_eq!(desk.status()["phase"], "Running");
+}
+
+#[test]
 fn what_carries_no_kubelet_labels_is_left_alone() {
     let mut desk = Desk::new();
     let mut foreign = sandbox("s9", 0, true);

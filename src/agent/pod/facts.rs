@@ -104,10 +104,10 @@ impl Pod {
     }
 
     /// Turns a finished pod into its own successor, if it was wanted again.
-    pub fn successor(&mut self) -> Option<api::Pod> {
+    pub fn successor(&mut self) -> Option<(Origin, api::Pod)> {
         assert!(self.is_finished(), "pod {} has not finished", self.uid);
         match std::mem::replace(&mut self.wanted, Wanted::No) {
-            Wanted::Again(api) => Some(*api),
+            Wanted::Again(origin, api) => Some((origin, *api)),
             Wanted::Yes | Wanted::No => None,
         }
     }

@@ -58,7 +58,7 @@ impl Pod {
     pub fn images_wanted(&self) -> impl Iterator<Item = &str> {
         let spec = match &self.wanted {
             Wanted::Yes => Some(&self.api.spec),
-            Wanted::Again(again) => Some(&again.spec),
+            Wanted::Again(_, again) => Some(&again.spec),
             Wanted::No => None,
         };
         let containers =

@@ -158,8 +158,8 @@ pub enum Wanted {
     Yes,
     /// No source has it.
     No,
-    /// It went and came back: to start anew once the old run is finished.
-    Again(Box<api::Pod>),
+    /// It went and came back, from this source: to start anew once the old run is finished.
+    Again(Origin, Box<api::Pod>),
 }
 
 /// Moves forward only.
@@ -309,7 +309,7 @@ impl Pod {
     }
 
     /// A source has the pod, or has it changed.
-    pub fn want(&mut self, api: api::Pod) {
+    pub fn want(&mut self, api: api::Pod, origin: Origin) {
         match &mut self.wanted {
             Wanted::Yes => {
                 let grace_s = api.metadata.deletion_grace_period_seconds;
@@ -321,7 +321,9 @@ impl Pod {
                 *self.api = api;
                 self.api.status = status;
             }
-            Wanted::No | Wanted::Again(_) => self.wanted = Wanted::Again(Box::new(api)),
+            Wanted::No | Wanted::Again(..) => {
+                self.wanted = Wanted::Again(origin, Box::new(api));
+            }
         }
         self.volumes.stir();
         self.stir();

@@ -288,7 +288,7 @@ impl Pod {
             (Wanted::Yes, None) if self.api.metadata.deletion_timestamp.is_some() => "deleted",
             (Wanted::Yes, None) => "its containers have ended",
             (Wanted::No, None) => "no source wants it",
-            (Wanted::Again(_), None) => "to be made anew",
+            (Wanted::Again(..), None) => "to be made anew",
         };
         let metadata = &self.api.metadata;
         let line = format!(

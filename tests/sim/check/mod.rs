@@ -102,6 +102,8 @@ pub struct Pod {
     pub ready_sandboxes: u32,
     /// All its sandboxes.
     pub sandboxes: u32,
+    /// By the runtime's word it came from a cloud.
+    pub of_cloud: bool,
     /// The agent began a life that could not know of it: nothing of it was in the runtime.
     pub forgotten: bool,
     /// Something of it was taken away behind the agent's back.
@@ -357,6 +359,7 @@ impl Pod {
             alive: 0,
             ready_sandboxes: 0,
             sandboxes: 0,
+            of_cloud: false,
             forgotten: false,
             lost: false,
             changed_at: 0,
