@@ -14,8 +14,19 @@ use crate::model::note::{Note, NoteKind, Object};
 /// The ring.
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// The one that happened last is the last. With a digest of what makes two notes the same.
-    ring: VecDeque<(u64, Note)>,
+    /// The one that happened last is the last.
+    ring: VecDeque<Entry>,
+    /// Everything that happened, repeats included.
+    serial: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Of the newest repeat.
+    serial: u64,
+    /// Of what makes two notes the same.
+    digest: u64,
+    note: Note,
 }
 
 impl Notes {
@@ -30,15 +41,15 @@ impl Notes {
         out: &mut Out,
     ) {
         let digest = digest(&object, reason, &message);
-        let same = |&(other, ref note): &(u64, Note)| {
-            other == digest
+        let same = |Entry { digest: other, note, .. }: &Entry| {
+            *other == digest
                 && note.reason == reason
                 && note.message == message
                 && note.involved_object == object
         };
         let note = match self.ring.iter().position(same) {
             Some(at) => {
-                let (_, mut note) = self.ring.remove(at).expect("just found");
+                let Entry { mut note, .. } = self.ring.remove(at).expect("just found");
                 note.count = note.count.saturating_add(1);
                 note.last_timestamp = now.timestamp();
                 note
@@ -59,12 +70,21 @@ impl Notes {
         if self.ring.len() == limits::NOTES_MAX {
             self.ring.pop_front();
         }
-        self.ring.push_back((digest, note));
+        self.serial += 1;
+        self.ring.push_back(Entry { serial: self.serial, digest, note });
     }
 
     /// The oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Note> {
-        self.ring.iter().map(|(_, note)| note)
+        self.ring.iter().map(|entry| &entry.note)
+    }
+
+    /// What happened after this serial number, the oldest first: its own number, a digest that
+    /// stands for it and its repeats, and what it was.
+    #[cfg(feature = "cloud")]
+    pub fn since(&self, serial: u64) -> impl Iterator<Item = (u64, u64, &Note)> {
+        let from = self.ring.partition_point(|entry| entry.serial <= serial);
+        self.ring.iter().skip(from).map(|entry| (entry.serial, entry.digest, &entry.note))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the cloud wants, and when it is told that we have it.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use crate::desk::{START, container, sandbox};
@@ -7,6 +9,7 @@ use crate::sky::{Sky, content, patch, pod, row};
 use edged::agent::event::Event;
 use edged::model::cri::ContainerState;
 use edged::model::meta::{Change, Saved, StoreOrigin};
+use edged::model::settings::CloudSettings;
 
 /// A pod of the cloud runs.
 fn running() -> Sky {
@@ -281,4 +284,34 @@ fn a_pod_that_the_cloud_knows_to_have_ended_is_not_run_again() {
     sky.pass(60_000);
     assert_eq!(sky.desk.trace, [] as [&str; 0]);
     sky.desk.tell(Event::Stop);
+}
+
+#[test]
+fn events_go_to_the_cloud_if_that_is_wished_and_not_otherwise() {
+    let settings = CloudSettings { report_events: true, ..CloudSettings::default() };
+    let mut sky = Sky::set("gw", Saved::default(), settings);
+    sky.connect();
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    sky.work();
+    sky.disconnect();
+    sky.desk.exits("m", 1);
+    sky.work();
+    sky.pass(2_000);
+    sky.connect();
+    let told = sky.said("event");
+    let reasons: Vec<_> = told.iter().map(|message| content(message)["reason"].clone()).collect();
+    for reason in ["Created", "Started"] {
+        assert!(reasons.contains(&json!(reason)), "{reasons:?}");
+    }
+    let first = &told[0];
+    assert_eq!(&*first.route.operation, "insert");
+    assert_eq!(content(first)["involvedObject"]["name"], "p");
+    assert_eq!(content(first)["metadata"]["namespace"], "ns");
+    let names: BTreeSet<_> = told.iter().map(|message| message.route.resource.clone()).collect();
+    let inserts = told.iter().filter(|message| &*message.route.operation == "insert").count();
+    assert_eq!(names.len(), inserts, "repeats change what is there");
+    sky.pass(60_000);
+    let mut silent = running();
+    silent.pass(10_000);
+    assert_eq!(silent.said("event").len(), 0);
 }

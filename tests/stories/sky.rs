@@ -41,8 +41,13 @@ impl Sky {
 
     /// As [`Sky::with`], on a node of this name.
     pub fn on(node: &str, saved: Saved) -> Self {
+        Self::set(node, saved, CloudSettings::default())
+    }
+
+    /// As [`Sky::on`], with these settings.
+    pub fn set(node: &str, saved: Saved, settings: CloudSettings) -> Self {
         let mut desk = Desk::with(|config| {
-            config.cloud = Some(CloudSettings::default());
+            config.cloud = Some(settings);
             node.clone_into(&mut config.node_name);
         });
         desk.tell(Event::Loaded(Box::new(saved)));

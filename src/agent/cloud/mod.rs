@@ -16,6 +16,7 @@ mod answer;
 mod asks;
 mod content;
 mod enrol;
+mod events;
 mod hub;
 mod meta;
 mod patch;
@@ -30,6 +31,7 @@ mod wants;
 use std::sync::Arc;
 
 use crate::agent::event::{JobId, Out};
+use crate::agent::notes::Notes;
 use crate::agent::pods::{Knowledge, Pods};
 use crate::agent::time::{Instant, Now, Rng, Wall};
 use crate::model::job::JobError;
@@ -46,6 +48,7 @@ use answer::Answer;
 use asks::{Asks, Mouth, Topic};
 use content::Thing;
 use enrol::Enrol;
+use events::Events;
 use hub::Hub;
 use meta::{Hearing, Meta, Settled};
 use report::Report;
@@ -64,6 +67,8 @@ pub(super) struct Cloud {
     wants: Wants,
     tokens: Tokens,
     report: Report,
+    events: Option<Events>,
+    node: Box<str>,
     /// What the cloud's clock showed when ours, counting from boot, showed this.
     clock: Option<(Instant, Wall)>,
 }
@@ -72,6 +77,8 @@ pub(super) struct Cloud {
 pub(super) struct Tools<'a> {
     /// All pods.
     pub pods: &'a Pods,
+    /// What happened.
+    pub notes: &'a Notes,
     /// For ids, and what is spread in time.
     pub rng: &'a mut Rng,
     /// The last job's number.
@@ -99,6 +106,8 @@ impl Cloud {
             wants: Wants::default(),
             tokens: Tokens::default(),
             report: Report::default(),
+            events: Events::new(settings, now),
+            node: node.into(),
             clock: None,
             settings: settings.clone(),
         }
@@ -348,7 +357,7 @@ impl Cloud {
 
     /// Speaks with the cloud.
     pub(super) fn step(&mut self, now: Now, tools: Tools<'_>) {
-        let Tools { pods, rng, last_job, out } = tools;
+        let Tools { pods, notes, rng, last_job, out } = tools;
         self.meta.step(now, out);
         self.enrol.step(now, rng, last_job, out);
         if self.hub.step(now, self.enrol.may_dial(), rng, out) {
@@ -366,6 +375,9 @@ impl Cloud {
         self.wants.step(&self.meta, &mut mouth);
         self.tokens.step(&self.meta, &mut mouth);
         self.report.step(pods, false, &mut mouth);
+        if let Some(events) = &mut self.events {
+            events.step(notes, &self.node, &mut mouth);
+        }
     }
 
     /// When to step again if nothing happens before.
@@ -381,10 +393,15 @@ impl Cloud {
         .min();
         // What is to be said waits for its time, and for room.
         if let Some(room_at) = self.hub.room_at().filter(|_| self.asks.has_room()) {
-            let said = [self.wants.wake_at(), self.tokens.wake_at(now), self.report.wake_at()]
-                .into_iter()
-                .flatten()
-                .min();
+            let said = [
+                self.wants.wake_at(),
+                self.tokens.wake_at(now),
+                self.report.wake_at(),
+                self.events.as_ref().and_then(Events::wake_at),
+            ]
+            .into_iter()
+            .flatten()
+            .min();
             let said = said.map(|at| at.max(room_at));
             wake_at = wake_at.into_iter().chain(said).min();
         }

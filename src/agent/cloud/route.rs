@@ -82,9 +82,9 @@ impl Agent {
 
     /// Speaks with the cloud. Last in a step: what changed in it is told.
     pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
-        let Self { cloud, pods, rng, last_job, .. } = self;
+        let Self { cloud, pods, notes, rng, last_job, .. } = self;
         if let Some(cloud) = cloud {
-            cloud.step(now, Tools { pods, rng, last_job, out });
+            cloud.step(now, Tools { pods, notes, rng, last_job, out });
         }
     }
 

@@ -1,0 +1,95 @@
+//! Events for the cloud, where `reportEvent` asks for them (wire spec section 5.11).
+//!
+//! Nobody answers them and nothing hangs on them, so they come last and are told once: what
+//! happened while the link was down is told when it is back, as far as the ring reaches. Repeats are
+//! told as the log has them, ever more rarely.
+
+use serde::Serialize;
+
+use super::asks::Mouth;
+use super::rate::Rate;
+use super::talk;
+use crate::agent::notes::Notes;
+use crate::agent::time::{Instant, Now};
+use crate::model::message::Resource;
+use crate::model::note::Note;
+use crate::model::settings::CloudSettings;
+
+/// How much the cloud was told.
+#[derive(Debug)]
+pub(super) struct Events {
+    /// Up to this event of the ring.
+    told: u64,
+    rate: Rate,
+    waits: bool,
+}
+
+/// core/v1 `Event`
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Event<'a> {
+    metadata: Metadata<'a>,
+    #[serde(flatten)]
+    note: &'a Note,
+    source: Source<'a>,
+    reporting_component: &'static str,
+    reporting_instance: &'a str,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+}
+
+#[derive(Serialize)]
+struct Source<'a> {
+    component: &'static str,
+    host: &'a str,
+}
+
+/// What the kubelet calls itself there.
+const COMPONENT: &str = "kubelet";
+
+impl Events {
+    /// `None`: nobody asks for them.
+    pub(super) fn new(settings: &CloudSettings, now: Now) -> Option<Self> {
+        let rate = Rate::new(settings.events_per_second, settings.events_burst, now.boot);
+        settings.report_events.then_some(Self { told: 0, rate, waits: false })
+    }
+
+    /// Tells what happened since.
+    pub(super) fn step(&mut self, notes: &Notes, node: &str, mouth: &mut Mouth<'_>) {
+        self.waits = false;
+        for (serial, digest, note) in notes.since(self.told) {
+            if !note.count.is_power_of_two() {
+                self.told = serial;
+                continue;
+            }
+            if !mouth.has_room() || !self.rate.has(mouth.now.boot) {
+                self.waits = true;
+                return;
+            }
+            self.rate.take(mouth.now.boot);
+            let object = &note.involved_object;
+            let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
+            let name = format!("{}.{digest:016x}", object.name);
+            let event = Event {
+                metadata: Metadata { name: &name, namespace },
+                note,
+                source: Source { component: COMPONENT, host: node },
+                reporting_component: COMPONENT,
+                reporting_instance: node,
+            };
+            let operation = if note.count == 1 { "insert" } else { "update" };
+            let resource = Resource { namespace: Some(namespace), kind: "event", name: &name };
+            mouth.say(operation, &resource.to_string(), talk::json(&event));
+            self.told = serial;
+        }
+    }
+
+    /// When the next is due, as far as its rate decides it.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.waits.then(|| self.rate.wake_at())
+    }
+}
