@@ -50,6 +50,11 @@ impl World {
         Site::new(self.dir.join(name), self.containerd.socket())
     }
 
+    /// A folder of its own for a test that brings its own runtime.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
     /// The shared runtime's socket.
     pub fn socket(&self) -> PathBuf {
         self.containerd.socket()

@@ -100,9 +100,25 @@ impl Site {
 
     /// Starts the agent.
     pub fn start(&self) -> Agent<'_> {
+        self.start_with(|_| ())
+    }
+
+    /// Starts the agent on a machine without a clock chip: it is a minute past 1970.
+    pub fn start_at_1970(&self) -> Agent<'_> {
+        self.start_with(|command| {
+            command
+                .env("LD_PRELOAD", super::FAKETIME)
+                .env("FAKETIME", "@1970-01-01 00:01:00")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        })
+    }
+
+    fn start_with(&self, change: impl FnOnce(&mut Command)) -> Agent<'_> {
+        let mut command = self.command();
+        change(&mut command);
         let log = OpenOptions::new().create(true).append(true).open(self.log_path());
         let log = log.expect("a file of ours");
-        let child = self.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         let child = child.expect("the binary was built beside this test");
         guard::keep(guard::Left::Process(child.id()));
         Agent { site: self, child, log_from: self.log_length() }

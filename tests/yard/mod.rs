@@ -30,6 +30,9 @@ pub fn scratch(name: &str) -> PathBuf {
     dir
 }
 
+/// Shows a program another wall clock.
+pub const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+
 /// What is missing here to run pods for real; each with its remedy.
 pub fn missing() -> Vec<String> {
     let mut missing = Vec::new();
@@ -46,7 +49,7 @@ pub fn missing() -> Vec<String> {
             missing.push(format!("{tool}: run `make setup`"));
         }
     }
-    for file in ["/usr/lib/cni/bridge", "/usr/lib/cni/portmap", "/bin/busybox"] {
+    for file in ["/usr/lib/cni/bridge", "/usr/lib/cni/portmap", "/bin/busybox", FAKETIME] {
         if !Path::new(file).is_file() {
             missing.push(format!("{file}: run `make setup`"));
         }
