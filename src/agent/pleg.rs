@@ -228,6 +228,21 @@ impl Pleg {
             if now.boot.since_ms(since) >= limits::STREAM_TRUSTED_MS)
     }
 
+    /// Why it is not to be relied on; `None`: it looks as often as it should.
+    pub fn trouble(&self, now: Now) -> Option<String> {
+        let Some(last) = self.last_done_at else {
+            return Some("pleg has yet to be successful".to_owned());
+        };
+        let age_ms = now.boot.since_ms(last);
+        (age_ms > limits::RELIST_HEALTHY_MS).then(|| {
+            format!(
+                "pleg was last seen active {}s ago; threshold is {}s",
+                age_ms / 1000,
+                limits::RELIST_HEALTHY_MS / 1000
+            )
+        })
+    }
+
     /// When the last look came whole.
     pub fn last_done_at(&self) -> Option<Instant> {
         self.last_done_at

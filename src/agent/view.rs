@@ -3,7 +3,6 @@
 use super::pod::{Origin, Wanted};
 use super::time::Now;
 use super::{Agent, pod};
-use crate::limits;
 use crate::model::cri::ContainerState;
 use crate::model::metrics::Metrics;
 use crate::model::note::Note;
@@ -57,21 +56,7 @@ impl Agent {
     /// Whether the loop does its work: the last look came whole not too long ago, as far as the
     /// runtime can be looked at at all.
     pub fn health(&self, now: Now) -> Result<(), String> {
-        if let Some(trouble) = self.runtime.trouble(now) {
-            return Err(trouble);
-        }
-        let Some(last) = self.pleg.last_done_at() else {
-            return Err("pleg has yet to be successful".to_owned());
-        };
-        let age_ms = now.boot.since_ms(last);
-        if age_ms > limits::RELIST_HEALTHY_MS {
-            return Err(format!(
-                "pleg was last seen active {}s ago; threshold is {}s",
-                age_ms / 1000,
-                limits::RELIST_HEALTHY_MS / 1000
-            ));
-        }
-        Ok(())
+        self.runtime.trouble(now).or_else(|| self.pleg.trouble(now)).map_or(Ok(()), Err)
     }
 
     /// The counters and gauges of this moment.
