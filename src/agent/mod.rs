@@ -43,6 +43,8 @@ use source::Source;
 use time::{Instant, Now, Rng};
 
 use crate::model::cri::{CallError, Dns, Reply};
+#[cfg(feature = "cloud")]
+use crate::model::machine::Identity;
 use crate::model::metrics::Histogram;
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudSettings;
@@ -90,6 +92,9 @@ pub struct Machine {
     pub storage_bytes: u64,
     /// Folders with counters of the processors' heat, which containers are not to see.
     pub thermal_paths: Vec<String>,
+    /// Who it is, for the cloud.
+    #[cfg(feature = "cloud")]
+    pub identity: Identity,
 }
 
 /// The whole mind.

@@ -1,6 +1,9 @@
 //! What the machine is: its addresses, its name, its memory and cores. Quick reads of the kernel's
 //! own files; nothing is kept, nothing is changed.
 
+#[cfg(feature = "cloud")]
+mod identity;
+
 use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr};
@@ -44,6 +47,8 @@ pub fn machine(root: &str) -> Machine {
             .map(|core| format!("/sys/devices/system/cpu/cpu{core}/thermal_throttle"))
             .filter(|path| Path::new(path).is_dir())
             .collect(),
+        #[cfg(feature = "cloud")]
+        identity: identity::read(),
     }
 }
 

@@ -8,6 +8,8 @@ pub mod image;
 pub mod job;
 #[cfg(feature = "cloud")]
 pub mod link;
+#[cfg(feature = "cloud")]
+pub mod machine;
 pub mod manifest;
 pub mod message;
 #[cfg(feature = "cloud")]
