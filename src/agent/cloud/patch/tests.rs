@@ -17,27 +17,27 @@ fn apply(to: &mut Map<String, Value>, patch: &Map<String, Value>) {
                 apply(&mut old, value);
                 Value::Object(old)
             }
-            (old, Value::Array(list)) if strategy(key).is_some() => {
-                let order = patch.get(&format!("$setElementOrder/{key}"));
-                let merge_key = if key.ends_with("IPs") { "ip" } else { "type" };
-                let mut old = match old {
-                    Some(Value::Array(old)) => old,
-                    _ => Vec::new(),
-                };
-                merge(&mut old, list, merge_key);
-                in_order(&mut old, order, merge_key);
+            (Some(Value::Array(mut old)), Value::Array(list)) if strategy(key).is_some() => {
+                merge(&mut old, list, merge_key(key));
                 Value::Array(old)
             }
             (_, value) => value.clone(),
         };
         to.insert(key.clone(), new);
     }
-    for key in patch.keys().filter_map(|key| key.strip_prefix("$setElementOrder/")) {
-        let merge_key = if key.ends_with("IPs") { "ip" } else { "type" };
-        if let Some(Value::Array(list)) = to.get_mut(key) {
-            in_order(list, patch.get(&format!("$setElementOrder/{key}")), merge_key);
+    for (key, order) in patch {
+        if let Some(key) = key.strip_prefix("$setElementOrder/")
+            && let Some(Value::Array(list)) = to.get_mut(key)
+            && let Some(order) = order.as_array()
+        {
+            let by = merge_key(key);
+            list.sort_by_key(|element| order.iter().position(|other| other[by] == element[by]));
         }
     }
+}
+
+fn merge_key(list: &str) -> &'static str {
+    if list.ends_with("IPs") { "ip" } else { "type" }
 }
 
 fn merge(old: &mut Vec<Value>, patch: &[Value], key: &str) {
@@ -51,16 +51,11 @@ fn merge(old: &mut Vec<Value>, patch: &[Value], key: &str) {
             continue;
         }
         let element = element.as_object().expect("a map");
-        match old.iter_mut().find(|other| other[key] == element[key]) {
+        match old.iter_mut().find(|other| other.get(key) == element.get(key)) {
             Some(other) => apply(other.as_object_mut().expect("a map"), element),
             None => old.push(Value::Object(element.clone())),
         }
     }
-}
-
-fn in_order(list: &mut [Value], order: Option<&Value>, key: &str) {
-    let Some(order) = order.and_then(Value::as_array) else { return };
-    list.sort_by_key(|element| order.iter().position(|other| other[key] == element[key]));
 }
 
 fn applied(old: &Value, patch: Option<&Value>) -> Value {
@@ -73,7 +68,7 @@ fn applied(old: &Value, patch: Option<&Value>) -> Value {
 
 #[test]
 fn a_patch_tells_what_differs_and_no_more() {
-    let table = [
+    of_a_table(Vec::from([
         ("nothing", json!({}), json!({}), Value::Null),
         ("the same", json!({"a": {"b": [1]}}), json!({"a": {"b": [1]}}), Value::Null),
         ("null is nothing", json!({"a": null}), json!({}), Value::Null),
@@ -93,6 +88,12 @@ fn a_patch_tells_what_differs_and_no_more() {
             json!({"images": [{"names": ["a"]}]}),
             json!({"images": [{"names": ["a"]}]}),
         ),
+    ]));
+}
+
+#[test]
+fn lists_are_merged_as_the_api_server_merges_them() {
+    of_a_table(Vec::from([
         (
             "a list that was not there is told whole, without an order",
             json!({}),
@@ -149,7 +150,10 @@ fn a_patch_tells_what_differs_and_no_more() {
             json!({"conditions": [{"type": "A"}]}),
             json!({"conditions": [{"type": "A"}, {"$patch": "replace"}]}),
         ),
-    ];
+    ]));
+}
+
+fn of_a_table(table: Vec<(&'static str, Value, Value, Value)>) {
     for (what, old, new, patch) in table {
         let got = diff(&old, &new);
         assert_eq!(got.as_ref().unwrap_or(&Value::Null), &patch, "{what}");
@@ -246,7 +250,7 @@ fn map(rng: &mut Rng, depth: u32) -> Value {
     let mut map = Map::new();
     for key in ["a", "b", "c"] {
         match rng.below(4) {
-            0 => continue,
+            0 => None,
             1 if depth > 0 => map.insert(key.to_owned(), self::map(rng, depth - 1)),
             _ => map.insert(key.to_owned(), scalar(rng)),
         };
