@@ -8,6 +8,10 @@ mod admission;
 mod classes;
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "cloud")]
+mod cloud_node;
+#[cfg(feature = "cloud")]
+mod cluster;
 mod decisions;
 mod desk;
 mod environment;
@@ -15,6 +19,8 @@ mod files;
 mod garbage;
 #[cfg(feature = "cloud")]
 mod golden;
+#[cfg(feature = "cloud")]
+mod golden_join;
 #[cfg(feature = "hooks")]
 mod hooks;
 mod images;

@@ -1,5 +1,6 @@
 //! The cloud's end of the link and the store, for stories about them.
 
+use edged::agent::Config;
 use edged::agent::event::{Action, Event};
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::{Header, Message, Route};
@@ -46,9 +47,17 @@ impl Sky {
 
     /// As [`Sky::on`], with these settings.
     pub fn set(node: &str, saved: Saved, settings: CloudSettings) -> Self {
-        let mut desk = Desk::with(|config| {
+        Self::set_up(saved, |config| {
             config.cloud = Some(settings);
             node.clone_into(&mut config.node_name);
+        })
+    }
+
+    /// As [`Sky::with`], with other settings.
+    pub fn set_up(saved: Saved, change: impl FnOnce(&mut Config)) -> Self {
+        let mut desk = Desk::with(|config| {
+            config.cloud = Some(CloudSettings::default());
+            change(config);
         });
         desk.tell(Event::Loaded(Box::new(saved)));
         desk.manifests(&[]);

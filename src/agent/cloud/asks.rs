@@ -59,6 +59,12 @@ impl Mouth<'_> {
         self.asks.has_room() && self.hub.has_room(self.now)
     }
 
+    /// Whether something can be said now that must not wait for the end of questions: the node's
+    /// own, of which there are three at the most.
+    pub(super) fn may_speak(&mut self) -> bool {
+        self.hub.has_room(self.now)
+    }
+
     /// Asks. There is room: [`Mouth::has_room`] was asked before.
     pub(super) fn ask(
         &mut self,
@@ -67,8 +73,20 @@ impl Mouth<'_> {
         resource: &str,
         content: Option<Box<RawValue>>,
     ) {
+        self.ask_within(self.timeout_ms, topic, operation, resource, content);
+    }
+
+    /// As [`Mouth::ask`], to be answered within another time.
+    pub(super) fn ask_within(
+        &mut self,
+        timeout_ms: u64,
+        topic: Topic,
+        operation: &str,
+        resource: &str,
+        content: Option<Box<RawValue>>,
+    ) {
         let message = talk::request(self.rng, self.now, operation, resource, content);
-        let deadline = self.now.boot.plus_ms(self.timeout_ms);
+        let deadline = self.now.boot.plus_ms(timeout_ms);
         self.asks.open.insert(message.header.id.clone(), Ask { topic, deadline });
         self.hub.send(self.now, message, self.out);
     }

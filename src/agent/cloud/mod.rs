@@ -19,6 +19,7 @@ mod enrol;
 mod events;
 mod hub;
 mod meta;
+mod node;
 mod patch;
 mod rate;
 mod report;
@@ -51,6 +52,7 @@ use enrol::Enrol;
 use events::Events;
 use hub::Hub;
 use meta::{Hearing, Meta, Settled};
+use node::{Node, Seen};
 use report::Report;
 use talk::Origin;
 use tokens::Tokens;
@@ -64,11 +66,11 @@ pub(super) struct Cloud {
     meta: Meta,
     asks: Asks,
     enrol: Enrol,
+    node: Node,
     wants: Wants,
     tokens: Tokens,
     report: Report,
     events: Option<Events>,
-    node: Box<str>,
     /// What the cloud's clock showed when ours, counting from boot, showed this.
     clock: Option<(Instant, Wall)>,
 }
@@ -79,6 +81,8 @@ pub(super) struct Tools<'a> {
     pub pods: &'a Pods,
     /// What happened.
     pub notes: &'a Notes,
+    /// The node that they run on.
+    pub node: Seen<'a>,
     /// For ids, and what is spread in time.
     pub rng: &'a mut Rng,
     /// The last job's number.
@@ -103,11 +107,11 @@ impl Cloud {
             meta: Meta::new(node),
             asks: Asks::default(),
             enrol: Enrol::new(settings),
+            node: Node::new(node),
             wants: Wants::default(),
             tokens: Tokens::default(),
             report: Report::default(),
             events: Events::new(settings, now),
-            node: node.into(),
             clock: None,
             settings: settings.clone(),
         }
@@ -169,6 +173,7 @@ impl Cloud {
     ) {
         if self.hub.up(now, session, out) {
             self.enrol.up(validity);
+            self.node.up(now);
             self.wants.up();
             self.tokens.up();
             self.report.up();
@@ -297,7 +302,9 @@ impl Cloud {
                     self.ack(now, message, rng);
                 }
             },
-            Topic::Register | Topic::NodeStatus | Topic::Lease => {}
+            Topic::Register | Topic::NodeStatus | Topic::Lease => {
+                self.node.answered(now, &topic, answer, &mut self.meta, out);
+            }
             Topic::PodStatus(_) | Topic::PodDelete(_) => {
                 self.report.answered(now, &topic, answer, out);
             }
@@ -309,7 +316,10 @@ impl Cloud {
         match topic {
             Topic::Object(key) => self.wants.unanswered(now, key),
             Topic::Token(need) => self.tokens.unanswered(now, need),
-            Topic::Register | Topic::NodeStatus | Topic::Lease => {}
+            Topic::Register | Topic::NodeStatus | Topic::Lease => {
+                let timeout_ms = self.settings.remote_query_timeout_ms;
+                self.node.unanswered(now, topic, self.hub.is_up(), timeout_ms);
+            }
             Topic::PodStatus(_) | Topic::PodDelete(_) => self.report.unanswered(now, topic),
         }
     }
@@ -332,8 +342,10 @@ impl Cloud {
             self.meta.delete_tokens(&uid);
             self.meta.delete(&route.resource, &uid, ack)
         } else {
-            if resource.kind == "pod" {
-                self.report.heard(&text);
+            match resource.kind {
+                "pod" => self.report.heard(&text),
+                "node" => self.node.heard(now, &text),
+                _ => {}
             }
             self.meta.put(&route.resource, resource.kind, &text, ack)
         };
@@ -357,7 +369,7 @@ impl Cloud {
 
     /// Speaks with the cloud.
     pub(super) fn step(&mut self, now: Now, tools: Tools<'_>) {
-        let Tools { pods, notes, rng, last_job, out } = tools;
+        let Tools { pods, notes, node, rng, last_job, out } = tools;
         self.meta.step(now, out);
         self.enrol.step(now, rng, last_job, out);
         if self.hub.step(now, self.enrol.may_dial(), rng, out) {
@@ -372,11 +384,12 @@ impl Cloud {
         let timeout_ms = self.settings.remote_query_timeout_ms;
         let mut mouth =
             Mouth { hub: &mut self.hub, asks: &mut self.asks, rng, out, now, timeout_ms };
+        self.node.step(&node, &self.meta, &self.settings, &mut mouth);
         self.wants.step(&self.meta, &mut mouth);
         self.tokens.step(&self.meta, &mut mouth);
-        self.report.step(pods, false, &mut mouth);
+        self.report.step(pods, self.node.is_legacy(), &mut mouth);
         if let Some(events) = &mut self.events {
-            events.step(notes, &self.node, &mut mouth);
+            events.step(notes, &node.config.node_name, &mut mouth);
         }
     }
 
@@ -392,16 +405,17 @@ impl Cloud {
         .flatten()
         .min();
         // What is to be said waits for its time, and for room.
-        if let Some(room_at) = self.hub.room_at().filter(|_| self.asks.has_room()) {
-            let said = [
-                self.wants.wake_at(),
-                self.tokens.wake_at(now),
-                self.report.wake_at(),
-                self.events.as_ref().and_then(Events::wake_at),
-            ]
-            .into_iter()
-            .flatten()
-            .min();
+        if let Some(room_at) = self.hub.room_at() {
+            let mut said = self.node.wake_at(now, &self.settings);
+            if self.asks.has_room() {
+                let others = [
+                    self.wants.wake_at(),
+                    self.tokens.wake_at(now),
+                    self.report.wake_at(),
+                    self.events.as_ref().and_then(Events::wake_at),
+                ];
+                said = others.into_iter().chain([said]).flatten().min();
+            }
             let said = said.map(|at| at.max(room_at));
             wake_at = wake_at.into_iter().chain(said).min();
         }

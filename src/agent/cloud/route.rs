@@ -1,6 +1,6 @@
 //! What the cloud side is told of, and when it speaks.
 
-use super::{Changed, Cloud, Tools};
+use super::{Changed, Cloud, Seen, Tools};
 use crate::agent::event::{Event, JobId, Out};
 use crate::agent::objects::Key;
 use crate::agent::time::{Instant, Now};
@@ -82,9 +82,10 @@ impl Agent {
 
     /// Speaks with the cloud. Last in a step: what changed in it is told.
     pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
-        let Self { cloud, pods, notes, rng, last_job, .. } = self;
+        let Self { config, addresses, runtime, pleg, cloud, pods, notes, rng, last_job, .. } = self;
         if let Some(cloud) = cloud {
-            cloud.step(now, Tools { pods, notes, rng, last_job, out });
+            let node = Seen { config, addresses, runtime, pleg };
+            cloud.step(now, Tools { pods, notes, node, rng, last_job, out });
         }
     }
 

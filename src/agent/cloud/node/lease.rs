@@ -1,0 +1,264 @@
+//! The lease by which the cloud knows that the node lives (coordination.k8s.io/v1; wire spec
+//! section 5.5).
+//!
+//! ```text
+//!  Unknown ──query──▶ Missing ──insert──▶ Known ──update, each interval──▶ Known
+//!     ▲                                     │ conflict, no answer
+//!     └─────────────────────────────────────┘
+//! ```
+//!
+//! Intended behaviour: renewed at once when the link comes up and a renewal is due. Not while
+//! nobody knows the time: a lease of 1970 is one that has run out. Answers are not acknowledged,
+//! which the cloud does not ask for either: half of what an idle link would carry.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::agent::cloud::answer::Answer;
+use crate::agent::cloud::asks::{Mouth, Topic};
+use crate::agent::cloud::talk;
+use crate::agent::event::{Action, Out, Severity};
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Wall};
+use crate::limits::LEASE_RETRY_MIN_MS;
+use crate::model::message::Resource;
+use crate::model::settings::CloudSettings;
+use crate::model::time::Timestamp;
+
+const NAMESPACE: &str = "kube-node-lease";
+
+/// The lease, as the cloud has it.
+#[derive(Debug, Default)]
+pub(super) struct Lease {
+    known: Known,
+    asked: Option<(Asked, Instant)>,
+    renewed_at: Option<Instant>,
+    interval_ms: u64,
+    /// Since when the cloud has left questions of this session unanswered.
+    silent_since: Option<Instant>,
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+    /// What was last said to be wrong.
+    said: Option<String>,
+}
+
+#[derive(Debug, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    Missing,
+    /// Its `resourceVersion`.
+    Version(Box<str>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Query,
+    Insert,
+    Update,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    resource_version: Box<str>,
+    owner_references: Option<Vec<Owner>>,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Owner {
+    kind: Box<str>,
+    uid: Box<str>,
+}
+
+impl Lease {
+    /// The link is new.
+    pub(super) fn up(&mut self) {
+        self.silent_since = None;
+        self.retry_at = None;
+    }
+
+    /// Takes an answer; says the uid of the node that the lease is for.
+    pub(super) fn answered(&mut self, now: Now, answer: Answer, out: &mut Out) -> Option<Box<str>> {
+        let (asked, at) = self.asked.take()?;
+        self.silent_since = None;
+        let refusal = match answer {
+            Answer::Object(object) => match serde_json::from_str::<Told>(object.get()) {
+                Ok(Told { metadata }) if !metadata.resource_version.is_empty() => {
+                    self.known = Known::Version(metadata.resource_version);
+                    if asked != Asked::Query {
+                        self.renewed_at = Some(at);
+                        self.backoff = Backoff::default();
+                        self.said = None;
+                    }
+                    let owners = metadata.owner_references.into_iter().flatten();
+                    return owners
+                        .filter(|owner| &*owner.kind == "Node" && !owner.uid.is_empty())
+                        .map(|owner| owner.uid)
+                        .next();
+                }
+                _ => "got no lease, expected one".to_owned(),
+            },
+            Answer::Done => "got no lease, expected one".to_owned(),
+            Answer::Refused(refusal) if refusal.is_not_found() && asked != Asked::Insert => {
+                self.known = Known::Missing;
+                return None;
+            }
+            Answer::Refused(refusal) => refusal.to_string(),
+        };
+        self.known = Known::Nothing;
+        self.again(now);
+        let line = format!("cloud: the lease is not renewed: {refusal}");
+        if self.said.as_ref() != Some(&line) {
+            out.push(Action::Log(Severity::Warn, line.clone()));
+            self.said = Some(line);
+        }
+        None
+    }
+
+    fn again(&mut self, now: Now) {
+        let bounds = BackoffBounds {
+            min_ms: LEASE_RETRY_MIN_MS,
+            max_ms: self.interval_ms.max(LEASE_RETRY_MIN_MS),
+            calm_ms: u64::MAX,
+        };
+        self.backoff.grow(now.boot, now.boot, bounds);
+        self.retry_at = Some(now.boot.plus_ms(self.backoff.delay_ms()));
+    }
+
+    /// No answer came: it may have arrived. Says for how long the cloud has been silent,
+    /// milliseconds.
+    pub(super) fn unanswered(&mut self, now: Now) -> u64 {
+        self.asked = None;
+        self.known = Known::Nothing;
+        self.silent_since.map_or(0, |since| now.boot.since_ms(since))
+    }
+
+    /// Asks for what is due.
+    pub(super) fn step(
+        &mut self,
+        node: &str,
+        uid: Option<&str>,
+        settings: &CloudSettings,
+        mouth: &mut Mouth<'_>,
+    ) {
+        self.interval_ms = settings.lease_interval_ms;
+        let due = self.wake_at(mouth.now, settings.lease_interval_ms, uid.is_some());
+        if due.is_none_or(|at| at > mouth.now.boot) || !mouth.may_speak() {
+            return;
+        }
+        let (asked, version) = match &self.known {
+            Known::Nothing => (Asked::Query, None),
+            Known::Missing => (Asked::Insert, None),
+            Known::Version(version) => (Asked::Update, Some(&**version)),
+        };
+        let wall = mouth.now.wall.filter(|_| asked != Asked::Query);
+        let content = wall.map(|wall| talk::json(&object(node, uid, version, settings, wall)));
+        self.ask(asked, node, content, settings, mouth);
+    }
+
+    /// Asks whether the cloud knows leases. `false`: it is being asked, or there is no room.
+    pub(super) fn probe(
+        &mut self,
+        node: &str,
+        settings: &CloudSettings,
+        mouth: &mut Mouth<'_>,
+    ) -> bool {
+        let may = self.asked.is_none() && mouth.may_speak();
+        if may {
+            self.ask(Asked::Query, node, None, settings, mouth);
+        }
+        may
+    }
+
+    fn ask(
+        &mut self,
+        asked: Asked,
+        node: &str,
+        content: Option<Box<serde_json::value::RawValue>>,
+        settings: &CloudSettings,
+        mouth: &mut Mouth<'_>,
+    ) {
+        let operation = match asked {
+            Asked::Query => "query",
+            Asked::Insert => "insert",
+            Asked::Update => "update",
+        };
+        let resource =
+            Resource { namespace: Some(NAMESPACE), kind: "lease", name: node }.to_string();
+        // An answer that comes later comes too late: the lease would have run out.
+        let timeout_ms = settings.lease_interval_ms.min(settings.remote_query_timeout_ms);
+        mouth.ask_within(timeout_ms, Topic::Lease, operation, &resource, content);
+        let now = mouth.now.boot;
+        self.asked = Some((asked, now));
+        self.silent_since.get_or_insert(now);
+    }
+
+    /// When something is due, if nothing happens before. `has_owner`: the node's uid is known; a
+    /// lease without an owner would outlive its node.
+    pub(super) fn wake_at(&self, now: Now, interval_ms: u64, has_owner: bool) -> Option<Instant> {
+        if self.asked.is_some() {
+            return None;
+        }
+        let due_at = match &self.known {
+            Known::Nothing => now.boot,
+            Known::Missing | Known::Version(_) if now.wall.is_none() => return None,
+            Known::Missing if !has_owner => return None,
+            Known::Missing => now.boot,
+            Known::Version(_) => self.renewed_at.map_or(now.boot, |at| at.plus_ms(interval_ms)),
+        };
+        Some(self.retry_at.map_or(due_at, |at| at.max(due_at)))
+    }
+}
+
+/// The lease as it is to be. What is left out the API server keeps, or takes out of the resource:
+/// the namespace. These bytes are most of what an idle link carries.
+fn object(
+    node: &str,
+    uid: Option<&str>,
+    version: Option<&str>,
+    settings: &CloudSettings,
+    wall: Wall,
+) -> Value {
+    let mut metadata = json!({"name": node});
+    if let Some(version) = version {
+        metadata["resourceVersion"] = version.into();
+    }
+    if let Some(uid) = uid {
+        metadata["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]);
+    }
+    json!({
+        "metadata": metadata,
+        "spec": {
+            "holderIdentity": node,
+            "leaseDurationSeconds": settings.lease_duration_s,
+            "renewTime": micro_time(wall),
+        },
+    })
+}
+
+/// `metav1.MicroTime`
+fn micro_time(wall: Wall) -> String {
+    let seconds = Timestamp(wall.0.div_euclid(1_000)).to_string();
+    let seconds = seconds.strip_suffix('Z').expect("UTC");
+    format!("{seconds}.{:03}000Z", wall.0.rem_euclid(1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_renewal_has_six_decimals() {
+        assert_eq!(micro_time(Wall(1_795_196_809_807)), "2026-11-20T17:46:49.807000Z");
+        assert_eq!(micro_time(Wall(1_795_196_809_000)), "2026-11-20T17:46:49.000000Z");
+    }
+}

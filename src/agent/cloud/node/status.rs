@@ -1,0 +1,168 @@
+//! How the node is, in the words of its object (core/v1 `NodeStatus`; spec sections 9.1 and 9.2).
+
+mod amounts;
+mod health;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::agent::Config;
+use crate::agent::pleg::Pleg;
+use crate::agent::runtime::Runtime;
+use crate::agent::time::Now;
+use crate::model::settings::Registration;
+pub(super) use health::{Condition, Health};
+
+/// Where the cloud reaches the node's HTTP API through its tunnel, as far as the node's object
+/// tells: what is told once, the cloud then replaces by the tunnel's own.
+pub(super) const PORT: u16 = 10_350;
+
+/// What clouds and people read as a version of Kubernetes and of KubeEdge; ours is the build.
+const VERSION: &str = concat!("v1.32.10-kubeedge-v1.23.1+edged.", env!("CARGO_PKG_VERSION"));
+
+/// What the mind sees of its node.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::agent) struct Seen<'a> {
+    pub config: &'a Config,
+    pub addresses: &'a [String],
+    pub runtime: &'a Runtime,
+    pub pleg: &'a Pleg,
+}
+
+/// Which heartbeats are new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beat {
+    /// All.
+    New,
+    /// Of conditions that have changed.
+    WithChanges,
+}
+
+/// The node's object, to be made.
+pub(super) fn object(seen: &Seen<'_>, registration: &Registration, status: &Value) -> Value {
+    let name = seen.config.node_name.as_str();
+    let architecture = &*seen.config.machine.identity.architecture;
+    let mut labels: BTreeMap<&str, &str> =
+        registration.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    labels.extend([
+        ("beta.kubernetes.io/arch", architecture),
+        ("beta.kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", architecture),
+        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/os", "linux"),
+        ("node-role.kubernetes.io/agent", ""),
+        // What makes the cloud treat it as an edge node.
+        ("node-role.kubernetes.io/edge", ""),
+    ]);
+    json!({
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+        },
+        "spec": spec(registration),
+        "status": status,
+    })
+}
+
+fn spec(registration: &Registration) -> Value {
+    const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+    let mut taints = Vec::new();
+    for taint in &registration.taints {
+        let mut told = json!({"key": taint.key, "effect": taint.effect});
+        if !taint.value.is_empty() {
+            told["value"] = taint.value.as_str().into();
+        }
+        taints.push(told);
+    }
+    let mut spec = json!({});
+    if !registration.schedulable {
+        spec["unschedulable"] = true.into();
+        if registration.taints.iter().all(|taint| taint.key != UNSCHEDULABLE) {
+            taints.push(json!({"key": UNSCHEDULABLE, "effect": "NoSchedule"}));
+        }
+    }
+    if !taints.is_empty() {
+        spec["taints"] = taints.into();
+    }
+    spec
+}
+
+/// All but the conditions.
+pub(super) fn status(seen: &Seen<'_>) -> Value {
+    let (capacity, allocatable) = amounts::of(seen.config);
+    let identity = &seen.config.machine.identity;
+    let runtime = seen.runtime.version().map_or_else(String::new, |version| {
+        format!("{}://{}", version.runtime_name, version.runtime_version)
+    });
+    json!({
+        "capacity": capacity,
+        "allocatable": allocatable,
+        "addresses": addresses(seen),
+        "nodeInfo": {
+            "machineID": identity.machine_id,
+            "systemUUID": identity.system_uuid,
+            "bootID": identity.boot_id,
+            "kernelVersion": identity.kernel_version,
+            "osImage": identity.os_image,
+            "containerRuntimeVersion": runtime,
+            "kubeletVersion": VERSION,
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": identity.architecture,
+        },
+    })
+}
+
+/// Those at which others reach the node.
+fn addresses(seen: &Seen<'_>) -> Value {
+    let is_own = |address: &&String| address.starts_with("127.") || *address == "::1";
+    let reachable = seen.addresses.iter().filter(|address| !is_own(address));
+    let internal = reachable.map(|address| json!({"type": "InternalIP", "address": address}));
+    let hostname = json!({"type": "Hostname", "address": seen.config.node_name});
+    internal.chain([hostname]).collect()
+}
+
+/// The status as the cloud has it, with ours over it: what others have set stays.
+pub(super) fn over(base: &Value, ours: Value) -> Value {
+    match (base, ours) {
+        (Value::Object(base), Value::Object(ours)) => {
+            let mut all: Map<String, Value> = base.clone();
+            for (key, value) in ours {
+                let value = match all.get(&key) {
+                    Some(old) => over(old, value),
+                    None => value,
+                };
+                all.insert(key, value);
+            }
+            Value::Object(all)
+        }
+        (_, ours) => ours,
+    }
+}
+
+/// The conditions: ours, and those of others that the cloud has, in its order.
+pub(super) fn conditions(told: &[Condition], base: Option<&Value>, now: Now, beat: Beat) -> Value {
+    let had = had(base);
+    let is_known = |kind: &str| had.iter().any(|had| had["type"] == kind);
+    let ours = |had: &Value| told.iter().find(|told| had["type"] == told.kind);
+    let kept =
+        had.iter().map(|had| ours(had).map_or(had.clone(), |told| told.over(had, now, beat)));
+    let new = told.iter().filter(|told| !is_known(told.kind));
+    kept.chain(new.map(|told| told.over(&Value::Null, now, beat))).collect()
+}
+
+fn had(base: Option<&Value>) -> &[Value] {
+    base.and_then(|base| base["conditions"].as_array()).map_or(&[], Vec::as_slice)
+}
+
+/// Whether the cloud has the condition at all.
+fn has(base: Option<&Value>, kind: &str) -> bool {
+    had(base).iter().any(|had| had["type"] == kind)
+}
+
+/// Whether the cloud thinks that the node is ready.
+pub(super) fn is_ready(base: &Value) -> bool {
+    had(Some(base)).iter().any(|had| had["type"] == "Ready" && had["status"] == "True")
+}

@@ -1,0 +1,365 @@
+//! What the cloud is told of the node, and when.
+
+use edged::agent::event::Event;
+use edged::agent::time::Wall;
+use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::settings::{CloudSettings, Taint};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, condition, refusal};
+use crate::sky::{Sky, pod};
+
+fn empty() -> Saved {
+    Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
+}
+
+/// The node has joined, and all is told.
+fn joined() -> (Sky, Cluster) {
+    let mut sky = Sky::with(empty());
+    let mut cluster = Cluster::default();
+    sky.connect();
+    cluster.serve(&mut sky);
+    (sky, cluster)
+}
+
+fn status(cluster: &Cluster) -> &Value {
+    &cluster.node.as_ref().expect("a node")["status"]
+}
+
+#[test]
+fn a_node_joins_in_three_messages() {
+    let (mut sky, mut cluster) = joined();
+    let said = cluster.heard();
+    assert_eq!(said, ["query lease", "insert node", "insert lease"]);
+    let node = cluster.node.clone().expect("a node");
+    assert_eq!(node["metadata"]["labels"]["node-role.kubernetes.io/edge"], "");
+    let status = status(&cluster);
+    let ready = condition(status, "Ready");
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("EdgeReady")));
+    assert!(ready["lastTransitionTime"].is_string());
+    assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 10350}}));
+    let addresses = json!([
+        {"type": "InternalIP", "address": "192.0.2.1"},
+        {"type": "Hostname", "address": "gw"},
+    ]);
+    assert_eq!(status["addresses"], addresses);
+    let lease = cluster.lease.clone().expect("a lease");
+    assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "node-1");
+    assert_eq!(lease["spec"]["leaseDurationSeconds"], 40);
+    cluster.pass(&mut sky, 9_000);
+    assert_eq!(cluster.heard(), [] as [&str; 0]);
+}
+
+#[test]
+fn what_is_configured_is_registered() {
+    let mut sky = Sky::set_up(empty(), |config| {
+        let mut settings = CloudSettings::default();
+        let registration = &mut settings.registration;
+        registration.labels.insert("site".to_owned(), "7".to_owned());
+        registration.schedulable = false;
+        registration.taints = vec![Taint {
+            key: "edge".to_owned(),
+            value: "yes".to_owned(),
+            effect: "NoExecute".to_owned(),
+        }];
+        config.cloud = Some(settings);
+    });
+    let mut cluster = Cluster::default();
+    sky.connect();
+    cluster.serve(&mut sky);
+    let node = cluster.node.expect("a node");
+    assert_eq!(node["metadata"]["labels"]["site"], "7");
+    assert_eq!(
+        node["spec"],
+        json!({"unschedulable": true, "taints": [
+            {"key": "edge", "value": "yes", "effect": "NoExecute"},
+            {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        ]})
+    );
+}
+
+#[test]
+fn the_lease_is_renewed_again_and_again_and_the_status_told_when_it_changes() {
+    let (mut sky, mut cluster) = joined();
+    cluster.heard();
+    cluster.pass(&mut sky, 60_500);
+    assert_eq!(cluster.heard(), ["update lease"; 6]);
+    let lease = cluster.lease.as_ref().expect("a lease");
+    let renewed = lease["spec"]["renewTime"].as_str().expect("a text");
+    assert_eq!((renewed.len(), &renewed[renewed.len() - 4..]), (27, "000Z"));
+
+    sky.desk.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
+    cluster.pass(&mut sky, 10_000);
+    let patches = cluster.contents("patch nodepatch");
+    let addresses = json!([
+        {"type": "InternalIP", "address": "192.0.2.9"},
+        {"type": "Hostname", "address": "gw"},
+        {"$patch": "replace"},
+    ]);
+    assert_eq!(patches, [json!({"status": {"addresses": addresses}})], "no more than changed");
+    cluster.pass(&mut sky, 230_000);
+    let patches = cluster.contents("patch nodepatch");
+    assert_eq!(patches.len(), 1, "a report from time to time");
+    let told = patches[0]["status"]["conditions"].as_array().expect("a list");
+    assert_eq!(told.len(), 4);
+    for told in told {
+        let keys: Vec<&String> = told.as_object().expect("a map").keys().collect();
+        assert_eq!(keys, ["lastHeartbeatTime", "type"]);
+    }
+}
+
+#[test]
+fn a_node_that_the_cloud_has_is_looked_at_before_it_is_told_of() {
+    let (_, mut cluster) = joined();
+    let joined_at = condition(status(&cluster), "Ready")["lastTransitionTime"].clone();
+    cluster.change(|status| {
+        status["capacity"]["example.com/dongle"] = json!("1");
+        status["conditions"][3]["status"] = json!("Unknown");
+        let other = json!({"type": "NetworkUnavailable", "status": "False"});
+        status["conditions"].as_array_mut().expect("a list").insert(0, other);
+    });
+    cluster.heard();
+    // Another life of the agent.
+    let mut sky = Sky::with(empty());
+    sky.pass(5_000);
+    sky.connect();
+    cluster.serve(&mut sky);
+    let told = cluster.told.clone();
+    assert_eq!(
+        cluster.heard(),
+        ["query lease", "insert node", "update lease", "patch nodepatch", "patch nodepatch"]
+    );
+    assert_eq!(told[3].1, json!({}), "what does it have?");
+    let status = status(&cluster);
+    assert_eq!(status["capacity"]["example.com/dongle"], "1", "what others set stays");
+    assert_eq!(condition(status, "NetworkUnavailable")["status"], "False");
+    let (ready, pressure) = (condition(status, "Ready"), condition(status, "DiskPressure"));
+    assert_eq!(ready["status"], "True");
+    assert_eq!(pressure["lastTransitionTime"], joined_at, "it was so before");
+    assert_ne!(ready["lastTransitionTime"], joined_at);
+}
+
+#[test]
+fn after_a_break_the_lease_is_renewed_at_once_and_the_cloud_asked_what_it_has() {
+    let (mut sky, mut cluster) = joined();
+    cluster.heard();
+    sky.disconnect();
+    cluster.change(|status| status["conditions"][3]["status"] = json!("Unknown"));
+    sky.pass(60_000);
+    sky.sent.clear();
+    sky.connect();
+    cluster.serve(&mut sky);
+    let told = cluster.told.clone();
+    assert_eq!(cluster.heard(), ["update lease", "patch nodepatch", "patch nodepatch"]);
+    assert_eq!(told[1].1, json!({}));
+    let conditions = &told[2].1["status"]["conditions"];
+    assert_eq!(conditions.as_array().map(Vec::len), Some(1), "{conditions}");
+    assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
+}
+
+#[test]
+fn a_short_break_costs_no_renewal() {
+    let (mut sky, mut cluster) = joined();
+    cluster.heard();
+    sky.disconnect();
+    sky.pass(2_000);
+    sky.connect();
+    cluster.serve(&mut sky);
+    assert_eq!(cluster.heard(), ["patch nodepatch"]);
+}
+
+#[test]
+fn a_node_that_is_gone_is_made_again() {
+    let (mut sky, mut cluster) = joined();
+    cluster.node = None;
+    cluster.heard();
+    sky.disconnect();
+    sky.pass(15_000);
+    sky.connect();
+    cluster.serve(&mut sky);
+    assert_eq!(cluster.heard(), ["update lease", "patch nodepatch", "insert node"]);
+    cluster.pass(&mut sky, 11_000);
+    let lease = cluster.lease.as_ref().expect("a lease");
+    assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "node-2");
+}
+
+#[test]
+fn a_lease_that_somebody_else_changed_is_read_again() {
+    let (mut sky, mut cluster) = joined();
+    cluster.heard();
+    let lease = cluster.lease.as_mut().expect("a lease");
+    lease["metadata"]["resourceVersion"] = json!("900");
+    cluster.pass(&mut sky, 11_000);
+    assert_eq!(cluster.heard(), ["update lease", "query lease", "update lease"]);
+    cluster.lease = None;
+    cluster.pass(&mut sky, 11_000);
+    assert_eq!(cluster.heard(), ["update lease", "insert lease"]);
+}
+
+#[test]
+fn a_renewal_without_an_answer_is_tried_again_before_the_lease_ends() {
+    let (mut sky, mut cluster) = joined();
+    cluster.heard();
+    sky.pass(15_000);
+    assert_eq!(sky.said("lease").len(), 1);
+    sky.pass(7_000);
+    cluster.serve(&mut sky);
+    assert_eq!(cluster.heard(), ["query lease", "update lease"]);
+}
+
+#[test]
+fn without_a_clock_nothing_is_renewed_until_the_cloud_tells_the_time() {
+    let mut sky = Sky::with(empty());
+    sky.desk.now.wall = None;
+    sky.connect();
+    let asked = sky.said("lease");
+    assert_eq!(asked.len(), 1);
+    assert_eq!(&*asked[0].route.operation, "query");
+    assert_eq!(sky.said("node").len(), 0);
+    sky.answer(&asked[0], &refusal("NotFound", 404));
+    let mut cluster = Cluster::default();
+    cluster.serve(&mut sky);
+    assert_eq!(cluster.heard(), ["insert node", "insert lease"]);
+    let lease = cluster.lease.expect("a lease");
+    assert_eq!(lease["spec"]["renewTime"], "2027-01-15T08:00:00.000000Z");
+}
+
+#[test]
+fn a_node_whose_runtime_is_gone_is_not_ready_after_a_while_and_ready_again_at_once() {
+    let (mut sky, mut cluster) = joined();
+    sky.desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    cluster.pass(&mut sky, 25_000);
+    assert_eq!(condition(status(&cluster), "Ready")["status"], "True", "it may be back at once");
+    cluster.pass(&mut sky, 16_000);
+    let ready = condition(status(&cluster), "Ready");
+    assert_eq!(ready["reason"], "KubeletNotReady");
+    assert_eq!(ready["message"], "container runtime is down: connection refused");
+    cluster.heard();
+    sky.desk.tell(Event::RuntimeUp);
+    sky.settle();
+    cluster.serve(&mut sky);
+    assert_eq!(cluster.heard(), ["patch nodepatch"], "at once");
+    assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
+}
+
+#[test]
+fn a_network_that_is_not_ready_is_told_in_the_kubelets_words() {
+    let (mut sky, mut cluster) = joined();
+    sky.desk.runtime.network = Err("NetworkPluginNotReady: cni plugin not initialized".to_owned());
+    cluster.pass(&mut sky, 21_000);
+    let ready = condition(status(&cluster), "Ready");
+    assert_eq!(
+        ready["message"],
+        "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+         message:cni plugin not initialized"
+    );
+}
+
+#[test]
+fn a_store_that_keeps_nothing_is_a_condition_until_it_keeps_again() {
+    let (mut sky, mut cluster) = joined();
+    sky.keeps = false;
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    let store = |cluster: &Cluster| {
+        let all = status(cluster)["conditions"].as_array().expect("a list");
+        let told = all.iter().find(|condition| condition["type"] == "StoreProblem");
+        told.map(|told| (told["status"].clone(), told["reason"].clone()))
+    };
+    // Each time it is tried again.
+    for _ in 0..8 {
+        if !sky.saves.is_empty() {
+            sky.fail_save();
+        }
+        cluster.pass(&mut sky, 2_000);
+    }
+    assert_eq!(store(&cluster), Some((json!("True"), json!("StoreCannotKeep"))));
+    for _ in 0..30 {
+        if !sky.saves.is_empty() {
+            sky.save();
+        }
+        cluster.pass(&mut sky, 2_000);
+    }
+    assert_eq!(store(&cluster), Some((json!("False"), json!("StoreKeeps"))));
+}
+
+#[test]
+fn a_cloud_that_does_not_know_leases_is_told_in_its_own_words() {
+    let mut sky = Sky::with(empty());
+    let mut cluster = Cluster::default();
+    cluster.is_old = true;
+    sky.connect();
+    cluster.serve(&mut sky);
+    assert_eq!(cluster.heard(), ["query lease", "insert node"]);
+    cluster.pass(&mut sky, 59_000);
+    assert!(!cluster.heard().contains(&"insert nodestatus".to_owned()), "it may be slow");
+    cluster.pass(&mut sky, 22_000);
+    let said = cluster.heard();
+    assert_eq!(said.iter().filter(|said| *said == "insert nodestatus").count(), 1, "{said:?}");
+    cluster.pass(&mut sky, 60_000);
+    let told = cluster.contents("update nodestatus");
+    assert_eq!(told.len(), 6);
+    let keys: Vec<&String> = told[0].as_object().expect("a map").keys().collect();
+    assert_eq!(keys, ["ExtendResources", "Status", "UID"]);
+    assert_eq!(condition(&told[0]["Status"], "Ready")["status"], "True");
+    let (first, last) = (&told[0]["Status"]["conditions"][0], &told[5]["Status"]["conditions"][0]);
+    assert_eq!(first["lastTransitionTime"], last["lastTransitionTime"]);
+    assert_ne!(first["lastHeartbeatTime"], last["lastHeartbeatTime"]);
+
+    // The cloud is replaced by a newer one.
+    (cluster.is_old, cluster.node) = (false, None);
+    sky.disconnect();
+    sky.pass(2_000);
+    sky.connect();
+    cluster.serve(&mut sky);
+    let said = cluster.heard();
+    assert!(said.contains(&"insert node".to_owned()), "{said:?}");
+    cluster.pass(&mut sky, 60_000);
+    assert!(!cluster.heard().iter().any(|said| said.contains("nodestatus")));
+}
+
+/// Bytes up in ten minutes in which nothing happens, frames included, per minute.
+fn idle_bytes(change: impl FnOnce(&mut CloudSettings)) -> usize {
+    let mut settings = CloudSettings::default();
+    change(&mut settings);
+    let mut sky = Sky::set_up(empty(), |config| {
+        config.cloud = Some(settings);
+        "edge1".clone_into(&mut config.node_name);
+    });
+    let mut cluster = Cluster::default();
+    cluster.version = 48_211_000;
+    sky.connect();
+    cluster.serve(&mut sky);
+    let mut node = cluster.node.clone().expect("a node");
+    node["metadata"]["uid"] = json!("4a86c29c-99de-497c-88aa-109e79374d6f");
+    sky.push("update", "null/node/edge1", &node);
+    cluster.pass(&mut sky, 20_000);
+    cluster.up_bytes = 0;
+    cluster.pass(&mut sky, 600_000);
+    assert!(cluster.heard().iter().filter(|said| *said == "update lease").count() > 25);
+    cluster.up_bytes / 10
+}
+
+#[test]
+fn an_idle_link_carries_half_of_what_edgecore_sends() {
+    let bytes = idle_bytes(|_| ());
+    assert!(bytes <= 3_650, "got {bytes} bytes a minute");
+    let bytes = idle_bytes(|settings| {
+        settings.heartbeat_ms = 25_000;
+        settings.lease_interval_ms = 20_000;
+    });
+    assert!(bytes <= 2_000, "got {bytes} bytes a minute with the thrifty setting");
+}
+
+#[test]
+fn news_of_the_node_that_nobody_asked_for_are_put_right() {
+    let (mut sky, mut cluster) = joined();
+    cluster.heard();
+    cluster.change(|status| status["conditions"][3]["status"] = json!("Unknown"));
+    let mut node = cluster.node.clone().expect("a node");
+    node["kind"] = json!("Node");
+    sky.push("update", "default/node/gw", &node);
+    cluster.serve(&mut sky);
+    assert_eq!(cluster.heard(), ["patch nodepatch"]);
+    assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
+    assert!(sky.desk.now.wall > Some(Wall(0)));
+}
