@@ -21,3 +21,7 @@ pub mod oci;
 pub mod probe;
 pub mod resolv;
 pub mod tree;
+#[cfg(feature = "cloud")]
+pub mod ws;
+#[cfg(feature = "cloud")]
+pub mod x509;

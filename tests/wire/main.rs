@@ -20,3 +20,7 @@ mod peer;
 #[cfg(feature = "probes")]
 mod probe;
 mod replay;
+#[cfg(feature = "cloud")]
+mod ws;
+#[cfg(feature = "cloud")]
+mod x509;

@@ -1,0 +1,272 @@
+//! WebSocket frames ↔ messages, the client's side (RFC 6455, section 5), for a machine with little
+//! memory and a peer that is not to be trusted with it.
+//!
+//! A message that is too large is passed over and told, and the connection lives: a cloud that has
+//! one such object pushes it again after every reconnect, so ending the connection for it would cut
+//! the node off for good. Memory grows with the bytes that came, never with those announced, and
+//! what is passed over is not kept. Text and binary are the same to KubeEdge, and so they are here;
+//! that a message is UTF-8 is for its reader to see.
+//!
+//! Not here: the upgrade, and when to answer a ping. No extension is known: reserved bits are a
+//! violation.
+
+use std::fmt;
+
+/// What came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// A whole message, however many frames it came in.
+    Message(Vec<u8>),
+    /// A message that was too large was passed over; its size in bytes.
+    TooLarge(u64),
+    /// To be answered with the same payload.
+    Ping(Vec<u8>),
+    /// The answer to a ping.
+    Pong,
+    /// The other end closes: code and reason, where it gave them.
+    Close(Option<u16>, String),
+}
+
+/// What no peer of this protocol does: the connection is of no more use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "websocket: {}", self.0)
+    }
+}
+
+/// Takes frames apart and puts messages together.
+#[derive(Debug)]
+pub struct Receiver {
+    /// Larger messages are passed over.
+    message_bytes_max: usize,
+    head: [u8; HEAD_BYTES_MAX],
+    head_len: usize,
+    /// The frame whose head is known.
+    frame: Option<Frame>,
+    /// The payload of a control frame.
+    control: Vec<u8>,
+    message: Option<Partial>,
+}
+
+#[derive(Debug)]
+struct Frame {
+    opcode: u8,
+    last: bool,
+    left: u64,
+}
+
+/// A message of which something came.
+#[derive(Debug)]
+enum Partial {
+    Kept(Vec<u8>),
+    /// So many bytes of it came and went.
+    Passed(u64),
+}
+
+impl Receiver {
+    /// At the beginning of a connection, after the upgrade.
+    pub fn new(message_bytes_max: usize) -> Self {
+        Self {
+            message_bytes_max,
+            head: [0; HEAD_BYTES_MAX],
+            head_len: 0,
+            frame: None,
+            control: Vec::new(),
+            message: None,
+        }
+    }
+
+    /// Takes these bytes up to the end of what they complete. Says how many it took, and what they
+    /// completed; call again with the others.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(usize, Option<Incoming>), Violation> {
+        let mut taken = 0;
+        loop {
+            if self.frame.is_none() {
+                taken += self.take_head(&bytes[taken..])?;
+            }
+            let Some(frame) = &mut self.frame else { return Ok((taken, None)) };
+            let rest = &bytes[taken..];
+            let count = rest.len().min(usize::try_from(frame.left).unwrap_or(usize::MAX));
+            frame.left -= count as u64;
+            taken += count;
+            if frame.opcode >= CLOSE {
+                self.control.extend_from_slice(&rest[..count]);
+            } else {
+                match &mut self.message {
+                    Some(Partial::Kept(message)) => message.extend_from_slice(&rest[..count]),
+                    Some(Partial::Passed(passed)) => *passed += count as u64,
+                    None => {}
+                }
+            }
+            if frame.left > 0 {
+                return Ok((taken, None));
+            }
+            if let Some(incoming) = self.end_of_frame() {
+                return Ok((taken, Some(incoming)));
+            }
+        }
+    }
+
+    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
+        let mut taken = 0;
+        loop {
+            let wanted = match self.head[1] & !MASKED {
+                _ if self.head_len < 2 => 2,
+                SHORT => 4,
+                LONG => 10,
+                _ => 2,
+            };
+            if self.head_len == wanted {
+                self.head_len = 0;
+                self.begin_frame()?;
+                return Ok(taken);
+            }
+            let Some(byte) = bytes.get(taken) else { return Ok(taken) };
+            self.head[self.head_len] = *byte;
+            self.head_len += 1;
+            taken += 1;
+        }
+    }
+
+    fn begin_frame(&mut self) -> Result<(), Violation> {
+        let [first, second, length @ ..] = self.head;
+        let (last, opcode) = (first & 0x80 != 0, first & 0x0f);
+        let refuse = |why: String| Err(Violation(why));
+        if first & 0x70 != 0 {
+            return refuse(format!("got the head {first:#04x}, expected no reserved bit"));
+        }
+        if second & MASKED != 0 {
+            return refuse("got a masked frame, expected none from a server".to_owned());
+        }
+        let left = match second & !MASKED {
+            SHORT => u64::from(u16::from_be_bytes([length[0], length[1]])),
+            LONG => u64::from_be_bytes(length),
+            short => u64::from(short),
+        };
+        let within = self.message.is_some();
+        match opcode {
+            CONTINUATION if !within => {
+                return refuse(
+                    "got a continuation, expected the beginning of a message".to_owned(),
+                );
+            }
+            TEXT | BINARY if within => {
+                return refuse("got another message, expected the rest of the first".to_owned());
+            }
+            CONTINUATION | TEXT | BINARY => self.make_room(left)?,
+            CLOSE | PING | PONG if !last || left > CONTROL_BYTES_MAX => {
+                return refuse(format!("got a control frame of {left} bytes or in parts"));
+            }
+            CLOSE | PING | PONG => self.control.clear(),
+            _ => return refuse(format!("got the opcode {opcode:#x}, expected one that is known")),
+        }
+        self.frame = Some(Frame { opcode, last, left });
+        Ok(())
+    }
+
+    /// Says whether the message that goes on with so many bytes is kept.
+    fn make_room(&mut self, left: u64) -> Result<(), Violation> {
+        let message = self.message.get_or_insert_with(|| Partial::Kept(Vec::new()));
+        let came = match message {
+            Partial::Kept(message) => message.len() as u64,
+            Partial::Passed(passed) => *passed,
+        };
+        let size = came.saturating_add(left);
+        let bound = PASSED_TIMES_MAX * self.message_bytes_max as u64;
+        if size > bound {
+            return Err(Violation(format!(
+                "got a message of {size} bytes, expected {bound} at most"
+            )));
+        }
+        if size > self.message_bytes_max as u64 {
+            *message = Partial::Passed(came);
+        }
+        Ok(())
+    }
+
+    fn end_of_frame(&mut self) -> Option<Incoming> {
+        let frame = self.frame.take().expect("a frame ends");
+        match frame.opcode {
+            PING => Some(Incoming::Ping(std::mem::take(&mut self.control))),
+            PONG => Some(Incoming::Pong),
+            CLOSE => Some(close(&self.control)),
+            _ if !frame.last => None,
+            _ => match self.message.take().expect("a frame of a message ends") {
+                Partial::Kept(message) => Some(Incoming::Message(message)),
+                Partial::Passed(size) => Some(Incoming::TooLarge(size)),
+            },
+        }
+    }
+}
+
+fn close(payload: &[u8]) -> Incoming {
+    match payload {
+        [high, low, reason @ ..] => {
+            let reason = String::from_utf8_lossy(reason).into_owned();
+            Incoming::Close(Some(u16::from_be_bytes([*high, *low])), reason)
+        }
+        _ => Incoming::Close(None, String::new()),
+    }
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole message.
+    Text,
+    /// Asks for a [`Kind::Pong`] with the same payload, of 125 bytes at most.
+    Ping,
+    /// Answers a ping.
+    Pong,
+    /// We are leaving; the payload is a code of two bytes.
+    Close,
+}
+
+/// Writes one frame, masked as a client's must be. `mask`: fresh and unpredictable for each.
+pub fn write(kind: Kind, payload: &[u8], mask: [u8; 4], to: &mut Vec<u8>) {
+    let opcode = match kind {
+        Kind::Text => TEXT,
+        Kind::Ping => PING,
+        Kind::Pong => PONG,
+        Kind::Close => CLOSE,
+    };
+    to.push(0x80 | opcode);
+    match payload.len() {
+        length @ ..126 => to.push(MASKED | length as u8),
+        length @ ..65_536 => {
+            to.push(MASKED | SHORT);
+            to.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        length => {
+            to.push(MASKED | LONG);
+            to.extend_from_slice(&(length as u64).to_be_bytes());
+        }
+    }
+    to.extend_from_slice(&mask);
+    to.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+}
+
+const CONTINUATION: u8 = 0;
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+/// This one and those above are control frames.
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+
+/// Of a head's second byte.
+const MASKED: u8 = 0x80;
+/// The length stands in the two bytes after it.
+const SHORT: u8 = 0x7e;
+/// In the eight bytes.
+const LONG: u8 = 0x7f;
+/// Without a mask.
+const HEAD_BYTES_MAX: usize = 10;
+/// Section 5.5.
+const CONTROL_BYTES_MAX: u64 = 125;
+/// So many times the largest message are passed over. Lists of whole namespaces may be that large;
+/// whatever announces more is no message.
+const PASSED_TIMES_MAX: u64 = 16;
