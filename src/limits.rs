@@ -1,9 +1,11 @@
 //! Every bound that is a choice: its name, its unit in the name, and why it is what it is.
 
+mod link;
 #[cfg(feature = "cloud")]
 mod node;
 mod probe;
 
+pub use link::*;
 #[cfg(feature = "cloud")]
 pub use node::*;
 pub use probe::*;
@@ -230,10 +232,6 @@ pub const SAVE_RETRY_MIN_MS: u64 = 1_000;
 pub const SAVE_RETRY_MAX_MS: u64 = 60_000;
 /// Deleted objects whose uids are remembered: far more than the cloud has on their way at once.
 pub const TOMBSTONES_MAX: usize = 1_024;
-
-/// One message between edge and cloud: objects have up to 1.5 MiB, lists many of them; KubeEdge's
-/// own bound, where it has one, is this as well.
-pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
 // The CRI socket.
 

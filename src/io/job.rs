@@ -32,6 +32,8 @@ use crate::agent::event::{Event, JobId};
 use crate::agent::time::Instant;
 use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};
 use crate::model::job::{JobError, JobSpec, LastWords};
+#[cfg(feature = "cloud")]
+use crate::model::settings::CloudLink;
 use crate::model::upkeep::{Ask, Measures};
 
 /// All jobs that were asked for and are not answered.
@@ -68,6 +70,9 @@ struct Order {
     /// The agent's process id: a child whose parent is another by now is an orphan.
     parent: i32,
     spec: JobSpec,
+    /// For those that talk to the cloud. A token is handed over here, and not where `ps` shows it.
+    #[cfg(feature = "cloud")]
+    link: Option<CloudLink>,
 }
 
 impl Jobs {
@@ -182,7 +187,12 @@ impl Jobs {
         let root = root.try_clone_to_owned().map_err(|error| said("dup", &error))?;
         let (mut ours, theirs) = UnixStream::pair().map_err(|error| said("socketpair", &error))?;
         ours.set_nonblocking(true).map_err(|error| said("fcntl", &error))?;
-        let order = Order { parent: std::process::id() as i32, spec: waiting.spec.clone() };
+        let order = Order {
+            parent: std::process::id() as i32,
+            spec: waiting.spec.clone(),
+            #[cfg(feature = "cloud")]
+            link: self.roots.link_for(&waiting.spec),
+        };
         send(&mut ours, &order).map_err(|error| said("write", &error))?;
         let child = Command::new(&self.program)
             .args(["job", waiting.kind])
@@ -198,6 +208,10 @@ impl Jobs {
 /// The whole life of a child: `edged job <kind>`. Everything it must know comes through its
 /// standard input.
 pub fn child(kind: &str) -> ExitCode {
+    #[cfg(feature = "cloud")]
+    if kind == super::cloud::names::KIND {
+        return super::cloud::names::child();
+    }
     // Safe against the death of the parent before this line as well: see `Order::parent`.
     let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
@@ -211,6 +225,11 @@ pub fn child(kind: &str) -> ExitCode {
             let expected = jobs::kind(&order.spec);
             Err(JobError::Failed(format!("got the job {kind:?}, expected {expected:?}")))
         }
+        #[cfg(feature = "cloud")]
+        Ok(Order { spec: JobSpec::Enrol { renew }, link: Some(link), .. }) => {
+            let enrolled = super::cloud::enrol(&link, renew, super::clock::now().wall);
+            enrolled.map(drop).map_err(JobError::Failed)
+        }
         Ok(order) => jobs::run_in_child(io::stdout().as_fd(), &order.spec),
     };
     match send(&mut socket, &answer) {
@@ -219,7 +238,7 @@ pub fn child(kind: &str) -> ExitCode {
     }
 }
 
-fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
+pub(super) fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
     let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
     if bytes.len() > JOB_FRAME_BYTES_MAX {
         return Err(io::Error::other(format!(
@@ -231,7 +250,7 @@ fn send<T: Serialize>(to: &mut UnixStream, message: &T) -> io::Result<()> {
     to.write_all(&bytes)
 }
 
-fn receive<T: for<'de> Deserialize<'de>>(from: &mut UnixStream) -> Result<T, String> {
+pub(super) fn receive<T: for<'de> Deserialize<'de>>(from: &mut UnixStream) -> Result<T, String> {
     let said = |error: io::Error| match error.kind() {
         // Reset: it did not even take its order.
         ErrorKind::UnexpectedEof | ErrorKind::WouldBlock | ErrorKind::ConnectionReset => {

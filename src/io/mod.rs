@@ -12,7 +12,8 @@
 //! What a source has left it remembers, and the next turn comes at once. A turn that took longer
 //! than [`crate::limits::TURN_MS_MAX`] is told in the log with what took it.
 //!
-//! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the HTTP server has all
+//! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the link to the cloud
+//! has [`CLOUD`] and the one after it; the HTTP server has all
 //! from [`SERVER`] on: its listener that one, its connections the ones after it; connections of
 //! probes and hooks have those from [`PROBES`] on.
 //!
@@ -22,6 +23,11 @@
 #[cfg(feature = "api")]
 pub mod client;
 pub mod clock;
+#[cfg(feature = "cloud")]
+pub mod cloud;
+#[cfg(not(feature = "cloud"))]
+#[path = "cloud/absent.rs"]
+pub mod cloud;
 #[cfg(feature = "cloud")]
 pub mod disk;
 #[cfg(not(feature = "cloud"))]
@@ -67,7 +73,10 @@ use crate::agent::{self, Agent};
 use crate::config::Config;
 use crate::limits::{ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX};
 use crate::model::cri::Dns;
+#[cfg(feature = "cloud")]
+use crate::model::settings::CloudLink;
 use crate::wire::manifest;
+use cloud::Cloud;
 use disk::Store;
 use folder::Manifests;
 use image_import::Keeper;
@@ -86,6 +95,8 @@ pub const SIGNALS: Token = Token(0);
 pub const RUNTIME: Token = Token(1);
 /// The manifest folder's watch.
 pub const FOLDER: Token = Token(2);
+/// The link to the cloud; the token after it is its lookup's.
+pub const CLOUD: Token = Token(3);
 /// The HTTP server's listener; its connections have the tokens after it.
 pub const SERVER: Token = Token(1_024);
 /// The first connection of a probe; the others have the tokens after it.
@@ -138,6 +149,7 @@ struct Hands<'a> {
     store: Store,
     meter: Meter,
     probes: Probes,
+    cloud: Cloud,
     addresses: Option<Vec<String>>,
     resolver: Option<Dns>,
     addresses_at: Instant,
@@ -164,6 +176,8 @@ impl<'a> Hands<'a> {
             PathBuf::from(&config.pod_logs),
             links.map(PathBuf::from),
         );
+        #[cfg(feature = "cloud")]
+        let roots = roots.with_link(link_of(&config));
         Ok(Self {
             agent: Agent::boot(for_the_mind(&config), clock::now(), clock::seed()),
             signals: Signals::open(registry, SIGNALS)?,
@@ -178,6 +192,10 @@ impl<'a> Hands<'a> {
             jobs: Jobs::new(PathBuf::from("/proc/self/exe"), roots),
             meter: Meter::new(PathBuf::from(&config.root)),
             probes: Probes::new(PROBES),
+            #[cfg(feature = "cloud")]
+            cloud: Cloud::new(link_of(&config), PathBuf::from("/proc/self/exe"), CLOUD),
+            #[cfg(not(feature = "cloud"))]
+            cloud: Cloud,
             registry: Keeper::new(config.image_mirror, &config.image_folders),
             addresses: None,
             resolver: None,
@@ -200,6 +218,7 @@ impl<'a> Hands<'a> {
             self.runtime.wake_at(),
             self.jobs.wake_at(),
             self.probes.wake_at(),
+            self.cloud.wake_at(),
             self.server.wake_at(),
             self.registry.wake_at(),
         ];
@@ -222,6 +241,7 @@ impl<'a> Hands<'a> {
                 SIGNALS => self.signalled(),
                 RUNTIME => self.runtime.ready(ready),
                 FOLDER => self.manifests.ready(now.boot),
+                token if self.cloud.owns(token) => self.cloud.ready(ready),
                 token if self.probes.owns(token) => self.probes.ready(ready),
                 token if self.server.owns(token) => self.server.ready(ready),
                 token => ::log::debug!("token={} is nobody's", token.0),
@@ -235,12 +255,16 @@ impl<'a> Hands<'a> {
         self.jobs.tick(now.boot, &mut self.events);
         self.probes.tick(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the probes");
+        self.cloud.tick(now.boot, self.poll.registry(), &mut self.events);
+        turn.lap("the link to the cloud");
         self.registry.tick(now.boot);
         self.look_at_addresses(now.boot);
         turn.lap("the node's addresses");
         let next = self.think(now, &mut turn);
         self.runtime.flush(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the runtime's requests");
+        self.cloud.flush(now.boot, &mut self.events);
+        turn.lap("what goes to the cloud");
         self.server.tick(now, self.poll.registry(), &self.agent);
         turn.lap("the HTTP API");
         self.store.commit(now.boot, &mut self.events);
@@ -310,7 +334,17 @@ impl<'a> Hands<'a> {
                 turn.lap("a container's last words");
             }
             #[cfg(feature = "cloud")]
-            Action::Dial { .. } | Action::Send(..) | Action::Ping(_) | Action::Hangup(_) => {}
+            Action::Dial { session, deadline } => {
+                let registry = self.poll.registry();
+                self.cloud.dial(session, deadline, clock::now(), registry, &mut self.events);
+                turn.lap("dialling the cloud");
+            }
+            #[cfg(feature = "cloud")]
+            Action::Send(session, message) => self.cloud.send(session, &message, &mut self.events),
+            #[cfg(feature = "cloud")]
+            Action::Ping(session) => self.cloud.ping(session, &mut self.events),
+            #[cfg(feature = "cloud")]
+            Action::Hangup(session) => self.cloud.hangup(session),
             #[cfg(feature = "cloud")]
             Action::Save { revision, changes } => self.store.ask(revision, changes),
             Action::Note(note) => journal::note(&note),
@@ -326,6 +360,7 @@ impl<'a> Hands<'a> {
                 Told::ChildEnded => {
                     self.jobs.reap(&mut self.events);
                     self.registry.reap(clock::boot());
+                    self.cloud.reap();
                 }
                 Told::Reload => self.reload(),
                 Told::Stop if self.stopping => {
@@ -389,6 +424,12 @@ impl<'a> Hands<'a> {
 
 /// What the emptied list of requests may keep room for.
 const ACTIONS_KEPT: usize = 64;
+
+/// The cloud that is dialled, if there is one.
+#[cfg(feature = "cloud")]
+fn link_of(config: &Config) -> Option<CloudLink> {
+    config.cloud.is_configured().then(|| config.link())
+}
 
 /// What the mind is told of the configuration.
 fn for_the_mind(config: &Config) -> agent::Config {

@@ -24,6 +24,8 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
 use crate::model::job::{JobError, JobSpec, LastWords, Source};
+#[cfg(feature = "cloud")]
+use crate::model::settings::CloudLink;
 use crate::model::upkeep::{Ask, Measures};
 
 pub(in crate::io) use volume::share;
@@ -176,6 +178,9 @@ pub struct Roots {
     pod_logs: Root,
     /// Links to them, for log collectors; `None`: none are made.
     container_logs: Option<Root>,
+    /// `None`: there is none.
+    #[cfg(feature = "cloud")]
+    link: Option<CloudLink>,
 }
 
 impl Roots {
@@ -186,7 +191,22 @@ impl Roots {
             pods: Root::new(root.join("pods")),
             pod_logs: Root::new(pod_logs),
             container_logs: container_logs.map(Root::new),
+            #[cfg(feature = "cloud")]
+            link: None,
         }
+    }
+
+    /// With the cloud that certificates are applied for at.
+    #[cfg(feature = "cloud")]
+    #[must_use]
+    pub fn with_link(self, link: Option<CloudLink>) -> Self {
+        Self { link, ..self }
+    }
+
+    /// What the job has to know of the cloud.
+    #[cfg(feature = "cloud")]
+    pub(super) fn link_for(&self, spec: &JobSpec) -> Option<CloudLink> {
+        self.link.clone().filter(|_| matches!(spec, JobSpec::Enrol { .. }))
     }
 
     /// The one that a child works below.

@@ -1,0 +1,377 @@
+//! From a name to a websocket: lookup, TCP to one address after the other, TLS, the upgrade. Each
+//! step goes on when its socket says so, and each failure says which step it was.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::Child;
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use tungstenite::handshake::client::{Response, generate_key, generate_request};
+use tungstenite::handshake::derive_accept_key;
+use tungstenite::handshake::machine::{HandshakeMachine, RoundResult, StageResult};
+use tungstenite::http::{Request, StatusCode, header};
+
+use super::names::Lookup;
+use super::tls::{Credentials, Tls, explain};
+use crate::agent::time::Instant;
+use crate::limits::CLOUD_ADDRESS_MS;
+use crate::model::link::{Cause, Session, Validity};
+use crate::model::settings::CloudLink;
+
+/// A dial under way.
+#[derive(Debug)]
+pub(super) struct Dial {
+    pub(super) name: Session,
+    pub(super) deadline: Instant,
+    pub(super) validity: Validity,
+    config: Arc<ClientConfig>,
+    host: String,
+    port: u16,
+    /// Those that are not tried yet.
+    addresses: VecDeque<SocketAddr>,
+    /// Why those before did not answer.
+    failures: Vec<String>,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Naming(Lookup),
+    Connecting {
+        socket: TcpStream,
+        to: SocketAddr,
+        since: Instant,
+    },
+    Tls(Box<Tls>),
+    Upgrade(Box<Upgrade>),
+    /// Between two of them.
+    Moving,
+}
+
+#[derive(Debug)]
+struct Upgrade {
+    machine: HandshakeMachine<Tls>,
+    accept: String,
+}
+
+/// What a dial came to.
+pub(super) enum Outcome {
+    Waiting,
+    /// There is something left to read that no edge will tell of.
+    Busy,
+    /// The connection, and what came behind the upgrade.
+    Up(Box<Tls>, Vec<u8>),
+}
+
+/// What a dial needs of the hands.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) link: &'a CloudLink,
+    pub(super) program: &'a Path,
+    pub(super) socket: Token,
+    pub(super) lookup: Token,
+    pub(super) registry: &'a Registry,
+}
+
+impl Dial {
+    /// Begins. `known`: an address that worked before, for when the name cannot be looked up.
+    pub(super) fn start(
+        name: Session,
+        deadline: Instant,
+        credentials: Credentials,
+        place: Place<'_>,
+        now: Instant,
+    ) -> Result<Self, Cause> {
+        let (host, port) = host_and_port(&place.link.server).map_err(Cause::Link)?;
+        let Credentials { validity, config } = credentials;
+        let mut dial = Self {
+            name,
+            deadline,
+            validity,
+            config,
+            host,
+            port,
+            addresses: VecDeque::new(),
+            failures: Vec::new(),
+            stage: Stage::Moving,
+        };
+        if let Ok(ip) = dial.host.parse::<IpAddr>() {
+            dial.addresses.push_back(SocketAddr::new(ip, dial.port));
+            dial.connect(place, now)?;
+        } else {
+            let asked = (&*dial.host, dial.port);
+            let lookup = Lookup::start(place.program, asked, place.lookup, place.registry);
+            let failed = |error| Cause::Link(format!("cannot look up {:?}: {error}", asked.0));
+            dial.stage = Stage::Naming(lookup.map_err(failed)?);
+        }
+        Ok(dial)
+    }
+
+    /// What it is at, for whoever waits for it in vain.
+    pub(super) fn step(&self) -> String {
+        let peer = self.peer();
+        match &self.stage {
+            Stage::Naming(_) => format!("no answer to the lookup of {:?}", self.host),
+            Stage::Connecting { to, .. } => format!("no answer to a TCP connect to {peer} ({to})"),
+            Stage::Tls(_) => format!("{peer} takes TCP connections and says nothing in TLS"),
+            Stage::Upgrade(_) => format!("{peer} does not answer the request for a websocket"),
+            Stage::Moving => unreachable!("a dial that has failed is gone"),
+        }
+    }
+
+    /// The lookup's child, which is of no more use.
+    pub(super) fn end(&mut self) -> Option<Child> {
+        match &mut self.stage {
+            Stage::Naming(lookup) => lookup.end(),
+            _ => None,
+        }
+    }
+
+    /// The address that is being talked to.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match &self.stage {
+            Stage::Connecting { to, .. } => Some(*to),
+            _ => None,
+        }
+    }
+
+    /// When [`Dial::advance`] has to be called though nothing is ready.
+    pub(super) fn wake_at(&self) -> Instant {
+        match &self.stage {
+            Stage::Connecting { since, .. } if !self.addresses.is_empty() => {
+                self.deadline.min(since.plus_ms(CLOUD_ADDRESS_MS))
+            }
+            _ => self.deadline,
+        }
+    }
+
+    /// Goes as far as it can now. `known`: what the name meant when it was last looked up.
+    pub(super) fn advance(
+        &mut self,
+        place: Place<'_>,
+        known: &mut Vec<SocketAddr>,
+        now: Instant,
+    ) -> Result<Outcome, Cause> {
+        loop {
+            match std::mem::replace(&mut self.stage, Stage::Moving) {
+                Stage::Naming(mut lookup) => match lookup.advance() {
+                    None => {
+                        self.stage = Stage::Naming(lookup);
+                        return Ok(Outcome::Waiting);
+                    }
+                    Some(found) => {
+                        // It has ended: nobody has to wait for it.
+                        drop(lookup.end());
+                        self.named(found, known)?;
+                        self.connect(place, now)?;
+                    }
+                },
+                Stage::Connecting { socket, to, since } => match stands(&socket) {
+                    Ok(true) => self.shake(socket, to)?,
+                    Ok(false) if self.wake_at_of(since) > now => {
+                        self.stage = Stage::Connecting { socket, to, since };
+                        return Ok(Outcome::Waiting);
+                    }
+                    Ok(false) => {
+                        drop(socket);
+                        self.failures.push(format!("{to}: no answer"));
+                        self.connect(place, now)?;
+                    }
+                    Err(error) => {
+                        drop(socket);
+                        self.failures.push(format!("{to}: {error}"));
+                        self.connect(place, now)?;
+                    }
+                },
+                Stage::Tls(mut tls) => {
+                    tls.begin_turn();
+                    let done = tls.shake();
+                    if done.map_err(|error| self.explain(&error, place.link))? {
+                        let upgrade = self.request(*tls, place.link)?;
+                        self.stage = Stage::Upgrade(Box::new(upgrade));
+                    } else {
+                        let more = tls.more;
+                        self.stage = Stage::Tls(tls);
+                        return Ok(if more { Outcome::Busy } else { Outcome::Waiting });
+                    }
+                }
+                Stage::Upgrade(upgrade) => return self.upgrade(*upgrade, place.link),
+                Stage::Moving => unreachable!("a dial that has failed is gone"),
+            }
+        }
+    }
+
+    fn wake_at_of(&self, since: Instant) -> Instant {
+        if self.addresses.is_empty() { self.deadline } else { since.plus_ms(CLOUD_ADDRESS_MS) }
+    }
+
+    fn named(
+        &mut self,
+        found: Result<Vec<SocketAddr>, String>,
+        known: &mut Vec<SocketAddr>,
+    ) -> Result<(), Cause> {
+        match found {
+            Ok(found) if !found.is_empty() => {
+                // The one that worked last comes first.
+                let last = known.first().copied();
+                *known = found;
+                known.sort_by_key(|address| Some(*address) != last);
+            }
+            Ok(_) if !known.is_empty() => {}
+            Err(why) if !known.is_empty() => {
+                log::debug!("{:?} cannot be looked up, but was before: {why}", self.host);
+            }
+            Ok(_) => return Err(Cause::Link(format!("{:?} has no address", self.host))),
+            Err(why) => {
+                return Err(Cause::Link(format!("cannot look up {:?}: {why}", self.host)));
+            }
+        }
+        self.addresses = known.iter().copied().collect();
+        Ok(())
+    }
+
+    /// Begins with the next address.
+    fn connect(&mut self, place: Place<'_>, now: Instant) -> Result<(), Cause> {
+        while let Some(to) = self.addresses.pop_front() {
+            let both = Interest::READABLE | Interest::WRITABLE;
+            let connected = TcpStream::connect(to).and_then(|mut socket| {
+                place.registry.register(&mut socket, place.socket, both).map(|()| socket)
+            });
+            match connected {
+                Ok(socket) => {
+                    self.stage = Stage::Connecting { socket, to, since: now };
+                    return Ok(());
+                }
+                Err(error) => self.failures.push(format!("{to}: {error}")),
+            }
+        }
+        let why = self.failures.join(", ");
+        Err(Cause::Link(format!("cannot connect to {}: {why}", self.peer())))
+    }
+
+    fn shake(&mut self, socket: TcpStream, to: SocketAddr) -> Result<(), Cause> {
+        log::debug!("session={} connected to {to}", self.name.0);
+        // Messages are small, and answered one by one.
+        let _ = socket.set_nodelay(true);
+        let failed = |why: &dyn std::fmt::Display| Cause::Link(format!("TLS with {to}: {why}"));
+        let name = ServerName::try_from(self.host.clone()).map_err(|error| failed(&error))?;
+        let connection = ClientConnection::new(Arc::clone(&self.config), name);
+        let connection = connection.map_err(|error| failed(&error))?;
+        self.stage = Stage::Tls(Box::new(Tls::new(connection, socket)));
+        Ok(())
+    }
+
+    fn request(&self, tls: Tls, link: &CloudLink) -> Result<Upgrade, Cause> {
+        let key = generate_key();
+        let peer = self.peer();
+        let request =
+            Request::get(format!("wss://{peer}/{}/{}/events", link.project_id, link.node_name))
+                .header(header::HOST, &peer)
+                .header(header::CONNECTION, "Upgrade")
+                .header(header::UPGRADE, "websocket")
+                .header(header::SEC_WEBSOCKET_VERSION, "13")
+                .header(header::SEC_WEBSOCKET_KEY, &key)
+                .header("node_id", &link.node_name)
+                .header("project_id", &link.project_id)
+                // Without it the cloud takes the connection and never reads from it.
+                .header("ConnectionUse", "msg")
+                .body(());
+        let bad = |why: &dyn std::fmt::Display| {
+            let (project, node) = (&link.project_id, &link.node_name);
+            Cause::Link(format!("project {project:?}, node {node:?}: no request: {why}"))
+        };
+        let request = request.map_err(|error| bad(&error))?;
+        let (bytes, key) = generate_request(request).map_err(|error| bad(&error))?;
+        let accept = derive_accept_key(key.as_bytes());
+        Ok(Upgrade { machine: HandshakeMachine::start_write(tls, bytes), accept })
+    }
+
+    fn upgrade(&mut self, upgrade: Upgrade, link: &CloudLink) -> Result<Outcome, Cause> {
+        let Upgrade { mut machine, accept } = upgrade;
+        machine.get_mut().begin_turn();
+        loop {
+            let round = machine.single_round::<Response>();
+            machine = match round.map_err(|error| self.not_upgraded(error, link))? {
+                RoundResult::Incomplete(machine) => machine,
+                RoundResult::StageFinished(StageResult::DoneWriting(tls)) => {
+                    HandshakeMachine::start_read(tls)
+                }
+                RoundResult::StageFinished(StageResult::DoneReading { result, stream, tail }) => {
+                    accepts(&result, &accept)
+                        .map_err(|why| Cause::Link(format!("{}: {why}", self.peer())))?;
+                    return Ok(Outcome::Up(Box::new(stream), tail));
+                }
+                RoundResult::WouldBlock(mut machine) => {
+                    let more = machine.get_mut().more;
+                    self.stage = Stage::Upgrade(Box::new(Upgrade { machine, accept }));
+                    return Ok(if more { Outcome::Busy } else { Outcome::Waiting });
+                }
+            };
+        }
+    }
+
+    fn not_upgraded(&self, error: tungstenite::Error, link: &CloudLink) -> Cause {
+        match error {
+            tungstenite::Error::Io(error) => self.explain(&error, link),
+            other => Cause::Link(format!("{} is no websocket: {other}", self.peer())),
+        }
+    }
+
+    fn explain(&self, error: &io::Error, link: &CloudLink) -> Cause {
+        explain(error, link, &self.peer())
+    }
+
+    /// As it is configured.
+    fn peer(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+}
+
+/// `host:port`, `192.0.2.1:10000` or `[2001:db8::1]:10000`.
+pub(super) fn host_and_port(server: &str) -> Result<(String, u16), String> {
+    let parts = server.rsplit_once(':').and_then(|(host, port)| {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        // Without the brackets nobody knows where an address ends.
+        let sound = bare.is_some() || !host.contains([':', '[', ']']);
+        let host = bare.unwrap_or(host).to_owned();
+        (sound && !host.is_empty()).then_some((host, port.parse().ok()?))
+    });
+    parts.ok_or_else(|| format!("the cloud's address: got {server:?}, expected host:port"))
+}
+
+/// Whether the connect has come about.
+fn stands(socket: &TcpStream) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// RFC 6455, section 4.1, what a client has to look at.
+fn accepts(response: &Response, accept: &str) -> Result<(), String> {
+    let status = response.status();
+    if status != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(format!("got the answer {status}, expected 101 Switching Protocols"));
+    }
+    let says = |name: header::HeaderName, expected: &str| {
+        let got = response.headers().get(&name).and_then(|value| value.to_str().ok());
+        let got = got.unwrap_or_default();
+        let same = got.split(',').any(|part| part.trim().eq_ignore_ascii_case(expected));
+        if same { Ok(()) } else { Err(format!("{name}: got {got:?}, expected {expected:?}")) }
+    };
+    says(header::UPGRADE, "websocket")?;
+    says(header::CONNECTION, "Upgrade")?;
+    // In base64, so its case counts; whoever guesses it can do so in one.
+    says(header::SEC_WEBSOCKET_ACCEPT, accept)
+}

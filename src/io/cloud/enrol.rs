@@ -1,0 +1,227 @@
+//! Applying for the node's certificate: with a token at first, with the certificate that ends soon
+//! later on.
+//!
+//! ```text
+//!  first:  token ─▶ GET /ca.crt, from anybody ─ its SHA-256 is in the token ─▶ the cloud's CA
+//!                   GET /edge.crt (application, Bearer) ─▶ certificate ─▶ CA, key, certificate
+//!  renew:           GET /edge.crt (application) over the old certificate ─▶ key, certificate
+//! ```
+//!
+//! The CA is stored before the pair: with a new CA and an old pair the cloud says that it does not
+//! take the certificate, and the node applies again; the other way round it would never find out.
+//!
+//! Runs where waiting does no harm: in a child, or in `edged join`. The token is in no message, no
+//! log and on no command line. **If it is killed** nothing is lost but an unused certificate.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ring::digest;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use rustls::ClientConfig;
+use rustls::crypto::{CryptoProvider, ring as provider};
+use rustls::pki_types::{CertificateDer, PrivateSec1KeyDer};
+use rustls::sign::CertifiedKey;
+
+use super::files::{self, Pair};
+use super::https::{self, Answer, Anybody};
+use super::tls::{Credentials, Trust, builder};
+use crate::agent::time::Wall;
+use crate::model::settings::{CloudLink, Secret};
+use crate::wire::x509::{self, About, NODE_PREFIX, pem};
+
+/// Applies, and stores what was given. `wall`: `None` while the clock is not to be believed.
+pub fn enrol(link: &CloudLink, renew: bool, wall: Option<Wall>) -> Result<About, String> {
+    let provider = Arc::new(provider::default_provider());
+    let key = Key::generate()?;
+    let application = key.application(&link.node_name)?;
+    let (answer, ca) = if renew {
+        // Whether it has ended is for the cloud to say.
+        let credentials = Credentials::load(link, None).map_err(|cause| cause.to_string())?;
+        (apply(link, credentials.config, None, &application)?, None)
+    } else {
+        let token = Token::find(link)?;
+        let ca = fetch_ca(link, &token, &provider)?;
+        let trust = Trust::new(link, vec![ca.clone()], wall, &provider)?;
+        let tls = Arc::new(builder(Arc::clone(&provider), trust).with_no_client_auth());
+        (apply(link, tls, Some(&token), &application)?, Some(ca))
+    };
+    let (about, certificate) = check(link, answer, &key, &provider)?;
+    if let Some(ca) = ca {
+        store_ca(link, &ca)?;
+    }
+    let key = pem::encode("EC PRIVATE KEY", &key.sec1());
+    let stored = files::store_pair(link, &pem::encode("CERTIFICATE", &certificate), &key);
+    stored.map_err(|error| format!("cannot store the certificate: {error}"))?;
+    // Read as the next dial reads it.
+    Pair::load(link, &provider)?;
+    Ok(about)
+}
+
+fn apply(
+    link: &CloudLink,
+    tls: Arc<ClientConfig>,
+    token: Option<&Token>,
+    application: &[u8],
+) -> Result<Answer, String> {
+    let bearer = token.map(|token| format!("Bearer {}", token.jwt()));
+    let mut headers = vec![("NodeName", &*link.node_name)];
+    headers.extend(bearer.iter().map(|bearer| ("Authorization", &**bearer)));
+    https::get(link, tls, "/edge.crt", &headers, Some(application))
+}
+
+/// The certificate, which must be this node's and fit its new key.
+fn check(
+    link: &CloudLink,
+    answer: Answer,
+    key: &Key,
+    provider: &CryptoProvider,
+) -> Result<(About, Vec<u8>), String> {
+    let place = format!("{}/edge.crt", link.http_server.trim_end_matches('/'));
+    if answer.status != 200 {
+        let hint = match answer.status {
+            400 | 401 | 403 => {
+                "; tokens last a day: `keadm gettoken` in the cloud prints a fresh one"
+            }
+            _ => "",
+        };
+        let said = answer.text();
+        return Err(format!("{place}: the cloud refuses ({}): {said}{hint}", answer.status));
+    }
+    let about = x509::read(&answer.body).map_err(|fault| format!("{place}: {fault}"))?;
+    let expected = format!("{NODE_PREFIX}{}", link.node_name);
+    if about.common_name != expected {
+        let got = about.common_name;
+        return Err(format!("{place}: got a certificate of {got:?}, expected {expected:?}"));
+    }
+    let chain = vec![CertificateDer::from(answer.body.clone())];
+    let private = PrivateSec1KeyDer::from(key.sec1()).into();
+    CertifiedKey::from_der(chain, private, provider)
+        .map_err(|error| format!("{place}: the certificate is not for our key: {error}"))?;
+    Ok((about, answer.body))
+}
+
+fn fetch_ca(
+    link: &CloudLink,
+    token: &Token,
+    provider: &Arc<CryptoProvider>,
+) -> Result<CertificateDer<'static>, String> {
+    let anybody = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has suites for these versions")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody(Arc::clone(provider))))
+        .with_no_client_auth();
+    let answer = https::get(link, Arc::new(anybody), "/ca.crt", &[], None)?;
+    let place = format!("{}/ca.crt", link.http_server.trim_end_matches('/'));
+    if answer.status != 200 {
+        let said = answer.text();
+        return Err(format!("{place}: the cloud refuses ({}): {said}", answer.status));
+    }
+    let hash = hex(digest::digest(&digest::SHA256, &answer.body).as_ref());
+    if hash != token.ca_hash() {
+        return Err(format!(
+            "{place}: got a CA with the hash {hash}, expected the token's {}: the token is of \
+             another cloud, or somebody stands in between",
+            token.ca_hash()
+        ));
+    }
+    Ok(CertificateDer::from(answer.body))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+fn store_ca(link: &CloudLink, ca: &CertificateDer<'_>) -> Result<(), String> {
+    let text = pem::encode("CERTIFICATE", ca);
+    files::store(Path::new(&link.ca_file), &text, files::PRIVATE)
+        .map_err(|error| format!("cannot store the cloud's CA: {error}"))
+}
+
+/// `<hash of the CA>.<JWT>`, the hash in lower-case hex.
+#[derive(Debug)]
+pub(super) struct Token(Secret);
+
+impl Token {
+    /// That of the file, else that of the configuration.
+    fn find(link: &CloudLink) -> Result<Self, String> {
+        let file = &link.token_file;
+        match files::read(Path::new(file)) {
+            Ok(text) if !text.trim().is_empty() => {
+                Self::new(text.trim()).map_err(|why| format!("{file}: {why}"))
+            }
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(format!("cannot read the token in {file}: {error}"))
+            }
+            _ if link.token.is_empty() => Err(format!(
+                "the node has no token to apply with: {file} is not there, and \
+                 modules.edgeHub.token is empty; `edged join` sets it"
+            )),
+            _ => Self::new(link.token.reveal())
+                .map_err(|why| format!("modules.edgeHub.token: {why}")),
+        }
+    }
+
+    /// Looks at its shape; says nothing of its content.
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split('.').collect();
+        let hash = parts[0];
+        let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let word = |part: &&str| {
+            let fits =
+                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'=');
+            !part.is_empty() && part.bytes().all(fits)
+        };
+        if parts.len() != 4 || hash.len() != 64 || !hash.bytes().all(hex) || !parts.iter().all(word)
+        {
+            return Err(format!(
+                "got a token of {} parts, expected the four that `keadm gettoken` prints: a hash \
+                 of 64 hex digits, and a JWT's three",
+                parts.len()
+            ));
+        }
+        Ok(Self(Secret::new(text)))
+    }
+
+    fn ca_hash(&self) -> &str {
+        &self.0.reveal()[..64]
+    }
+
+    fn jwt(&self) -> &str {
+        &self.0.reveal()[65..]
+    }
+}
+
+/// A fresh key.
+struct Key {
+    pair: EcdsaKeyPair,
+    private: Vec<u8>,
+    random: SystemRandom,
+}
+
+impl Key {
+    fn generate() -> Result<Self, String> {
+        let random = SystemRandom::new();
+        let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
+        let failed = |_| "cannot make a key: the kernel gives no randomness".to_owned();
+        let document = EcdsaKeyPair::generate_pkcs8(kind, &random).map_err(failed)?;
+        let pair = EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &random);
+        let pair = pair.map_err(|error| format!("cannot make a key: {error}"))?;
+        let private = x509::private_of_pkcs8(document.as_ref());
+        let private = private.map_err(|fault| format!("cannot make a key: {fault}"))?;
+        Ok(Self { pair, private, random })
+    }
+
+    fn application(&self, node_name: &str) -> Result<Vec<u8>, String> {
+        let request = x509::request(node_name, self.pair.public_key().as_ref());
+        let signature = self.pair.sign(&self.random, request.to_sign());
+        let signature = signature.map_err(|_| "cannot sign with the new key".to_owned())?;
+        Ok(request.signed(signature.as_ref()))
+    }
+
+    fn sec1(&self) -> Vec<u8> {
+        x509::private_key(&self.private, self.pair.public_key().as_ref())
+    }
+}

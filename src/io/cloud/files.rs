@@ -1,0 +1,172 @@
+//! The node's credentials on the disk, where KubeEdge has them: the cloud's CA, the node's own
+//! certificate and the key to it.
+//!
+//! Two files cannot be replaced in one step, so a new pair first lies beside the old one, as
+//! `<file>.new`, and is durable there before either name is given to it:
+//!
+//! ```text
+//!  server.key.new, server.crt.new ─fsync─▶ rename the key ─fsync─▶ rename the certificate ─fsync─▶
+//!          ▲ cut: the old pair fits, and counts         ▲ cut: the key fits `.crt.new`
+//! ```
+//!
+//! [`Pair::load`] takes the names that fit each other, so a power cut at any of these places leaves
+//! a whole pair, the old one or the new. Not here: what a pair says, and how one is come by.
+
+use std::fs::{DirBuilder, File, OpenOptions, remove_file, rename};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+};
+use rustls::sign::CertifiedKey;
+
+use crate::limits::CREDENTIALS_BYTES_MAX;
+use crate::model::settings::CloudLink;
+use crate::wire::x509::{self, pem};
+
+/// A certificate and its key.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// The node's own first.
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) certified: CertifiedKey,
+}
+
+impl Pair {
+    /// Reads the pair that is in force. An error says what is wrong with which file.
+    pub(super) fn load(link: &CloudLink, provider: &CryptoProvider) -> Result<Self, String> {
+        let (cert, key) = (Path::new(&link.cert_file), Path::new(&link.key_file));
+        let (new_cert, new_key) = (beside(cert), beside(key));
+        let first = match Self::of(cert, key, provider) {
+            Ok(pair) => return Ok(pair),
+            Err(why) => why,
+        };
+        // The power went while a pair was replaced: one of these is whole then.
+        for (from_cert, from_key) in [(&*new_cert, key), (cert, &*new_key), (&*new_cert, &*new_key)]
+        {
+            let Ok(pair) = Self::of(from_cert, from_key, provider) else { continue };
+            log::info!(
+                "the replacement of certificate={} was interrupted, and is finished now",
+                cert.display()
+            );
+            let moved =
+                [(from_key, key), (from_cert, cert)].into_iter().try_for_each(|(from, to)| {
+                    if from == to { Ok(()) } else { give_name(from, to) }
+                });
+            if let Err(error) = moved {
+                log::warn!("cannot finish it: {error}; it is used as it lies");
+            }
+            return Ok(pair);
+        }
+        Err(first)
+    }
+
+    fn of(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<Self, String> {
+        let chain = certificates(cert)?;
+        let certified = CertifiedKey::from_der(chain.clone(), private_key(key)?, provider)
+            .map_err(|error| {
+                let (cert, key) = (cert.display(), key.display());
+                format!("certificate {cert} and key {key} do not fit: {error}")
+            })?;
+        Ok(Self { chain, certified })
+    }
+}
+
+/// Replaces the node's certificate and key (PEM), durably.
+pub(super) fn store_pair(link: &CloudLink, cert_pem: &str, key_pem: &str) -> io::Result<()> {
+    let (cert, key) = (Path::new(&link.cert_file), Path::new(&link.key_file));
+    write_new(&beside(key), key_pem, PRIVATE)?;
+    write_new(&beside(cert), cert_pem, PRIVATE)?;
+    give_name(&beside(key), key)?;
+    give_name(&beside(cert), cert)
+}
+
+/// Writes a file durably, whole or not at all.
+pub(super) fn store(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    write_new(&beside(path), text, mode)?;
+    give_name(&beside(path), path)
+}
+
+/// Every certificate of a PEM file.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Vec<_> = blocks(path)?
+        .into_iter()
+        .filter(|block| block.label == "CERTIFICATE")
+        .map(|block| CertificateDer::from(block.der))
+        .collect();
+    if found.is_empty() {
+        return Err(format!("{}: expected a PEM block CERTIFICATE, got none", path.display()));
+    }
+    Ok(found)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    for block in blocks(path)? {
+        match &*block.label {
+            "EC PRIVATE KEY" => return Ok(PrivateSec1KeyDer::from(block.der).into()),
+            "PRIVATE KEY" if x509::is_sec1(&block.der) => {
+                return Ok(PrivateSec1KeyDer::from(block.der).into());
+            }
+            "PRIVATE KEY" => return Ok(PrivatePkcs8KeyDer::from(block.der).into()),
+            "RSA PRIVATE KEY" => return Ok(PrivatePkcs1KeyDer::from(block.der).into()),
+            _ => {}
+        }
+    }
+    Err(format!("{}: expected a PEM block EC PRIVATE KEY, got none", path.display()))
+}
+
+fn blocks(path: &Path) -> Result<Vec<pem::Block>, String> {
+    let text = read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    pem::decode(&text).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// Reads a small text.
+pub(super) fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(CREDENTIALS_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > CREDENTIALS_BYTES_MAX {
+        let why = format!("got more than {CREDENTIALS_BYTES_MAX} bytes, expected fewer");
+        return Err(io::Error::new(ErrorKind::InvalidData, why));
+    }
+    Ok(text)
+}
+
+fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let at =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    if let Some(folder) = path.parent() {
+        DirBuilder::new().recursive(true).mode(FOLDER).create(folder).map_err(at)?;
+    }
+    // Left by an earlier try; perhaps with another mode.
+    match remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(error)),
+        _ => {}
+    }
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(at)?;
+    // Whatever the umask says.
+    file.set_permissions(std::fs::Permissions::from_mode(mode)).map_err(at)?;
+    file.write_all(text.as_bytes()).map_err(at)?;
+    file.sync_all().map_err(at)
+}
+
+fn give_name(from: &Path, to: &Path) -> io::Result<()> {
+    let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", to.display()));
+    rename(from, to).map_err(at)?;
+    let folder = to.parent().unwrap_or(Path::new("/"));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(at)
+}
+
+/// `<path>.new`
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
+}
+
+/// Of keys, and of what lies beside them.
+pub(super) const PRIVATE: u32 = 0o600;
+const FOLDER: u32 = 0o700;

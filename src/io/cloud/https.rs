@@ -1,0 +1,257 @@
+//! Requests to the cloud's HTTPS port, in a process that may wait: ureq, over TLS of our own.
+//!
+//! ureq speaks HTTP; whom to believe is [`super::tls`]'s to say, as it is for the websocket: ureq's
+//! own TLS knows neither a clock in 1970 nor a certificate that only its hash proves, and brings
+//! the web's CAs along.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
+};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
+};
+
+use super::tls::explain;
+use crate::limits::{CREDENTIALS_BYTES_MAX, ENROL_REQUEST_MS};
+use crate::model::settings::CloudLink;
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Vec<u8>,
+}
+
+impl Answer {
+    /// What the cloud says of an error, for people.
+    pub(super) fn text(&self) -> String {
+        let text = String::from_utf8_lossy(&self.body);
+        text.trim().chars().take(TEXT_CHARS_MAX).collect()
+    }
+}
+
+/// `GET <http_server><path>` with these headers, and a body where there is one: KubeEdge takes
+/// applications so.
+pub(super) fn get(
+    link: &CloudLink,
+    tls: Arc<ClientConfig>,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Option<&[u8]>,
+) -> Result<Answer, String> {
+    let base = link.http_server.trim_end_matches('/');
+    if !base.starts_with("https://") {
+        return Err(format!("httpServer: got {base:?}, expected https://host:port"));
+    }
+    let url = format!("{base}{path}");
+    let config = ureq::Agent::config_builder()
+        // What the environment says of proxies is for browsers: EdgeCore heeds none of it.
+        .proxy(None)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .max_idle_connections(0)
+        .timeout_global(Some(Duration::from_millis(ENROL_REQUEST_MS)))
+        .user_agent(concat!("edged/", env!("CARGO_PKG_VERSION")))
+        .build();
+    let connector = Tls { config: tls, link: link.clone() };
+    let agent = ureq::Agent::with_parts(config, connector, DefaultResolver::default());
+    let mut request = agent.get(&url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let answer = match body {
+        Some(body) => request.force_send_body().send(body),
+        None => request.call(),
+    };
+    // The error's own words name no header.
+    let failed = |error: ureq::Error| format!("{url}: {}", words(&error));
+    let mut answer = answer.map_err(failed)?;
+    let body = answer.body_mut().with_config().limit(CREDENTIALS_BYTES_MAX).read_to_vec();
+    Ok(Answer { status: answer.status().as_u16(), body: body.map_err(failed)? })
+}
+
+fn words(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Io(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Connects and shakes hands.
+struct Tls {
+    config: Arc<ClientConfig>,
+    link: CloudLink,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Connector for Tls {
+    type Out = Connection;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        _: Option<()>,
+    ) -> Result<Option<Connection>, ureq::Error> {
+        let host = details.uri.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        let timeout = Duration::from_millis(self.link.handshake_timeout_ms.max(1));
+        let mut failures = Vec::new();
+        let socket = details.addrs.iter().find_map(|to| {
+            let connected = TcpStream::connect_timeout(to, timeout);
+            connected.map_err(|error| failures.push(format!("{to}: {error}"))).ok()
+        });
+        let socket = socket
+            .ok_or_else(|| io::Error::other(format!("cannot connect: {}", failures.join(", "))))?;
+        socket.set_read_timeout(Some(timeout))?;
+        socket.set_write_timeout(Some(timeout))?;
+        let connection = ClientConnection::new(Arc::clone(&self.config), name);
+        let connection = connection.map_err(io::Error::other)?;
+        let mut stream = StreamOwned::new(connection, socket);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock).map_err(|error| self.said(&error))?;
+        }
+        let buffers = LazyBuffers::new(BUFFER_BYTES, BUFFER_BYTES);
+        Ok(Some(Connection { stream, buffers, link: self.link.clone() }))
+    }
+}
+
+impl Tls {
+    fn said(&self, error: &io::Error) -> io::Error {
+        said(error, &self.link)
+    }
+}
+
+/// In our own words, and with nothing that ureq would take for a timeout of its own.
+fn said(error: &io::Error, link: &CloudLink) -> io::Error {
+    let why = match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("no answer in {} s", link.handshake_timeout_ms / 1_000)
+        }
+        _ => explain(error, link, "the cloud").to_string(),
+    };
+    io::Error::other(why)
+}
+
+struct Connection {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    buffers: LazyBuffers,
+    link: CloudLink,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+impl Connection {
+    /// The cloud may have said why it no longer listens.
+    fn reason(&mut self, error: io::Error) -> io::Error {
+        match self.stream.read(&mut [0]) {
+            Err(said)
+                if said
+                    .get_ref()
+                    .is_some_and(<dyn std::error::Error + Send + Sync>::is::<Error>) =>
+            {
+                said
+            }
+            _ => error,
+        }
+    }
+}
+
+impl Transport for Connection {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, _: NextTimeout) -> Result<(), ureq::Error> {
+        let output = &self.buffers.output()[..amount];
+        let wrote = self.stream.write_all(output).and_then(|()| self.stream.flush());
+        wrote.map_err(|error| said(&self.reason(error), &self.link).into())
+    }
+
+    fn await_input(&mut self, _: NextTimeout) -> Result<bool, ureq::Error> {
+        let input = self.buffers.input_append_buf();
+        let count = match self.stream.read(input) {
+            Ok(count) => count,
+            // Go says no goodbye; HTTP knows how long its answer is.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
+            Err(error) => return Err(said(&error, &self.link).into()),
+        };
+        self.buffers.input_appended(count);
+        Ok(count > 0)
+    }
+
+    /// Every request has a connection of its own.
+    fn is_open(&mut self) -> bool {
+        false
+    }
+
+    fn is_tls(&self) -> bool {
+        true
+    }
+}
+
+/// Believes anybody: for the one answer that its hash proves.
+#[derive(Debug)]
+pub(super) struct Anybody(pub(super) Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Of an answer that is shown.
+const TEXT_CHARS_MAX: usize = 200;
+/// A certificate and its head fit.
+const BUFFER_BYTES: usize = 16 << 10;

@@ -1,0 +1,288 @@
+//! The link to the cloud: one websocket over TLS, dialled when the mind says so, and told of when
+//! it ends.
+//!
+//! ```text
+//!  Dial ─▶ credentials ─▶ name ─▶ TCP ─▶ TLS ─▶ upgrade ─▶ LinkUp ─▶ Cloud*, Heard, Sent
+//!           from the disk  child   each                                │
+//!               │           │     address                              │ end, violation, stuck
+//!               └───────────┴───────┴──────┴───────┴────── LinkDown ◀──┘      Hangup: nothing
+//! ```
+//!
+//! When to dial, when to be silent for too long, and what a message means are the mind's affairs.
+//! Nothing here waits: what may hang ([`names`], [`enrol`]) runs in children. The credentials are
+//! read anew for every dial, so that a new certificate is in force with the next one. tungstenite
+//! makes the upgrade; the frames are [`crate::wire::ws`]'s, because a message that is too large
+//! must cost itself and not the link, and memory must grow with what came, not with what was
+//! announced.
+//!
+//! **If we crash here** the kernel closes the socket. The cloud sends again what was not
+//! acknowledged.
+
+mod dial;
+mod enrol;
+mod files;
+mod https;
+pub(in crate::io) mod names;
+mod session;
+mod tls;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Child;
+
+use mio::event::Event as Ready;
+use mio::{Registry, Token};
+
+use crate::agent::event::Event;
+use crate::agent::time::{Instant, Now};
+use crate::limits::CLOUD_LOOKUPS_MAX;
+use crate::model::link::{Cause, Session};
+use crate::model::message::Message;
+use crate::model::settings::CloudLink;
+use dial::{Dial, Outcome, Place};
+pub use enrol::enrol;
+use session::End;
+use tls::{Credentials, explain};
+
+/// The link, up or down.
+#[derive(Debug)]
+pub struct Cloud {
+    /// `None`: no cloud is configured.
+    link: Option<CloudLink>,
+    /// What children run.
+    program: PathBuf,
+    first: Token,
+    state: State,
+    /// What the cloud's name meant last, the address that worked first.
+    known: Vec<SocketAddr>,
+    /// Lookups that did not end when they were told to.
+    children: Vec<Child>,
+}
+
+#[derive(Debug)]
+enum State {
+    Down,
+    Dialling {
+        dial: Box<Dial>,
+        /// There is something to do now.
+        busy: bool,
+    },
+    Up {
+        session: Box<session::Session>,
+        /// There may be something to read that no edge will tell of.
+        unread: bool,
+        to: String,
+    },
+}
+
+impl Cloud {
+    /// `first`: this token and the next are ours. `program`: see [`crate::io::job::Jobs::new`].
+    pub fn new(link: Option<CloudLink>, program: PathBuf, first: Token) -> Self {
+        let (known, children) = (Vec::new(), Vec::new());
+        Self { link, program, first, state: State::Down, known, children }
+    }
+
+    /// Whether the token is one of ours.
+    pub fn owns(&self, token: Token) -> bool {
+        token == self.first || token == self.lookup_token()
+    }
+
+    /// Begins a session; the one before it is over, and nothing more is told of it.
+    pub fn dial(
+        &mut self,
+        name: Session,
+        deadline: Instant,
+        now: Now,
+        registry: &Registry,
+        events: &mut Vec<Event>,
+    ) {
+        self.drop_session();
+        match self.begin(name, deadline, now, registry) {
+            Ok(dial) => {
+                self.state = State::Dialling { dial: Box::new(dial), busy: true };
+                self.advance(now.boot, registry, events);
+            }
+            Err(cause) => events.push(Event::LinkDown(name, cause)),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        name: Session,
+        deadline: Instant,
+        now: Now,
+        registry: &Registry,
+    ) -> Result<Dial, Cause> {
+        let Some(link) = &self.link else {
+            return Err(Cause::Link("no cloud is configured".to_owned()));
+        };
+        if self.children.len() >= CLOUD_LOOKUPS_MAX {
+            let count = self.children.len();
+            return Err(Cause::Link(format!("{count} lookups of names hang and cannot be ended")));
+        }
+        let credentials = Credentials::load(link, now.wall)?;
+        Dial::start(name, deadline, credentials, self.place(link, registry), now.boot)
+    }
+
+    /// Puts a message behind those that wait; nothing where its session is over.
+    pub fn send(&mut self, name: Session, message: &Message, events: &mut Vec<Event>) {
+        let State::Up { session, .. } = &mut self.state else { return };
+        if session.name == name
+            && let Err(end) = session.send(message)
+        {
+            self.end(&end, events);
+        }
+    }
+
+    /// Asks for a sign of life.
+    pub fn ping(&mut self, name: Session, events: &mut Vec<Event>) {
+        let State::Up { session, .. } = &mut self.state else { return };
+        if session.name == name
+            && let Err(end) = session.ping()
+        {
+            self.end(&end, events);
+        }
+    }
+
+    /// Ends the session; nothing is told of it.
+    pub fn hangup(&mut self, name: Session) {
+        let current = match &self.state {
+            State::Down => None,
+            State::Dialling { dial, .. } => Some(dial.name),
+            State::Up { session, .. } => Some(session.name),
+        };
+        if current == Some(name) {
+            self.drop_session();
+        }
+    }
+
+    /// A socket has news.
+    pub fn ready(&mut self, ready: &Ready) {
+        let of_link = ready.token() == self.first;
+        match &mut self.state {
+            State::Down => {}
+            State::Dialling { busy, .. } => *busy = true,
+            State::Up { unread, .. } => *unread |= of_link,
+        }
+    }
+
+    /// Goes on with the dial, or reads a part of what came, and gives up what is late.
+    pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+        match &mut self.state {
+            State::Down => {}
+            State::Dialling { .. } => self.advance(now, registry, events),
+            State::Up { session, unread, .. } => {
+                if *unread {
+                    match session.read(now, events) {
+                        Ok(more) => *unread = more,
+                        Err(end) => return self.end(&end, events),
+                    }
+                }
+                self.flush(now, events);
+            }
+        }
+    }
+
+    /// Writes what waits; the last thing in a turn.
+    pub fn flush(&mut self, now: Instant, events: &mut Vec<Event>) {
+        let State::Up { session, .. } = &mut self.state else { return };
+        if let Err(end) = session.write(now, events) {
+            return self.end(&end, events);
+        }
+        let timeout_ms = self.link.as_ref().map_or(u64::MAX, |link| link.write_timeout_ms);
+        if session.stuck_since().is_some_and(|since| since.plus_ms(timeout_ms) <= now) {
+            let why = format!("the cloud took nothing for {} s", timeout_ms / 1_000);
+            self.end(&End::Said(why), events);
+        }
+    }
+
+    /// When to call [`Cloud::tick`].
+    pub fn wake_at(&self) -> Option<Instant> {
+        match &self.state {
+            State::Down => None,
+            State::Dialling { busy: true, .. } | State::Up { unread: true, .. } => Some(Instant(0)),
+            State::Dialling { dial, .. } => Some(dial.wake_at()),
+            State::Up { session, .. } => {
+                let timeout_ms = self.link.as_ref().map_or(0, |link| link.write_timeout_ms);
+                Some(session.stuck_since()?.plus_ms(timeout_ms))
+            }
+        }
+    }
+
+    /// Some child of the process has ended: perhaps one of ours.
+    pub fn reap(&mut self) {
+        self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    }
+
+    fn advance(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+        let (State::Dialling { dial, busy }, Some(link)) = (&mut self.state, &self.link) else {
+            return;
+        };
+        let place = Place {
+            link,
+            program: &self.program,
+            socket: self.first,
+            lookup: Token(self.first.0 + 1),
+            registry,
+        };
+        let name = dial.name;
+        let address = dial.address();
+        let outcome = match dial.advance(place, &mut self.known, now) {
+            Ok(Outcome::Waiting | Outcome::Busy) if dial.deadline <= now => {
+                Err(Cause::Link(dial.step()))
+            }
+            outcome => outcome,
+        };
+        // Of those addresses that are known the one that answers is the first to be tried again.
+        if let Some(to) = address.or_else(|| dial.address()) {
+            self.known.sort_by_key(|known| *known != to);
+        }
+        match outcome {
+            Ok(Outcome::Waiting) => *busy = false,
+            Ok(Outcome::Busy) => *busy = true,
+            Ok(Outcome::Up(tls, tail)) => {
+                events.push(Event::LinkUp(name, dial.validity));
+                let session = Box::new(session::Session::new(name, *tls, tail));
+                self.state = State::Up { session, unread: true, to: link.server.clone() };
+            }
+            Err(cause) => {
+                self.drop_session();
+                events.push(Event::LinkDown(name, cause));
+            }
+        }
+    }
+
+    fn end(&mut self, end: &End, events: &mut Vec<Event>) {
+        let State::Up { session, to, .. } = &self.state else { return };
+        let name = session.name;
+        let cause = match (end, &self.link) {
+            (End::Io(error), Some(link)) => explain(error, link, to),
+            (End::Io(error), None) => Cause::Link(error.to_string()),
+            (End::Said(why), _) => Cause::Link(format!("{to}: {why}")),
+        };
+        self.drop_session();
+        events.push(Event::LinkDown(name, cause));
+    }
+
+    fn drop_session(&mut self) {
+        match std::mem::replace(&mut self.state, State::Down) {
+            State::Down => {}
+            State::Dialling { mut dial, .. } => self.children.extend(dial.end()),
+            State::Up { mut session, .. } => session.farewell(),
+        }
+    }
+
+    fn place<'a>(&'a self, link: &'a CloudLink, registry: &'a Registry) -> Place<'a> {
+        Place {
+            link,
+            program: &self.program,
+            socket: self.first,
+            lookup: self.lookup_token(),
+            registry,
+        }
+    }
+
+    fn lookup_token(&self) -> Token {
+        Token(self.first.0 + 1)
+    }
+}

@@ -1,0 +1,115 @@
+//! The cloud's addresses: looked up in a child, because a name server that is gone keeps whoever
+//! asks it for half a minute and more.
+//!
+//! The child gets the name and answers the addresses on its standard input, a socket pair, and
+//! ends. It ends with the agent, and at the dial's deadline; one that does not end even then is
+//! left to the kernel, and counted.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use mio::net::UnixStream;
+use mio::{Interest, Registry, Token};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::super::job::{receive, send};
+use crate::limits::{CLOUD_ADDRESSES_MAX, JOB_FRAME_BYTES_MAX};
+
+/// The child's name, as `edged job <kind>` shows it in `ps`.
+pub(in crate::io) const KIND: &str = "resolve";
+
+/// A lookup under way.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    child: Option<Child>,
+    socket: UnixStream,
+    answer: Vec<u8>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Question {
+    /// The agent's process id: a child whose parent is another by now is an orphan.
+    parent: i32,
+    host: String,
+    port: u16,
+}
+
+type Answer = Result<Vec<SocketAddr>, String>;
+
+impl Lookup {
+    pub(super) fn start(
+        program: &Path,
+        (host, port): (&str, u16),
+        token: Token,
+        registry: &Registry,
+    ) -> io::Result<Self> {
+        let (mut ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let parent = std::process::id() as i32;
+        send(&mut ours, &Question { parent, host: host.to_owned(), port })?;
+        ours.set_nonblocking(true)?;
+        let mut socket = UnixStream::from_std(ours);
+        registry.register(&mut socket, token, Interest::READABLE)?;
+        let child = Command::new(program)
+            .args(["job", KIND])
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Self { child: Some(child), socket, answer: Vec::new() })
+    }
+
+    /// What was found, if the child has answered; it is whole when the child has hung up.
+    pub(super) fn advance(&mut self) -> Option<Answer> {
+        let mut buffer = [0; 1_024];
+        loop {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(_) if self.answer.len() > JOB_FRAME_BYTES_MAX => break,
+                Ok(count) => self.answer.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        Some(self.read_answer())
+    }
+
+    fn read_answer(&self) -> Answer {
+        let bytes = self.answer.get(4..).filter(|bytes| !bytes.is_empty());
+        let bytes = bytes.ok_or("the child that looks it up ended without an answer")?;
+        postcard::from_bytes::<Answer>(bytes).map_err(|error| error.to_string())?
+    }
+
+    /// The child, which is of no more use.
+    pub(super) fn end(&mut self) -> Option<Child> {
+        let mut child = self.child.take()?;
+        // It has ended already, or it does now.
+        let _ = child.kill();
+        match child.try_wait() {
+            Ok(None) => Some(child),
+            _ => None,
+        }
+    }
+}
+
+/// The child's whole life.
+pub(in crate::io) fn child() -> ExitCode {
+    let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+    let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
+    let mut socket = std::os::unix::net::UnixStream::from(stdin);
+    let Ok(asked) = receive::<Question>(&mut socket) else { return ExitCode::FAILURE };
+    if tied.is_err() || nix::unistd::getppid().as_raw() != asked.parent {
+        return ExitCode::FAILURE;
+    }
+    let answer: Answer = match (&*asked.host, asked.port).to_socket_addrs() {
+        Ok(found) => Ok(found.take(CLOUD_ADDRESSES_MAX).collect()),
+        Err(error) => Err(error.to_string()),
+    };
+    match send(&mut socket, &answer) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
