@@ -14,7 +14,13 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 const NOW: Instant = Instant(1_000);
 const LATER: Instant = Instant(60_000);
 
-/// One folder, and no other test with children at the same time: waiting is for any child.
+/// No other test with children at the same time: waiting is for any child.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One folder, alone.
 struct Place {
     dir: PathBuf,
     jobs: Jobs,
@@ -23,8 +29,7 @@ struct Place {
 
 impl Place {
     fn with(program: &str) -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = alone();
         let dir = std::env::temp_dir().join(format!("edged-children-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a folder for the test");

@@ -7,10 +7,15 @@ mod api;
 mod bench;
 mod binary;
 mod calls;
+#[cfg(feature = "cloud")]
+mod cloud;
 mod jobs;
 #[path = "../wire/peer.rs"]
 #[expect(dead_code, reason = "the wire tests need more of the other end than these")]
 mod peer;
 mod server;
 mod socket;
+#[cfg(feature = "cloud")]
+#[path = "../yard/cloud/mod.rs"]
+mod stub;
 mod trouble;

@@ -5,6 +5,8 @@
 #![allow(dead_code, reason = "two programs share this and each uses its part")]
 
 pub mod agent;
+#[cfg(feature = "cloud")]
+pub mod cloud;
 pub mod containerd;
 pub mod cri;
 pub mod guard;

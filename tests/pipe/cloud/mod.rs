@@ -1,0 +1,186 @@
+//! The link to a cloud that the test plays: real TLS, a real websocket, files on the disk.
+
+mod joins;
+mod talk;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use edged::agent::event::Event;
+use edged::agent::time::{Now, Wall};
+use edged::io::clock;
+use edged::io::cloud::{Cloud, enrol};
+use edged::model::link::{Cause, Session, Validity};
+use edged::model::message::Message;
+use edged::model::settings::{CloudLink, Secret};
+use edged::wire::edge;
+use mio::{Events, Poll, Token};
+
+use crate::stub::{self, Setup};
+
+const NODE: &str = "edge-1";
+
+/// A node, its cloud, and the loop between them.
+struct Desk {
+    cloud: stub::Cloud,
+    link: CloudLink,
+    hands: Cloud,
+    poll: Poll,
+    events: Vec<Event>,
+    dir: PathBuf,
+    /// What the clock shows; `None`: 1970.
+    wall: Option<Wall>,
+}
+
+impl Desk {
+    /// With a cloud and no credentials.
+    fn new(name: &str, setup: &Setup) -> Self {
+        let cloud = stub::Cloud::start(setup);
+        let dir = std::env::temp_dir().join(format!("edged-link-{name}.{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let at = |file: &str| dir.join(file).to_string_lossy().into_owned();
+        let link = CloudLink {
+            server: cloud.websocket.to_string(),
+            http_server: format!("https://{}", cloud.https),
+            node_name: NODE.to_owned(),
+            ca_file: at("ca/rootCA.crt"),
+            cert_file: at("certs/server.crt"),
+            key_file: at("certs/server.key"),
+            token: Secret::new(&cloud.token()),
+            token_file: at("bootstrap-edgecore.conf"),
+            handshake_timeout_ms: 5_000,
+            write_timeout_ms: 1_000,
+            ..CloudLink::default()
+        };
+        let mut desk = Self {
+            hands: hands(&link),
+            cloud,
+            link,
+            poll: Poll::new().expect("a poll"),
+            events: Vec::new(),
+            dir,
+            wall: Some(Wall(1_795_196_778_000)),
+        };
+        desk.poll.registry();
+        desk.events.clear();
+        desk
+    }
+
+    /// That has joined.
+    fn joined(name: &str) -> Self {
+        let desk = Self::new(name, &Setup::default());
+        desk.enrol(false).expect("it joins");
+        desk
+    }
+
+    /// That is connected.
+    fn up(name: &str) -> Self {
+        let mut desk = Self::joined(name);
+        desk.dial(1).expect("it connects");
+        desk.cloud.connected(1);
+        desk.settle();
+        desk
+    }
+
+    /// Turns until there is nothing to do.
+    fn settle(&mut self) {
+        while self.hands.wake_at().is_some() {
+            self.turn(5);
+        }
+        self.events.clear();
+    }
+
+    fn enrol(&self, renew: bool) -> Result<(), String> {
+        enrol(&self.link, renew, self.wall).map(drop)
+    }
+
+    fn now(&self) -> Now {
+        Now { boot: clock::boot(), wall: self.wall }
+    }
+
+    /// Dials, and goes on until it is up or down.
+    fn dial(&mut self, session: u64) -> Result<Validity, Cause> {
+        let deadline = clock::boot().plus_ms(5_000);
+        let now = self.now();
+        self.hands.dial(Session(session), deadline, now, self.poll.registry(), &mut self.events);
+        self.until(|event| match event {
+            Event::LinkUp(name, validity) if *name == Session(session) => Some(Ok(*validity)),
+            Event::LinkDown(name, cause) if *name == Session(session) => Some(Err(cause.clone())),
+            _ => None,
+        })
+    }
+
+    /// Turns until an event is this; takes it and all before it.
+    fn until<T>(&mut self, look: impl Fn(&Event) -> Option<T>) -> T {
+        let end = clock::boot().plus_ms(20_000);
+        loop {
+            let mut found = self.events.iter().enumerate();
+            let found = found.find_map(|(at, event)| Some((at, look(event)?)));
+            if let Some((at, found)) = found {
+                self.events.drain(..=at);
+                return found;
+            }
+            assert!(clock::boot() < end, "it waits in vain; there is {:?}", self.events);
+            self.turn(20);
+        }
+    }
+
+    fn turn(&mut self, ms: u64) {
+        let mut ready = Events::with_capacity(8);
+        let due = self.hands.wake_at().map_or(ms, |at| at.since_ms(clock::boot()).min(ms));
+        self.poll.poll(&mut ready, Some(Duration::from_millis(due))).expect("it polls");
+        for ready in &ready {
+            assert!(self.hands.owns(ready.token()));
+            self.hands.ready(ready);
+        }
+        self.hands.tick(clock::boot(), self.poll.registry(), &mut self.events);
+        self.hands.flush(clock::boot(), &mut self.events);
+    }
+
+    fn send(&mut self, text: &str) {
+        let message = message(text);
+        self.hands.send(Session(1), &message, &mut self.events);
+        self.hands.flush(clock::boot(), &mut self.events);
+    }
+
+    fn down(&mut self) -> String {
+        self.until(|event| match event {
+            Event::LinkDown(_, cause) => Some(cause.to_string()),
+            _ => None,
+        })
+    }
+
+    /// The next message's id.
+    fn heard(&mut self) -> Box<Message> {
+        self.until(|event| match event {
+            Event::Cloud(_, message) => Some(message.clone()),
+            _ => None,
+        })
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn hands(link: &CloudLink) -> Cloud {
+    Cloud::new(Some(link.clone()), PathBuf::from(env!("CARGO_BIN_EXE_edged")), Token(10))
+}
+
+/// A message with this content, `"…"`.
+fn message(text: &str) -> Message {
+    let json = format!("{{\"header\":{{\"msg_id\":\"m\"}},\"content\":{text:?}}}");
+    edge::decode(json.as_bytes()).expect("a message")
+}
+
+fn pod(size: usize) -> serde_json::Value {
+    serde_json::json!({ "metadata": { "annotations": { "x": "y".repeat(size) } } })
+}
+
+fn mode(path: &str) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+}
