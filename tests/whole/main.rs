@@ -16,6 +16,8 @@ mod api;
 mod broken;
 mod changes;
 mod cli;
+#[cfg(feature = "cloud")]
+mod cloud;
 mod crashes;
 mod ends;
 mod garbage;
@@ -120,6 +122,8 @@ fn all() -> Vec<Test> {
         registry::TESTS,
         crashes::TESTS,
         api::TESTS,
+        #[cfg(feature = "cloud")]
+        cloud::TESTS,
         cli::TESTS,
         runtime::TESTS,
     ]

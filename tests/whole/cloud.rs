@@ -1,0 +1,302 @@
+//! A node and its cloud: real TLS and a real websocket on loopback, a real SQLite file, real pods.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::World;
+use super::yard::agent::{Agent, NODE, Pod, Site};
+use super::yard::cloud::{Cloud, Setup};
+use super::yard::containerd::Containerd;
+use super::yard::wait::until;
+
+crate::tests!(
+    a_node_joins_its_cloud_and_runs_what_it_wants,
+    a_pod_of_the_cloud_ends_in_the_cloud_when_nothing_is_left_of_it,
+    pods_of_the_cloud_come_back_after_a_power_cut_without_it,
+    an_agent_killed_again_and_again_keeps_what_it_acknowledged,
+    another_life_takes_the_pods_of_the_cloud_over_without_touching_them,
+);
+
+/// A site whose agents know this cloud.
+fn site(world: &World, name: &str, cloud: &Cloud) -> Site {
+    let mut site = world.site(name);
+    join(&mut site, cloud);
+    site
+}
+
+fn join(site: &mut Site, cloud: &Cloud) {
+    configure(site, &cloud.https.to_string(), &cloud.websocket.to_string(), &cloud.token());
+}
+
+fn configure(site: &mut Site, https: &str, websocket: &str, token: &str) {
+    let dir = site.dir.display();
+    let text = format!(
+        "apiVersion: edgecore.config.kubeedge.io/v1alpha2\n\
+         kind: EdgeCore\n\
+         database:\n  dataSource: {dir}/edgecore.db\n\
+         modules:\n  edgeHub:\n    enable: true\n    heartbeat: 15\n    \
+         httpServer: https://{https}\n    tlsCaFile: {dir}/ca.crt\n    \
+         tlsCertFile: {dir}/node.crt\n    tlsPrivateKeyFile: {dir}/node.key\n    \
+         token: {token}\n    websocket:\n      enable: true\n      server: {websocket}\n  \
+         edged:\n    enable: true\n    tailoredKubeletConfig:\n      \
+         imageGCHighThresholdPercent: 100\n      evictionHard: {{}}\n"
+    );
+    let path = site.dir.join("joined.yaml");
+    fs::write(&path, text).expect("a file of ours");
+    site.config = Some(path);
+}
+
+fn pod(name: &str, more: &Value) -> Value {
+    let mut pod = json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "nodeName": NODE,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main", "image": "localhost/edged-demo:1", "imagePullPolicy": "Never",
+                "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done"],
+            }],
+        },
+        "status": {"phase": "Pending", "qosClass": "BestEffort"},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        pod["spec"][key] = value.clone();
+    }
+    pod
+}
+
+fn map(name: &str, value: &str) -> Value {
+    json!({
+        "kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default"},
+        "data": {"k": value},
+    })
+}
+
+fn secret(name: &str) -> Value {
+    json!({
+        "kind": "Secret", "apiVersion": "v1", "type": "Opaque",
+        "metadata": {"name": name, "namespace": "default"},
+        "data": {"password": "czNjcjN0"},
+    })
+}
+
+/// One of the cloud's pods, as the agent tells it.
+fn find(site: &Site, name: &str) -> Result<Pod, String> {
+    let found = site.pods()?.into_iter().find(|pod| pod.name() == name);
+    found.ok_or_else(|| format!("no pod {name}"))
+}
+
+fn wait_running(site: &Site, name: &str) -> Pod {
+    until(&format!("pod {name} runs"), || {
+        let pod = find(site, name).map_err(|why| format!("{why}\n{}", site.log_tail()))?;
+        let told = format!("{}\n{}", pod.0["status"], site.log_tail());
+        if pod.runs() { Ok(pod) } else { Err(told) }
+    })
+}
+
+fn phase_in_the_cloud(cloud: &Cloud, name: &str, phase: &str) {
+    until(&format!("the cloud has {name} as {phase}"), || {
+        let object = cloud.object(&format!("default/pod/{name}"));
+        let told = &object["status"]["phase"];
+        if told == phase { Ok(()) } else { Err(object["status"].to_string()) }
+    });
+}
+
+fn a_node_joins_its_cloud_and_runs_what_it_wants(world: &World) {
+    let cloud = Cloud::start(&Setup::default());
+    let site = site(world, "joins", &cloud);
+    cloud.put("default/configmap/cm", map("cm", "one"));
+    cloud.put("default/secret/sec", secret("sec"));
+    let wanted = pod(
+        "web",
+        &json!({
+            "volumes": [
+                {"name": "cm", "configMap": {"name": "cm"}},
+                {"name": "sec", "secret": {"secretName": "sec"}},
+                {"name": "tmp", "emptyDir": {}},
+            ],
+        }),
+    );
+    let mut wanted = wanted;
+    wanted["spec"]["containers"][0]["volumeMounts"] = json!([
+        {"name": "cm", "mountPath": "/cm"}, {"name": "sec", "mountPath": "/sec"},
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]);
+    wanted["spec"]["containers"][0]["env"] =
+        json!([{"name": "K", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "k"}}}]);
+    let _agent = site.start();
+    cloud.connected(1);
+    cloud.wait("the node", |told| {
+        told.operation() == "insert" && told.resource().contains("/node/")
+    });
+    cloud.wait("the lease", |told| told.resource() == format!("kube-node-lease/lease/{NODE}"));
+    let id = cloud.put("default/pod/web", wanted);
+    cloud.acked(&id);
+    let told = wait_running(&site, "web");
+    phase_in_the_cloud(&cloud, "web", "Running");
+    for file in ["ca.crt", "node.crt", "node.key"] {
+        assert!(site.dir.join(file).is_file(), "{file}");
+    }
+    // What changes in the cloud changes in the pod.
+    let volume =
+        site.root.join("pods").join(told.uid()).join("volumes/kubernetes.io~configmap/cm/k");
+    let id = cloud.put("default/configmap/cm", map("cm", "two"));
+    cloud.acked(&id);
+    until("the file follows", || match fs::read_to_string(&volume) {
+        Ok(text) if text == "two" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let status = site.status().expect("it answers");
+    assert!(status["cloud"]["upMs"].is_u64() || status["cloud"]["up_ms"].is_u64(), "{status}");
+}
+
+fn a_pod_of_the_cloud_ends_in_the_cloud_when_nothing_is_left_of_it(world: &World) {
+    let cloud = Cloud::start(&Setup::default());
+    let site = site(world, "cloud-ends", &cloud);
+    let _agent = site.start();
+    cloud.connected(1);
+    let wanted = pod("web", &json!({}));
+    cloud.put("default/pod/web", wanted);
+    let told = wait_running(&site, "web");
+    phase_in_the_cloud(&cloud, "web", "Running");
+    let mut ending = cloud.object("default/pod/web");
+    ending["metadata"]["deletionTimestamp"] = json!("2026-11-21T12:00:00Z");
+    ending["metadata"]["deletionGracePeriodSeconds"] = json!(1);
+    cloud.put("default/pod/web", ending);
+    cloud.wait("the deletion", |told| {
+        told.operation() == "delete" && told.resource() == "default/pod/web"
+    });
+    site.wait_gone(&told);
+    assert_eq!(cloud.object("default/pod/web"), Value::Null);
+}
+
+/// Everything that runs is gone: the agent, the containers, the runtime.
+fn power_cut(agent: Agent<'_>, containerd: &Containerd) {
+    agent.kill();
+    containerd.cut();
+    containerd.again();
+}
+
+fn pods_of_the_cloud_come_back_after_a_power_cut_without_it(world: &World) {
+    let containerd = Containerd::start(world.folder("cut-runtime"));
+    let cloud = Cloud::start(&Setup::default());
+    let mut site = Site::new(world.folder("cut"), containerd.socket());
+    join(&mut site, &cloud);
+    let agent = site.start();
+    cloud.connected(1);
+    cloud.put("default/configmap/cm", map("cm", "kept"));
+    cloud.put("default/secret/sec", secret("sec"));
+    let mut wanted = pod(
+        "web",
+        &json!({
+            "volumes": [
+                {"name": "cm", "configMap": {"name": "cm"}},
+                {"name": "sec", "secret": {"secretName": "sec"}},
+                {"name": "tmp", "emptyDir": {}},
+            ],
+        }),
+    );
+    wanted["spec"]["containers"][0]["command"] = json!([
+        "sh",
+        "-c",
+        "cat /cm/k /sec/password; echo; trap 'exit 0' TERM; while :; do sleep 0.2; done"
+    ]);
+    wanted["spec"]["containers"][0]["volumeMounts"] = json!([
+        {"name": "cm", "mountPath": "/cm"}, {"name": "sec", "mountPath": "/sec"},
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]);
+    let id = cloud.put("default/pod/web", wanted);
+    cloud.acked(&id);
+    cloud.put("default/pod/job", pod("job", &json!({})));
+    let before = wait_running(&site, "web");
+    wait_running(&site, "job");
+    cloud.script(|script| script.frozen = true);
+    power_cut(agent, &containerd);
+    // No cloud, no name server, and a clock that nobody has set.
+    configure(&mut site, "no-such-host.invalid:10002", "no-such-host.invalid:10000", "x.y.z.w");
+    let _next = site.start_at_1970();
+    for name in ["web", "job"] {
+        let after = until(&format!("{name} runs again"), || {
+            let pod = find(&site, name)?;
+            let told = format!("{}\n{}", pod.0["status"], site.log_tail());
+            let anew = pod.container_id("main") != before.container_id("main");
+            if pod.runs() && anew { Ok(pod) } else { Err(told) }
+        });
+        assert!(!after.uid().is_empty());
+    }
+    let after = find(&site, "web").expect("it runs");
+    let attempt = after.restarts("main") as u32;
+    until("it reads its ConfigMap and its Secret", || {
+        let output = site.output(&after, "main", attempt);
+        let read = output.iter().any(|line| line.contains("kepts3cr3t"));
+        if read { Ok(()) } else { Err(format!("{output:?} of attempt {attempt}")) }
+    });
+}
+
+fn an_agent_killed_again_and_again_keeps_what_it_acknowledged(world: &World) {
+    let cloud = Cloud::start(&Setup::default());
+    let site = site(world, "kept", &cloud);
+    let mut acknowledged: Vec<(String, String)> = Vec::new();
+    for round in 0..12 {
+        let agent = site.start();
+        cloud.connected(round + 1);
+        let mut pushed = Vec::new();
+        for n in 0..8 {
+            let (name, value) = (format!("m{n}"), format!("{round}-{n}"));
+            let id = cloud.put(&format!("default/configmap/{name}"), map(&name, &value));
+            pushed.push((id, name, value));
+        }
+        // Some are acknowledged by now; which ones differs from round to round.
+        cloud.acked(&pushed[round % 8].0);
+        agent.kill();
+        cloud.left_alone();
+        let told = cloud.told();
+        for (id, name, value) in pushed {
+            if told.iter().any(|told| told.parent() == id) {
+                acknowledged.retain(|(known, _)| *known != name);
+                acknowledged.push((name, value));
+            }
+        }
+        for (name, value) in &acknowledged {
+            let kept = kept(&site, &format!("default/configmap/{name}"));
+            let number = |text: &str| text.split('-').next().and_then(|n| n.parse::<u32>().ok());
+            let data = kept["data"]["k"].as_str().unwrap_or_default().to_owned();
+            assert!(number(&data) >= number(value), "{name}: acknowledged {value}, kept {kept}");
+        }
+    }
+    assert!(acknowledged.len() > 3, "{acknowledged:?}");
+}
+
+/// A row of the store.
+fn kept(site: &Site, key: &str) -> Value {
+    let path: PathBuf = site.dir.join("edgecore.db");
+    let store = rusqlite::Connection::open(&path).expect("the store");
+    let sql = "SELECT value FROM meta WHERE key = ?1";
+    let text: Result<String, _> = store.query_row(sql, [key], |row| row.get(0));
+    text.map_or(Value::Null, |text| serde_json::from_str(&text).expect("JSON"))
+}
+
+fn another_life_takes_the_pods_of_the_cloud_over_without_touching_them(world: &World) {
+    let cloud = Cloud::start(&Setup::default());
+    let site = site(world, "cloud-takeover", &cloud);
+    let agent = site.start();
+    cloud.connected(1);
+    cloud.put("default/pod/web", pod("web", &json!({})));
+    let before = wait_running(&site, "web");
+    assert!(agent.terminate().success());
+    // As a Go EdgeCore leaves the file: with its own journal.
+    let store = rusqlite::Connection::open(site.dir.join("edgecore.db")).expect("the store");
+    let mode: String =
+        store.query_row("PRAGMA journal_mode=DELETE", [], |row| row.get(0)).expect("a mode");
+    assert_eq!(mode, "delete", "nobody else has it open");
+    drop(store);
+    let _next = site.start();
+    cloud.connected(2);
+    let after = wait_running(&site, "web");
+    assert_eq!(after.container_id("main"), before.container_id("main"));
+    assert_eq!(after.0["status"]["containerStatuses"][0]["restartCount"], 0);
+}
