@@ -15,6 +15,7 @@ pub mod objects;
 mod pleg;
 pub mod pod;
 mod pods;
+mod qos;
 mod queries;
 mod runtime;
 mod source;
@@ -36,6 +37,7 @@ use runtime::Runtime;
 use source::Source;
 use time::{Instant, Now, Rng};
 
+use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
 use crate::model::metrics::Histogram;
 use crate::model::settings::PodSettings;
@@ -79,6 +81,8 @@ pub struct Machine {
     pub storage_bytes: u64,
     /// Folders with counters of the processors' heat, which containers are not to see.
     pub thermal_paths: Vec<String>,
+    /// Where pods' cgroups can be made.
+    pub cgroups: Cgroups,
 }
 
 /// The whole mind.
@@ -115,6 +119,7 @@ impl Agent {
     /// Knows nothing yet but its configuration; looks at the runtime before it acts.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         let chores = Chores::new(&config.upkeep, now);
+        let driver = config.settings.cgroups.driver;
         let pulls = config.pulls;
         Self {
             config,
@@ -123,7 +128,7 @@ impl Agent {
             source: Source::default(),
             objects: Objects::default(),
             pods: Pods::default(),
-            runtime: Runtime::new(now),
+            runtime: Runtime::new(now, driver),
             pleg: Pleg::new(),
             calls: Calls::new(pulls.parallel_max),
             images: Images::new(pulls, now),
@@ -161,6 +166,7 @@ impl Agent {
                 let changed = self.objects.take(self.source.objects(), &mut self.pending);
                 self.pods.objects_changed(&changed);
                 self.pods.want(now, self.source.wish(), &self.config);
+                self.chores.pods_changed(now);
                 // What nobody wants is found by looking.
                 self.pleg.want();
             }
@@ -260,7 +266,8 @@ impl Agent {
         let mut tools = Tools {
             pods: &mut self.pods,
             sources,
-            node: &self.config.node_name,
+            config: &self.config,
+            driver: self.runtime.driver(),
             calls: &mut self.calls,
             last_job: &mut self.last_job,
             notes: &mut self.notes,
@@ -277,6 +284,7 @@ impl Agent {
             config: &self.config,
             objects: &self.objects,
             place,
+            driver: self.runtime.driver(),
             resolver: &self.resolver,
             calls: &mut self.calls,
             queries: &mut self.queries,

@@ -1,5 +1,6 @@
 //! edgecore.yaml → settings: one table of every key that KubeEdge 1.12 to 1.22 knows.
 
+mod cgroups;
 mod images;
 mod pods;
 
@@ -140,9 +141,14 @@ const TAILORED: Table = Table {
             }),
         ),
         ("allowedUnsafeSysctls", Set(pods::allowed_sysctls)),
+        ("cgroupDriver", Set(cgroups::driver)),
+        ("cgroupRoot", Set(cgroups::root)),
+        ("cgroupsPerQOS", Set(cgroups::per_qos)),
         ("clusterDNS", Set(pods::cluster_dns)),
         ("clusterDomain", Set(pods::cluster_domain)),
         ("containerRuntimeEndpoint", Set(take_endpoint)),
+        ("cpuCFSQuota", Set(cgroups::quota)),
+        ("cpuCFSQuotaPeriod", Set(cgroups::period)),
         ("crashLoopBackOff", Map(&CRASH_LOOP)),
         (
             "maxPods",
@@ -159,6 +165,7 @@ const TAILORED: Table = Table {
                 Ok(())
             }),
         ),
+        ("podPidsLimit", Set(cgroups::pids_max)),
         (
             "readOnlyPort",
             Set(|config, value| {
@@ -171,6 +178,7 @@ const TAILORED: Table = Table {
         ("resolvConf", Set(pods::resolv_conf)),
         ("seccompDefault", Set(pods::seccomp_default)),
         ("serializeImagePulls", Set(images::serialize)),
+        ("singleProcessOOMKill", Set(cgroups::single_oom_kill)),
         (
             "staticPodPath",
             Set(|config, value| {
@@ -180,10 +188,10 @@ const TAILORED: Table = Table {
         ),
     ],
     more: keys::TAILORED,
-    unused: "apiVersion cgroupDriver cgroupRoot cgroupsPerQOS \
+    unused: "apiVersion \
         configMapAndSecretChangeDetectionStrategy \
         containerLogMaxWorkers contentType \
-        cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions \
+        cpuManagerPolicy cpuManagerPolicyOptions \
         cpuManagerReconcilePeriod enableContentionProfiling enableControllerAttachDetach \
         enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler \
         enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable eventBurst \
@@ -195,12 +203,12 @@ const TAILORED: Table = Table {
         kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging \
         makeIPTablesUtilChains maxOpenFiles memoryManagerPolicy \
         memorySwap memoryThrottlingFactor nodeLeaseDurationSeconds nodeStatusMaxImages \
-        nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podPidsLimit \
+        nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR \
         podsPerCore protectKernelDefaults qosReserved registerNode registerWithTaints \
         reservedMemory reservedSystemCPUs \
         runtimeRequestTimeout showHiddenMetricsForVersion \
         shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods \
-        singleProcessOOMKill streamingConnectionIdleTimeout syncFrequency systemCgroups \
+        streamingConnectionIdleTimeout syncFrequency systemCgroups \
         systemReserved systemReservedCgroup topologyManagerPolicy topologyManagerPolicyOptions \
         topologyManagerScope volumePluginDir volumeStatsAggPeriod",
 };
@@ -268,7 +276,7 @@ pub(super) fn text(value: &Value) -> Result<&str, String> {
     }
 }
 
-fn one_of(got: &str, expected: &[&str]) -> Result<(), String> {
+pub(super) fn one_of(got: &str, expected: &[&str]) -> Result<(), String> {
     if expected.contains(&got) {
         return Ok(());
     }

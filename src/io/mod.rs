@@ -65,7 +65,7 @@ use crate::model::cri::Dns;
 use crate::wire::manifest;
 use folder::Manifests;
 use image_import::Keeper;
-use job::{Jobs, Roots};
+use job::{Cgroups, Jobs, Roots};
 use journal::Turn;
 use log::Limit;
 use measure::Meter;
@@ -154,6 +154,9 @@ impl<'a> Hands<'a> {
             PathBuf::from(&config.pod_logs),
             links.map(PathBuf::from),
         );
+        let hierarchy = sys::cgroups().hierarchy;
+        let root = config.settings.cgroups.root.clone();
+        let roots = roots.with_cgroups(Cgroups::new(sys::CGROUPS.into(), hierarchy, root));
         Ok(Self {
             agent: Agent::boot(for_the_mind(&config), clock::now(), clock::seed()),
             signals: Signals::open(registry, SIGNALS)?,

@@ -49,6 +49,12 @@ pub struct Desk {
     /// The jobs that were asked for.
     pub specs: Vec<JobSpec>,
     pub exited: bool,
+    /// What was written to the log.
+    pub log: Vec<String>,
+    /// The runtime's answer to who makes the cgroups; `None`: it does not know the question.
+    driver: Option<CgroupDriver>,
+    /// No cgroup can be made.
+    pub bad_cgroups: bool,
     /// The runtime has an event stream.
     pub evented: bool,
     /// Logs can be made and not removed.
@@ -89,6 +95,17 @@ impl Desk {
     /// As [`Desk::new`], of an agent with other settings.
     pub fn with(change: impl FnOnce(&mut Config)) -> Self {
         let mut desk = Self::booted(change);
+        desk.greet();
+        desk
+    }
+
+    /// As [`Desk::with`], of a runtime that tells this driver, or none.
+    pub fn booted_with(
+        driver: impl Into<Option<CgroupDriver>>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let mut desk = Self::booted(change);
+        desk.driver = driver.into();
         desk.greet();
         desk
     }
@@ -135,6 +152,9 @@ impl Desk {
             reads: Vec::new(),
             specs: Vec::new(),
             exited: false,
+            log: Vec::new(),
+            driver: Some(CgroupDriver::Cgroupfs),
+            bad_cgroups: false,
             evented: false,
             read_only: false,
             jobs: 0,
@@ -199,7 +219,7 @@ impl Desk {
                 Action::Note(note) => {
                     self.events.push(format!("{} {}", note.reason, note.message));
                 }
-                Action::Log(..) => {}
+                Action::Log(_, line) => self.log.push(line),
                 Action::Exit => self.exited = true,
             }
         }
@@ -210,18 +230,6 @@ impl Desk {
         } else if self.agent.wake_at().is_some_and(|at| at <= self.now.boot) {
             panic!("a wake that is not later than now");
         }
-    }
-
-    fn volume_job(&mut self, spec: &JobSpec) -> Result<(), JobError> {
-        let (what, volume) = match spec {
-            JobSpec::SetUpVolume(wanted) => ("set up", wanted.volume.clone()),
-            JobSpec::BindSubPath(part) => ("bind", part.volume.clone()),
-            JobSpec::TearDownVolumes(pod) => ("tear down", pod.uid.clone()),
-            _ => return Ok(()),
-        };
-        self.volume_jobs.push(format!("{what} {volume}"));
-        let bad = self.bad_volume == Some(&*volume);
-        if bad { Err(JobError::Failed("no such device".to_owned())) } else { Ok(()) }
     }
 
     fn asked(&mut self, call: CallId, request: Request) {
@@ -247,7 +255,7 @@ impl Desk {
                     runtime_name: "containerd".to_owned(),
                     runtime_version: "1".to_owned(),
                 }),
-                Request::RuntimeConfig => Reply::CgroupDriver(Some(CgroupDriver::Cgroupfs)),
+                Request::RuntimeConfig if self.driver.is_some() => Reply::CgroupDriver(self.driver),
                 Request::Status => Reply::Status(self.runtime.clone()),
                 Request::ListPodSandbox => Reply::Sandboxes(self.sandboxes.clone()),
                 Request::ListContainers => Reply::Containers(self.containers.clone()),
@@ -257,7 +265,7 @@ impl Desk {
                 Request::Upkeep(Upkeep::ListImages) => {
                     Reply::Upkeep(Told::Images(self.stored.clone()))
                 }
-                Request::GetContainerEvents => {
+                Request::GetContainerEvents | Request::RuntimeConfig => {
                     let message = "unknown method".to_owned();
                     let error = CallError::Refused { code: Code::Unimplemented, message };
                     self.agent.handle(self.now, Event::Cri(call, Err(error)));

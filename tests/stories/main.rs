@@ -5,6 +5,7 @@
 #![allow(clippy::panic, reason = "a story that goes wrong says where")]
 
 mod admission;
+mod cgroups;
 mod classes;
 mod decisions;
 mod desk;

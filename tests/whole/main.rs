@@ -14,6 +14,7 @@
 
 mod api;
 mod broken;
+mod cgroups;
 mod changes;
 mod cli;
 mod crashes;
@@ -107,6 +108,7 @@ fn all() -> Vec<Test> {
     [
         starts::TESTS,
         volumes::TESTS,
+        cgroups::TESTS,
         changes::TESTS,
         broken::TESTS,
         ends::TESTS,
