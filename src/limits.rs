@@ -171,6 +171,12 @@ pub const VOLUME_RETRY_MAX_MS: u64 = 122_000;
 /// Milliseconds that a pod waits for its volumes until that is told, and told again (the
 /// kubelet's).
 pub const VOLUME_WAIT_MS: u64 = 123_000;
+/// Milliseconds between looks at the cgroups of the QoS classes (the kubelet's).
+pub const QOS_CGROUPS_MS: u64 = 60_000;
+/// Cgroups one in another below a pod's: a container that runs containers of its own.
+pub const CGROUP_DEPTH_MAX: usize = 16;
+/// Bytes of the list of a cgroup's processes that are read: some 8,000 of them.
+pub const CGROUP_PROCS_BYTES_MAX: u64 = 64 << 10;
 /// Milliseconds for a file system job.
 pub const JOB_DEADLINE_MS: u64 = 120_000;
 /// Pods in the runtime that no source wants and that are ended at once; the rest waits its turn.

@@ -22,9 +22,11 @@ use super::logs::Logs;
 use super::notes::Notes;
 use super::pleg::{List, Pleg};
 use super::pods::{Pods, Sources};
+use super::qos::Qos;
 use super::time::{Instant, Now};
+use crate::agent::Config;
 use crate::limits;
-use crate::model::cri::{CallError, Reply, Request};
+use crate::model::cri::{CallError, CgroupDriver, Reply, Request};
 use crate::model::job::{JobError, JobSpec};
 use crate::model::note::{NoteKind, Object};
 use crate::model::upkeep::{Ask, Measures, Settings, Upkeep};
@@ -35,6 +37,7 @@ pub struct Chores {
     /// A [`Action::Measure`] is under way.
     measuring: bool,
     stepped_at: Instant,
+    qos: Qos,
     #[cfg(feature = "gc")]
     gc: gc::Gc,
     #[cfg(feature = "logs")]
@@ -47,8 +50,10 @@ pub struct Tools<'a> {
     pub pods: &'a mut Pods,
     /// What the sources say of pods that are not among them.
     pub sources: Sources,
-    /// The node's name.
-    pub node: &'a str,
+    /// What never changes.
+    pub config: &'a Config,
+    /// How cgroups are named.
+    pub driver: CgroupDriver,
     /// The book of calls.
     pub calls: &'a mut Calls,
     /// The last job's number.
@@ -67,6 +72,7 @@ impl Chores {
         Self {
             measuring: false,
             stepped_at: now.boot,
+            qos: Qos::new(now.boot),
             #[cfg(feature = "gc")]
             gc: gc::Gc::new(settings, now.boot),
             #[cfg(feature = "logs")]
@@ -80,6 +86,11 @@ impl Chores {
         self.gc.up();
         #[cfg(feature = "logs")]
         self.logs.up();
+    }
+
+    /// There are other pods than before.
+    pub fn pods_changed(&mut self, now: Now) {
+        self.qos.stir(now.boot);
     }
 
     /// A look came whole.
@@ -112,6 +123,9 @@ impl Chores {
 
     /// Takes the answer to a job. `false`: it is no chore's.
     pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
+        if self.qos.job_done(job, result) {
+            return true;
+        }
         #[cfg(feature = "gc")]
         if self.gc.job_done(job, result) {
             return true;
@@ -126,6 +140,7 @@ impl Chores {
     /// Asks for what is due.
     pub fn step(&mut self, now: Now, tools: &mut Tools<'_>) {
         self.stepped_at = now.boot;
+        self.qos.step(now, tools);
         let mut asking = Asking { closed: self.measuring, ask: None };
         #[cfg(feature = "gc")]
         self.gc.step(now, tools, &mut asking);
@@ -140,6 +155,7 @@ impl Chores {
     /// When to step again if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
         let due = [
+            Some(self.qos.due_at()),
             #[cfg(feature = "gc")]
             self.gc.due_at(),
             #[cfg(feature = "logs")]
@@ -205,7 +221,7 @@ impl Tools<'_> {
 
     /// Tells of the node.
     pub fn note(&mut self, now: Now, kind: NoteKind, reason: &'static str, message: String) {
-        let object = Object::node(self.node);
+        let object = Object::node(&self.config.node_name);
         self.notes.add(now, object, kind, reason, message, self.out);
     }
 }

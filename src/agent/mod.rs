@@ -20,6 +20,7 @@ pub mod objects;
 mod pleg;
 pub mod pod;
 mod pods;
+mod qos;
 mod queries;
 mod runtime;
 mod source;
@@ -42,6 +43,7 @@ use runtime::Runtime;
 use source::Source;
 use time::{Instant, Now, Rng};
 
+use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
 #[cfg(feature = "cloud")]
 use crate::model::machine::Identity;
@@ -95,6 +97,8 @@ pub struct Machine {
     /// Who it is, for the cloud.
     #[cfg(feature = "cloud")]
     pub identity: Identity,
+    /// Where pods' cgroups can be made.
+    pub cgroups: Cgroups,
 }
 
 /// The whole mind.
@@ -135,6 +139,7 @@ impl Agent {
     /// Knows nothing yet but its configuration; looks at the runtime before it acts.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         let chores = Chores::new(&config.upkeep, now);
+        let driver = config.settings.cgroups.driver;
         let pulls = config.pulls;
         let cloud = Self::cloud(&config, now);
         Self {
@@ -146,7 +151,7 @@ impl Agent {
             source: Source::default(),
             objects: Objects::default(),
             pods: Pods::default(),
-            runtime: Runtime::new(now),
+            runtime: Runtime::new(now, driver),
             pleg: Pleg::new(),
             calls: Calls::new(pulls.parallel_max),
             images: Images::new(pulls, now),
@@ -257,6 +262,7 @@ impl Agent {
             wish.add_cloud(cloud.pods());
         }
         self.pods.want(now, wish, &self.config);
+        self.chores.pods_changed(now);
         // What nobody wants is found by looking.
         self.pleg.want();
     }
@@ -309,7 +315,8 @@ impl Agent {
         let mut tools = Tools {
             pods: &mut self.pods,
             sources,
-            node: &self.config.node_name,
+            config: &self.config,
+            driver: self.runtime.driver(),
             calls: &mut self.calls,
             last_job: &mut self.last_job,
             notes: &mut self.notes,
@@ -326,6 +333,7 @@ impl Agent {
             config: &self.config,
             objects: ObjectsOf { folder: &self.objects, cloud: &self.cloud_objects },
             place,
+            driver: self.runtime.driver(),
             resolver: &self.resolver,
             calls: &mut self.calls,
             queries: &mut self.queries,

@@ -9,13 +9,15 @@ use super::calls::{Calls, Owner};
 use super::event::{CallId, Out};
 use super::time::{Instant, Now};
 use crate::limits;
-use crate::model::cri::{CallError, CgroupDriver, Reply, Request, RuntimeStatus, Version};
+use crate::model::cri::{CallError, CgroupDriver, Code, Reply, Request, RuntimeStatus, Version};
 
 /// What is known of the runtime.
 #[derive(Debug)]
 pub struct Runtime {
     link: Link,
     version: Option<Version>,
+    /// Where it does not tell its own.
+    default_driver: CgroupDriver,
     cgroup_driver: Told<CgroupDriver>,
     status: Option<(Instant, RuntimeStatus)>,
     call: Option<CallId>,
@@ -39,11 +41,12 @@ enum Link {
 }
 
 impl Runtime {
-    /// Nothing known.
-    pub fn new(now: Now) -> Self {
+    /// Nothing known. `default_driver` is that of runtimes that do not tell theirs.
+    pub fn new(now: Now, default_driver: CgroupDriver) -> Self {
         Self {
             link: Link::Down { cause: "not connected yet".to_owned() },
             version: None,
+            default_driver,
             cgroup_driver: Told::NotAsked,
             status: None,
             call: None,
@@ -94,7 +97,7 @@ impl Runtime {
             }
             Ok(other) => panic!("Version, RuntimeConfig and Status cannot answer {other:?}"),
             // Older runtimes do not know the question.
-            Err(CallError::Refused { .. }) if self.asks_driver() => {
+            Err(CallError::Refused { code: Code::Unimplemented, .. }) if self.asks_driver() => {
                 self.cgroup_driver = Told::Nothing;
                 0
             }
@@ -123,6 +126,14 @@ impl Runtime {
     /// Whether the driver is what is asked for next.
     fn asks_driver(&self) -> bool {
         self.version.is_some() && self.cgroup_driver == Told::NotAsked
+    }
+
+    /// How cgroups are named.
+    pub fn driver(&self) -> CgroupDriver {
+        match self.cgroup_driver {
+            Told::This(driver) => driver,
+            Told::NotAsked | Told::Nothing => self.default_driver,
+        }
     }
 
     /// What it can do for pods.

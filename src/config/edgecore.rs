@@ -1,5 +1,6 @@
 //! edgecore.yaml → settings: tables of every key that KubeEdge 1.12 to 1.23 knows.
 
+mod cgroups;
 mod images;
 mod kinds;
 mod modules;
@@ -146,9 +147,14 @@ const TAILORED: Table = Table {
             }),
         ),
         ("allowedUnsafeSysctls", Set(pods::allowed_sysctls)),
+        ("cgroupDriver", Set(cgroups::driver)),
+        ("cgroupRoot", Set(cgroups::root)),
+        ("cgroupsPerQOS", Set(cgroups::per_qos)),
         ("clusterDNS", Set(pods::cluster_dns)),
         ("clusterDomain", Set(pods::cluster_domain)),
         ("containerRuntimeEndpoint", Set(take_endpoint)),
+        ("cpuCFSQuota", Set(cgroups::quota)),
+        ("cpuCFSQuotaPeriod", Set(cgroups::period)),
         ("crashLoopBackOff", Map(&CRASH_LOOP)),
         (
             "maxPods",
@@ -165,6 +171,7 @@ const TAILORED: Table = Table {
                 Ok(())
             }),
         ),
+        ("podPidsLimit", Set(cgroups::pids_max)),
         (
             "readOnlyPort",
             Set(|config, value| {
@@ -177,6 +184,7 @@ const TAILORED: Table = Table {
         ("resolvConf", Set(pods::resolv_conf)),
         ("seccompDefault", Set(pods::seccomp_default)),
         ("serializeImagePulls", Set(images::serialize)),
+        ("singleProcessOOMKill", Set(cgroups::single_oom_kill)),
         (
             "staticPodPath",
             Set(|config, value| {
@@ -186,10 +194,10 @@ const TAILORED: Table = Table {
         ),
     ],
     more: &[keys::TAILORED, cloud::TAILORED],
-    unused: "apiVersion cgroupDriver cgroupRoot cgroupsPerQOS \
+    unused: "apiVersion \
         configMapAndSecretChangeDetectionStrategy \
         containerLogMaxWorkers contentType \
-        cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions \
+        cpuManagerPolicy cpuManagerPolicyOptions \
         cpuManagerReconcilePeriod enableContentionProfiling enableControllerAttachDetach \
         enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler \
         enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable \
@@ -199,12 +207,12 @@ const TAILORED: Table = Table {
         iptablesDropBit iptablesMasqueradeBit kernelMemcgNotification kind kubeReserved \
         kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging \
         makeIPTablesUtilChains maxOpenFiles memoryManagerPolicy \
-        memorySwap memoryThrottlingFactor oomScoreAdj podCIDR podPidsLimit \
+        memorySwap memoryThrottlingFactor oomScoreAdj podCIDR \
         podsPerCore protectKernelDefaults qosReserved \
         reservedMemory reservedSystemCPUs \
         runtimeRequestTimeout showHiddenMetricsForVersion \
         shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods \
-        singleProcessOOMKill streamingConnectionIdleTimeout systemCgroups \
+        streamingConnectionIdleTimeout systemCgroups \
         systemReserved systemReservedCgroup topologyManagerPolicy topologyManagerPolicyOptions \
         topologyManagerScope volumePluginDir volumeStatsAggPeriod",
 };
@@ -300,7 +308,7 @@ pub(super) fn truth(value: &Value) -> Result<bool, String> {
     }
 }
 
-fn one_of(got: &str, expected: &[&str]) -> Result<(), String> {
+pub(super) fn one_of(got: &str, expected: &[&str]) -> Result<(), String> {
     if expected.contains(&got) {
         return Ok(());
     }

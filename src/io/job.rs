@@ -27,7 +27,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::jobs;
-pub use super::jobs::Roots;
+pub use super::jobs::{Cgroups, Roots};
 use crate::agent::event::{Event, JobId};
 use crate::agent::time::Instant;
 use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};

@@ -80,7 +80,7 @@ use cloud::Cloud;
 use disk::Store;
 use folder::Manifests;
 use image_import::Keeper;
-use job::{Jobs, Roots};
+use job::{Cgroups, Jobs, Roots};
 use journal::Turn;
 use log::Limit;
 use measure::Meter;
@@ -178,6 +178,9 @@ impl<'a> Hands<'a> {
         );
         #[cfg(feature = "cloud")]
         let roots = roots.with_link(link_of(&config));
+        let hierarchy = sys::cgroups().hierarchy;
+        let root = config.settings.cgroups.root.clone();
+        let roots = roots.with_cgroups(Cgroups::new(sys::CGROUPS.into(), hierarchy, root));
         Ok(Self {
             agent: Agent::boot(for_the_mind(&config), clock::now(), clock::seed()),
             signals: Signals::open(registry, SIGNALS)?,

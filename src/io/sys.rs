@@ -11,10 +11,13 @@ use std::path::Path;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access};
 
 use crate::agent::Machine;
 use crate::limits::RESOLV_CONF_BYTES_MAX;
+use crate::model::cgroup::{Cgroups, Hierarchy};
 use crate::model::cri::Dns;
 use crate::wire::resolv;
 
@@ -49,7 +52,38 @@ pub fn machine(root: &str) -> Machine {
             .collect(),
         #[cfg(feature = "cloud")]
         identity: identity::read(),
+        cgroups: cgroups(),
     }
+}
+
+/// Where the kernel shows its cgroups.
+pub const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Which cgroups this process can make, and what of them bounds what.
+pub fn cgroups() -> Cgroups {
+    let (top, memory) = (Path::new(CGROUPS), Path::new(CGROUPS).join("memory"));
+    let is = |path: &Path, kind| statfs(path).is_ok_and(|told| told.filesystem_type() == kind);
+    let open = |path: &Path| access(path, AccessFlags::W_OK).is_ok();
+    let (hierarchy, swap) = if is(top, CGROUP2_SUPER_MAGIC) && open(top) {
+        // The topmost itself has none of these files.
+        let below = fs::read_dir(top).into_iter().flatten().flatten();
+        (Hierarchy::V2, below.map(|one| one.path()).any(|one| one.join("memory.swap.max").exists()))
+    } else if is(&memory, CGROUP_SUPER_MAGIC) && open(&memory) {
+        (Hierarchy::V1, memory.join("memory.memsw.limit_in_bytes").exists())
+    } else {
+        (Hierarchy::None, false)
+    };
+    let sizes = fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    let mut huge_pages: Vec<u64> =
+        sizes.filter_map(|entry| huge_page_bytes(entry.file_name().to_str()?)).collect();
+    huge_pages.sort_unstable();
+    Cgroups { hierarchy, swap, huge_pages }
+}
+
+/// `hugepages-2048kB` is 2 MiB.
+fn huge_page_bytes(name: &str) -> Option<u64> {
+    let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+    kib.checked_mul(1_024)
 }
 
 /// The kernel's host name, trimmed and in lower case, as the kubelet names a node.
@@ -224,5 +258,8 @@ mod tests {
         assert!(machine("/").kernel > (3, 0), "{:?}", machine("/"));
         assert_eq!(version_of("6.1.0-18-arm64\n"), (6, 1));
         assert_eq!(version_of(""), (0, 0));
+        for (name, bytes) in [("hugepages-2048kB", Some(2 << 20)), ("hugepages-x", None)] {
+            assert_eq!(huge_page_bytes(name), bytes);
+        }
     }
 }

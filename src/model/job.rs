@@ -4,6 +4,8 @@ mod volume;
 
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::{PodCgroup, QosCgroups};
+
 pub use volume::{
     FileContent, FileEntry, Files, FilesPlugin, HostPathKind, Medium, Source, SubPath, VolumeSetUp,
 };
@@ -46,6 +48,12 @@ pub enum JobSpec {
     },
     /// Remove the pod's log folder with all in it. May take long: runs in a child.
     RemoveLogDir(LogDir),
+    /// Make the pod's cgroup, or change its values: quick.
+    MakePodCgroup(Box<PodCgroup>),
+    /// Kill what is left in the pod's cgroup, whatever its class, and remove it: quick.
+    RemovePodCgroup(Box<str>),
+    /// Make the cgroups that those of pods lie below, or change their values: quick.
+    SetQosCgroups(Box<QosCgroups>),
     /// Bring one volume about.
     SetUpVolume(Box<VolumeSetUp>),
     /// Mount a part of a volume by itself, for a container.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod base64;
+pub mod cgroup;
 pub mod cri;
 pub mod image;
 pub mod job;

@@ -140,6 +140,9 @@ pub struct PodSpec {
     /// What it needs beside its containers; default: what its class says.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub overhead: BTreeMap<String, Quantity>,
+    /// What all its containers together need and may take.
+    #[serde(skip_serializing_if = "is_default")]
+    pub resources: ResourceRequirements,
     /// For all containers that do not say otherwise.
     #[serde(skip_serializing_if = "is_default")]
     pub security_context: PodSecurityContext,

@@ -11,6 +11,8 @@ pub use cloud::{CloudLink, Secret};
 #[cfg(feature = "cloud")]
 pub use node::{CloudSettings, Registration, Taint};
 
+use super::cgroup;
+
 /// The settings; KubeEdge's keys, below `modules.edged.tailoredKubeletConfig`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSettings {
@@ -25,6 +27,8 @@ pub struct PodSettings {
     pub cluster_domain: String,
     /// `resolvConf`: absolute path of the host's; empty: pods get nothing of the host's.
     pub resolv_conf: String,
+    /// The pods' cgroups.
+    pub cgroups: cgroup::Settings,
 }
 
 impl Default for PodSettings {
@@ -35,6 +39,7 @@ impl Default for PodSettings {
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: "/etc/resolv.conf".to_owned(),
+            cgroups: cgroup::Settings::default(),
         }
     }
 }

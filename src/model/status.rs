@@ -1,6 +1,6 @@
 //! A pod's status as the API shows it (core/v1 `PodStatus`).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::time::Timestamp;
 
@@ -73,7 +73,7 @@ impl Phase {
 }
 
 /// `PodStatus.qosClass`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum QosClass {
     Guaranteed,

@@ -47,6 +47,7 @@ impl World {
         self.tally.call(request.operation());
         self.check.request(self.now, &self.runtime, id, &request, deadline);
         self.check_volumes(&request);
+        self.check_cgroup(&request);
         // The agent may not have been told yet.
         if self.lose(id) {
             return;

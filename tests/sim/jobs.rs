@@ -20,6 +20,8 @@ pub struct Disk {
     pub dirs: BTreeSet<String>,
     /// `/var/lib/kubelet/pods/<uid>`
     pub pod_dirs: BTreeSet<LogDir>,
+    /// Pods that have a cgroup of their own.
+    pub cgroups: BTreeSet<Box<str>>,
     /// Volumes that are brought about.
     pub volumes: Volumes,
     /// Containers, by uid and name, of whose volumes parts are mounted by themselves.
@@ -44,7 +46,13 @@ impl Disk {
     fn perform(&mut self, spec: &JobSpec) {
         volumes::perform(&mut self.volumes, spec, true);
         match spec {
-            JobSpec::SetUpVolume(_) => {}
+            JobSpec::SetUpVolume(_) | JobSpec::SetQosCgroups(_) => {}
+            JobSpec::MakePodCgroup(wanted) => {
+                self.cgroups.insert(wanted.uid.clone());
+            }
+            JobSpec::RemovePodCgroup(uid) => {
+                self.cgroups.remove(uid);
+            }
             JobSpec::BindSubPath(part) => {
                 self.parts.insert((part.uid.clone(), part.container.clone()));
             }

@@ -16,6 +16,7 @@
 #![expect(clippy::print_stdout, reason = "the report is what this program is for")]
 
 mod calls;
+mod cgroups;
 mod chance;
 mod check;
 mod draw;

@@ -3,6 +3,7 @@
 use edged::agent::{self, Config};
 use edged::model::upkeep::Settings;
 
+use crate::cgroups;
 use crate::chance::Chance;
 use crate::faults::Class;
 use crate::world::{NODE, POD_LOGS};
@@ -17,9 +18,11 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
         node_name: NODE.to_owned(),
         root: "/var/lib/kubelet".to_owned(),
         pod_logs: POD_LOGS.to_owned(),
+        settings: cgroups::settings(seed),
         machine: agent::Machine {
             memory_bytes: 1 << 30,
             cpu_milli: 4_000,
+            cgroups: cgroups::draw(seed),
             ..agent::Machine::default()
         },
         pods_max: room(class, seed),
@@ -30,7 +33,8 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
             per_second: *chance.pick(&[0, 5, 5, 5]),
             burst: *chance.pick(&[1, 10, 10]),
         },
-        ..Config::default()
+        #[cfg(feature = "cloud")]
+        cloud: None,
     }
 }
 

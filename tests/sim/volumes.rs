@@ -158,6 +158,9 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
         | JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
         | JobSpec::SweepLinks { .. }
+        | JobSpec::MakePodCgroup(_)
+        | JobSpec::RemovePodCgroup(_)
+        | JobSpec::SetQosCgroups(_)
         | JobSpec::RemoveLogDir(_) => {}
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => {}

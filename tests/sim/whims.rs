@@ -229,6 +229,7 @@ impl World {
         self.kill_agent();
         crate::volumes::reboot(&mut self.disk.volumes);
         self.disk.parts.clear();
+        self.disk.cgroups.clear();
         self.drop_calls();
         let clock_kept = self.chance.percent(50);
         self.boot_clocks(clock_kept);

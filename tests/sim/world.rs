@@ -81,7 +81,7 @@ pub struct World {
     /// World time of the machine's last start.
     booted_at: u64,
     pub(crate) agent: Agent,
-    config: Config,
+    pub(crate) config: Config,
     out: Out,
     queue: BinaryHeap<Reverse<Due>>,
     order: u64,
@@ -433,6 +433,9 @@ impl World {
         for &effect in &effects {
             trace!(self.now, "    {}", self.runtime.describe(effect));
             self.check.effect(self.now, &self.runtime, effect);
+            if let Effect::SandboxMade(number) = effect {
+                self.cgroup_made(number);
+            }
             if let Effect::Started(number) | Effect::Reopened(number) = effect {
                 self.disk.log_written(&self.runtime, number);
             }

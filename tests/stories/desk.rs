@@ -52,6 +52,12 @@ pub struct Desk {
     /// What was asked of the link and the store.
     #[cfg(feature = "cloud")]
     pub cloud: Vec<Action>,
+    /// What was written to the log.
+    pub log: Vec<String>,
+    /// The runtime's answer to who makes the cgroups; `None`: it does not know the question.
+    driver: Option<CgroupDriver>,
+    /// No cgroup can be made.
+    pub bad_cgroups: bool,
     /// The runtime has an event stream.
     pub evented: bool,
     /// Logs can be made and not removed.
@@ -92,6 +98,17 @@ impl Desk {
     /// As [`Desk::new`], of an agent with other settings.
     pub fn with(change: impl FnOnce(&mut Config)) -> Self {
         let mut desk = Self::booted(change);
+        desk.greet();
+        desk
+    }
+
+    /// As [`Desk::with`], of a runtime that tells this driver, or none.
+    pub fn booted_with(
+        driver: impl Into<Option<CgroupDriver>>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let mut desk = Self::booted(change);
+        desk.driver = driver.into();
         desk.greet();
         desk
     }
@@ -140,6 +157,9 @@ impl Desk {
             exited: false,
             #[cfg(feature = "cloud")]
             cloud: Vec::new(),
+            log: Vec::new(),
+            driver: Some(CgroupDriver::Cgroupfs),
+            bad_cgroups: false,
             evented: false,
             read_only: false,
             jobs: 0,
@@ -204,7 +224,7 @@ impl Desk {
                 Action::Note(note) => {
                     self.events.push(format!("{} {}", note.reason, note.message));
                 }
-                Action::Log(..) => {}
+                Action::Log(_, line) => self.log.push(line),
                 Action::Exit => self.exited = true,
                 #[cfg(feature = "cloud")]
                 other => self.cloud.push(other),
@@ -217,18 +237,6 @@ impl Desk {
         } else if self.agent.wake_at().is_some_and(|at| at <= self.now.boot) {
             panic!("a wake that is not later than now");
         }
-    }
-
-    fn volume_job(&mut self, spec: &JobSpec) -> Result<(), JobError> {
-        let (what, volume) = match spec {
-            JobSpec::SetUpVolume(wanted) => ("set up", wanted.volume.clone()),
-            JobSpec::BindSubPath(part) => ("bind", part.volume.clone()),
-            JobSpec::TearDownVolumes(pod) => ("tear down", pod.uid.clone()),
-            _ => return Ok(()),
-        };
-        self.volume_jobs.push(format!("{what} {volume}"));
-        let bad = self.bad_volume == Some(&*volume);
-        if bad { Err(JobError::Failed("no such device".to_owned())) } else { Ok(()) }
     }
 
     fn asked(&mut self, call: CallId, request: Request) {
@@ -254,7 +262,7 @@ impl Desk {
                     runtime_name: "containerd".to_owned(),
                     runtime_version: "1".to_owned(),
                 }),
-                Request::RuntimeConfig => Reply::CgroupDriver(Some(CgroupDriver::Cgroupfs)),
+                Request::RuntimeConfig if self.driver.is_some() => Reply::CgroupDriver(self.driver),
                 Request::Status => Reply::Status(self.runtime.clone()),
                 Request::ListPodSandbox => Reply::Sandboxes(self.sandboxes.clone()),
                 Request::ListContainers => Reply::Containers(self.containers.clone()),
@@ -264,7 +272,7 @@ impl Desk {
                 Request::Upkeep(Upkeep::ListImages) => {
                     Reply::Upkeep(Told::Images(self.stored.clone()))
                 }
-                Request::GetContainerEvents => {
+                Request::GetContainerEvents | Request::RuntimeConfig => {
                     let message = "unknown method".to_owned();
                     let error = CallError::Refused { code: Code::Unimplemented, message };
                     self.agent.handle(self.now, Event::Cri(call, Err(error)));

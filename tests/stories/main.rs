@@ -5,6 +5,7 @@
 #![allow(clippy::panic, reason = "a story that goes wrong says where")]
 
 mod admission;
+mod cgroups;
 mod classes;
 #[cfg(feature = "cloud")]
 mod cloud;

@@ -2,7 +2,7 @@
 
 use edged::agent::event::Event;
 use edged::model::cri::Reply;
-use edged::model::job::JobSpec;
+use edged::model::job::{JobError, JobSpec};
 use edged::model::upkeep::{Amount, Ask, Measures, Room};
 
 use crate::desk::Desk;
@@ -14,6 +14,22 @@ impl Desk {
         measures.log_dirs = measures.log_dirs.filter(|_| ask.log_dirs);
         measures.logs.retain(|(link, _)| ask.logs.contains(link));
         measures
+    }
+
+    /// What becomes of a job about volumes and cgroups.
+    pub fn volume_job(&mut self, spec: &JobSpec) -> Result<(), JobError> {
+        let (what, volume) = match spec {
+            JobSpec::MakePodCgroup(_) if self.bad_cgroups => {
+                return Err(JobError::Failed("no such device".to_owned()));
+            }
+            JobSpec::SetUpVolume(wanted) => ("set up", wanted.volume.clone()),
+            JobSpec::BindSubPath(part) => ("bind", part.volume.clone()),
+            JobSpec::TearDownVolumes(pod) => ("tear down", pod.uid.clone()),
+            _ => return Ok(()),
+        };
+        self.volume_jobs.push(format!("{what} {volume}"));
+        let bad = self.bad_volume == Some(&*volume);
+        if bad { Err(JobError::Failed("no such device".to_owned())) } else { Ok(()) }
     }
 
     /// The log that was to be reopened, and was taken out of the book, is.
@@ -41,5 +57,6 @@ pub fn is_of_the_node(spec: &JobSpec) -> bool {
             | JobSpec::RotateLog { .. }
             | JobSpec::RestoreLog(_)
             | JobSpec::CompressLogs(_)
+            | JobSpec::SetQosCgroups(_)
     )
 }

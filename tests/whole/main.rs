@@ -14,6 +14,7 @@
 
 mod api;
 mod broken;
+mod cgroups;
 mod changes;
 mod cli;
 #[cfg(feature = "cloud")]
@@ -114,6 +115,7 @@ fn all() -> Vec<Test> {
     [
         starts::TESTS,
         volumes::TESTS,
+        cgroups::TESTS,
         changes::TESTS,
         broken::TESTS,
         ends::TESTS,

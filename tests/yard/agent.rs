@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::wait::until;
-use super::{guard, http, process, seen};
+use super::{cgroup, guard, http, process, seen};
 
 /// Where an agent works: its manifests, its logs, its port. Outlives the agent.
 #[derive(Debug)]
@@ -47,8 +47,10 @@ fn settings(edged: &str, tailored: &str) -> String {
         text.lines().flat_map(|line| [by, line, "\n"]).collect()
     };
     format!(
-        "modules:\n  edged:\n    enable: true\n{}    tailoredKubeletConfig:\n{}",
+        "modules:\n  edged:\n    enable: true\n{}    tailoredKubeletConfig:\n      cgroupRoot: \
+         {}\n{}",
         indent(edged, "    "),
+        cgroup::root(),
         indent(tailored, "      ")
     )
 }

@@ -86,7 +86,7 @@ pub fn clean() {
     static CLEANING: Mutex<()> = Mutex::new(());
     let _cleaning = CLEANING.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        let Some(one) = left().pop() else { return };
+        let Some(one) = left().pop() else { return super::cgroup::sweep() };
         match one {
             Left::Process(pid) => {
                 let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "two programs share this and each uses its part")]
 
 pub mod agent;
+pub mod cgroup;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 pub mod containerd;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::cut;
 use crate::model::pod::{
-    Container, EnvVarSource, Pod, PodSecurityContext, Profile, Rest, SeLinuxOptions,
-    SecurityContext,
+    Container, EnvVarSource, Pod, PodSecurityContext, Profile, ResourceRequirements, Rest,
+    SeLinuxOptions, SecurityContext,
 };
 
 /// Paths of what was found.
@@ -76,7 +76,6 @@ const POD_SPEC: Table = &[
     ("hostUsers", Only(&["true"])),
     ("hostnameOverride", Lacking),
     ("resourceClaims", Lacking),
-    ("resources", Lacking),
     ("os", Os),
 ];
 
@@ -105,6 +104,7 @@ pub(super) fn look(pod: &Pod) -> Found {
     let mut found = Found::default();
     found.table("metadata", METADATA, &pod.metadata.rest);
     found.table("spec", POD_SPEC, &pod.spec.rest);
+    found.resources("spec", &pod.spec.resources);
     found.pod_security(&pod.spec.security_context);
     for (index, secret) in pod.spec.image_pull_secrets.iter().enumerate() {
         found.table(&format!("spec.imagePullSecrets[{index}]"), &[], &secret.rest);
@@ -215,10 +215,14 @@ impl Found {
             self.table(&format!("{path}.ports[{index}]"), PORT, &port.rest);
         }
         self.container_security(path, &container.security_context);
+        self.resources(path, &container.resources);
+    }
+
+    fn resources(&mut self, path: &str, resources: &ResourceRequirements) {
         let path = format!("{path}.resources");
-        self.table(&path, RESOURCES, &container.resources.rest);
-        // A request is the scheduler's; of limits, only these two are kept.
-        for name in container.resources.limits.keys().filter(|name| !is_limited(name)) {
+        self.table(&path, RESOURCES, &resources.rest);
+        // A request is the scheduler's; of limits, only these are kept.
+        for name in resources.limits.keys().filter(|name| !is_limited(name)) {
             self.features.push(format!("{path}.limits[{}]", cut(name)));
         }
     }
@@ -253,7 +257,7 @@ impl Found {
 }
 
 fn is_limited(resource: &str) -> bool {
-    matches!(resource, "cpu" | "memory")
+    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
 /// Says nothing, as Go's zero values do.
@@ -385,7 +389,6 @@ mod tests {
             [
                 "spec.containers[0].resources.limits[ephemeral-storage]",
                 "spec.containers[0].resources.limits[example.com/gpu]",
-                "spec.containers[0].resources.limits[hugepages-2Mi]",
             ]
         );
     }

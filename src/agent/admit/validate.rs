@@ -4,13 +4,14 @@
 //! names matter most: they become folders, and part of every path below them.
 
 mod pod;
+mod resources;
 mod security;
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{cut, probes};
-use crate::model::pod::{Container, ContainerPort, Pod, ResourceRequirements, RestartPolicy};
+use crate::model::pod::{Container, ContainerPort, Pod, RestartPolicy};
 
 /// A line for each problem: `spec.containers[0].name: Invalid value: "Web": …`.
 pub(super) fn problems(pod: &Pod) -> Vec<String> {
@@ -18,6 +19,7 @@ pub(super) fn problems(pod: &Pod) -> Vec<String> {
     problems.metadata(pod);
     problems.spec(pod);
     problems.names(&pod.spec);
+    problems.whole_resources(pod);
     problems.pod_security(pod);
     problems.containers(pod);
     problems.volumes(pod);
@@ -146,24 +148,6 @@ impl Problems {
         self.resources(&format!("{path}.resources"), &container.resources);
         self.variables(path, container);
         self.container_security(path, container);
-    }
-
-    fn resources(&mut self, path: &str, resources: &ResourceRequirements) {
-        let kinds = [("limits", &resources.limits), ("requests", &resources.requests)];
-        for (kind, quantities) in kinds {
-            for (name, quantity) in quantities.iter().filter(|(_, q)| q.milli() < 0) {
-                let path = format!("{path}.{kind}[{}]", cut(name));
-                self.invalid(&path, quantity.to_string(), "must be greater than or equal to 0");
-            }
-        }
-        for (name, request) in &resources.requests {
-            let limit = resources.limits.get(name).filter(|l| l.milli() < request.milli());
-            if let Some(limit) = limit {
-                let name = cut(name);
-                let expected = format!("must be less than or equal to {name} limit of {limit}");
-                self.invalid(&format!("{path}.requests[{name}]"), request.to_string(), &expected);
-            }
-        }
     }
 
     fn ports<'a>(

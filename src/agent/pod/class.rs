@@ -2,10 +2,14 @@
 //! manifest folder. One that is not there may come; until then the pod has no sandbox (spec
 //! sections 3.1 and 14.2).
 
+use std::collections::BTreeMap;
+
+use super::cgroup;
 use super::config::sandbox_config;
 use super::resources::overhead_resources;
 use super::{Hands, Pod};
 use crate::model::cri::SandboxConfig;
+use crate::model::quantity::Quantity;
 
 impl Pod {
     /// `PodSandboxConfig` with what its class says.
@@ -15,9 +19,7 @@ impl Pod {
         hands: &Hands<'_>,
     ) -> Result<SandboxConfig, String> {
         let mut config = sandbox_config(&self.api, attempt, hands.resolver, hands.config)?;
-        let spec = &self.api.spec;
-        let mut overhead = &spec.overhead;
-        if let Some(name) = spec.runtime_class_name.as_deref().filter(|name| !name.is_empty()) {
+        if let Some(name) = self.class_name() {
             let class = hands.objects.folder.runtime_class(name).ok_or_else(|| {
                 format!(
                     "failed to get RuntimeClass {name}: runtimeclass.node.k8s.io \"{name}\" not \
@@ -25,12 +27,22 @@ impl Pod {
                 )
             })?;
             config.runtime_handler = class.handler.as_str().into();
-            // What the API server does for pods that come through it.
-            if overhead.is_empty() {
-                overhead = &class.overhead.pod_fixed;
-            }
         }
-        config.overhead = overhead_resources(overhead);
+        let settings = &hands.config.settings.cgroups;
+        config.overhead = overhead_resources(self.overhead(hands), settings);
+        config.cgroup_parent = cgroup::parent(self, hands);
         Ok(config)
+    }
+
+    fn class_name(&self) -> Option<&str> {
+        self.api.spec.runtime_class_name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// What the sandbox itself needs: its class's, as the API server fills it in for pods that come
+    /// through it.
+    pub(super) fn overhead<'a>(&'a self, hands: &'a Hands<'_>) -> &'a BTreeMap<String, Quantity> {
+        let own = &self.api.spec.overhead;
+        let class = self.class_name().and_then(|name| hands.objects.folder.runtime_class(name));
+        class.filter(|_| own.is_empty()).map_or(own, |class| &class.overhead.pod_fixed)
     }
 }

@@ -45,7 +45,7 @@ pub fn sandbox_config(
         namespaces: namespaces(&pod.spec),
         security: sandbox_security(&pod.spec),
         sysctls: sysctls(&pod.spec),
-        resources: pod_resources(&pod.spec),
+        resources: pod_resources(&pod.spec, &config.settings.cgroups),
         pod: pod_ref,
         ..SandboxConfig::default()
     })
@@ -105,7 +105,7 @@ pub fn container_config(making: &Making<'_>, config: &Config) -> Result<Containe
             stdin_once: container.stdin_once,
             tty: container.tty,
         },
-        resources: container_resources(&pod.spec, container, &config.machine),
+        resources: container_resources(&pod.spec, container, config),
         namespaces,
         security: container_security(pod, container, image_user, config)?,
         envs,

@@ -89,6 +89,9 @@ impl Pod {
                 | JobSpec::TearDownVolumes(_)),
                 result,
             ) => self.volume_job_done(now.boot, spec, result),
+            (spec @ (JobSpec::MakePodCgroup(_) | JobSpec::RemovePodCgroup(_)), result) => {
+                self.cgroup_job_done(now.boot, spec, result);
+            }
             (JobSpec::LinkLog(_), Ok(())) => {}
             (JobSpec::RemoveLog(_), Err(error)) if self.stays() => {
                 self.clear_at = Some(retry_at);
@@ -108,7 +111,8 @@ impl Pod {
                 JobSpec::SweepLinks { .. }
                 | JobSpec::RotateLog { .. }
                 | JobSpec::RestoreLog(_)
-                | JobSpec::CompressLogs(_),
+                | JobSpec::CompressLogs(_)
+                | JobSpec::SetQosCgroups(_),
                 _,
             ) => panic!("{job:?} is no pod's"),
             #[cfg(feature = "cloud")]
@@ -287,6 +291,7 @@ impl Pod {
 
     /// `StopPodSandbox` kills what is in it.
     fn sandbox_stopped(&mut self, now: Instant, id: &SandboxId) {
+        self.cgroup_left();
         if let Some(sandbox) = self.seen.sandbox_mut(id) {
             sandbox.ready = false;
             sandbox.stopped = true;

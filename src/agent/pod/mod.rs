@@ -18,6 +18,7 @@
 //! again by its labels. What is lost: back-offs, and what was known of containers that are gone.
 
 mod ask;
+pub mod cgroup;
 mod class;
 pub mod config;
 pub mod dns;
@@ -67,7 +68,7 @@ use seen::Seen;
 use volumes::Volumes;
 
 pub use learn::Answer;
-pub use resources::memory_limit;
+pub use resources::{burstable_milli, memory_limit};
 pub use status::{HostAddresses, Place};
 pub use step::{Hands, Step};
 pub use stopping::StopReason;
@@ -102,6 +103,7 @@ pub struct Pod {
     hooks: hooks::Hooks,
     jobs: BTreeMap<JobId, JobSpec>,
     log_dirs: LogDirs,
+    cgroup: cgroup::Cgroup,
     volumes: Volumes,
     /// The pod is gone, and its folder below the kubelet's root is removed.
     dir_removed: bool,
@@ -280,6 +282,7 @@ impl Pod {
             hooks: hooks::Hooks::default(),
             jobs: BTreeMap::new(),
             log_dirs: LogDirs::Unknown,
+            cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),
             dir_removed: false,
             cleared: Vec::new(),

@@ -3,8 +3,8 @@
 
 use super::hooks::PreStop;
 use super::seen::{ContainerSeen, Seen};
-use super::volumes;
 use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
+use super::{cgroup, volumes};
 use super::{config, security};
 use crate::agent::event::CallId;
 use crate::agent::time::Instant;
@@ -227,12 +227,17 @@ fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
     if world.network_trouble().is_some() && !pod.api.spec.host_network {
         return Next::Blocked("network is not ready");
     }
-    if let Some(next) = make_log_dirs(pod, now).or_else(|| volumes::gate(pod, now)) {
+    if let Some(next) = before_sandbox(pod, now) {
         next
     } else {
         let attempt = seen.sandbox().map_or(0, |newest| newest.attempt + 1);
         Next::Call(Step::RunSandbox { attempt: attempt.max(pod.attempt_floor) })
     }
+}
+
+/// What a sandbox needs of the node.
+fn before_sandbox(pod: &Pod, now: Instant) -> Option<Next> {
+    make_log_dirs(pod, now).or_else(|| cgroup::gate(pod, now)).or_else(|| volumes::gate(pod, now))
 }
 
 /// The folders for logs, volumes and all else of the pod, made once a life.
@@ -402,7 +407,7 @@ fn terminated(pod: &Pod, now: Instant) -> Next {
     if let Some(sandbox) = pod.seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
         return Next::Call(Step::StopSandbox(sandbox.id.clone()));
     }
-    if let Some(next) = volumes::tear_down(pod, now) {
+    if let Some(next) = volumes::tear_down(pod, now).or_else(|| cgroup::remove(pod, now)) {
         return next;
     }
     if pod.wanted == Wanted::Yes {

@@ -1,28 +1,32 @@
-//! Requests and limits → cgroup values and the QoS class (spec section 3.3).
+//! Requests and limits → the QoS class, what the runtime is told of each container, and what the
+//! pod's own cgroup is to be (spec section 3.3).
+
+mod needs;
 
 use std::collections::BTreeMap;
 
-use crate::agent::Machine;
+use crate::agent::Config;
+use crate::model::cgroup::{Hierarchy, SHARES_MIN, Settings, Values, huge_page_name};
 use crate::model::cri::Resources;
-use crate::model::pod::{Container, PodSpec, ResourceRequirements};
+use crate::model::pod::{Container, PodSpec};
 use crate::model::quantity::Quantity;
 use crate::model::status::QosClass;
+use needs::{CPU, HUGE_PAGES, MEMORY, Needs};
 
-const CPU: &str = "cpu";
-const MEMORY: &str = "memory";
-/// Microseconds: the kernel's default CFS period.
-const CPU_PERIOD: i64 = 100_000;
-const SHARES_MIN: i64 = 2;
-const SHARES_MAX: i64 = 262_144;
-const QUOTA_MIN: i64 = 1_000;
+/// Pods of this class are the node's own: they go last when memory runs out.
+const NODE_CRITICAL: &str = "system-node-critical";
 
 /// Guaranteed: every container's CPU and memory requests equal its limits. BestEffort: none has
-/// any. Burstable: all else. A request that is not written equals the limit.
+/// any. Burstable: all else. A request that is not written equals the limit. Where the pod says for
+/// itself what it needs, only that counts.
 pub fn qos_class(spec: &PodSpec) -> QosClass {
+    let whole = [&spec.resources];
+    let containers = spec.init_containers.iter().chain(&spec.containers);
+    let parts: Vec<_> = containers.map(|container| &container.resources).collect();
+    let said = if has_own(spec) { &whole[..] } else { &parts[..] };
     let mut any = false;
     let mut guaranteed = true;
-    for container in spec.init_containers.iter().chain(&spec.containers) {
-        let resources = &container.resources;
+    for resources in said {
         for name in [CPU, MEMORY] {
             let limit = resources.limits.get(name).map(Quantity::milli);
             let request = resources.requests.get(name).map(Quantity::milli).or(limit);
@@ -37,181 +41,164 @@ pub fn qos_class(spec: &PodSpec) -> QosClass {
     }
 }
 
+/// The pod says for itself what it needs, beside what its containers say.
+pub fn has_own(spec: &PodSpec) -> bool {
+    !(spec.resources.limits.is_empty() && spec.resources.requests.is_empty())
+}
+
 /// `linux.resources` of one container.
-pub fn container_resources(spec: &PodSpec, container: &Container, machine: &Machine) -> Resources {
+pub fn container_resources(spec: &PodSpec, container: &Container, config: &Config) -> Resources {
     let of = Needs::of(&container.resources);
-    Resources { oom_score_adj: oom_score_adj(spec, &of, machine), ..of.to_cri() }
+    let cgroups = &config.machine.cgroups;
+    let mut resources = to_cri(&of, &config.settings.cgroups);
+    resources.oom_score_adj = oom_score_adj(spec, container, config.machine.memory_bytes);
+    let limits = &container.resources.limits;
+    resources.hugepages =
+        huge_pages(limits, &cgroups.huge_pages).map(|(name, bytes)| (name.into(), bytes)).collect();
+    match cgroups.hierarchy {
+        Hierarchy::V2 => {
+            let mut set = |file: &str, value: &str| {
+                resources.unified.insert(file.to_owned(), value.to_owned());
+            };
+            if !config.settings.cgroups.single_oom_kill {
+                set("memory.oom.group", "1");
+            }
+            if cgroups.swap {
+                set("memory.swap.max", "0");
+            }
+        }
+        Hierarchy::V1 if cgroups.swap => resources.memory_swap_limit = resources.memory_limit,
+        Hierarchy::V1 | Hierarchy::None => {}
+    }
+    resources
 }
 
 /// `linux.resources` of the sandbox: the sum over the containers that run together, or the
 /// largest init container where that needs more.
-pub fn pod_resources(spec: &PodSpec) -> Resources {
-    let mut sum = Needs::default();
-    for container in &spec.containers {
-        sum = sum.and(&Needs::of(&container.resources));
-    }
-    let mut peak = Needs::default();
-    for init in &spec.init_containers {
-        let needs = Needs::of(&init.resources);
-        if init.restart_policy.is_some() {
-            sum = sum.and(&needs);
-        } else {
-            peak = peak.or(&needs);
-        }
-    }
-    let limited = |of: fn(&ResourceRequirements) -> bool| {
-        spec.containers.iter().all(|container| of(&container.resources))
+pub fn pod_resources(spec: &PodSpec, settings: &Settings) -> Resources {
+    to_cri(&whole(spec), settings)
+}
+
+/// What the pod's own cgroup is to be. `overhead` is what the sandbox itself needs.
+pub fn pod_values(
+    spec: &PodSpec,
+    overhead: &BTreeMap<String, Quantity>,
+    config: &Config,
+) -> Values {
+    let settings = &config.settings.cgroups;
+    let needs = whole(spec).and_beside(&Needs::of_overhead(overhead));
+    let class = qos_class(spec);
+    let has_pages = |size: &u64| *size > 0;
+    let pages: Vec<u64> =
+        config.machine.cgroups.huge_pages.iter().copied().filter(has_pages).collect();
+    let mut values = Values {
+        cpu_shares: SHARES_MIN,
+        cpu_period: settings.cpu_period_us,
+        pids: settings.pids_max,
+        huge_pages: huge_pages(&needs::huge_limits(spec), &pages).collect(),
+        ..Values::default()
     };
-    let needs = sum.or(&peak);
-    // A limit of the whole holds only where every part has one.
-    Needs {
-        cpu_limit: needs.cpu_limit.filter(|_| limited(|r| r.limits.contains_key(CPU))),
-        memory_limit: needs.memory_limit.filter(|_| limited(|r| r.limits.contains_key(MEMORY))),
-        ..needs
+    if class != QosClass::BestEffort {
+        values.cpu_shares = needs.shares();
+        let quota = needs.quota(settings.cpu_period_us).filter(|_| settings.cpu_quota);
+        values.cpu_quota = quota;
+        values.memory = needs.memory_limit;
     }
-    .to_cri()
+    values
+}
+
+/// Thousandths of a core that a Burstable pod asks for; its class gets shares for the sum.
+pub fn burstable_milli(spec: &PodSpec) -> i64 {
+    if qos_class(spec) == QosClass::Burstable { whole(spec).cpu.unwrap_or(0) } else { 0 }
 }
 
 /// Bytes that the pod may take in all; 0: some container of it has no limit.
 pub fn memory_limit(spec: &PodSpec) -> i64 {
-    pod_resources(spec).memory_limit
+    whole(spec).memory_limit.unwrap_or(0)
 }
 
 /// `linux.overhead`: what the sandbox itself needs.
-pub fn overhead_resources(overhead: &BTreeMap<String, Quantity>) -> Resources {
+pub fn overhead_resources(overhead: &BTreeMap<String, Quantity>, settings: &Settings) -> Resources {
     if overhead.is_empty() {
         return Resources::default();
     }
-    let limits = overhead.clone();
-    Needs::of(&ResourceRequirements { limits, ..ResourceRequirements::default() }).to_cri()
+    to_cri(&Needs::of_overhead(overhead), settings)
 }
 
-/// CPU in thousandths of a core, memory in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Needs {
-    cpu: Option<i64>,
-    cpu_limit: Option<i64>,
-    memory: Option<i64>,
-    memory_limit: Option<i64>,
+/// The pod's needs as a whole. A limit of the whole holds only where every part has one, or where
+/// the pod itself says so.
+fn whole(spec: &PodSpec) -> Needs {
+    let all = || spec.init_containers.iter().chain(&spec.containers);
+    let limited = |name: &str| all().all(|container| container.resources.limits.contains_key(name));
+    let needs = Needs::of_containers(spec);
+    let needs = Needs {
+        cpu_limit: needs.cpu_limit.filter(|_| limited(CPU)),
+        memory_limit: needs.memory_limit.filter(|_| limited(MEMORY)),
+        ..needs
+    };
+    needs.overruled_by(&spec.resources)
 }
 
-impl Needs {
-    fn of(resources: &ResourceRequirements) -> Self {
-        let cpu_limit = resources.limits.get(CPU).map(Quantity::milli);
-        let memory_limit = resources.limits.get(MEMORY).map(Quantity::whole);
-        Self {
-            cpu: resources.requests.get(CPU).map(Quantity::milli).or(cpu_limit),
-            cpu_limit,
-            memory: resources.requests.get(MEMORY).map(Quantity::whole).or(memory_limit),
-            memory_limit,
-        }
+fn to_cri(needs: &Needs, settings: &Settings) -> Resources {
+    let period = settings.cpu_period_us;
+    Resources {
+        cpu_shares: needs.shares(),
+        cpu_quota: needs.quota(period).filter(|_| settings.cpu_quota).unwrap_or(0),
+        cpu_period: if settings.cpu_quota { period } else { 0 },
+        memory_limit: needs.memory_limit.unwrap_or(0),
+        ..Resources::default()
     }
+}
 
-    fn with(&self, other: &Self, join: fn(i64, i64) -> i64) -> Self {
-        let both = |a: Option<i64>, b: Option<i64>| match (a, b) {
-            (Some(a), Some(b)) => Some(join(a, b)),
-            (one, other) => one.or(other),
-        };
-        Self {
-            cpu: both(self.cpu, other.cpu),
-            cpu_limit: both(self.cpu_limit, other.cpu_limit),
-            memory: both(self.memory, other.memory),
-            memory_limit: both(self.memory_limit, other.memory_limit),
-        }
-    }
-
-    fn and(&self, other: &Self) -> Self {
-        self.with(other, i64::saturating_add)
-    }
-
-    fn or(&self, other: &Self) -> Self {
-        self.with(other, i64::max)
-    }
-
-    fn to_cri(self) -> Resources {
-        let shares = |milli: i64| (milli.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX);
-        let quota = |milli: i64| (milli.saturating_mul(CPU_PERIOD) / 1000).max(QUOTA_MIN);
-        Resources {
-            cpu_shares: self.cpu.map_or(SHARES_MIN, shares),
-            cpu_quota: self.cpu_limit.map_or(0, quota),
-            cpu_period: CPU_PERIOD,
-            memory_limit: self.memory_limit.unwrap_or(0),
-            ..Resources::default()
-        }
-    }
+/// Each size that the kernel knows, by its name: what of it is allowed.
+fn huge_pages(
+    limits: &BTreeMap<String, Quantity>,
+    sizes: &[u64],
+) -> impl Iterator<Item = (Box<str>, u64)> {
+    let allowed = |size: u64| {
+        let of_size = limits.iter().filter_map(move |(name, bytes)| {
+            let named: Quantity = name.strip_prefix(HUGE_PAGES)?.parse().ok()?;
+            (u64::try_from(named.whole()) == Ok(size)).then(|| bytes.whole().unsigned_abs())
+        });
+        of_size.sum()
+    };
+    sizes.iter().map(move |&size| (huge_page_name(size), allowed(size)))
 }
 
 /// Whom the kernel kills first when memory runs out: BestEffort first, Guaranteed last, Burstable
 /// by how much of the machine was asked for.
-fn oom_score_adj(spec: &PodSpec, needs: &Needs, machine: &Machine) -> i64 {
+fn oom_score_adj(spec: &PodSpec, container: &Container, machine_bytes: u64) -> i64 {
+    let class_name = spec.rest.get("priorityClassName").and_then(|name| name.as_str());
+    if class_name == Some(NODE_CRITICAL) {
+        return -997;
+    }
     match qos_class(spec) {
         QosClass::Guaranteed => -997,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
-            let asked = i128::from(needs.memory.unwrap_or(0));
-            let share = 1000 * asked / i128::from(machine.memory_bytes.max(1));
+            let asked = i128::from(asked_bytes(spec, container));
+            let share = 1000 * asked / i128::from(machine_bytes.max(1));
             (1000 - share).clamp(3, 999) as i64
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spec(containers: &str) -> PodSpec {
-        serde_json::from_str(&format!(r#"{{"containers":{containers}}}"#)).expect("a pod spec")
+/// Bytes that a container of a Burstable pod counts as having asked for. A sidecar counts no less
+/// than the smallest main container; what the pod asks for beyond its containers they share.
+fn asked_bytes(spec: &PodSpec, container: &Container) -> i64 {
+    let of = |container: &Container| Needs::of(&container.resources).memory.unwrap_or(0);
+    let is_sidecar = spec.init_containers.iter().any(|init| init.name == container.name)
+        && container.restart_policy.is_some();
+    let mut asked = of(container);
+    if has_own(spec) {
+        let whole = whole(spec).memory.unwrap_or(0);
+        let sum = spec.containers.iter().map(of).fold(0, i64::saturating_add);
+        let count = i64::try_from(spec.containers.len().max(1)).unwrap_or(1);
+        asked = asked.saturating_add((whole - sum).max(0) / count);
     }
-
-    #[test]
-    fn qos_classes_follow_requests_and_limits() {
-        for (containers, class) in [
-            (r#"[{"name":"a"}]"#, QosClass::BestEffort),
-            (r#"[{"resources":{"requests":{"cpu":"0"}}}]"#, QosClass::BestEffort),
-            (r#"[{"resources":{"requests":{"cpu":"1m"}}}]"#, QosClass::Burstable),
-            (r#"[{"resources":{"limits":{"cpu":1,"memory":"1Mi"}}}]"#, QosClass::Guaranteed),
-            (r#"[{"resources":{"limits":{"cpu":1,"memory":"1Mi"}}},{}]"#, QosClass::Burstable),
-            (
-                r#"[{"resources":{"limits":{"cpu":1,"memory":"1Mi"},"requests":{"cpu":"1"}}}]"#,
-                QosClass::Guaranteed,
-            ),
-            (
-                r#"[{"resources":{"limits":{"cpu":1,"memory":"1Mi"},"requests":{"cpu":"500m"}}}]"#,
-                QosClass::Burstable,
-            ),
-        ] {
-            assert_eq!(qos_class(&spec(containers)), class, "{containers}");
-        }
-    }
-
-    #[test]
-    fn cgroup_values_are_the_kubelets() {
-        let of = |resources: &str| {
-            let spec = spec(&format!(r#"[{{"resources":{resources}}}]"#));
-            let machine = Machine { memory_bytes: 1 << 30, ..Machine::default() };
-            container_resources(&spec, &spec.containers[0], &machine)
-        };
-        let none = of("{}");
-        assert_eq!((none.cpu_shares, none.cpu_quota, none.memory_limit), (2, 0, 0));
-        assert_eq!(none.oom_score_adj, 1000);
-        let some = of(r#"{"requests":{"cpu":"250m","memory":"256Mi"},"limits":{"cpu":"500m"}}"#);
-        assert_eq!((some.cpu_shares, some.cpu_quota, some.cpu_period), (256, 50_000, 100_000));
-        assert_eq!(some.oom_score_adj, 750);
-        let tiny = of(r#"{"limits":{"cpu":"1m","memory":"8Mi"}}"#);
-        assert_eq!((tiny.cpu_shares, tiny.cpu_quota), (2, 1000));
-        assert_eq!((tiny.memory_limit, tiny.oom_score_adj), (8 << 20, -997));
-    }
-
-    #[test]
-    fn a_pod_needs_its_containers_together_or_its_largest_init_container() {
-        let spec: PodSpec = serde_json::from_str(
-            r#"{"initContainers":[
-                    {"resources":{"limits":{"cpu":"3","memory":"1Mi"}}},
-                    {"restartPolicy":"Always","resources":{"limits":{"cpu":"1","memory":"4Mi"}}}],
-                "containers":[{"resources":{"limits":{"cpu":"1","memory":"4Mi"}}}]}"#,
-        )
-        .expect("a pod spec");
-        let sum = pod_resources(&spec);
-        assert_eq!((sum.cpu_quota, sum.memory_limit), (300_000, 8 << 20));
-    }
+    let least = spec.containers.iter().map(of).min().unwrap_or(0);
+    if is_sidecar { asked.max(least) } else { asked }
 }
+
+#[cfg(test)]
+mod tests;

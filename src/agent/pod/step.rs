@@ -15,7 +15,7 @@ use crate::agent::pleg::Pleg;
 use crate::agent::queries::Queries;
 use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
 use crate::limits;
-use crate::model::cri::{ContainerId, Dns, Request, SandboxId};
+use crate::model::cri::{CgroupDriver, ContainerId, Dns, Request, SandboxId};
 use crate::model::job::JobSpec;
 use crate::model::note::{NoteKind, Object};
 use crate::model::status::Waiting;
@@ -131,6 +131,8 @@ pub struct Hands<'a> {
     pub objects: ObjectsOf<'a>,
     /// Where the pods run.
     pub place: Place<'a>,
+    /// How cgroups are named.
+    pub driver: CgroupDriver,
     /// What the host's `resolv.conf` says.
     pub resolver: &'a Dns,
     /// The book of calls.
@@ -168,6 +170,7 @@ impl Pod {
         self.keep_dead(&hands.config.upkeep.containers);
         self.link_log(now, hands);
         self.tick_hooks(now, hands);
+        self.plan_cgroup(hands);
         self.plan_volumes(now.boot, hands.objects.of(self.origin), hands.config);
         self.read_last_words(hands);
         let mut steps = 0;

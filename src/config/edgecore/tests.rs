@@ -2,6 +2,8 @@
 
 use super::super::Pulls;
 use super::*;
+use crate::model::cgroup;
+use crate::model::cri::CgroupDriver;
 
 fn read(text: &str) -> Result<(Config, Vec<String>), Refusal> {
     let mut config = Config::default();
@@ -81,14 +83,14 @@ modules:
 fn keys_without_effect_are_named_and_nulls_are_not() {
     let text = "modules:\n  eventBus: {mqttMode: 2}\n  serviceBus: {port: 9060}\n  edged:\n    \
                 certDirectory: /var/lib/certs\n    nodeLabels: null\n    cniConfDir: ''\n    \
-                tailoredKubeletConfig: {cgroupDriver: systemd, featureGates: {}}\n";
+                tailoredKubeletConfig: {oomScoreAdj: -999, featureGates: {}}\n";
     let (config, unused) = read(text).expect(text);
     assert_eq!(config, Config::default());
     assert_eq!(
         unused,
         [
             "modules.edged.certDirectory",
-            "modules.edged.tailoredKubeletConfig.cgroupDriver",
+            "modules.edged.tailoredKubeletConfig.oomScoreAdj",
             "modules.eventBus",
         ]
     );
@@ -134,6 +136,11 @@ fn what_is_wrong_is_named_with_its_place() {
             tailored("containerRuntimeEndpoint: 'npipe:////./pipe'"),
             "got \"npipe:////./pipe\", expected unix:///",
         ),
+        (tailored("cgroupDriver: none"), "got \"none\", expected cgroupfs or systemd"),
+        (tailored("cgroupRoot: a/b"), "got \"a/b\", expected an absolute path of letters"),
+        (tailored("cgroupRoot: /a/../b"), "got \"/a/../b\", expected an absolute path"),
+        (tailored("cpuCFSQuotaPeriod: 2s"), "got 2s, expected 1ms to 1s"),
+        (tailored("podPidsLimit: -2"), "got -2, expected a whole number from -1 to"),
         (
             tailored("crashLoopBackOff: {maxContainerRestartPeriod: 10}"),
             "crashLoopBackOff.maxContainerRestartPeriod: got 10, expected text",
@@ -146,6 +153,27 @@ fn what_is_wrong_is_named_with_its_place() {
         let got = read(&text).expect_err(&text).to_string();
         assert!(got.contains(want), "{text}\n{got}\n{want}");
     }
+}
+
+#[test]
+fn the_pods_cgroups_are_as_the_keys_say() {
+    let text = tailored(
+        "cgroupsPerQOS: false, cgroupDriver: systemd, cgroupRoot: /a/b-c/, podPidsLimit: 100, \
+         cpuCFSQuota: false, cpuCFSQuotaPeriod: 10ms, singleProcessOOMKill: true",
+    );
+    let mut want = Config::default();
+    want.settings.cgroups = cgroup::Settings {
+        per_qos: false,
+        driver: CgroupDriver::Systemd,
+        root: vec!["a".into(), "b-c".into()],
+        pids_max: Some(100),
+        cpu_quota: false,
+        cpu_period_us: 10_000,
+        single_oom_kill: true,
+    };
+    assert_eq!(read(&text), Ok((want, Vec::new())));
+    let none = tailored("cgroupRoot: '/', podPidsLimit: -1");
+    assert_eq!(read(&none), Ok((Config::default(), Vec::new())));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! never followed and mounts never entered. Not here: when to do what, and deadlines (`io::job`).
 //! Each job can be done again, so a crash in the middle of one costs a repetition.
 
+mod cgroup;
 mod files;
 mod gzip;
 mod log;
@@ -28,6 +29,7 @@ use crate::model::job::{JobError, JobSpec, LastWords, Source};
 use crate::model::settings::CloudLink;
 use crate::model::upkeep::{Ask, Measures};
 
+pub use cgroup::Cgroups;
 pub(in crate::io) use volume::share;
 
 /// Does a quick job now.
@@ -44,6 +46,9 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
         JobSpec::LinkLog(link) => roots.with_links(|logs, links| log::link(logs, links, link)),
         JobSpec::RemoveLog(link) => log::remove(roots.pod_logs.handle()?, link)
             .and_then(|()| roots.with_links(|_, links| log::unlink(links, link))),
+        JobSpec::MakePodCgroup(wanted) => roots.cgroups.make_pod(wanted),
+        JobSpec::RemovePodCgroup(uid) => roots.cgroups.remove_pod(uid),
+        JobSpec::SetQosCgroups(wanted) => roots.cgroups.set_qos(wanted),
         JobSpec::SetUpVolume(wanted) => volume::set_up(roots.pods.handle()?, wanted),
         JobSpec::BindSubPath(wanted) => volume::bind_sub_path(roots.pods.handle()?, wanted),
         JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) | JobSpec::TearDownVolumes(_) => {
@@ -67,6 +72,7 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
 /// Does a job that runs in a child here and now, if that is a matter of moments. `None`: it is not;
 /// what was done of it need not be done again.
 pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(), JobError>> {
+    kind(spec)?;
     let root = roots.of(spec).handle();
     let done = match spec {
         JobSpec::RemoveLogDir(pod) => root.and_then(|root| log::remove_small_dir(root, pod)),
@@ -81,7 +87,10 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
         | JobSpec::BindSubPath(_)
         | JobSpec::RotateLog { .. }
         | JobSpec::RestoreLog(_)
-        | JobSpec::CompressLogs(_) => return None,
+        | JobSpec::CompressLogs(_)
+        | JobSpec::MakePodCgroup(_)
+        | JobSpec::RemovePodCgroup(_)
+        | JobSpec::SetQosCgroups(_) => return None,
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => return None,
     };
@@ -129,7 +138,10 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
         | JobSpec::RemoveLog(_)
         | JobSpec::SweepLinks { .. }
         | JobSpec::RotateLog { .. }
-        | JobSpec::RestoreLog(_) => {
+        | JobSpec::RestoreLog(_)
+        | JobSpec::MakePodCgroup(_)
+        | JobSpec::RemovePodCgroup(_)
+        | JobSpec::SetQosCgroups(_) => {
             Err(JobError::Failed("got a job that is not for a child".to_owned()))
         }
         // It has no root, but settings: see `io::job`.
@@ -143,30 +155,49 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
 /// The name of a job that runs in a child, as `edged job <kind>` shows it in `ps`; `None` for the
 /// quick ones.
 pub(super) fn kind(spec: &JobSpec) -> Option<&'static str> {
+    way(spec).1
+}
+
+/// Below which folder a job works, and its name if it runs in a child.
+fn way(spec: &JobSpec) -> (Below, Option<&'static str>) {
     match spec {
-        JobSpec::CompressLogs(_) => Some("compress-logs"),
-        JobSpec::RemoveLogDir(_) => Some("remove-log-dir"),
-        JobSpec::RemovePodDir(_) => Some("remove-pod-dir"),
-        JobSpec::TearDownVolumes(_) => Some("tear-down-volumes"),
+        // Works below none: any open folder will do.
         #[cfg(feature = "cloud")]
-        JobSpec::Enrol { .. } => Some("enrol"),
-        JobSpec::SetUpVolume(wanted) => match &wanted.source {
-            // Whatever is looked at there waits for another machine.
-            Source::HostPath { path, .. } => volume::is_remote(path).then_some("set-up-volume"),
-            Source::EmptyDir(_) | Source::Files(_) => None,
-        },
+        JobSpec::Enrol { .. } => (Below::Pods, Some("enrol")),
+        JobSpec::MakePodDirs { .. } | JobSpec::MakeContainerFiles(_) => (Below::Pods, None),
+        JobSpec::SetUpVolume(wanted) => {
+            let remote = match &wanted.source {
+                // Whatever is looked at there waits for another machine.
+                Source::HostPath { path, .. } => volume::is_remote(path),
+                Source::EmptyDir(_) | Source::Files(_) => false,
+            };
+            (Below::Pods, remote.then_some("set-up-volume"))
+        }
         JobSpec::BindSubPath(wanted) => {
             let remote = wanted.remote || volume::is_remote(&wanted.volume_path);
-            remote.then_some("bind-sub-path")
+            (Below::Pods, remote.then_some("bind-sub-path"))
         }
-        JobSpec::MakePodDirs { .. }
-        | JobSpec::MakeContainerFiles(_)
-        | JobSpec::LinkLog(_)
+        JobSpec::TearDownVolumes(_) => (Below::Pods, Some("tear-down-volumes")),
+        JobSpec::RemovePodDir(_) => (Below::Pods, Some("remove-pod-dir")),
+        JobSpec::LinkLog(_)
         | JobSpec::RemoveLog(_)
         | JobSpec::SweepLinks { .. }
         | JobSpec::RotateLog { .. }
-        | JobSpec::RestoreLog(_) => None,
+        | JobSpec::RestoreLog(_) => (Below::Logs, None),
+        JobSpec::CompressLogs(_) => (Below::Logs, Some("compress-logs")),
+        JobSpec::RemoveLogDir(_) => (Below::Logs, Some("remove-log-dir")),
+        JobSpec::MakePodCgroup(_) | JobSpec::RemovePodCgroup(_) | JobSpec::SetQosCgroups(_) => {
+            (Below::Cgroups, None)
+        }
     }
+}
+
+/// What a job works below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Below {
+    Pods,
+    Logs,
+    Cgroups,
 }
 
 /// The folders that jobs work below.
@@ -181,6 +212,7 @@ pub struct Roots {
     /// `None`: there is none.
     #[cfg(feature = "cloud")]
     link: Option<CloudLink>,
+    cgroups: Cgroups,
 }
 
 impl Roots {
@@ -191,6 +223,7 @@ impl Roots {
             pods: Root::new(root.join("pods")),
             pod_logs: Root::new(pod_logs),
             container_logs: container_logs.map(Root::new),
+            cgroups: Cgroups::default(),
             #[cfg(feature = "cloud")]
             link: None,
         }
@@ -209,25 +242,18 @@ impl Roots {
         self.link.clone().filter(|_| matches!(spec, JobSpec::Enrol { .. }))
     }
 
+    /// With cgroups that can be made.
+    #[must_use]
+    pub fn with_cgroups(self, cgroups: Cgroups) -> Self {
+        Self { cgroups, ..self }
+    }
+
     /// The one that a child works below.
     pub(super) fn of(&mut self, spec: &JobSpec) -> &mut Root {
-        match spec {
-            JobSpec::MakePodDirs { .. }
-            | JobSpec::SetUpVolume(_)
-            | JobSpec::BindSubPath(_)
-            | JobSpec::TearDownVolumes(_)
-            | JobSpec::MakeContainerFiles(_)
-            | JobSpec::RemovePodDir(_) => &mut self.pods,
-            JobSpec::LinkLog(_)
-            | JobSpec::RemoveLog(_)
-            | JobSpec::SweepLinks { .. }
-            | JobSpec::RotateLog { .. }
-            | JobSpec::RestoreLog(_)
-            | JobSpec::CompressLogs(_)
-            | JobSpec::RemoveLogDir(_) => &mut self.pod_logs,
-            // Works below none: any open folder will do.
-            #[cfg(feature = "cloud")]
-            JobSpec::Enrol { .. } => &mut self.pods,
+        match way(spec).0 {
+            Below::Pods => &mut self.pods,
+            Below::Logs => &mut self.pod_logs,
+            Below::Cgroups => panic!("{spec:?} is for no child"),
         }
     }
 

@@ -180,6 +180,8 @@ impl Check {
             | JobSpec::RemovePodDir(_)
             | JobSpec::SetUpVolume(_)
             | JobSpec::BindSubPath(_)
+            | JobSpec::MakePodCgroup(_)
+            | JobSpec::RemovePodCgroup(_)
             | JobSpec::TearDownVolumes(_) => false,
             JobSpec::RotateLog { log, files_max, .. } => {
                 let garbage = &mut self.garbage;
@@ -192,7 +194,7 @@ impl Check {
                 assert!(under_way.is_none(), "[rotation] {log:?} and {under_way:?} at once");
                 true
             }
-            JobSpec::RestoreLog(_) | JobSpec::CompressLogs(_) => true,
+            JobSpec::RestoreLog(_) | JobSpec::CompressLogs(_) | JobSpec::SetQosCgroups(_) => true,
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => true,
         }

@@ -337,7 +337,8 @@ impl Check {
             JobSpec::SweepLinks { .. }
             | JobSpec::RotateLog { .. }
             | JobSpec::RestoreLog(_)
-            | JobSpec::CompressLogs(_) => {
+            | JobSpec::CompressLogs(_)
+            | JobSpec::SetQosCgroups(_) => {
                 assert!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
                 return;
             }
@@ -345,6 +346,8 @@ impl Check {
             JobSpec::Enrol { .. } => return,
             JobSpec::SetUpVolume(wanted) => self.by_uid[&wanted.uid],
             JobSpec::BindSubPath(wanted) => self.by_uid[&wanted.uid],
+            JobSpec::MakePodCgroup(wanted) => self.by_uid[&wanted.uid],
+            JobSpec::RemovePodCgroup(uid) => self.by_uid[uid],
         };
         self.pods[at].count_request(now);
         let pod = &self.pods[at];
@@ -360,9 +363,13 @@ impl Check {
             | JobSpec::SweepLinks { .. }
             | JobSpec::RotateLog { .. }
             | JobSpec::RestoreLog(_)
-            | JobSpec::CompressLogs(_) => {}
-            JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_) => {
+            | JobSpec::CompressLogs(_)
+            | JobSpec::SetQosCgroups(_) => {}
+            JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_) | JobSpec::MakePodCgroup(_) => {
                 assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
+            }
+            JobSpec::RemovePodCgroup(_) => {
+                assert!(pod.alive == 0, "[cgroup last] {spec:?} of a pod that runs");
             }
             JobSpec::TearDownVolumes(_) => {
                 assert!(pod.alive == 0, "[volumes last] {spec:?} of a pod that runs");

@@ -203,6 +203,9 @@ impl World {
         if let Some(dir) = self.disk.pod_dirs.iter().find(|dir| left(&dir.uid)) {
             return Some(format!("the folder of {dir:?} is left behind"));
         }
+        if let Some(uid) = self.disk.cgroups.iter().find(|uid| left(uid)) {
+            return Some(format!("the cgroup of pod {uid} is left behind"));
+        }
         if let Some(((uid, volume), _)) = self.disk.volumes.iter().find(|((uid, _), _)| left(uid)) {
             return Some(format!("volume {volume} of pod {uid} is left behind"));
         }

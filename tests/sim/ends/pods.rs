@@ -58,6 +58,9 @@ impl World {
             // Its deadline has passed, and its grace has not.
             return None;
         }
+        if let Some(why) = self.cgroup_unsettled(uid) {
+            return Some(why);
+        }
         if let Some(why) = self.volumes_unsettled(uid) {
             return Some(why);
         }

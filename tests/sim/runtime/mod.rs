@@ -66,6 +66,8 @@ pub struct Sandbox {
     pub host_network: bool,
     /// Below the root of the logs.
     pub log_directory: String,
+    /// Its containers' cgroups are below this one; empty: the runtime's choice.
+    pub cgroup_parent: String,
     name: String,
 }
 

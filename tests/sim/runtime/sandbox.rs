@@ -127,6 +127,7 @@ impl Runtime {
             ip: (!host_network).then(|| ip.into()),
             host_network,
             log_directory: config.log_directory,
+            cgroup_parent: config.cgroup_parent,
             name,
         };
         self.sandboxes.insert(number, sandbox);
@@ -140,6 +141,9 @@ impl Runtime {
             sandbox.listed.pod.as_ref() == Some(&config.pod)
                 && sandbox.listed.attempt == config.attempt
                 && sandbox.log_directory == config.log_directory
+                // One of an agent without pods' cgroups says nothing.
+                && (sandbox.cgroup_parent.is_empty()
+                    || sandbox.cgroup_parent == config.cgroup_parent)
                 && sandbox.host_network == (config.namespaces.network == Network::Node)
         })
     }

@@ -1,0 +1,119 @@
+//! The cgroups that those of pods lie below: what all pods may take together, and the weight of
+//! those that ask for something against those that do not (spec section 3.3).
+//!
+//! Looked at every minute, and when the manifests differ; asked for only where the values do. If we
+//! crash here: the next life sets them again.
+
+use super::chores::{Regular, Tools};
+use super::event::{Action, JobId, Severity};
+use super::pod::cgroup::are_ours;
+use super::pod::{Phase, burstable_milli};
+use super::time::{Instant, Now};
+use crate::limits;
+use crate::model::cgroup::{Hierarchy, QosCgroups, Values, shares};
+use crate::model::cri::CgroupDriver;
+use crate::model::job::{JobError, JobSpec};
+
+/// The chore.
+#[derive(Debug)]
+pub struct Qos {
+    regular: Regular,
+    /// Done, as far as is known.
+    done: Option<Box<QosCgroups>>,
+    under_way: Option<(JobId, Box<QosCgroups>)>,
+    /// What failed, until it is told; and what was told last.
+    trouble: Option<String>,
+    said: Option<String>,
+    /// Why nothing is done, as it was said.
+    why: Option<&'static str>,
+}
+
+impl Qos {
+    /// Nothing done yet.
+    pub fn new(now: Instant) -> Self {
+        let regular = Regular::new(limits::QOS_CGROUPS_MS, now);
+        Self { regular, done: None, under_way: None, trouble: None, said: None, why: None }
+    }
+
+    /// There are other pods than before.
+    pub fn stir(&mut self, now: Instant) {
+        self.regular = Regular::new(limits::QOS_CGROUPS_MS, now);
+    }
+
+    /// Takes the answer to a job. `false`: it is none of these.
+    pub fn job_done(&mut self, job: JobId, result: &Result<(), JobError>) -> bool {
+        let Some((_, wanted)) = self.under_way.take_if(|(under_way, _)| *under_way == job) else {
+            return false;
+        };
+        match result {
+            Ok(()) => (self.done, self.said) = (Some(wanted), None),
+            Err(error) => self.trouble = Some(error.to_string()),
+        }
+        true
+    }
+
+    /// Asks for what is due.
+    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>) {
+        if let Some(trouble) = self.trouble.take()
+            && self.said.as_ref() != Some(&trouble)
+        {
+            let line = format!("cannot set the cgroups of the QoS classes: {trouble}");
+            tools.out.push(Action::Log(Severity::Warn, line));
+            self.said = Some(trouble);
+        }
+        if self.under_way.is_some() || !self.regular.is_due(now.boot) {
+            return;
+        }
+        self.regular.done(now.boot);
+        self.say(tools);
+        if !are_ours(tools.config, tools.driver) {
+            return;
+        }
+        let wanted = Box::new(wanted(tools));
+        if self.done.as_ref() != Some(&wanted) {
+            let job = tools.job(now, JobSpec::SetQosCgroups(wanted.clone()));
+            self.under_way = Some((job, wanted));
+        }
+    }
+
+    /// Says once why nothing is done.
+    fn say(&mut self, tools: &mut Tools<'_>) {
+        let why = if !tools.config.settings.cgroups.per_qos {
+            None
+        } else if tools.config.machine.cgroups.hierarchy == Hierarchy::None {
+            Some("no cgroups at /sys/fs/cgroup that this process may write to")
+        } else if tools.driver == CgroupDriver::Systemd {
+            Some("the runtime's cgroup driver is systemd, which makes the pods' slices by itself")
+        } else {
+            None
+        };
+        if let Some(why) = why.filter(|_| self.why != why) {
+            let line = format!(
+                "{why}: requests and limits are kept for each container, not for pods as a whole"
+            );
+            tools.out.push(Action::Log(Severity::Warn, line));
+        }
+        self.why = why;
+    }
+
+    /// When something is due.
+    pub fn due_at(&self) -> Instant {
+        self.regular.due_at()
+    }
+}
+
+fn wanted(tools: &Tools<'_>) -> QosCgroups {
+    let machine = &tools.config.machine;
+    let milli = i64::try_from(machine.cpu_milli).unwrap_or(i64::MAX);
+    let running = tools.pods.iter().filter(|pod| pod.phase() < Phase::Terminated);
+    let asked = running.map(|pod| burstable_milli(&pod.api().spec)).fold(0, i64::saturating_add);
+    QosCgroups {
+        all: Values {
+            cpu_shares: shares(milli),
+            cpu_period: tools.config.settings.cgroups.cpu_period_us,
+            memory: i64::try_from(machine.memory_bytes).ok().filter(|&bytes| bytes > 0),
+            ..Values::default()
+        },
+        burstable_shares: shares(asked),
+    }
+}

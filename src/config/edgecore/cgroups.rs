@@ -1,0 +1,65 @@
+//! Keys about the pods' cgroups.
+
+use super::truth;
+use super::{Config, Value, duration, one_of, text, whole};
+use crate::model::cri::CgroupDriver;
+
+pub(super) fn per_qos(config: &mut Config, value: &Value) -> Result<(), String> {
+    config.settings.cgroups.per_qos = truth(value)?;
+    Ok(())
+}
+
+pub(super) fn driver(config: &mut Config, value: &Value) -> Result<(), String> {
+    let said = text(value)?;
+    one_of(said, &["cgroupfs", "systemd"])?;
+    config.settings.cgroups.driver = match said {
+        "systemd" => CgroupDriver::Systemd,
+        _ => CgroupDriver::Cgroupfs,
+    };
+    Ok(())
+}
+
+/// A path from the top of the hierarchy; empty and `/` are that itself.
+pub(super) fn root(config: &mut Config, value: &Value) -> Result<(), String> {
+    let said = text(value)?;
+    let parts: Vec<&str> = said.split('/').filter(|part| !part.is_empty()).collect();
+    let sound = |part: &&str| {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'@');
+        !matches!(*part, "." | "..") && part.len() <= 255 && part.bytes().all(plain)
+    };
+    if !(parts.iter().all(sound) && (said.is_empty() || said.starts_with('/'))) {
+        return Err(format!(
+            "got {said:?}, expected an absolute path of letters, digits, '-', '_', '.' and '@' \
+             between its slashes, without `..`"
+        ));
+    }
+    config.settings.cgroups.root = parts.into_iter().map(Box::from).collect();
+    Ok(())
+}
+
+/// Negative: any number.
+pub(super) fn pids_max(config: &mut Config, value: &Value) -> Result<(), String> {
+    let max = whole(value, -1, i64::from(i32::MAX))?;
+    config.settings.cgroups.pids_max = u64::try_from(max).ok().filter(|&max| max > 0);
+    Ok(())
+}
+
+pub(super) fn quota(config: &mut Config, value: &Value) -> Result<(), String> {
+    config.settings.cgroups.cpu_quota = truth(value)?;
+    Ok(())
+}
+
+/// What the kernel takes.
+pub(super) fn period(config: &mut Config, value: &Value) -> Result<(), String> {
+    let ms = duration(value)?;
+    if !(1..=1_000).contains(&ms) {
+        return Err(format!("got {}, expected 1ms to 1s", text(value)?));
+    }
+    config.settings.cgroups.cpu_period_us = i64::try_from(ms).map_or(100_000, |ms| ms * 1_000);
+    Ok(())
+}
+
+pub(super) fn single_oom_kill(config: &mut Config, value: &Value) -> Result<(), String> {
+    config.settings.cgroups.single_oom_kill = truth(value)?;
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! The pods' cgroups, where they are made by hand (the driver `cgroupfs`):
+//!
+//! ```text
+//! v1: /sys/fs/cgroup/<controller>/<root>/kubepods/[burstable/|besteffort/]pod<uid>/
+//! v2: /sys/fs/cgroup/<root>/kubepods/[burstable/|besteffort/]pod<uid>/
+//! ```
+//!
+//! Below `pod<uid>` are the runtime's, one for each container. Nothing but folders of this name is
+//! ever removed, and nothing but what runs in them killed. A controller that the kernel lacks is
+//! left out: `edged check` names it, and the runtime refuses containers that need it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, UnlinkatFlags, unlinkat};
+
+use super::{Component, Failure, pod_dir, tree};
+use crate::limits::{CGROUP_DEPTH_MAX, CGROUP_PROCS_BYTES_MAX};
+use crate::model::cgroup::{
+    Hierarchy, PodCgroup, QosCgroups, SHARES_MIN, Values, class_folder, weight,
+};
+use crate::model::status::QosClass;
+
+const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+/// Those whose values are set.
+const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "hugetlb"];
+const ALL_PODS: &str = "kubepods";
+
+/// Where cgroups are made.
+#[derive(Debug, Default)]
+pub struct Cgroups {
+    /// Where the kernel shows them.
+    top: PathBuf,
+    hierarchy: Hierarchy,
+    /// Parts of the path that all pods' lie below.
+    root: Vec<Box<str>>,
+}
+
+/// The way down to one cgroup, from the top of a hierarchy.
+type Way<'a> = Vec<&'a str>;
+
+impl Cgroups {
+    /// Opens nothing yet.
+    pub fn new(top: PathBuf, hierarchy: Hierarchy, root: Vec<Box<str>>) -> Self {
+        Self { top, hierarchy, root }
+    }
+
+    /// Makes a pod's, with its values.
+    pub(super) fn make_pod(&self, wanted: &PodCgroup) -> Result<(), Failure> {
+        let pod = pod_folder(&wanted.uid)?;
+        let way = self.way(class_folder(wanted.class).into_iter().chain([&*pod]));
+        self.make(&way, &wanted.values)
+    }
+
+    /// Makes those of the classes, with their values.
+    pub(super) fn set_qos(&self, wanted: &QosCgroups) -> Result<(), Failure> {
+        self.make(&self.way(None), &wanted.all)?;
+        for (class, shares) in
+            [(QosClass::Burstable, wanted.burstable_shares), (QosClass::BestEffort, SHARES_MIN)]
+        {
+            let period = wanted.all.cpu_period;
+            let values = Values { cpu_shares: shares, cpu_period: period, ..Values::default() };
+            self.make(&self.way(class_folder(class)), &values)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a pod's from each hierarchy, whatever class it had; what still runs there is killed,
+    /// and the next try removes the rest.
+    pub(super) fn remove_pod(&self, uid: &str) -> Result<(), Failure> {
+        let pod = pod_folder(uid)?;
+        for top in self.tops()? {
+            for class in CLASSES {
+                let way = self.way(class_folder(class));
+                if let Some(parent) = existing(top.as_fd(), &way)? {
+                    remove(parent.as_fd(), Component::new(&pod)?, 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn way<'a>(&'a self, below: impl IntoIterator<Item = &'a str>) -> Way<'a> {
+        let root = self.root.iter().map(|part| &**part);
+        root.chain([ALL_PODS]).chain(below).collect()
+    }
+
+    fn make(&self, way: &Way<'_>, values: &Values) -> Result<(), Failure> {
+        match self.hierarchy {
+            Hierarchy::None => Err(Failure("this machine has no cgroups to write to".to_owned())),
+            Hierarchy::V1 => {
+                for controller in CONTROLLERS {
+                    if let Some(top) = open_top(&self.top.join(controller))? {
+                        let dir = make_way(top, way, |_| Ok(()))?;
+                        set_v1(dir.as_fd(), controller, values)?;
+                    }
+                }
+                Ok(())
+            }
+            Hierarchy::V2 => {
+                let top = open_top(&self.top)?
+                    .ok_or_else(|| Failure(format!("{} is gone", self.top.display())))?;
+                let dir = make_way(top, way, hand_down)?;
+                set_v2(dir.as_fd(), values)
+            }
+        }
+    }
+
+    /// All hierarchies in which the runtime may have made something below a pod's.
+    fn tops(&self) -> Result<Vec<OwnedFd>, Failure> {
+        match self.hierarchy {
+            Hierarchy::None => Ok(Vec::new()),
+            Hierarchy::V2 => Ok(open_top(&self.top)?.into_iter().collect()),
+            Hierarchy::V1 => {
+                let Some(top) = open_top(&self.top)? else { return Ok(Vec::new()) };
+                // `cpu` may be a link to `cpu,cpuacct`.
+                let named = pod_dir::names(top.as_fd())?.into_iter();
+                let paths = named.map(|name: OsString| self.top.join(name));
+                let real = paths.filter(|path| path.is_dir() && !path.is_symlink());
+                real.filter_map(|path| open_top(&path).transpose()).collect()
+            }
+        }
+    }
+}
+
+/// `pod<uid>`; the uid is one step of a path.
+fn pod_folder(uid: &str) -> Result<String, Failure> {
+    Component::new(uid).map(|uid| format!("pod{uid}"))
+}
+
+fn open_top(path: &std::path::Path) -> Result<Option<OwnedFd>, Failure> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    match open(path, flags, Mode::empty()) {
+        Ok(top) => Ok(Some(top)),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+        Err(errno) => Err(Failure::at("open", path, errno)),
+    }
+}
+
+fn existing(top: BorrowedFd<'_>, way: &Way<'_>) -> Result<Option<OwnedFd>, Failure> {
+    let mut dir = None::<OwnedFd>;
+    for part in way {
+        let parent = dir.as_ref().map_or(top, AsFd::as_fd);
+        match tree::existing_dir(parent, Component::new(part)?)? {
+            Some(next) => dir = Some(next),
+            None => return Ok(None),
+        }
+    }
+    Ok(dir)
+}
+
+/// Makes each folder of the way; `before` prepares each for the next one.
+fn make_way(
+    top: OwnedFd,
+    way: &Way<'_>,
+    before: impl Fn(BorrowedFd<'_>) -> Result<(), Failure>,
+) -> Result<OwnedFd, Failure> {
+    let mut dir = top;
+    for part in way {
+        before(dir.as_fd())?;
+        dir = tree::make_dir(dir.as_fd(), Component::new(part)?, Mode::from_bits_truncate(0o755))?;
+    }
+    Ok(dir)
+}
+
+/// In version 2 a folder's controllers count below it only where it says so.
+fn hand_down(dir: BorrowedFd<'_>) -> Result<(), Failure> {
+    let (there, handed) = (text(dir, "cgroup.controllers")?, text(dir, "cgroup.subtree_control")?);
+    let has = |list: &str, name: &str| list.split_whitespace().any(|word| word == name);
+    for controller in CONTROLLERS {
+        if has(&there, controller) && !has(&handed, controller) {
+            set(dir, "cgroup.subtree_control", &format!("+{controller}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn set_v1(dir: BorrowedFd<'_>, controller: &str, values: &Values) -> Result<(), Failure> {
+    let bound = |bound: Option<i64>| bound.unwrap_or(-1).to_string();
+    match controller {
+        "cpu" => {
+            set(dir, "cpu.shares", &values.cpu_shares.to_string())?;
+            set(dir, "cpu.cfs_period_us", &values.cpu_period.to_string())?;
+            set(dir, "cpu.cfs_quota_us", &bound(values.cpu_quota))
+        }
+        "memory" => set(dir, "memory.limit_in_bytes", &bound(values.memory)),
+        "pids" => set(dir, "pids.max", &or_max(values.pids)),
+        _ => values.huge_pages.iter().try_for_each(|(size, bytes)| {
+            set(dir, &format!("hugetlb.{size}.limit_in_bytes"), &bytes.to_string())
+        }),
+    }
+}
+
+fn set_v2(dir: BorrowedFd<'_>, values: &Values) -> Result<(), Failure> {
+    set(dir, "cpu.weight", &weight(values.cpu_shares).to_string())?;
+    set(dir, "cpu.max", &format!("{} {}", or_max(values.cpu_quota), values.cpu_period))?;
+    set(dir, "memory.max", &or_max(values.memory))?;
+    set(dir, "pids.max", &or_max(values.pids))?;
+    values
+        .huge_pages
+        .iter()
+        .try_for_each(|(size, bytes)| set(dir, &format!("hugetlb.{size}.max"), &bytes.to_string()))
+}
+
+fn or_max(bound: Option<impl ToString>) -> String {
+    bound.map_or_else(|| "max".to_owned(), |bound| bound.to_string())
+}
+
+/// Writes one value. A file that is not there belongs to a controller that is not.
+fn set(dir: BorrowedFd<'_>, file: &str, value: &str) -> Result<(), Failure> {
+    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let opened = match openat(dir, file, flags, Mode::empty()) {
+        Ok(opened) => opened,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(errno) => return Err(Failure::at("open", file, errno)),
+    };
+    let said = |error| Failure(format!("write {value:?} to {file}: {error}"));
+    File::from(opened).write_all(value.as_bytes()).map_err(said)
+}
+
+fn text(dir: BorrowedFd<'_>, file: &str) -> Result<String, Failure> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let opened = openat(dir, file, flags, Mode::empty());
+    let opened = opened.map_err(|errno| Failure::at("open", file, errno))?;
+    let mut text = String::new();
+    let read = File::from(opened).take(CGROUP_PROCS_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|error| Failure(format!("read {file}: {error}")))?;
+    Ok(text)
+}
+
+/// Removes a cgroup with those below it. Its files are the kernel's: only folders go.
+fn remove(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(), Failure> {
+    let Some(dir) = tree::existing_dir(parent, name)? else { return Ok(()) };
+    if depth >= CGROUP_DEPTH_MAX {
+        return Err(Failure(format!("{name}: got more than {CGROUP_DEPTH_MAX} cgroups in it")));
+    }
+    for child in pod_dir::names(dir.as_fd())? {
+        let child = Component::new(&child)?;
+        // What is no folder is one of the kernel's files.
+        if let Ok(Some(_)) = tree::existing_dir(dir.as_fd(), child) {
+            remove(dir.as_fd(), child, depth + 1)?;
+        }
+    }
+    match unlinkat(parent, name.as_os_str(), UnlinkatFlags::RemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(Errno::EBUSY) => {
+            let killed = kill_all(dir.as_fd());
+            Err(Failure(format!("{name}: {killed} processes were still in it and are killed")))
+        }
+        Err(errno) => Err(Failure::at("rmdir", name.as_os_str(), errno)),
+    }
+}
+
+/// Kills what is left of containers that the runtime has stopped; says how many.
+fn kill_all(dir: BorrowedFd<'_>) -> usize {
+    let all = text(dir, "cgroup.procs").unwrap_or_default();
+    let own = Pid::this();
+    let pids = all.lines().filter_map(|line| line.trim().parse().ok()).map(Pid::from_raw);
+    let strays = pids.filter(|&pid| pid.as_raw() > 1 && pid != own);
+    strays.filter(|&pid| kill(pid, Signal::SIGKILL).is_ok()).count()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! The pods' cgroups: which machine has any, and the rules about them.
+
+use edged::agent::pod::cgroup::are_ours;
+use edged::model::cgroup::{self, Cgroups, Hierarchy};
+use edged::model::cri::{CgroupDriver, Reply, Request};
+use edged::model::settings::PodSettings;
+
+use crate::chance::Chance;
+use crate::runtime::SandboxNo;
+use crate::world::World;
+
+/// Apart from all else, so that the other worlds are what they were.
+fn chance(seed: u64) -> Chance {
+    Chance::new(seed ^ 0x6367_726f_7570_7321)
+}
+
+/// What this seed's machine has.
+pub fn draw(seed: u64) -> Cgroups {
+    let hierarchy =
+        *chance(seed).pick(&[Hierarchy::None, Hierarchy::V1, Hierarchy::V2, Hierarchy::V2]);
+    Cgroups { hierarchy, swap: true, huge_pages: vec![2 << 20] }
+}
+
+/// What its edgecore.yaml says.
+pub fn settings(seed: u64) -> PodSettings {
+    let mut chance = chance(!seed);
+    let mut settings = PodSettings::default();
+    settings.cgroups.per_qos = chance.percent(90);
+    settings.cgroups.root = if chance.percent(20) { vec!["edge".into()] } else { Vec::new() };
+    settings
+}
+
+impl World {
+    fn driver(&self) -> CgroupDriver {
+        match self.runtime.quirks.runtime_config() {
+            Ok(Reply::CgroupDriver(Some(driver))) => driver,
+            _ => self.config.settings.cgroups.driver,
+        }
+    }
+
+    /// No sandbox is made before the pod's cgroup, and all are where its class is.
+    pub(crate) fn check_cgroup(&self, request: &Request) {
+        let Request::RunPodSandbox(config) = request else { return };
+        let uid = &config.pod.uid;
+        let settings = &self.config.settings.cgroups;
+        let parent = &config.cgroup_parent;
+        if !settings.per_qos || self.config.machine.cgroups.hierarchy == Hierarchy::None {
+            assert!(parent.is_empty(), "[cgroups] pod {uid} is put into {parent}");
+            return;
+        }
+        let Some(pod) = self.agent.pod(uid) else { return };
+        let class = pod.api().status.qos_class;
+        let wanted = cgroup::parent(self.driver(), &settings.root, class, uid);
+        assert!(*parent == wanted, "[cgroups] pod {uid} is put into {parent}, not {wanted}");
+        assert!(
+            !are_ours(&self.config, self.driver()) || self.disk.cgroups.contains(uid),
+            "[cgroup first] pod {uid}: a sandbox before its cgroup"
+        );
+    }
+
+    /// The runtime makes what is missing of the way down.
+    pub(crate) fn cgroup_made(&mut self, number: SandboxNo) {
+        let Some(sandbox) = self.runtime.sandboxes.get(&number) else { return };
+        let ours = are_ours(&self.config, self.driver()) && !sandbox.cgroup_parent.is_empty();
+        if let Some(pod) = sandbox.listed.pod.as_ref().filter(|_| ours) {
+            self.disk.cgroups.insert(pod.uid.clone());
+        }
+    }
+
+    /// What is wrong with the cgroup of a wanted pod in the end.
+    pub(crate) fn cgroup_unsettled(&self, uid: &str) -> Option<String> {
+        let ended = self.agent.pod(uid)?.api().status.phase.is_terminal();
+        let left = ended && self.disk.cgroups.contains(uid);
+        left.then(|| "its cgroup is left behind".to_owned())
+    }
+}

@@ -1,0 +1,176 @@
+//! A pod's own cgroup: its name, its values, and when it comes and goes.
+
+use edged::model::cgroup::{Cgroups, Hierarchy, PodCgroup, QosCgroups};
+use edged::model::cri::CgroupDriver;
+use edged::model::job::JobSpec;
+use edged::model::status::QosClass;
+
+use crate::desk::{Desk, MAIN, START, UID, pod};
+use crate::made::{made_on, sandbox_of};
+
+/// On a machine with cgroups of this version.
+fn desk(hierarchy: Hierarchy) -> Desk {
+    Desk::with(|config| {
+        let huge_pages = vec![2 << 20];
+        config.machine.cgroups = Cgroups { hierarchy, swap: true, huge_pages };
+    })
+}
+
+fn cgroup_of(desk: &Desk) -> Option<&PodCgroup> {
+    desk.specs.iter().find_map(|spec| match spec {
+        JobSpec::MakePodCgroup(wanted) => Some(&**wanted),
+        _ => None,
+    })
+}
+
+fn removals(desk: &Desk) -> usize {
+    let removal = JobSpec::RemovePodCgroup(UID.into());
+    desk.specs.iter().filter(|spec| **spec == removal).count()
+}
+
+const LIMITED: &str = r#""containers":[{"name":"m","image":"i:1","resources":{
+    "limits":{"cpu":"500m","memory":"64Mi","hugepages-2Mi":"4Mi"},"requests":{"cpu":"250m"}}}]"#;
+
+#[test]
+fn a_pods_cgroup_is_there_before_its_sandbox_and_holds_its_values() {
+    let mut desk = desk(Hierarchy::V1);
+    let (sandbox, container) = made_on(&mut desk, LIMITED);
+    assert_eq!(sandbox.cgroup_parent, format!("/kubepods/burstable/pod{UID}"));
+    let made = cgroup_of(&desk).expect("it is made");
+    assert_eq!((&*made.uid, made.class), (UID, QosClass::Burstable));
+    assert_eq!((made.values.cpu_shares, made.values.cpu_quota), (256, Some(50_000)));
+    assert_eq!(made.values.memory, Some(64 << 20));
+    assert_eq!(made.values.huge_pages, [("2MB".into(), 4 << 20)]);
+    assert_eq!(container.resources.memory_swap_limit, 64 << 20);
+    assert_eq!(container.resources.hugepages, [("2MB".to_owned(), 4 << 20)]);
+    assert!(container.resources.unified.is_empty());
+}
+
+#[test]
+fn version_2_says_what_it_has_files_for() {
+    let (_, container) = made_on(&mut desk(Hierarchy::V2), LIMITED);
+    let files: Vec<_> = container.resources.unified.into_iter().collect();
+    let want = [("memory.oom.group", "1"), ("memory.swap.max", "0")];
+    assert_eq!(files, want.map(|(file, value)| (file.to_owned(), value.to_owned())));
+    assert_eq!(container.resources.memory_swap_limit, 0);
+}
+
+#[test]
+fn a_runtime_that_makes_slices_is_told_their_names_and_nothing_else_is_done() {
+    let mut desk = Desk::booted_with(CgroupDriver::Systemd, |config| {
+        config.machine.cgroups.hierarchy = Hierarchy::V2;
+    });
+    let (sandbox, _) = made_on(&mut desk, MAIN);
+    let want =
+        format!("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UID}.slice");
+    assert_eq!(sandbox.cgroup_parent, want);
+    assert!(cgroup_of(&desk).is_none(), "{:?}", desk.specs);
+    assert!(
+        desk.log.iter().any(|line| line.contains("cgroup driver is systemd")),
+        "{:?}",
+        desk.log
+    );
+}
+
+#[test]
+fn the_runtimes_word_on_the_driver_stands_over_the_settings() {
+    for (told, settings, slices) in [
+        (Some(CgroupDriver::Cgroupfs), CgroupDriver::Systemd, false),
+        (Some(CgroupDriver::Systemd), CgroupDriver::Cgroupfs, true),
+        (None, CgroupDriver::Systemd, true),
+        (None, CgroupDriver::Cgroupfs, false),
+    ] {
+        let mut desk = Desk::booted_with(told, |config| {
+            config.machine.cgroups.hierarchy = Hierarchy::V1;
+            config.settings.cgroups.driver = settings;
+        });
+        let (sandbox, _) = made_on(&mut desk, MAIN);
+        let is_slice = sandbox.cgroup_parent.contains("kubepods.slice");
+        assert_eq!(is_slice, slices, "{told:?} {settings:?} {}", sandbox.cgroup_parent);
+    }
+}
+
+#[test]
+fn where_there_is_none_the_runtime_chooses() {
+    for (hierarchy, per_qos) in [(Hierarchy::None, true), (Hierarchy::V1, false)] {
+        let mut desk = Desk::with(|config| {
+            config.machine.cgroups.hierarchy = hierarchy;
+            config.settings.cgroups.per_qos = per_qos;
+        });
+        let (sandbox, _) = made_on(&mut desk, MAIN);
+        assert_eq!(sandbox.cgroup_parent, "");
+        assert!(cgroup_of(&desk).is_none());
+        let said = desk.log.iter().any(|line| line.contains("no cgroups at /sys/fs/cgroup"));
+        assert_eq!(said, per_qos, "{:?}", desk.log);
+    }
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_made_keeps_the_pod_waiting_and_is_tried_again() {
+    let mut desk = desk(Hierarchy::V1);
+    desk.bad_cgroups = true;
+    desk.manifests(&[&pod(MAIN)]);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let event = "FailedToCreatePodContainer unable to ensure pod container exists: no such device";
+    assert!(desk.events.contains(&event.to_owned()), "{:?}", desk.events);
+    desk.bad_cgroups = false;
+    desk.pass(10_000);
+    sandbox_of(&mut desk);
+}
+
+#[test]
+fn it_goes_after_the_last_container_whether_the_pod_is_kept_or_not() {
+    let mut kept = desk(Hierarchy::V1);
+    kept.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+    kept.does_all(START);
+    assert_eq!(removals(&kept), 0);
+    kept.exits("m", 0);
+    kept.does_all(&["container_status c2", "stop_podsandbox s1"]);
+    assert_eq!(removals(&kept), 1, "{:?}", kept.specs);
+    assert_eq!(kept.status()["phase"], "Succeeded");
+    let mut gone = desk(Hierarchy::V1);
+    gone.manifests(&[&pod(MAIN)]);
+    gone.does_all(START);
+    gone.manifests(&[]);
+    gone.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
+    assert_eq!(removals(&gone), 1, "{:?}", gone.specs);
+}
+
+#[test]
+fn what_the_pod_asks_for_as_a_whole_is_kept_or_refused() {
+    let spec = format!(r#""resources":{{"limits":{{"memory":"64Mi"}}}},{MAIN}"#);
+    let mut with = desk(Hierarchy::V1);
+    let (sandbox, container) = made_on(&mut with, &spec);
+    assert_eq!(cgroup_of(&with).expect("it is made").values.memory, Some(64 << 20));
+    assert_eq!((sandbox.resources.memory_limit, container.resources.memory_limit), (64 << 20, 0));
+    let mut without = Desk::new();
+    without.manifests(&[&pod(&spec)]);
+    let status = without.status();
+    assert_eq!(status["reason"], "UnsupportedFeature");
+    let message = status["message"].as_str().expect("a text");
+    assert!(
+        message.starts_with("Pod was rejected: spec.resources: this node keeps no"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_classes_get_what_their_pods_ask_for() {
+    let qos = |desk: &Desk| -> Vec<QosCgroups> {
+        let of = |spec: &JobSpec| match spec {
+            JobSpec::SetQosCgroups(wanted) => Some((**wanted).clone()),
+            _ => None,
+        };
+        desk.node_jobs.iter().filter_map(of).collect()
+    };
+    let mut desk = desk(Hierarchy::V1);
+    let first = qos(&desk);
+    assert_eq!(first.len(), 1);
+    assert_eq!((first[0].all.cpu_shares, first[0].all.memory), (2_048, Some(1 << 30)));
+    assert_eq!(first[0].burstable_shares, 2);
+    desk.manifests(&[&pod(LIMITED)]);
+    desk.does("run_podsandbox #0");
+    assert_eq!(qos(&desk).last().map(|last| last.burstable_shares), Some(256));
+    desk.pass(200_000);
+    assert_eq!(qos(&desk).len(), 2, "what is done is not done again");
+}
