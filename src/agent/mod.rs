@@ -284,6 +284,7 @@ impl Agent {
             config: &self.config,
             objects: &self.objects,
             place,
+            runtime: self.runtime.status(),
             driver: self.runtime.driver(),
             resolver: &self.resolver,
             calls: &mut self.calls,

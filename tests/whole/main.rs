@@ -24,6 +24,7 @@ mod images;
 mod registry;
 mod runtime;
 mod starts;
+mod storage;
 mod volumes;
 #[path = "../yard/mod.rs"]
 mod yard;
@@ -108,6 +109,7 @@ fn all() -> Vec<Test> {
     [
         starts::TESTS,
         volumes::TESTS,
+        storage::TESTS,
         cgroups::TESTS,
         changes::TESTS,
         broken::TESTS,
