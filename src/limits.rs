@@ -331,7 +331,8 @@ pub const RUNTIME_PONG_MS: u64 = 12_000;
 
 // Jobs.
 
-/// Children at once: they walk and remove trees, and flash has one queue.
+/// Children at once: they walk and remove trees, and flash has one queue. As many again may wait
+/// for other machines, which can last for ever.
 pub const JOBS_MAX: usize = 2;
 /// Jobs that wait for a child; more are refused.
 pub const JOB_QUEUE_MAX: usize = 256;

@@ -15,8 +15,9 @@ mod validate;
 mod volumes;
 
 pub use host::{dotted, forbidden_sysctl, without_apparmor};
-pub use node::misplaced;
+pub use node::{misplaced, selects_node};
 pub use validate::is_subdomain;
+pub use volumes::is_machine;
 
 use crate::limits::ADMIT_NAMED_MAX;
 use crate::model::pod::Pod;
@@ -77,7 +78,7 @@ pub fn review(pod: &Pod) -> Review {
 }
 
 /// Enough of a text to know it again.
-fn cut(text: &str) -> &str {
+pub fn cut(text: &str) -> &str {
     text.char_indices().nth(64).map_or(text, |(end, _)| &text[..end])
 }
 

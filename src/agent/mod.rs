@@ -333,6 +333,7 @@ impl Agent {
             config: &self.config,
             objects: ObjectsOf { folder: &self.objects, cloud: &self.cloud_objects },
             place,
+            runtime: self.runtime.status(),
             driver: self.runtime.driver(),
             resolver: &self.resolver,
             calls: &mut self.calls,

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use super::event::{Action, Out, Severity};
 use super::pod::Origin;
-use crate::model::object::{ConfigMap, Object, ObjectKind, RuntimeClass, Secret};
+use crate::model::object::{
+    Claim, ConfigMap, Object, ObjectKind, PersistentVolume, RuntimeClass, Secret,
+};
 use crate::model::token::{Metadata, Token};
 
 /// All objects.
@@ -102,26 +104,56 @@ impl Objects {
 
     /// One ConfigMap.
     pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
-        match self.find(ObjectKind::ConfigMap, namespace, name)? {
-            Object::ConfigMap(map) => Some(map),
-            Object::Secret(_) | Object::RuntimeClass(_) => None,
-        }
+        let Object::ConfigMap(map) = self.find(ObjectKind::ConfigMap, namespace, name)? else {
+            return None;
+        };
+        Some(map)
     }
 
     /// One Secret.
     pub fn secret(&self, namespace: &str, name: &str) -> Option<&Secret> {
-        match self.find(ObjectKind::Secret, namespace, name)? {
-            Object::Secret(secret) => Some(secret),
-            Object::ConfigMap(_) | Object::RuntimeClass(_) => None,
-        }
+        let Object::Secret(secret) = self.find(ObjectKind::Secret, namespace, name)? else {
+            return None;
+        };
+        Some(secret)
     }
 
     /// One RuntimeClass.
     pub fn runtime_class(&self, name: &str) -> Option<&RuntimeClass> {
-        match self.find(ObjectKind::RuntimeClass, "", name)? {
-            Object::RuntimeClass(class) => Some(class),
-            Object::ConfigMap(_) | Object::Secret(_) => None,
-        }
+        let Object::RuntimeClass(class) = self.find(ObjectKind::RuntimeClass, "", name)? else {
+            return None;
+        };
+        Some(class)
+    }
+
+    /// One PersistentVolumeClaim.
+    pub fn claim(&self, namespace: &str, name: &str) -> Option<&Claim> {
+        let kind = ObjectKind::PersistentVolumeClaim;
+        let Object::Claim(claim) = self.find(kind, namespace, name)? else { return None };
+        Some(claim)
+    }
+
+    /// All of them.
+    pub fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.map.values().filter_map(|object| match &**object {
+            Object::Claim(claim) => Some(claim),
+            _ => None,
+        })
+    }
+
+    /// One PersistentVolume.
+    pub fn persistent_volume(&self, name: &str) -> Option<&PersistentVolume> {
+        let kind = ObjectKind::PersistentVolume;
+        let Object::PersistentVolume(volume) = self.find(kind, "", name)? else { return None };
+        Some(&**volume)
+    }
+
+    /// All of them.
+    pub fn persistent_volumes(&self) -> impl Iterator<Item = &PersistentVolume> {
+        self.map.values().filter_map(|object| match &**object {
+            Object::PersistentVolume(volume) => Some(&**volume),
+            _ => None,
+        })
     }
 
     fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&Object> {

@@ -41,7 +41,7 @@ use crate::model::upkeep::{Ask, Measures};
 pub struct Jobs {
     program: PathBuf,
     roots: Roots,
-    /// At most [`JOBS_MAX`].
+    /// At most [`JOBS_MAX`] that wait for other machines, and as many that do not.
     children: Vec<Running>,
     /// At most [`JOB_QUEUE_MAX`]; when full a new job is refused.
     queue: VecDeque<Waiting>,
@@ -49,6 +49,7 @@ pub struct Jobs {
 
 #[derive(Debug)]
 struct Running {
+    kind: &'static str,
     child: Child,
     /// Non-blocking; holds the answer once the child has ended.
     socket: UnixStream,
@@ -167,9 +168,13 @@ impl Jobs {
 
     /// Gives free places to those that wait.
     fn fill(&mut self, answers: &mut Vec<Event>) {
-        while self.children.len() < JOBS_MAX
-            && let Some(waiting) = self.queue.pop_front()
-        {
+        let has_room = |children: &[Running], kind: &str| {
+            let remote = jobs::waits_for_others(kind);
+            let like = children.iter().filter(|one| jobs::waits_for_others(one.kind) == remote);
+            like.count() < JOBS_MAX
+        };
+        while let Some(at) = self.queue.iter().position(|it| has_room(&self.children, it.kind)) {
+            let waiting = self.queue.remove(at).expect("it was just found");
             match self.spawn(&waiting) {
                 Ok(running) => self.children.push(running),
                 Err(why) => answers.push(Event::Job(waiting.job, Err(JobError::Failed(why)))),
@@ -201,7 +206,12 @@ impl Jobs {
             .spawn()
             .map_err(|error| said("cannot start a child", &error))?;
         log::debug!("job={} kind={} pid={} started", waiting.job.0, waiting.kind, child.id());
-        Ok(Running { child, socket: ours, asked: Some((waiting.job, waiting.deadline)) })
+        Ok(Running {
+            kind: waiting.kind,
+            child,
+            socket: ours,
+            asked: Some((waiting.job, waiting.deadline)),
+        })
     }
 }
 

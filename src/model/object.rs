@@ -1,8 +1,11 @@
-//! Objects that pods use, as a manifest writes them: ConfigMaps, Secrets and RuntimeClasses.
+//! Objects that pods use, as a manifest writes them: ConfigMaps, Secrets, RuntimeClasses, and
+//! claims of storage with the volumes behind them.
 //!
 //! A kind is added with a variant of [`Object`] and of [`ObjectKind`], an arm in
 //! `wire::manifest::object`, and a lookup in `agent::objects`. None of them is ever shown by the
 //! API or the log: what is secret is nobody's business, and what it is called is enough to find it.
+
+mod storage;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +16,10 @@ use super::base64;
 use super::pod::Metadata;
 use super::quantity::Quantity;
 
+pub use storage::{
+    Claim, ClaimRef, ClaimSpec, Local, PersistentVolume, PersistentVolumeSpec, StorageRequest,
+};
+
 /// One object, whatever its kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
@@ -22,6 +29,10 @@ pub enum Object {
     Secret(Secret),
     /// node.k8s.io/v1 `RuntimeClass`
     RuntimeClass(RuntimeClass),
+    /// core/v1 `PersistentVolumeClaim`
+    Claim(Claim),
+    /// core/v1 `PersistentVolume`
+    PersistentVolume(Box<PersistentVolume>),
 }
 
 /// What an object is.
@@ -31,6 +42,8 @@ pub enum ObjectKind {
     ConfigMap,
     Secret,
     RuntimeClass,
+    PersistentVolumeClaim,
+    PersistentVolume,
 }
 
 /// core/v1 `ConfigMap`. A key stands in one of the two maps at the most.
@@ -88,6 +101,8 @@ impl Object {
             Self::ConfigMap(_) => ObjectKind::ConfigMap,
             Self::Secret(_) => ObjectKind::Secret,
             Self::RuntimeClass(_) => ObjectKind::RuntimeClass,
+            Self::Claim(_) => ObjectKind::PersistentVolumeClaim,
+            Self::PersistentVolume(_) => ObjectKind::PersistentVolume,
         }
     }
 
@@ -97,6 +112,8 @@ impl Object {
             Self::ConfigMap(map) => &map.metadata,
             Self::Secret(secret) => &secret.metadata,
             Self::RuntimeClass(class) => &class.metadata,
+            Self::Claim(claim) => &claim.metadata,
+            Self::PersistentVolume(volume) => &volume.metadata,
         }
     }
 
@@ -109,6 +126,10 @@ impl Object {
             Self::ConfigMap(map) => of(&map.data) + of(&map.binary_data),
             Self::Secret(secret) => of(&secret.data),
             Self::RuntimeClass(class) => class.handler.len(),
+            Self::Claim(claim) => claim.spec.volume_name.len(),
+            Self::PersistentVolume(volume) => {
+                volume.spec.local.as_ref().map_or(0, |local| local.path.len())
+            }
         }
     }
 }

@@ -24,9 +24,9 @@ pub use security::{
     SeLinuxOptions, SecurityContext, SupplementalGroupsPolicy, Sysctl,
 };
 pub use volume::{
-    ConfigMapVolume, DownwardFile, DownwardVolume, EmptyDir, HostPath, KeyToPath, MountPropagation,
-    Projected, ProjectedSource, RecursiveReadOnly, SecretProjection, SecretVolume,
-    ServiceAccountToken, Volume, VolumeMount,
+    ClaimVolume, ConfigMapVolume, DownwardFile, DownwardVolume, EmptyDir, HostPath, KeyToPath,
+    MountPropagation, Nfs, Projected, ProjectedSource, RecursiveReadOnly, SecretProjection,
+    SecretVolume, ServiceAccountToken, Volume, VolumeMount,
 };
 
 /// Fields without a type of their own, by their JSON name.

@@ -1,10 +1,10 @@
 //! A manifest file → pods, and the objects that they use.
 //!
-//! YAML (several documents, `---` between them) or JSON; `v1` `Pod`, `ConfigMap` and `Secret`, and
-//! `PodList` or `List` of them. Read as Kubernetes reads it ([`super::tree`] says how), but
-//! stricter where silence would hide a mistake: a key that stands twice, another kind, and an
-//! unknown field at the top are errors. A file counts as a whole: one error, and nothing of it is
-//! taken.
+//! YAML (several documents, `---` between them) or JSON; `v1` `Pod`, `ConfigMap`, `Secret`,
+//! `PersistentVolumeClaim` and `PersistentVolume`, and `PodList` or `List` of them. Read as
+//! Kubernetes reads it ([`super::tree`] says how), but stricter where silence would hide a mistake:
+//! a key that stands twice, another kind, and an unknown field at the top are errors. A file counts
+//! as a whole: one error, and nothing of it is taken.
 //!
 //! Whether the pod itself makes sense is not asked here but by the mind (`agent::admit`).
 
@@ -72,11 +72,14 @@ fn kind(node: &Node, path: &[Step]) -> Result<Kind, Fault> {
             ("v1", "Pod") => Ok(Kind::Pod),
             ("v1", "ConfigMap") => Ok(Kind::Object(ObjectKind::ConfigMap)),
             ("v1", "Secret") => Ok(Kind::Object(ObjectKind::Secret)),
+            ("v1", "PersistentVolumeClaim") => Ok(Kind::Object(ObjectKind::PersistentVolumeClaim)),
+            ("v1", "PersistentVolume") => Ok(Kind::Object(ObjectKind::PersistentVolume)),
             ("node.k8s.io/v1", "RuntimeClass") => Ok(Kind::Object(ObjectKind::RuntimeClass)),
             ("v1", "PodList") => Ok(Kind::PodList),
             ("v1", "List") => Ok(Kind::List),
             _ => {
-                let expected = "Pod, ConfigMap, Secret, PodList or List (v1)";
+                let expected = "Pod, ConfigMap, Secret, PersistentVolumeClaim, \
+                                PersistentVolume, PodList or List (v1)";
                 let why = format!("got kind {name} ({version}), expected {expected}");
                 fault(kind, "kind", why)
             }

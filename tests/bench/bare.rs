@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use edged::agent::objects::Objects;
-use edged::agent::pod::config::{Making, container_config, sandbox_config};
+use edged::agent::pod::config::{Making, Seeing, container_config, sandbox_config};
 use edged::agent::pod::downward::Downward;
 use edged::agent::pod::env::Sources;
 use edged::agent::{Config, pod::hash::container_hash};
@@ -90,6 +90,7 @@ impl BarePod {
             image_ref: &self.image_ref,
             image_user: &self.image_user,
             sources: Sources { downward, objects },
+            seeing: Seeing::nothing(&config.root),
             target: None,
         }
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use edged::model::cri::{ContainerConfig, Request};
 use edged::model::job::{Files, FilesPlugin, JobSpec, Medium, Source, VolumeSetUp};
-use edged::model::object::{Bytes, ConfigMap, Object, Secret};
+use edged::model::object::{Bytes, Claim, ConfigMap, Local, Object, PersistentVolume, Secret};
 use edged::model::pod::{
-    ConfigMapVolume, EmptyDir, HostPath, PodSpec, SecretVolume, Volume, VolumeMount,
+    ClaimVolume, ConfigMapVolume, EmptyDir, HostPath, PodSpec, SecretVolume, Volume, VolumeMount,
 };
 
 use crate::chance::Chance;
@@ -25,7 +25,11 @@ pub struct Objects(BTreeMap<(ObjectKind, &'static str, u64), u64>);
 enum ObjectKind {
     ConfigMap,
     Secret,
+    /// A claim, and the volume behind it.
+    Claim,
 }
+
+const KINDS: [ObjectKind; 3] = [ObjectKind::ConfigMap, ObjectKind::Secret, ObjectKind::Claim];
 
 /// Volumes on the disk, by uid and name.
 pub type Volumes = BTreeMap<(Box<str>, Box<str>), VolumeSetUp>;
@@ -33,7 +37,7 @@ pub type Volumes = BTreeMap<(Box<str>, Box<str>), VolumeSetUp>;
 impl Objects {
     /// All of them are there.
     pub fn heal(&mut self) {
-        for kind in [ObjectKind::ConfigMap, ObjectKind::Secret] {
+        for kind in KINDS {
             for namespace in NAMESPACES {
                 for name in 0..NAMES {
                     self.0.entry((kind, namespace, name)).or_insert(0);
@@ -44,7 +48,7 @@ impl Objects {
 
     /// Somebody writes or removes one.
     pub fn change(&mut self, chance: &mut Chance) {
-        let kind = *chance.pick(&[ObjectKind::ConfigMap, ObjectKind::Secret]);
+        let kind = *chance.pick(&KINDS);
         let key = (kind, *chance.pick(&NAMESPACES), chance.below(NAMES));
         if chance.percent(20) {
             self.0.remove(&key);
@@ -55,13 +59,13 @@ impl Objects {
 
     /// As the hands read them.
     pub fn read(&self) -> Vec<Arc<Object>> {
-        let each = self.0.iter().map(|((kind, namespace, name), version)| match kind {
+        let each = self.0.iter().flat_map(|((kind, namespace, name), version)| match kind {
             ObjectKind::ConfigMap => {
                 let mut map = ConfigMap::default();
                 (*namespace).clone_into(&mut map.metadata.namespace);
                 map.metadata.name = format!("cm{name}");
                 map.data.insert("key".to_owned(), version.to_string());
-                Object::ConfigMap(map)
+                vec![Object::ConfigMap(map)]
             }
             ObjectKind::Secret => {
                 let mut secret = Secret::default();
@@ -69,8 +73,9 @@ impl Objects {
                 secret.metadata.name = format!("s{name}");
                 let bytes = Bytes(version.to_string().into_bytes().into());
                 secret.data.insert("key".to_owned(), bytes);
-                Object::Secret(secret)
+                vec![Object::Secret(secret)]
             }
+            ObjectKind::Claim => claim(namespace, *name),
         });
         each.map(Arc::new).collect()
     }
@@ -81,11 +86,25 @@ impl Objects {
         let (kind, name) = match (&volume.config_map, &volume.secret) {
             (Some(of), _) => (ObjectKind::ConfigMap, number(&of.name)?),
             (None, Some(of)) => (ObjectKind::Secret, number(&of.secret_name)?),
+            // What is in a claimed folder is nobody's business.
             (None, None) => return None,
         };
         let namespace = NAMESPACES.into_iter().find(|known| *known == namespace)?;
         self.0.get(&(kind, namespace, name)).map(u64::to_string)
     }
+}
+
+/// A claim and the folder of the node that it is bound to.
+fn claim(namespace: &str, name: u64) -> Vec<Object> {
+    let mut claim = Claim::default();
+    namespace.clone_into(&mut claim.metadata.namespace);
+    claim.metadata.name = format!("claim{name}");
+    claim.spec.volume_name = format!("pv-{namespace}-{name}");
+    let mut volume = PersistentVolume::default();
+    volume.metadata.name.clone_from(&claim.spec.volume_name);
+    let local = Local { path: "/mnt/ssd".to_owned(), ..Local::default() };
+    volume.spec.local = Some(local);
+    vec![Object::Claim(claim), Object::PersistentVolume(Box::new(volume))]
 }
 
 /// Gives a pod volumes, and its containers mounts of some of them.
@@ -94,6 +113,11 @@ pub fn draw(spec: &mut PodSpec, chance: &mut Chance) {
         let mut volume = Volume { name: format!("v{number}").into(), ..Volume::default() };
         let name = chance.below(NAMES);
         match chance.below(6) {
+            0 if chance.percent(50) => {
+                let claim_name = format!("claim{name}");
+                let of = ClaimVolume { claim_name, ..ClaimVolume::default() };
+                volume.persistent_volume_claim = Some(of);
+            }
             0 => {}
             1 => {
                 let medium = "Memory".to_owned();
@@ -171,6 +195,7 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
 pub fn reboot(volumes: &mut Volumes) {
     volumes.retain(|_, volume| match &volume.source {
         Source::EmptyDir(Medium::Memory { .. }) => false,
+        Source::Local { .. } | Source::Nfs { .. } => false,
         Source::EmptyDir(Medium::Disk) | Source::HostPath { .. } => true,
         Source::Files(Files { plugin, .. }) => *plugin != FilesPlugin::Secret,
     });

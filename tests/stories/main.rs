@@ -6,6 +6,8 @@
 
 mod admission;
 mod cgroups;
+#[cfg(all(feature = "pvc", feature = "nfs"))]
+mod claims;
 mod classes;
 #[cfg(feature = "cloud")]
 mod cloud;

@@ -26,6 +26,7 @@ mod images;
 mod registry;
 mod runtime;
 mod starts;
+mod storage;
 mod volumes;
 #[path = "../yard/mod.rs"]
 mod yard;
@@ -115,6 +116,7 @@ fn all() -> Vec<Test> {
     [
         starts::TESTS,
         volumes::TESTS,
+        storage::TESTS,
         cgroups::TESTS,
         changes::TESTS,
         broken::TESTS,

@@ -201,7 +201,7 @@ fn what_is_no_pod_is_named() {
     for (text, want) in [
         (
             "apiVersion: v1\nkind: Service\n",
-            ":2:7: kind: got kind Service (v1), expected Pod, ConfigMap, Secret, PodList or List",
+            ":2:7: kind: got kind Service (v1), expected Pod, ConfigMap, Secret, PersistentVo",
         ),
         ("kind: Pod\napiVersion: v2\n", "kind: got kind Pod (v2), expected"),
         ("kind: Pod\n", ":1:1: got no apiVersion, expected apiVersion: v1"),

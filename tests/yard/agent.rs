@@ -33,6 +33,8 @@ pub struct Site {
     pub level: &'static str,
     /// `--config`
     pub config: Option<PathBuf>,
+    /// Programs that stand before the machine's own.
+    pub programs: Option<PathBuf>,
 }
 
 /// The folder's and the node's name in all tests: `web` becomes the pod `web-gw`.
@@ -78,6 +80,7 @@ impl Site {
             api,
             level: "info",
             config: Some(config),
+            programs: None,
         }
     }
 
@@ -144,6 +147,10 @@ impl Site {
             .arg("--container-logs")
             .arg(&self.container_logs)
             .args(["--node-name", NODE, "--log", self.level]);
+        if let Some(programs) = &self.programs {
+            let path = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{}:{path}", programs.display()));
+        }
         if let Some(config) = &self.config {
             command.arg("--config").arg(config);
         }

@@ -21,8 +21,7 @@ pub fn misplaced(pod: &Pod, node_name: &str) -> Option<Refused> {
         affinity.pointer("/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution")
     });
     let terms = terms.and_then(|required| required.get("nodeSelectorTerms")?.as_array());
-    // One of the terms is enough.
-    let likes = terms.is_none_or(|terms| terms.iter().any(|term| matches_term(term, node_name)));
+    let likes = terms.is_none_or(|terms| selects_node(terms, node_name));
     (!selected || !likes).then(|| Refused {
         reason: "NodeAffinity",
         message: format!(
@@ -31,6 +30,11 @@ pub fn misplaced(pod: &Pod, node_name: &str) -> Option<Refused> {
             labels(node_name).map(|(key, value)| format!("{key}={value}")).join(", ")
         ),
     })
+}
+
+/// Whether a node selector is for this node: one of its terms is enough.
+pub fn selects_node(terms: &[Value], node_name: &str) -> bool {
+    terms.iter().any(|term| matches_term(term, node_name))
 }
 
 /// The labels of this node: those that every node has, and KubeEdge's two.

@@ -8,7 +8,7 @@ use super::fields::{Found, is_nothing};
 use super::validate::{LABEL, Problems, is_label};
 use crate::agent::volume::Kind;
 use crate::model::pod::{
-    Container, DownwardVolume, KeyToPath, MountPropagation, Pod, ProjectedSource,
+    Container, DownwardVolume, KeyToPath, MountPropagation, Nfs, Pod, ProjectedSource,
     RecursiveReadOnly, Rest, Volume, VolumeMount,
 };
 
@@ -55,6 +55,12 @@ fn look_into(volume: &Volume, path: &str, found: &mut Found) {
         }
     }
     if let Some(of) = &volume.host_path {
+        unknown(path, &of.rest, found);
+    }
+    if let Some(of) = &volume.persistent_volume_claim {
+        unknown(path, &of.rest, found);
+    }
+    if let Some(of) = &volume.nfs {
         unknown(path, &of.rest, found);
     }
     if let Some(of) = &volume.config_map {
@@ -163,6 +169,8 @@ impl Problems {
             volume.secret.is_some(),
             volume.downward_api.is_some(),
             volume.projected.is_some(),
+            volume.persistent_volume_claim.is_some(),
+            volume.nfs.is_some(),
         ];
         if known.iter().filter(|is| **is).count() + rest.count() > 1 {
             self.add(path, "Forbidden: may not specify more than 1 volume type");
@@ -187,6 +195,12 @@ impl Problems {
                 self.add(&format!("{path}.type"), &problem);
             }
         }
+        if let Some(of) = &volume.persistent_volume_claim {
+            self.object(&format!("{path}.persistentVolumeClaim"), "claimName", &of.claim_name);
+        }
+        if let Some(of) = &volume.nfs {
+            self.nfs(&format!("{path}.nfs"), of);
+        }
         if let Some(of) = &volume.config_map {
             self.object(&format!("{path}.configMap"), "name", &of.name);
             self.items(&format!("{path}.configMap"), &of.items, of.default_mode);
@@ -204,6 +218,22 @@ impl Problems {
                 self.projected(&format!("{path}.projected.sources[{index}]"), source);
             }
         }
+    }
+
+    /// What becomes arguments of mount(8).
+    fn nfs(&mut self, path: &str, of: &Nfs) {
+        if of.server.is_empty() {
+            self.add(&format!("{path}.server"), "Required value");
+        } else if !is_machine(&of.server) {
+            let expected = "must be a name or an address of a machine";
+            self.invalid(&format!("{path}.server"), cut(&of.server), expected);
+        }
+        if of.path.is_empty() {
+            self.add(&format!("{path}.path"), "Required value");
+        } else if !of.path.starts_with('/') {
+            self.invalid(&format!("{path}.path"), cut(&of.path), "must be an absolute path");
+        }
+        self.no_way_back(&format!("{path}.path"), &of.path);
     }
 
     fn projected(&mut self, path: &str, source: &ProjectedSource) {
@@ -347,6 +377,12 @@ impl Problems {
             self.add(&path, problem);
         }
     }
+}
+
+/// What may be written to the left of the path of an export.
+pub fn is_machine(server: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b':' | b'-' | b'[' | b']');
+    !server.is_empty() && !server.starts_with('-') && server.bytes().all(plain)
 }
 
 fn is_privileged(container: &Container) -> bool {

@@ -3,6 +3,7 @@
 use super::config::{Making, container_config};
 use super::downward::Downward;
 use super::env::{Sources, environment};
+use super::volumes::Seeing;
 use super::{Hands, Image, Pod, Step};
 use crate::agent::time::Now;
 use crate::model::cri::Request;
@@ -71,6 +72,7 @@ impl Pod {
                     panic!("next makes no container of {image:?}")
                 };
                 let pod_ips = self.ips(hands.place);
+                let places = self.places();
                 let making = Making {
                     pod: &self.api,
                     container: spec,
@@ -78,6 +80,11 @@ impl Pod {
                     image_ref,
                     image_user,
                     sources: self.sources(&pod_ips, hands),
+                    seeing: Seeing {
+                        root: &config.root,
+                        places: &places,
+                        recursive: self.runtime_handler(hands).recursive_read_only_mounts,
+                    },
                     target: self.target(spec)?,
                 };
                 Request::CreateContainer {

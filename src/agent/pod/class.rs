@@ -8,7 +8,7 @@ use super::cgroup;
 use super::config::sandbox_config;
 use super::resources::overhead_resources;
 use super::{Hands, Pod};
-use crate::model::cri::SandboxConfig;
+use crate::model::cri::{RuntimeHandler, SandboxConfig};
 use crate::model::quantity::Quantity;
 
 impl Pod {
@@ -32,6 +32,14 @@ impl Pod {
         config.overhead = overhead_resources(self.overhead(hands), settings);
         config.cgroup_parent = cgroup::parent(self, hands);
         Ok(config)
+    }
+
+    /// What the runtime can by the pod's handler; of one that it does not tell of, nothing.
+    pub(super) fn runtime_handler(&self, hands: &Hands<'_>) -> RuntimeHandler {
+        let class = self.class_name().and_then(|name| hands.objects.folder.runtime_class(name));
+        let name = class.map_or("", |class| &class.handler);
+        let mut handlers = hands.runtime.iter().flat_map(|runtime| &runtime.handlers);
+        handlers.find(|handler| *handler.name == *name).cloned().unwrap_or_default()
     }
 
     fn class_name(&self) -> Option<&str> {

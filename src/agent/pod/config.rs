@@ -9,6 +9,7 @@ use super::files;
 use super::hash::container_hash;
 use super::resources::{container_resources, pod_resources};
 use super::security::{container_security, namespaces, sandbox_security};
+pub use super::volumes::Seeing;
 use super::volumes::mounts;
 use crate::agent::Config;
 use crate::agent::admit::dotted;
@@ -66,6 +67,8 @@ pub struct Making<'a> {
     pub image_user: &'a ImageUser,
     /// Where its variables may come from.
     pub sources: Sources<'a>,
+    /// What its mounts hang on.
+    pub seeing: Seeing<'a>,
     /// Whose processes it sees beside its own.
     pub target: Option<ContainerId>,
 }
@@ -92,7 +95,7 @@ pub fn container_config(making: &Making<'_>, config: &Config) -> Result<Containe
         args: expanded(&container.args),
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts: {
-            let mut mounts = mounts(pod, container, &envs, config)?;
+            let mut mounts = mounts(pod, container, &envs, making.seeing)?;
             let pod_ips = sources.downward.pod_ips;
             mounts.extend(files::mounts(pod, container, attempt, pod_ips, config));
             mounts

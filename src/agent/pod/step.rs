@@ -15,7 +15,7 @@ use crate::agent::pleg::Pleg;
 use crate::agent::queries::Queries;
 use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
 use crate::limits;
-use crate::model::cri::{CgroupDriver, ContainerId, Dns, Request, SandboxId};
+use crate::model::cri::{CgroupDriver, ContainerId, Dns, Request, RuntimeStatus, SandboxId};
 use crate::model::job::JobSpec;
 use crate::model::note::{NoteKind, Object};
 use crate::model::status::Waiting;
@@ -131,6 +131,8 @@ pub struct Hands<'a> {
     pub objects: ObjectsOf<'a>,
     /// Where the pods run.
     pub place: Place<'a>,
+    /// What the runtime last told of itself.
+    pub runtime: Option<&'a RuntimeStatus>,
     /// How cgroups are named.
     pub driver: CgroupDriver,
     /// What the host's `resolv.conf` says.

@@ -23,6 +23,7 @@ use super::waiting::CONFIG_ERROR;
 use super::{News, Phase, Pod, Step, Wanted};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::agent::volume::Place;
 use crate::agent::{Config, volume};
 use crate::limits;
 use crate::model::cri::{Mount, Propagation};
@@ -53,6 +54,8 @@ struct One {
     todo: Option<Box<VolumeSetUp>>,
     /// Why it is not known.
     trouble: Option<String>,
+    /// Where it is, as last known.
+    place: Option<Place>,
     /// Digest of what was brought about last, in this life.
     done: Option<u64>,
     failures: Failures,
@@ -170,10 +173,29 @@ pub fn mounts(
     pod: &api::Pod,
     container: &Container,
     envs: &[(String, String)],
-    config: &Config,
+    seeing: Seeing<'_>,
 ) -> Result<Vec<Mount>, String> {
     let each = container.volume_mounts.iter().enumerate();
-    each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, config)).collect()
+    each.map(|(index, mount)| one_mount(pod, container, (index, mount), envs, seeing)).collect()
+}
+
+/// What mounts hang on beside the spec.
+#[derive(Clone, Copy, Debug)]
+pub struct Seeing<'a> {
+    /// The kubelet's root.
+    pub root: &'a str,
+    /// Where the volumes are, by name.
+    pub places: &'a BTreeMap<Box<str>, Place>,
+    /// The runtime can make all that is mounted below a mount read-only.
+    pub recursive: bool,
+}
+
+impl<'a> Seeing<'a> {
+    /// Of a pod without volumes.
+    pub fn nothing(root: &'a str) -> Self {
+        static NONE: BTreeMap<Box<str>, Place> = BTreeMap::new();
+        Self { root, places: &NONE, recursive: false }
+    }
 }
 
 fn one_mount(
@@ -181,22 +203,23 @@ fn one_mount(
     container: &Container,
     (index, mount): (usize, &VolumeMount),
     envs: &[(String, String)],
-    config: &Config,
+    seeing: Seeing<'_>,
 ) -> Result<Mount, String> {
-    let volume = pod.spec.volumes.iter().find(|volume| volume.name == mount.name);
-    let volume = volume.ok_or_else(|| {
+    let place = seeing.places.get(&mount.name).ok_or_else(|| {
         let (volume, container) = (&mount.name, &container.name);
         format!("cannot find volume {volume:?} to mount into container {container:?}")
     })?;
     let host_path = match sub_path(mount, envs)? {
         Some(_) => format!(
             "{}/pods/{}/volume-subpaths/{}/{}/{index}",
-            config.root, pod.metadata.uid, volume.name, container.name
+            seeing.root, pod.metadata.uid, mount.name, container.name
         ),
-        None => volume::host_path(volume, pod, &config.root),
+        None => place.host_path.clone(),
     };
     let recursive_read_only = match mount.recursive_read_only {
-        None | Some(RecursiveReadOnly::Disabled | RecursiveReadOnly::IfPossible) => false,
+        None | Some(RecursiveReadOnly::Disabled) => false,
+        Some(RecursiveReadOnly::IfPossible) => seeing.recursive,
+        Some(RecursiveReadOnly::Enabled) if seeing.recursive => true,
         Some(RecursiveReadOnly::Enabled) => {
             return Err(format!(
                 "failed to resolve recursive read-only mode: volume {:?} requested recursive \
@@ -209,7 +232,7 @@ fn one_mount(
     Ok(Mount {
         container_path: format!("{}{}", if absolute { "" } else { "/" }, mount.mount_path),
         host_path,
-        readonly: mount.read_only || volume::Kind::of(volume).is_read_only(),
+        readonly: mount.read_only || place.read_only,
         recursive_read_only,
         propagation: match mount.mount_propagation {
             None | Some(MountPropagation::None) => Propagation::Private,
@@ -319,17 +342,18 @@ impl Pod {
         let mut troubles = Vec::new();
         for wanted in spec.volumes.iter().filter(|volume| is_used(&volume.name, spec)) {
             let mut one = old.remove(&wanted.name).unwrap_or_default();
-            match volume::source(wanted, context) {
-                Ok(source) => {
+            match volume::plan(wanted, context) {
+                Ok((source, place)) => {
                     let set_up = VolumeSetUp {
                         uid: self.uid.clone(),
                         volume: wanted.name.clone(),
-                        folder: wanted.name.clone(),
+                        folder: place.folder.clone(),
                         source,
                         fs_group: volume::fs_group(spec),
                         nested: volume::nested(&wanted.name, spec),
                     };
                     one.trouble = None;
+                    one.place = Some(place);
                     one.todo = (one.done != Some(digest(&set_up))).then(|| Box::new(set_up));
                 }
                 Err(why) => {
@@ -344,6 +368,12 @@ impl Pod {
         for (name, why) in troubles {
             self.cannot_mount(&name, &why);
         }
+    }
+
+    /// Where the volumes are, by name.
+    pub(super) fn places(&self) -> BTreeMap<Box<str>, Place> {
+        let each = self.volumes.each.iter();
+        each.filter_map(|(name, one)| Some((name.clone(), one.place.clone()?))).collect()
     }
 
     fn cannot_mount(&mut self, volume: &str, why: &str) {
@@ -372,17 +402,15 @@ impl Pod {
         for (index, mount) in (0..).zip(&spec.volume_mounts).filter(|(at, _)| !is_bound(*at)) {
             // What is wrong with one of them is said where the container is made.
             let Ok(Some(path)) = sub_path(mount, &envs) else { continue };
-            let volumes = &self.api.spec.volumes;
-            let Some(of) = volumes.iter().find(|volume| volume.name == mount.name) else {
-                continue;
-            };
+            let Some(place) = self.places().remove(&mount.name) else { continue };
             jobs.push(JobSpec::BindSubPath(Box::new(SubPath {
                 uid: self.uid.clone(),
                 container: container.clone(),
                 index,
                 volume: mount.name.clone(),
-                volume_path: volume::host_path(of, &self.api, &hands.config.root).into(),
+                volume_path: place.host_path.into(),
                 path: path.into(),
+                // What lies on another machine is known by its mount.
                 remote: false,
             })));
         }

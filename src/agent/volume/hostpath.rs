@@ -1,14 +1,18 @@
 //! `hostPath`: something of the node's own, looked at as its type says.
 
 use crate::model::job::{HostPathKind, Source};
-use crate::model::pod::Volume;
+use crate::model::pod::{HostPath, Volume};
 
 pub(super) fn source(volume: &Volume) -> Result<Source, String> {
-    let of = volume.host_path.clone().unwrap_or_default();
+    of(&volume.host_path.clone().unwrap_or_default())
+}
+
+/// Also that of a persistent volume.
+pub(super) fn of(of: &HostPath) -> Result<Source, String> {
     let kind = kind(&of.r#type).ok_or_else(|| {
         format!("hostPath type check failed: {:?} is an invalid volume type", of.r#type)
     })?;
-    Ok(Source::HostPath { path: of.path.into(), kind })
+    Ok(Source::HostPath { path: of.path.as_str().into(), kind })
 }
 
 /// By its name in the API.

@@ -1,8 +1,8 @@
 //! What each kind of volume needs of the node: one file per kind, each a feature.
 //!
 //! ```text
-//!  spec, objects ──▶ source() ──▶ Source: what the hands bring about
-//!               └──▶ host_path(): where it is then, for the container's mount
+//!  spec, objects ──▶ plan() ──▶ Source: what the hands bring about
+//!                         └───▶ Place: where it is then, for the container's mount
 //! ```
 //!
 //! Pure: the same answer for the same spec and objects. When to bring what about, and what to do
@@ -19,8 +19,12 @@ mod emptydir;
 mod files;
 #[cfg(feature = "hostpath")]
 mod hostpath;
+#[cfg(feature = "nfs")]
+mod nfs;
 #[cfg(feature = "projected")]
 mod projected;
+#[cfg(feature = "pvc")]
+mod pvc;
 #[cfg(feature = "secret")]
 mod secret;
 
@@ -40,7 +44,7 @@ pub struct Context<'a> {
     pub pod: &'a Pod,
     /// ConfigMaps and Secrets.
     #[cfg_attr(
-        not(any(feature = "configmap", feature = "secret")),
+        not(any(feature = "configmap", feature = "secret", feature = "pvc")),
         expect(dead_code, reason = "no kind that is built in reads objects")
     )]
     pub objects: &'a Objects,
@@ -63,6 +67,10 @@ pub enum Kind {
     DownwardApi,
     /// Several of these in one folder.
     Projected,
+    /// Storage that outlives the pod.
+    Claim,
+    /// A folder of another machine.
+    Nfs,
 }
 
 impl Kind {
@@ -78,6 +86,10 @@ impl Kind {
             Self::DownwardApi
         } else if volume.projected.is_some() {
             Self::Projected
+        } else if volume.persistent_volume_claim.is_some() {
+            Self::Claim
+        } else if volume.nfs.is_some() {
+            Self::Nfs
         } else {
             Self::EmptyDir
         }
@@ -92,6 +104,8 @@ impl Kind {
             Self::Secret => "secret",
             Self::DownwardApi => "downwardAPI",
             Self::Projected => "projected",
+            Self::Claim => "persistentVolumeClaim",
+            Self::Nfs => "nfs",
         }
     }
 
@@ -104,13 +118,15 @@ impl Kind {
             Self::Secret => cfg!(feature = "secret"),
             Self::DownwardApi => cfg!(feature = "downwardapi"),
             Self::Projected => cfg!(feature = "projected"),
+            Self::Claim => cfg!(feature = "pvc"),
+            Self::Nfs => cfg!(feature = "nfs"),
         }
     }
 
     /// Containers never write in it, whatever their mounts say.
     pub fn is_read_only(self) -> bool {
         match self {
-            Self::EmptyDir | Self::HostPath => false,
+            Self::EmptyDir | Self::HostPath | Self::Claim | Self::Nfs => false,
             Self::ConfigMap | Self::Secret | Self::DownwardApi | Self::Projected => true,
         }
     }
@@ -119,38 +135,59 @@ impl Kind {
     fn folder(self) -> Option<&'static str> {
         match self {
             Self::EmptyDir => Some("kubernetes.io~empty-dir"),
-            Self::HostPath => None,
+            Self::HostPath | Self::Claim => None,
             Self::ConfigMap => Some("kubernetes.io~configmap"),
             Self::Secret => Some("kubernetes.io~secret"),
             Self::DownwardApi => Some("kubernetes.io~downward-api"),
             Self::Projected => Some("kubernetes.io~projected"),
+            Self::Nfs => Some("kubernetes.io~nfs"),
         }
     }
 }
 
-/// What is to be brought about, or why that is not known.
-pub fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
+/// Where a volume is on the node, once it is brought about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Its folder's name among those of its kind.
+    pub folder: Box<str>,
+    /// Absolute.
+    pub host_path: String,
+    /// Containers never write in it, whatever their mounts say.
+    pub read_only: bool,
+}
+
+/// What is to be brought about and where it is then, or why that is not known.
+pub fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Place), String> {
     let kind = Kind::of(volume);
+    let here = |source: Source| {
+        let host_path = host_path(volume, context.pod, &context.config.root);
+        let read_only = kind.is_read_only();
+        (source, Place { folder: volume.name.clone(), host_path, read_only })
+    };
     match kind {
         #[cfg(feature = "emptydir")]
-        Kind::EmptyDir => emptydir::source(volume, context),
+        Kind::EmptyDir => emptydir::source(volume, context).map(here),
         #[cfg(feature = "hostpath")]
-        Kind::HostPath => hostpath::source(volume),
+        Kind::HostPath => hostpath::source(volume).map(here),
         #[cfg(feature = "configmap")]
-        Kind::ConfigMap => configmap::source(volume, context),
+        Kind::ConfigMap => configmap::source(volume, context).map(here),
         #[cfg(feature = "secret")]
-        Kind::Secret => secret::source(volume, context),
+        Kind::Secret => secret::source(volume, context).map(here),
         #[cfg(feature = "downwardapi")]
-        Kind::DownwardApi => downwardapi::source(volume, context),
+        Kind::DownwardApi => downwardapi::source(volume, context).map(here),
         #[cfg(feature = "projected")]
-        Kind::Projected => projected::source(volume, context),
+        Kind::Projected => projected::source(volume, context).map(here),
+        #[cfg(feature = "pvc")]
+        Kind::Claim => pvc::plan(volume, context),
+        #[cfg(feature = "nfs")]
+        Kind::Nfs => Ok(nfs::plan(volume, context)),
         #[allow(unreachable_patterns, reason = "with all features there is no other")]
         _ => Err(format!("{} is not built into this edged", kind.field())),
     }
 }
 
-/// Where the volume is on the node, once it is brought about.
-pub fn host_path(volume: &Volume, pod: &Pod, root: &str) -> String {
+/// Where a volume whose place needs no object to be known is on the node.
+fn host_path(volume: &Volume, pod: &Pod, root: &str) -> String {
     match Kind::of(volume).folder() {
         Some(folder) => {
             format!("{root}/pods/{}/volumes/{folder}/{}", pod.metadata.uid, volume.name)

@@ -41,7 +41,8 @@ fn of(volume: &str, limit: &str) -> Result<Source, String> {
     ))
     .expect(volume);
     let (objects, config) = (objects(), config());
-    source(&pod.spec.volumes[0], Context { pod: &pod, objects: &objects, config: &config })
+    plan(&pod.spec.volumes[0], Context { pod: &pod, objects: &objects, config: &config })
+        .map(|(source, _)| source)
 }
 
 /// `path mode content`, by file.

@@ -24,7 +24,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
-use crate::model::job::{JobError, JobSpec, LastWords, Source};
+use crate::model::job::{JobError, JobSpec, LastWords, Source, VolumeSetUp};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudLink;
 use crate::model::upkeep::{Ask, Measures};
@@ -165,17 +165,10 @@ fn way(spec: &JobSpec) -> (Below, Option<&'static str>) {
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => (Below::Pods, Some("enrol")),
         JobSpec::MakePodDirs { .. } | JobSpec::MakeContainerFiles(_) => (Below::Pods, None),
-        JobSpec::SetUpVolume(wanted) => {
-            let remote = match &wanted.source {
-                // Whatever is looked at there waits for another machine.
-                Source::HostPath { path, .. } => volume::is_remote(path),
-                Source::EmptyDir(_) | Source::Files(_) => false,
-            };
-            (Below::Pods, remote.then_some("set-up-volume"))
-        }
+        JobSpec::SetUpVolume(wanted) => (Below::Pods, set_up_kind(wanted)),
         JobSpec::BindSubPath(wanted) => {
             let remote = wanted.remote || volume::is_remote(&wanted.volume_path);
-            (Below::Pods, remote.then_some("bind-sub-path"))
+            (Below::Pods, remote.then_some(BIND_REMOTE))
         }
         JobSpec::TearDownVolumes(_) => (Below::Pods, Some("tear-down-volumes")),
         JobSpec::RemovePodDir(_) => (Below::Pods, Some("remove-pod-dir")),
@@ -190,6 +183,26 @@ fn way(spec: &JobSpec) -> (Below, Option<&'static str>) {
             (Below::Cgroups, None)
         }
     }
+}
+
+fn set_up_kind(wanted: &VolumeSetUp) -> Option<&'static str> {
+    match &wanted.source {
+        Source::EmptyDir(_) | Source::Files(_) => None,
+        Source::HostPath { path, .. } => volume::is_remote(path).then_some(SET_UP_REMOTE),
+        Source::Local { path, .. } if volume::is_remote(path) => Some(SET_UP_REMOTE),
+        // The walk that gives all in it to a group may take long.
+        Source::Local { .. } => wanted.fs_group.map(|_| "set-up-volume"),
+        Source::Nfs { .. } => Some(SET_UP_REMOTE),
+    }
+}
+
+const SET_UP_REMOTE: &str = "set-up-remote-volume";
+const BIND_REMOTE: &str = "bind-remote-sub-path";
+
+/// Whether a kind of job waits for another machine. It may do so for ever: others are not to wait
+/// for it.
+pub(super) fn waits_for_others(kind: &str) -> bool {
+    matches!(kind, SET_UP_REMOTE | BIND_REMOTE)
 }
 
 /// What a job works below.

@@ -36,7 +36,10 @@ const OWN: [&[u8]; 5] = [
 ];
 
 /// Volumes that are mounts of something else, which stays.
-const MOUNTED: [&[u8]; 2] = [b"kubernetes.io~local-volume", b"kubernetes.io~nfs"];
+const MOUNTED: [&[u8]; 1] = [b"kubernetes.io~local-volume"];
+
+/// The same of another machine, which may not answer any more.
+const REMOTE: &[u8] = b"kubernetes.io~nfs";
 
 /// Makes the pod's folder, which is the answer, and what is always in it.
 pub(super) fn make(
@@ -134,6 +137,8 @@ fn remove_volume(
     let said = |failure: Failure| Failure(format!("{kind}/{volume}: {}", failure.0));
     if OWN.contains(&named) {
         unmount(plugin, volume).and_then(|()| tree::remove(plugin, volume)).map_err(said)
+    } else if named == REMOTE {
+        unmount_remote(plugin, volume).and_then(|()| remove_empty(plugin, volume)).map_err(said)
     } else if MOUNTED.contains(&named) {
         unmount(plugin, volume).and_then(|()| remove_empty(plugin, volume)).map_err(said)
     } else {
@@ -142,14 +147,25 @@ fn remove_volume(
     }
 }
 
+/// As [`unmount`], but waits for nobody: what the other machine has not been sent is given up, and
+/// where even that fails the place is freed all the same. Nothing of the pod runs any more.
+fn unmount_remote(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
+    unmount_with(dir, name, MntFlags::MNT_FORCE)
+        .or_else(|_| unmount_with(dir, name, MntFlags::MNT_DETACH))
+}
+
 /// Undoes every mount at this place. None is fine.
 pub(super) fn unmount(dir: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
+    unmount_with(dir, name, MntFlags::empty())
+}
+
+fn unmount_with(dir: BorrowedFd<'_>, name: Component<'_>, flags: MntFlags) -> Result<(), Failure> {
     // The handle leads the way, so that nobody can put a link in it; of the last step the kernel is
     // told not to follow one.
     let path = [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), bytes(name)].concat();
     let path = OsString::from(OsStr::from_bytes(&path));
     for _ in 0..MOUNTS_STACKED_MAX {
-        match umount2(path.as_os_str(), MntFlags::UMOUNT_NOFOLLOW) {
+        match umount2(path.as_os_str(), MntFlags::UMOUNT_NOFOLLOW | flags) {
             Ok(()) => {}
             // Not mounted, or not there. Who may not unmount has not mounted either, and a mount
             // that is left is not entered.

@@ -36,6 +36,24 @@ pub enum Source {
     },
     /// These files, and no others.
     Files(Files),
+    /// A folder of the node, shown below the pod's.
+    Local {
+        /// Absolute.
+        path: Box<str>,
+        /// Given to the pod's group only where its root is not the group's yet.
+        if_needed: bool,
+    },
+    /// A folder of another machine: nothing of it is touched but in a child.
+    Nfs {
+        /// Name or address.
+        server: Box<str>,
+        /// Absolute, there.
+        path: Box<str>,
+        /// Mounted read-only.
+        read_only: bool,
+        /// For mount(8).
+        options: Vec<Box<str>>,
+    },
 }
 
 /// Where an emptyDir lies.

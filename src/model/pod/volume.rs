@@ -29,7 +29,43 @@ pub struct Volume {
     /// Several of these in one folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projected: Option<Projected>,
+    /// Storage that outlives the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim: Option<ClaimVolume>,
+    /// A folder of another machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nfs: Option<Nfs>,
     /// The other sources.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `PersistentVolumeClaimVolumeSource`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClaimVolume {
+    /// In the pod's namespace.
+    pub claim_name: String,
+    /// No container can write there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_only: bool,
+    /// The other fields.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `NFSVolumeSource`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Nfs {
+    /// Name or address of the machine.
+    pub server: String,
+    /// What it exports: absolute.
+    pub path: String,
+    /// Mounted read-only.
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_only: bool,
+    /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,
 }

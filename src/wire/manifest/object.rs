@@ -1,11 +1,13 @@
-//! ConfigMaps and Secrets in a manifest file.
+//! ConfigMaps, Secrets and all else that pods use in a manifest file.
 //!
 //! Of a Secret no error shows a value: errors go to the log, and from there to many eyes.
 
 use serde::Deserialize;
 
 use crate::limits::OBJECT_BYTES_MAX;
-use crate::model::object::{Bytes, ConfigMap, Object, ObjectKind, RuntimeClass, Secret};
+use crate::model::object::{
+    Bytes, Claim, ConfigMap, Object, ObjectKind, PersistentVolume, RuntimeClass, Secret,
+};
 use crate::wire::tree::{self, Entry, Fault, Node, Step, Value};
 
 /// Reads `node`, which says that it is of this kind.
@@ -14,6 +16,8 @@ pub(super) fn read(kind: ObjectKind, node: &Node, path: &[Step]) -> Result<Objec
         ObjectKind::ConfigMap => config_map(node, path)?,
         ObjectKind::Secret => secret(node, path)?,
         ObjectKind::RuntimeClass => runtime_class(node, path)?,
+        ObjectKind::PersistentVolumeClaim => claim(node, path)?,
+        ObjectKind::PersistentVolume => persistent_volume(node, path)?,
     };
     let fault = |why: String| Err(Fault::new(node, path.to_vec(), why));
     if object.metadata().name.is_empty() {
@@ -49,6 +53,20 @@ fn runtime_class(node: &Node, path: &[Step]) -> Result<Object, Fault> {
     }
     class.metadata.namespace.clear();
     Ok(Object::RuntimeClass(class))
+}
+
+fn claim(node: &Node, path: &[Step]) -> Result<Object, Fault> {
+    known(node, path, &["spec", "status"])?;
+    let mut claim: Claim = tree::read(node, path)?;
+    default_namespace(&mut claim.metadata.namespace);
+    Ok(Object::Claim(claim))
+}
+
+fn persistent_volume(node: &Node, path: &[Step]) -> Result<Object, Fault> {
+    known(node, path, &["spec", "status"])?;
+    let mut volume: PersistentVolume = tree::read(node, path)?;
+    volume.metadata.namespace.clear();
+    Ok(Object::PersistentVolume(Box::new(volume)))
 }
 
 /// What may be written and is read as part of `data`.

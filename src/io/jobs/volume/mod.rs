@@ -11,7 +11,9 @@
 
 mod files;
 mod host_path;
+mod local;
 mod mount;
+mod nfs;
 mod sub_path;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,6 +38,11 @@ pub(super) fn set_up(pods: BorrowedFd<'_>, wanted: &VolumeSetUp) -> Result<(), F
         Source::EmptyDir(medium) => empty_dir(pods, wanted, *medium),
         Source::HostPath { path, kind } => host_path::check(path, *kind),
         Source::Files(files) => set_up_files(pods, wanted, files),
+        Source::Local { path, if_needed } => local::set_up(pods, wanted, path, *if_needed),
+        Source::Nfs { server, path, read_only, options } => {
+            let export = nfs::Export { server, path, read_only: *read_only, options };
+            nfs::set_up(pods, wanted, &export)
+        }
     }
 }
 

@@ -286,3 +286,56 @@ fn mounts_that_nobody_knows_are_not_entered() {
     assert!(outside.join("data").exists());
     let _ = nix::mount::umount(&folder);
 }
+
+#[test]
+fn a_folder_of_the_node_is_shown_given_to_the_group_and_left() {
+    let place = Place::new();
+    let ssd = place.path.join("ssd");
+    fs::create_dir_all(ssd.join("deep")).expect("a folder");
+    fs::write(ssd.join("deep/data"), "x").expect("a file");
+    fs::set_permissions(ssd.join("deep/data"), fs::Permissions::from_mode(0o600)).expect("ours");
+    symlink("/etc/passwd", ssd.join("link")).expect("a link");
+    let passwd = fs::metadata("/etc/passwd").expect("it is there");
+    let path: Box<str> = ssd.to_string_lossy().into();
+    let local = |if_needed| Source::Local { path: path.clone(), if_needed };
+    let shown = place.path.join("pods/u/volumes/kubernetes.io~local-volume/v");
+    place.set_up(local(false), Some(1234)).expect("mounted");
+    place.set_up(local(false), Some(1234)).expect("and found again");
+    assert_eq!(fs::read_to_string(shown.join("deep/data")).expect("shown"), "x");
+    for (below, mode) in [("", 0o2775), ("deep", 0o2775), ("deep/data", 0o660)] {
+        let is = fs::metadata(ssd.join(below)).expect(below);
+        assert_eq!((is.gid(), is.mode() & 0o7777), (1234, mode), "{below:?}");
+    }
+    let link = fs::symlink_metadata(ssd.join("link")).expect("a link");
+    assert_eq!(link.gid(), 1234);
+    let now = fs::metadata("/etc/passwd").expect("it is there");
+    assert_eq!((now.gid(), now.mode()), (passwd.gid(), passwd.mode()), "links lead nowhere");
+    fs::write(ssd.join("later"), "x").expect("a file");
+    std::os::unix::fs::chown(ssd.join("later"), None, Some(0)).expect("as root");
+    place.set_up(local(true), Some(1234)).expect("its root is the group's");
+    assert_eq!(fs::metadata(ssd.join("later")).expect("a file").gid(), 0);
+    pod_dir::tear_down(place.pods.as_fd(), "u").expect("unmounted");
+    assert!(!shown.exists() && ssd.join("deep/data").exists());
+    for (path, want) in [("/nowhere/at/all", "does not exist"), ("/etc/passwd", "is not a direc")] {
+        let source = Source::Local { path: path.into(), if_needed: false };
+        let Failure(why) = place.set_up(source, None).expect_err(path);
+        assert!(why.contains(want), "{why}");
+    }
+}
+
+#[test]
+fn what_another_machine_shows_is_given_up_when_its_pod_goes() {
+    let place = Place::new();
+    let outside = place.path.join("outside");
+    let shown = place.path.join("pods/u/volumes/kubernetes.io~nfs/v");
+    fs::create_dir_all(&outside).expect("a folder");
+    fs::create_dir_all(&shown).expect("a folder");
+    fs::write(outside.join("data"), "x").expect("a file");
+    let handle = |path: &PathBuf| open(path, OFlag::O_PATH, Mode::empty()).expect("it is there");
+    mount::bind(handle(&outside).as_fd(), handle(&shown).as_fd()).expect("as root");
+    // Somebody still has it open, as a machine that does not answer would leave it.
+    let held = fs::File::open(shown.join("data")).expect("a file");
+    pod_dir::tear_down(place.pods.as_fd(), "u").expect("unmounted all the same");
+    assert!(!shown.exists() && outside.join("data").exists());
+    drop(held);
+}

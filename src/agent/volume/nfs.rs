@@ -1,0 +1,23 @@
+//! `nfs`: a folder of another machine, mounted in a child by mount(8) (spec section 14.4).
+
+use super::{Context, Place};
+use crate::model::job::Source;
+use crate::model::pod::{Nfs, Volume};
+
+pub(super) fn plan(volume: &Volume, context: Context<'_>) -> (Source, Place) {
+    let of_volume = volume.nfs.clone().unwrap_or_default();
+    let host_path = super::host_path(volume, context.pod, &context.config.root);
+    let read_only = of_volume.read_only;
+    let place = Place { folder: volume.name.clone(), host_path, read_only };
+    (of(&of_volume, read_only, &[]), place)
+}
+
+/// Also that of a persistent volume.
+pub(super) fn of(of: &Nfs, read_only: bool, options: &[String]) -> Source {
+    Source::Nfs {
+        server: of.server.as_str().into(),
+        path: of.path.as_str().into(),
+        read_only,
+        options: options.iter().map(|option| option.as_str().into()).collect(),
+    }
+}

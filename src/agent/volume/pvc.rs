@@ -1,0 +1,165 @@
+//! `persistentVolumeClaim`: storage that outlives the pod, by a claim of its namespace and the
+//! PersistentVolume that this is bound to. Volumes of kinds local, hostPath and nfs.
+//!
+//! A claim is bound by what is written: its `volumeName`, or the volume's `claimRef`. Nothing is
+//! chosen here: a choice would have to be remembered, or another claim could come and find the data
+//! of the first (spec section 4.7). From a cloud both are written.
+
+use serde_json::Value;
+
+use super::{Context, Place, hostpath};
+#[cfg(feature = "nfs")]
+use crate::agent::admit::is_machine;
+use crate::agent::admit::{cut, selects_node};
+use crate::model::job::Source;
+use crate::model::object::{Claim, ClaimRef, PersistentVolume};
+use crate::model::pod::{FsGroupChangePolicy, Volume};
+
+const BLOCK: &str = "Block";
+
+pub(super) fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Place), String> {
+    let of = volume.persistent_volume_claim.clone().unwrap_or_default();
+    let namespace = &context.pod.metadata.namespace;
+    let wrong = |why: String| format!("error processing PVC {namespace}/{}: {why}", of.claim_name);
+    let claim = context.objects.claim(namespace, &of.claim_name).ok_or_else(|| {
+        wrong(format!(
+            "failed to fetch PVC from API server: persistentvolumeclaims {:?} not found",
+            of.claim_name
+        ))
+    })?;
+    let bound = bound(claim, context).map_err(wrong)?;
+    if claim.spec.volume_mode.as_deref() == Some(BLOCK) {
+        let name = &volume.name;
+        return Err(format!(
+            "volume {name} has volumeMode Block, but is specified in volumeMounts"
+        ));
+    }
+    let name = &bound.metadata.name;
+    if !is_here(bound, &context.config.node_name) {
+        return Err(format!(
+            "MountVolume.NodeAffinity check failed for volume {name:?} : no matching \
+             NodeSelectorTerms"
+        ));
+    }
+    source(bound, of.read_only, context)
+}
+
+/// The volume that the claim is bound to, or why it is to none.
+fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume, String> {
+    let names_it =
+        |of: &ClaimRef| of.name == claim.metadata.name && of.namespace == claim.metadata.namespace;
+    let kept_for_it =
+        |volume: &&PersistentVolume| volume.spec.claim_ref.as_ref().is_some_and(names_it);
+    let wanted = &claim.spec.volume_name;
+    let objects = context.objects;
+    let volume = if wanted.is_empty() {
+        let found = objects.persistent_volumes().find(kept_for_it);
+        found.ok_or("PVC is not bound: it names no volumeName, and no claimRef names it")?
+    } else {
+        let found = objects.persistent_volume(wanted);
+        found.ok_or_else(|| format!("PVC is not bound: no PersistentVolume {wanted:?} is here"))?
+    };
+    let name = &volume.metadata.name;
+    let not_bound = |why: String| format!("PVC is not bound: PersistentVolume {name:?} {why}");
+    match &volume.spec.claim_ref {
+        Some(other) if !names_it(other) => {
+            return Err(not_bound(format!("is kept for {}/{}", other.namespace, other.name)));
+        }
+        Some(_) => {}
+        None => {
+            let same = |other: &&Claim| {
+                other.spec.volume_name == *name && other.metadata != claim.metadata
+            };
+            if let Some(other) = objects.claims().find(same) {
+                let other = &other.metadata;
+                return Err(not_bound(format!(
+                    "is named by {}/{} as well, and has no claimRef",
+                    other.namespace, other.name
+                )));
+            }
+        }
+    }
+    let lacks = |mode: &&String| !volume.spec.access_modes.contains(mode);
+    if let Some(mode) = claim.spec.access_modes.iter().find(lacks) {
+        let has = volume.spec.access_modes.join(", ");
+        return Err(not_bound(format!("offers the access modes [{has}], and {mode} is asked for")));
+    }
+    let (asked, has) =
+        (claim.spec.resources.requests.get("storage"), volume.spec.capacity.get("storage"));
+    if let (Some(asked), Some(has)) = (asked, has)
+        && has.milli() < asked.milli()
+    {
+        return Err(not_bound(format!("holds {has}, and {asked} is asked for")));
+    }
+    let mode = |mode: &Option<String>| mode.as_deref() == Some(BLOCK);
+    if mode(&claim.spec.volume_mode) != mode(&volume.spec.volume_mode) {
+        return Err(not_bound("has another volumeMode".to_owned()));
+    }
+    Ok(volume)
+}
+
+/// Whether this node is one of those that have it.
+fn is_here(volume: &PersistentVolume, node_name: &str) -> bool {
+    let required = volume.spec.node_affinity.get("required");
+    let terms = required.and_then(|required| required.get("nodeSelectorTerms"));
+    terms.and_then(Value::as_array).is_none_or(|terms| selects_node(terms, node_name))
+}
+
+fn source(
+    bound: &PersistentVolume,
+    read_only: bool,
+    context: Context<'_>,
+) -> Result<(Source, Place), String> {
+    let (spec, name) = (&bound.spec, &bound.metadata.name);
+    let below_pod = |plugin: &str| {
+        let root = &context.config.root;
+        format!("{root}/pods/{}/volumes/{plugin}/{name}", context.pod.metadata.uid)
+    };
+    if let Some(of) = &spec.local {
+        absolute(name, "local.path", &of.path)?;
+        let policy = context.pod.spec.security_context.fs_group_change_policy;
+        let if_needed = policy == Some(FsGroupChangePolicy::OnRootMismatch);
+        let source = Source::Local { path: of.path.as_str().into(), if_needed };
+        let host_path = below_pod("kubernetes.io~local-volume");
+        return Ok((source, Place { folder: name.as_str().into(), host_path, read_only }));
+    }
+    if let Some(of) = &spec.host_path {
+        absolute(name, "hostPath.path", &of.path)?;
+        let place = Place { folder: name.as_str().into(), host_path: of.path.clone(), read_only };
+        return Ok((hostpath::of(of)?, place));
+    }
+    #[cfg(feature = "nfs")]
+    if let Some(of) = &spec.nfs {
+        absolute(name, "nfs.path", &of.path)?;
+        if !is_machine(&of.server) {
+            return Err(format!(
+                "PersistentVolume {name:?}: nfs.server: got {:?}, expected a name or an address",
+                of.server
+            ));
+        }
+        let read_only = read_only || of.read_only;
+        let source = super::nfs::of(of, read_only, &spec.mount_options);
+        let host_path = below_pod("kubernetes.io~nfs");
+        return Ok((source, Place { folder: name.as_str().into(), host_path, read_only }));
+    }
+    let known = if cfg!(feature = "nfs") { "local, hostPath or nfs" } else { "local or hostPath" };
+    let got = match &spec.nfs {
+        Some(_) => "nfs".to_owned(),
+        None => spec
+            .rest
+            .iter()
+            .find(|(_, of)| of.is_object())
+            .map_or_else(|| "no kind of volume".to_owned(), |(kind, _)| cut(kind).to_owned()),
+    };
+    Err(format!("PersistentVolume {name:?}: got {got}, expected {known}"))
+}
+
+/// What is mounted or looked at is named from the root, and leads nowhere back.
+fn absolute(name: &str, field: &str, path: &str) -> Result<(), String> {
+    if path.starts_with('/') && path.split('/').all(|part| part != "..") {
+        return Ok(());
+    }
+    Err(format!(
+        "PersistentVolume {name:?}: {field}: got {path:?}, expected an absolute path without `..`"
+    ))
+}

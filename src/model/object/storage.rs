@@ -1,0 +1,97 @@
+//! Storage that outlives pods: what there is, and who has claimed it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::model::pod::{HostPath, Metadata, Nfs, Rest};
+use crate::model::quantity::Quantity;
+
+/// core/v1 `PersistentVolumeClaim`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Claim {
+    /// Name and namespace.
+    pub metadata: Metadata,
+    /// What is wanted.
+    pub spec: ClaimSpec,
+}
+
+/// core/v1 `PersistentVolumeClaimSpec`, as far as it is read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClaimSpec {
+    /// The volume that it is bound to.
+    pub volume_name: String,
+    /// `ReadWriteOnce`, `ReadOnlyMany` …
+    pub access_modes: Vec<String>,
+    /// A folder unless this says `Block`.
+    pub volume_mode: Option<String>,
+    /// `requests.storage`
+    pub resources: StorageRequest,
+}
+
+/// core/v1 `VolumeResourceRequirements`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct StorageRequest {
+    /// `storage`: bytes.
+    pub requests: BTreeMap<String, Quantity>,
+}
+
+/// core/v1 `PersistentVolume`; in no namespace.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PersistentVolume {
+    /// Name.
+    pub metadata: Metadata,
+    /// What there is.
+    pub spec: PersistentVolumeSpec,
+}
+
+/// core/v1 `PersistentVolumeSpec`, as far as it is read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PersistentVolumeSpec {
+    /// `storage`: bytes.
+    pub capacity: BTreeMap<String, Quantity>,
+    /// `ReadWriteOnce`, `ReadOnlyMany` …
+    pub access_modes: Vec<String>,
+    /// A folder unless this says `Block`.
+    pub volume_mode: Option<String>,
+    /// Whom it is kept for.
+    pub claim_ref: Option<ClaimRef>,
+    /// For who mounts it.
+    pub mount_options: Vec<String>,
+    /// `required`: which nodes have it.
+    pub node_affinity: Rest,
+    /// A folder of this node.
+    pub local: Option<Local>,
+    /// A file or folder of whatever node.
+    pub host_path: Option<HostPath>,
+    /// A folder of another machine.
+    pub nfs: Option<Nfs>,
+    /// The other fields, other kinds among them.
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// core/v1 `LocalVolumeSource`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Local {
+    /// Absolute.
+    pub path: String,
+    /// Of a block device, which would have to be mounted.
+    pub fs_type: Option<String>,
+}
+
+/// Names a claim.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ClaimRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}

@@ -1,0 +1,256 @@
+//! Storage that outlives pods: claims, the volumes behind them, and folders of other machines.
+
+use std::sync::Arc;
+
+use edged::agent::event::Event;
+use edged::model::cri::RuntimeHandler;
+use edged::model::job::{JobSpec, Source, VolumeSetUp};
+use edged::model::manifest::{Content, File, Folder};
+use edged::model::object::Object;
+use edged::model::pod::Pod;
+
+use crate::desk::{Desk, pod};
+use crate::made::{container_of, made_on, sandbox_of};
+
+/// One container that mounts volume `v` with these further fields.
+fn mounting(source: &str, more: &str) -> String {
+    format!(
+        r#""volumes":[{{"name":"v",{source}}}],"containers":[{{"name":"m","image":"i:1",
+            "volumeMounts":[{{"name":"v","mountPath":"/v"{more}}}]}}]"#
+    )
+}
+
+const CLAIMS: &str = r#""persistentVolumeClaim":{"claimName":"data"}"#;
+
+fn claim(spec: &str) -> Arc<Object> {
+    let json =
+        format!(r#"{{"metadata":{{"name":"data","namespace":"default"}},"spec":{{{spec}}}}}"#);
+    Arc::new(Object::Claim(serde_json::from_str(&json).expect(spec)))
+}
+
+fn volume(name: &str, spec: &str) -> Arc<Object> {
+    let json = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{{{spec}}}}}"#);
+    let volume = serde_json::from_str(&json).expect(spec);
+    Arc::new(Object::PersistentVolume(Box::new(volume)))
+}
+
+/// The folder holds the pod, and these objects.
+fn tell(desk: &mut Desk, spec: &str, objects: Vec<Arc<Object>>) {
+    let pods = vec![serde_json::from_str::<Pod>(&pod(spec)).expect(spec)];
+    let content = Content { pods, objects };
+    let files = vec![File { path: "/m/0".into(), content: Ok(content) }];
+    desk.tell(Event::Manifests(Folder { files }));
+}
+
+fn set_up(desk: &Desk) -> Vec<&VolumeSetUp> {
+    let each = desk.specs.iter().filter_map(|spec| match spec {
+        JobSpec::SetUpVolume(wanted) => Some(&**wanted),
+        _ => None,
+    });
+    each.collect()
+}
+
+const LOCAL: &str = r#""accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},
+    "local":{"path":"/mnt/ssd"}"#;
+
+#[test]
+fn a_claim_shows_the_folder_of_the_volume_that_it_is_bound_to() {
+    let affine = r#","nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[
+        {"key":"kubernetes.io/hostname","operator":"In","values":["gw"]}]}]}}"#;
+    for (claimed, kept) in [
+        (r#""volumeName":"ssd""#, ""),
+        (r#""volumeName":"ssd","accessModes":["ReadWriteOnce"]"#, affine),
+        ("", r#","claimRef":{"namespace":"default","name":"data"}"#),
+        (
+            r#""volumeName":"ssd","resources":{"requests":{"storage":"1Gi"}}"#,
+            r#","claimRef":{"namespace":"default","name":"data","uid":"x"}"#,
+        ),
+    ] {
+        let mut desk = Desk::new();
+        let objects = vec![claim(claimed), volume("ssd", &format!("{LOCAL}{kept}"))];
+        tell(&mut desk, &mounting(CLAIMS, ""), objects);
+        sandbox_of(&mut desk);
+        desk.does("image_status i:1");
+        let mount = &container_of(&mut desk).mounts[0];
+        let want = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/ssd";
+        assert_eq!((&*mount.host_path, mount.readonly), (want, false), "{claimed} {kept}");
+        let wanted = set_up(&desk)[0];
+        assert_eq!((&*wanted.volume, &*wanted.folder), ("v", "ssd"));
+        assert_eq!(wanted.source, Source::Local { path: "/mnt/ssd".into(), if_needed: false });
+    }
+}
+
+#[test]
+fn a_claim_that_cannot_be_met_keeps_its_pod_waiting_and_says_why_until_it_can() {
+    let kept =
+        |name: &str| format!(r#"{LOCAL},"claimRef":{{"namespace":"default","name":"{name}"}}"#);
+    let elsewhere = format!(
+        r#"{LOCAL},"nodeAffinity":{{"required":{{"nodeSelectorTerms":[{{"matchExpressions":[
+            {{"key":"kubernetes.io/hostname","operator":"In","values":["other"]}}]}}]}}}}"#
+    );
+    let bound = r#""volumeName":"ssd""#;
+    let not_bound = "error processing PVC default/data: PVC is not bound: ";
+    for (objects, why) in [
+        (
+            vec![],
+            "error processing PVC default/data: failed to fetch PVC from API server: \
+             persistentvolumeclaims \"data\" not found"
+                .to_owned(),
+        ),
+        (vec![claim("")], format!("{not_bound}it names no volumeName, and no claimRef names it")),
+        (vec![claim(bound)], format!("{not_bound}no PersistentVolume \"ssd\" is here")),
+        (
+            vec![claim(bound), volume("ssd", &kept("other"))],
+            format!("{not_bound}PersistentVolume \"ssd\" is kept for default/other"),
+        ),
+        (
+            vec![
+                claim(&format!(r#"{bound},"accessModes":["ReadWriteMany"]"#)),
+                volume("ssd", LOCAL),
+            ],
+            format!(
+                "{not_bound}PersistentVolume \"ssd\" offers the access modes [ReadWriteOnce], and \
+                 ReadWriteMany is asked for"
+            ),
+        ),
+        (
+            vec![
+                claim(&format!(r#"{bound},"resources":{{"requests":{{"storage":"2Gi"}}}}"#)),
+                volume("ssd", LOCAL),
+            ],
+            format!("{not_bound}PersistentVolume \"ssd\" holds 1Gi, and 2Gi is asked for"),
+        ),
+        (
+            vec![claim(bound), volume("ssd", &elsewhere)],
+            "MountVolume.NodeAffinity check failed for volume \"ssd\" : no matching \
+             NodeSelectorTerms"
+                .to_owned(),
+        ),
+        (
+            vec![claim(bound), volume("ssd", r#""csi":{"driver":"d"}"#)],
+            "PersistentVolume \"ssd\": got csi, expected local, hostPath or nfs".to_owned(),
+        ),
+        (
+            vec![claim(bound), volume("ssd", r#""local":{"path":"mnt"}"#)],
+            "PersistentVolume \"ssd\": local.path: got \"mnt\", expected an absolute path without \
+             `..`"
+                .to_owned(),
+        ),
+    ] {
+        let mut desk = Desk::new();
+        let spec = mounting(CLAIMS, "");
+        tell(&mut desk, &spec, objects);
+        assert_eq!(desk.asked_for(), [] as [&str; 0], "{why}");
+        let event = format!("FailedMount MountVolume.SetUp failed for volume \"v\" : {why}");
+        assert!(desk.events.contains(&event), "{event}\n{:?}", desk.events);
+        let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+        assert_eq!(waiting["reason"], "ContainerCreating");
+        tell(&mut desk, &spec, vec![claim(bound), volume("ssd", LOCAL)]);
+        sandbox_of(&mut desk);
+    }
+}
+
+#[test]
+fn two_claims_that_name_one_volume_get_it_neither() {
+    let json = r#"{"metadata":{"name":"other","namespace":"default"},"spec":{"volumeName":"ssd"}}"#;
+    let other = Arc::new(Object::Claim(serde_json::from_str(json).expect("a claim")));
+    let mut desk = Desk::new();
+    let objects = vec![claim(r#""volumeName":"ssd""#), other, volume("ssd", LOCAL)];
+    tell(&mut desk, &mounting(CLAIMS, ""), objects);
+    let why = "PersistentVolume \"ssd\" is named by default/other as well, and has no claimRef";
+    assert!(desk.events.iter().any(|event| event.ends_with(why)), "{:?}", desk.events);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+}
+
+#[test]
+fn a_claim_of_a_path_of_the_node_is_that_path_and_may_be_read_only() {
+    let mut desk = Desk::new();
+    let path = r#""hostPath":{"path":"/srv/x","type":"DirectoryOrCreate"}"#;
+    let objects = vec![claim(r#""volumeName":"ssd""#), volume("ssd", path)];
+    let read_only = r#""persistentVolumeClaim":{"claimName":"data","readOnly":true}"#;
+    tell(&mut desk, &mounting(read_only, ""), objects);
+    sandbox_of(&mut desk);
+    desk.does("image_status i:1");
+    let mount = &container_of(&mut desk).mounts[0];
+    assert_eq!((&*mount.host_path, mount.readonly), ("/srv/x", true));
+}
+
+#[test]
+fn a_claim_that_goes_while_its_pod_runs_breaks_nothing() {
+    let mut desk = Desk::new();
+    let spec = mounting(CLAIMS, "");
+    tell(&mut desk, &spec, vec![claim(r#""volumeName":"ssd""#), volume("ssd", LOCAL)]);
+    desk.does_all(crate::desk::START);
+    tell(&mut desk, &spec, Vec::new());
+    desk.exits("m", 1);
+    desk.does("container_status c2");
+    desk.pass(10_000);
+    desk.does("image_status i:1");
+    let mount = container_again(&mut desk);
+    assert_eq!(mount, "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/ssd");
+}
+
+fn container_again(desk: &mut Desk) -> String {
+    let (_, request) = desk.take("create_container m#1");
+    let edged::model::cri::Request::CreateContainer { config, .. } = request else {
+        panic!("{request:?}")
+    };
+    config.mounts[0].host_path.clone()
+}
+
+#[test]
+fn a_folder_of_another_machine_is_mounted_and_shown() {
+    let mut desk = Desk::new();
+    let source = r#""nfs":{"server":"nas","path":"/export","readOnly":true}"#;
+    let (_, container) = made_on(&mut desk, &mounting(source, ""));
+    let mount = &container.mounts[0];
+    let want = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~nfs/v";
+    assert_eq!((&*mount.host_path, mount.readonly), (want, true));
+    let options = Vec::new();
+    let (server, path) = ("nas".into(), "/export".into());
+    let source = Source::Nfs { server, path, read_only: true, options };
+    assert_eq!(set_up(&desk)[0].source, source);
+}
+
+#[test]
+fn a_claim_of_another_machines_folder_has_its_volumes_options() {
+    let mut desk = Desk::new();
+    let nas = r#""mountOptions":["vers=4.1"],"nfs":{"server":"nas","path":"/export"}"#;
+    let objects = vec![claim(r#""volumeName":"nas""#), volume("nas", nas)];
+    tell(&mut desk, &mounting(CLAIMS, ""), objects);
+    let wanted = set_up(&desk)[0];
+    let options = vec!["vers=4.1".into()];
+    let (server, path) = ("nas".into(), "/export".into());
+    assert_eq!(wanted.source, Source::Nfs { server, path, read_only: false, options });
+    assert_eq!(&*wanted.folder, "nas");
+}
+
+#[test]
+fn what_is_mounted_below_is_read_only_as_well_where_the_runtime_can() {
+    let asked = |mode: &str| format!(r#","readOnly":true,"recursiveReadOnly":"{mode}""#);
+    for (mode, able, want) in [
+        ("Disabled", true, Some(false)),
+        ("IfPossible", true, Some(true)),
+        ("IfPossible", false, Some(false)),
+        ("Enabled", true, Some(true)),
+        ("Enabled", false, None),
+    ] {
+        let mut desk = Desk::new();
+        desk.runtime.handlers =
+            vec![RuntimeHandler { recursive_read_only_mounts: able, ..RuntimeHandler::default() }];
+        desk.tell(Event::RuntimeUp);
+        desk.manifests(&[&pod(&mounting(r#""hostPath":{"path":"/srv"}"#, &asked(mode)))]);
+        sandbox_of(&mut desk);
+        desk.does("image_status i:1");
+        if let Some(want) = want {
+            let mount = &container_of(&mut desk).mounts[0];
+            assert_eq!(mount.recursive_read_only, want, "{mode} {able}");
+            continue;
+        }
+        let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+        assert_eq!(waiting["reason"], "CreateContainerConfigError");
+        let why = "failed to resolve recursive read-only mode: volume \"v\" requested recursive \
+                   read-only mode, but it is not supported by the runtime";
+        assert_eq!(waiting["message"], why);
+    }
+}
