@@ -106,6 +106,32 @@ fn phase_in_the_cloud(cloud: &Cloud, name: &str, phase: &str) {
     });
 }
 
+/// The cloud has a node that is ready, and has what this machine has.
+fn is_ready(cloud: &Cloud) {
+    let node = || cloud.object(&format!("null/node/{NODE}"));
+    until("the node is ready", || {
+        let status = node()["status"].clone();
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
+        match ready {
+            Some(ready) if ready["status"] == "True" && ready["reason"] == "EdgeReady" => Ok(()),
+            _ => Err(status.to_string()),
+        }
+    });
+    let status = &node()["status"];
+    let info = &status["nodeInfo"];
+    let told = info["containerRuntimeVersion"].as_str().expect("a text");
+    assert!(told.starts_with("containerd://"), "{told}");
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("it is there");
+    assert_eq!(info["bootID"], boot_id.trim());
+    for amounts in ["capacity", "allocatable"] {
+        for resource in ["cpu", "memory", "ephemeral-storage", "pods"] {
+            let amount = status[amounts][resource].as_str().expect("a text");
+            assert_ne!(amount, "0", "{amounts} {resource}");
+        }
+    }
+}
+
 fn a_node_joins_its_cloud_and_runs_what_it_wants(world: &World) {
     let cloud = Cloud::start(&Setup::default());
     let site = site(world, "joins", &cloud);
@@ -134,6 +160,7 @@ fn a_node_joins_its_cloud_and_runs_what_it_wants(world: &World) {
         told.operation() == "insert" && told.resource().contains("/node/")
     });
     cloud.wait("the lease", |told| told.resource() == format!("kube-node-lease/lease/{NODE}"));
+    is_ready(&cloud);
     let id = cloud.put("default/pod/web", wanted);
     cloud.acked(&id);
     let told = wait_running(&site, "web");
