@@ -11,3 +11,6 @@ pub const LEASE_RETRY_MIN_MS: u64 = 200;
 pub const LEGACY_PROBE_MS: u64 = 300_000;
 /// Milliseconds that a runtime may be gone before its node is called not ready (the kubelet's).
 pub const RUNTIME_DOWN_MS: u64 = 30_000;
+/// Bytes of a node's status, as the cloud tells it, that are taken: those parts that are ours have
+/// some 3 KiB. Of a larger one nothing is known, and ours is told as a whole.
+pub const NODE_STATUS_BYTES_MAX: usize = 64 << 10;

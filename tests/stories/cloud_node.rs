@@ -363,3 +363,101 @@ fn news_of_the_node_that_nobody_asked_for_are_put_right() {
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
     assert!(sky.desk.now.wall > Some(Wall(0)));
 }
+
+#[test]
+fn a_node_that_somebody_else_made_gets_the_labels_of_its_machine() {
+    let mut sky = Sky::set_up(empty(), |config| {
+        config.machine.identity.architecture = "arm".into();
+    });
+    let mut cluster = Cluster::default();
+    cluster.node = Some(json!({
+        "metadata": {"name": "gw", "uid": "theirs", "resourceVersion": "1",
+            "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "site": "7"}},
+        "spec": {}, "status": {},
+    }));
+    sky.connect();
+    cluster.serve(&mut sky);
+    let labels = cluster.node.as_ref().expect("a node")["metadata"]["labels"].clone();
+    assert_eq!(
+        labels,
+        json!({
+            "beta.kubernetes.io/arch": "arm", "beta.kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "arm", "kubernetes.io/hostname": "gw",
+            "kubernetes.io/os": "linux", "site": "7",
+        })
+    );
+    assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
+    let lease = cluster.lease.as_ref().expect("a lease");
+    assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "theirs");
+    cluster.heard();
+    let mut node = cluster.node.clone().expect("a node");
+    node["metadata"]["labels"] = json!({});
+    sky.push("update", "null/node/gw", &node);
+    cluster.pass(&mut sky, 30_000);
+    assert!(!cluster.heard().contains(&"update node".to_owned()), "once a session");
+}
+
+#[test]
+fn a_refused_registration_is_tried_again_ever_more_rarely() {
+    let mut sky = Sky::with(empty());
+    sky.connect();
+    let mut tries = Vec::new();
+    for second in 0..40 {
+        for asked in sky.said("node") {
+            tries.push(second);
+            sky.answer(&asked, &refusal("Forbidden", 403));
+        }
+        sky.pass(1_000);
+    }
+    assert_eq!(tries.len(), 6, "{tries:?}");
+    assert!(tries[5] - tries[4] >= 15, "{tries:?}");
+}
+
+#[test]
+fn a_node_that_is_not_to_be_registered_is_not() {
+    let mut settings = CloudSettings::default();
+    settings.registration.register = false;
+    let mut sky = Sky::set("gw", empty(), settings);
+    let mut cluster = Cluster::default();
+    sky.connect();
+    cluster.serve(&mut sky);
+    cluster.pass(&mut sky, 30_000);
+    let said = cluster.heard();
+    assert!(!said.contains(&"insert node".to_owned()), "{said:?}");
+    assert!(said.iter().filter(|said| *said == "patch nodepatch").count() <= 5, "{said:?}");
+    // Somebody makes it.
+    let node = json!({"metadata": {"name": "gw", "uid": "theirs", "resourceVersion": "1"}});
+    cluster.node = Some(node);
+    cluster.node.as_mut().expect("a node")["status"] = json!({});
+    cluster.pass(&mut sky, 11_000);
+    assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
+    assert!(cluster.lease.is_some());
+}
+
+#[test]
+fn what_the_cloud_writes_in_another_way_is_not_told_again_and_again() {
+    let (mut sky, mut cluster) = joined();
+    cluster.heard();
+    for _ in 0..5 {
+        // Whatever it is told, it has this.
+        cluster.change(|status| status["capacity"]["cpu"] = json!("2000m"));
+        let node = cluster.node.clone().expect("a node");
+        sky.push("update", "null/node/gw", &node);
+        cluster.pass(&mut sky, 10_000);
+    }
+    assert_eq!(cluster.contents("patch nodepatch").len(), 1);
+}
+
+#[test]
+fn a_huge_status_of_the_cloud_is_not_kept() {
+    let (mut sky, mut cluster) = joined();
+    cluster.heard();
+    let mut node = cluster.node.clone().expect("a node");
+    node["metadata"]["resourceVersion"] = json!("900");
+    node["status"]["conditions"][0]["message"] = json!("x".repeat(1 << 20));
+    sky.push("update", "null/node/gw", &node);
+    cluster.pass(&mut sky, 100_000);
+    let patches = cluster.contents("patch nodepatch");
+    assert_eq!(patches.len(), 1);
+    assert!(patches[0]["status"]["capacity"].is_object(), "nothing of it is known");
+}

@@ -105,6 +105,12 @@ impl Cluster {
                 let node = self.node.as_mut().expect("just made");
                 node["metadata"]["uid"] = format!("node-{}", self.made).into();
             }
+            // Its labels.
+            ("update", "node") => {
+                let node = self.node.as_mut().expect("a node");
+                apply(&mut node["metadata"], &told["metadata"]);
+                return Some(json!("OK"));
+            }
             ("patch", "nodepatch") => {
                 let Some(node) = &mut self.node else { return Some(refusal("NotFound", 404)) };
                 apply(node, &told);

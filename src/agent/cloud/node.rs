@@ -18,11 +18,11 @@
 //! If we crash here: the next life registers, which the cloud answers by that there is one, and
 //! asks for the rest.
 
+mod labels;
 mod lease;
 mod status;
+mod told;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Refusal};
@@ -35,9 +35,11 @@ use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
 use crate::limits::{LEGACY_PROBE_MS, REGISTER_RETRY_MAX_MS, REGISTER_RETRY_MIN_MS};
 use crate::model::message::Resource;
 use crate::model::settings::CloudSettings;
+use labels::Labels;
 use lease::Lease;
 pub(in crate::agent) use status::Seen;
 use status::{Beat, Health};
+use told::Told;
 
 /// What the cloud has of the node.
 #[derive(Debug)]
@@ -49,6 +51,7 @@ pub(super) struct Node {
     status: Status,
     health: Health,
     lease: Lease,
+    labels: Labels,
     /// When an old cloud is asked for the lease again.
     probe_at: Instant,
     /// What was last said to be wrong.
@@ -99,22 +102,6 @@ struct Status {
     hurried: bool,
 }
 
-/// Of a node object, what matters here.
-#[derive(Deserialize)]
-struct Told<'a> {
-    metadata: Names,
-    #[serde(borrow)]
-    status: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Names {
-    name: Box<str>,
-    uid: Box<str>,
-    resource_version: Box<str>,
-}
-
 impl Node {
     pub(super) fn new(name: &str) -> Self {
         Self {
@@ -125,6 +112,7 @@ impl Node {
             status: Status::default(),
             health: Health::default(),
             lease: Lease::default(),
+            labels: Labels::default(),
             probe_at: Instant(0),
             said: None,
         }
@@ -151,31 +139,31 @@ impl Node {
             ..Status::default()
         };
         self.lease.up();
+        self.labels.up();
         self.probe_at = now.boot;
     }
 
     /// The cloud told of the node.
     pub(super) fn heard(&mut self, now: Now, text: &str) {
-        let Ok(told) = serde_json::from_str::<Told<'_>>(text) else { return };
-        let version = told.metadata.resource_version.parse().unwrap_or(0);
-        if told.metadata.name == self.name && version >= self.status.version {
+        let Some(told) = Told::read(text) else { return };
+        if told.metadata.name == self.name && told.version() >= self.status.version {
             self.learn(now, &told);
         }
     }
 
     fn learn(&mut self, now: Now, told: &Told<'_>) {
         self.uid = Some(told.metadata.uid.clone()).filter(|uid| !uid.is_empty());
-        self.status.version = told.metadata.resource_version.parse().unwrap_or(0);
+        self.status.version = told.version();
         if self.is_legacy() {
             return;
         }
         if self.status.base.is_none() {
             self.status.look_at = now.boot;
         }
-        let status = told.status.map_or("{}", RawValue::get);
-        let base = serde_json::from_str(status).unwrap_or(Value::Null);
+        let base = told.status();
         self.status.hurried &= !status::is_ready(&base);
         self.status.base = Some(base);
+        self.labels.learn(told);
     }
 
     /// Takes the answer to something that was said of the node.
@@ -213,9 +201,8 @@ impl Node {
     fn registered(&mut self, now: Now, answer: Answer, meta: &mut Meta, out: &mut Out) {
         let done = match answer {
             Answer::Object(object) => {
-                let told = serde_json::from_str::<Told<'_>>(object.get());
-                match told {
-                    Ok(told) if !told.metadata.uid.is_empty() => {
+                match Told::read(object.get()) {
+                    Some(told) if !told.metadata.uid.is_empty() => {
                         self.understood(out);
                         self.learn(now, &told);
                         self.status.told_at = Some(now.boot);
@@ -252,8 +239,8 @@ impl Node {
     fn status_taken(&mut self, now: Now, answer: Answer, out: &mut Out) {
         self.status.asked = false;
         let refusal = match answer {
-            Answer::Object(object) => match serde_json::from_str::<Told<'_>>(object.get()) {
-                Ok(told) if !told.metadata.uid.is_empty() => {
+            Answer::Object(object) => match Told::read(object.get()) {
+                Some(told) if !told.metadata.uid.is_empty() => {
                     self.understood(out);
                     self.said = None;
                     self.learn(now, &told);
@@ -322,6 +309,11 @@ impl Node {
             if mouth.now.wall.is_some() {
                 self.register(seen, meta, settings, mouth);
                 self.tell(seen, meta, settings, mouth);
+            }
+            if let Some(labels) = self.labels.missing(seen).filter(|_| mouth.may_speak()) {
+                let content = json!({"metadata": {"name": self.name, "labels": labels}});
+                mouth.say("update", &self.resource("node"), talk::json(&content));
+                self.labels.told();
             }
             return;
         }

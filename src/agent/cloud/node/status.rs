@@ -42,19 +42,12 @@ pub(super) enum Beat {
 /// The node's object, to be made.
 pub(super) fn object(seen: &Seen<'_>, registration: &Registration, status: &Value) -> Value {
     let name = seen.config.node_name.as_str();
-    let architecture = &*seen.config.machine.identity.architecture;
     let mut labels: BTreeMap<&str, &str> =
         registration.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    labels.extend([
-        ("beta.kubernetes.io/arch", architecture),
-        ("beta.kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", architecture),
-        ("kubernetes.io/hostname", name),
-        ("kubernetes.io/os", "linux"),
-        ("node-role.kubernetes.io/agent", ""),
-        // What makes the cloud treat it as an edge node.
-        ("node-role.kubernetes.io/edge", ""),
-    ]);
+    labels.extend(super::labels::of(seen));
+    labels.insert("node-role.kubernetes.io/agent", "");
+    // What makes the cloud treat it as an edge node.
+    labels.insert("node-role.kubernetes.io/edge", "");
     json!({
         "metadata": {
             "name": name,

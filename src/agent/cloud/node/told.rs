@@ -1,0 +1,76 @@
+//! What the cloud tells of the node, as far as it is read.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::limits::NODE_STATUS_BYTES_MAX;
+
+/// Of a node object, what matters here.
+#[derive(Deserialize)]
+pub(super) struct Told<'a> {
+    pub metadata: Names,
+    #[serde(borrow, default)]
+    status: Parts<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Names {
+    pub name: Box<str>,
+    pub uid: Box<str>,
+    resource_version: Box<str>,
+    labels: Option<BTreeMap<Box<str>, Box<str>>>,
+}
+
+/// Of a status, what we write: images and volumes can be many, and are others' here.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Parts<'a> {
+    #[serde(borrow)]
+    capacity: Option<&'a RawValue>,
+    #[serde(borrow)]
+    allocatable: Option<&'a RawValue>,
+    #[serde(borrow)]
+    conditions: Option<&'a RawValue>,
+    #[serde(borrow)]
+    addresses: Option<&'a RawValue>,
+    #[serde(borrow)]
+    node_info: Option<&'a RawValue>,
+}
+
+impl<'a> Told<'a> {
+    /// Of JSON; `None`: it is no node's.
+    pub(super) fn read(text: &'a str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// `resourceVersion`; 0: not told.
+    pub(super) fn version(&self) -> u64 {
+        self.metadata.resource_version.parse().unwrap_or(0)
+    }
+
+    /// One of its labels.
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(|value| &**value)
+    }
+
+    /// Those parts of its status that are ours.
+    pub(super) fn status(&self) -> Value {
+        let parts = [
+            ("capacity", self.status.capacity),
+            ("allocatable", self.status.allocatable),
+            ("conditions", self.status.conditions),
+            ("addresses", self.status.addresses),
+            ("nodeInfo", self.status.node_info),
+        ];
+        let there = || parts.iter().filter_map(|(key, raw)| Some((*key, (*raw)?.get())));
+        let bytes: usize = there().map(|(_, text)| text.len()).sum();
+        let read =
+            |(key, text): (&str, &str)| Some((key.to_owned(), serde_json::from_str(text).ok()?));
+        let fits = bytes <= NODE_STATUS_BYTES_MAX;
+        Value::Object(there().filter(|_| fits).filter_map(read).collect())
+    }
+}
