@@ -40,8 +40,6 @@ fn the_least_file_that_keadm_writes_is_read() {
         unused,
         [
             "modules.edgeHub.websocket.readDeadline",
-            "modules.edged.tailoredKubeletConfig.cgroupDriver",
-            "modules.edged.tailoredKubeletConfig.cgroupsPerQOS",
             "modules.eventBus",
         ]
     );
