@@ -295,7 +295,7 @@ fn crash_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
 
 fn pull_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
     let failed = pod.pulls.get(&container.image)?;
-    let until = failed.failed_at.plus_ms(failed.backoff.delay_ms());
+    let until = failed.until;
     let why = failed.why.clone();
     // The image may arrive by other ways: it is looked for again before the pull is tried.
     let look_at = until.min(now.plus_ms(limits::IMAGE_RECHECK_MS));
