@@ -26,8 +26,8 @@ impl World {
         assert!(deadline > self.now, "[deadline] {id:?} is to be answered before it is asked");
         let Query::Http(get) = query else { panic!("[probes] no manifest asks for {query:?}") };
         let number = self.runtime.listens(get.port);
-        if let Some(number) = number {
-            self.check.query_asked(self.now, &self.runtime, id, number, &get.target);
+        if let Some(asked) = number.or_else(|| self.runtime.last_on(get.port)) {
+            self.check.query_asked(self.now, &self.runtime, id, asked, &get.target);
         }
         let lost = self.chance.percent(self.faults.mute_pct);
         let ms = 1 + self.chance.spread(self.faults.latency_ms);
