@@ -32,6 +32,8 @@ pub struct Pods {
     /// runtime, and can start without a look of its own.
     complete: bool,
     /// Pods of which it is not decided whether they may run beside the others: to be looked at.
+    unseen: BTreeSet<Uid>,
+    /// Those of them that were: to be decided in the next step, when all is learnt.
     unadmitted: BTreeSet<Uid>,
     orphans: u64,
 }
@@ -107,11 +109,7 @@ impl Pods {
             pod.warn("UnknownField", format!("not known, ignored: {fields}"));
         }
         self.map.insert(uid.clone(), pod);
-        if self.complete {
-            self.admit(&uid, config);
-        } else {
-            self.unadmitted.insert(uid);
-        }
+        if self.complete { &mut self.unadmitted } else { &mut self.unseen }.insert(uid);
     }
 
     /// Those that wait for it are admitted, as far as there is room: first those that run.
@@ -121,6 +119,9 @@ impl Pods {
             let ready = seen.sandboxes.iter().any(|sandbox| sandbox.ready);
             Some((!seen.may_run(), !ready, uid.clone()))
         };
+        if self.unadmitted.is_empty() {
+            return;
+        }
         let mut ranked: Vec<_> = self.unadmitted.iter().filter_map(rank).collect();
         ranked.sort();
         for (_, _, uid) in ranked {
@@ -147,9 +148,11 @@ impl Pods {
     fn verdict(&self, pod: &Pod, pods_max: usize) -> Option<Verdict> {
         let api = pod.api();
         let staying = || {
-            let others = self.map.iter().filter(|(uid, other)| {
-                *uid != pod.uid() && other.is_active() && !self.unadmitted.contains(*uid)
-            });
+            let open = |uid| self.unadmitted.contains(uid) || self.unseen.contains(uid);
+            let others = self
+                .map
+                .iter()
+                .filter(move |(uid, it)| *uid != pod.uid() && it.is_active() && !open(*uid));
             let others = others.map(|(_, other)| other);
             others.filter(|it| it.origin() == Origin::File && *it.wanted() == Wanted::Yes)
         };
@@ -172,7 +175,7 @@ impl Pods {
     }
 
     /// Takes what a look found.
-    pub fn look(&mut self, now: Now, list: List, sources: Sources, config: &Config) {
+    pub fn look(&mut self, now: Now, list: List, sources: Sources) {
         let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
         let mut room = limits::ORPHANS_MAX.saturating_sub(strangers);
         // Two pods of one name must not run side by side, whatever a broken manifest may hold.
@@ -216,7 +219,7 @@ impl Pods {
         for pod in self.map.values_mut() {
             pod.look(now, list.serial);
         }
-        self.admit_all(config);
+        self.unadmitted.append(&mut self.unseen);
     }
 
     /// The runtime is back, and may be another.
@@ -233,6 +236,7 @@ impl Pods {
         hands: &mut Hands<'_>,
     ) -> Stepped {
         let mut stepped = Stepped::default();
+        self.admit_all(hands.config);
         if !self.map.values().any(|pod| pod.is_restless(now) || pod.is_probe_due(now)) {
             return stepped;
         }
