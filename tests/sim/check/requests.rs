@@ -92,10 +92,9 @@ impl Check {
             | Request::RemoveContainer(id)
             | Request::ContainerStatus(id)
             | Request::ExecSync { id, .. } => {
-                let container = self.containers.get(&number_of(&id.0))?;
-                let place = container.place;
-                assert!(place.is_some(), "[strangers] {request:?} names a container of nobody");
-                return place.map(|(pod, _)| pod);
+                let owner = *self.owners.get(&number_of(&id.0))?;
+                assert!(owner.is_some(), "[strangers] {request:?} names a container of nobody");
+                return owner;
             }
             Request::Version
             | Request::RuntimeConfig
