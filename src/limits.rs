@@ -143,6 +143,11 @@ pub const BACKOFF_MIN_MS: u64 = 10_000;
 /// Milliseconds after which an image whose pull failed is looked for again, however long the
 /// back-off: somebody may have imported it.
 pub const IMAGE_RECHECK_MS: u64 = 30_000;
+/// The back-off of a pull that was over the budget is made longer by up to this part of it: the
+/// kubelet's next sync is spread too.
+pub const PULL_SPREAD_PART: u64 = 5;
+/// Definitions of one container whose back-offs are remembered: the last ones.
+pub const CRASHES_MAX: usize = 4;
 /// Milliseconds of the longest back-off (the kubelet's).
 pub const BACKOFF_MAX_MS: u64 = 300_000;
 /// Bytes of one set of credentials (`config.json`, or a secret of that kind): Kubernetes' bound of

@@ -239,7 +239,7 @@ impl Agent {
             Owner::Pleg => {
                 if let Some(list) = self.pleg.answer(now, call, result) {
                     self.chores.look(now, &list, &self.pods);
-                    self.pods.look(now, list, self.sources(), &self.config);
+                    self.pods.look(now, list, self.sources());
                 }
             }
             Owner::Chores => self.chores.answer(now, call, &result),

@@ -33,6 +33,8 @@ pub struct Pods {
     /// of its own. `None`: not looked yet.
     known: Option<BTreeSet<Uid>>,
     /// Pods of which it is not decided whether they may run beside the others: to be looked at.
+    unseen: BTreeSet<Uid>,
+    /// Those of them that were: to be decided in the next step, when all is learnt.
     unadmitted: BTreeSet<Uid>,
     orphans: u64,
 }
@@ -140,11 +142,7 @@ impl Pods {
             pod.warn("UnknownField", format!("not known, ignored: {fields}"));
         }
         self.map.insert(uid.clone(), pod);
-        if absent {
-            self.admit(&uid, config);
-        } else {
-            self.unadmitted.insert(uid);
-        }
+        if absent { &mut self.unadmitted } else { &mut self.unseen }.insert(uid);
     }
 
     /// Those that wait for it are admitted, as far as there is room: first those that run.
@@ -154,6 +152,9 @@ impl Pods {
             let ready = seen.sandboxes.iter().any(|sandbox| sandbox.ready);
             Some((!seen.may_run(), !ready, uid.clone()))
         };
+        if self.unadmitted.is_empty() {
+            return;
+        }
         let mut ranked: Vec<_> = self.unadmitted.iter().filter_map(rank).collect();
         ranked.sort();
         for (_, _, uid) in ranked {
@@ -180,9 +181,11 @@ impl Pods {
     fn verdict(&self, pod: &Pod, pods_max: usize) -> Option<Verdict> {
         let api = pod.api();
         let staying = || {
-            let others = self.map.iter().filter(|(uid, other)| {
-                *uid != pod.uid() && other.is_active() && !self.unadmitted.contains(*uid)
-            });
+            let open = |uid| self.unadmitted.contains(uid) || self.unseen.contains(uid);
+            let others = self
+                .map
+                .iter()
+                .filter(move |(uid, it)| *uid != pod.uid() && it.is_active() && !open(*uid));
             let others = others.map(|(_, other)| other);
             others.filter(|it| it.origin() != Origin::Runtime && *it.wanted() == Wanted::Yes)
         };
@@ -205,7 +208,7 @@ impl Pods {
     }
 
     /// Takes what a look found.
-    pub fn look(&mut self, now: Now, list: List, sources: Sources, config: &Config) {
+    pub fn look(&mut self, now: Now, list: List, sources: Sources) {
         let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
         let mut room = limits::ORPHANS_MAX.saturating_sub(strangers);
         // Two pods of one name must not run side by side, whatever a broken manifest may hold.
@@ -252,7 +255,7 @@ impl Pods {
         for pod in self.map.values_mut() {
             pod.look(now, list.serial);
         }
-        self.admit_all(config);
+        self.unadmitted.append(&mut self.unseen);
     }
 
     /// The runtime is back, and may be another.
@@ -269,6 +272,7 @@ impl Pods {
         hands: &mut Hands<'_>,
     ) -> Stepped {
         let mut stepped = Stepped::default();
+        self.admit_all(hands.config);
         if !self.map.values().any(|pod| pod.is_restless(now) || pod.is_probe_due(now)) {
             return stepped;
         }

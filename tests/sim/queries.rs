@@ -26,8 +26,10 @@ impl World {
         assert!(deadline > self.now, "[deadline] {id:?} is to be answered before it is asked");
         let Query::Http(get) = query else { panic!("[probes] no manifest asks for {query:?}") };
         let number = self.runtime.listens(get.port);
-        if let Some(number) = number {
-            self.check.query_asked(self.now, &self.runtime, id, number, &get.target);
+        // One that was there since may be gone already: then nobody knows who is meant.
+        let last = || self.runtime.last_on(get.port).filter(|&it| self.check.is_last(it));
+        if let Some(asked) = number.or_else(last) {
+            self.check.query_asked(self.now, &self.runtime, id, asked, &get.target);
         }
         let lost = self.chance.percent(self.faults.mute_pct);
         let ms = 1 + self.chance.spread(self.faults.latency_ms);

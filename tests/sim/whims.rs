@@ -157,7 +157,7 @@ impl World {
     fn jump(&mut self) {
         let hours = self.chance.between(1, 72) as i64;
         let back = self.chance.percent(50);
-        self.wall_offset_ms += if back { -hours } else { hours } * 3_600_000;
+        self.move_clock(if back { -hours } else { hours } * 3_600_000);
         self.tally.add("clock jumps");
         self.check.clock_jumped();
         trace!(self.now, "the clock jumps {}{hours} h", if back { "-" } else { "+" });

@@ -230,6 +230,11 @@ impl World {
         }
     }
 
+    /// Somebody sets the clock, though not before 1970: Linux has no such time.
+    pub fn move_clock(&mut self, ms: i64) {
+        self.wall_offset_ms += ms.max(-self.wall_ms());
+    }
+
     /// The network has told the time.
     pub fn set_clock(&mut self) {
         self.wall_offset_ms = TODAY_MS + self.booted_at as i64;

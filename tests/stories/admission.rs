@@ -64,3 +64,14 @@ fn a_pod_too_many_fails_and_the_others_run() {
     );
     assert_eq!(desk.asked_for(), ["run_podsandbox #0", "run_podsandbox #0"]);
 }
+
+#[test]
+fn who_was_told_to_go_in_the_same_turn_leaves_its_room() {
+    let mut desk = Desk::with(|config| config.pods_max = 1);
+    let (a, b) = (named("a", "u1", MAIN), named("b", "u2", MAIN));
+    desk.manifests(&[&a]);
+    // Two readings of the folder, and no step between them.
+    desk.agent.handle(desk.now, Desk::folder(&[&a, &b]));
+    desk.manifests(&[&b]);
+    assert_eq!(refused(&desk), [] as [(&str, &str); 0]);
+}

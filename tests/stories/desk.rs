@@ -301,11 +301,16 @@ impl Desk {
 
     /// The manifest folder now holds these pods, one a file.
     pub fn manifests(&mut self, pods: &[&str]) {
+        self.tell(Self::folder(pods));
+    }
+
+    /// The fact that it does.
+    pub fn folder(pods: &[&str]) -> Event {
         let files = pods.iter().enumerate().map(|(n, json)| File {
             path: format!("/m/{n}").into(),
             content: Ok(vec![serde_json::from_str::<Pod>(json).expect("a pod")].into()),
         });
-        self.tell(Event::Manifests(Folder { files: files.collect() }));
+        Event::Manifests(Folder { files: files.collect() })
     }
 
     /// The manifest of the only pod cannot be read.

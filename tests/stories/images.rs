@@ -172,6 +172,28 @@ fn pulls_beyond_the_budget_fail_as_the_kubelets_do() {
 }
 
 #[test]
+fn who_is_refused_a_pull_for_the_budget_has_a_turn_at_last() {
+    let mut desk =
+        Desk::with(|config| config.pulls = Settings { parallel_max: 1, per_second: 1, burst: 1 });
+    desk.images.clear();
+    // The first to ask uses up the budget, and fails each time.
+    let spec = r#""containers":[{"name":"m","image":"i:1"},{"name":"n","image":"j:1"}]"#;
+    desk.manifests(&[&pod(spec)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+    for _ in 0..3_600 {
+        while let Some(asked) = desk.asked_for().first().cloned() {
+            match &*asked {
+                "pull_image j:1" => return,
+                "pull_image i:1" => desk.refuses(&asked, Code::NotFound, "not found"),
+                _ => desk.does(&asked),
+            }
+        }
+        desk.pass(1_000);
+    }
+    panic!("within an hour there was none");
+}
+
+#[test]
 fn as_many_pulls_go_side_by_side_as_are_allowed() {
     for (parallel_max, expected) in [(1, 1), (2, 2), (16, 3)] {
         let mut desk =

@@ -1,5 +1,7 @@
 //! A pod's way from its manifest to its end.
 
+use edged::model::cri::Code;
+
 use crate::desk::{Desk, MAIN, START, pod};
 
 fn start_main(desk: &mut Desk) {
@@ -82,6 +84,27 @@ fn a_crashed_container_is_restarted_at_once_and_then_ever_later() {
         ]);
         assert_eq!(desk.status()["containerStatuses"][0]["restartCount"], attempt);
     }
+}
+
+#[test]
+fn an_image_that_comes_back_has_its_old_back_off() {
+    let mut desk = Desk::new();
+    start_main(&mut desk);
+    desk.exits("m", 1);
+    desk.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
+    desk.does_all(&["start_container c3", "container_status c3"]);
+    // It is stopped for another image, which cannot be made a container of.
+    desk.manifests(&[&pod(r#""containers":[{"name":"m","image":"i:2"}]"#)]);
+    desk.does_all(&["stop_container c3 30", "container_status c3", "image_status i:2"]);
+    desk.does("remove_container c2");
+    desk.refuses("create_container m#2", Code::Unknown, "no");
+    desk.manifests(&[&pod(MAIN)]);
+    desk.pass(6_000);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["reason"], "CrashLoopBackOff");
+    desk.pass(4_000);
+    assert_eq!(desk.asked_for(), ["image_status i:1"]);
 }
 
 #[test]

@@ -123,6 +123,40 @@ fn a_list_begun_before_the_last_call_ended_is_not_believed() {
 }
 
 #[test]
+fn an_answer_older_than_a_look_brings_no_container_back_to_life() {
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("c1", "m", ContainerState::Running));
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does("podsandbox_status s1");
+    // On its way the answer is overtaken by a look that finds the container ended.
+    let (call, request) = desk.take("container_status c1");
+    let old = desk.perform(&request);
+    desk.exits("m", 1);
+    desk.tell(Event::Cri(call, Ok(old)));
+    let told = desk.status()["containerStatuses"][0].clone();
+    assert!(told["state"]["running"].is_null() && told["ready"] == false, "{told}");
+    desk.pass(1_000);
+    desk.does("container_status c1");
+    let told = desk.status()["containerStatuses"][0].clone();
+    assert_eq!(told["state"]["terminated"]["exitCode"], 1, "{told}");
+}
+
+#[test]
+fn an_answer_older_than_a_look_brings_no_sandbox_back_to_life() {
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.manifests(&[&pod(MAIN)]);
+    let (call, request) = desk.take("podsandbox_status s1");
+    let old = desk.perform(&request);
+    desk.sandboxes[0].ready = false;
+    desk.pass(1_000);
+    desk.tell(Event::Cri(call, Ok(old)));
+    desk.pass(1_000);
+    assert_eq!(desk.asked_for(), ["stop_podsandbox s1"]);
+}
+
+#[test]
 fn a_refused_sandbox_is_tried_again_after_ten_seconds() {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(MAIN)]);

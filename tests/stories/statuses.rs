@@ -70,3 +70,22 @@ fn without_a_clock_no_time_is_made_up() {
     assert_eq!(status["startTime"], serde_json::Value::Null);
     assert_eq!(status["conditions"][0]["lastTransitionTime"], serde_json::Value::Null);
 }
+
+#[test]
+fn a_pod_that_fails_with_its_containers_lost_still_shows_that_they_ran() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#"{MAIN},"activeDeadlineSeconds":60"#))]);
+    desk.does_all(START);
+    desk.exits("m", 1);
+    desk.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
+    desk.does_all(&["start_container c3", "container_status c3"]);
+    // Somebody removes them all by hand.
+    desk.containers.clear();
+    desk.pass(1_000);
+    desk.does("image_status i:1");
+    desk.refuses("create_container m#2", edged::model::cri::Code::Unknown, "no");
+    desk.pass(60_000);
+    assert_eq!(desk.status()["reason"], "DeadlineExceeded");
+    let told = &desk.status()["containerStatuses"][0];
+    assert!(told["restartCount"].as_u64().is_some_and(|count| count >= 1), "{told}");
+}

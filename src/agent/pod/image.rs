@@ -15,7 +15,7 @@ use crate::agent::event::CallId;
 use crate::agent::image::{joined, pull_policy};
 use crate::agent::pod::next::HoldReason;
 use crate::agent::pod::step::Hands;
-use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{self, CallError, Code, ImageUser, Request};
 use crate::model::image::{ImageName, with_tag};
@@ -54,8 +54,9 @@ pub(super) struct Tries {
 /// A pull that failed with every candidate.
 #[derive(Clone, Debug)]
 pub(super) struct FailedPull {
-    pub(super) backoff: Backoff,
-    pub(super) failed_at: Instant,
+    backoff: Backoff,
+    /// Not tried again before.
+    pub(super) until: Instant,
     /// `ErrImagePull: <the runtime's words>`
     pub(super) why: String,
 }
@@ -105,8 +106,9 @@ impl Pod {
         let Image::ToPull(tries) = self.remember(container).image.clone() else {
             panic!("next names pulls of what is to be pulled");
         };
-        let spec = self.spec_of(container).expect("next names containers of the spec");
-        let image = with_tag(&spec.image);
+        let spec_image =
+            self.spec_of(container).expect("next names those of the spec").image.clone();
+        let image = with_tag(&spec_image);
         if tries.errors.is_empty() {
             self.tell(container, NoteKind::Normal, "Pulling", format!("Pulling image \"{image}\""));
         }
@@ -122,6 +124,8 @@ impl Pod {
             self.tell_missing_secrets(&candidates.missing);
             if !hands.images.may_pull(now) {
                 self.pull_failed(now.boot, container, "pull QPS exceeded");
+                let failed = self.pulls.get_mut(&spec_image).expect("just entered");
+                failed.spread(hands.rng);
                 return None;
             }
         }
@@ -272,7 +276,8 @@ impl Pod {
         let known = self.pulls.remove(&image);
         let mut backoff = known.map_or_else(Backoff::default, |failed| failed.backoff);
         backoff.grow(now, now, bounds);
-        self.pulls.insert(image, FailedPull { backoff, failed_at: now, why });
+        let until = now.plus_ms(backoff.delay_ms());
+        self.pulls.insert(image, FailedPull { backoff, until, why });
         let memory = self.remember(container);
         memory.image = Image::Unknown;
         memory.failure = Some(Waiting { reason, message });
@@ -280,6 +285,15 @@ impl Pod {
         self.tell(container, NoteKind::Warning, "Failed", event);
         self.error(container, reason);
         self.dirty = true;
+    }
+}
+
+impl FailedPull {
+    /// Who was refused for the budget comes a little later than those it went to: together with
+    /// them it would be refused each time.
+    fn spread(&mut self, rng: &mut Rng) {
+        let spread_ms = self.backoff.delay_ms() / limits::PULL_SPREAD_PART;
+        self.until = self.until.plus_ms(rng.below(spread_ms + 1));
     }
 }
 

@@ -133,8 +133,7 @@ impl Pod {
             }
             (Step::InspectSandbox(id), Reply::SandboxStatus(status)) => {
                 if let Some(sandbox) = self.seen.sandbox_mut(&id) {
-                    sandbox.ready = status.ready;
-                    sandbox.status = Some(*status);
+                    self.blind |= !sandbox.inspect(*status);
                 }
             }
             (Step::StopSandbox(id), Reply::Done) => self.sandbox_stopped(now.boot, &id),
@@ -162,7 +161,7 @@ impl Pod {
             (Step::InspectContainer(id), Reply::ContainerStatus(status)) => {
                 let ended = status.state == ContainerState::Exited;
                 if let Some(container) = self.seen.container_mut(&id) {
-                    container.inspect(now.boot, status);
+                    self.blind |= !container.inspect(now.boot, status);
                 }
                 self.to_read.extend(ended.then_some(id));
             }

@@ -21,6 +21,7 @@ mod ask;
 pub mod cgroup;
 mod class;
 pub mod config;
+mod crash;
 pub mod dns;
 pub mod downward;
 pub mod env;
@@ -57,7 +58,7 @@ use std::collections::BTreeMap;
 
 use super::calls::Uid;
 use super::event::{CallId, JobId};
-use super::time::{Backoff, Instant, Now};
+use super::time::{Instant, Now};
 use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
 use crate::model::job::JobSpec;
 use crate::model::note::NoteKind;
@@ -210,9 +211,7 @@ struct Memory {
     failure: Option<Waiting>,
     /// Not tried again before.
     hold_until: Option<Instant>,
-    crash: Backoff,
-    /// Of the definition that `crash` counts for: another image is another container.
-    crash_image: Box<str>,
+    crashes: crash::Crashes,
     image: Image,
     /// The next attempt's number at the least: containers that are removed count on.
     attempt_floor: u32,

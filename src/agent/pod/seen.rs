@@ -68,6 +68,17 @@ impl SandboxSeen {
         Self { id, attempt, ready: true, created_at: 0, status: None, stopped: false }
     }
 
+    /// Takes the answer of `PodSandboxStatus`. `false`: a look has overtaken it, as none that is
+    /// down comes up again; nothing is learnt.
+    pub fn inspect(&mut self, status: SandboxStatus) -> bool {
+        if status.ready && !self.ready {
+            return false;
+        }
+        self.ready = status.ready;
+        self.status = Some(status);
+        true
+    }
+
     fn is_as_listed(&self, listed: &Sandbox) -> bool {
         self.ready == listed.ready
             && self.created_at == listed.created_at
@@ -125,10 +136,16 @@ impl ContainerSeen {
         }
     }
 
-    /// Takes the answer of `ContainerStatus`, whose state is newer than ours.
-    pub fn inspect(&mut self, now: Instant, status: Box<ContainerStatus>) {
+    /// Takes the answer of `ContainerStatus`. `false`: a look has overtaken it, as nothing that has
+    /// ended runs again; nothing is learnt.
+    pub fn inspect(&mut self, now: Instant, status: Box<ContainerStatus>) -> bool {
+        let ended = ContainerState::Exited;
+        if self.state == ended && status.state != ended {
+            return false;
+        }
         self.turn(now, status.state);
         self.status = Some(status);
+        true
     }
 
     /// Ended with success. Some runtimes report 0 for an init container that ran out of memory.

@@ -71,7 +71,12 @@ impl Pod {
         self.addresses(&mut status, place);
         status.conditions = self.conditions(&status, now);
         let mut all = status.init_container_statuses.iter().chain(&status.container_statuses);
-        if self.verdict.is_some() && all.all(|told| told.container_id.is_empty()) {
+        let never_made = |told: &ContainerStatus| {
+            told.container_id.is_empty()
+                && told.restart_count == 0
+                && matches!(told.last_state, State::Unset)
+        };
+        if self.verdict.is_some() && all.all(never_made) {
             // Refused before anything was made of it: there are no containers to tell of.
             status.init_container_statuses.clear();
             status.container_statuses.clear();

@@ -392,12 +392,7 @@ impl Pod {
             max_ms: config.crash_backoff_max_ms,
             calm_ms: limits::BACKOFF_CALM_MS,
         };
-        let memory = self.remember(container);
-        if memory.crash_image != image {
-            memory.crash = crate::agent::time::Backoff::default();
-            memory.crash_image = image;
-        }
-        memory.crash.grow(now.boot, exited_at, bounds);
+        self.remember(container).crashes.count(&image, now.boot, exited_at, bounds);
     }
 
     pub(super) fn begin_job(&mut self, now: Now, spec: JobSpec, hands: &mut Hands<'_>) {

@@ -36,13 +36,7 @@ fn the_least_file_that_keadm_writes_is_read() {
     };
     assert_eq!(config.link(), want);
     assert_eq!(config.cloud.settings, CloudSettings::default());
-    assert_eq!(
-        unused,
-        [
-            "modules.edgeHub.websocket.readDeadline",
-            "modules.eventBus",
-        ]
-    );
+    assert_eq!(unused, ["modules.edgeHub.websocket.readDeadline", "modules.eventBus",]);
 }
 
 #[test]

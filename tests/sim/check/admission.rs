@@ -14,15 +14,19 @@ impl Check {
     /// short, for elsewhere nobody has to go for that.
     pub fn refusals(&mut self, now: u64, runtime: &Runtime, agent: &Agent) {
         let out = |status: &PodStatus| status.reason == "OutOfpods";
-        for at in 0..self.pods.len() {
-            let pod = &self.pods[at];
+        let mut refused = Vec::new();
+        for (at, pod) in self.pods.iter_mut().enumerate() {
             if pod.told.is_none() || pod.again || pod.said.no_room {
                 continue;
             }
             if agent.pod(&pod.uid).is_some_and(|told| out(&told.api().status)) {
-                self.pods[at].said.no_room = true;
-                self.refused_for_room(now, runtime, at);
+                pod.said.no_room = true;
+                refused.push(at);
             }
+        }
+        // All of them first: two that are refused together are not in each other's way.
+        for at in refused {
+            self.refused_for_room(now, runtime, at);
         }
     }
 

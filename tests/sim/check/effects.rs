@@ -87,6 +87,7 @@ impl Check {
             grace_s: None,
         };
         self.containers.insert(number, container);
+        self.owners.insert(number, place.map(|(pod, _)| pod));
     }
 
     fn started(&mut self, now: u64, runtime: &Runtime, number: ContainerNo) {

@@ -49,6 +49,8 @@ pub struct Check {
     by_name: BTreeMap<(Box<str>, Box<str>), Vec<usize>>,
     sandboxes: BTreeMap<SandboxNo, Sandbox>,
     containers: BTreeMap<ContainerNo, Container>,
+    /// The pod of each container that ever was; `None`: no pod's.
+    owners: BTreeMap<ContainerNo, Option<usize>>,
     /// What each manifest said when it was last good, in this life.
     files: BTreeMap<Box<str>, Vec<Rc<api::Pod>>>,
     /// Files of containers that were asked for, and those that are made and not used yet.
@@ -272,6 +274,7 @@ impl Check {
             by_name: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
             containers: BTreeMap::new(),
+            owners: BTreeMap::new(),
             files: BTreeMap::new(),
             files_asked: BTreeMap::new(),
             files_made: BTreeSet::new(),

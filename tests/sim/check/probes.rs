@@ -121,6 +121,14 @@ impl Check {
         self.asked(now, runtime, number, asked);
     }
 
+    /// Whether no instance of its container was made since.
+    pub fn is_last(&self, number: ContainerNo) -> bool {
+        let Some((at, slot)) = self.place_of(number) else { return false };
+        let later = self.owners.range(number + 1..);
+        let mut own = later.filter(|(_, owner)| **owner == Some(at)).map(|(later, _)| later);
+        own.all(|later| self.place_of(*later).is_some_and(|(_, other)| other != slot))
+    }
+
     fn asked(&mut self, now: u64, runtime: &Runtime, number: ContainerNo, asked: Asked) {
         let Some(container) = self.containers.get(&number) else { return };
         let Some((at, slot)) = container.place else {

@@ -93,10 +93,9 @@ impl Check {
             | Request::RemoveContainer(id)
             | Request::ContainerStatus(id)
             | Request::ExecSync { id, .. } => {
-                let container = self.containers.get(&number_of(&id.0))?;
-                let place = container.place;
-                assert!(place.is_some(), "[strangers] {request:?} names a container of nobody");
-                return place.map(|(pod, _)| pod);
+                let owner = *self.owners.get(&number_of(&id.0))?;
+                assert!(owner.is_some(), "[strangers] {request:?} names a container of nobody");
+                return owner;
             }
             Request::Version
             | Request::RuntimeConfig
@@ -297,7 +296,9 @@ impl Check {
         }
         let done = newest.succeeded();
         let slot = pod.slots.iter().find(|slot| slot.name == *name).expect("it has an instance");
-        let due = newest.listed.image != config.image || slot.to_run_again.contains(&number);
+        // The agent knows of the end of one that it stopped itself, before any look does.
+        let due = newest.listed.image != config.image
+            || slot.to_run_again.iter().any(|&again| again >= number);
         let policy = pod.told.as_ref().map(|told| told.spec.restart_policy);
         let allowed = match (pod.role(name), policy) {
             (Some(Role::Main), Some(RestartPolicy::Never)) => due,

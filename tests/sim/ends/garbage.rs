@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use edged::limits;
 use edged::model::pod as api;
 
 use crate::draw::full_name;
 use crate::runtime::Container;
 use crate::world::World;
+
+/// From one round of the collector to the end of the next.
+const ROUND_MS: u64 = limits::GARBAGE_MS + 2 * limits::CHORES_LATE_MS;
 
 impl World {
     /// What should be gone by now.
@@ -48,9 +52,13 @@ impl World {
     fn dead_beyond_the_policy(&self) -> Option<String> {
         let policy = self.check.garbage.containers();
         let all_max = policy.all_max?;
-        // By the runtime's clock, which may have been wrong when it was made.
+        // By the runtime's clock, which may have been wrong when it was made. What died since the
+        // collector went round is there until it comes again.
         let born_before = self.clock().nanos - policy.age_min_ms as i64 * 1_000_000;
-        let old = |it: &Container| it.listed.created_at < born_before;
+        let died_before = self.now.saturating_sub(ROUND_MS);
+        let old = |it: &Container| {
+            it.listed.created_at < born_before && it.ended_at.max(it.made_at) < died_before
+        };
         let dead: Vec<&Container> = self
             .runtime
             .containers

@@ -24,7 +24,7 @@ enum Progress {
     Done,
     /// It ended or cannot begin, and is tried again as it should be.
     Tried,
-    /// It ended as it may, or was stopped for a new image that an agent since born knows not of.
+    /// It ended as it may, or was stopped to be run again, of which an agent since born knows not.
     Unsure,
     /// It should have been started by now.
     Late,
@@ -187,13 +187,13 @@ impl World {
             let succeeded = newest.succeeded();
             let exited = newest.is_exited();
             let done = match (place, spec.restart_policy) {
-                (Some(Role::Main), _) if truth.is_to_run_again(number) => false,
                 (Some(Role::Main), RestartPolicy::Never) => exited,
                 (Some(Role::Main), RestartPolicy::OnFailure) => exited && succeeded,
                 (Some(Role::Init), _) => exited && succeeded && here.is_some(),
                 _ => false,
             };
             let changed = newest.listed.image != container.image;
+            let changed = changed || truth.is_to_run_again(number);
             if done && changed && place == Some(Role::Main) {
                 return Progress::Unsure;
             }
@@ -290,7 +290,7 @@ impl World {
             place == Some(Role::Init)
                 || newest(containers, &container.name).is_some_and(|it| {
                     // A hook that is lost with the connection has failed.
-                    it.runs_for_ever() && !self.check.is_passing(number_of(&it.listed.id.0))
+                    it.runs_for_ever(self.now) && !self.check.is_passing(number_of(&it.listed.id.0))
                 })
         };
         let steady = |(uid, pod): (Box<str>, &api::Pod)| {

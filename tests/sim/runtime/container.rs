@@ -324,9 +324,10 @@ impl Runtime {
 
 impl Container {
     /// Nothing ends it from within, and none of its probes will.
-    pub fn runs_for_ever(&self) -> bool {
+    pub fn runs_for_ever(&self, now: u64) -> bool {
         let manners = self.program.manners;
-        let well = manners.sick_ms == 0 && manners.post != Conduct::Fails;
+        let well = manners.sick_ms == 0 && manners.is_well(now - self.began_at);
+        let well = well && manners.post != Conduct::Fails;
         self.alive && well && self.program.run(self.listed.attempt) == Then::Run
     }
 

@@ -79,6 +79,12 @@ impl Runtime {
         all.find(|(_, it)| it.alive && it.program.manners.port == port).map(|(&number, _)| number)
     }
 
+    /// Who listened there last, if nobody does any more.
+    pub fn last_on(&self, port: u16) -> Option<ContainerNo> {
+        let mut all = self.containers.iter().rev();
+        all.find(|(_, it)| it.program.manners.port == port).map(|(&number, _)| number)
+    }
+
     /// Whether a living container answers its probes well.
     pub fn is_well(&self, now: u64, number: ContainerNo) -> Option<bool> {
         let container = self.containers.get(&number).filter(|it| it.alive)?;

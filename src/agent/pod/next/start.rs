@@ -285,17 +285,14 @@ fn is_startable(pod: &Pod, seen: &ContainerSeen, container: &Container) -> bool 
 fn crash_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
     let memory = pod.memory.get(&container.name)?;
     let exited = pod.seen.of(&container.name).find_map(|seen| seen.exited_at)?;
-    if memory.crash_image != container.image {
-        return None;
-    }
-    let delay_ms = memory.crash.delay_ms();
+    let delay_ms = memory.crashes.delay_ms(&container.image)?;
     let until = exited.plus_ms(delay_ms);
     (until > now).then_some(Wish::Held(until, Some(HoldReason::CrashLoop { delay_ms })))
 }
 
 fn pull_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
     let failed = pod.pulls.get(&container.image)?;
-    let until = failed.failed_at.plus_ms(failed.backoff.delay_ms());
+    let until = failed.until;
     let why = failed.why.clone();
     // The image may arrive by other ways: it is looked for again before the pull is tried.
     let look_at = until.min(now.plus_ms(limits::IMAGE_RECHECK_MS));
