@@ -284,21 +284,6 @@ impl Desk {
         }
     }
 
-    /// Time passes; the agent is woken whenever it asked to be.
-    pub fn pass(&mut self, ms: u64) {
-        let end = self.now.boot.plus_ms(ms);
-        while let Some(at) = self.agent.wake_at().filter(|&at| at <= end) {
-            self.set_clock(at);
-            self.step();
-        }
-        self.set_clock(end);
-    }
-
-    fn set_clock(&mut self, to: Instant) {
-        let ms = to.since_ms(self.now.boot) as i64;
-        self.now = Now { boot: to, wall: self.now.wall.map(|wall| Wall(wall.0 + ms)) };
-    }
-
     /// The manifest folder now holds these pods, one a file.
     pub fn manifests(&mut self, pods: &[&str]) {
         self.tell(Self::folder(pods));

@@ -9,6 +9,7 @@ mod cgroups;
 #[cfg(all(feature = "pvc", feature = "nfs"))]
 mod claims;
 mod classes;
+mod clock;
 #[cfg(feature = "cloud")]
 mod cloud;
 #[cfg(feature = "cloud")]

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+pub use super::log_line::LogLine;
 use super::wait::until;
 use super::{cgroup, guard, http, process, seen};
 
@@ -319,27 +320,6 @@ pub fn binary() -> &'static Path {
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     listener.local_addr().expect("it is bound").port()
-}
-
-/// A line of a container's log in the CRI's format.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
-    /// RFC 3339 with a fraction, as written.
-    pub time: String,
-    /// `stdout` or `stderr`
-    pub stream: String,
-    /// `F`, or `P` where the line goes on.
-    pub tag: String,
-    /// The rest.
-    pub text: String,
-}
-
-impl LogLine {
-    fn parse(line: &str) -> LogLine {
-        let mut parts = line.splitn(4, ' ').map(str::to_owned);
-        let mut next = || parts.next().unwrap_or_default();
-        LogLine { time: next(), stream: next(), tag: next(), text: next() }
-    }
 }
 
 /// A running agent. Dropped, it is killed; its pods stay.

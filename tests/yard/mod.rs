@@ -12,6 +12,7 @@ pub mod containerd;
 pub mod cri;
 pub mod guard;
 pub mod http;
+pub mod log_line;
 pub mod process;
 pub mod registry;
 pub mod seen;

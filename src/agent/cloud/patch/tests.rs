@@ -165,9 +165,9 @@ fn of_a_table(table: Vec<(&'static str, Value, Value, Value)>) {
 const GOLDEN: [&str; 5] = [
     include_str!("../../../../tests/golden/edge/00-join.txt"),
     include_str!("../../../../tests/golden/edge/02-pod_create.txt"),
-    include_str!("../../../../tests/golden/edge/04-statuses-of-pod_update_image.txt"),
-    include_str!("../../../../tests/golden/edge/05-statuses-of-pod_full.txt"),
-    include_str!("../../../../tests/golden/edge/12-statuses-of-pod_delete.txt"),
+    include_str!("../../../../tests/golden/statuses/04-statuses-of-pod_update_image.txt"),
+    include_str!("../../../../tests/golden/statuses/05-statuses-of-pod_full.txt"),
+    include_str!("../../../../tests/golden/statuses/12-statuses-of-pod_delete.txt"),
 ];
 
 /// From the status that the cloud had to the one that it had then.
