@@ -1,5 +1,5 @@
 //! The commands that a person at the gateway types. They read what the agent shows, or the machine
-//! itself, print it and end; they change nothing.
+//! itself, print it and end; `join` and `images import` are the only ones that change something.
 //!
 //! Exit codes: 0 it went well, 1 it did not, 2 the command line is wrong. Whoever closes the pipe
 //! early (`| head`) ends the command quietly.
@@ -10,6 +10,8 @@ mod age;
 mod check;
 #[cfg(feature = "image-import")]
 mod images;
+#[cfg(feature = "cloud")]
+mod join;
 #[cfg(feature = "api")]
 mod pods;
 #[cfg(feature = "api")]
@@ -24,6 +26,11 @@ pub const HELP: &str =
     "  edged pods [OPTIONS]   print the pods              -n NAMESPACE, -o wide or json, -w: watch
   edged status           print how the agent is
   edged check            look for what is missing on this machine, and name each remedy
+  edged join             make this machine a node of a KubeEdge cloud, in keadm's words:
+                         -e, --cloudcore-ipport HOST:10000  -t, --token TOKEN
+                         [--certport 10002] [-i, --edgenode-name NAME]
+                         [-p, --remote-runtime-endpoint SOCKET]
+                         [--root DIR: all files below it in place of /]
   edged images list [PATH...]     print the images that files and folders have
   edged images import FILE        bring an archive's images into containerd, by its own tool
   edged images serve PATH...      be a registry on loopback that lets pull them
@@ -55,7 +62,7 @@ impl From<lexopt::Error> for Error {
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    matches!(command, "pods" | "status" | "check" | "images")
+    matches!(command, "pods" | "status" | "check" | "images" | "join")
 }
 
 /// Runs a command that [`has`] knows; returns the exit code.
@@ -74,11 +81,14 @@ pub fn main(
         "check" => check::run(args, out),
         #[cfg(feature = "image-import")]
         "images" => images::run(args, out, trouble),
+        #[cfg(feature = "cloud")]
+        "join" => join::run(args, out),
         _ => {
             drop(args);
             let feature = match command {
                 "check" => "check",
                 "images" => "image-import",
+                "join" => "cloud",
                 _ => "api",
             };
             let why = format!("`{command}` is not built into this edged (feature `{feature}`)");

@@ -59,6 +59,17 @@ pub fn enrol(link: &CloudLink, renew: bool, wall: Option<Wall>) -> Result<About,
     Ok(about)
 }
 
+/// Whether the cloud has a node of this name already. Clouds before 1.20 do not say.
+pub(super) fn is_taken(link: &CloudLink, wall: Option<Wall>) -> Result<bool, String> {
+    let provider = Arc::new(provider::default_provider());
+    let token = Token::new(link.token.reveal())?;
+    let ca = fetch_ca(link, &token, &provider)?;
+    let trust = Trust::new(link, vec![ca], wall, &provider)?;
+    let tls = Arc::new(builder(provider, trust).with_no_client_auth());
+    let path = format!("/node/{}", link.node_name);
+    Ok(https::get(link, tls, &path, &[], None)?.status == 200)
+}
+
 fn apply(
     link: &CloudLink,
     tls: Arc<ClientConfig>,

@@ -22,6 +22,7 @@ mod dial;
 mod enrol;
 mod files;
 mod https;
+pub mod join;
 pub(in crate::io) mod names;
 mod session;
 mod tls;

@@ -1,0 +1,54 @@
+//! `edged join`: makes this machine a node of a KubeEdge cloud, in keadm's words.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use lexopt::prelude::*;
+
+use super::Error;
+use crate::io::cloud::join::{Asked, join};
+use crate::model::settings::Secret;
+
+/// Reads the words, joins, says what to do next.
+pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
+    let mut asked = Asked::default();
+    while let Some(arg) = args.next()? {
+        match arg {
+            Short('e') | Long("cloudcore-ipport") => asked.cloudcore = args.value()?.string()?,
+            Short('t') | Long("token") => asked.token = Secret::new(args.value()?.string()?.trim()),
+            Long("certport") => asked.certport = Some(args.value()?.parse()?),
+            Short('i') | Long("edgenode-name") => {
+                asked.node_name = Some(args.value()?.string()?);
+            }
+            Short('p') | Long("remote-runtime-endpoint") => {
+                asked.runtime = Some(args.value()?.string()?);
+            }
+            Long("root") => asked.root = Some(PathBuf::from(args.value()?)),
+            // The runtime says which one it has.
+            Long("cgroupdriver") => drop(args.value()?.string()?),
+            Long(word) if refused(word).is_some() => {
+                let why = refused(word).unwrap_or_default();
+                return Err(Error::Usage(format!("--{word}: {why}")));
+            }
+            _ => return Err(arg.unexpected().into()),
+        }
+    }
+    asked.check().map_err(Error::Usage)?;
+    let told = join(&asked).map_err(Error::Failed)?;
+    out.write_all(told.as_bytes())?;
+    Ok(0)
+}
+
+/// Words of keadm's that ask for something else than joining.
+fn refused(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "kubeedge-version" | "tarballpath" | "image-repository" | "pre-run" | "post-run" => {
+            "edged is installed already, and installs nothing"
+        }
+        "with-mqtt" => "edged starts no broker",
+        "hub-protocol" | "quicport" => "the link is a websocket",
+        "labels" | "set" => "write it into edgecore.yaml: nodeLabels, or the key itself",
+        "domainname" => "give the name itself to --cloudcore-ipport",
+        _ => return None,
+    })
+}
