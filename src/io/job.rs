@@ -41,7 +41,8 @@ use crate::model::upkeep::{Ask, Measures};
 pub struct Jobs {
     program: PathBuf,
     roots: Roots,
-    /// At most [`JOBS_MAX`] that wait for other machines, and as many that do not.
+    /// At most [`JOBS_MAX`] that wait for other machines, as many that do not, and one for a
+    /// certificate.
     children: Vec<Running>,
     /// At most [`JOB_QUEUE_MAX`]; when full a new job is refused.
     queue: VecDeque<Waiting>,
@@ -106,7 +107,18 @@ impl Jobs {
             answers.push(Event::Job(job, Err(JobError::Failed(why))));
             return;
         }
-        self.queue.push_back(Waiting { job, spec, kind, deadline });
+        #[cfg(feature = "cloud")]
+        let at_once = matches!(spec, JobSpec::Enrol { .. });
+        #[cfg(not(feature = "cloud"))]
+        let at_once = false;
+        let waiting = Waiting { job, spec, kind, deadline };
+        if at_once {
+            // It waits for the network, not for a disk: those that do must not hold it up. The mind
+            // asks for one at a time.
+            self.begin(&waiting, answers);
+            return;
+        }
+        self.queue.push_back(waiting);
         self.fill(answers);
     }
 
@@ -175,10 +187,14 @@ impl Jobs {
         };
         while let Some(at) = self.queue.iter().position(|it| has_room(&self.children, it.kind)) {
             let waiting = self.queue.remove(at).expect("it was just found");
-            match self.spawn(&waiting) {
-                Ok(running) => self.children.push(running),
-                Err(why) => answers.push(Event::Job(waiting.job, Err(JobError::Failed(why)))),
-            }
+            self.begin(&waiting, answers);
+        }
+    }
+
+    fn begin(&mut self, waiting: &Waiting, answers: &mut Vec<Event>) {
+        match self.spawn(waiting) {
+            Ok(running) => self.children.push(running),
+            Err(why) => answers.push(Event::Job(waiting.job, Err(JobError::Failed(why)))),
         }
     }
 
