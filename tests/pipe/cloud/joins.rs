@@ -1,12 +1,17 @@
 //! Joining, dialling, and whom both sides believe.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use edged::agent::event::{Event, JobId};
 use edged::agent::time::Wall;
 use edged::io::clock;
+use edged::io::job::{Jobs, Roots};
+use edged::model::job::{JobError, JobSpec};
 use edged::model::link::{Cause, Session};
 use edged::model::settings::Secret;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
 use super::{Desk, hands, mode};
 use crate::stub::Setup;
@@ -239,4 +244,81 @@ fn what_stands_against_joining_is_told_in_a_sentence() {
     told(&desk, "https://127.0.0.1:1/ca.crt: cannot connect: 127.0.0.1:1: Connection refused");
     desk.link.http_server = "http://127.0.0.1:1".to_owned();
     told(&desk, "httpServer: got \"http://127.0.0.1:1\", expected https://host:port");
+}
+
+#[test]
+fn a_child_applies_and_its_failure_is_a_sentence() {
+    let _alone = crate::jobs::alone();
+    let mut desk = Desk::new("child", &Setup::default());
+    let ask = |desk: &Desk, number: u64, renew: bool| {
+        let roots = Roots::new(&desk.dir.join("kubelet"), desk.dir.join("logs"), None);
+        let roots = roots.with_link(Some(desk.link.clone()));
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_edged"));
+        let mut jobs = Jobs::new(program, roots);
+        let mut answers = Vec::new();
+        let spec = JobSpec::Enrol { renew };
+        jobs.start(JobId(number), spec, clock::boot().plus_ms(60_000), &mut answers);
+        waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).expect("there is a child");
+        jobs.reap(&mut answers);
+        match answers.pop() {
+            Some(Event::Job(JobId(got), done)) if got == number => done,
+            other => panic!("{other:?}"),
+        }
+    };
+    let renewed = ask(&desk, 1, true);
+    let Err(JobError::Failed(why)) = renewed else { panic!("{renewed:?}") };
+    assert!(why.starts_with("cannot read "), "{why}");
+    assert_eq!(ask(&desk, 2, false), Ok(()));
+    assert_eq!(ask(&desk, 3, true), Ok(()));
+    desk.dial(1).expect("it connects");
+}
+
+#[test]
+fn a_person_joins_with_keadms_words() {
+    let desk = Desk::new("command", &Setup::default());
+    let root = desk.dir.join("root");
+    let token = desk.cloud.token();
+    let join = |name: &str, words: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_edged"))
+            .args(["join", "--cloudcore-ipport", &desk.link.server, "--token", &token])
+            .args(["--certport", &desk.cloud.https.port().to_string(), "--edgenode-name", name])
+            .arg("--root")
+            .arg(&root)
+            .args(words)
+            .output()
+            .expect("it runs");
+        let said = [done.stdout, done.stderr].concat();
+        (done.status.code(), String::from_utf8(said).expect("text"))
+    };
+    let _alone = crate::jobs::alone();
+    desk.cloud.script(|script| script.nodes = vec!["taken".to_owned()]);
+    let (code, said) = join("taken", &[]);
+    assert!(said.contains("the cloud has a node \"taken\" already"), "{said}");
+    assert_eq!(code, Some(1));
+    assert!(!root.exists(), "nothing is written");
+    let (code, said) = join("gw", &["--with-mqtt=true"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("--with-mqtt: edged starts no broker"), "{said}");
+
+    let (code, said) = join("gw", &["--cgroupdriver", "systemd"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(" as node gw\n") && !said.contains(&token), "{said}");
+    let file = |path: &str| root.join(path).to_string_lossy().into_owned();
+    let token_file = file("etc/kubeedge/bootstrap-edgecore.conf");
+    assert_eq!(fs::read_to_string(&token_file).expect("it is there"), format!("{token}\n"));
+    assert_eq!(mode(&token_file), 0o640);
+    assert_eq!(mode(&file("etc/kubeedge/certs/server.key")), 0o600);
+    // What was written is read, and names the same cloud.
+    let config = file("etc/kubeedge/config/edgecore.yaml");
+    let flags = ["--config".into(), config.into()];
+    let config = edged::config::load(&flags, None).expect("it can be read").config;
+    let link = config.link();
+    assert!(config.cloud.is_configured());
+    assert_eq!((&*link.server, &*link.node_name), (&*desk.link.server, "gw"));
+    assert_eq!(link.http_server, desk.link.http_server);
+    assert_eq!(link.cert_file, file("etc/kubeedge/certs/server.crt"));
+    // And once more, though the cloud knows it by now.
+    desk.cloud.script(|script| script.nodes.push("gw".to_owned()));
+    let (code, said) = join("gw", &[]);
+    assert!(code == Some(0) && said.contains("(as it was)"), "{said}");
 }

@@ -1,5 +1,6 @@
 //! The link to a cloud that the test plays: real TLS, a real websocket, files on the disk.
 
+mod hostile;
 mod joins;
 mod talk;
 

@@ -1,0 +1,91 @@
+//! A cloud that means harm, or is broken: what it sends costs itself, or the link, and never more
+//! memory than a message may have.
+
+use edged::agent::event::Event;
+use edged::limits::MESSAGE_BYTES_MAX;
+use edged::model::link::Session;
+
+use super::{Desk, pod};
+
+/// A frame as a server writes it, with this length in its head, whatever follows.
+fn head(first: u8, length: u64) -> Vec<u8> {
+    let mut bytes = vec![first, 127];
+    bytes.extend(length.to_be_bytes());
+    bytes
+}
+
+fn frame(payload: &[u8]) -> Vec<u8> {
+    [head(0x81, payload.len() as u64), payload.to_vec()].concat()
+}
+
+/// Bytes of this process's memory at their highest.
+fn peak() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("it is there");
+    line.split_whitespace().nth(1).and_then(|size| size.parse::<usize>().ok()).expect("kB") << 10
+}
+
+#[test]
+fn a_message_that_cannot_be_read_costs_itself() {
+    let mut desk = Desk::up("unread");
+    let deep = format!("{{\"content\":{}1{}}}", "[".repeat(200_000), "]".repeat(200_000));
+    for bytes in [
+        b"".to_vec(),
+        b"no JSON".to_vec(),
+        b"{\"header\":{\"msg_id\":7}}".to_vec(),
+        b"{\"header\":{\"msg_id\":\"\xff\xfe\"}}".to_vec(),
+        b"{\"header\":{\"msg_id\":\"".to_vec(),
+        b"{\"content\":\"\xc3\"}".to_vec(),
+        vec![b'['; 100_000],
+        vec![b' '; MESSAGE_BYTES_MAX + 1],
+    ] {
+        desk.cloud.raw(frame(&bytes));
+        let id = desk.cloud.put("ns/pod/web", pod(1));
+        assert_eq!(*desk.heard().header.id, *id, "{:?}", bytes.first());
+    }
+    // This one is no more than large: nobody here looks into it.
+    desk.cloud.raw(frame(deep.as_bytes()));
+    assert!(desk.heard().content.is_some());
+}
+
+#[test]
+fn what_breaks_the_rules_costs_the_link() {
+    for (bytes, expected) in [
+        (vec![0xc1, 0], "got the head 0xc1, expected no reserved bit"),
+        (vec![0x81, 0x85, 1, 2, 3, 4, 0, 0, 0, 0, 0], "got a masked frame"),
+        (vec![0x83, 0], "got the opcode 0x3"),
+        (head(0x81, 1 << 40), "got a message of 1099511627776 bytes, expected"),
+        (b"\x88\x05\x03\xe9bye".to_vec(), "the cloud closed the connection (1001): \"bye\""),
+    ] {
+        let mut desk = Desk::up("rules");
+        desk.cloud.raw(bytes);
+        let why = desk.down();
+        assert!(why.contains(expected), "{why}\n{expected}");
+    }
+}
+
+#[test]
+fn no_flood_takes_more_memory_than_messages_may_have() {
+    let mut desk = Desk::up("memory");
+    let before = peak();
+    // Announced and not sent; sent and too large; in a thousand parts; as large as may be.
+    desk.cloud.raw(frame(&vec![b'x'; 8 * MESSAGE_BYTES_MAX]));
+    desk.cloud.raw(head(0x01, 4));
+    desk.cloud.raw(b"[[[[".to_vec());
+    for _ in 0..1_000 {
+        desk.cloud.raw([&[0x00, 126, 0x20, 0x00][..], &[b'['; 0x2000]].concat());
+    }
+    desk.cloud.raw(vec![0x80, 0]);
+    for _ in 0..10_000 {
+        desk.cloud.raw(vec![0x89, 0]);
+    }
+    let id = desk.cloud.put("ns/pod/web", pod(1));
+    assert_eq!(*desk.heard().header.id, *id);
+    // The cloud lives in this process too: what it sent is there once, in its queue and out of it.
+    let sent = 8 * MESSAGE_BYTES_MAX + 1_000 * 0x2000;
+    let took = peak().saturating_sub(before);
+    assert!(took < 3 * sent + 4 * MESSAGE_BYTES_MAX, "{took} bytes");
+    let heard = |event: &Event| matches!(event, Event::Heard(Session(1))).then_some(());
+    desk.cloud.raw(vec![0x8a, 0]);
+    desk.until(heard);
+}
