@@ -10,7 +10,7 @@
 //! ```
 //!
 //! **Durable means durable**: the cloud never sends again what we said we have. So the write-ahead
-//! log is synced at every commit (`synchronous=FULL`). One connection, which locks the file for
+//! log is synced at every commit (`synchronous` is FULL and more). One connection, which locks the file for
 //! itself: that needs no shared memory file, and a second agent is refused.
 //!
 //! **If we crash here**, or power fails, every transaction is there as a whole or not at all, and
@@ -58,8 +58,6 @@ pub struct Disk {
 enum State {
     /// Ours alone, and written to.
     Open(Connection),
-    /// Ours alone, but it could not be made ready for writing: no room. Tried again at each save.
-    Unready(Connection),
     /// Not open. Opened again at a save if it holds just what it held; `None`: not before the next
     /// start, because what it holds is not known, and what is not known can be neither kept nor
     /// overwritten.
@@ -97,7 +95,7 @@ impl Disk {
                 path.display()
             ))),
             Err(Trouble::Damaged(why)) => Ok(Self::replace(ground, path, &why)),
-            Err(Trouble::Failed(why)) => Ok(Self::away(ground, path, &why)),
+            Err(Trouble::Failed(why)) => Ok(Self::away(ground, path, why)),
         }
     }
 
@@ -112,21 +110,26 @@ impl Disk {
             (StoreOrigin::New, Vec::new(), Held::default())
         };
         let path = path.to_owned();
-        let state = if conn.is_readonly("main")? {
-            let why = DiskError::Failed("the file system is read-only".to_owned());
-            State::Away { why, known: Some(digest(&rows)) }
+        let settled = if conn.is_readonly("main")? {
+            Err(DiskError::Failed("the file system is read-only".to_owned()))
         } else {
             match settle(&conn) {
-                Ok(()) => State::Open(conn),
-                Err(error) => match error.into() {
-                    Trouble::Failed(why) => {
-                        log::warn!("{}: cannot be written to: {why}", path.display());
-                        State::Unready(conn)
-                    }
+                Ok(()) => Ok(conn),
+                Err(error) => match Trouble::from(error) {
+                    Trouble::Failed(why) => Err(why),
                     other => return Err(other),
                 },
             }
         };
+        // The connection goes with what failed: one that failed to go over to the log says that it
+        // has it all the same, and does not use it.
+        let state = settled.map_or_else(
+            |why| {
+                log::error!("{}: cannot be written to: {why}", path.display());
+                State::Away { why, known: Some(digest(&rows)) }
+            },
+            State::Open,
+        );
         Ok((Self { ground, path, state, held }, Saved { rows, origin }))
     }
 
@@ -161,23 +164,24 @@ impl Disk {
     }
 
     /// Reads a file that cannot be taken; if not even that, there is nothing.
-    fn away(ground: Ground, path: &Path, why: &str) -> (Self, Saved) {
-        let why = format!("{}: {why}", path.display());
+    fn away(ground: Ground, path: &Path, why: DiskError) -> (Self, Saved) {
         let read = if ground.is_machine() { read_only(path) } else { None };
         let known = read.as_deref().map(digest);
         let saved = if let Some(rows) = read {
-            log::error!("the store can only be read: {why}");
+            log::error!("{}: can only be read: {why}", path.display());
             Saved { rows, origin: StoreOrigin::Kept }
         } else {
-            log::error!("the store cannot be opened: {why}");
-            Saved { rows: Vec::new(), origin: StoreOrigin::Lost(why.clone()) }
+            let why = format!("{}: cannot be opened: {why}", path.display());
+            log::error!("{why}");
+            Saved { rows: Vec::new(), origin: StoreOrigin::Lost(why) }
         };
-        let state = State::Away { why: DiskError::Failed(why), known };
+        let state = State::Away { why, known };
         let held = Held::of(&saved.rows);
         (Self { ground, path: path.to_owned(), state, held }, saved)
     }
 
     /// Makes the changes in one transaction: all of them are durable when this returns, or none.
+    /// What failed for the disk's sake may still be found, as a whole, after a power cut.
     pub fn save(&mut self, revision: Revision, changes: &[Change]) -> Event {
         match self.commit(changes) {
             Ok(held) => {
@@ -186,9 +190,7 @@ impl Disk {
             }
             Err(why) => {
                 // What is damaged is for the next start to replace: nothing is written any more.
-                if let (DiskError::Corrupt(_), State::Open(_) | State::Unready(_)) =
-                    (&why, &self.state)
-                {
+                if let (DiskError::Corrupt(_), State::Open(_)) = (&why, &self.state) {
                     self.leave(why.clone());
                 }
                 Event::SaveFailed(revision, why)
@@ -197,8 +199,12 @@ impl Disk {
     }
 
     fn commit(&mut self, changes: &[Change]) -> Result<Held, DiskError> {
+        self.reopen();
         let held = self.held;
-        let conn = self.opened()?;
+        let conn = match &mut self.state {
+            State::Open(conn) => conn,
+            State::Away { why, .. } => return Err(why.clone()),
+        };
         let saving = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let held =
             changes.iter().try_fold(held, |held, change| rows::apply(&saving, change, held))?;
@@ -206,28 +212,20 @@ impl Disk {
         Ok(held)
     }
 
-    /// The connection, if need be made ready now.
-    fn opened(&mut self) -> Result<&mut Connection, DiskError> {
-        if let State::Away { why, known } = &self.state {
-            let again = known.and_then(|known| {
-                let (disk, saved) = Self::ready(self.ground.clone(), &self.path).ok()?;
-                let same = digest(&saved.rows) == known;
-                same.then_some(disk.state)
-            });
-            self.state = again.ok_or(why.clone())?;
-        }
-        if let State::Unready(conn) = &self.state {
-            settle(conn)?;
-        }
-        match &mut self.state {
-            State::Open(conn) | State::Unready(conn) => Ok(conn),
-            State::Away { why, .. } => Err(why.clone()),
+    /// Tries again what could not be had; only as long as it holds what was told to the mind.
+    fn reopen(&mut self) {
+        let State::Away { known: Some(known), .. } = self.state else { return };
+        match Self::ready(self.ground.clone(), &self.path) {
+            Ok((disk, saved)) if digest(&saved.rows) == known => {
+                (self.state, self.held) = (disk.state, disk.held);
+            }
+            Ok(_) | Err(_) => {}
         }
     }
 
     /// Gives the file up as it is.
     fn leave(&mut self, why: DiskError) {
-        if let State::Open(conn) | State::Unready(conn) = &self.state {
+        if let State::Open(conn) = &self.state {
             let _ = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         }
         self.state = State::Away { why, known: None };
@@ -235,7 +233,7 @@ impl Disk {
 
     /// Leaves one plain file without a log beside it, as EdgeCore does.
     pub fn close(self) {
-        let (State::Open(conn) | State::Unready(conn)) = self.state else { return };
+        let State::Open(conn) = self.state else { return };
         let closed = plain(&conn).and_then(|()| conn.close().map_err(|(_, error)| error));
         if let Err(error) = closed {
             log::warn!("{}: left with its log: {error}", self.path.display());
@@ -246,7 +244,7 @@ impl Disk {
 /// Makes the file ours and ready for writing.
 fn settle(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    let mode: String = answer(conn, "PRAGMA journal_mode = WAL")?;
     if mode != "wal" {
         let why = format!("got the journal mode {mode}, expected wal");
         return Err(rusqlite::Error::ToSqlConversionFailure(why.into()));
@@ -256,14 +254,31 @@ fn settle(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "journal_size_limit", STORE_WAL_PAGES * 4_096)?;
     // What is deleted, secrets among it, is overwritten where the page is written anyway.
     conn.pragma_update(None, "secure_delete", "FAST")?;
-    conn.execute_batch(rows::SCHEMA)
+    conn.execute_batch(rows::SCHEMA)?;
+    // A log that was left is what the kernel remembers of it, and a sync of it may have failed: what
+    // was read of it is written and synced anew before anything is built on it.
+    let busy: i64 = answer(conn, "PRAGMA wal_checkpoint(TRUNCATE)")?;
+    if busy != 0 {
+        let why = "the log that was left cannot be put to where it belongs";
+        return Err(rusqlite::Error::ToSqlConversionFailure(why.into()));
+    }
+    Ok(())
 }
 
 fn plain(conn: &Connection) -> rusqlite::Result<()> {
-    conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0))?;
+    answer::<String>(conn, "PRAGMA journal_mode = DELETE")?;
     // Else an emptied journal stays.
     conn.pragma_update(None, "locking_mode", "NORMAL")?;
-    conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0)).map(drop)
+    answer::<i64>(conn, "SELECT count(*) FROM sqlite_schema").map(drop)
+}
+
+/// What the statement says first, once it is done as a whole: it says so before it commits.
+fn answer<T: rusqlite::types::FromSql>(conn: &Connection, sql: &str) -> rusqlite::Result<T> {
+    let mut statement = conn.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    let first = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?.get(0)?;
+    while rows.next()?.is_some() {}
+    Ok(first)
 }
 
 /// The rows of a file on which no lock can be had. Not without its log: that would go back.
@@ -300,7 +315,7 @@ enum Trouble {
     /// It is not what it is to be.
     Damaged(String),
     /// It cannot be opened, read or written.
-    Failed(String),
+    Failed(DiskError),
 }
 
 impl From<rusqlite::Error> for Trouble {
@@ -313,7 +328,7 @@ impl From<rusqlite::Error> for Trouble {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Held,
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(said),
-            Some(_) | None => Self::Failed(said),
+            Some(_) | None => Self::Failed(error.into()),
         }
     }
 }
@@ -322,7 +337,8 @@ impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Held => f.write_str("another process has it"),
-            Self::Damaged(why) | Self::Failed(why) => f.write_str(why),
+            Self::Damaged(why) => f.write_str(why),
+            Self::Failed(why) => write!(f, "{why}"),
         }
     }
 }

@@ -69,7 +69,8 @@ fn dress(conn: Connection) -> rusqlite::Result<Connection> {
     conn.busy_timeout(Duration::from_millis(STORE_BUSY_MS))?;
     // The lock is never given back, and the index of the write-ahead log lies in our memory.
     conn.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    conn.pragma_update(None, "synchronous", "FULL")?;
+    // FULL, and the folder as well where a journal was removed: else it may come back.
+    conn.pragma_update(None, "synchronous", "EXTRA")?;
     conn.pragma_update(None, "cache_size", -i64::from(STORE_CACHE_KIB))?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     // A file that someone else may have written runs no code of its own, and is not trusted to be

@@ -62,8 +62,8 @@ const ALL: &str = "SELECT key, type, value FROM meta NOT INDEXED";
 pub(super) fn salvage(conn: &Connection) -> Vec<Row> {
     let mut rows = Vec::new();
     for order in ["", " ORDER BY rowid DESC"] {
-        if let Err(Trouble::Damaged(why) | Trouble::Failed(why)) = reach(conn, order, &mut rows) {
-            log::warn!("the damaged store could be read in part: {why}");
+        if let Err(trouble) = reach(conn, order, &mut rows) {
+            log::warn!("the damaged store could be read in part: {trouble}");
         }
     }
     rows.sort_by(|one, other| one.key.cmp(&other.key));
