@@ -1,6 +1,6 @@
 # Every target is one line; what takes more is a script. CI runs only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check sim mutants fuzz bench bench-check features size
+.PHONY: help setup run test check sim power mutants fuzz bench bench-check features size
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.* ## /\1	/p' $(MAKEFILE_LIST) | expand --tabs=14
@@ -19,6 +19,9 @@ check: setup ## format, lints, style and dependency rules
 
 sim: ## runs the simulator over 20,000 seeds (SEED=n TRACE=1 replays one)
 	@scripts/cargo test --locked --profile sim --test sim -- 1 20000
+
+power: ## cuts the power of the store 10,000 times (SEED=n TRACE=1 replays one seed)
+	@scripts/cargo test --locked --profile sim --test power -- 10000
 
 mutants: ## breaks the mind's rules on purpose: the stories or the simulator must notice
 	@scripts/mutants.sh

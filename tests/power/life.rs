@@ -1,0 +1,196 @@
+//! One seed: a store that lives through cuts, kills and faults, and what must hold at each start.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use edged::agent::event::Event;
+use edged::io::disk::{Disk, Ground};
+use edged::model::meta::{Change, Revision, Row, Saved, StoreOrigin};
+
+use crate::chance::Chance;
+use crate::platter::{Faults, Platter};
+use crate::vfs;
+
+/// What the table is to hold: by key, kind and value.
+type Table = BTreeMap<Box<str>, Row>;
+
+/// How often what happened.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Power cuts.
+    pub cuts: u64,
+    /// Of them, those that met a start.
+    pub cuts_at_start: u64,
+    /// Saves that were answered with success, and with failure.
+    pub saved: u64,
+    /// See above.
+    pub failed: u64,
+    /// Cuts after which the transaction under way was found.
+    pub kept_under_way: u64,
+    /// Rows that were looked for after cuts.
+    pub rows: u64,
+}
+
+struct Life {
+    chance: Chance,
+    faults: Faults,
+    /// What was answered with success.
+    acked: Table,
+    /// What each save since then would have made of it: one that failed may be found after a cut,
+    /// whole, where its log reached the disk and no later one did.
+    asked: Vec<Table>,
+    revision: u64,
+}
+
+/// Lives through this many cuts; an error says what was violated.
+pub fn live(seed: u64, cuts: u64, lies: bool, tally: &mut Tally) -> Result<(), String> {
+    let mut chance = Chance::new(seed);
+    let faults = Faults {
+        full_percent: if chance.percent(70) { 0 } else { chance.below(5) },
+        sync_percent: if chance.percent(70) { 0 } else { chance.below(10) },
+        lies,
+    };
+    vfs::insert(Platter::new(chance.bits()));
+    let mut life = Life { chance, faults, acked: Table::new(), asked: Vec::new(), revision: 0 };
+    for _ in 0..cuts {
+        let left = 1 + life.chance.spread(2_000);
+        vfs::with(|platter| {
+            platter.left = left;
+            platter.faults = faults;
+        });
+        life.until_the_cut(tally)?;
+        vfs::with(Platter::reboot);
+        tally.cuts += 1;
+        // The power may go again before anyone looks; else somebody does.
+        if life.chance.percent(30) {
+            continue;
+        }
+        vfs::with(|platter| platter.faults = Faults { lies, ..Faults::default() });
+        let disk = life.start(tally)?.ok_or("a start without faults failed")?;
+        if life.chance.percent(50) {
+            crate::trace(format_args!("== close"));
+            disk.close();
+        } else {
+            vfs::with(Platter::kill);
+            drop(disk);
+            vfs::with(Platter::revive);
+        }
+    }
+    Ok(())
+}
+
+impl Life {
+    /// Starts, saves, ends and starts again until the power is gone.
+    fn until_the_cut(&mut self, tally: &mut Tally) -> Result<(), String> {
+        let is_dead = || vfs::with(|platter| platter.is_dead());
+        while !is_dead() {
+            let Some(mut disk) = self.start(tally)? else {
+                tally.cuts_at_start += u64::from(is_dead());
+                continue;
+            };
+            for _ in 0..self.chance.spread(200) {
+                self.save(&mut disk, tally)?;
+                if is_dead() {
+                    break;
+                }
+            }
+            if self.chance.percent(50) {
+                crate::trace(format_args!("== close"));
+                disk.close();
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the store and looks whether it holds what it must. None where the power went meanwhile
+    /// or a fault kept it from being read.
+    fn start(&mut self, tally: &mut Tally) -> Result<Option<Disk>, String> {
+        let opened = Disk::open_on(Ground::of_test(vfs::NAME), Path::new("/edgecore.db"));
+        let (disk, Saved { rows, origin }) = opened.map_err(|refused| refused.to_string())?;
+        crate::trace(format_args!("== opened: {origin:?}, {} rows", rows.len()));
+        let whole = match &origin {
+            StoreOrigin::Kept => true,
+            // Nothing was answered yet, so nothing need be there.
+            StoreOrigin::New => true,
+            StoreOrigin::Lost(why) => {
+                let (dead, faults) = vfs::with(|platter| (platter.is_dead(), platter.faults));
+                let excused = dead || faults.full_percent + faults.sync_percent > 0;
+                if !excused || why.contains("damaged") {
+                    return Err(format!("the store was lost: {why}"));
+                }
+                false
+            }
+        };
+        if !whole {
+            return Ok(None);
+        }
+        tally.rows += rows.len() as u64;
+        let found: Table = rows.into_iter().map(|row| (row.key.clone(), row)).collect();
+        if found != self.acked {
+            if !self.asked.contains(&found) {
+                return Err(self.difference(&found, &origin));
+            }
+            tally.kept_under_way += 1;
+            self.acked = found;
+        }
+        if vfs::with(|platter| platter.is_dead()) { Ok(None) } else { Ok(Some(disk)) }
+    }
+
+    fn save(&mut self, disk: &mut Disk, tally: &mut Tally) -> Result<(), String> {
+        let changes: Vec<Change> = (0..=self.chance.spread(8)).map(|_| self.change()).collect();
+        let mut next = self.acked.clone();
+        for change in &changes {
+            match change {
+                Change::Put(row) => drop(next.insert(row.key.clone(), row.clone())),
+                Change::Delete { key } => drop(next.remove(key)),
+            }
+        }
+        self.revision += 1;
+        let answer = disk.save(Revision(self.revision), &changes);
+        crate::trace(format_args!("== {answer:?}"));
+        match answer {
+            Event::Saved(Revision(revision)) if revision == self.revision => {
+                tally.saved += 1;
+                self.acked = next;
+                self.asked.clear();
+                Ok(())
+            }
+            Event::SaveFailed(Revision(revision), _) if revision == self.revision => {
+                tally.failed += 1;
+                self.asked.push(next);
+                Ok(())
+            }
+            other => Err(format!("got {other:?} for the revision {}", self.revision)),
+        }
+    }
+
+    fn change(&mut self) -> Change {
+        let key = format!("default/pod/p{}", self.chance.below(40)).into_boxed_str();
+        if self.chance.percent(25) {
+            return Change::Delete { key };
+        }
+        let letter = char::from(b'a' + self.chance.below(26) as u8);
+        let len = self.chance.spread(20_000) as usize;
+        let value = format!("\"{}{}\"", self.revision, letter.to_string().repeat(len));
+        Change::Put(Row { key, kind: "pod".into(), value: value.into() })
+    }
+
+    fn difference(&self, found: &Table, origin: &StoreOrigin) -> String {
+        let lost: Vec<&str> =
+            self.acked.keys().filter(|key| !found.contains_key(*key)).map(|key| &**key).collect();
+        let other: Vec<&str> = found
+            .iter()
+            .filter(|(key, row)| self.acked.get(*key) != Some(row))
+            .map(|(key, _)| &**key)
+            .collect();
+        let faults = &self.faults;
+        let asked = self.asked.len();
+        format!(
+            "after {} saves ({faults:?}, {asked} failed since the last) the store ({origin:?}) holds {} rows, expected {}: lost {lost:?}, \
+             reverted or unknown {other:?}",
+            self.revision,
+            found.len(),
+            self.acked.len()
+        )
+    }
+}

@@ -1,0 +1,71 @@
+//! Power cuts: the real store on a disk of the test's own, which loses what was not synced, sector
+//! by sector and in any order. What was answered as saved must be there after each cut, nothing may
+//! go back to before it, and every start must succeed.
+//!
+//! ```text
+//! cargo test --profile sim --test power            # 1,000 cuts
+//! cargo test --profile sim --test power -- 10000   # as many as are given
+//! SEED=17 cargo test --profile sim --test power    # one seed; with TRACE=1, all that happens
+//! ```
+//!
+//! Then the same on a disk that answers syncs and does not do them, which is what
+//! `synchronous=OFF` amounts to: there it must find something, else it finds nothing anywhere.
+#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
+
+#[path = "../sim/chance.rs"]
+#[expect(dead_code, reason = "the simulator's; not all draws are needed here")]
+mod chance;
+mod life;
+mod platter;
+mod vfs;
+
+use std::process::ExitCode;
+use std::sync::LazyLock;
+
+use life::Tally;
+
+/// Cuts of `make test`.
+const CUTS_DEFAULT: u64 = 1_000;
+/// Cuts of one seed.
+const CUTS_PER_SEED: u64 = 20;
+/// Cuts by which a disk that lies is found out.
+const CUTS_OF_LIES: u64 = 1_000;
+
+/// Tells what happens, if that was asked for.
+pub fn trace(what: std::fmt::Arguments<'_>) {
+    static ASKED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("TRACE").is_some());
+    if *ASKED {
+        println!("{what}");
+    }
+}
+
+fn main() -> ExitCode {
+    vfs::register();
+    let number = |text: String| text.parse::<u64>().expect("a number");
+    let cuts = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).map(number);
+    let seeds = match std::env::var("SEED").ok().map(number) {
+        Some(seed) => seed..=seed,
+        None => 1..=cuts.unwrap_or(CUTS_DEFAULT).div_ceil(CUTS_PER_SEED),
+    };
+    let mut tally = Tally::default();
+    for seed in seeds {
+        if let Err(why) = life::live(seed, CUTS_PER_SEED, false, &mut tally) {
+            println!("violated: {why}\n  SEED={seed} cargo test --profile sim --test power");
+            return ExitCode::FAILURE;
+        }
+    }
+    println!("{tally:#?}");
+    let mut lies = Tally::default();
+    let found = (1..=CUTS_OF_LIES / CUTS_PER_SEED)
+        .find_map(|seed| life::live(seed, CUTS_PER_SEED, true, &mut lies).err());
+    match found {
+        Some(why) => {
+            println!("a disk that does not sync was found out at cut {}: {why}", lies.cuts)
+        }
+        None => {
+            println!("a disk that does not sync was not found out in {} cuts", lies.cuts);
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,278 @@
+//! A disk and its file system, as far as a power cut can tell: what was written and not synced is
+//! on it in part, sector by sector, in any order; what was synced is on it.
+
+use std::collections::BTreeMap;
+
+use crate::chance::Chance;
+
+/// What a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// Names a file while it is open, whatever becomes of its name.
+pub type Inode = usize;
+
+/// The disk refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The power is gone, or the disk failed.
+    Failed,
+    /// There is no room.
+    Full,
+}
+
+/// How the disk may misbehave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Writes that find no room, of a hundred.
+    pub full_percent: u64,
+    /// Syncs that fail, of a hundred; what they were to sync is lost in part, and the file looks as
+    /// if it were not, as Linux does it.
+    pub sync_percent: u64,
+    /// Syncs are answered and not done.
+    pub lies: bool,
+}
+
+/// The disk.
+pub struct Platter {
+    chance: Chance,
+    files: Vec<File>,
+    /// As the running program sees them.
+    names: BTreeMap<String, Inode>,
+    durable_names: BTreeMap<String, Inode>,
+    /// Not yet durable, in order: a name and what it means from then on.
+    renamed: Vec<(String, Option<Inode>)>,
+    /// How it misbehaves.
+    pub faults: Faults,
+    /// Operations until the power goes.
+    pub left: u64,
+    dead: bool,
+}
+
+#[derive(Default)]
+struct File {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    waiting: Vec<Op>,
+}
+
+enum Op {
+    /// Within one sector.
+    Write {
+        at: usize,
+        bytes: Vec<u8>,
+    },
+    Truncate(usize),
+}
+
+impl Op {
+    /// `junk`: what is found where nobody wrote.
+    fn apply(&self, to: &mut Vec<u8>, junk: u8) {
+        match self {
+            Self::Write { at, bytes } => {
+                let end = at + bytes.len();
+                if to.len() < end {
+                    to.resize(end, junk);
+                }
+                to[*at..end].copy_from_slice(bytes);
+            }
+            Self::Truncate(len) if to.len() > *len => to.truncate(*len),
+            Self::Truncate(_) => {}
+        }
+    }
+}
+
+impl Platter {
+    /// Empty.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            chance: Chance::new(seed),
+            files: Vec::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            renamed: Vec::new(),
+            faults: Faults::default(),
+            left: u64::MAX,
+            dead: false,
+        }
+    }
+
+    /// The power is gone.
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// Bits for whoever runs on it.
+    pub fn bits(&mut self) -> u64 {
+        self.chance.bits()
+    }
+
+    fn operate(&mut self, what: std::fmt::Arguments<'_>) -> Result<(), Refusal> {
+        crate::trace(what);
+        if self.dead {
+            return Err(Refusal::Failed);
+        }
+        self.left -= 1;
+        self.dead = self.left == 0;
+        Ok(())
+    }
+
+    fn alive(&self) -> Result<(), Refusal> {
+        if self.dead { Err(Refusal::Failed) } else { Ok(()) }
+    }
+
+    /// The file of that name.
+    pub fn find(&self, name: &str) -> Option<Inode> {
+        self.names.get(name).copied().filter(|_| !self.dead)
+    }
+
+    /// A new file. Its name is durable with the next sync of names.
+    pub fn create(&mut self, name: &str) -> Result<Inode, Refusal> {
+        let inode = self.files.len();
+        self.operate(format_args!("{inode}: create {name}"))?;
+        self.files.push(File::default());
+        self.names.insert(name.to_owned(), inode);
+        self.renamed.push((name.to_owned(), Some(inode)));
+        self.alive().map(|()| inode)
+    }
+
+    /// Takes the name away.
+    pub fn delete(&mut self, name: &str) -> Result<(), Refusal> {
+        self.operate(format_args!("delete {name}"))?;
+        if self.names.remove(name).is_some() {
+            self.renamed.push((name.to_owned(), None));
+        }
+        self.alive()
+    }
+
+    /// What is there of it; 0 where nothing is.
+    pub fn read(&self, file: Inode, at: usize, into: &mut [u8]) -> Result<usize, Refusal> {
+        self.alive()?;
+        let now = &self.files[file].now;
+        let there = now.get(at..).unwrap_or_default();
+        let len = there.len().min(into.len());
+        into[..len].copy_from_slice(&there[..len]);
+        into[len..].fill(0);
+        Ok(len)
+    }
+
+    pub fn len(&self, file: Inode) -> Result<usize, Refusal> {
+        self.alive().map(|()| self.files[file].now.len())
+    }
+
+    pub fn write(&mut self, file: Inode, at: usize, bytes: &[u8]) -> Result<(), Refusal> {
+        self.operate(format_args!("{file}: write {at} {}", bytes.len()))?;
+        if self.chance.percent(self.faults.full_percent) {
+            crate::trace(format_args!("no room"));
+            return Err(Refusal::Full);
+        }
+        let file = &mut self.files[file];
+        let mut done = 0;
+        while done < bytes.len() {
+            let from = at + done;
+            let len = (SECTOR - from % SECTOR).min(bytes.len() - done);
+            let op = Op::Write { at: from, bytes: bytes[done..done + len].to_vec() };
+            op.apply(&mut file.now, 0);
+            file.waiting.push(op);
+            done += len;
+        }
+        self.alive()
+    }
+
+    pub fn truncate(&mut self, file: Inode, len: usize) -> Result<(), Refusal> {
+        self.operate(format_args!("{file}: truncate {len}"))?;
+        let op = Op::Truncate(len);
+        let file = &mut self.files[file];
+        op.apply(&mut file.now, 0);
+        file.waiting.push(op);
+        self.alive()
+    }
+
+    /// Makes a file durable, and all names with it where the program syncs the folder as well.
+    pub fn sync(&mut self, file: Inode, names: bool) -> Result<(), Refusal> {
+        self.operate(format_args!("{file}: sync, names {names}"))?;
+        self.alive()?;
+        if self.faults.lies {
+            return Ok(());
+        }
+        if self.chance.percent(self.faults.sync_percent) {
+            crate::trace(format_args!("{file}: the sync fails"));
+            lose(&mut self.files[file], &mut self.chance);
+            return Err(Refusal::Failed);
+        }
+        let file = &mut self.files[file];
+        for op in file.waiting.drain(..) {
+            op.apply(&mut file.durable, 0);
+        }
+        if names {
+            self.sync_names();
+        }
+        Ok(())
+    }
+
+    /// Makes all names durable.
+    pub fn sync_names(&mut self) {
+        if !self.faults.lies {
+            self.durable_names = self.names.clone();
+            self.renamed.clear();
+        }
+    }
+
+    /// The program is killed: the files stay as it saw them.
+    pub fn kill(&mut self) {
+        self.dead = true;
+    }
+
+    /// The program starts again on what it left.
+    pub fn revive(&mut self) {
+        crate::trace(format_args!("== start"));
+        self.dead = false;
+        self.left = u64::MAX;
+    }
+
+    /// The machine starts again on what the cut left of everything.
+    pub fn reboot(&mut self) {
+        crate::trace(format_args!("== the power was cut"));
+        let chance = &mut self.chance;
+        for file in &mut self.files {
+            lose(file, chance);
+            file.now = file.durable.clone();
+        }
+        // A journaling file system loses the last changes, others lose any.
+        let kept = chance.below(self.renamed.len() as u64 + 1) as usize;
+        let journals = chance.percent(70);
+        for (at, (name, inode)) in self.renamed.drain(..).enumerate() {
+            let keep = if journals { at < kept } else { chance.percent(50) };
+            match inode {
+                Some(inode) if keep => drop(self.durable_names.insert(name, inode)),
+                None if keep => drop(self.durable_names.remove(&name)),
+                Some(_) | None => {}
+            }
+        }
+        self.names = self.durable_names.clone();
+        let named: Vec<Inode> = self.names.values().copied().collect();
+        for (inode, file) in self.files.iter_mut().enumerate() {
+            if !named.contains(&inode) {
+                *file = File::default();
+            }
+        }
+        self.revive();
+    }
+}
+
+/// Of what waits, some reaches the disk: none, all, the first of it, or any.
+fn lose(file: &mut File, chance: &mut Chance) {
+    let way = chance.below(4);
+    let first = chance.below(file.waiting.len() as u64 + 1) as usize;
+    let junk = if chance.percent(50) { 0 } else { 0xa7 };
+    for (at, op) in file.waiting.drain(..).enumerate() {
+        let keep = match way {
+            0 => false,
+            1 => true,
+            2 => at < first,
+            _ => chance.percent(50),
+        };
+        if keep {
+            op.apply(&mut file.durable, junk);
+        }
+    }
+}
