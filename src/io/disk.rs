@@ -52,6 +52,8 @@ pub struct Disk {
     path: PathBuf,
     state: State,
     held: Held,
+    /// The last save failed, and may have reached the log all the same.
+    tainted: bool,
 }
 
 #[derive(Debug)]
@@ -130,7 +132,7 @@ impl Disk {
             },
             State::Open,
         );
-        Ok((Self { ground, path, state, held }, Saved { rows, origin }))
+        Ok((Self { ground, path, state, held, tainted: false }, Saved { rows, origin }))
     }
 
     /// Puts the damaged file aside and begins anew with what could be read of it.
@@ -152,7 +154,8 @@ impl Disk {
             Err(error) => {
                 let why = DiskError::Corrupt(format!("{why}; {error}"));
                 let state = State::Away { why, known: None };
-                (Self { ground, path: path.to_owned(), state, held: Held::default() }, error)
+                let held = Held::default();
+                (Self { ground, path: path.to_owned(), state, held, tainted: false }, error)
             }
         };
         let why = format!(
@@ -177,13 +180,15 @@ impl Disk {
         };
         let state = State::Away { why, known };
         let held = Held::of(&saved.rows);
-        (Self { ground, path: path.to_owned(), state, held }, saved)
+        (Self { ground, path: path.to_owned(), state, held, tainted: false }, saved)
     }
 
     /// Makes the changes in one transaction: all of them are durable when this returns, or none.
     /// What failed for the disk's sake may still be found, as a whole, after a power cut.
     pub fn save(&mut self, revision: Revision, changes: &[Change]) -> Event {
-        match self.commit(changes) {
+        let done = self.commit(changes);
+        self.tainted = done.is_err();
+        match done {
             Ok(held) => {
                 self.held = held;
                 Event::Saved(revision)
@@ -208,6 +213,12 @@ impl Disk {
         let saving = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let held =
             changes.iter().try_fold(held, |held, change| rows::apply(&saving, change, held))?;
+        if self.tainted {
+            // Even if nothing changes: what failed lies in the log, to be found at the next start,
+            // until something is written over it. Nobody reads this number.
+            let version: i32 = saving.pragma_query_value(None, "user_version", |row| row.get(0))?;
+            saving.pragma_update(None, "user_version", version ^ 1)?;
+        }
         saving.commit()?;
         Ok(held)
     }
