@@ -293,7 +293,7 @@ impl Meta {
 
     fn heard(&self, key: &str) -> Option<&Heard> {
         let saving = self.saving.iter().flat_map(|(_, heard)| heard);
-        saving.chain(&self.waiting).filter(|heard| *heard.key == *key).last()
+        saving.chain(&self.waiting).rfind(|heard| *heard.key == *key)
     }
 
     /// The last that was heard of it, durable or not; `None`: there is no such object.

@@ -106,7 +106,7 @@ impl Tokens {
                 kind: "serviceaccounttoken",
                 name: &need.account,
             };
-            let audiences = (!need.audience.is_empty()).then(|| [&*need.audience]);
+            let audiences = (!need.audience.is_empty()).then_some([&*need.audience]);
             let content = json!({
                 "metadata": {"creationTimestamp": null},
                 "spec": {
