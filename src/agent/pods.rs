@@ -250,7 +250,7 @@ impl Pods {
                 self.map.insert(pod_ref.uid, orphan);
             }
         }
-        // Those that run are decided on before those that are to start: all have to be wanted first.
+        // Those that run are decided on before those that are to start: all must be wanted first.
         self.known = (sources.of_all() > Knowledge::Silent).then_some(left);
         for pod in self.map.values_mut() {
             pod.look(now, list.serial);

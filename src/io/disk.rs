@@ -10,8 +10,8 @@
 //! ```
 //!
 //! **Durable means durable**: the cloud never sends again what we said we have. So the write-ahead
-//! log is synced at every commit (`synchronous` is FULL and more). One connection, which locks the file for
-//! itself: that needs no shared memory file, and a second agent is refused.
+//! log is synced at every commit (`synchronous` is FULL and more). One connection, which locks the
+//! file for itself: that needs no shared memory file, and a second agent is refused.
 //!
 //! **If we crash here**, or power fails, every transaction is there as a whole or not at all, and
 //! those that were answered are there; `tests/power` cuts the power 10,000 times. What it leaves is
@@ -266,8 +266,8 @@ fn settle(conn: &Connection) -> rusqlite::Result<()> {
     // What is deleted, secrets among it, is overwritten where the page is written anyway.
     conn.pragma_update(None, "secure_delete", "FAST")?;
     conn.execute_batch(rows::SCHEMA)?;
-    // A log that was left is what the kernel remembers of it, and a sync of it may have failed: what
-    // was read of it is written and synced anew before anything is built on it.
+    // A log that was left is what the kernel remembers of it, and a sync of it may have failed:
+    // what was read of it is written and synced anew before anything is built on it.
     let busy: i64 = answer(conn, "PRAGMA wal_checkpoint(TRUNCATE)")?;
     if busy != 0 {
         let why = "the log that was left cannot be put to where it belongs";

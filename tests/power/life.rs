@@ -186,8 +186,8 @@ impl Life {
         let faults = &self.faults;
         let asked = self.asked.len();
         format!(
-            "after {} saves ({faults:?}, {asked} failed since the last) the store ({origin:?}) holds {} rows, expected {}: lost {lost:?}, \
-             reverted or unknown {other:?}",
+            "after {} saves ({faults:?}, {asked} failed since the last) the store ({origin:?}) \
+             holds {} rows, expected {}: lost {lost:?}, reverted or unknown {other:?}",
             self.revision,
             found.len(),
             self.acked.len()

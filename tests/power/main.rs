@@ -58,14 +58,10 @@ fn main() -> ExitCode {
     let mut lies = Tally::default();
     let found = (1..=CUTS_OF_LIES / CUTS_PER_SEED)
         .find_map(|seed| life::live(seed, CUTS_PER_SEED, true, &mut lies).err());
-    match found {
-        Some(why) => {
-            println!("a disk that does not sync was found out at cut {}: {why}", lies.cuts)
-        }
-        None => {
-            println!("a disk that does not sync was not found out in {} cuts", lies.cuts);
-            return ExitCode::FAILURE;
-        }
-    }
+    let Some(why) = found else {
+        println!("a disk that does not sync was not found out in {} cuts", lies.cuts);
+        return ExitCode::FAILURE;
+    };
+    println!("a disk that does not sync was found out at cut {}: {why}", lies.cuts);
     ExitCode::SUCCESS
 }

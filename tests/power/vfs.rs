@@ -278,7 +278,9 @@ unsafe extern "C" fn full_path(
 unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, len: c_int, into: *mut c_char) -> c_int {
     // SAFETY: there is room for `len` bytes.
     let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), len as usize) };
-    into.iter_mut().for_each(|byte| *byte = with(Platter::bits) as u8);
+    for byte in into {
+        *byte = with(Platter::bits) as u8;
+    }
     len
 }
 

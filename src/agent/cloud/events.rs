@@ -1,8 +1,8 @@
 //! Events for the cloud, where `reportEvent` asks for them (wire spec section 5.11).
 //!
 //! Nobody answers them and nothing hangs on them, so they come last and are told once: what
-//! happened while the link was down is told when it is back, as far as the ring reaches. Repeats are
-//! told as the log has them, ever more rarely.
+//! happened while the link was down is told when it is back, as far as the ring reaches. Repeats
+//! are told as the log has them, ever more rarely.
 
 use serde::Serialize;
 

@@ -219,7 +219,10 @@ mod tests {
             "expirationSeconds":3607,
             "boundObjectRef":{"kind":"Pod","apiVersion":"v1","name":"p2","uid":"d4d1"}},
             "status":{"token":"x","expirationTimestamp":"2026-11-20T19:36:29Z"}}"#;
-        let expected = r#""default"/"default"/[]string{"https://kubernetes.default.svc.cluster.local"}/3607/v1.BoundObjectReference{Kind:"Pod", APIVersion:"v1", Name:"p2", UID:"d4d1"}"#;
-        assert_eq!(super::key(text).as_deref(), Some(expected));
+        let audiences = r#"[]string{"https://kubernetes.default.svc.cluster.local"}"#;
+        let bound = r#"{Kind:"Pod", APIVersion:"v1", Name:"p2", UID:"d4d1"}"#;
+        let expected =
+            format!(r#""default"/"default"/{audiences}/3607/v1.BoundObjectReference{bound}"#);
+        assert_eq!(super::key(text).as_deref(), Some(&*expected));
     }
 }

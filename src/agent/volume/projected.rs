@@ -1,7 +1,7 @@
 //! `projected`: ConfigMaps, Secrets and what the pod is told of itself, in one folder in memory.
 //!
-//! Tokens of service accounts only a cloud can give: pods of the folder that ask for one are refused
-//! before they are taken.
+//! Tokens of service accounts only a cloud can give: pods of the folder that ask for one are
+//! refused before they are taken.
 
 use super::{Context, MODE, configmap, downwardapi, secret};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
