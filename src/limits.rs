@@ -227,6 +227,9 @@ pub const ENROL_MS: u64 = 120_000;
 pub const ENROL_RETRY_MIN_MS: u64 = 2_000;
 /// Milliseconds between applications at the most: somebody may just be making a new token.
 pub const ENROL_RETRY_MAX_MS: u64 = 60_000;
+/// Milliseconds between two certificates: each costs the session, and a clock that is ahead by a
+/// certificate's life finds each new one due for renewal.
+pub const RENEW_AGAIN_MS: u64 = 3_600_000;
 
 // What the cloud sent.
 

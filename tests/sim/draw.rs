@@ -52,6 +52,12 @@ impl Drawer {
         Self { class, pods: 0, uids: 0, ports: 0 }
     }
 
+    /// Beside another, whose ports are below these.
+    #[cfg(feature = "cloud")]
+    pub fn beside(class: Class, ports: u16) -> Self {
+        Self { ports, ..Self::new(class) }
+    }
+
     /// A uid that was not used before.
     pub fn uid(&mut self) -> String {
         self.uids += 1;

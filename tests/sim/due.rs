@@ -2,6 +2,7 @@
 
 use edged::agent::event::{JobId, ProbeId};
 
+use crate::cloud;
 use crate::runtime::{Serial, Timer};
 
 /// Something, and when.
@@ -53,6 +54,8 @@ pub enum Thing {
     Measured(u32),
     /// By now the stops of this pod must have been asked for.
     StopDue(usize),
+    /// Between node and cloud.
+    Sky(cloud::Due),
 }
 
 impl Eq for Due {}

@@ -153,9 +153,12 @@ impl World {
         trace!(self.now, "{id:?} {spec:?}");
         let deadline = self.world_time(deadline);
         self.check.job(self.now, id, &spec, deadline);
+        self.sky_shows(&spec);
         let calm_ms = 1 + self.chance.below(self.faults.job_ms + 1);
         let (ms, result, happens) = if self.chance.percent(self.faults.job_lost_pct) {
             (deadline - self.now, Err(JobError::Deadline), self.chance.percent(50))
+        } else if self.sky_is_closed(&spec) {
+            (calm_ms, Err(JobError::Failed("no certificate is given".to_owned())), false)
         } else if self.now < self.disk.read_only_until {
             (1, Err(JobError::Failed("Read-only file system".to_owned())), false)
         } else if self.chance.percent(self.faults.job_fail_pct) {
@@ -182,6 +185,7 @@ impl World {
         }
         let job = self.jobs.remove(&id).expect("it was started in this life and ends once");
         if job.happens {
+            self.sky_job(id, &job.spec);
             self.disk.perform(&job.spec);
         } else {
             volumes::perform(&mut self.disk.volumes, &job.spec, false);

@@ -19,6 +19,11 @@ mod calls;
 mod cgroups;
 mod chance;
 mod check;
+#[cfg(feature = "cloud")]
+mod cloud;
+#[cfg(not(feature = "cloud"))]
+#[path = "cloud/absent.rs"]
+mod cloud;
 mod draw;
 mod due;
 mod ends;

@@ -267,7 +267,8 @@ impl World {
         let namespace = &pod.metadata.namespace;
         used(&pod.spec).find_map(|volume| {
             let Some(Source::Files(files)) = on_disk(volume) else { return None };
-            let wanted = self.folder.objects.text(namespace, volume);
+            let told = self.sky_text(uid, volume);
+            let wanted = told.unwrap_or_else(|| self.folder.objects.text(namespace, volume));
             let there = files.files.first().map(|it| String::from_utf8_lossy(&it.content.0));
             let fine = wanted.as_deref() == there.as_deref();
             (!fine).then(|| format!("volume {} says {there:?}, not {wanted:?}", volume.name))

@@ -13,6 +13,7 @@ use edged::agent::{Agent, Config};
 use crate::calls::Call;
 use crate::chance::Chance;
 use crate::check::Check;
+use crate::cloud::{self, Sky};
 use crate::draw::{self, Drawer};
 use crate::due::Due;
 pub use crate::due::Thing;
@@ -57,6 +58,8 @@ pub struct World {
     pub disk: Disk,
     /// What the machine has.
     pub machine: Machine,
+    /// The cloud, the link and the store.
+    pub sky: Option<Box<Sky>>,
     /// The rules.
     pub check: Check,
     /// What was counted.
@@ -109,15 +112,16 @@ impl World {
         let class = Class::of(seed);
         let faults = Faults::draw(class, &mut chance);
         let quirks = Quirks::draw(&mut chance);
-        let config = node::draw(class, seed, &mut chance);
+        let mut config = node::draw(class, seed, &mut chance);
         let mut registry = Registry::new(draw::offers());
         for image in draw::offers().keys().filter(|_| chance.percent(40)) {
             registry.preload(image);
         }
-        let pods_wished = match class {
+        let mut pods_wished = match class {
             Class::Crowd => 70,
             Class::Usual | Class::Calm | Class::Storm => 1 + chance.below(12) as usize,
         };
+        let sky = cloud::draw(class, seed, &mut config, &mut pods_wished);
         let now = Now { boot: Instant(BOOTED_MS), wall: None };
         let mut world = Self {
             now: 0,
@@ -127,6 +131,7 @@ impl World {
             folder: Folder::new(Drawer::new(class), pods_wished),
             disk: Disk::default(),
             machine: Machine::draw(&mut chance),
+            sky,
             tally: Tally::default(),
             life: 0,
             link: Link { daemon_up: true, up: false, told: None },
@@ -211,6 +216,7 @@ impl World {
         self.leaving = false;
         self.check.be_born(self.now);
         self.turn_at = Some(self.now);
+        self.sky_born();
         let life = self.life;
         let (connect_ms, address_ms) = (self.chance.spread(500), self.chance.spread(500));
         self.at(connect_ms, Thing::Connect(life));
@@ -294,6 +300,9 @@ impl World {
         for bundle in self.inbox.drain(..some) {
             for event in bundle {
                 self.check.told(self.now, &event, &self.agent);
+                if let Some(sky) = &mut self.sky {
+                    sky.told(self.now, &event, &mut self.check, &self.agent);
+                }
                 self.leaving |= matches!(event, Event::Stop);
                 self.agent.handle(now, event);
             }
@@ -380,7 +389,7 @@ impl World {
             | Action::Send(..)
             | Action::Ping(_)
             | Action::Hangup(_)
-            | Action::Save { .. } => unreachable!("no cloud is configured"),
+            | Action::Save { .. } => self.sky_asked(action),
             Action::Exit => {
                 assert!(self.leaving, "[exit] the agent ends, and nobody asked it to");
                 self.agent_dies();
@@ -397,6 +406,7 @@ impl World {
     pub(crate) fn kill_agent(&mut self) {
         self.cut_calls();
         self.kill_jobs();
+        self.sky_dies();
     }
 
     fn happen(&mut self, thing: Thing) {
@@ -426,6 +436,7 @@ impl World {
             Thing::ClockSet => self.set_clock(),
             Thing::Measured(life) => self.measured(life),
             Thing::StopDue(pod) => self.stop_due(pod),
+            Thing::Sky(due) => self.sky_due(due),
         }
     }
 
@@ -455,7 +466,9 @@ impl World {
 
     /// Nothing more is going to happen by itself.
     pub fn forget_will(&mut self) {
-        self.queue.retain(|Reverse(due)| !matches!(due.thing, Thing::Will | Thing::Tick));
+        let is_whim =
+            |thing| matches!(thing, Thing::Will | Thing::Tick) || Self::is_whim_of_the_sky(thing);
+        self.queue.retain(|Reverse(due)| !is_whim(due.thing));
     }
 }
 

@@ -7,7 +7,9 @@ use serde_json::json;
 use crate::desk::{START, container, sandbox};
 use crate::sky::{Sky, content, patch, pod, row};
 use edged::agent::event::Event;
+use edged::agent::time::Wall;
 use edged::model::cri::ContainerState;
+use edged::model::job::JobSpec;
 use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 
@@ -184,6 +186,92 @@ fn a_pod_is_told_of_when_it_runs_and_deleted_when_nothing_is_left() {
 }
 
 #[test]
+fn a_report_that_failed_without_a_word_is_made_again() {
+    let mut sky = running();
+    let said = sky.said("podpatch");
+    let nothing = json!({"metadata": {"creationTimestamp": null}, "spec": {}, "status": {}});
+    sky.answer(&said[0], &json!({"Object": nothing, "Err": {}}));
+    sky.hear();
+    sky.pass(12_000);
+    let again = sky.said("podpatch");
+    assert_eq!(again.len(), 1);
+    assert_eq!(patch(&again[0])["status"]["phase"], "Running");
+}
+
+#[test]
+fn that_a_pod_has_ended_is_kept_as_soon_as_the_cloud_knows() {
+    let mut sky = Sky::new();
+    let mut once = pod("p", "u", 7);
+    once["spec"]["restartPolicy"] = json!("Never");
+    sky.push("insert", "ns/pod/p", &once);
+    sky.desk.does_all(START);
+    sky.settle();
+    let said = sky.said("podpatch");
+    once["status"] = patch(&said[0])["status"].clone();
+    once["metadata"]["resourceVersion"] = json!("8");
+    sky.answer(&said[0], &json!({"Object": once, "Err": null}));
+    sky.desk.exits("m", 0);
+    sky.pass(12_000);
+    sky.desk.does("container_status c2");
+    sky.desk.does("stop_podsandbox s1");
+    sky.pass(2_000);
+    sky.keeps = false;
+    let said = sky.said("podpatch");
+    let last = said.last().expect("a report");
+    assert_eq!(patch(last)["status"]["phase"], "Succeeded");
+    once["status"]["phase"] = json!("Succeeded");
+    once["metadata"]["resourceVersion"] = json!("9");
+    sky.answer(last, &json!({"Object": once, "Err": null}));
+    assert_eq!(sky.saves.len(), 1);
+}
+
+#[test]
+fn conditions_that_others_set_are_left_alone() {
+    let mut sky = Sky::new();
+    let mut watched = pod("p", "u", 7);
+    watched["status"]["conditions"] = json!([{"type": "example.com/checked", "status": "True"}]);
+    sky.push("insert", "ns/pod/p", &watched);
+    sky.desk.does_all(START);
+    sky.settle();
+    let told = patch(&sky.said("podpatch")[0]);
+    assert!(!told.to_string().contains("example.com"), "{told}");
+}
+
+#[test]
+fn what_a_whole_report_did_not_take_away_is_taken_away_by_the_next() {
+    let mut sky = running();
+    let said = sky.said("podpatch");
+    let mut taken = pod("p", "u", 8);
+    taken["status"] =
+        serde_json::to_value(&sky.desk.agent.pods().next().expect("one").status).expect("JSON");
+    taken["status"]["reason"] = json!("Once");
+    sky.answer(&said[0], &json!({"Object": taken.clone(), "Err": null}));
+    sky.pass(12_000);
+    let told = sky.said("podpatch");
+    assert_eq!(told.len(), 1);
+    assert_eq!(patch(&told[0])["status"], json!({"reason": null}));
+    taken["metadata"]["resourceVersion"] = json!("9");
+    sky.answer(&told[0], &json!({"Object": taken, "Err": null}));
+    sky.pass(12_000);
+    assert_eq!(sky.said("podpatch").len(), 0, "the cloud wants it so");
+}
+
+#[test]
+fn what_is_sent_again_while_it_is_written_is_acknowledged_when_it_is_durable() {
+    let mut sky = running();
+    sky.acked();
+    sky.keeps = false;
+    let gone = pod("p", "u", 9);
+    let first = sky.push("delete", "ns/pod/p", &gone);
+    let second = sky.push("delete", "ns/pod/p", &gone);
+    assert_eq!(sky.acked(), [] as [&str; 0]);
+    assert_eq!(sky.save().len(), 1);
+    assert_eq!(sky.acked(), [first]);
+    sky.save();
+    assert_eq!(sky.acked(), [second]);
+}
+
+#[test]
 fn objects_that_a_pod_names_are_asked_for_and_kept_before_they_count() {
     let mut sky = Sky::new();
     let mut wanted = pod("p", "u", 7);
@@ -314,4 +402,17 @@ fn events_go_to_the_cloud_if_that_is_wished_and_not_otherwise() {
     let mut silent = running();
     silent.pass(10_000);
     assert_eq!(silent.said("event").len(), 0);
+}
+
+#[test]
+fn a_clock_that_is_far_ahead_does_not_cost_one_certificate_after_the_other() {
+    let mut sky = Sky::new();
+    sky.desk.now.wall = Some(Wall(1_829_900_000_000));
+    sky.pass(2_000);
+    assert_eq!(sky.hung_up, 1, "for the new certificate");
+    sky.connect();
+    sky.pass(30_000);
+    let asked = sky.desk.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. }));
+    assert_eq!(asked.count(), 1);
+    assert_eq!(sky.hung_up, 1);
 }

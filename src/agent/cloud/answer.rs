@@ -65,6 +65,11 @@ impl Answer {
         if let Ok(told) = serde_json::from_str::<ObjectResp<'_>>(&text) {
             return match (told.error, told.object) {
                 (Some(failure), _) if failure.status.is_failure() => Self::Refused(failure.status),
+                // Go's cloud writes «{}» for an error that is not the API server's, beside an
+                // object in which nothing is set.
+                (Some(_), Some(object)) if !is_named(object) => {
+                    Self::unclear("an empty error and an empty object")
+                }
                 (Some(_) | None, Some(object)) => Self::Object(object.to_owned()),
                 (Some(_) | None, None) => Self::unclear("neither an object nor an error"),
             };
@@ -84,6 +89,21 @@ impl Answer {
         let got: String = got.chars().take(256).collect();
         Self::Refused(Refusal { message: got.into(), ..Refusal::default() })
     }
+}
+
+fn is_named(object: &RawValue) -> bool {
+    serde_json::from_str::<Named>(object.get()).is_ok_and(|told| !told.metadata.name.is_empty())
+}
+
+#[derive(Deserialize)]
+struct Named {
+    metadata: Name,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    #[serde(default)]
+    name: Box<str>,
 }
 
 impl Refusal {

@@ -6,7 +6,7 @@
 
 use crate::agent::event::{Action, JobId, Out, Severity};
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
-use crate::limits::{ENROL_MS, ENROL_RETRY_MAX_MS, ENROL_RETRY_MIN_MS};
+use crate::limits::{ENROL_MS, ENROL_RETRY_MAX_MS, ENROL_RETRY_MIN_MS, RENEW_AGAIN_MS};
 use crate::model::job::{JobError, JobSpec};
 use crate::model::link::{Cause, Validity};
 use crate::model::settings::CloudSettings;
@@ -20,6 +20,8 @@ pub(super) struct Enrol {
     validity: Option<Validity>,
     /// When to replace it, seconds since 1970.
     renew_at_s: Option<i64>,
+    /// When it was replaced last.
+    renewed_at: Option<Instant>,
     backoff: Backoff,
     retry_at: Option<Instant>,
     /// What was last said to be wrong.
@@ -42,6 +44,7 @@ impl Enrol {
             job: None,
             validity: None,
             renew_at_s: None,
+            renewed_at: None,
             backoff: Backoff::default(),
             retry_at: None,
             said: None,
@@ -75,7 +78,8 @@ impl Enrol {
             return;
         }
         self.plan(rng);
-        let renews = now.timestamp().zip(self.renew_at_s).is_some_and(|(now, at)| at <= now.0);
+        let is_old = now.timestamp().zip(self.renew_at_s).is_some_and(|(now, at)| at <= now.0);
+        let renews = is_old && self.may_renew_at().is_none_or(|at| at <= now.boot);
         let kind = match (self.needed, renews && self.rotate) {
             (true, _) => Kind::Apply,
             (false, true) => Kind::Renew,
@@ -118,6 +122,7 @@ impl Enrol {
                 out.push(Action::Log(Severity::Info, format!("cloud: certificate {what}")));
                 self.validity = None;
                 self.renew_at_s = None;
+                self.renewed_at = Some(now.boot);
                 self.backoff = Backoff::default();
                 self.retry_at = None;
                 self.said = None;
@@ -152,6 +157,12 @@ impl Enrol {
         let wall = now.timestamp()?;
         let left_s = u64::try_from(self.renew_at_s?.saturating_sub(wall.0)).unwrap_or(0);
         let due = now.boot.plus_ms(left_s.saturating_mul(1000).max(1));
-        (self.rotate).then_some(self.retry_at.map_or(due, |at| at.max(due)))
+        let not_before = self.retry_at.max(self.may_renew_at());
+        (self.rotate).then_some(not_before.map_or(due, |at| at.max(due)))
+    }
+
+    /// By a clock that is far ahead of the cloud's, each new certificate is due at once.
+    fn may_renew_at(&self) -> Option<Instant> {
+        self.renewed_at.map(|at| at.plus_ms(RENEW_AGAIN_MS))
     }
 }

@@ -261,18 +261,20 @@ impl Meta {
 
     /// There is nothing to write, but what was heard of the key before is not durable yet.
     fn after(&mut self, key: &str, ack: Option<Origin>) -> Hearing {
-        match (self.waiting.iter_mut().rev().find(|heard| *heard.key == *key), ack) {
-            (_, None) => Hearing::Waits,
-            (Some(heard), ack) if heard.ack.is_none() => {
-                heard.ack = ack;
-                Hearing::Waits
-            }
-            // Told a little early: it is older than what is kept or about to be.
-            _ => Hearing::Settled,
+        if !self.awaits(key) {
+            return Hearing::Settled;
         }
+        let version = self.latest(key).cloned();
+        self.hear(Heard { key: key.into(), version, thing: Thing::Other, change: None, ack })
     }
 
     fn hear(&mut self, heard: Heard) -> Hearing {
+        let saving = self.saving.iter().flat_map(|(_, heard)| heard);
+        let mut acks = saving.chain(&self.waiting).filter_map(|heard| heard.ack.as_ref());
+        // Sent again for want of an answer, which it gets when it is durable.
+        if heard.ack.as_ref().is_some_and(|ack| acks.any(|other| other.is_same(ack))) {
+            return Hearing::Waits;
+        }
         if self.waiting.len() >= META_WAITING_MAX {
             return Hearing::Dropped;
         }

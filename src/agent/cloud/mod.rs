@@ -44,6 +44,7 @@ use crate::model::pod::Pod;
 use crate::model::settings::CloudSettings;
 use crate::model::token::Token;
 use crate::model::view::CloudOverview;
+use serde_json::value::RawValue;
 
 use answer::Answer;
 use asks::{Asks, Mouth, Topic};
@@ -306,8 +307,22 @@ impl Cloud {
                 self.node.answered(now, &topic, answer, &mut self.meta, out);
             }
             Topic::PodStatus(_) | Topic::PodDelete(_) => {
+                if let Answer::Object(object) = &answer {
+                    self.reported(&message.route.resource, object);
+                }
                 self.report.answered(now, &topic, answer, out);
             }
+        }
+    }
+
+    /// The cloud has taken a status. That a pod has ended must outlive us: a next life that finds
+    /// nothing of it in the runtime would start it again.
+    fn reported(&mut self, resource: &str, object: &RawValue) {
+        let Some(told) = Resource::parse(resource) else { return };
+        let key = Resource { kind: "pod", ..told }.to_string();
+        if self.meta.thing(&key).is_some() {
+            // No answer that the cloud waits for.
+            let _ = self.meta.put(&key, "pod", object.get(), None);
         }
     }
 

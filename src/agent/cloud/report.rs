@@ -28,7 +28,7 @@ use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{DELETE_AGAIN_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
 use crate::model::message::Resource;
-use crate::model::status::Phase;
+use crate::model::status::{ConditionKind, Phase};
 
 /// What the cloud has of each pod.
 #[derive(Debug, Default)]
@@ -114,10 +114,9 @@ impl Report {
                 match answer {
                     Answer::Object(object) => {
                         told.said = None;
+                        // What it has now is compared once more: a patch to a status that was not
+                        // known takes nothing away.
                         self.heard(object.get());
-                        if let Some(told) = self.pods.get_mut(uid) {
-                            told.has = asked;
-                        }
                     }
                     // The form of old clouds: it has what we said.
                     Answer::Done => {
@@ -214,16 +213,19 @@ impl Told {
         if let Some(at) = self.retry_at.filter(|&at| at > now) {
             return Some(at);
         }
-        if current {
-            return self.delete(pod, is_legacy, mouth);
+        if !current {
+            if !pod.is_told() {
+                return None;
+            }
+            if let Some(at) = self.gathers(pod, now) {
+                return Some(at);
+            }
+            let at = self.tell(pod, is_legacy, mouth);
+            if self.has != Some(pod.status_revision()) || !pod.is_cleared() {
+                return at;
+            }
         }
-        if !pod.is_told() {
-            return None;
-        }
-        if let Some(at) = self.gathers(pod, now) {
-            return Some(at);
-        }
-        self.tell(pod, is_legacy, mouth)
+        self.delete(pod, is_legacy, mouth)
     }
 
     /// Until when it is waited for more to tell.
@@ -245,7 +247,7 @@ impl Told {
         let base = self.base.as_ref().and_then(|base| serde_json::from_str(base).ok());
         let difference = match &base {
             _ if is_legacy => Some(status),
-            Some(base) => patch::diff(&without_qos(base), &status),
+            Some(base) => patch::diff(&ours(base), &status),
             None => Some(whole(status)),
         };
         let Some(difference) = difference else {
@@ -307,10 +309,17 @@ impl Told {
     }
 }
 
-fn without_qos(status: &Value) -> Value {
+/// What of a status in the cloud is the node's to tell: others set conditions of their own.
+fn ours(status: &Value) -> Value {
     let mut status = status.clone();
     if let Some(status) = status.as_object_mut() {
         status.remove("qosClass");
+    }
+    let is_ours = |condition: &Value| {
+        condition["type"].as_str().is_some_and(|kind| ConditionKind::parse(kind).is_some())
+    };
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.retain(is_ours);
     }
     status
 }

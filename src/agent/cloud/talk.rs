@@ -20,6 +20,11 @@ impl Origin {
         let Route { source, group, resource, .. } = message.route.clone();
         Self { id: message.header.id.clone(), source, group, resource }
     }
+
+    /// Whether both are of one message.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
 }
 
 /// A new id. Any text will do that nobody else says; 64 bits of chance are shorter than a UUID, and

@@ -16,7 +16,7 @@ impl Check {
         let out = |status: &PodStatus| status.reason == "OutOfpods";
         let mut refused = Vec::new();
         for (at, pod) in self.pods.iter_mut().enumerate() {
-            if pod.told.is_none() || pod.again || pod.said.no_room {
+            if pod.told.is_none() || pod.again || pod.said.no_room || pod.ended_before {
                 continue;
             }
             if agent.pod(&pod.uid).is_some_and(|told| out(&told.api().status)) {
@@ -36,7 +36,7 @@ impl Check {
         let stay = || self.pods.iter().filter(|other| other.uid != pod.uid && other.stays(now));
         let room = self.pods_max;
         assert!(
-            stay().count() >= room,
+            stay().count() + self.cloud.ending >= room,
             "[room for pods] pod {} is refused beside {} others where there is room for {room}",
             pod.uid,
             stay().count()

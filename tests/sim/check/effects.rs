@@ -112,6 +112,10 @@ impl Check {
             "[ended is ended] pod {uid} was reported {:?}, and c{number} ({name}) starts",
             pod.said.terminal
         );
+        assert!(
+            !pod.over || pod.lost,
+            "[ended is ended] the cloud knows that pod {uid} has ended, and c{number} starts"
+        );
         pod.check_order(sandbox, slot);
         pod.slots[slot].ran_in = Some(sandbox);
         let uid = &pod.uid;

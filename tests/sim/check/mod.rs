@@ -15,6 +15,7 @@ mod effects;
 mod garbage;
 pub mod probes;
 mod requests;
+mod sky;
 mod statuses;
 mod stops;
 pub mod told;
@@ -44,6 +45,7 @@ pub struct Check {
     pub pods: Vec<Pod>,
     /// What the node parts with.
     pub garbage: garbage::Garbage,
+    cloud: sky::Cloud,
     by_uid: BTreeMap<Box<str>, usize>,
     /// Pods by namespace and name.
     by_name: BTreeMap<(Box<str>, Box<str>), Vec<usize>>,
@@ -104,8 +106,14 @@ pub struct Pod {
     pub ready_sandboxes: u32,
     /// All its sandboxes.
     pub sandboxes: u32,
-    /// By the runtime's word it came from a cloud.
+    /// It came from a cloud.
     pub of_cloud: bool,
+    /// When it was first heard of, the cloud knew that it had ended.
+    ended_before: bool,
+    /// In this life the cloud was heard to want its end.
+    cloud_ends: bool,
+    /// The cloud was told that it has ended.
+    over: bool,
     /// The agent began a life that could not know of it: nothing of it was in the runtime.
     pub forgotten: bool,
     /// Something of it was taken away behind the agent's back.
@@ -270,6 +278,7 @@ impl Check {
             addresses: Vec::new(),
             pods: Vec::new(),
             garbage: garbage::Garbage::new(&config.upkeep),
+            cloud: sky::Cloud::default(),
             by_uid: BTreeMap::new(),
             by_name: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
@@ -305,6 +314,7 @@ impl Check {
         self.addresses.clear();
         self.garbage.be_born();
         self.files.clear();
+        self.cloud = sky::Cloud::default();
         self.files_asked.clear();
         self.files_made.clear();
         self.delivered = false;
@@ -363,6 +373,9 @@ impl Pod {
             ready_sandboxes: 0,
             sandboxes: 0,
             of_cloud: false,
+            ended_before: false,
+            cloud_ends: false,
+            over: false,
             forgotten: false,
             lost: false,
             changed_at: 0,
@@ -385,6 +398,8 @@ impl Pod {
     fn be_born(&mut self) {
         self.told = None;
         self.spec_was = None;
+        self.ended_before = false;
+        self.cloud_ends = false;
         self.gone_at = None;
         self.again = false;
         self.forgotten |= self.sandboxes == 0;

@@ -55,6 +55,9 @@ impl Check {
             if matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) && !garbage {
                 self.pods[at].asked_at = now;
             }
+            if matches!(kind, Kind::Change | Kind::StopContainer) {
+                self.check_orphan(at, request);
+            }
             self.check_change(now, runtime, at, request, deadline);
             if kind != Kind::Exec {
                 self.pods[at].count_request(now);

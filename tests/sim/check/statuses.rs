@@ -17,7 +17,7 @@ impl Check {
         self.watched.retain(|&at| {
             let pod = &mut pods[at];
             // Only what a source wanted has a status that anybody sees.
-            let told = agent.pod(&pod.uid).filter(|told| told.origin() == Origin::File);
+            let told = agent.pod(&pod.uid).filter(|told| told.origin() != Origin::Runtime);
             let Some(told) = told else {
                 pod.said = Said::default();
                 return pod.told.is_some();
@@ -30,6 +30,8 @@ impl Check {
                 let status = &told.api().status;
                 pod.said(now, status);
                 shown.push(at);
+                // It was refused in an earlier life, and the cloud remembers.
+                pod.said.no_room |= pod.ended_before && status.reason == "OutOfpods";
                 if status.reason == "OutOfpods" && !std::mem::replace(&mut pod.said.no_room, true) {
                     refused.push(at);
                 }

@@ -136,9 +136,22 @@ impl Check {
             files.insert(file.path.clone(), pods);
         }
         self.files = files;
+        let first = !std::mem::replace(&mut self.delivered, true);
+        self.told_wanted(first, agent);
+    }
+
+    /// What all sources want now. `first`: one of them has told it for the first time.
+    pub(super) fn told_wanted(&mut self, first: bool, agent: &Agent) {
         let wanted = first_of_each_name(self.files.values().flatten());
-        let wanted: BTreeMap<Box<str>, Rc<api::Pod>> =
-            wanted.into_iter().map(|(uid, pod)| (uid, pod.clone())).collect();
+        let mut wanted: BTreeMap<Box<str>, (PodRef, Rc<api::Pod>)> = wanted
+            .into_iter()
+            .map(|(uid, pod)| (uid.clone(), (pod_ref(&uid, pod), pod.clone())))
+            .collect();
+        for (uid, pod) in &self.cloud.pods {
+            let name = pod.metadata.name.as_str().into();
+            let of = PodRef { name, ..pod_ref(uid, pod) };
+            wanted.insert(uid.clone(), (of, pod.clone()));
+        }
         for at in 0..self.pods.len() {
             let pod = &mut self.pods[at];
             if pod.told.is_some() && !wanted.contains_key(&*pod.uid) {
@@ -146,9 +159,8 @@ impl Check {
                 self.newly_gone.push(at);
             }
         }
-        let first = !std::mem::replace(&mut self.delivered, true);
-        for (uid, told) in wanted {
-            let at = self.pod_at(&pod_ref(&uid, &told));
+        for (uid, (of, told)) in wanted {
+            let at = self.pod_at(&of);
             let pod = &mut self.pods[at];
             pod.forgotten = false;
             if pod.told.is_none() {

@@ -63,6 +63,7 @@ impl World {
         let life = self.life;
         self.at(1, Thing::Connect(life));
         self.folder_changed();
+        self.sky_calms();
     }
 
     /// Waits until all is as it should be.
@@ -99,6 +100,8 @@ impl World {
             };
         }
         self.check_steady(&steady, began_at, "in calm");
+        let noisy = steady.iter().find(|uid| !self.sky_is_quiet(uid, began_at));
+        assert!(noisy.is_none(), "[quiet] {noisy:?} runs well and is reported again in calm");
     }
 
     fn check_steady(&self, steady: &[Box<str>], since: u64, when: &str) {
@@ -143,13 +146,18 @@ impl World {
                     trace!(self.now, "======== shock: the manifest of pod {uid} is removed");
                     self.folder.remove_pod(&uid);
                     self.folder_changed();
+                    self.sky_removes(&uid);
                 }
             }
         }
     }
 
     fn wanted(&self) -> BTreeMap<Box<str>, &api::Pod> {
-        first_of_each_name(self.folder.pods())
+        let mut wanted = first_of_each_name(self.folder.pods());
+        for pod in self.sky_wants() {
+            wanted.insert(pod.metadata.uid.as_str().into(), pod);
+        }
+        wanted
     }
 
     /// Containers by pod.
@@ -177,6 +185,7 @@ impl World {
                     Some(format!("pod {uid}: {why}"))
                 })
             })
+            .or_else(|| self.sky_unsettled())
     }
 
     /// What nobody wants and is there.

@@ -1,0 +1,97 @@
+//! What of the cloud the agent knows, and what it may not end for want of knowing.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use edged::agent::Agent;
+use edged::model::cri::{PodRef, Request};
+use edged::model::pod as api;
+use edged::model::status::Phase;
+
+use super::Check;
+
+/// The rules' memory of the cloud.
+#[derive(Default)]
+pub struct Cloud {
+    /// The store was read in this life, and holds all there ever was; `None`: there is no cloud,
+    /// or the store was not read.
+    whole: Option<bool>,
+    /// And nothing was told since.
+    fresh: bool,
+    /// Pods that it knows to be on their way out: they take room until they have ended.
+    pub(super) ending: usize,
+    /// The pods that the agent knows to be wanted.
+    pub(super) pods: BTreeMap<Box<str>, Rc<api::Pod>>,
+}
+
+#[cfg_attr(not(feature = "cloud"), expect(dead_code, reason = "no world has a cloud"))]
+impl Check {
+    /// The store is read.
+    pub fn cloud_read(&mut self, whole: bool) {
+        self.cloud.whole = Some(whole);
+        self.cloud.fresh = true;
+    }
+
+    /// The store is lost: what was said to the cloud is not known any more.
+    pub fn cloud_lost(&mut self) {
+        self.pods.iter_mut().for_each(|pod| pod.over = false);
+    }
+
+    /// The cloud has been told that the pod has ended.
+    pub fn cloud_knows_end(&mut self, uid: &str) {
+        if let Some(&at) = self.by_uid.get(uid) {
+            self.pods[at].over = true;
+        }
+    }
+
+    /// These pods of the cloud are durable.
+    pub fn told_cloud(&mut self, pods: Vec<Rc<api::Pod>>, agent: &Agent) {
+        let first = std::mem::take(&mut self.cloud.fresh);
+        self.cloud.pods.clear();
+        self.cloud.ending = 0;
+        for pod in pods {
+            let metadata = &pod.metadata;
+            let of = PodRef {
+                uid: metadata.uid.as_str().into(),
+                namespace: metadata.namespace.as_str().into(),
+                name: metadata.name.as_str().into(),
+            };
+            let at = self.pod_at(&of);
+            let known = &mut self.pods[at];
+            known.of_cloud = true;
+            known.ended_before |= is_over(&pod);
+            let spec_s = pod.spec.termination_grace_period_seconds.unwrap_or(30);
+            let grace_s = metadata.deletion_grace_period_seconds.unwrap_or(0).max(spec_s);
+            known.grace_ms_max = known.grace_ms_max.max(grace_s.unsigned_abs() * 1000);
+            if metadata.deletion_timestamp.is_none() {
+                self.cloud.pods.insert(of.uid, pod);
+            } else {
+                known.cloud_ends = true;
+                self.cloud.ending += 1;
+            }
+        }
+        self.told_wanted(first, agent);
+    }
+
+    /// Nothing of the cloud's is ended for being unknown while there is reason not to know it.
+    pub(super) fn check_orphan(&self, at: usize, request: &Request) {
+        let pod = &self.pods[at];
+        let known = pod.told.is_some() || pod.spec_was.is_some() || pod.cloud_ends;
+        if !pod.of_cloud || known || self.cloud.whole != Some(false) {
+            return;
+        }
+        let name = self.by_name.iter().find(|(_, all)| all.contains(&at)).map(|(name, _)| name);
+        let replaced = name.is_some_and(|name| {
+            self.by_name[name].iter().any(|&other| self.pods[other].spec_was.is_some())
+        });
+        assert!(
+            replaced,
+            "[lost store] {request:?}: pod {} of the cloud is ended, and the store was lost",
+            pod.uid
+        );
+    }
+}
+
+fn is_over(pod: &api::Pod) -> bool {
+    matches!(pod.status.phase, Phase::Succeeded | Phase::Failed)
+}

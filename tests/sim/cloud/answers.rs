@@ -1,0 +1,184 @@
+//! What CloudCore does with what the node says (wire spec sections 2.7 and 5).
+
+use edged::model::message::{Message, Resource};
+use serde_json::{Value, json};
+
+use super::api::Deed;
+use super::hub::is_over;
+use super::rules::content;
+use super::{Due, Sky};
+use crate::trace::trace;
+
+impl Sky {
+    /// A message of the node's has arrived.
+    pub(super) fn receive(&mut self, now: u64, conn: u64, message: &Message) {
+        if self.hub.conn != Some(conn) {
+            return;
+        }
+        let route = &message.route;
+        let parent = &message.header.parent_id;
+        trace!(now, "    cloud hears {} {} {parent}", route.operation, route.resource);
+        match &*route.operation {
+            "keepalive" => self.hub.alive_at = now,
+            "response" => self.hub.acknowledged(parent),
+            "error" => {}
+            _ => self.request(now, conn, message),
+        }
+        self.inform();
+    }
+
+    fn request(&mut self, now: u64, conn: u64, message: &Message) {
+        let mute = self.chance.percent(self.rates.mute_pct);
+        let done = self.chance.percent(50);
+        if mute && !done {
+            return;
+        }
+        let route = &message.route;
+        let Some(resource) = Resource::parse(&route.resource) else { return };
+        let namespace = resource.namespace.unwrap_or("null");
+        let name = resource.name;
+        let fails = self.chance.percent(self.rates.fail_pct);
+        let told = match (&*route.operation, resource.kind) {
+            ("patch" | "insert" | "update", _) if fails => self.failure(),
+            ("patch", "podpatch") => {
+                self.patch_pod(now, &format!("{namespace}/pod/{name}"), message)
+            }
+            ("delete", "pod") if fails => {
+                json!({"ErrStatus": refusal(500, "InternalError")["ErrStatus"]})
+            }
+            ("delete", "pod") => self.delete_pod(&route.resource, message),
+            ("query", "configmap" | "secret") => match self.api.get(&route.resource).cloned() {
+                Some(object) => {
+                    let parent = (&*message.header.id, &*route.resource);
+                    self.hub.line_up("response", &route.resource, &object, Some(parent));
+                    return;
+                }
+                None => refusal(404, "NotFound"),
+            },
+            (_, "node" | "nodepatch" | "lease") => {
+                self.node(&route.operation, (resource.kind, name), message)
+            }
+            _ => return,
+        };
+        if !mute {
+            self.respond(conn, message, &told);
+        }
+    }
+
+    /// The answer goes on its way.
+    fn respond(&mut self, conn: u64, to: &Message, content: &Value) {
+        let answer = self.hub.message("response", &to.route.resource, &to.header.id, content);
+        self.last_answer += 1;
+        let serial = self.last_answer;
+        self.answers.insert(serial, (conn, answer));
+        let ms = self.chance.below(self.rates.api_ms + 1);
+        self.timers.push((ms, Due::Answer(serial)));
+    }
+
+    /// What a cloud says that did nothing.
+    fn failure(&mut self) -> Value {
+        let none = json!({"metadata": {"creationTimestamp": null}, "spec": {}, "status": {}});
+        let error = match self.chance.below(3) {
+            // As Go's cloud says it when the API server cannot be reached.
+            0 => json!({}),
+            1 => refusal(500, "InternalError"),
+            _ => refusal(429, "TooManyRequests"),
+        };
+        json!({"Object": none, "Err": error})
+    }
+
+    fn patch_pod(&mut self, now: u64, key: &str, message: &Message) -> Value {
+        let patch = content(message);
+        let uid = patch["metadata"]["uid"].as_str().unwrap_or_default();
+        let Some(object) = self.api.get(key) else { return failed(404, "NotFound") };
+        if *object.uid != *uid {
+            return failed(409, "Conflict");
+        }
+        let before = object.value["status"]["phase"].clone();
+        let foreign = |value: &Value| {
+            let conditions = value["status"]["conditions"].as_array();
+            let all = conditions.into_iter().flatten();
+            all.filter(|it| it["type"] == "example.com/checked").count()
+        };
+        let count = foreign(&object.value);
+        let object = self.api.report(key, &patch);
+        let phase = object.value["status"]["phase"].as_str().unwrap_or_default();
+        trace!(now, "    cloud takes the status of {key}, {phase}: {}", patch["status"]);
+        assert!(
+            count == foreign(&object.value),
+            "[others' conditions] {key} loses a condition that is not the node's: {patch}"
+        );
+        // A life that was cut off before it heard of the answer may not know it.
+        let known = self.store.get(key).and_then(|row| row.pod.as_ref().map(|pod| (row, pod)));
+        let over =
+            known.is_some_and(|(row, pod)| row.uid == object.uid && pod.status.phase.is_terminal());
+        assert!(!over || before == phase, "[ended is ended] {key} was {before}, is said {phase}");
+        let mut value = object.value;
+        if let Some(value) = value.as_object_mut() {
+            // Typed objects do not say what they are.
+            value.remove("kind");
+            value.remove("apiVersion");
+        }
+        json!({"Object": value, "Err": null})
+    }
+
+    fn delete_pod(&mut self, key: &str, message: &Message) -> Value {
+        let options = content(message);
+        let uid = options["preconditions"]["uid"].as_str().unwrap_or_default();
+        if let Some(object) = self.api.get(key).filter(|object| *object.uid == *uid) {
+            let phase = object.value["status"]["phase"].as_str().unwrap_or_default();
+            assert!(is_over(phase), "[delete last] {key} is to be deleted, and is {phase:?}");
+            let ends = object.value["metadata"].get("deletionTimestamp").is_some();
+            assert!(ends, "[delete last] {key} is deleted by its node, and nobody else wants it");
+            self.api.remove(key);
+        }
+        json!("OK")
+    }
+
+    fn node(&mut self, operation: &str, (kind, name): (&str, &str), message: &Message) -> Value {
+        let key = match kind {
+            "lease" => format!("kube-node-lease/lease/{name}"),
+            _ => format!("null/node/{name}"),
+        };
+        let there = self.api.get(&key).cloned();
+        let told = match (operation, there) {
+            ("insert", Some(_)) => return failed(409, "AlreadyExists"),
+            ("insert", None) => {
+                let mut value = content(message);
+                value["metadata"]["uid"] = format!("{kind}-uid").into();
+                self.api.put(&key, value, Deed::Added)
+            }
+            (_, None) => return failed(404, "NotFound"),
+            ("query", Some(object)) if kind == "node" => {
+                let mut value = object.value;
+                value["kind"] = "Node".into();
+                return value;
+            }
+            ("query", Some(object)) => object,
+            ("patch", Some(_)) => self.api.report(&key, &content(message)),
+            (_, Some(object)) => {
+                let mut value = content(message);
+                let told = &value["metadata"]["resourceVersion"];
+                if kind == "lease" && told.is_string() && *told != object.version.to_string() {
+                    return failed(409, "Conflict");
+                }
+                value["metadata"]["uid"] = (*object.uid).into();
+                let object = self.api.put(&key, value, Deed::Changed);
+                if kind == "node" {
+                    return json!("OK");
+                }
+                object
+            }
+        };
+        json!({"Object": told.value, "Err": null})
+    }
+}
+
+fn refusal(code: u16, reason: &str) -> Value {
+    json!({"ErrStatus": {"metadata": {}, "status": "Failure", "message": "no", "reason": reason,
+        "code": code}})
+}
+
+fn failed(code: u16, reason: &str) -> Value {
+    json!({"Object": null, "Err": refusal(code, reason)})
+}

@@ -1,0 +1,196 @@
+//! The end: the cloud is within reach, and both sides know the same.
+
+use std::rc::Rc;
+
+use edged::agent::pod::Origin;
+use edged::model::job::{JobSpec, Source};
+use edged::model::pod::{Pod, Volume};
+use serde_json::{Map, Value};
+
+use super::rates::Rates;
+use super::{Due, Sky};
+use crate::trace::trace;
+use crate::world::{Thing, World};
+
+/// A pod that runs well may just have become ready, or its probes have said so.
+const REPORTS_MAX: usize = 4;
+/// Until the cloud has told everything anew.
+const REFILL_MS: u64 = 240_000;
+
+impl World {
+    /// Nothing goes wrong with the cloud any more. Where the store was lost, people have done what
+    /// helps: the cloud has forgotten what the node acknowledged, and the agent begins anew when
+    /// it has all of it.
+    pub(crate) fn sky_calms(&mut self) {
+        let Some(sky) = &mut self.sky else { return };
+        let now = self.now;
+        let echoes = sky.rates.echoes;
+        sky.rates = Rates { echoes, ..Rates::calm() };
+        sky.down_until = 0;
+        sky.closed_until = 0;
+        sky.store.full_until = 0;
+        sky.api.heal();
+        sky.inform();
+        sky.cut(now);
+        for number in sky.link.numbers() {
+            let conn = sky.link.get_mut(number).expect("just listed");
+            conn.up.held_until = 0;
+            conn.down.held_until = 0;
+        }
+        let refill = sky.lost || !sky.whole;
+        if sky.lost {
+            trace!(now, "people let the cloud forget what the node acknowledged");
+            sky.hub.forget();
+            sky.replay();
+        }
+        self.sky_settle();
+        if refill {
+            self.run_until(self.now + REFILL_MS);
+            self.agent_dies();
+        }
+    }
+
+    /// Only people and faults stop: the synchroniser goes on.
+    pub(crate) fn is_whim_of_the_sky(thing: Thing) -> bool {
+        matches!(thing, Thing::Sky(Due::Tick | Due::Will))
+    }
+
+    /// Pods that the cloud wants.
+    pub(crate) fn sky_wants(&self) -> Vec<&Pod> {
+        let sky = self.sky.as_deref();
+        sky.into_iter().flat_map(|sky| sky.api.wanted()).map(|(_, _, pod)| &**pod).collect()
+    }
+
+    /// Somebody deletes a pod in the cloud, if it is one of the cloud's.
+    pub(crate) fn sky_removes(&mut self, uid: &str) {
+        let Some(sky) = &mut self.sky else { return };
+        let key = sky.api.pods().find(|(_, object, _)| *object.uid == *uid);
+        if let Some(key) = key.map(|(key, ..)| key.clone()) {
+            sky.api.delete(&key, None, Sky::wall_s(self.now));
+            sky.inform();
+        }
+        self.sky_settle();
+    }
+
+    /// What a volume of a pod of the cloud has to say; `None`: it is none of the cloud's.
+    pub(crate) fn sky_text(&self, uid: &str, volume: &Volume) -> Option<Option<String>> {
+        let told = self.agent.pod(uid).filter(|told| told.origin() == Origin::Cloud)?;
+        let sky = self.sky.as_deref()?;
+        let key = object_of(&told.api().metadata.namespace, volume);
+        Some(key.and_then(|key| sky.api.text(&key)))
+    }
+
+    /// What comes into a volume of a pod of the cloud is durable.
+    pub(crate) fn sky_shows(&self, spec: &JobSpec) {
+        let JobSpec::SetUpVolume(wanted) = spec else { return };
+        let Some(sky) = self.sky.as_deref() else { return };
+        let told = self.agent.pod(&wanted.uid).filter(|told| told.origin() == Origin::Cloud);
+        let Some(api) = told.map(|told| told.api()) else { return };
+        let volume = api.spec.volumes.iter().find(|volume| volume.name == wanted.volume);
+        let key = volume.and_then(|volume| object_of(&api.metadata.namespace, volume));
+        if let (Some(key), Source::Files(files)) = (key, &wanted.source)
+            && let Some(file) = files.files.first()
+        {
+            sky.rules.shows(&key, &String::from_utf8_lossy(&file.content.0));
+        }
+    }
+
+    /// What of the cloud is not yet as it should be.
+    pub(crate) fn sky_unsettled(&self) -> Option<String> {
+        let sky = self.sky.as_deref()?;
+        if sky.hub.conn.is_none() || sky.link.told_up.is_none() {
+            return Some("there is no link".to_owned());
+        }
+        if !sky.hub.is_idle() {
+            return Some(format!("not acknowledged yet: {:?}", sky.hub.under_way()));
+        }
+        for (uid, record) in sky.hub.records() {
+            let object = sky.api.get(&record.key).filter(|it| it.uid == *uid);
+            let Some(object) = object else {
+                return Some(format!("the node does not know that {} {uid} is gone", record.key));
+            };
+            if object.version > record.version {
+                return Some(format!("the node knows {} as of {}", record.key, record.version));
+            }
+        }
+        if let Some((key, _)) = sky
+            .store
+            .iter()
+            .find(|(key, stored)| stored.pod.is_some() && sky.api.get(key).is_none())
+        {
+            return Some(format!("the store holds {key}, and there is no such pod"));
+        }
+        sky.api.pods().find_map(|(key, object, pod)| {
+            let stored = sky.store.get(key).filter(|stored| stored.uid == object.uid);
+            let Some(stored) = stored else {
+                return Some(format!("the store does not hold {key} {}", object.uid));
+            };
+            if stored.essence != super::hub::essence(&object.value) {
+                return Some(format!("the store holds another {key} {}", object.uid));
+            }
+            self.misreported(key, &object.value["status"], pod)
+        })
+    }
+
+    /// Whether the cloud's status of a pod is not the node's.
+    fn misreported(&self, key: &str, has: &Value, pod: &Rc<Pod>) -> Option<String> {
+        let uid = &pod.metadata.uid;
+        let Some(told) = self.agent.pod(uid) else {
+            return Some(format!("the agent does not know {key} {uid}"));
+        };
+        let status = serde_json::to_value(&told.api().status).expect("plain data");
+        let (ours, theirs) = (plain(&status), plain(has));
+        let differs = ours.iter().find(|(key, ours)| theirs.get(*key) != Some(*ours));
+        let more = theirs.iter().find(|(key, _)| !ours.contains_key(*key));
+        let (part, value) = differs.or(more)?;
+        Some(format!(
+            "{part} of {key} {uid} is {:?}, and the cloud has {:?}",
+            ours.get(part).map_or_else(|| format!("nothing for {value}"), ToString::to_string),
+            theirs.get(part).map(ToString::to_string)
+        ))
+    }
+
+    /// No pod that only runs is reported again and again.
+    pub(crate) fn sky_is_quiet(&self, uid: &str, since: u64) -> bool {
+        self.sky.as_deref().is_none_or(|sky| sky.rules.reports(uid, since) <= REPORTS_MAX)
+    }
+}
+
+/// The key of the object that fills a volume.
+fn object_of(namespace: &str, volume: &Volume) -> Option<String> {
+    match (&volume.config_map, &volume.secret) {
+        (Some(map), _) => Some(format!("{namespace}/configmap/{}", map.name)),
+        (None, Some(secret)) => Some(format!("{namespace}/secret/{}", secret.secret_name)),
+        (None, None) => None,
+    }
+}
+
+/// A status as the node has it: without what is others', and without the order of conditions.
+fn plain(status: &Value) -> Map<String, Value> {
+    let mut plain = Map::new();
+    for (key, value) in status.as_object().into_iter().flatten() {
+        if key == "qosClass" || value.is_null() {
+            continue;
+        }
+        let mut value = without_nulls(value);
+        if key == "conditions"
+            && let Some(list) = value.as_array_mut()
+        {
+            list.retain(|it| it["type"] != "example.com/checked");
+            list.sort_by_key(|it| it["type"].to_string());
+        }
+        plain.insert(key.clone(), value);
+    }
+    plain
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let there = map.iter().filter(|(_, value)| !value.is_null());
+            there.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+        }
+        Value::Array(list) => list.iter().map(without_nulls).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}

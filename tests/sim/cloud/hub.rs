@@ -1,0 +1,321 @@
+//! CloudHub and the synchroniser: what of the objects a node was sent, and what it acknowledged.
+//!
+//! One message that wants an acknowledgement is under way at a time. It is sent again every 5 s,
+//! five times in all, and then lined up anew. What was acknowledged is recorded, and the record
+//! outlives connections; the line does not. What a record is behind of is sent as an `update`
+//! within 5 s, or as a `delete` with nothing but names in it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use edged::model::message::{Header, Message, Route};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use super::Due;
+use super::api::{Api, Change, Deed, Object};
+
+/// Between two writes of a message.
+const AGAIN_MS: u64 = 5_000;
+const WRITES_MAX: u32 = 5;
+
+/// The node's part of CloudHub.
+#[derive(Default)]
+pub struct Hub {
+    /// The connection that the session is on.
+    pub conn: Option<u64>,
+    /// What was acknowledged, by uid; version 0: nothing of it yet.
+    records: BTreeMap<Box<str>, Record>,
+    queue: VecDeque<Box<str>>,
+    latest: BTreeMap<Box<str>, Outgoing>,
+    flight: Option<Flight>,
+    /// Everything that was ever sent for an acknowledgement, by id of the message.
+    pub said: BTreeMap<Box<str>, Said>,
+    /// What was sent over this connection, the newest last.
+    pub history: VecDeque<(Message, Said)>,
+    /// When the last sign of life came.
+    pub alive_at: u64,
+    /// Written and not handed to the link.
+    pub written: Vec<Message>,
+    /// In so many milliseconds.
+    pub timers: Vec<(u64, Due)>,
+    ids: u64,
+    flights: u64,
+}
+
+/// ObjectSync.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Of the object.
+    pub key: Box<str>,
+    /// That it acknowledged.
+    pub version: u64,
+}
+
+/// What a message says of an object.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// Of the object.
+    pub key: Box<str>,
+    /// Of this incarnation; empty: not told.
+    pub uid: Box<str>,
+    /// Its `resourceVersion`; 0: not told.
+    pub version: u64,
+    /// It is gone.
+    pub gone: bool,
+    /// Of all that makes a difference to a node.
+    pub essence: u64,
+    /// Nobody can make sense of it.
+    pub nonsense: bool,
+}
+
+#[derive(Clone)]
+struct Outgoing {
+    said: Said,
+    message: Message,
+}
+
+struct Flight {
+    serial: u64,
+    uid: Box<str>,
+    outgoing: Outgoing,
+    writes: u32,
+}
+
+impl Hub {
+    /// Another id.
+    pub fn id(&mut self) -> Box<str> {
+        self.ids += 1;
+        format!("cloud-{}", self.ids).into()
+    }
+
+    /// The node is there: the line is empty.
+    pub fn connect(&mut self, now: u64, conn: u64) {
+        self.disconnect();
+        self.conn = Some(conn);
+        self.alive_at = now;
+    }
+
+    /// The session is over.
+    pub fn disconnect(&mut self) {
+        self.conn = None;
+        self.queue.clear();
+        self.latest.clear();
+        self.flight = None;
+        self.history.clear();
+    }
+
+    /// CloudCore has forgotten what the node acknowledged, and begins anew.
+    pub fn forget(&mut self) {
+        self.records.clear();
+    }
+
+    /// What an informer tells.
+    pub fn informed(&mut self, api: &Api, change: &Change, echoes: bool) {
+        let Change { deed, key, object } = change;
+        let kind = key.split('/').nth(1).unwrap_or_default();
+        let concerns = match kind {
+            "pod" | "node" => true,
+            _ => self.records.contains_key(&object.uid) || api.is_used(key),
+        };
+        let operation = match deed {
+            _ if kind == "lease" || !concerns => return,
+            Deed::Reported if !echoes => return,
+            Deed::Deleted => "delete",
+            Deed::Added if kind != "secret" && kind != "node" => "insert",
+            Deed::Added | Deed::Changed | Deed::Reported => "update",
+        };
+        self.line_up(operation, key, object, None);
+    }
+
+    /// The synchroniser compares.
+    pub fn synchronise(&mut self, api: &Api) {
+        let records: Vec<(Box<str>, Record)> =
+            self.records.iter().map(|(uid, record)| (uid.clone(), record.clone())).collect();
+        for (uid, record) in records {
+            match api.get(&record.key).filter(|object| object.uid == uid) {
+                Some(object) if object.version > record.version => {
+                    let object = object.clone();
+                    self.line_up("update", &record.key, &object, None);
+                }
+                Some(_) => {}
+                None => {
+                    let mut parts = record.key.split('/');
+                    let (namespace, name) = (parts.next(), parts.nth(1));
+                    let value =
+                        json!({"metadata": {"name": name, "namespace": namespace, "uid": uid}});
+                    let object = Object { uid, version: 0, value, pod: None };
+                    self.line_up("delete", &record.key, &object, None);
+                }
+            }
+        }
+    }
+
+    /// Something waits for its turn. `parent`: it answers that message.
+    pub fn line_up(
+        &mut self,
+        operation: &str,
+        key: &str,
+        object: &Object,
+        parent: Option<(&str, &str)>,
+    ) {
+        let uid = object.uid.clone();
+        let fresh = Record { key: key.into(), version: 0 };
+        let record = self.records.entry(uid.clone()).or_insert(fresh).version;
+        if self.conn.is_none() {
+            return;
+        }
+        let ends = object.value["metadata"].get("deletionTimestamp").is_some();
+        let always = ends || parent.is_some() || operation == "delete";
+        let known = self.latest.get(&uid).map_or(record, |it| it.said.version);
+        if !always && object.version <= known {
+            return;
+        }
+        let (parent, resource) = parent.unwrap_or(("", key));
+        let (message, said) = self.compose(operation, resource, object, parent);
+        self.latest.insert(uid.clone(), Outgoing { said, message });
+        if !self.queue.contains(&uid) {
+            self.queue.push_back(uid);
+        }
+        self.pump();
+    }
+
+    /// A message about an object.
+    pub fn compose(
+        &mut self,
+        operation: &str,
+        resource: &str,
+        object: &Object,
+        parent: &str,
+    ) -> (Message, Said) {
+        let said = Said {
+            key: resource.into(),
+            uid: object.uid.clone(),
+            version: object.version,
+            gone: operation == "delete",
+            essence: essence(&object.value),
+            nonsense: false,
+        };
+        let mut message = self.message(operation, resource, parent, &object.value);
+        if object.version > 0 {
+            message.header.resource_version = object.version.to_string().into();
+        }
+        self.said.insert(message.header.id.clone(), said.clone());
+        (message, said)
+    }
+
+    /// Any message.
+    pub fn message(
+        &mut self,
+        operation: &str,
+        resource: &str,
+        parent: &str,
+        content: &Value,
+    ) -> Message {
+        let id = self.id();
+        let header = Header { id, parent_id: parent.into(), ..Header::default() };
+        let route = Route {
+            source: "edgecontroller".into(),
+            group: "resource".into(),
+            operation: operation.into(),
+            resource: resource.into(),
+        };
+        let content = Some(to_raw_value(content).expect("JSON"));
+        Message { header, route, content }
+    }
+
+    /// Sends the next one if none is under way.
+    pub fn pump(&mut self) {
+        let Some(conn) = self.conn.filter(|_| self.flight.is_none()) else { return };
+        let Some(uid) = self.queue.pop_front() else { return };
+        let Some(outgoing) = self.latest.get(&uid).cloned() else { return };
+        self.flights += 1;
+        let serial = self.flights;
+        if self.history.len() == 32 {
+            self.history.pop_front();
+        }
+        self.history.push_back((outgoing.message.clone(), outgoing.said.clone()));
+        self.written.push(outgoing.message.clone());
+        self.flight = Some(Flight { serial, uid, outgoing, writes: 1 });
+        self.timers.push((AGAIN_MS, Due::Again(conn, serial)));
+    }
+
+    /// No acknowledgement came in time.
+    pub fn again(&mut self, conn: u64, serial: u64) {
+        if self.conn != Some(conn) {
+            return;
+        }
+        let Some(flight) = self.flight.as_mut().filter(|it| it.serial == serial) else { return };
+        if flight.writes < WRITES_MAX {
+            flight.writes += 1;
+            self.written.push(flight.outgoing.message.clone());
+            self.timers.push((AGAIN_MS, Due::Again(conn, serial)));
+            return;
+        }
+        let flight = self.flight.take().expect("just seen");
+        if !self.queue.contains(&flight.uid) {
+            self.queue.push_back(flight.uid);
+        }
+        self.pump();
+    }
+
+    /// The node has acknowledged a message.
+    pub fn acknowledged(&mut self, parent: &str) {
+        let is_it = |it: &&mut Flight| *it.outgoing.message.header.id == *parent;
+        if self.flight.as_mut().filter(is_it).is_none() {
+            return;
+        }
+        let Flight { uid, outgoing, .. } = self.flight.take().expect("just seen");
+        let Said { key, version, gone, .. } = outgoing.said;
+        if gone {
+            self.records.remove(&uid);
+        } else {
+            let record = self.records.entry(uid).or_insert(Record { key, version });
+            record.version = version;
+        }
+        self.pump();
+    }
+
+    /// Whether nothing is under way or waits.
+    pub fn is_idle(&self) -> bool {
+        self.flight.is_none() && self.queue.is_empty()
+    }
+
+    /// What is under way, for the trace.
+    pub fn under_way(&self) -> Option<&Said> {
+        self.flight.as_ref().map(|flight| &flight.outgoing.said)
+    }
+
+    /// What the node was sent and what of it it acknowledged.
+    pub fn records(&self) -> impl Iterator<Item = (&Box<str>, &Record)> {
+        self.records.iter()
+    }
+}
+
+/// Of an object, all that makes a difference to a node: not its status, unless it has ended, nor
+/// who wrote what when.
+pub fn essence(value: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (key, part) in value.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "metadata" => {
+                for (key, part) in part.as_object().into_iter().flatten() {
+                    if key != "managedFields" && key != "resourceVersion" {
+                        (key, part.to_string()).hash(&mut hasher);
+                    }
+                }
+            }
+            "status" => {
+                let phase = part["phase"].as_str().unwrap_or_default();
+                phase.chars().filter(|_| is_over(phase)).for_each(|char| char.hash(&mut hasher));
+            }
+            _ => (key, part.to_string()).hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}
+
+/// A pod of this phase has ended.
+pub fn is_over(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}

@@ -1,0 +1,84 @@
+//! How often what goes wrong between node and cloud.
+
+use crate::chance::Chance;
+
+/// `_pct` is a chance in a hundred each time, `_ppm` one in a million at each tick.
+#[derive(Clone, Debug, Default)]
+pub struct Rates {
+    /// The most that a frame takes, one way.
+    pub latency_ms: u64,
+    /// A dial fails.
+    pub dial_fail_pct: u64,
+    /// A dial takes all its time, and then fails.
+    pub dial_hang_pct: u64,
+    /// A connection breaks, and both ends know.
+    pub cut_ppm: u64,
+    /// One direction, or both, stand still.
+    pub hold_ppm: u64,
+    /// For as long as this, or for ever.
+    pub hold_ms: u64,
+    /// The cloud cannot be reached.
+    pub down_ppm: u64,
+    /// For as long as this.
+    pub down_ms: u64,
+    /// What is sent leaves the agent when it arrives, not before.
+    pub is_tight: bool,
+    /// A request is not answered; done or not.
+    pub mute_pct: u64,
+    /// A request fails in the cloud.
+    pub fail_pct: u64,
+    /// The API server takes.
+    pub api_ms: u64,
+    /// A status that the node wrote comes back at once, not only from the synchroniser.
+    pub echoes: bool,
+    /// Messages that nobody should send.
+    pub mischief_ppm: u64,
+    /// A save takes.
+    pub save_ms: u64,
+    /// A save fails.
+    pub save_fail_pct: u64,
+    /// No save succeeds for a while.
+    pub full_ppm: u64,
+    /// For as long as this.
+    pub full_ms: u64,
+    /// At a reboot the store is lost.
+    pub lost_pct: u64,
+    /// The certificate does not do any more.
+    pub revoke_ppm: u64,
+    /// CloudCore restarts.
+    pub restart_ppm: u64,
+}
+
+impl Rates {
+    /// Nothing goes wrong.
+    pub fn calm() -> Self {
+        Self { latency_ms: 20, api_ms: 20, save_ms: 5, echoes: true, ..Self::default() }
+    }
+
+    /// Those of a seed: many are zero.
+    pub fn draw(chance: &mut Chance) -> Self {
+        Self {
+            latency_ms: 1 + chance.spread(3_000),
+            dial_fail_pct: chance.rate(50),
+            dial_hang_pct: chance.rate(20),
+            cut_ppm: chance.rate(10_000),
+            hold_ppm: chance.rate(8_000),
+            hold_ms: chance.spread(120_000),
+            down_ppm: chance.rate(4_000),
+            down_ms: chance.spread(300_000),
+            is_tight: chance.percent(50),
+            mute_pct: chance.rate(15),
+            fail_pct: chance.rate(20),
+            api_ms: chance.spread(5_000),
+            echoes: chance.percent(50),
+            mischief_ppm: chance.rate(50_000),
+            save_ms: chance.spread(500),
+            save_fail_pct: chance.rate(20),
+            full_ppm: chance.rate(3_000),
+            full_ms: chance.spread(120_000),
+            lost_pct: chance.rate(40),
+            revoke_ppm: chance.rate(1_000),
+            restart_ppm: chance.rate(3_000),
+        }
+    }
+}

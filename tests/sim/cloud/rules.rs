@@ -1,0 +1,175 @@
+//! Rules about the cloud: what is acknowledged is durable, the store never goes back, a pod's end
+//! is asked for when nothing of it is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use edged::model::message::{Message, Resource};
+use edged::model::meta::Change;
+use serde_json::Value;
+
+use super::hub::{Hub, Said};
+use super::store::{Store, Stored};
+use crate::check::Check;
+
+/// What has to be remembered for them.
+#[derive(Default)]
+pub struct Rules {
+    /// Objects that the agent heard in this life to be gone: key and uid.
+    heard_gone: BTreeSet<(Box<str>, Box<str>)>,
+    /// Uids of objects that the store held and parted with.
+    gone: BTreeSet<Box<str>>,
+    /// What each object said last when it was durable; it only grows.
+    texts: BTreeMap<Box<str>, u64>,
+    /// When reports of each pod were sent.
+    reports: BTreeMap<Box<str>, Vec<u64>>,
+    /// Messages that the agent refused.
+    pub refusals: u64,
+}
+
+impl Rules {
+    /// A new life of the agent.
+    pub fn be_born(&mut self) {
+        self.heard_gone.clear();
+    }
+
+    /// What the store held is lost.
+    pub fn lose(&mut self) {
+        self.gone.clear();
+    }
+
+    /// The agent is told something by the cloud.
+    pub fn heard(&mut self, message: &Message, hub: &Hub) {
+        if let Some(said) = hub.said.get(&message.header.id).filter(|said| said.gone) {
+            self.heard_gone.insert((said.key.clone(), said.uid.clone()));
+        }
+    }
+
+    /// The agent says something to the cloud.
+    pub fn sends(
+        &mut self,
+        now: u64,
+        message: &Message,
+        (hub, store, check): (&Hub, &Store, &Check),
+    ) {
+        let route = &message.route;
+        match &*route.operation {
+            "response" => {
+                let said = hub.said.get(&message.header.parent_id);
+                if let Some(said) = said.filter(|said| !said.nonsense) {
+                    let row = store.get(&said.key);
+                    assert!(
+                        self.is_durable(said, row),
+                        "[acked is durable] {said:?} is acknowledged, and the store has {:?}",
+                        row.map(|row| (&row.uid, row.version, row.deleting))
+                    );
+                }
+            }
+            "error" => self.refusals += 1,
+            "patch" | "delete" => self.about_pod(now, message, check),
+            _ => {}
+        }
+    }
+
+    fn about_pod(&mut self, now: u64, message: &Message, check: &Check) {
+        let Some(resource) = Resource::parse(&message.route.resource) else { return };
+        let content = content(message);
+        if resource.kind == "podpatch" {
+            let uid = content["metadata"]["uid"].as_str().expect("a patch names its pod");
+            self.reports.entry(uid.into()).or_default().push(now);
+            return;
+        }
+        if resource.kind != "pod" {
+            return;
+        }
+        let uid = content["preconditions"]["uid"].as_str().expect("a deletion names its pod");
+        assert!(content["gracePeriodSeconds"] == 0, "[delete last] {content}");
+        let alive = check.pod(uid).map_or(0, |pod| pod.alive);
+        assert!(alive == 0, "[delete last] pod {uid} is to be deleted, and {alive} of it run");
+    }
+
+    fn is_durable(&self, said: &Said, row: Option<&Stored>) -> bool {
+        let told_gone = |uid: &Box<str>| {
+            self.heard_gone.contains(&(said.key.clone(), uid.clone())) || self.gone.contains(uid)
+        };
+        match row {
+            None => said.gone || told_gone(&said.uid),
+            Some(row) if said.gone => !said.uid.is_empty() && row.uid != said.uid,
+            Some(row) if row.uid == said.uid => {
+                row.version >= said.version || row.essence == said.essence
+            }
+            Some(row) => row.version > said.version || told_gone(&said.uid),
+        }
+    }
+
+    /// The store is about to hold this.
+    pub fn writes(&mut self, change: &Change, store: &Store) {
+        match change {
+            Change::Put(row) => {
+                let new = Stored::of(row.clone());
+                if new.uid.is_empty() {
+                    return;
+                }
+                let key = &row.key;
+                if let Some(text) = new.text.as_ref().and_then(|text| text.parse().ok()) {
+                    self.texts.insert(key.clone(), text);
+                }
+                assert!(
+                    !self.gone.contains(&new.uid),
+                    "[never back] {key} {} was deleted, and comes back",
+                    new.uid
+                );
+                let Some(old) = store.get(key) else { return };
+                assert!(
+                    new.version == 0 || new.version >= old.version,
+                    "[never back] {key} {} at version {} after {} at {}",
+                    new.uid,
+                    new.version,
+                    old.uid,
+                    old.version
+                );
+                assert!(
+                    old.uid != new.uid || !old.deleting || new.deleting,
+                    "[never back] {key} {} is not deleted any more",
+                    new.uid
+                );
+                if old.uid != new.uid {
+                    self.gone.insert(old.uid.clone());
+                }
+            }
+            Change::Delete { key } => {
+                let Some(old) = store.get(key) else { return };
+                let any = || self.heard_gone.contains(&(key.clone(), "".into()));
+                let same = self.heard_gone.contains(&(key.clone(), old.uid.clone()));
+                let token = &*old.row.kind == "serviceaccounttoken";
+                assert!(
+                    same || token || any(),
+                    "[others' deletion] {key} {} is forgotten, and nobody said that it is gone",
+                    old.uid
+                );
+                self.gone.insert(old.uid.clone());
+            }
+        }
+    }
+
+    /// A file of a volume is about to say this of an object.
+    pub fn shows(&self, key: &str, text: &str) {
+        let durable = self.texts.get(key).copied().unwrap_or(0);
+        let shown: u64 = text.parse().expect("a version");
+        assert!(
+            shown <= durable,
+            "[acted on is durable] a volume says {shown} of {key}, and {durable} is durable"
+        );
+    }
+
+    /// How often this pod was reported since then.
+    pub fn reports(&self, uid: &str, since: u64) -> usize {
+        let reports = self.reports.get(uid).map(Vec::as_slice).unwrap_or_default();
+        reports.iter().filter(|&&at| at >= since).count()
+    }
+}
+
+/// The content of a message: JSON, or a text that holds JSON.
+pub fn content(message: &Message) -> Value {
+    let text = message.content.as_deref().map(edged::model::message::inner).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}

@@ -1,0 +1,122 @@
+//! The store on the disk: what was kept is there after a crash, all or nothing of what was not.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use edged::model::meta::{Change, Revision, Row, Saved, StoreOrigin};
+use edged::model::pod::Pod;
+use edged::model::status::Phase;
+use serde_json::Value;
+
+use super::{api, hub};
+
+/// The rows.
+#[derive(Default)]
+pub struct Store {
+    rows: BTreeMap<Box<str>, Stored>,
+    /// How the next life finds it; `None`: as it was left.
+    found: Option<StoreOrigin>,
+    saving: Option<(Revision, Vec<Change>)>,
+    last: Revision,
+    /// Nothing can be written before.
+    pub full_until: u64,
+}
+
+/// One row, and what it means.
+pub struct Stored {
+    pub row: Row,
+    pub uid: Box<str>,
+    pub version: u64,
+    pub deleting: bool,
+    pub essence: u64,
+    /// What it says, where pods have it in a file.
+    pub text: Option<String>,
+    /// The pod, if it is one of this node's.
+    pub pod: Option<Rc<Pod>>,
+}
+
+impl Store {
+    /// There is none yet.
+    pub fn new() -> Self {
+        Self { found: Some(StoreOrigin::New), ..Self::default() }
+    }
+
+    /// The agent begins a life.
+    pub fn open(&mut self) -> Saved {
+        self.saving = None;
+        self.last = Revision::default();
+        let rows = self.rows.values().map(|stored| stored.row.clone()).collect();
+        Saved { rows, origin: self.found.take().unwrap_or(StoreOrigin::Kept) }
+    }
+
+    /// It cannot be used any more, or is not there.
+    pub fn lose(&mut self, origin: StoreOrigin) {
+        self.rows.clear();
+        self.found = Some(origin);
+    }
+
+    /// The agent asks for something to be kept.
+    pub fn begin(&mut self, revision: Revision, changes: Vec<Change>) {
+        assert!(self.saving.is_none(), "[one save] {revision:?} while another is under way");
+        assert!(revision > self.last, "[one save] {revision:?} after {:?}", self.last);
+        assert!(!changes.is_empty() || revision.0 > 0, "[one save] of nothing");
+        self.last = revision;
+        self.saving = Some((revision, changes));
+    }
+
+    /// What is to be written.
+    pub fn end(&mut self) -> Option<(Revision, Vec<Change>)> {
+        self.saving.take()
+    }
+
+    /// Writes one change.
+    pub fn write(&mut self, change: Change) {
+        match change {
+            Change::Put(row) => {
+                self.rows.insert(row.key.clone(), Stored::of(row));
+            }
+            Change::Delete { key } => {
+                self.rows.remove(&key);
+            }
+        }
+    }
+
+    /// One row.
+    pub fn get(&self, key: &str) -> Option<&Stored> {
+        self.rows.get(key)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&Box<str>, &Stored)> {
+        self.rows.iter()
+    }
+}
+
+impl Stored {
+    /// Reads a row.
+    pub fn of(row: Row) -> Self {
+        let value: Value = serde_json::from_str(&row.value).unwrap_or_default();
+        let metadata = &value["metadata"];
+        let text = |value: &Value| value.as_str().map(Box::from);
+        let ours = &*row.kind == "pod"
+            && value["spec"]["nodeName"] == crate::world::NODE
+            && metadata["annotations"].get("kubernetes.io/config.mirror").is_none();
+        Self {
+            uid: text(&metadata["uid"]).unwrap_or_default(),
+            version: text(&metadata["resourceVersion"]).and_then(|it| it.parse().ok()).unwrap_or(0),
+            deleting: metadata.get("deletionTimestamp").is_some(),
+            essence: hub::essence(&value),
+            text: api::text(&value),
+            pod: ours.then(|| {
+                let mut pod: Pod = serde_json::from_value(value.clone()).expect("a pod");
+                pod.status.phase = match value["status"]["phase"].as_str() {
+                    Some("Succeeded") => Phase::Succeeded,
+                    Some("Failed") => Phase::Failed,
+                    _ => Phase::Pending,
+                };
+                Rc::new(pod)
+            }),
+            row,
+        }
+    }
+}
