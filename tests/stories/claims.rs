@@ -176,6 +176,23 @@ fn a_claim_of_a_path_of_the_node_is_that_path_and_may_be_read_only() {
 }
 
 #[test]
+fn a_claimed_folder_is_given_to_the_pods_group_as_the_pod_says() {
+    for (policy, want) in [("Always", false), ("OnRootMismatch", true)] {
+        let mut desk = Desk::new();
+        let security = format!(
+            r#""securityContext":{{"fsGroup":7,"fsGroupChangePolicy":"{policy}"}},{}"#,
+            mounting(CLAIMS, "")
+        );
+        let objects = vec![claim(r#""volumeName":"ssd""#), volume("ssd", LOCAL)];
+        tell(&mut desk, &security, objects);
+        let wanted = set_up(&desk)[0];
+        assert_eq!(wanted.fs_group, Some(7));
+        let source = Source::Local { path: "/mnt/ssd".into(), if_needed: want };
+        assert_eq!(wanted.source, source, "{policy}");
+    }
+}
+
+#[test]
 fn a_claim_that_goes_while_its_pod_runs_breaks_nothing() {
     let mut desk = Desk::new();
     let spec = mounting(CLAIMS, "");

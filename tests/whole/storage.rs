@@ -24,7 +24,7 @@ const CLAIMED: &str = "  volumes: [{name: v, persistentVolumeClaim: {claimName: 
 /// A claim `data`, and the volume `ssd` behind it.
 fn claim(path: &std::path::Path) -> String {
     format!(
-        r#"apiVersion: v1
+        r"apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {{name: data}}
 spec:
@@ -46,7 +46,7 @@ spec:
       nodeSelectorTerms:
       - matchExpressions:
         - {{key: kubernetes.io/hostname, operator: In, values: [gw]}}
-"#,
+",
         path.display()
     )
 }
