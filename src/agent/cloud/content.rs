@@ -80,7 +80,10 @@ pub(super) fn read(kind: &str, value: &str, node: &str) -> Result<Content, Strin
 
 fn digest(object: &Map<'_>, metadata: &Map<'_>, phase: Phase) -> u64 {
     let mut digest = DefaultHasher::new();
-    for (key, raw) in object.iter().filter(|(key, _)| !matches!(&***key, "metadata" | "status")) {
+    for (key, raw) in object
+        .iter()
+        .filter(|(key, _)| !matches!(&***key, "metadata" | "status" | "kind" | "apiVersion"))
+    {
         (key, raw.get()).hash(&mut digest);
     }
     for (key, raw) in metadata.iter().filter(|(key, _)| &***key != "resourceVersion") {
