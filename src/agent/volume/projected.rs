@@ -5,7 +5,7 @@
 use super::{Context, MODE, configmap, downwardapi, secret};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileEntry, Files, FilesPlugin, Source};
-use crate::model::pod::{ProjectedSource, SecretVolume, Volume};
+use crate::model::pod::{ProjectedSource, Volume};
 
 pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
     let of = volume.projected.clone().unwrap_or_default();
@@ -34,13 +34,7 @@ fn one(
         return configmap::files(of, mode, context);
     }
     if let Some(of) = &source.secret {
-        let of = SecretVolume {
-            secret_name: of.name.clone(),
-            items: of.items.clone(),
-            optional: of.optional,
-            ..SecretVolume::default()
-        };
-        return secret::files(&of, mode, context);
+        return secret::files(of, mode, context);
     }
     source.downward_api.as_ref().map_or(Ok(Vec::new()), |of| downwardapi::files(of, mode, context))
 }
