@@ -36,6 +36,7 @@ pub struct Pods {
     /// Those of them that were: to be decided in the next step, when all is learnt.
     unadmitted: BTreeSet<Uid>,
     orphans: u64,
+    revision: u64,
 }
 
 /// What of the sources decides whether a pod in the runtime is nobody's.
@@ -109,6 +110,7 @@ impl Pods {
             pod.warn("UnknownField", format!("not known, ignored: {fields}"));
         }
         self.map.insert(uid.clone(), pod);
+        self.revision += 1;
         if self.complete { &mut self.unadmitted } else { &mut self.unseen }.insert(uid);
     }
 
@@ -203,6 +205,7 @@ impl Pods {
                 self.orphans += 1;
                 orphan.find_sandbox(sandbox);
                 self.map.insert(pod_ref.uid, orphan);
+                self.revision += 1;
             }
         }
         for mut container in list.containers {
@@ -213,6 +216,7 @@ impl Pods {
                 self.orphans += 1;
                 orphan.find_container(container);
                 self.map.insert(pod_ref.uid, orphan);
+                self.revision += 1;
             }
         }
         self.complete = sources == Sources::Whole && room > 0;
@@ -255,7 +259,7 @@ impl Pods {
             let phase = pod.phase();
             let gave_up = pod.step(now, &world, hands);
             stepped.moved |= gave_up || pod.phase() != phase;
-            pod.refresh(now, place);
+            self.revision += u64::from(pod.refresh(now, place));
             if pod.api().status.phase != before {
                 stepped.changed.push(pod.uid().clone());
             }
@@ -276,7 +280,7 @@ impl Pods {
     /// Only brings statuses up to date: the runtime cannot be asked for anything now.
     pub fn refresh(&mut self, now: Now, place: Place<'_>) {
         for pod in self.map.values_mut().filter(|pod| pod.is_restless(now)) {
-            pod.refresh(now, place);
+            self.revision += u64::from(pod.refresh(now, place));
         }
     }
 
@@ -291,6 +295,7 @@ impl Pods {
         let mut anew = false;
         for uid in finished {
             let mut pod = self.map.remove(&uid).expect("just listed");
+            self.revision += 1;
             if let Some(api) = pod.successor() {
                 self.add(now, uid, api, config);
                 anew = true;
@@ -331,6 +336,7 @@ impl Pods {
             let mut pod = Pod::orphan(&PodRef { uid: uid.clone(), namespace, name }, now);
             pod.found_nothing();
             self.map.insert(uid, pod);
+            self.revision += 1;
         }
     }
 
@@ -362,6 +368,12 @@ impl Pods {
     /// When the next pod is to be stepped if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
         self.map.values().filter_map(Pod::wake_at).min()
+    }
+
+    /// Grows whenever a pod comes, goes, or has its status computed: who has seen the pods at this
+    /// number need not look again.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Pods found in the runtime that no source wants, since the start.

@@ -49,6 +49,11 @@ impl Agent {
         self.notes.iter()
     }
 
+    /// Grows whenever a pod comes, goes, or has its status computed.
+    pub fn revision(&self) -> u64 {
+        self.pods.revision()
+    }
+
     /// One pod of the sources or the runtime, by uid.
     pub fn pod(&self, uid: &str) -> Option<&pod::Pod> {
         self.pods.get(uid)

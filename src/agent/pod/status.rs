@@ -32,11 +32,13 @@ pub struct Place<'a> {
 }
 
 impl Pod {
-    /// Computes the status anew, if anything was learnt.
-    pub fn refresh(&mut self, now: Now, place: Place<'_>) {
-        if std::mem::take(&mut self.dirty) {
+    /// Computes the status anew, if anything was learnt. Says whether it was.
+    pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
+        let learnt = std::mem::take(&mut self.dirty);
+        if learnt {
             self.api.status = self.status(now, place);
         }
+        learnt
     }
 
     fn status(&self, now: Now, place: Place<'_>) -> PodStatus {

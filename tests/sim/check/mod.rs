@@ -75,6 +75,8 @@ pub struct Check {
     watched: Vec<usize>,
     /// Pods that are gone since the last step.
     newly_gone: Vec<usize>,
+    /// The agent's revision that was judged last; `None`: what it is judged by is another since.
+    judged: Option<u64>,
     backoff_max_ms: u64,
     probed: probes::Probed,
     /// So many pods the node takes.
@@ -289,6 +291,7 @@ impl Check {
             looked_at: 0,
             watched: Vec::new(),
             newly_gone: Vec::new(),
+            judged: None,
             backoff_max_ms: config.crash_backoff_max_ms,
             probed: probes::Probed::default(),
             pods_max: config.pods_max,
@@ -315,6 +318,7 @@ impl Check {
         self.last_job = JobId(0);
         self.look = Look::default();
         self.newly_gone.clear();
+        self.judged = None;
         self.probed.be_born();
         self.watched.clear();
         for pod in &mut self.pods {

@@ -115,6 +115,7 @@ impl Check {
     }
 
     fn told_folder(&mut self, folder: &Folder, agent: &Agent) {
+        self.judged = None;
         let mut files = BTreeMap::new();
         for file in &folder.files {
             let old = self.files.remove(&file.path).unwrap_or_default();
