@@ -2,7 +2,7 @@
 
 use super::time::Instant;
 use crate::model::cri::{CallError, Dns, Reply, Request};
-use crate::model::job::{JobError, JobSpec, LastWords};
+use crate::model::job::{JobError, JobSpec, LastWords, Used};
 use crate::model::manifest::Folder;
 use crate::model::net::{Finding, Query};
 use crate::model::note::Note;
@@ -26,8 +26,11 @@ pub enum Event {
     Changed(CallId),
     /// The manifest folder was read: at start, and when it differs from the last reading.
     Manifests(Folder),
-    /// The answer to an [`Action::Job`]: exactly one each.
+    /// The answer to an [`Action::Job`]: exactly one each; a [`JobSpec::Measure`] that succeeds is
+    /// answered by [`Event::Used`].
     Job(JobId, Result<(), JobError>),
+    /// What the folders take that an [`Action::Job`] asked for, in their order.
+    Used(JobId, Vec<Option<Used>>),
     /// The answer to an [`Action::Probe`]: exactly one each, unless it was cancelled.
     Probe(ProbeId, Finding),
     /// The answer to an [`Action::Read`]: exactly one each; empty where there is nothing.

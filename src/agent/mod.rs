@@ -5,11 +5,17 @@ pub mod admit;
 mod calls;
 mod chores;
 pub mod event;
+#[cfg(feature = "eviction")]
+mod evict;
+#[cfg(not(feature = "eviction"))]
+#[path = "evict/absent.rs"]
+mod evict;
 #[cfg(feature = "gc")]
 mod gc;
 pub mod image;
 #[cfg(feature = "logs")]
 mod logs;
+mod node;
 mod notes;
 pub mod objects;
 mod pleg;
@@ -23,10 +29,13 @@ pub mod time;
 mod view;
 mod volume;
 
+use std::collections::BTreeSet;
+
 use calls::{Calls, Outcome, Owner};
 use chores::{Chores, Tools};
 use event::{Action, CallId, Event, Out, Severity};
 use image::Images;
+use node::Node;
 use notes::Notes;
 use objects::Objects;
 use pleg::Pleg;
@@ -40,6 +49,8 @@ use time::{Instant, Now, Rng};
 use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
 use crate::model::metrics::Histogram;
+use crate::model::node::Pressure;
+use crate::model::note::{NoteKind, Object};
 use crate::model::settings::PodSettings;
 use crate::model::upkeep;
 
@@ -100,6 +111,7 @@ pub struct Agent {
     queries: Queries,
     notes: Notes,
     chores: Chores,
+    node: Node,
     addresses: Vec<String>,
     resolver: Dns,
     last_job: u64,
@@ -135,6 +147,7 @@ impl Agent {
             queries: Queries::default(),
             notes: Notes::default(),
             chores,
+            node: Node::default(),
             addresses: Vec::new(),
             resolver: Dns::default(),
             last_job: 0,
@@ -174,6 +187,12 @@ impl Agent {
                 let taken = self.chores.job_done(job, &result)
                     || self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
+            }
+            Event::Used(job, used) => {
+                assert!(
+                    self.chores.used(job, Some(used)),
+                    "answer to {job:?}, which nobody asked for"
+                );
             }
             Event::Measured(measures) => self.chores.measured(now, &measures),
             // Cancelled while its answer was on the way: of no more interest.
@@ -275,6 +294,20 @@ impl Agent {
             out,
         };
         self.chores.step(now, &mut tools);
+        if let Some(pressures) = self.chores.take_pressures() {
+            self.take_pressures(now, pressures, out);
+        }
+    }
+
+    /// What the node runs short of: told where it changed, and heeded by who comes next.
+    fn take_pressures(&mut self, now: Now, pressures: BTreeSet<Pressure>, out: &mut Out) {
+        self.pods.press(&pressures);
+        for pressure in self.node.set_pressures(now, pressures) {
+            let name = &self.config.node_name;
+            let reason = pressure.change(self.node.pressures().contains(&pressure));
+            let message = format!("Node {name} status is now: {reason}");
+            self.notes.add(now, Object::node(name), NoteKind::Normal, reason, message, out);
+        }
     }
 
     /// Says whether a pod went on to another phase.

@@ -3,7 +3,7 @@
 //! An event that repeats raises the count of the one in the ring. The log, which may lie on flash,
 //! gets the first, then those whose count is a power of two.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::event::{Action, Out};
@@ -16,9 +16,16 @@ use crate::model::note::{Note, NoteKind, Object};
 pub struct Notes {
     /// The one that happened last is the last. With a digest of what makes two notes the same.
     ring: VecDeque<(u64, Note)>,
+    /// Of the next event.
+    annotations: BTreeMap<&'static str, String>,
 }
 
 impl Notes {
+    /// The next event carries these.
+    pub fn annotate(&mut self, annotations: BTreeMap<&'static str, String>) {
+        self.annotations = annotations;
+    }
+
     /// Enters one event.
     pub fn add(
         &mut self,
@@ -29,6 +36,7 @@ impl Notes {
         message: String,
         out: &mut Out,
     ) {
+        let annotations = std::mem::take(&mut self.annotations);
         let digest = digest(&object, reason, &message);
         let same = |&(other, ref note): &(u64, Note)| {
             other == digest
@@ -48,6 +56,7 @@ impl Notes {
                 kind,
                 reason,
                 message,
+                annotations,
                 count: 1,
                 first_timestamp: now.timestamp(),
                 last_timestamp: now.timestamp(),

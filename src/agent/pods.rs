@@ -20,6 +20,7 @@ use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
 use crate::model::job::LogDir;
+use crate::model::node::Pressure;
 use crate::model::pod as api;
 
 /// All pods.
@@ -35,6 +36,8 @@ pub struct Pods {
     unseen: BTreeSet<Uid>,
     /// Those of them that were: to be decided in the next step, when all is learnt.
     unadmitted: BTreeSet<Uid>,
+    /// What the node runs short of.
+    pressures: BTreeSet<Pressure>,
     orphans: u64,
     revision: u64,
 }
@@ -149,6 +152,11 @@ impl Pods {
     /// Why the pod cannot be admitted beside the others (spec section 1.2).
     fn verdict(&self, pod: &Pod, pods_max: usize) -> Option<Verdict> {
         let api = pod.api();
+        // What runs already was taken in before.
+        let short = || super::admit::under_pressure(api, &self.pressures);
+        if let Some(refused) = (!pod.seen().may_run()).then(short).flatten() {
+            return Some(Verdict::rejected(&refused));
+        }
         let staying = || {
             let open = |uid| self.unadmitted.contains(uid) || self.unseen.contains(uid);
             let others = self
@@ -224,6 +232,11 @@ impl Pods {
             pod.look(now, list.serial);
         }
         self.unadmitted.append(&mut self.unseen);
+    }
+
+    /// What the node runs short of: from now on it takes in accordingly.
+    pub fn press(&mut self, pressures: &BTreeSet<Pressure>) {
+        self.pressures.clone_from(pressures);
     }
 
     /// The runtime is back, and may be another.

@@ -1,11 +1,13 @@
 //! What is asked of the file system and of child processes: postcard on the pipe to `edged job`.
 
+mod usage;
 mod volume;
 
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::{PodCgroup, QosCgroups};
 
+pub use usage::{FolderKind, Place, Used, Walk};
 pub use volume::{
     FileContent, FileEntry, Files, FilesPlugin, HostPathKind, Medium, Source, SubPath, VolumeSetUp,
 };
@@ -63,6 +65,17 @@ pub enum JobSpec {
     /// Unmount what is mounted in the pod's folder below the kubelet's root, and remove the folder
     /// with all in it. May take long: runs in a child.
     RemovePodDir(LogDir),
+    /// Tell how much of the disk these folders take. May take long: runs in a child.
+    Measure(Walk),
+}
+
+/// What a job that succeeded answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobReply {
+    /// Nothing more.
+    Done,
+    /// To [`JobSpec::Measure`]: of each place in their order; `None`: it is not there.
+    Used(Vec<Option<Used>>),
 }
 
 /// Names `<pod logs>/<namespace>_<name>_<uid>`.

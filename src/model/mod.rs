@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod message;
 pub mod metrics;
 pub mod net;
+pub mod node;
 pub mod note;
 pub mod object;
 pub mod pod;

@@ -113,6 +113,7 @@ pub enum ConditionKind {
     Ready,
     ContainersReady,
     PodScheduled,
+    DisruptionTarget,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

@@ -7,6 +7,7 @@ use edged::agent::time::Instant;
 use edged::model::job::{JobError, JobSpec, LastWords, LogDir, LogLink};
 
 use crate::runtime::{ContainerNo, Runtime};
+use crate::short;
 use crate::trace::trace;
 use crate::volumes::{self, Volumes};
 use crate::world::{POD_LOGS, Thing, World};
@@ -91,7 +92,7 @@ impl Disk {
                     self.logs.insert(path);
                 }
             }
-            JobSpec::CompressLogs(_) => {}
+            JobSpec::CompressLogs(_) | JobSpec::Measure(_) => {}
             JobSpec::SweepLinks { living } => {
                 let logs = &self.logs;
                 let leads = |link: &LogLink| logs.contains(&log_of(link));
@@ -185,7 +186,12 @@ impl World {
             volumes::perform(&mut self.disk.volumes, &job.spec, false);
         }
         trace!(self.now, "{id:?} → {:?}", job.result);
-        self.tell(vec![Event::Job(id, job.result)]);
+        self.tell(vec![match (job.result, &job.spec) {
+            (Ok(()), JobSpec::Measure(walk)) => {
+                Event::Used(id, short::walk(walk, &self.disk.volumes))
+            }
+            (result, _) => Event::Job(id, result),
+        }]);
     }
 
     pub(crate) fn read_words(&mut self, job: JobId, words: &LastWords) {

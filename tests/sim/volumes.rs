@@ -177,6 +177,7 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
         | JobSpec::RotateLog { .. }
         | JobSpec::RestoreLog(_)
         | JobSpec::CompressLogs(_)
+        | JobSpec::Measure(_)
         | JobSpec::MakePodDirs { .. }
         | JobSpec::MakeContainerFiles(_)
         | JobSpec::LinkLog(_)

@@ -317,6 +317,7 @@ impl World {
         if self.config.pods_max < node::ROOM_FOR_ALL {
             self.check.refusals(self.now, &self.runtime, &self.agent);
         }
+        self.check.evictions(self.now, &self.agent, &self.disk.volumes);
         let life = self.life;
         for action in actions.drain(..) {
             self.perform(action);

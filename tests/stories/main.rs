@@ -12,6 +12,8 @@ mod classes;
 mod decisions;
 mod desk;
 mod environment;
+#[cfg(feature = "eviction")]
+mod eviction;
 #[cfg(all(feature = "hooks", feature = "volumes", feature = "probe-grpc"))]
 mod fields;
 mod files;

@@ -19,6 +19,7 @@ mod changes;
 mod cli;
 mod crashes;
 mod ends;
+mod eviction;
 mod garbage;
 mod images;
 mod registry;
@@ -115,6 +116,7 @@ fn all() -> Vec<Test> {
         broken::TESTS,
         ends::TESTS,
         images::TESTS,
+        eviction::TESTS,
         garbage::TESTS,
         registry::TESTS,
         crashes::TESTS,

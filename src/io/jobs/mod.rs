@@ -12,6 +12,7 @@ mod log;
 mod pod_dir;
 mod rotate;
 mod tree;
+mod usage;
 mod volume;
 
 use std::ffi::OsStr;
@@ -24,7 +25,9 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
-use crate::model::job::{JobError, JobSpec, LastWords, Source, VolumeSetUp};
+use crate::model::job::{
+    FolderKind, JobError, JobReply, JobSpec, LastWords, Source, VolumeSetUp,
+};
 use crate::model::upkeep::{Ask, Measures};
 
 pub use cgroup::Cgroups;
@@ -49,7 +52,10 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
         JobSpec::SetQosCgroups(wanted) => roots.cgroups.set_qos(wanted),
         JobSpec::SetUpVolume(wanted) => volume::set_up(roots.pods.handle()?, wanted),
         JobSpec::BindSubPath(wanted) => volume::bind_sub_path(roots.pods.handle()?, wanted),
-        JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) | JobSpec::TearDownVolumes(_) => {
+        JobSpec::RemoveLogDir(_)
+        | JobSpec::RemovePodDir(_)
+        | JobSpec::TearDownVolumes(_)
+        | JobSpec::Measure(_) => {
             run_in_child(roots.of(spec).handle()?, spec)?;
             Ok(())
         }
@@ -84,6 +90,7 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
         | JobSpec::RotateLog { .. }
         | JobSpec::RestoreLog(_)
         | JobSpec::CompressLogs(_)
+        | JobSpec::Measure(_)
         | JobSpec::MakePodCgroup(_)
         | JobSpec::RemovePodCgroup(_)
         | JobSpec::SetQosCgroups(_) => return None,
@@ -118,8 +125,9 @@ pub(super) fn read(roots: &mut Roots, words: &LastWords) -> String {
 }
 
 /// Does a job in a child, below the root that was handed over.
-pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), JobError> {
-    match spec {
+pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<JobReply, JobError> {
+    let done = match spec {
+        JobSpec::Measure(walk) => return Ok(JobReply::Used(usage::measure(root, walk))),
         JobSpec::CompressLogs(log) => rotate::compress(root, log).map_err(JobError::from),
         JobSpec::RemoveLogDir(pod) => log::remove_dir(root, pod).map_err(JobError::from),
         JobSpec::RemovePodDir(pod) => pod_dir::remove(root, &pod.uid).map_err(JobError::from),
@@ -138,7 +146,8 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
         | JobSpec::SetQosCgroups(_) => {
             Err(JobError::Failed("got a job that is not for a child".to_owned()))
         }
-    }
+    };
+    done.map(|()| JobReply::Done)
 }
 
 /// The name of a job that runs in a child, as `edged job <kind>` shows it in `ps`; `None` for the
@@ -152,6 +161,13 @@ fn way(spec: &JobSpec) -> (Below, Option<&'static str>) {
     match spec {
         JobSpec::MakePodDirs { .. } | JobSpec::MakeContainerFiles(_) => (Below::Pods, None),
         JobSpec::SetUpVolume(wanted) => (Below::Pods, set_up_kind(wanted)),
+        JobSpec::Measure(walk) => {
+            let below = match walk.kind {
+                FolderKind::Volume => Below::Pods,
+                FolderKind::Logs => Below::Logs,
+            };
+            (below, Some("measure"))
+        }
         JobSpec::BindSubPath(wanted) => {
             let remote = wanted.remote || volume::is_remote(&wanted.volume_path);
             (Below::Pods, remote.then_some(BIND_REMOTE))

@@ -7,11 +7,12 @@
 //! |---|---|
 //! | the agent asks for something | `requests.rs`, `stops.rs` |
 //! | something changes in the runtime | `effects.rs` |
-//! | the agent has taken a step | `statuses.rs`, `admission.rs` |
+//! | the agent has taken a step | `statuses.rs`, `admission.rs`, `evict.rs` |
 //! | the faults are over | `crate::ends` |
 
 mod admission;
 mod effects;
+pub mod evict;
 mod garbage;
 pub mod probes;
 mod requests;
@@ -44,6 +45,8 @@ pub struct Check {
     pub pods: Vec<Pod>,
     /// What the node parts with.
     pub garbage: garbage::Garbage,
+    /// Who has to go.
+    pub evict: evict::Evictions,
     by_uid: BTreeMap<Box<str>, usize>,
     /// Pods by namespace and name.
     by_name: BTreeMap<(Box<str>, Box<str>), Vec<usize>>,
@@ -179,6 +182,8 @@ struct Said {
     ended_at: u64,
     /// Refused because the node holds no more.
     no_room: bool,
+    /// Gone for the node's sake, or not taken in for it.
+    evicted: bool,
     start_time: Option<Timestamp>,
     restarts: Vec<u32>,
 }
@@ -270,6 +275,7 @@ impl Check {
             addresses: Vec::new(),
             pods: Vec::new(),
             garbage: garbage::Garbage::new(&config.upkeep),
+            evict: evict::Evictions::new(&config.upkeep.eviction),
             by_uid: BTreeMap::new(),
             by_name: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
@@ -305,6 +311,7 @@ impl Check {
         self.born_at = now;
         self.addresses.clear();
         self.garbage.be_born();
+        self.evict.be_born();
         self.files.clear();
         self.files_asked.clear();
         self.files_made.clear();
@@ -432,11 +439,6 @@ impl Pod {
     /// Whether a stop of one of its containers is under way.
     pub fn is_stopping(&self) -> bool {
         self.open.iter().any(|&(_, kind)| kind == Kind::StopContainer)
-    }
-
-    /// Whether the agent refused it because the node holds no more, which was judged then.
-    pub fn is_without_room(&self) -> bool {
-        self.said.no_room
     }
 
     /// The highest number that an instance of a container had in this run.

@@ -194,7 +194,7 @@ impl Check {
         let Some(told) = &pod.told else {
             panic!("[gone is gone] {request:?}, and no source wants pod {uid}");
         };
-        let refused = draw::is_refused(told) || pod.said.no_room;
+        let refused = draw::is_refused(told) || pod.is_out();
         assert!(!refused, "[refused] {request:?} for pod {uid}");
         assert!(
             pod.said.terminal.is_none() || pod.again,
@@ -338,6 +338,7 @@ impl Check {
             | JobSpec::RotateLog { .. }
             | JobSpec::RestoreLog(_)
             | JobSpec::CompressLogs(_)
+            | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_) => {
                 assert!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
                 return;
@@ -362,6 +363,7 @@ impl Check {
             | JobSpec::RotateLog { .. }
             | JobSpec::RestoreLog(_)
             | JobSpec::CompressLogs(_)
+            | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_) => {}
             JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_) | JobSpec::MakePodCgroup(_) => {
                 assert!(pod.told.is_some(), "[gone is gone] {spec:?}");

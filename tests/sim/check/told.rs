@@ -34,7 +34,11 @@ impl Check {
                 self.answered(now, *id, result.is_ok());
             }
             Event::Manifests(folder) => self.told_folder(folder, agent),
-            Event::Measured(measures) => self.garbage.measured(measures),
+            Event::Measured(measures) => {
+                self.garbage.measured(measures);
+                self.evict.measured(now, measures);
+            }
+            Event::Used(id, _) => self.garbage.job_ended(*id),
             Event::Job(id, result) => {
                 self.garbage.job_ended(*id);
                 if let Some(files) = self.files_asked.remove(id)

@@ -54,7 +54,7 @@ impl World {
         self.runtime.clear_leaks();
         self.stalled_until = self.now;
         self.disk.read_only_until = 0;
-        self.machine.tidy();
+        self.machine.tidy(self.check.evict.is_on());
         self.set_clock();
         self.daemon_up();
         self.break_off();
