@@ -1,5 +1,6 @@
 //! The mind's door: facts come in as [`Event`], requests go out as [`Action`].
 
+use super::image::keyring::Keyring;
 use super::time::Instant;
 use crate::model::cri::{CallError, Dns, Reply, Request};
 use crate::model::job::{JobError, JobSpec, LastWords, Used};
@@ -37,6 +38,8 @@ pub enum Event {
     LastWords(JobId, Box<str>),
     /// What the host's `resolv.conf` says: at start and when it changes.
     Resolver(Box<Dns>),
+    /// The node's own credentials of registries: at start, if there are any, and when they change.
+    Credentials(Box<Keyring>),
     /// The node's addresses, the primary first: at start and when they change.
     Addresses(Vec<String>),
     /// The answer to an [`Action::Measure`]: exactly one each.

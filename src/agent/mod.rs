@@ -206,6 +206,7 @@ impl Agent {
                 let taken = self.pods.iter_mut().any(|pod| pod.words_read(job, &text));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
+            Event::Credentials(keyring) => self.images.take_node(*keyring),
             // What runs keeps what it has; what starts is told the new.
             Event::Resolver(dns) => self.resolver = *dns,
             Event::Addresses(addresses) => {

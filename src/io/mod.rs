@@ -22,6 +22,7 @@
 #[cfg(feature = "api")]
 pub mod client;
 pub mod clock;
+mod credentials;
 #[cfg(feature = "check")]
 pub mod facts;
 pub mod folder;
@@ -63,6 +64,7 @@ use crate::config::Config;
 use crate::limits::{ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX};
 use crate::model::cri::Dns;
 use crate::wire::manifest;
+use credentials::Credentials;
 use folder::Manifests;
 use image_import::Keeper;
 use job::{Cgroups, Jobs, Roots};
@@ -130,6 +132,7 @@ struct Hands<'a> {
     registry: Keeper,
     meter: Meter,
     probes: Probes,
+    credentials: Credentials,
     addresses: Option<Vec<String>>,
     resolver: Option<Dns>,
     addresses_at: Instant,
@@ -172,6 +175,7 @@ impl<'a> Hands<'a> {
             meter: Meter::new(PathBuf::from(&config.root)),
             probes: Probes::new(PROBES),
             registry: Keeper::new(config.image_mirror, &config.image_folders),
+            credentials: Credentials::new(Path::new(&config.root)),
             addresses: None,
             resolver: None,
             addresses_at: Instant(0),
@@ -370,6 +374,8 @@ impl<'a> Hands<'a> {
             self.resolver = Some(resolver.clone());
             self.events.push(Event::Resolver(Box::new(resolver)));
         }
+        let credentials = self.credentials.look();
+        self.events.extend(credentials.map(|found| Event::Credentials(Box::new(found))));
     }
 }
 

@@ -52,6 +52,7 @@ impl Check {
             Event::Changed(_)
             | Event::LastWords(..)
             | Event::Resolver(_)
+            | Event::Credentials(_)
             | Event::Addresses(_)
             | Event::Stop => {}
         }
