@@ -346,8 +346,8 @@ pub const IMAGES_RETRY_MAX_MS: u64 = 300_000;
 /// Logs that wait to be rotated; those that are left out are found again. A full node has as many
 /// containers.
 pub const LOGS_QUEUE_MAX: usize = 512;
-/// Log folders that are looked at; the rest when these are gone. Twice what a full manifest folder
-/// may have.
+/// Folders of pods that are looked at, of their logs and of all else; the rest when these are gone.
+/// Twice what a full manifest folder may have.
 pub const LOG_DIRS_MAX: usize = 1_024;
 /// Milliseconds for which a path's file system is taken to be of the kind that it was.
 pub const MOUNTS_VALID_MS: u64 = 600_000;

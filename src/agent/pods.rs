@@ -341,7 +341,7 @@ impl Pods {
         self.complete
     }
 
-    /// Of a pod only the logs are left: it ends, and they go.
+    /// Of a pod only folders are left: it ends, and they go.
     pub fn adopt_logs(&mut self, now: Now, dir: &LogDir) {
         let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
         if strangers < limits::ORPHANS_MAX && self.complete {

@@ -89,6 +89,13 @@ pub struct LogDir {
     pub uid: Box<str>,
 }
 
+impl LogDir {
+    /// Of a pod of which only the uid is known.
+    pub fn nameless(uid: &str) -> Self {
+        Self { namespace: "unknown".into(), name: "unknown".into(), uid: uid.into() }
+    }
+}
+
 /// The agent's own files of one container, below the pod's folder in the kubelet's root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ContainerFiles {

@@ -100,7 +100,7 @@ impl Disk {
             }
             JobSpec::RemovePodDir(pod) => {
                 self.parts.retain(|(uid, _)| *uid != pod.uid);
-                self.pod_dirs.remove(pod);
+                self.pod_dirs.retain(|dir| dir.uid != pod.uid);
             }
             JobSpec::RemoveLogDir(pod) => {
                 let root = format!("{}/", folder_of(pod));
@@ -126,7 +126,7 @@ impl Disk {
         self.logs.contains(&log_of(link))
     }
 
-    /// The pods that have a log folder.
+    /// The pods that have a log folder, and those that have another.
     pub fn pods_with_logs(&self) -> Vec<LogDir> {
         let mut found = BTreeSet::new();
         for dir in &self.dirs {
@@ -135,7 +135,9 @@ impl Disk {
             let mut part = || parts.next().expect("there are three");
             found.insert(LogDir { namespace: part(), name: part(), uid: part() });
         }
-        found.into_iter().collect()
+        let with_logs: BTreeSet<_> = found.iter().map(|dir| dir.uid.clone()).collect();
+        let others = self.pod_dirs.iter().filter(|dir| !with_logs.contains(&dir.uid));
+        found.into_iter().chain(others.map(|dir| LogDir::nameless(&dir.uid))).collect()
     }
 
     /// The logs lay in memory.

@@ -15,6 +15,7 @@ mod tree;
 mod usage;
 mod volume;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +27,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
 use crate::model::job::{
-    FolderKind, JobError, JobReply, JobSpec, LastWords, Source, VolumeSetUp,
+    FolderKind, JobError, JobReply, JobSpec, LastWords, LogDir, Source, VolumeSetUp,
 };
 use crate::model::upkeep::{Ask, Measures};
 
@@ -102,7 +103,7 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
     }
 }
 
-/// Reads of the logs what is asked for. What cannot be read is left out.
+/// Reads of the logs and of the pods' folders what is asked for. What cannot be read is left out.
 pub(super) fn measure(roots: &mut Roots, ask: &Ask, measures: &mut Measures) {
     let Ok(logs) = roots.pod_logs.handle() else { return };
     for link in &ask.logs {
@@ -111,7 +112,13 @@ pub(super) fn measure(roots: &mut Roots, ask: &Ask, measures: &mut Measures) {
         }
     }
     if ask.log_dirs {
-        measures.log_dirs = log::dirs(logs).ok();
+        let pods = roots.pods.handle().and_then(pod_dir::uids).unwrap_or_default();
+        measures.log_dirs = log::dirs(logs).ok().map(|mut dirs| {
+            let with_logs: BTreeSet<Box<str>> = dirs.iter().map(|dir| dir.uid.clone()).collect();
+            let without = pods.iter().filter(|uid| !with_logs.contains(&***uid));
+            dirs.extend(without.map(|uid| LogDir::nameless(uid)));
+            dirs
+        });
     }
 }
 

@@ -388,6 +388,9 @@ impl Check {
 
     /// Only folders of pods that exist or existed are touched.
     fn pod_named(&self, pod: &LogDir) -> usize {
+        if *pod == LogDir::nameless(&pod.uid) {
+            return self.by_uid[&pod.uid];
+        }
         let name = (pod.namespace.clone(), pod.name.clone());
         let of_name = self.by_name.get(&name).map(Vec::as_slice).unwrap_or_default();
         let found = of_name.iter().find(|&&at| self.pods[at].uid == pod.uid);
