@@ -140,6 +140,9 @@ pub const PULL_SPREAD_PART: u64 = 5;
 pub const CRASHES_MAX: usize = 4;
 /// Milliseconds of the longest back-off (the kubelet's).
 pub const BACKOFF_MAX_MS: u64 = 300_000;
+/// Milliseconds that an image counts as absent without another look: longer than a pull waits for
+/// nothing but its turn in a step, shorter than any pull that may bring it meanwhile.
+pub const IMAGE_LOOKED_MS: u64 = 500;
 /// Bytes of one set of credentials (`config.json`, or a secret of that kind): Kubernetes' bound of
 /// a secret.
 pub const KEYRING_BYTES_MAX: usize = 1 << 20;

@@ -213,6 +213,8 @@ struct Memory {
     hold_until: Option<Instant>,
     crashes: crash::Crashes,
     image: Image,
+    /// When the image that is to be pulled was first found absent, in this try.
+    absent_since: Option<Instant>,
     /// The next attempt's number at the least: containers that are removed count on.
     attempt_floor: u32,
     /// The instance that we stopped to start another, whatever the restart policy.
