@@ -150,6 +150,9 @@ pub const PULL_SPREAD_PART: u64 = 5;
 pub const CRASHES_MAX: usize = 4;
 /// Milliseconds of the longest back-off (the kubelet's).
 pub const BACKOFF_MAX_MS: u64 = 300_000;
+/// Milliseconds that an image counts as absent without another look: longer than a pull waits for
+/// nothing but its turn in a step, shorter than any pull that may bring it meanwhile.
+pub const IMAGE_LOOKED_MS: u64 = 500;
 /// Bytes of one set of credentials (`config.json`, or a secret of that kind): Kubernetes' bound of
 /// a secret.
 pub const KEYRING_BYTES_MAX: usize = 1 << 20;
@@ -346,8 +349,12 @@ pub const JOBS_MAX: usize = 2;
 pub const JOB_QUEUE_MAX: usize = 256;
 /// Bytes of one message between the agent and a child.
 pub const JOB_FRAME_BYTES_MAX: usize = 16 << 10;
-/// How deep a tree is removed. Log folders are two deep; what containers leave in an emptyDir may
-/// be deeper, and each step down costs a descriptor.
+/// Bytes of the names of folders that one child measures: what fits into one message both ways.
+pub const WALK_BYTES_MAX: usize = 12 << 10;
+/// Files of several names that a child remembers so as to count them once: some 2 MB.
+pub const WALK_LINKED_MAX: usize = 1 << 16;
+/// How deep a tree is removed or measured. Log folders are two deep; what containers leave in an
+/// emptyDir may be deeper, and each step down costs a descriptor.
 pub const REMOVE_DEPTH_MAX: usize = 256;
 /// Names that are removed at once, in the loop; a tree that has more is left to a child. The logs
 /// of most pods are fewer, and each takes some ten microseconds.
@@ -381,11 +388,21 @@ pub const IMAGES_RETRY_MAX_MS: u64 = 300_000;
 /// Logs that wait to be rotated; those that are left out are found again. A full node has as many
 /// containers.
 pub const LOGS_QUEUE_MAX: usize = 512;
-/// Log folders that are looked at; the rest when these are gone. Twice what a full manifest folder
-/// may have.
+/// Folders of pods that are looked at, of their logs and of all else; the rest when these are gone.
+/// Twice what a full manifest folder may have.
 pub const LOG_DIRS_MAX: usize = 1_024;
 /// Milliseconds for which a path's file system is taken to be of the kind that it was.
 pub const MOUNTS_VALID_MS: u64 = 600_000;
+
+/// Milliseconds between two looks at what the node runs short of (the kubelet's).
+pub const EVICTION_MS: u64 = 10_000;
+/// Milliseconds between two walks through the folders of pods whose disk has a bound (the
+/// kubelet's): a walk costs flash and processor.
+pub const EVICTION_LIMITS_MS: u64 = 60_000;
+/// Milliseconds for each kind of garbage to go before pods have to.
+pub const EVICTION_RECLAIM_MS: u64 = 60_000;
+/// Milliseconds that the next cycle waits for an evicted pod to be gone (the kubelet's).
+pub const EVICTION_CLEAN_MS: u64 = 30_000;
 
 // The log.
 

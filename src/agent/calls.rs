@@ -54,27 +54,7 @@ pub enum Class {
 impl Class {
     /// Which class a request is in.
     pub fn of(request: &Request) -> Self {
-        match request {
-            Request::Version
-            | Request::Status
-            | Request::RuntimeConfig
-            | Request::ListPodSandbox
-            | Request::ListContainers
-            | Request::GetContainerEvents => Self::Look,
-            Request::StopContainer { .. } | Request::StopPodSandbox(_) => Self::Stop,
-            Request::PullImage { .. } => Self::Pull,
-            Request::ExecSync { purpose: ExecPurpose::Probe, .. } => Self::Exec,
-            Request::ExecSync { purpose: ExecPurpose::Hook, .. } => Self::Hook,
-            Request::RunPodSandbox(_)
-            | Request::RemovePodSandbox(_)
-            | Request::PodSandboxStatus(_)
-            | Request::CreateContainer { .. }
-            | Request::StartContainer(_)
-            | Request::RemoveContainer(_)
-            | Request::ContainerStatus(_)
-            | Request::ImageStatus(_) => Self::Work,
-            Request::Upkeep(_) => Self::Upkeep,
-        }
+        terms(request).0
     }
 
     fn calls_max(self, pulls_max: usize) -> usize {
@@ -130,14 +110,14 @@ impl Calls {
 
     /// Asks for a call. The class has room: [`Calls::has_room`] was asked before.
     pub fn begin(&mut self, now: Now, owner: Owner, request: Request, out: &mut Out) -> CallId {
-        let class = Class::of(&request);
+        let (class, deadline_ms) = terms(&request);
         assert!(self.has_room(class), "a {class:?} call beyond its bound: {request:?}");
         self.counts[class as usize] += 1;
         self.last += 1;
         let call = CallId(self.last);
         let operation = request.operation();
         self.open.insert(call, Open { owner, operation, class, began: now.boot });
-        let deadline = now.boot.plus_ms(deadline_ms(&request));
+        let deadline = now.boot.plus_ms(deadline_ms);
         out.push(Action::Cri { call, request, deadline });
         call
     }
@@ -182,32 +162,40 @@ pub enum Outcome {
     Failed,
 }
 
-/// Milliseconds until an answer is given up (spec section 13.1).
-fn deadline_ms(request: &Request) -> u64 {
+/// The class of a request, and milliseconds until its answer is given up (spec section 13.1).
+fn terms(request: &Request) -> (Class, u64) {
     match request {
-        Request::ListPodSandbox
-        | Request::ListContainers
+        Request::Version
         | Request::Status
         | Request::RuntimeConfig
-        | Request::Version => limits::LOOK_DEADLINE_MS,
-        Request::GetContainerEvents => limits::STREAM_DEADLINE_MS,
-        Request::RunPodSandbox(_) => 2 * limits::CALL_DEADLINE_MS,
+        | Request::ListPodSandbox
+        | Request::ListContainers => (Class::Look, limits::LOOK_DEADLINE_MS),
+        Request::GetContainerEvents => (Class::Look, limits::STREAM_DEADLINE_MS),
         Request::StopContainer { grace_s, .. } => {
-            limits::CALL_DEADLINE_MS + u64::try_from(*grace_s).unwrap_or(0) * 1000
+            let grace_ms = u64::try_from(*grace_s).unwrap_or(0) * 1000;
+            (Class::Stop, limits::CALL_DEADLINE_MS + grace_ms)
         }
-        Request::PullImage { .. } => limits::PULL_DEADLINE_MS,
-        Request::ExecSync { timeout_s: 0, .. } => limits::EXEC_DEADLINE_MS,
-        Request::ExecSync { timeout_s, .. } => {
-            limits::CALL_DEADLINE_MS + u64::from(*timeout_s) * 1000
+        Request::StopPodSandbox(_) => (Class::Stop, limits::CALL_DEADLINE_MS),
+        Request::PullImage { .. } => (Class::Pull, limits::PULL_DEADLINE_MS),
+        Request::ExecSync { purpose, timeout_s, .. } => {
+            let class = match purpose {
+                ExecPurpose::Probe => Class::Exec,
+                ExecPurpose::Hook => Class::Hook,
+            };
+            let deadline_ms = match timeout_s {
+                0 => limits::EXEC_DEADLINE_MS,
+                timeout_s => limits::CALL_DEADLINE_MS + u64::from(*timeout_s) * 1000,
+            };
+            (class, deadline_ms)
         }
-        Request::StopPodSandbox(_)
-        | Request::RemovePodSandbox(_)
+        Request::RunPodSandbox(_) => (Class::Work, 2 * limits::CALL_DEADLINE_MS),
+        Request::RemovePodSandbox(_)
         | Request::PodSandboxStatus(_)
         | Request::CreateContainer { .. }
         | Request::StartContainer(_)
         | Request::RemoveContainer(_)
         | Request::ContainerStatus(_)
-        | Request::ImageStatus(_)
-        | Request::Upkeep(_) => limits::CALL_DEADLINE_MS,
+        | Request::ImageStatus(_) => (Class::Work, limits::CALL_DEADLINE_MS),
+        Request::Upkeep(_) => (Class::Upkeep, limits::CALL_DEADLINE_MS),
     }
 }

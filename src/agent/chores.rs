@@ -13,8 +13,11 @@
 //!
 //! If we crash here: every chore begins by looking, so the next life does it again.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::calls::{Calls, Owner};
 use super::event::{Action, CallId, JobId, Out};
+use super::evict::Evict;
 #[cfg(feature = "gc")]
 use super::gc;
 #[cfg(feature = "logs")]
@@ -27,7 +30,8 @@ use super::time::{Instant, Now};
 use crate::agent::Config;
 use crate::limits;
 use crate::model::cri::{CallError, CgroupDriver, Reply, Request};
-use crate::model::job::{JobError, JobSpec};
+use crate::model::job::{JobError, JobSpec, Used};
+use crate::model::node::Pressure;
 use crate::model::note::{NoteKind, Object};
 use crate::model::upkeep::{Ask, Measures, Settings, Upkeep};
 
@@ -42,6 +46,7 @@ pub struct Chores {
     gc: gc::Gc,
     #[cfg(feature = "logs")]
     logs: Logs,
+    evict: Evict,
 }
 
 /// Everything a chore asks with.
@@ -77,6 +82,7 @@ impl Chores {
             gc: gc::Gc::new(settings, now.boot),
             #[cfg(feature = "logs")]
             logs: Logs::new(settings.logs.clone(), now.boot),
+            evict: Evict::new(&settings.eviction, now.boot),
         }
     }
 
@@ -86,6 +92,7 @@ impl Chores {
         self.gc.up();
         #[cfg(feature = "logs")]
         self.logs.up();
+        self.evict.up();
     }
 
     /// There are other pods than before.
@@ -106,6 +113,7 @@ impl Chores {
         self.gc.measured(now.boot, measures);
         #[cfg(feature = "logs")]
         self.logs.measured(measures);
+        self.evict.measured(measures);
     }
 
     /// Takes the answer to a call of a chore.
@@ -116,6 +124,9 @@ impl Chores {
         }
         #[cfg(feature = "logs")]
         if self.logs.answer(call, result) {
+            return;
+        }
+        if self.evict.answer(call, result) {
             return;
         }
         panic!("{call:?} of no chore was answered {result:?} at {:?}", now.boot);
@@ -134,7 +145,22 @@ impl Chores {
         if self.logs.job_done(job, result) {
             return true;
         }
-        false
+        result.is_err() && self.used(job, None)
+    }
+
+    /// Takes what folders take; `None`: it could not be found out. `false`: it is no chore's.
+    pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
+        self.evict.used(job, used)
+    }
+
+    /// What the node runs short of, if that was found out since the last step.
+    pub fn take_pressures(&mut self) -> Option<BTreeSet<Pressure>> {
+        self.evict.take_pressures()
+    }
+
+    /// Pods evicted since the start, by signal.
+    pub fn evictions(&self) -> BTreeMap<&'static str, u64> {
+        self.evict.counts()
     }
 
     /// Asks for what is due.
@@ -146,6 +172,10 @@ impl Chores {
         self.gc.step(now, tools, &mut asking);
         #[cfg(feature = "logs")]
         self.logs.step(now, tools, &mut asking);
+        #[cfg(feature = "eviction")]
+        while self.evict.step(now, tools, &mut self.gc, &mut asking) {
+            self.gc.step(now, tools, &mut asking);
+        }
         if let Some(ask) = asking.ask {
             self.measuring = true;
             tools.out.push(Action::Measure(Box::new(ask)));
@@ -160,6 +190,7 @@ impl Chores {
             self.gc.due_at(),
             #[cfg(feature = "logs")]
             self.logs.due_at(),
+            self.evict.due_at(),
         ];
         let due_at = due.into_iter().flatten().min()?;
         // What is due and could not be done is tried again no sooner.

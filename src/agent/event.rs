@@ -1,8 +1,9 @@
 //! The mind's door: facts come in as [`Event`], requests go out as [`Action`].
 
+use super::image::keyring::Keyring;
 use super::time::Instant;
 use crate::model::cri::{CallError, Dns, Reply, Request};
-use crate::model::job::{JobError, JobSpec, LastWords};
+use crate::model::job::{JobError, JobSpec, LastWords, Used};
 #[cfg(feature = "cloud")]
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::manifest::Folder;
@@ -32,14 +33,19 @@ pub enum Event {
     Changed(CallId),
     /// The manifest folder was read: at start, and when it differs from the last reading.
     Manifests(Folder),
-    /// The answer to an [`Action::Job`]: exactly one each.
+    /// The answer to an [`Action::Job`]: exactly one each; a [`JobSpec::Measure`] that succeeds is
+    /// answered by [`Event::Used`].
     Job(JobId, Result<(), JobError>),
+    /// What the folders take that an [`Action::Job`] asked for, in their order.
+    Used(JobId, Vec<Option<Used>>),
     /// The answer to an [`Action::Probe`]: exactly one each, unless it was cancelled.
     Probe(ProbeId, Finding),
     /// The answer to an [`Action::Read`]: exactly one each; empty where there is nothing.
     LastWords(JobId, Box<str>),
     /// What the host's `resolv.conf` says: at start and when it changes.
     Resolver(Box<Dns>),
+    /// The node's own credentials of registries: at start, if there are any, and when they change.
+    Credentials(Box<Keyring>),
     /// The node's addresses, the primary first: at start and when they change.
     Addresses(Vec<String>),
     /// The answer to an [`Action::Measure`]: exactly one each.

@@ -10,11 +10,17 @@ mod cloud;
 #[path = "cloud/absent.rs"]
 mod cloud;
 pub mod event;
+#[cfg(feature = "eviction")]
+mod evict;
+#[cfg(not(feature = "eviction"))]
+#[path = "evict/absent.rs"]
+mod evict;
 #[cfg(feature = "gc")]
 mod gc;
 pub mod image;
 #[cfg(feature = "logs")]
 mod logs;
+mod node;
 mod notes;
 pub mod objects;
 mod pleg;
@@ -28,11 +34,14 @@ pub mod time;
 mod view;
 mod volume;
 
+use std::collections::BTreeSet;
+
 use calls::{Calls, Outcome, Owner};
 use chores::{Chores, Tools};
 use cloud::Cloud;
 use event::{Action, CallId, Event, Out, Severity};
 use image::Images;
+use node::Node;
 use notes::Notes;
 use objects::{Objects, ObjectsOf};
 use pleg::Pleg;
@@ -48,6 +57,8 @@ use crate::model::cri::{CallError, Dns, Reply};
 #[cfg(feature = "cloud")]
 use crate::model::machine::Identity;
 use crate::model::metrics::Histogram;
+use crate::model::node::Pressure;
+use crate::model::note::{NoteKind, Object};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudSettings;
 use crate::model::settings::PodSettings;
@@ -120,6 +131,7 @@ pub struct Agent {
     queries: Queries,
     notes: Notes,
     chores: Chores,
+    node: Node,
     addresses: Vec<String>,
     resolver: Dns,
     last_job: u64,
@@ -158,6 +170,7 @@ impl Agent {
             queries: Queries::default(),
             notes: Notes::default(),
             chores,
+            node: Node::default(),
             addresses: Vec::new(),
             resolver: Dns::default(),
             last_job: 0,
@@ -197,6 +210,12 @@ impl Agent {
                     || self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
+            Event::Used(job, used) => {
+                assert!(
+                    self.chores.used(job, Some(used)),
+                    "answer to {job:?}, which nobody asked for"
+                );
+            }
             Event::Measured(measures) => self.chores.measured(now, &measures),
             // Cancelled while its answer was on the way: of no more interest.
             Event::Probe(probe, finding) => {
@@ -209,6 +228,7 @@ impl Agent {
                 let taken = self.pods.iter_mut().any(|pod| pod.words_read(job, &text));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
+            Event::Credentials(keyring) => self.images.take_node(*keyring),
             // What runs keeps what it has; what starts is told the new.
             Event::Resolver(dns) => self.resolver = *dns,
             Event::Addresses(addresses) => {
@@ -324,6 +344,20 @@ impl Agent {
             out,
         };
         self.chores.step(now, &mut tools);
+        if let Some(pressures) = self.chores.take_pressures() {
+            self.take_pressures(now, pressures, out);
+        }
+    }
+
+    /// What the node runs short of: told where it changed, and heeded by who comes next.
+    fn take_pressures(&mut self, now: Now, pressures: BTreeSet<Pressure>, out: &mut Out) {
+        self.pods.press(&pressures);
+        for pressure in self.node.set_pressures(now, pressures) {
+            let name = &self.config.node_name;
+            let reason = pressure.change(self.node.pressures().contains(&pressure));
+            let message = format!("Node {name} status is now: {reason}");
+            self.notes.add(now, Object::node(name), NoteKind::Normal, reason, message, out);
+        }
     }
 
     /// Says whether a pod went on to another phase.

@@ -3,7 +3,7 @@
 //! An event that repeats raises the count of the one in the ring. The log, which may lie on flash,
 //! gets the first, then those whose count is a power of two.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::event::{Action, Out};
@@ -18,6 +18,8 @@ pub struct Notes {
     ring: VecDeque<Entry>,
     /// Everything that happened, repeats included.
     serial: u64,
+    /// Of the next event.
+    annotations: BTreeMap<&'static str, String>,
 }
 
 #[derive(Debug)]
@@ -30,6 +32,11 @@ struct Entry {
 }
 
 impl Notes {
+    /// The next event carries these.
+    pub fn annotate(&mut self, annotations: BTreeMap<&'static str, String>) {
+        self.annotations = annotations;
+    }
+
     /// Enters one event.
     pub fn add(
         &mut self,
@@ -40,6 +47,7 @@ impl Notes {
         message: String,
         out: &mut Out,
     ) {
+        let annotations = std::mem::take(&mut self.annotations);
         let digest = digest(&object, reason, &message);
         let same = |Entry { digest: other, note, .. }: &Entry| {
             *other == digest
@@ -59,6 +67,7 @@ impl Notes {
                 kind,
                 reason,
                 message,
+                annotations,
                 count: 1,
                 first_timestamp: now.timestamp(),
                 last_timestamp: now.timestamp(),

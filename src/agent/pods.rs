@@ -20,6 +20,7 @@ use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
 use crate::model::job::LogDir;
+use crate::model::node::Pressure;
 use crate::model::pod as api;
 
 /// All pods.
@@ -36,7 +37,10 @@ pub struct Pods {
     unseen: BTreeSet<Uid>,
     /// Those of them that were: to be decided in the next step, when all is learnt.
     unadmitted: BTreeSet<Uid>,
+    /// What the node runs short of.
+    pressures: BTreeSet<Pressure>,
     orphans: u64,
+    revision: u64,
 }
 
 /// What of the sources decides whether a pod in the runtime is nobody's.
@@ -142,6 +146,7 @@ impl Pods {
             pod.warn("UnknownField", format!("not known, ignored: {fields}"));
         }
         self.map.insert(uid.clone(), pod);
+        self.revision += 1;
         if absent { &mut self.unadmitted } else { &mut self.unseen }.insert(uid);
     }
 
@@ -180,6 +185,11 @@ impl Pods {
     /// Why the pod cannot be admitted beside the others (spec section 1.2).
     fn verdict(&self, pod: &Pod, pods_max: usize) -> Option<Verdict> {
         let api = pod.api();
+        // What runs already was taken in before.
+        let short = || super::admit::under_pressure(api, &self.pressures);
+        if let Some(refused) = (!pod.seen().may_run()).then(short).flatten() {
+            return Some(Verdict::rejected(&refused));
+        }
         let staying = || {
             let open = |uid| self.unadmitted.contains(uid) || self.unseen.contains(uid);
             let others = self
@@ -238,6 +248,7 @@ impl Pods {
                 self.orphans += 1;
                 orphan.find_sandbox(sandbox);
                 self.map.insert(pod_ref.uid, orphan);
+                self.revision += 1;
             }
         }
         for mut container in list.containers {
@@ -248,6 +259,7 @@ impl Pods {
                 self.orphans += 1;
                 orphan.find_container(container);
                 self.map.insert(pod_ref.uid, orphan);
+                self.revision += 1;
             }
         }
         // Those that run are decided on before those that are to start: all must be wanted first.
@@ -256,6 +268,11 @@ impl Pods {
             pod.look(now, list.serial);
         }
         self.unadmitted.append(&mut self.unseen);
+    }
+
+    /// What the node runs short of: from now on it takes in accordingly.
+    pub fn press(&mut self, pressures: &BTreeSet<Pressure>) {
+        self.pressures.clone_from(pressures);
     }
 
     /// The runtime is back, and may be another.
@@ -291,7 +308,7 @@ impl Pods {
             let phase = pod.phase();
             let gave_up = pod.step(now, &world, hands);
             stepped.moved |= gave_up || pod.phase() != phase;
-            pod.refresh(now, place);
+            self.revision += u64::from(pod.refresh(now, place));
             if pod.api().status.phase != before {
                 stepped.changed.push(pod.uid().clone());
             }
@@ -312,7 +329,7 @@ impl Pods {
     /// Only brings statuses up to date: the runtime cannot be asked for anything now.
     pub fn refresh(&mut self, now: Now, place: Place<'_>) {
         for pod in self.map.values_mut().filter(|pod| pod.is_restless(now)) {
-            pod.refresh(now, place);
+            self.revision += u64::from(pod.refresh(now, place));
         }
     }
 
@@ -327,6 +344,7 @@ impl Pods {
         let mut anew = false;
         for uid in finished {
             let mut pod = self.map.remove(&uid).expect("just listed");
+            self.revision += 1;
             if let Some((origin, api)) = pod.successor() {
                 self.add(now, uid, api, origin, config);
                 anew = true;
@@ -359,7 +377,7 @@ impl Pods {
         self.known.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
-    /// Of a pod only the logs are left: it ends, and they go.
+    /// Of a pod only folders are left: it ends, and they go.
     pub fn adopt_logs(&mut self, now: Now, dir: &LogDir) {
         let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
         if strangers < limits::ORPHANS_MAX && self.is_complete() {
@@ -367,6 +385,7 @@ impl Pods {
             let mut pod = Pod::orphan(&PodRef { uid: uid.clone(), namespace, name }, now);
             pod.found_nothing();
             self.map.insert(uid, pod);
+            self.revision += 1;
         }
     }
 
@@ -398,6 +417,12 @@ impl Pods {
     /// When the next pod is to be stepped if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
         self.map.values().filter_map(Pod::wake_at).min()
+    }
+
+    /// Grows whenever a pod comes, goes, or has its status computed: who has seen the pods at this
+    /// number need not look again.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Pods found in the runtime that no source wants, since the start.

@@ -5,6 +5,7 @@ use super::time::Now;
 use super::{Agent, pod};
 use crate::model::cri::ContainerState;
 use crate::model::metrics::Metrics;
+use crate::model::node::Condition;
 use crate::model::note::Note;
 use crate::model::pod::Pod;
 use crate::model::status::Phase;
@@ -48,6 +49,11 @@ impl Agent {
         self.notes.iter()
     }
 
+    /// Grows whenever a pod comes, goes, or has its status computed.
+    pub fn revision(&self) -> u64 {
+        self.pods.revision()
+    }
+
     /// One pod of the sources or the runtime, by uid.
     pub fn pod(&self, uid: &str) -> Option<&pod::Pod> {
         self.pods.get(uid)
@@ -88,6 +94,7 @@ impl Agent {
             started_containers_errors: count("start_container", true),
             restarted_pods: self.restarted_pods,
             orphaned_pods: self.pods.orphans_total(),
+            evictions: self.chores.evictions(),
             operations: operations.clone(),
             pod_start: self.pod_start.clone(),
             pod_start_total: self.pod_start_total.clone(),
@@ -103,6 +110,16 @@ impl Agent {
         Some((self.now.wall?.0 - age_ms).div_euclid(1000))
     }
 
+    /// The node's conditions about shortages, for its status.
+    pub fn node_conditions(&self) -> impl Iterator<Item = Condition> {
+        self.node.conditions()
+    }
+
+    fn pressures(&self) -> Option<Vec<String>> {
+        let told = self.node.pressures().iter().map(|pressure| pressure.kind().to_owned());
+        cfg!(feature = "eviction").then(|| told.collect())
+    }
+
     /// The agent at a glance.
     pub fn overview(&self, now: Now) -> Overview {
         let version = self.runtime.version();
@@ -116,6 +133,7 @@ impl Agent {
                 .unwrap_or_default(),
             runtime_trouble: self.runtime.trouble(now),
             network_trouble: self.runtime.network_trouble().map(str::to_owned),
+            pressures: self.pressures(),
             manifest_trouble: self.source.trouble().cloned().collect(),
             pods_wanted: self.own_pods().filter(|pod| *pod.wanted() == Wanted::Yes).count(),
             pods_running: running.count(),

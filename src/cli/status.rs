@@ -59,6 +59,12 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
         };
         line("store", &kept)?;
     }
+    let pressures = match overview.pressures.as_deref() {
+        None => "not watched".to_owned(),
+        Some([]) => "none".to_owned(),
+        Some(pressures) => pressures.join(", "),
+    };
+    line("pressure", &pressures)?;
     match &overview.manifest_trouble[..] {
         [] => line("manifests", "all read")?,
         troubles => {
@@ -91,6 +97,7 @@ mod tests {
             runtime: "containerd 1.6.20".to_owned(),
             pods_wanted: 3,
             pods_running: 2,
+            pressures: Some(Vec::new()),
             evented: true,
             ..Overview::default()
         };
@@ -100,6 +107,7 @@ mod tests {
              edged      0.1.0, up 3h12m\n\
              runtime    containerd 1.6.20, ready, changes by events\n\
              network    ready\n\
+             pressure   none\n\
              manifests  all read\n\
              pods       3 wanted, 2 running\n"
         );
@@ -110,6 +118,7 @@ mod tests {
         let overview = Overview {
             runtime_trouble: Some("connection refused".to_owned()),
             network_trouble: Some("cni plugin not initialized".to_owned()),
+            pressures: Some(vec!["DiskPressure".to_owned(), "PIDPressure".to_owned()]),
             manifest_trouble: vec!["/m/a.yaml:3:7: got 5".to_owned()],
             ..Overview::default()
         };
@@ -117,6 +126,7 @@ mod tests {
         for want in [
             "runtime    NOT READY: connection refused\n",
             "network    NOT READY: cni plugin not initialized\n",
+            "pressure   DiskPressure, PIDPressure\n",
             "manifests  1 NOT USED:\n           /m/a.yaml:3:7: got 5\n",
         ] {
             assert!(text.contains(want), "{text}");

@@ -31,7 +31,7 @@ pub use super::jobs::{Cgroups, Roots};
 use crate::agent::event::{Event, JobId};
 use crate::agent::time::Instant;
 use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};
-use crate::model::job::{JobError, JobSpec, LastWords};
+use crate::model::job::{JobError, JobReply, JobSpec, LastWords};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudLink;
 use crate::model::upkeep::{Ask, Measures};
@@ -138,7 +138,7 @@ impl Jobs {
             Ok(None) => true,
             ended => {
                 if let Some((job, _)) = running.asked.take() {
-                    let answer = receive::<Result<(), JobError>>(&mut running.socket);
+                    let answer = receive::<Result<JobReply, JobError>>(&mut running.socket);
                     let answer = answer.unwrap_or_else(|why| {
                         let how = ended.map_or_else(
                             |error| error.to_string(),
@@ -146,7 +146,11 @@ impl Jobs {
                         );
                         Err(JobError::Died(format!("{how}; {why}")))
                     });
-                    answers.push(Event::Job(job, answer));
+                    answers.push(match answer {
+                        Ok(JobReply::Done) => Event::Job(job, Ok(())),
+                        Ok(JobReply::Used(used)) => Event::Used(job, used),
+                        Err(error) => Event::Job(job, Err(error)),
+                    });
                 }
                 false
             }
@@ -254,7 +258,7 @@ pub fn child(kind: &str) -> ExitCode {
         #[cfg(feature = "cloud")]
         Ok(Order { spec: JobSpec::Enrol { renew }, link: Some(link), .. }) => {
             let enrolled = super::cloud::enrol(&link, renew, super::clock::now().wall);
-            enrolled.map(drop).map_err(JobError::Failed)
+            enrolled.map(|_| JobReply::Done).map_err(JobError::Failed)
         }
         Ok(order) => jobs::run_in_child(io::stdout().as_fd(), &order.spec),
     };

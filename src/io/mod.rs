@@ -28,6 +28,7 @@ pub mod cloud;
 #[cfg(not(feature = "cloud"))]
 #[path = "cloud/absent.rs"]
 pub mod cloud;
+mod credentials;
 #[cfg(feature = "cloud")]
 pub mod disk;
 #[cfg(not(feature = "cloud"))]
@@ -77,6 +78,7 @@ use crate::model::cri::Dns;
 use crate::model::settings::CloudLink;
 use crate::wire::manifest;
 use cloud::Cloud;
+use credentials::Credentials;
 use disk::Store;
 use folder::Manifests;
 use image_import::Keeper;
@@ -150,6 +152,7 @@ struct Hands<'a> {
     meter: Meter,
     probes: Probes,
     cloud: Cloud,
+    credentials: Credentials,
     addresses: Option<Vec<String>>,
     resolver: Option<Dns>,
     addresses_at: Instant,
@@ -200,6 +203,7 @@ impl<'a> Hands<'a> {
             #[cfg(not(feature = "cloud"))]
             cloud: Cloud,
             registry: Keeper::new(config.image_mirror, &config.image_folders),
+            credentials: Credentials::new(Path::new(&config.root)),
             addresses: None,
             resolver: None,
             addresses_at: Instant(0),
@@ -422,6 +426,8 @@ impl<'a> Hands<'a> {
             self.resolver = Some(resolver.clone());
             self.events.push(Event::Resolver(Box::new(resolver)));
         }
+        let credentials = self.credentials.look();
+        self.events.extend(credentials.map(|found| Event::Credentials(Box::new(found))));
     }
 }
 

@@ -1,11 +1,13 @@
 //! What is asked of the file system and of child processes: postcard on the pipe to `edged job`.
 
+mod usage;
 mod volume;
 
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::{PodCgroup, QosCgroups};
 
+pub use usage::{FolderKind, Place, Used, Walk};
 pub use volume::{
     FileContent, FileEntry, Files, FilesPlugin, HostPathKind, Medium, Source, SubPath, VolumeSetUp,
 };
@@ -70,6 +72,17 @@ pub enum JobSpec {
         /// By the certificate that there is, not by the token.
         renew: bool,
     },
+    /// Tell how much of the disk these folders take. May take long: runs in a child.
+    Measure(Walk),
+}
+
+/// What a job that succeeded answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobReply {
+    /// Nothing more.
+    Done,
+    /// To [`JobSpec::Measure`]: of each place in their order; `None`: it is not there.
+    Used(Vec<Option<Used>>),
 }
 
 /// Names `<pod logs>/<namespace>_<name>_<uid>`.
@@ -81,6 +94,13 @@ pub struct LogDir {
     pub name: Box<str>,
     /// `[0-9a-z-]{1,64}`
     pub uid: Box<str>,
+}
+
+impl LogDir {
+    /// Of a pod of which only the uid is known.
+    pub fn nameless(uid: &str) -> Self {
+        Self { namespace: "unknown".into(), name: "unknown".into(), uid: uid.into() }
+    }
 }
 
 /// The agent's own files of one container, below the pod's folder in the kubelet's root.

@@ -25,6 +25,8 @@ pub struct Metrics {
     pub restarted_pods: u64,
     /// `kubelet_orphaned_runtime_pods_total`: pods found in the runtime that no source wants.
     pub orphaned_pods: u64,
+    /// `kubelet_evictions{eviction_signal}`: pods evicted.
+    pub evictions: BTreeMap<&'static str, u64>,
     /// `kubelet_runtime_operations_total`, `…_errors_total`, `…_duration_seconds{operation_type}`
     pub operations: BTreeMap<&'static str, Operation>,
     /// `kubelet_pod_start_sli_duration_seconds`: from the pod's arrival to the first sight of all

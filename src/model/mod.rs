@@ -17,6 +17,7 @@ pub mod message;
 pub mod meta;
 pub mod metrics;
 pub mod net;
+pub mod node;
 pub mod note;
 pub mod object;
 pub mod pod;

@@ -1,5 +1,7 @@
 //! What happened, for people: Kubernetes events (core/v1 `Event`).
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::time::Timestamp;
@@ -17,6 +19,9 @@ pub struct Note {
     pub reason: &'static str,
     /// For people.
     pub message: String,
+    /// `metadata.annotations`
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<&'static str, String>,
     /// Times it happened.
     pub count: u32,
     /// Unknown while the clock is not set.

@@ -24,9 +24,9 @@ pub use security::{
     SeLinuxOptions, SecurityContext, SupplementalGroupsPolicy, Sysctl,
 };
 pub use volume::{
-    ClaimVolume, ConfigMapVolume, DownwardFile, DownwardVolume, EmptyDir, HostPath, KeyToPath,
-    MountPropagation, Nfs, Projected, ProjectedSource, RecursiveReadOnly, SecretProjection,
-    SecretVolume, ServiceAccountToken, Volume, VolumeMount,
+    ClaimVolume, DownwardFile, DownwardVolume, EmptyDir, HostPath, KeyToPath, MountPropagation,
+    Nfs, ObjectFiles, Projected, ProjectedSource, RecursiveReadOnly, SecretVolume,
+    ServiceAccountToken, Volume, VolumeMount,
 };
 
 /// Fields without a type of their own, by their JSON name.

@@ -23,6 +23,45 @@ impl Quantity {
     pub fn whole(&self) -> i64 {
         self.milli.div_euclid(1000) + i64::from(self.milli.rem_euclid(1000) != 0)
     }
+
+    /// As Kubernetes shows it: `1024Mi` is `1Gi`.
+    pub fn canonical(&self) -> String {
+        if self.milli.rem_euclid(1000) == 0 { self.like(self.whole()) } else { self.to_string() }
+    }
+
+    /// A whole number in the form of this one: of powers of two or of ten.
+    pub fn like(&self, whole: i64) -> String {
+        match u64::try_from(whole) {
+            Ok(whole) if self.written.ends_with('i') => binary(whole),
+            Ok(whole) if !self.written.contains(['e', 'E']) => decimal(whole),
+            Ok(_) | Err(_) if whole == self.whole() => self.to_string(),
+            Ok(_) | Err(_) => whole.to_string(),
+        }
+    }
+}
+
+/// As Kubernetes shows a number of bytes: the largest suffix that loses nothing. Below 1024 it is
+/// shown as [`decimal`].
+pub fn binary(whole: u64) -> String {
+    if whole < 1024 {
+        decimal(whole)
+    } else {
+        shown(whole, 1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi"])
+    }
+}
+
+/// As Kubernetes shows a count.
+pub fn decimal(whole: u64) -> String {
+    shown(whole, 1000, ["", "k", "M", "G", "T", "P"])
+}
+
+fn shown(mut whole: u64, base: u64, suffixes: [&str; 6]) -> String {
+    let mut at = 0;
+    while whole > 0 && whole.is_multiple_of(base) && at + 1 < suffixes.len() {
+        whole /= base;
+        at += 1;
+    }
+    format!("{whole}{}", suffixes[at])
 }
 
 impl fmt::Display for Quantity {
@@ -38,7 +77,7 @@ impl FromStr for Quantity {
         let bad = || format!("got {text:?}, expected a quantity such as 500m, 0.5, 64Mi or 1e3");
         let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'));
         let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
-        let (mantissa, places) = decimal(number).ok_or_else(bad)?;
+        let (mantissa, places) = parse_decimal(number).ok_or_else(bad)?;
         let (scale, power) = suffix_of(suffix).ok_or_else(bad)?;
         // Exact in 128 bits: mantissa × scale × 1000 × 10^power ÷ 10^places.
         let exponent = power + 3 - places;
@@ -58,7 +97,7 @@ impl FromStr for Quantity {
 }
 
 /// Digits without the point, and how many stood behind it.
-fn decimal(text: &str) -> Option<(i128, i32)> {
+fn parse_decimal(text: &str) -> Option<(i128, i32)> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -168,6 +207,25 @@ mod tests {
                 assert_eq!(got, Ok(milli), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn numbers_are_shown_as_kubernetes_shows_them() {
+        for (written, shown) in [
+            ("1024Mi", "1Gi"),
+            ("1000Mi", "1000Mi"),
+            ("0.5Gi", "512Mi"),
+            ("2000M", "2G"),
+            ("1500", "1500"),
+            ("1.5", "1.5"),
+            ("1e9", "1e9"),
+            ("0", "0"),
+        ] {
+            let quantity: Quantity = written.parse().expect(written);
+            assert_eq!(quantity.canonical(), shown, "{written}");
+        }
+        let sizes = [1, 1000, 1023, 1024, 104_857_600, 94_371_841].map(binary);
+        assert_eq!(sizes, ["1", "1k", "1023", "1Ki", "100Mi", "94371841"]);
     }
 
     #[test]

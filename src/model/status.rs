@@ -113,6 +113,7 @@ pub enum ConditionKind {
     Ready,
     ContainersReady,
     PodScheduled,
+    DisruptionTarget,
 }
 
 impl ConditionKind {

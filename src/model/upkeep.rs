@@ -95,7 +95,7 @@ pub struct Ask {
     pub image_fs: Option<Box<str>>,
     /// The sizes of these logs.
     pub logs: Vec<LogLink>,
-    /// The pods' log folders that there are.
+    /// The folders of pods that there are, their logs' and those below the kubelet's root.
     pub log_dirs: bool,
     /// Processes and threads.
     pub pids: bool,
@@ -114,7 +114,8 @@ pub struct Measures {
     pub image_fs: Option<Room>,
     /// Of the logs asked for; `None`: it is not there.
     pub logs: Vec<(LogLink, Option<u64>)>,
-    /// The log folders, if asked for.
+    /// The log folders, if asked for, and of pods that have none but a folder below the kubelet's
+    /// root [`LogDir::nameless`].
     pub log_dirs: Option<Vec<LogDir>>,
 }
 

@@ -18,6 +18,9 @@ pub struct Overview {
     pub runtime_trouble: Option<String>,
     /// Why pods on the pod network cannot start; `None`: they can.
     pub network_trouble: Option<String>,
+    /// What the node runs short of: `MemoryPressure`, `DiskPressure`, `PIDPressure`; `None`: nobody
+    /// looks.
+    pub pressures: Option<Vec<String>>,
     /// What is wrong with the manifests, a line each: `path:line:column: why`.
     pub manifest_trouble: Vec<String>,
     /// Pods that a source wants.

@@ -123,6 +123,13 @@ impl Page {
         let name = "kubelet_restarted_pods_total";
         self.family(name, "counter", "Sandboxes made anew");
         self.line(format_args!("{name}{{static=\"true\"}} {}", metrics.restarted_pods));
+        let name = "kubelet_evictions";
+        if !metrics.evictions.is_empty() {
+            self.family(name, "counter", "Pods evicted, by what ran short or was passed");
+        }
+        for (signal, count) in &metrics.evictions {
+            self.line(format_args!("{name}{{eviction_signal=\"{signal}\"}} {count}"));
+        }
     }
 
     fn operations(&mut self, metrics: &Metrics) {

@@ -102,7 +102,9 @@ impl Drawer {
             uid: self.uid(),
             ..Metadata::default()
         };
-        Pod { metadata, spec, ..Pod::default() }
+        let mut pod = Pod { metadata, spec, ..Pod::default() };
+        crate::short::give(&mut pod);
+        pod
     }
 
     fn main(&self, number: u64, chance: &mut Chance) -> Container {
@@ -155,7 +157,8 @@ pub fn change_image(pod: &mut Pod, chance: &mut Chance) {
 
 /// Whether this pod asks for what the agent does not have.
 pub fn is_refused(pod: &Pod) -> bool {
-    !pod.spec.rest.is_empty() || pod.spec.volumes.iter().any(|volume| !volume.rest.is_empty())
+    pod.spec.rest.keys().any(|field| field != "priority")
+        || pod.spec.volumes.iter().any(|volume| !volume.rest.is_empty())
 }
 
 fn container(name: String, program: Program, chance: &mut Chance) -> Container {

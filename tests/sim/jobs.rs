@@ -7,6 +7,7 @@ use edged::agent::time::Instant;
 use edged::model::job::{JobError, JobSpec, LastWords, LogDir, LogLink};
 
 use crate::runtime::{ContainerNo, Runtime};
+use crate::short;
 use crate::trace::trace;
 use crate::volumes::{self, Volumes};
 use crate::world::{POD_LOGS, Thing, World};
@@ -91,7 +92,7 @@ impl Disk {
                     self.logs.insert(path);
                 }
             }
-            JobSpec::CompressLogs(_) => {}
+            JobSpec::CompressLogs(_) | JobSpec::Measure(_) => {}
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => {}
             JobSpec::SweepLinks { living } => {
@@ -101,7 +102,7 @@ impl Disk {
             }
             JobSpec::RemovePodDir(pod) => {
                 self.parts.retain(|(uid, _)| *uid != pod.uid);
-                self.pod_dirs.remove(pod);
+                self.pod_dirs.retain(|dir| dir.uid != pod.uid);
             }
             JobSpec::RemoveLogDir(pod) => {
                 let root = format!("{}/", folder_of(pod));
@@ -127,7 +128,7 @@ impl Disk {
         self.logs.contains(&log_of(link))
     }
 
-    /// The pods that have a log folder.
+    /// The pods that have a log folder, and those that have another.
     pub fn pods_with_logs(&self) -> Vec<LogDir> {
         let mut found = BTreeSet::new();
         for dir in &self.dirs {
@@ -136,7 +137,9 @@ impl Disk {
             let mut part = || parts.next().expect("there are three");
             found.insert(LogDir { namespace: part(), name: part(), uid: part() });
         }
-        found.into_iter().collect()
+        let with_logs: BTreeSet<_> = found.iter().map(|dir| dir.uid.clone()).collect();
+        let others = self.pod_dirs.iter().filter(|dir| !with_logs.contains(&dir.uid));
+        found.into_iter().chain(others.map(|dir| LogDir::nameless(&dir.uid))).collect()
     }
 
     /// The logs lay in memory.
@@ -191,7 +194,12 @@ impl World {
             volumes::perform(&mut self.disk.volumes, &job.spec, false);
         }
         trace!(self.now, "{id:?} → {:?}", job.result);
-        self.tell(vec![Event::Job(id, job.result)]);
+        self.tell(vec![match (job.result, &job.spec) {
+            (Ok(()), JobSpec::Measure(walk)) => {
+                Event::Used(id, short::walk(walk, &self.disk.volumes))
+            }
+            (result, _) => Event::Job(id, result),
+        }]);
     }
 
     pub(crate) fn read_words(&mut self, job: JobId, words: &LastWords) {

@@ -35,6 +35,7 @@ mod probed;
 mod program;
 mod queries;
 mod runtime;
+mod short;
 mod tally;
 mod trace;
 mod upkeep;

@@ -27,7 +27,7 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
         },
         pods_max: room(class, seed),
         crash_backoff_max_ms: if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 },
-        upkeep: upkeep(chance),
+        upkeep: Settings { eviction: crate::short::policy(seed), ..upkeep(chance) },
         pulls: agent::image::Settings {
             parallel_max: *chance.pick(&[1, 1, 2, 5, 16]),
             per_second: *chance.pick(&[0, 5, 5, 5]),

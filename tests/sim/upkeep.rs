@@ -9,6 +9,7 @@ use edged::model::upkeep::{Amount, Ask, Measures, Room, StoredImage, Told, Upkee
 
 use crate::chance::Chance;
 use crate::runtime::{Effect, Registry, Runtime, number_of, refused};
+use crate::short::{self, Rest};
 use crate::trace::trace;
 use crate::world::{Thing, World};
 
@@ -18,6 +19,7 @@ pub struct Machine {
     capacity: u64,
     /// Taken by neither.
     other: u64,
+    rest: Rest,
     ask: Option<Ask>,
 }
 
@@ -30,17 +32,23 @@ impl Machine {
     /// Some disks are so small that a few images fill them.
     pub fn draw(chance: &mut Chance) -> Self {
         let capacity = if chance.percent(40) { chance.between(12, 60) << 20 } else { 1 << 40 };
-        Self { capacity, other: 0, ask: None }
+        Self { capacity, other: 0, rest: Rest::default(), ask: None }
     }
 
     /// Somebody fills the disk, or tidies it up.
     pub fn change(&mut self, chance: &mut Chance) {
         self.other = self.capacity * chance.below(OTHER_PERCENT_MAX) / 100;
+        // Drawn apart, as all that is about shortages.
+        self.rest.change(&mut Chance::new(self.other));
     }
 
-    /// Nobody else has anything there.
-    pub fn tidy(&mut self) {
+    /// Nobody else has anything there; and where pods have to go for want of room, there is enough.
+    pub fn tidy(&mut self, evicts: bool) {
+        if evicts {
+            self.capacity = 1 << 40;
+        }
         self.other = 0;
+        self.rest = Rest::default();
     }
 
     /// Nobody waits for the gauges any more.
@@ -74,8 +82,8 @@ impl World {
         let ask = self.machine.ask.take().expect("it was asked for in this life");
         let room = self.machine.room(&self.runtime.registry);
         let blind = self.chance.percent(self.faults.job_fail_pct);
-        let measures = Measures {
-            memory: Some(Amount { capacity: 1 << 30, available: 1 << 29 }),
+        let pids = ask.pids;
+        let mut measures = Measures {
             image_fs: ask.image_fs.filter(|_| !blind).map(|place| {
                 assert!(&*place == IMAGES, "[image fs] asks for {place}");
                 room
@@ -84,6 +92,7 @@ impl World {
             log_dirs: ask.log_dirs.then(|| self.disk.pods_with_logs()),
             ..Measures::default()
         };
+        self.machine.rest.fill(&self.runtime, pids, room, &mut measures);
         trace!(self.now, "→ {measures:?}");
         self.tell(vec![Event::Measured(Box::new(measures))]);
     }
@@ -118,8 +127,8 @@ impl Runtime {
                 self.told.effects.push(Effect::Reopened(number));
                 Reply::Done
             }
-            Upkeep::ListContainerStats => Reply::Upkeep(Told::Containers(Vec::new())),
-            Upkeep::ListPodSandboxStats => Reply::Upkeep(Told::Sandboxes(Vec::new())),
+            Upkeep::ListContainerStats => Reply::Upkeep(Told::Containers(short::containers(self))),
+            Upkeep::ListPodSandboxStats => Reply::Upkeep(Told::Sandboxes(short::sandboxes(self))),
         })
     }
 }

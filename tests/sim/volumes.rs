@@ -7,7 +7,7 @@ use edged::model::cri::{ContainerConfig, Request};
 use edged::model::job::{Files, FilesPlugin, JobSpec, Medium, Source, VolumeSetUp};
 use edged::model::object::{Bytes, Claim, ConfigMap, Local, Object, PersistentVolume, Secret};
 use edged::model::pod::{
-    ClaimVolume, ConfigMapVolume, EmptyDir, HostPath, PodSpec, SecretVolume, Volume, VolumeMount,
+    ClaimVolume, EmptyDir, HostPath, ObjectFiles, PodSpec, SecretVolume, Volume, VolumeMount,
 };
 
 use crate::chance::Chance;
@@ -129,7 +129,7 @@ pub fn draw(spec: &mut PodSpec, chance: &mut Chance) {
             }
             3 | 4 => {
                 let (name, optional) = (format!("cm{name}"), chance.percent(30).then_some(true));
-                let of = ConfigMapVolume { name, optional, ..ConfigMapVolume::default() };
+                let of = ObjectFiles { name, optional, ..ObjectFiles::default() };
                 volume.config_map = Some(of);
             }
             _ => {
@@ -177,6 +177,7 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
         | JobSpec::RotateLog { .. }
         | JobSpec::RestoreLog(_)
         | JobSpec::CompressLogs(_)
+        | JobSpec::Measure(_)
         | JobSpec::MakePodDirs { .. }
         | JobSpec::MakeContainerFiles(_)
         | JobSpec::LinkLog(_)

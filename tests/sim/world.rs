@@ -326,6 +326,7 @@ impl World {
         if self.config.pods_max < node::ROOM_FOR_ALL {
             self.check.refusals(self.now, &self.runtime, &self.agent);
         }
+        self.check.evictions(self.now, &self.agent, &self.disk.volumes);
         let life = self.life;
         for action in actions.drain(..) {
             self.perform(action);
@@ -335,7 +336,7 @@ impl World {
         }
         self.out.actions = actions;
         assert!(!self.leaving, "[exit] the agent was asked to end, and goes on");
-        let wake = self.agent.wake_at();
+        let mut wake = self.agent.wake_at();
         assert!(
             wake.is_none_or(|at| at > now.boot),
             "[wake later] asks to be woken at {wake:?}, and it is {:?}",
@@ -343,8 +344,9 @@ impl World {
         );
         if self.chance.percent(2) {
             self.step_again(now);
+            wake = self.agent.wake_at();
         }
-        if let Some(at) = self.agent.wake_at() {
+        if let Some(at) = wake {
             let late = self.chance.percent(self.faults.batch_pct);
             let late_ms = if late { self.chance.below(self.faults.batch_ms + 1) } else { 0 };
             let at = self.world_time(at) + late_ms;

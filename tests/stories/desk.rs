@@ -15,9 +15,9 @@ use edged::model::job::{JobError, JobSpec, LastWords};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
-use edged::model::upkeep::{Measures, StoredImage, Told, Upkeep};
+use edged::model::upkeep::{Measures, StoredImage, Upkeep};
 
-use crate::node::is_of_the_node;
+use crate::node::{Taken, is_of_the_node};
 
 pub struct Desk {
     pub agent: Agent,
@@ -67,6 +67,7 @@ pub struct Desk {
     /// What the runtime lists, and what the machine has.
     pub stored: Vec<StoredImage>,
     pub machine: Measures,
+    pub taken: Taken,
     /// Which of them were about volumes.
     pub volume_jobs: Vec<String>,
     /// Jobs about this volume fail.
@@ -165,6 +166,7 @@ impl Desk {
             jobs: 0,
             stored: Vec::new(),
             machine: Measures::default(),
+            taken: Taken::default(),
             volume_jobs: Vec::new(),
             bad_volume: None,
             node_jobs: Vec::new(),
@@ -210,7 +212,11 @@ impl Desk {
                     let fails = self.read_only && !makes;
                     let why = JobError::Failed("Read-only file system".to_owned());
                     let result = if fails { Err(why) } else { self.volume_job(&spec) };
-                    self.agent.handle(self.now, Event::Job(job, result));
+                    let event = match spec {
+                        JobSpec::Measure(walk) => Event::Used(job, self.taken.walk(&walk)),
+                        _ => Event::Job(job, result),
+                    };
+                    self.agent.handle(self.now, event);
                     learnt = true;
                 }
                 Action::Measure(ask) => {
@@ -248,7 +254,8 @@ impl Desk {
 
     /// Whether the desk answers by itself.
     fn answers(&self, request: &Request) -> bool {
-        is_look(request) || (*request == Request::GetContainerEvents && !self.evented)
+        (is_look(request) && !self.taken.hides(request))
+            || (*request == Request::GetContainerEvents && !self.evented)
     }
 
     fn answer_looks(&mut self) {
@@ -266,12 +273,7 @@ impl Desk {
                 Request::Status => Reply::Status(self.runtime.clone()),
                 Request::ListPodSandbox => Reply::Sandboxes(self.sandboxes.clone()),
                 Request::ListContainers => Reply::Containers(self.containers.clone()),
-                Request::Upkeep(Upkeep::ImageFsInfo) => {
-                    Reply::Upkeep(Told::ImageFs(Some("/images".into())))
-                }
-                Request::Upkeep(Upkeep::ListImages) => {
-                    Reply::Upkeep(Told::Images(self.stored.clone()))
-                }
+                Request::Upkeep(upkeep) => Reply::Upkeep(self.tell_of_node(&upkeep)),
                 Request::GetContainerEvents | Request::RuntimeConfig => {
                     let message = "unknown method".to_owned();
                     let error = CallError::Refused { code: Code::Unimplemented, message };

@@ -268,3 +268,38 @@ fn a_new_image_does_not_wait_for_the_back_off_of_the_old() {
     desk.manifests(&[&pod(r#""containers":[{"name":"m","image":"i:2"}]"#)]);
     desk.does_all(&["image_status i:2", "create_container m#0", "start_container c2"]);
 }
+
+#[test]
+fn an_image_that_has_waited_for_room_is_looked_for_again() {
+    let mut desk = Desk::new();
+    desk.images.clear();
+    let second = pod(MAIN).replace("\"p\"", "\"q\"").replace("u1", "u2");
+    desk.manifests(&[&pod(MAIN), &second]);
+    desk.does_all(&["run_podsandbox #0", "run_podsandbox #0"]);
+    desk.does_all(&["podsandbox_status s1", "podsandbox_status s2"]);
+    desk.does_all(&["image_status i:1", "image_status i:1"]);
+    assert_eq!(desk.asked_for(), ["pull_image i:1"], "one after another");
+    desk.pass(3_000);
+    desk.images.push("i:1");
+    desk.does("pull_image i:1");
+    // Both look: who has pulled it, and who has waited.
+    assert_eq!(desk.asked_for(), ["image_status i:1", "image_status i:1"]);
+    desk.does_all(&["image_status i:1", "image_status i:1"]);
+    let told = "Pulled Container image \"i:1\" already present on machine";
+    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+    assert_eq!(desk.trace.iter().filter(|call| call.starts_with("pull_image")).count(), 1);
+}
+
+#[test]
+fn credentials_of_the_node_come_after_those_of_the_pod() {
+    use edged::agent::image::keyring::{Form, Keyring};
+    let mut desk = Desk::new();
+    let mut keyring = Keyring::default();
+    let config = credentials(&[("x.io", "node")]);
+    keyring.add(config.as_bytes(), Form::Json).expect("a configuration");
+    desk.tell(Event::Credentials(Box::new(keyring)));
+    let secrets = vec![secret("a", &credentials(&[("x.io", "pod")]))];
+    pulling(&mut desk, "x.io/app:1", &["a"], secrets);
+    assert_eq!(refused(&mut desk, "x.io/app:1", "401").as_deref(), Some("pod"));
+    assert_eq!(refused(&mut desk, "x.io/app:1", "401").as_deref(), Some("node"));
+}

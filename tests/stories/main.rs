@@ -19,6 +19,8 @@ mod cluster;
 mod decisions;
 mod desk;
 mod environment;
+#[cfg(feature = "eviction")]
+mod eviction;
 #[cfg(all(feature = "hooks", feature = "volumes", feature = "probe-grpc"))]
 mod fields;
 mod files;

@@ -12,7 +12,12 @@ pub fn is_look(request: &Request) -> bool {
             | Request::Status
             | Request::ListPodSandbox
             | Request::ListContainers
-            | Request::Upkeep(Upkeep::ImageFsInfo | Upkeep::ListImages)
+            | Request::Upkeep(
+                Upkeep::ImageFsInfo
+                    | Upkeep::ListImages
+                    | Upkeep::ListContainerStats
+                    | Upkeep::ListPodSandboxStats
+            )
     )
 }
 

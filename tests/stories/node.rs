@@ -1,13 +1,54 @@
 //! The desk's side of what keeps a node in order.
 
 use edged::agent::event::Event;
-use edged::model::cri::Reply;
-use edged::model::job::{JobError, JobSpec};
-use edged::model::upkeep::{Amount, Ask, Measures, Room};
+use edged::model::cri::{Reply, Request};
+use edged::model::job::{JobError, JobSpec, Used, Walk};
+use edged::model::upkeep::{
+    Amount, Ask, ContainerUsage, Measures, Room, SandboxUsage, Told, Upkeep,
+};
 
 use crate::desk::Desk;
 
+/// What pods take, as the runtime and walks tell it.
+#[derive(Default)]
+pub struct Taken {
+    pub containers: Vec<ContainerUsage>,
+    pub sandboxes: Vec<SandboxUsage>,
+    /// The runtime does not tell.
+    pub silent: bool,
+    /// Bytes of folders, by the name of the volume or container; others are not there.
+    pub folders: Vec<(&'static str, u64)>,
+    /// Names of the folders that were walked through.
+    pub walked: std::cell::RefCell<Vec<String>>,
+}
+
+impl Taken {
+    pub fn hides(&self, request: &Request) -> bool {
+        self.silent && *request == Request::Upkeep(Upkeep::ListContainerStats)
+    }
+
+    pub fn walk(&self, walk: &Walk) -> Vec<Option<Used>> {
+        let one = |name: &str| {
+            self.walked.borrow_mut().push(format!("{:?} {name}", walk.kind));
+            let (_, bytes) = *self.folders.iter().find(|(folder, _)| *folder == name)?;
+            Some(Used { bytes, inodes: 1 })
+        };
+        walk.places.iter().map(|place| one(&place.name)).collect()
+    }
+}
+
 impl Desk {
+    /// What the runtime tells of the node.
+    pub fn tell_of_node(&self, upkeep: &Upkeep) -> Told {
+        match upkeep {
+            Upkeep::ImageFsInfo => Told::ImageFs(Some("/images".into())),
+            Upkeep::ListImages => Told::Images(self.stored.clone()),
+            Upkeep::ListContainerStats => Told::Containers(self.taken.containers.clone()),
+            Upkeep::ListPodSandboxStats => Told::Sandboxes(self.taken.sandboxes.clone()),
+            other => panic!("{other:?} is no look"),
+        }
+    }
+
     pub fn measure(&self, ask: &Ask) -> Measures {
         let mut measures = self.machine.clone();
         measures.image_fs = measures.image_fs.filter(|_| ask.image_fs.is_some());
@@ -57,6 +98,7 @@ pub fn is_of_the_node(spec: &JobSpec) -> bool {
             | JobSpec::RotateLog { .. }
             | JobSpec::RestoreLog(_)
             | JobSpec::CompressLogs(_)
+            | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_)
     )
 }

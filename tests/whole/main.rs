@@ -21,6 +21,7 @@ mod cli;
 mod cloud;
 mod crashes;
 mod ends;
+mod eviction;
 mod garbage;
 mod images;
 mod registry;
@@ -122,6 +123,7 @@ fn all() -> Vec<Test> {
         broken::TESTS,
         ends::TESTS,
         images::TESTS,
+        eviction::TESTS,
         garbage::TESTS,
         registry::TESTS,
         crashes::TESTS,

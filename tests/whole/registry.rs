@@ -14,6 +14,7 @@ use crate::yard::{process, top};
 
 crate::tests![
     a_private_image_is_pulled_with_the_secret_that_is_let_in,
+    a_private_image_is_pulled_with_the_nodes_own_credentials,
     pulls_keep_their_bound,
     images_in_a_folder_are_pulled_from_the_agents_own_registry,
     an_archive_is_brought_in_by_command,
@@ -80,6 +81,24 @@ fn a_private_image_is_pulled_with_the_secret_that_is_let_in(world: &World) {
     for file in ["none.yaml", "bad.yaml", "lost.yaml", "good.yaml"] {
         site.take(file);
     }
+    site.wait_empty();
+    world.containerd.ctr(&["images", "rm", &image]);
+}
+
+fn a_private_image_is_pulled_with_the_nodes_own_credentials(world: &World) {
+    let site = world.site("registry-node");
+    let registry = demo_images(&site.dir);
+    let gate = Gate::before(registry.address, Some(("me", "right")), Duration::ZERO);
+    let host = gate.address.to_string();
+    let image = format!("{host}/localhost/edged-demo:1");
+    fs::create_dir_all(&site.root).expect("a folder of ours");
+    let entry = format!(r#"{{"auths": {{"{host}": {{"username": "me", "password": "right"}}}}}}"#);
+    fs::write(site.root.join("config.json"), entry).expect("a file of ours");
+    let _agent = site.start();
+    site.put("plain.yaml", &pod("plain", &image, &[]));
+    site.wait_running("plain");
+    assert!(!site.log().contains("\"right\""), "no word of it in the log");
+    site.take("plain.yaml");
     site.wait_empty();
     world.containerd.ctr(&["images", "rm", &image]);
 }

@@ -17,6 +17,7 @@ fn metrics() -> Metrics {
         running_pods: 2,
         containers: [("created", 0), ("running", 4), ("exited", 1), ("unknown", 0)],
         operations: BTreeMap::from([("version", operation)]),
+        evictions: BTreeMap::from([("memory.available", 2)]),
         relist_last_seen: Some(1_763_666_951),
         ..Metrics::default()
     }
@@ -36,6 +37,7 @@ fn values_stand_under_the_kubelets_names() {
         "kubelet_running_containers{container_state=\"running\"} 4",
         "kubelet_pleg_last_seen_seconds 1763666951",
         "kubelet_restarted_pods_total{static=\"true\"} 0",
+        "kubelet_evictions{eviction_signal=\"memory.available\"} 2",
         "kubelet_runtime_operations_total{operation_type=\"version\"} 5",
         "kubelet_runtime_operations_errors_total{operation_type=\"version\"} 2",
         "kubelet_pod_start_sli_duration_seconds_bucket{le=\"0.001\"} 0",

@@ -24,7 +24,7 @@ use crate::model::upkeep::ContainerPolicy;
 pub struct Containers {
     policy: ContainerPolicy,
     regular: Regular,
-    pressed: bool,
+    pub(super) pressed: bool,
 }
 
 /// A dead container.

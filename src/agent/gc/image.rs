@@ -38,7 +38,7 @@ use name::{base_of, is_meant};
 pub struct Images {
     policy: ImagePolicy,
     started_at: Instant,
-    place: Place,
+    pub(super) place: Place,
     /// When the room is looked at.
     look: Regular,
     /// When the images are listed.
@@ -52,7 +52,7 @@ pub struct Images {
     blind: bool,
     pass: Pass,
     /// Eviction wants all that can go.
-    pressed: bool,
+    pub(super) pressed: bool,
     /// No pass for want of room before.
     pass_at: Instant,
     /// Passes in a row that won too little.
@@ -63,7 +63,7 @@ pub struct Images {
 
 /// Where the images lie.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     Unknown,
     Asked(CallId),
     /// `None`: the runtime does not say.
@@ -141,7 +141,7 @@ impl Images {
     }
 
     /// Whether all that can go goes.
-    fn is_pressed(&self) -> bool {
+    pub(super) fn is_pressed(&self) -> bool {
         self.pressed
             || match &self.pass {
                 Pass::Rest => false,
@@ -322,6 +322,7 @@ impl Images {
     /// Asks for what is due.
     pub fn step(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
         self.look_at_the_room(now, tools, asking);
+        self.remove(now, tools);
         self.begin(now, tools);
         if let Pass::Looking { after, .. } = &mut self.pass
             && *after == u64::MAX
@@ -329,7 +330,6 @@ impl Images {
             *after = tools.pleg.begun();
             tools.pleg.want();
         }
-        self.remove(now, tools);
         for (kind, text) in self.news.drain(..) {
             match kind {
                 NewsKind::Warning(reason) => tools.note(now, NoteKind::Warning, reason, text),

@@ -1,7 +1,8 @@
-//! Log folders and links that nobody answers for (spec section 8.3): left by an agent that was
+//! Folders and links that nobody answers for (spec sections 1.12 and 8.3): of logs, and below the
+//! kubelet's root: left by an agent that was
 //! killed between two steps, or by another before us.
 //!
-//! A folder whose pod is neither wanted nor in the runtime becomes a pod of which only the logs are
+//! A folder whose pod is neither wanted nor in the runtime becomes a pod of which only that is
 //! left, and ends as every pod does: so one that is wanted again while its old logs go waits, and
 //! nothing is removed under its feet. Nothing is done before every source has delivered and the
 //! runtime was looked at whole.

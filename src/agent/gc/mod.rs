@@ -6,6 +6,8 @@
 mod container;
 mod image;
 mod leftover;
+#[cfg(feature = "eviction")]
+mod press;
 
 use super::chores::{Asking, Tools};
 use super::event::{CallId, JobId};

@@ -45,6 +45,7 @@ pub(super) enum Image {
 /// What came of the pulls so far, one for each candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tries {
+    /// When it was found absent.
     since: Instant,
     errors: Vec<String>,
     /// The pull under way is not the last.
@@ -77,6 +78,7 @@ impl Pod {
             let same = names().any(|new| new.name == old.name && new.image == old.image);
             if let Some(memory) = memory.get_mut(&old.name).filter(|_| !same) {
                 memory.image = Image::Unknown;
+                memory.absent_since = None;
                 memory.hold_until = None;
                 memory.failure = None;
             }
@@ -106,9 +108,16 @@ impl Pod {
         let Image::ToPull(tries) = self.remember(container).image.clone() else {
             panic!("next names pulls of what is to be pulled");
         };
-        let spec_image =
-            self.spec_of(container).expect("next names those of the spec").image.clone();
+        let spec = self.spec_of(container).expect("next names those of the spec");
+        let wanted = pull_policy(spec.image_pull_policy, &spec.image) != PullPolicy::Always;
+        let spec_image = spec.image.clone();
         let image = with_tag(&spec_image);
+        let long = now.boot.since_ms(tries.since) > limits::IMAGE_LOOKED_MS;
+        if wanted && long && tries.errors.is_empty() {
+            // It has waited for room: who had the room may have brought it.
+            self.remember(container).image = Image::Unknown;
+            return None;
+        }
         if tries.errors.is_empty() {
             self.tell(container, NoteKind::Normal, "Pulling", format!("Pulling image \"{image}\""));
         }
@@ -179,10 +188,11 @@ impl Pod {
         if !self.names(container, image) {
             return;
         }
-        let Image::ToPull(tries) = &self.remember(container).image else {
+        let memory = self.remember(container);
+        let Image::ToPull(tries) = &memory.image else {
             panic!("pulled {image}, which was not to be pulled");
         };
-        let waited_ms = now.since_ms(tries.since);
+        let waited_ms = now.since_ms(memory.absent_since.take().unwrap_or(tries.since));
         self.remember(container).image = Image::Pulled { image_ref, took_ms, waited_ms };
     }
 
@@ -228,6 +238,7 @@ impl Pod {
                 Image::Unknown
             }
             (Some(_) | None, _) => {
+                self.remember(container).absent_since.get_or_insert(now.boot);
                 Image::ToPull(Tries { since: now.boot, errors: Vec::new(), more: false })
             }
         };
@@ -280,6 +291,7 @@ impl Pod {
         self.pulls.insert(image, FailedPull { backoff, until, why });
         let memory = self.remember(container);
         memory.image = Image::Unknown;
+        memory.absent_since = None;
         memory.failure = Some(Waiting { reason, message });
         let event = format!("Failed to pull image \"{asked}\": {text}");
         self.tell(container, NoteKind::Warning, "Failed", event);

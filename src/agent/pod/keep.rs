@@ -99,6 +99,7 @@ impl Pod {
             let condemned = || self.keep.condemned.contains(&container.id);
             match container.state {
                 ContainerState::Running | ContainerState::Unknown => false,
+                ContainerState::Created | ContainerState::Exited if self.eviction.is_some() => true,
                 ContainerState::Created => newer().count() > 0,
                 ContainerState::Exited => {
                     let dead = newer().filter(|other| other.state == ContainerState::Exited);
@@ -112,6 +113,8 @@ impl Pod {
     fn old_sandbox(&self) -> Option<&SandboxSeen> {
         let holds =
             |sandbox: &SandboxSeen| self.seen.containers.iter().any(|it| it.sandbox == sandbox.id);
-        self.seen.sandboxes.iter().skip(1).find(|it| !it.ready && !holds(it))
+        // Of one that was evicted nothing is kept.
+        let kept = usize::from(self.eviction.is_none());
+        self.seen.sandboxes.iter().skip(kept).find(|it| !it.ready && !holds(it))
     }
 }

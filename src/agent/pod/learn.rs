@@ -112,6 +112,7 @@ impl Pod {
                 | JobSpec::RotateLog { .. }
                 | JobSpec::RestoreLog(_)
                 | JobSpec::CompressLogs(_)
+                | JobSpec::Measure(_)
                 | JobSpec::SetQosCgroups(_),
                 _,
             ) => panic!("{job:?} is no pod's"),

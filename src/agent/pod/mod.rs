@@ -26,6 +26,7 @@ pub mod dns;
 pub mod downward;
 pub mod env;
 mod ephemeral;
+mod evicted;
 mod facts;
 mod files;
 pub mod hash;
@@ -68,8 +69,9 @@ use image::{FailedPull, Image};
 use seen::Seen;
 use volumes::Volumes;
 
+pub use evicted::Eviction;
 pub use learn::Answer;
-pub use resources::{burstable_milli, memory_limit};
+pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, Place};
 pub use step::{Hands, Step};
 pub use stopping::StopReason;
@@ -86,6 +88,8 @@ pub struct Pod {
     phase: Phase,
     /// Refused or failed as a whole.
     verdict: Option<Verdict>,
+    /// It had to go for the node's sake.
+    eviction: Option<Eviction>,
     /// From [`Phase::Terminating`] on.
     ending: Option<Ending>,
     seen: Seen,
@@ -213,6 +217,8 @@ struct Memory {
     hold_until: Option<Instant>,
     crashes: crash::Crashes,
     image: Image,
+    /// When the image that is to be pulled was first found absent, in this try.
+    absent_since: Option<Instant>,
     /// The next attempt's number at the least: containers that are removed count on.
     attempt_floor: u32,
     /// The instance that we stopped to start another, whatever the restart policy.
@@ -268,6 +274,7 @@ impl Pod {
             wanted,
             phase: Phase::Syncing,
             verdict: None,
+            eviction: None,
             ending: None,
             seen: Seen::default(),
             found: Found::default(),
@@ -419,6 +426,7 @@ impl Pod {
                     deletion.unwrap_or_else(|| config::grace_s(&self.api.spec))
                 }
             };
+            let asked = self.eviction.as_ref().map_or(asked, |it| asked.min(it.grace_s));
             self.ending = Some(Ending { since: now, grace_s: asked.max(1) });
         }
         self.phase = phase;

@@ -32,15 +32,17 @@ pub struct Place<'a> {
 }
 
 impl Pod {
-    /// Computes the status anew, if anything was learnt.
-    pub fn refresh(&mut self, now: Now, place: Place<'_>) {
-        if std::mem::take(&mut self.dirty) {
+    /// Computes the status anew, if anything was learnt. Says whether it was.
+    pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
+        let learnt = std::mem::take(&mut self.dirty);
+        if learnt {
             let status = self.status(now, place);
             if status != self.api.status {
                 self.api.status = status;
                 self.status_revision += 1;
             }
         }
+        learnt
     }
 
     fn status(&self, now: Now, place: Place<'_>) -> PodStatus {
@@ -291,14 +293,18 @@ impl Pod {
             ready.clone()
         };
         let plain = |value| (value, "", String::new());
-        [
+        let mut conditions = vec![
             (ConditionKind::PodReadyToStartContainers, plain(self.has_sandbox())),
             (ConditionKind::Initialized, initialised),
             (ConditionKind::Ready, all_ready),
             (ConditionKind::ContainersReady, ready),
             (ConditionKind::PodScheduled, plain(true)),
-        ]
-        .map(|(kind, (value, reason, message))| {
+        ];
+        if let Some(eviction) = self.eviction.as_ref().filter(|it| it.disrupted && over.is_some()) {
+            let told = (true, "TerminationByKubelet", eviction.message.clone());
+            conditions.push((ConditionKind::DisruptionTarget, told));
+        }
+        let told = conditions.into_iter().map(|(kind, (value, reason, message))| {
             let old = self.api.status.conditions.iter().find(|old| old.kind == kind);
             let same = old.filter(|old| old.status == value);
             let last_transition_time = match same {
@@ -314,8 +320,8 @@ impl Pod {
                 reason,
                 message,
             }
-        })
-        .into()
+        });
+        told.collect()
     }
 
     /// What keeps a pod whose containers are ready from being ready. Nobody sets conditions of pods

@@ -267,6 +267,7 @@ impl Pod {
                     .map(|container| self.field_path(&container))
                     .unwrap_or_default(),
             };
+            hands.notes.annotate(self.annotations(news.reason));
             hands.notes.add(now, object, news.kind, news.reason, news.message, hands.out);
         }
     }

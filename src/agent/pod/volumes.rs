@@ -144,11 +144,16 @@ pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
     Some(progress.job.map_or(wait, Next::Job))
 }
 
+/// Whether nothing has to be torn down any more.
+pub(super) fn are_down(pod: &Pod) -> bool {
+    let used = pod.api.spec.volumes.iter().any(|volume| is_used(&volume.name, &pod.api.spec));
+    !used || pod.volumes.removed
+}
+
 /// Nothing runs any more: the volumes go, whether the pod is kept or not. Of one that nobody wants
 /// they go with the rest of its folder.
 pub(super) fn tear_down(pod: &Pod, now: Instant) -> Option<Next> {
-    let used = pod.api.spec.volumes.iter().any(|volume| is_used(&volume.name, &pod.api.spec));
-    if pod.wanted != Wanted::Yes || !used || pod.volumes.removed {
+    if pod.wanted != Wanted::Yes || are_down(pod) {
         return None;
     }
     let job = JobSpec::TearDownVolumes(config::log_dir(&pod.api));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::files::{Choice, choose};
 use super::{Context, MODE};
 use crate::model::job::{FileEntry, Files, FilesPlugin, Source};
-use crate::model::pod::{ConfigMapVolume, Volume};
+use crate::model::pod::{ObjectFiles, Volume};
 
 pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
     let of = volume.config_map.clone().unwrap_or_default();
@@ -15,7 +15,7 @@ pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, St
 
 /// Its files; also those that are projected into another volume.
 pub(super) fn files(
-    of: &ConfigMapVolume,
+    of: &ObjectFiles,
     mode: i32,
     context: Context<'_>,
 ) -> Result<Vec<FileEntry>, String> {

@@ -6,7 +6,7 @@
 use super::{Context, MODE, configmap, downwardapi, secret};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileContent, FileEntry, Files, FilesPlugin, Source};
-use crate::model::pod::{ProjectedSource, SecretVolume, ServiceAccountToken, Volume};
+use crate::model::pod::{ProjectedSource, ServiceAccountToken, Volume};
 
 pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
     let of = volume.projected.clone().unwrap_or_default();
@@ -35,13 +35,7 @@ fn one(
         return configmap::files(of, mode, context);
     }
     if let Some(of) = &source.secret {
-        let of = SecretVolume {
-            secret_name: of.name.clone(),
-            items: of.items.clone(),
-            optional: of.optional,
-            ..SecretVolume::default()
-        };
-        return secret::files(&of, mode, context);
+        return secret::files(of, mode, context);
     }
     if let Some(of) = &source.service_account_token {
         return token(of, mode, context);

@@ -6,10 +6,12 @@ use super::files::{Choice, choose};
 use super::{Context, MODE};
 use crate::limits::FILES_VOLUME_BYTES_MAX;
 use crate::model::job::{FileEntry, Files, FilesPlugin, Source};
-use crate::model::pod::{SecretVolume, Volume};
+use crate::model::pod::{ObjectFiles, SecretVolume, Volume};
 
 pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, String> {
-    let of = volume.secret.clone().unwrap_or_default();
+    let SecretVolume { secret_name: name, items, default_mode, optional, .. } =
+        volume.secret.clone().unwrap_or_default();
+    let of = ObjectFiles { name, items, default_mode, optional, ..ObjectFiles::default() };
     let files = files(&of, of.default_mode.unwrap_or(MODE), context)?;
     let memory_bytes = Some(FILES_VOLUME_BYTES_MAX);
     Ok(Source::Files(Files { plugin: FilesPlugin::Secret, memory_bytes, files }))
@@ -17,14 +19,14 @@ pub(super) fn source(volume: &Volume, context: Context<'_>) -> Result<Source, St
 
 /// Its files; also those that are projected into another volume.
 pub(super) fn files(
-    of: &SecretVolume,
+    of: &ObjectFiles,
     mode: i32,
     context: Context<'_>,
 ) -> Result<Vec<FileEntry>, String> {
     let optional = of.optional.unwrap_or(false);
     let namespace = &context.pod.metadata.namespace;
-    let Some(secret) = context.objects.secret(namespace, &of.secret_name) else {
-        let missing = format!("secret {:?} not found", of.secret_name);
+    let Some(secret) = context.objects.secret(namespace, &of.name) else {
+        let missing = format!("secret {:?} not found", of.name);
         return if optional { Ok(Vec::new()) } else { Err(missing) };
     };
     let data: BTreeMap<&str, &[u8]> =

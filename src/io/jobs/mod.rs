@@ -12,8 +12,10 @@ mod log;
 mod pod_dir;
 mod rotate;
 mod tree;
+mod usage;
 mod volume;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +26,9 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
-use crate::model::job::{JobError, JobSpec, LastWords, Source, VolumeSetUp};
+use crate::model::job::{
+    FolderKind, JobError, JobReply, JobSpec, LastWords, LogDir, Source, VolumeSetUp,
+};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudLink;
 use crate::model::upkeep::{Ask, Measures};
@@ -51,7 +55,10 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
         JobSpec::SetQosCgroups(wanted) => roots.cgroups.set_qos(wanted),
         JobSpec::SetUpVolume(wanted) => volume::set_up(roots.pods.handle()?, wanted),
         JobSpec::BindSubPath(wanted) => volume::bind_sub_path(roots.pods.handle()?, wanted),
-        JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) | JobSpec::TearDownVolumes(_) => {
+        JobSpec::RemoveLogDir(_)
+        | JobSpec::RemovePodDir(_)
+        | JobSpec::TearDownVolumes(_)
+        | JobSpec::Measure(_) => {
             run_in_child(roots.of(spec).handle()?, spec)?;
             Ok(())
         }
@@ -88,6 +95,7 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
         | JobSpec::RotateLog { .. }
         | JobSpec::RestoreLog(_)
         | JobSpec::CompressLogs(_)
+        | JobSpec::Measure(_)
         | JobSpec::MakePodCgroup(_)
         | JobSpec::RemovePodCgroup(_)
         | JobSpec::SetQosCgroups(_) => return None,
@@ -101,7 +109,7 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
     }
 }
 
-/// Reads of the logs what is asked for. What cannot be read is left out.
+/// Reads of the logs and of the pods' folders what is asked for. What cannot be read is left out.
 pub(super) fn measure(roots: &mut Roots, ask: &Ask, measures: &mut Measures) {
     let Ok(logs) = roots.pod_logs.handle() else { return };
     for link in &ask.logs {
@@ -110,7 +118,13 @@ pub(super) fn measure(roots: &mut Roots, ask: &Ask, measures: &mut Measures) {
         }
     }
     if ask.log_dirs {
-        measures.log_dirs = log::dirs(logs).ok();
+        let pods = roots.pods.handle().and_then(pod_dir::uids).unwrap_or_default();
+        measures.log_dirs = log::dirs(logs).ok().map(|mut dirs| {
+            let with_logs: BTreeSet<Box<str>> = dirs.iter().map(|dir| dir.uid.clone()).collect();
+            let without = pods.iter().filter(|uid| !with_logs.contains(&***uid));
+            dirs.extend(without.map(|uid| LogDir::nameless(uid)));
+            dirs
+        });
     }
 }
 
@@ -124,8 +138,9 @@ pub(super) fn read(roots: &mut Roots, words: &LastWords) -> String {
 }
 
 /// Does a job in a child, below the root that was handed over.
-pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), JobError> {
-    match spec {
+pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<JobReply, JobError> {
+    let done = match spec {
+        JobSpec::Measure(walk) => return Ok(JobReply::Used(usage::measure(root, walk))),
         JobSpec::CompressLogs(log) => rotate::compress(root, log).map_err(JobError::from),
         JobSpec::RemoveLogDir(pod) => log::remove_dir(root, pod).map_err(JobError::from),
         JobSpec::RemovePodDir(pod) => pod_dir::remove(root, &pod.uid).map_err(JobError::from),
@@ -149,7 +164,8 @@ pub(super) fn run_in_child(root: BorrowedFd<'_>, spec: &JobSpec) -> Result<(), J
         JobSpec::Enrol { .. } => {
             Err(JobError::Failed("got an application without settings".to_owned()))
         }
-    }
+    };
+    done.map(|()| JobReply::Done)
 }
 
 /// The name of a job that runs in a child, as `edged job <kind>` shows it in `ps`; `None` for the
@@ -166,6 +182,13 @@ fn way(spec: &JobSpec) -> (Below, Option<&'static str>) {
         JobSpec::Enrol { .. } => (Below::Pods, Some("enrol")),
         JobSpec::MakePodDirs { .. } | JobSpec::MakeContainerFiles(_) => (Below::Pods, None),
         JobSpec::SetUpVolume(wanted) => (Below::Pods, set_up_kind(wanted)),
+        JobSpec::Measure(walk) => {
+            let below = match walk.kind {
+                FolderKind::Volume => Below::Pods,
+                FolderKind::Logs => Below::Logs,
+            };
+            (below, Some("measure"))
+        }
         JobSpec::BindSubPath(wanted) => {
             let remote = wanted.remote || volume::is_remote(&wanted.volume_path);
             (Below::Pods, remote.then_some(BIND_REMOTE))

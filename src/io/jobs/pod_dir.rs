@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use nix::dir::Dir;
+use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, umount2};
@@ -23,7 +23,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::{Component, Failure, tree};
-use crate::limits::{MOUNTS_STACKED_MAX, REMOVE_AT_ONCE_MAX};
+use crate::limits::{LOG_DIRS_MAX, MOUNTS_STACKED_MAX, REMOVE_AT_ONCE_MAX};
 
 /// Volumes whose content is the agent's own or lives no longer than the pod: it goes with them. Of
 /// all others only an empty folder is removed.
@@ -57,6 +57,25 @@ pub(super) fn make(
         tree::make_dir(dir.as_fd(), Component::new(container.as_ref())?, mode)?;
     }
     Ok(pod)
+}
+
+/// The pods that have a folder, by uid: what is named otherwise is nobody's.
+pub(super) fn uids(pods: BorrowedFd<'_>) -> Result<Vec<String>, Failure> {
+    let failed = |errno| Failure::at("readdir", "the pods' folders", errno);
+    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let mut found = Vec::new();
+    for entry in Dir::openat(pods, ".", flags, Mode::empty()).map_err(failed)?.iter() {
+        let entry = entry.map_err(failed)?;
+        let is_dir = matches!(entry.file_type(), Some(Type::Directory) | None);
+        let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        let fits = |name: &&str| (1..=64).contains(&name.len()) && name.bytes().all(plain);
+        let name = entry.file_name().to_str().ok().filter(fits);
+        found.extend(name.filter(|_| is_dir).map(str::to_owned));
+        if found.len() == LOG_DIRS_MAX {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// Unmounts what is mounted there, and removes the pod's folder with all in it.

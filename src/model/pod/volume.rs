@@ -19,7 +19,7 @@ pub struct Volume {
     pub host_path: Option<HostPath>,
     /// Files out of a ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<ConfigMapVolume>,
+    pub config_map: Option<ObjectFiles>,
     /// Files out of a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretVolume>,
@@ -99,10 +99,11 @@ pub struct HostPath {
     pub rest: Rest,
 }
 
-/// core/v1 `ConfigMapVolumeSource`, and `ConfigMapProjection` without a mode.
+/// core/v1 `ConfigMapVolumeSource`; `ConfigMapProjection` and `SecretProjection`, which have no
+/// mode of their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct ConfigMapVolume {
+pub struct ObjectFiles {
     /// In the pod's namespace.
     pub name: String,
     /// Which keys, and where; none: all, under their own names.
@@ -257,10 +258,10 @@ pub struct Projected {
 pub struct ProjectedSource {
     /// Files out of a ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<ConfigMapVolume>,
+    pub config_map: Option<ObjectFiles>,
     /// Files out of a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub secret: Option<SecretProjection>,
+    pub secret: Option<ObjectFiles>,
     /// Files that tell of the pod.
     #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
     pub downward_api: Option<DownwardVolume>,
@@ -294,21 +295,4 @@ impl ServiceAccountToken {
     pub fn seconds(&self) -> i64 {
         self.expiration_seconds.unwrap_or(3_600)
     }
-}
-
-/// core/v1 `SecretProjection`: as [`SecretVolume`], but for the name of its name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SecretProjection {
-    /// In the pod's namespace.
-    pub name: String,
-    /// Which keys, and where; none: all, under their own names.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub items: Vec<KeyToPath>,
-    /// It need not be there, nor the keys in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub optional: Option<bool>,
-    /// The other fields.
-    #[serde(flatten)]
-    pub rest: Rest,
 }

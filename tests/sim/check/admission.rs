@@ -69,7 +69,7 @@ impl Pod {
         let ended = self.said.terminal.is_some() && self.said.ended_at < now;
         self.told.as_ref().is_some_and(|told| !refused(told))
             && !self.again
-            && !self.said.no_room
+            && !self.is_out()
             && !ended
     }
 }

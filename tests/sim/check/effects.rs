@@ -14,6 +14,7 @@ const CALM_MS: u64 = 600_000 - 120_000;
 impl Check {
     /// Something changed in the runtime.
     pub fn effect(&mut self, now: u64, runtime: &Runtime, effect: Effect) {
+        self.judged = None;
         match effect {
             Effect::SandboxMade(number) => self.sandbox_made(now, runtime, number),
             Effect::SandboxDown(number) => self.sandbox_down(now, number),

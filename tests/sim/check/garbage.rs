@@ -30,6 +30,8 @@ pub struct Garbage {
     large: BTreeSet<LogLink>,
     /// The one that is being rotated.
     rotating: Option<(JobId, LogLink)>,
+    /// A walk through what pods take.
+    walking: Option<JobId>,
 }
 
 impl Garbage {
@@ -103,6 +105,7 @@ impl Garbage {
     /// A job is over.
     pub fn job_ended(&mut self, id: JobId) {
         self.sweeping.take_if(|sweeping| *sweeping == id);
+        self.walking.take_if(|walking| *walking == id);
         self.rotating.take_if(|(rotating, _)| *rotating == id);
     }
 }
@@ -150,6 +153,10 @@ impl Check {
         let seen_at = self.garbage.first_seen.get(image_id).copied();
         let age_ms = seen_at.map(|seen_at| now - seen_at).unwrap_or_default();
         assert!(age_ms >= policy.age_min_ms, "[young stays] {name} is {age_ms} ms old");
+        if self.evict.is_disk_short(now) {
+            // All that nobody needs may go.
+            return;
+        }
         let (room, freed) =
             self.garbage.pass.expect("[room first] an image goes, and no room was told");
         let (capacity, available) = (room.bytes.capacity, room.bytes.available);
@@ -197,6 +204,11 @@ impl Check {
             JobSpec::RestoreLog(_) | JobSpec::CompressLogs(_) | JobSpec::SetQosCgroups(_) => true,
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => true,
+            JobSpec::Measure(_) => {
+                let under_way = self.garbage.walking.replace(id);
+                assert!(under_way.is_none(), "[one walk] {spec:?}, and {under_way:?} goes on");
+                true
+            }
         }
     }
 }

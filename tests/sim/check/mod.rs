@@ -7,11 +7,12 @@
 //! |---|---|
 //! | the agent asks for something | `requests.rs`, `stops.rs` |
 //! | something changes in the runtime | `effects.rs` |
-//! | the agent has taken a step | `statuses.rs`, `admission.rs` |
+//! | the agent has taken a step | `statuses.rs`, `admission.rs`, `evict.rs` |
 //! | the faults are over | `crate::ends` |
 
 mod admission;
 mod effects;
+pub mod evict;
 mod garbage;
 pub mod probes;
 mod requests;
@@ -46,6 +47,8 @@ pub struct Check {
     /// What the node parts with.
     pub garbage: garbage::Garbage,
     cloud: sky::Cloud,
+    /// Who has to go.
+    pub evict: evict::Evictions,
     by_uid: BTreeMap<Box<str>, usize>,
     /// Pods by namespace and name.
     by_name: BTreeMap<(Box<str>, Box<str>), Vec<usize>>,
@@ -77,6 +80,8 @@ pub struct Check {
     watched: Vec<usize>,
     /// Pods that are gone since the last step.
     newly_gone: Vec<usize>,
+    /// The agent's revision that was judged last; `None`: what it is judged by is another since.
+    judged: Option<u64>,
     backoff_max_ms: u64,
     probed: probes::Probed,
     /// So many pods the node takes.
@@ -187,6 +192,8 @@ struct Said {
     ended_at: u64,
     /// Refused because the node holds no more.
     no_room: bool,
+    /// Gone for the node's sake, or not taken in for it.
+    evicted: bool,
     start_time: Option<Timestamp>,
     restarts: Vec<u32>,
 }
@@ -279,6 +286,7 @@ impl Check {
             pods: Vec::new(),
             garbage: garbage::Garbage::new(&config.upkeep),
             cloud: sky::Cloud::default(),
+            evict: evict::Evictions::new(&config.upkeep.eviction),
             by_uid: BTreeMap::new(),
             by_name: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
@@ -300,6 +308,7 @@ impl Check {
             looked_at: 0,
             watched: Vec::new(),
             newly_gone: Vec::new(),
+            judged: None,
             backoff_max_ms: config.crash_backoff_max_ms,
             probed: probes::Probed::default(),
             pods_max: config.pods_max,
@@ -313,6 +322,7 @@ impl Check {
         self.born_at = now;
         self.addresses.clear();
         self.garbage.be_born();
+        self.evict.be_born();
         self.files.clear();
         self.cloud = sky::Cloud::default();
         self.files_asked.clear();
@@ -327,6 +337,7 @@ impl Check {
         self.last_job = JobId(0);
         self.look = Look::default();
         self.newly_gone.clear();
+        self.judged = None;
         self.probed.be_born();
         self.watched.clear();
         for pod in &mut self.pods {
@@ -446,11 +457,6 @@ impl Pod {
     /// Whether a stop of one of its containers is under way.
     pub fn is_stopping(&self) -> bool {
         self.open.iter().any(|&(_, kind)| kind == Kind::StopContainer)
-    }
-
-    /// Whether the agent refused it because the node holds no more, which was judged then.
-    pub fn is_without_room(&self) -> bool {
-        self.said.no_room
     }
 
     /// The highest number that an instance of a container had in this run.

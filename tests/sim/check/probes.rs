@@ -146,6 +146,7 @@ impl Check {
             !(gone && of_begin),
             "[nothing probed after the end] {who}, and no source wants it"
         );
+        self.judged = None;
         let instance = self.probed.instances.entry(number).or_default();
         match asked {
             Asked::Post | Asked::Pre => {
@@ -214,6 +215,7 @@ impl Check {
         good: Option<bool>,
         cancelled: bool,
     ) {
+        self.judged = None;
         let instance = self.probed.instances.entry(number).or_default();
         if matches!(asked, Asked::Post | Asked::Pre) {
             let hook = instance.hook(asked);
@@ -284,7 +286,8 @@ impl Check {
         let pod = &self.pods[at];
         let all = status.init_container_statuses.iter().chain(&status.container_statuses);
         for told in all.filter(|told| told.started || told.ready) {
-            let number = told.container_id.rsplit("://c").next().and_then(|id| id.parse().ok());
+            // `containerd://c12`
+            let number = told.container_id.rsplit_once('c').and_then(|(_, id)| id.parse().ok());
             let (Some(number), Some(spec)) = (number, pod.spec_of(&told.name)) else { continue };
             let (started, ready) = self.serves(number, spec);
             let plain = pod.role(&told.name) == Some(super::Role::Init);

@@ -198,7 +198,7 @@ impl Check {
         let Some(told) = &pod.told else {
             panic!("[gone is gone] {request:?}, and no source wants pod {uid}");
         };
-        let refused = draw::is_refused(told) || pod.said.no_room;
+        let refused = draw::is_refused(told) || pod.is_out();
         assert!(!refused, "[refused] {request:?} for pod {uid}");
         assert!(
             pod.said.terminal.is_none() || pod.again,
@@ -342,6 +342,7 @@ impl Check {
             | JobSpec::RotateLog { .. }
             | JobSpec::RestoreLog(_)
             | JobSpec::CompressLogs(_)
+            | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_) => {
                 assert!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
                 return;
@@ -368,6 +369,7 @@ impl Check {
             | JobSpec::RotateLog { .. }
             | JobSpec::RestoreLog(_)
             | JobSpec::CompressLogs(_)
+            | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_) => {}
             JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_) | JobSpec::MakePodCgroup(_) => {
                 assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
@@ -394,6 +396,9 @@ impl Check {
 
     /// Only folders of pods that exist or existed are touched.
     fn pod_named(&self, pod: &LogDir) -> usize {
+        if *pod == LogDir::nameless(&pod.uid) {
+            return self.by_uid[&pod.uid];
+        }
         let name = (pod.namespace.clone(), pod.name.clone());
         let of_name = self.by_name.get(&name).map(Vec::as_slice).unwrap_or_default();
         let found = of_name.iter().find(|&&at| self.pods[at].uid == pod.uid);

@@ -11,6 +11,10 @@ use crate::trace::trace;
 impl Check {
     /// The agent has taken a step. Returns the pods whose stops are due in a second.
     pub fn stepped(&mut self, now: u64, runtime: &Runtime, agent: &Agent) -> Vec<usize> {
+        if self.judged == Some(agent.revision()) && self.newly_gone.is_empty() {
+            return Vec::new();
+        }
+        self.judged = Some(agent.revision());
         let mut shown = Vec::new();
         let pods = &mut self.pods;
         let mut refused = Vec::new();

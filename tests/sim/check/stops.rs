@@ -77,7 +77,7 @@ impl Check {
             _ => !mains_run(),
         };
         let expires = told.spec.active_deadline_seconds.is_some();
-        let refused = pod.said.no_room;
+        let refused = pod.is_out();
         pod.again || troubled || may_be_over || expires || refused || pod.said.terminal.is_some()
     }
 
@@ -127,7 +127,7 @@ impl Check {
             "[no kill] c{number} of pod {} is removed while it runs",
             pod.uid
         );
-        let wanted = pod.told.is_some() && !pod.again && pod.gone_at.is_none();
+        let wanted = pod.told.is_some() && !pod.again && pod.gone_at.is_none() && !pod.is_out();
         let name = &found.listed.name;
         let main = pod.role(name) == Some(Role::Main);
         let known = found.is_exited() && found.ended_at.max(found.made_at) < pod.known_at;

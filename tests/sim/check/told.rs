@@ -34,7 +34,11 @@ impl Check {
                 self.answered(now, *id, result.is_ok());
             }
             Event::Manifests(folder) => self.told_folder(folder, agent),
-            Event::Measured(measures) => self.garbage.measured(measures),
+            Event::Measured(measures) => {
+                self.garbage.measured(measures);
+                self.evict.measured(now, measures);
+            }
+            Event::Used(id, _) => self.garbage.job_ended(*id),
             Event::Job(id, result) => {
                 self.garbage.job_ended(*id);
                 if let Some(files) = self.files_asked.remove(id)
@@ -48,6 +52,7 @@ impl Check {
             Event::Changed(_)
             | Event::LastWords(..)
             | Event::Resolver(_)
+            | Event::Credentials(_)
             | Event::Addresses(_)
             | Event::Stop => {}
             #[cfg(feature = "cloud")]
@@ -124,6 +129,7 @@ impl Check {
     }
 
     fn told_folder(&mut self, folder: &Folder, agent: &Agent) {
+        self.judged = None;
         let mut files = BTreeMap::new();
         for file in &folder.files {
             let old = self.files.remove(&file.path).unwrap_or_default();

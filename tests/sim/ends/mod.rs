@@ -54,7 +54,7 @@ impl World {
         self.runtime.clear_leaks();
         self.stalled_until = self.now;
         self.disk.read_only_until = 0;
-        self.machine.tidy();
+        self.machine.tidy(self.check.evict.is_on());
         self.set_clock();
         self.daemon_up();
         self.break_off();
@@ -205,17 +205,19 @@ impl World {
                 return Some(format!("c{number} of pod {} is left behind", pod.uid));
             }
         }
+        if let Some(dir) = self.disk.pod_dirs.iter().find(|dir| unwanted(&dir.uid)) {
+            return Some(format!("the folder of {dir:?} is left behind"));
+        }
         let left = |uid: &str| {
             let pod = self.check.pod(uid);
             unwanted(uid) && pod.is_some_and(|pod| !pod.lost && !pod.forgotten)
         };
-        if let Some(dir) = self.disk.pod_dirs.iter().find(|dir| left(&dir.uid)) {
-            return Some(format!("the folder of {dir:?} is left behind"));
-        }
         if let Some(uid) = self.disk.cgroups.iter().find(|uid| left(uid)) {
             return Some(format!("the cgroup of pod {uid} is left behind"));
         }
-        if let Some(((uid, volume), _)) = self.disk.volumes.iter().find(|((uid, _), _)| left(uid)) {
+        if let Some(((uid, volume), _)) =
+            self.disk.volumes.iter().find(|((uid, _), _)| unwanted(uid))
+        {
             return Some(format!("volume {volume} of pod {uid} is left behind"));
         }
         self.disk.dirs.iter().find_map(|dir| {

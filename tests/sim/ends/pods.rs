@@ -9,6 +9,7 @@ use crate::check::{Pod, Role, role};
 use crate::draw;
 use crate::program::{Program, Then};
 use crate::runtime::{Container, number_of};
+use crate::short;
 use crate::world::World;
 
 /// Beyond the back-off: a look, an inspection, and a turn at pulling.
@@ -48,7 +49,7 @@ impl World {
         if truth.again {
             return Some("its old run has not ended".to_owned());
         }
-        if draw::is_refused(pod) || truth.is_without_room() {
+        if draw::is_refused(pod) || truth.is_out() {
             let ended = truth.alive == 0 && truth.ready_sandboxes == 0;
             let fine = status.phase == Phase::Failed && ended;
             return (!fine).then(|| format!("it cannot run here, and is {:?}", status.phase));
@@ -57,6 +58,9 @@ impl World {
         if stopping && pod.spec.active_deadline_seconds.is_some() && !status.phase.is_terminal() {
             // Its deadline has passed, and its grace has not.
             return None;
+        }
+        if self.has_to_go(pod) {
+            return Some("it takes more of the disk than it may, and is there".to_owned());
         }
         if let Some(why) = self.cgroup_unsettled(uid) {
             return Some(why);
@@ -149,6 +153,11 @@ impl World {
             }
         }
         done.then(|| "all its containers are done, and it has not ended".to_owned())
+    }
+
+    /// It passes a limit, and will be evicted for it.
+    fn has_to_go(&self, pod: &api::Pod) -> bool {
+        short::may_go(pod) && short::passes_limits(pod, &self.disk.volumes)
     }
 
     /// What probes and hooks keep the pod from; `Err(None)`: they excuse it for now.
@@ -303,7 +312,8 @@ impl World {
             let bounded = self.check.garbage.is_bounded();
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
                 && !(bounded && containers.iter().any(|it| it.is_exited()))
-                && spec.active_deadline_seconds.is_none();
+                && spec.active_deadline_seconds.is_none()
+                && !self.has_to_go(pod);
             let calm = main_runs && all.next().is_none() && tidy;
             calm.then_some(uid)
         };

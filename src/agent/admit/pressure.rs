@@ -1,0 +1,117 @@
+//! What a node that runs short does not take in, and whom it spares (spec sections 1.2, row 1, and
+//! 9.4).
+//!
+//! Pods of the manifest folder are static: a kubelet never evicts them, and takes them in whatever
+//! the node runs short of. On a gateway that has no others, that would leave nobody to go; a
+//! manifest with the annotation [`EVICTABLE`] says that its pod is no more than the others.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::Refused;
+use crate::agent::pod::qos_class;
+use crate::model::node::Pressure;
+use crate::model::pod::Pod;
+use crate::model::status::QosClass;
+
+/// `"true"`: the pod may be evicted although it is static. Edged's own.
+pub const EVICTABLE: &str = "edged.io/evictable";
+const SOURCE: &str = "kubernetes.io/config.source";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// `SystemCriticalPriority`
+const CRITICAL: i64 = 2_000_000_000;
+
+/// Whether the node cannot be without the pod: static, mirror, or of a system's priority.
+pub fn is_critical(pod: &Pod) -> bool {
+    let annotations = &pod.metadata.annotations;
+    let evictable = annotations.get(EVICTABLE).is_some_and(|said| said == "true");
+    let is_static = annotations.get(SOURCE).is_some_and(|source| source != "api");
+    priority(pod) >= CRITICAL || (!evictable && (is_static || annotations.contains_key(MIRROR)))
+}
+
+/// `PodSpec.priority`; 0 unless said.
+pub fn priority(pod: &Pod) -> i64 {
+    pod.spec.rest.get("priority").and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// Why a node that runs short of these does not take the pod in.
+pub fn under_pressure(pod: &Pod, pressures: &BTreeSet<Pressure>) -> Option<Refused> {
+    if pressures.is_empty() || is_critical(pod) {
+        return None;
+    }
+    if pressures.iter().eq([&Pressure::Memory]) {
+        let best_effort = qos_class(&pod.spec) == QosClass::BestEffort;
+        if !best_effort || tolerates(pod, "node.kubernetes.io/memory-pressure", "NoSchedule") {
+            return None;
+        }
+    }
+    let conditions: Vec<&str> = pressures.iter().map(|pressure| pressure.kind()).collect();
+    let message = format!("The node had condition: [{}]. ", conditions.join(" "));
+    Some(Refused { reason: "Evicted", message })
+}
+
+/// Whether some toleration lets the pod bear a taint without a value (core/v1 `Toleration`).
+fn tolerates(pod: &Pod, key: &str, effect: &str) -> bool {
+    let all = pod.spec.rest.get("tolerations").and_then(Value::as_array);
+    all.into_iter().flatten().any(|toleration| {
+        let text = |name: &str| toleration.get(name).and_then(Value::as_str).unwrap_or_default();
+        let effects = ["", effect].contains(&text("effect"));
+        let keys = ["", key].contains(&text("key"));
+        match text("operator") {
+            "Exists" => effects && keys,
+            "" | "Equal" => effects && text("key") == key && text("value").is_empty(),
+            _ => false,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Pressure::{Disk, Memory, Pid};
+
+    fn refusal(metadata: &str, spec: &str, pressures: &[Pressure]) -> Option<String> {
+        let json = format!(r#"{{"metadata":{{{metadata}}},"spec":{{{spec}}}}}"#);
+        let pod: Pod = serde_json::from_str(&json).expect("a pod");
+        let refused = under_pressure(&pod, &pressures.iter().copied().collect())?;
+        assert_eq!(refused.reason, "Evicted");
+        Some(refused.message)
+    }
+
+    #[test]
+    fn under_pressure_only_those_come_in_who_are_needed_or_spare_what_is_short() {
+        let burstable = r#""containers":[{"resources":{"requests":{"memory":"1Mi"}}}]"#;
+        let tolerant = |operator: &str, effect: &str| {
+            format!(
+                r#""tolerations":[{{"key":"node.kubernetes.io/memory-pressure",
+                    "operator":"{operator}","effect":"{effect}"}}]"#
+            )
+        };
+        let note = |key: &str, value: &str| format!(r#""annotations":{{"{key}":"{value}"}}"#);
+        let file = note(SOURCE, "file");
+        let low = |names: &str| Some(format!("The node had condition: [{names}]. "));
+        for (metadata, spec, pressures, want) in [
+            ("", "", &[][..], None),
+            ("", "", &[Memory], low("MemoryPressure")),
+            ("", burstable, &[Memory], None),
+            ("", &tolerant("Exists", "NoSchedule"), &[Memory], None),
+            ("", &tolerant("Equal", ""), &[Memory], None),
+            ("", &tolerant("Exists", "NoExecute"), &[Memory], low("MemoryPressure")),
+            ("", r#""tolerations":[{"operator":"Exists"}]"#, &[Memory], None),
+            ("", burstable, &[Disk], low("DiskPressure")),
+            ("", burstable, &[Memory, Disk, Pid], low("MemoryPressure DiskPressure PIDPressure")),
+            ("", r#""priority":1999999999"#, &[Disk], low("DiskPressure")),
+            ("", r#""priority":2000000000"#, &[Disk], None),
+            (&file, "", &[Disk], None),
+            (&note(SOURCE, "api"), "", &[Disk], low("DiskPressure")),
+            (&note(MIRROR, "x"), "", &[Disk], None),
+            (&note(EVICTABLE, "true"), "", &[Disk], low("DiskPressure")),
+        ] {
+            assert_eq!(refusal(metadata, spec, pressures), want, "{metadata} {spec} {pressures:?}");
+        }
+        let both = format!(r#""annotations":{{"{SOURCE}":"file","{EVICTABLE}":"true"}}"#);
+        assert_eq!(refusal(&both, "", &[Disk]), low("DiskPressure"));
+        assert_eq!(refusal(&both, r#""priority":2000000000"#, &[Disk]), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! What a pod may take of the disk: its volumes' sizes, its containers' limits and their sum (spec
+//! section 9.4).
+
+use super::gather::Usage;
+use crate::agent::pod::Pod;
+use crate::agent::volume::Kind;
+use crate::model::job::Used;
+use crate::model::pod as api;
+use crate::model::quantity::Quantity;
+
+/// The resource that containers ask for and are bound in.
+pub const STORAGE: &str = "ephemeral-storage";
+
+/// Volumes of the pod's own that lie on the disk.
+pub fn volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
+    on_disk(pod.api()).map(|volume| volume.name.clone())
+}
+
+/// Those whose size has to be known to tell whether the pod keeps to its limits.
+pub fn limited_volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
+    let all = has_storage_limit(pod);
+    let needed = move |volume: &&api::Volume| all || size_limit(volume).is_some();
+    on_disk(pod.api()).filter(needed).map(|volume| volume.name.clone())
+}
+
+/// Whether the disk that it may take has a bound.
+pub fn has_limits(pod: &Pod) -> bool {
+    has_storage_limit(pod) || limited_volumes(pod).next().is_some()
+}
+
+/// Whether that of its containers has.
+pub fn has_storage_limit(pod: &Pod) -> bool {
+    let spec = &pod.api().spec;
+    let mut containers = spec.init_containers.iter().chain(&spec.containers);
+    containers.any(|container| container.resources.limits.contains_key(STORAGE))
+}
+
+/// The first bound that the pod has passed: the signal that it is counted under, and the message.
+pub fn offence(pod: &api::Pod, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
+    if let Some(message) = volume_offence(pod, usage) {
+        return Some(("emptydirfs.limit", message));
+    }
+    if let Some(message) = pod_offence(pod, usage) {
+        return Some(("ephemeralpodfs.limit", message));
+    }
+    let container = |spec: &api::Container| container_offence(spec, usage, dedicated);
+    let message = pod.spec.containers.iter().find_map(container)?;
+    Some(("ephemeralcontainerfs.limit", message))
+}
+
+fn volume_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
+    on_disk(pod).find_map(|volume| {
+        let (name, limit) = (&volume.name, size_limit(volume)?);
+        let used = usage.volumes.get(name)?;
+        let limit_bytes = limit.whole().unsigned_abs();
+        let limit = limit.canonical();
+        (used.bytes > limit_bytes)
+            .then(|| format!("Usage of EmptyDir volume \"{name}\" exceeds the limit \"{limit}\". "))
+    })
+}
+
+/// All containers' layers and logs and all volumes on the disk, against the sum of limits.
+fn pod_offence(pod: &api::Pod, usage: &Usage) -> Option<String> {
+    let (limit, form) = limit(&pod.spec)?;
+    let total = all(usage).plus(volumes_of(usage));
+    (total.bytes > limit.unsigned_abs()).then(|| {
+        let limit = form.like(limit);
+        format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. ")
+    })
+}
+
+fn container_offence(spec: &api::Container, usage: &Usage, dedicated: bool) -> Option<String> {
+    let limit = spec.resources.limits.get(STORAGE).filter(|limit| limit.whole() > 0)?;
+    let used = usage.containers.get(&spec.name)?;
+    let root = used.root.filter(|_| !dedicated).unwrap_or_default();
+    let used = used.logs.unwrap_or_default().plus(root);
+    let (name, shown) = (&spec.name, limit.canonical());
+    (used.bytes > limit.whole().unsigned_abs()).then(|| {
+        format!("Container {name} exceeded its local ephemeral storage limit \"{shown}\". ")
+    })
+}
+
+/// What the containers take in all.
+fn all(usage: &Usage) -> Used {
+    let each = usage.containers.values().flat_map(|it| [it.root, it.logs]).flatten();
+    each.fold(Used::default(), Used::plus)
+}
+
+/// What the volumes take in all.
+pub fn volumes_of(usage: &Usage) -> Used {
+    usage.volumes.values().copied().fold(Used::default(), Used::plus)
+}
+
+fn on_disk(pod: &api::Pod) -> impl Iterator<Item = &api::Volume> {
+    pod.spec.volumes.iter().filter(|volume| {
+        let memory = volume.empty_dir.as_ref().is_some_and(|dir| dir.medium == "Memory");
+        Kind::of(volume) == Kind::EmptyDir && !memory
+    })
+}
+
+fn size_limit(volume: &api::Volume) -> Option<&Quantity> {
+    volume.empty_dir.as_ref()?.size_limit.as_ref().filter(|limit| limit.whole() > 0)
+}
+
+/// Of the containers that run together, or the largest init container; and how it is written.
+/// `None`: no container has one.
+fn limit(spec: &api::PodSpec) -> Option<(i64, &Quantity)> {
+    let mut each = spec.init_containers.iter().chain(&spec.containers);
+    let form = each.find_map(|container| container.resources.limits.get(STORAGE))?;
+    let limit = |container: &api::Container| {
+        container.resources.limits.get(STORAGE).map_or(0, Quantity::whole)
+    };
+    Some((together(spec, limit), form))
+}
+
+/// What the pod's containers ask for in all (spec section 3.3): those that run together, or the
+/// init container that needs more.
+pub fn together(spec: &api::PodSpec, of: impl Fn(&api::Container) -> i64) -> i64 {
+    let mains = spec.containers.iter().map(&of).fold(0, i64::saturating_add);
+    let (mut sidecars, mut peak) = (0_i64, 0_i64);
+    for init in &spec.init_containers {
+        let with = sidecars.saturating_add(of(init));
+        if init.restart_policy.is_some() {
+            sidecars = with;
+        }
+        peak = peak.max(with);
+    }
+    peak.max(mains.saturating_add(sidecars))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::evict::gather::ContainerUse;
+
+    fn used(bytes: u64) -> Used {
+        Used { bytes, inodes: 1 }
+    }
+
+    fn said(spec: &str, usage: &Usage, dedicated: bool) -> Option<(&'static str, String)> {
+        let pod: api::Pod = serde_json::from_str(&format!(r#"{{"spec":{spec}}}"#)).expect("a pod");
+        offence(&pod, usage, dedicated)
+    }
+
+    #[test]
+    fn a_volume_may_be_as_large_as_its_limit() {
+        let spec = r#"{"volumes":[
+            {"name":"free","emptyDir":{}},
+            {"name":"mem","emptyDir":{"medium":"Memory","sizeLimit":"1"}},
+            {"name":"v","emptyDir":{"sizeLimit":"1024Mi"}}]}"#;
+        let usage = |bytes| Usage {
+            volumes: [("free", 1 << 40), ("mem", 9), ("v", bytes)]
+                .map(|(name, bytes)| (name.into(), used(bytes)))
+                .into(),
+            ..Usage::default()
+        };
+        assert_eq!(said(spec, &usage(1 << 30), false), None);
+        let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Gi\". ".to_owned();
+        assert_eq!(said(spec, &usage((1 << 30) + 1), false), Some(("emptydirfs.limit", message)));
+    }
+
+    #[test]
+    fn containers_have_limits_of_their_own_and_together() {
+        let spec = r#"{"volumes":[{"name":"v","emptyDir":{}}],
+            "initContainers":[{"name":"i","resources":{"limits":{"ephemeral-storage":"20"}}}],
+            "containers":[{"name":"a","resources":{"limits":{"ephemeral-storage":"10"}}},
+                          {"name":"b","resources":{"limits":{"ephemeral-storage":"20"}}}]}"#;
+        let usage = |root, logs, volume| Usage {
+            containers: [(
+                "a".into(),
+                ContainerUse { root: Some(used(root)), logs: Some(used(logs)), memory: None },
+            )]
+            .into(),
+            volumes: [("v".into(), used(volume))].into(),
+            processes: None,
+        };
+        assert_eq!(said(spec, &usage(5, 5, 20), false), None);
+        let pod = "Pod ephemeral local storage usage exceeds the total limit of containers 30. ";
+        let pod = Some(("ephemeralpodfs.limit", pod.to_owned()));
+        assert_eq!(said(spec, &usage(5, 5, 21), false), pod);
+        let own = "Container a exceeded its local ephemeral storage limit \"10\". ".to_owned();
+        let own = Some(("ephemeralcontainerfs.limit", own));
+        assert_eq!(said(spec, &usage(6, 5, 0), false), own);
+        // On another disk the layers are not counted.
+        assert_eq!(said(spec, &usage(6, 5, 0), true), None);
+        assert_eq!(said(spec, &usage(0, 11, 0), true), own);
+    }
+
+    #[test]
+    fn what_runs_together_is_asked_for_together() {
+        let spec: api::PodSpec = serde_json::from_str(
+            r#"{"initContainers":[{"name":"4"},{"name":"1","restartPolicy":"Always"},
+                                  {"name":"5"}],
+                "containers":[{"name":"2"},{"name":"1"}]}"#,
+        )
+        .expect("a spec");
+        let named = |container: &api::Container| container.name.parse().expect("a number");
+        assert_eq!(together(&spec, named), 6);
+    }
+}

@@ -1,0 +1,406 @@
+//! Eviction: where the node runs short, or a pod takes more of the disk than it may, pods have to
+//! go (spec section 9.4).
+//!
+//! ```text
+//!  Rest ─due─▶ Measuring ─shortages, conditions─▶ Gathering ─what pods take─▶ a limit is passed,
+//!   ▲             ▲                                                           or a threshold met
+//!   │             │                                                  │              │
+//!   │             └── Reclaiming ◀── first what no pod needs ────────┘              │
+//!   └──────────────── Leaving ◀── one pod for a threshold, all that pass a limit ◀──┘
+//! ```
+//!
+//! A cycle begins with gauges of its own, so nobody goes for a shortage that is over. What pods
+//! take is asked for only where somebody may have to go for it; folders are walked through in a
+//! child that may be killed. Never evicted: what [`is_critical`] names.
+//!
+//! If we crash here: the next life measures again. A pod that was evicted and that its source still
+//! wants begins anew, unless its source remembers that it has failed.
+
+mod gather;
+mod local;
+mod rank;
+mod shortage;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::admit::is_critical;
+use super::calls::Uid;
+use super::chores::{Asking, Regular, Tools};
+use super::event::{Action, CallId, JobId, Severity};
+use super::gc::Gc;
+use super::pod::{Eviction, Origin, Phase, Pod, Wanted};
+use super::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::{CallError, Reply};
+use crate::model::job::Used;
+use crate::model::node::Pressure;
+use crate::model::note::NoteKind;
+use crate::model::upkeep::{EvictionPolicy, Measures, Signal};
+use gather::{Gather, Needs, Usages};
+use shortage::{Observed, Shortage, Threshold};
+
+/// The evictor.
+#[derive(Debug)]
+pub struct Evict {
+    shortage: Shortage,
+    grace_max_s: i64,
+    cycle: Regular,
+    /// When the limits of pods are looked at.
+    limits: Regular,
+    stage: Stage,
+    /// The gauges that are being read are for us.
+    asked: bool,
+    observed: Option<Observed>,
+    /// The runtime was asked where images lie, if it was to be.
+    knows_place: bool,
+    /// Why nobody went, as it was last said.
+    said: Option<String>,
+    /// To be told.
+    pressures: Option<BTreeSet<Pressure>>,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Rest,
+    /// At the beginning of a cycle.
+    Measuring,
+    Gathering(Gather),
+    Reclaiming(Reclaim),
+    /// These were evicted: the next cycle begins when nothing is left of them.
+    Leaving {
+        uids: Vec<Uid>,
+        until: Instant,
+    },
+}
+
+/// What no pod needs goes, before a pod has to.
+#[derive(Debug)]
+struct Reclaim {
+    case: Case,
+    what: Reclaimed,
+    until: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reclaimed {
+    Containers,
+    Images,
+    /// All: whether it was enough is being measured.
+    Both,
+}
+
+/// Why a pod may have to go.
+#[derive(Debug)]
+struct Case {
+    /// The thresholds that are met, the gravest first.
+    due: Vec<Threshold>,
+    observed: Observed,
+    usages: Usages,
+}
+
+impl Evict {
+    /// Nothing measured yet.
+    pub fn new(policy: &EvictionPolicy, now: Instant) -> Self {
+        Self {
+            shortage: Shortage::new(policy),
+            grace_max_s: policy.grace_max_s,
+            cycle: Regular::new(limits::EVICTION_MS, now),
+            limits: Regular::new(limits::EVICTION_LIMITS_MS, now),
+            stage: Stage::Rest,
+            asked: false,
+            observed: None,
+            knows_place: false,
+            said: None,
+            pressures: None,
+            counts: BTreeMap::new(),
+        }
+    }
+
+    /// The runtime is back, and may be another: calls under way were answered before.
+    pub fn up(&mut self) {
+        self.knows_place = false;
+    }
+
+    /// Takes the machine's gauges.
+    pub fn measured(&mut self, measures: &Measures) {
+        if std::mem::take(&mut self.asked) {
+            self.observed = Some(Observed::of(measures));
+        }
+    }
+
+    /// Takes the answer to a call. `false`: it is none of these.
+    pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
+        match &mut self.stage {
+            Stage::Gathering(gather) => gather.answer(call, result),
+            _ => false,
+        }
+    }
+
+    /// Takes what folders take; `None`: it could not be found out. `false`: it is none of these.
+    pub fn used(&mut self, job: JobId, used: Option<Vec<Option<Used>>>) -> bool {
+        match &mut self.stage {
+            Stage::Gathering(gather) => gather.used(job, used),
+            _ => false,
+        }
+    }
+
+    /// Pods evicted since the start, by signal.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.counts.clone()
+    }
+
+    /// What the node runs short of, if that was found out since the last step.
+    pub fn take_pressures(&mut self) -> Option<BTreeSet<Pressure>> {
+        self.pressures.take()
+    }
+
+    /// When something is due.
+    pub fn due_at(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::Rest => (!self.shortage.is_empty()).then(|| self.cycle.due_at()),
+            Stage::Measuring | Stage::Gathering(_) => None,
+            Stage::Reclaiming(reclaim) => Some(reclaim.until),
+            Stage::Leaving { until, .. } => Some(*until),
+        }
+    }
+
+    /// Goes on as far as it can. Says whether the collector has more to do.
+    pub fn step(
+        &mut self,
+        now: Now,
+        tools: &mut Tools<'_>,
+        gc: &mut Gc,
+        asking: &mut Asking,
+    ) -> bool {
+        let wanted = self.reclaims();
+        loop {
+            let before = std::mem::discriminant(&self.stage);
+            self.stage = match std::mem::replace(&mut self.stage, Stage::Rest) {
+                Stage::Rest => self.begin(now, tools, gc, asking),
+                Stage::Measuring => match self.observed.take() {
+                    Some(observed) => self.judge(now, observed, tools),
+                    None => Stage::Measuring,
+                },
+                Stage::Gathering(mut gather) => {
+                    gather.step(now, tools);
+                    if gather.is_done() {
+                        self.act(now, gather, tools, gc)
+                    } else {
+                        Stage::Gathering(gather)
+                    }
+                }
+                Stage::Reclaiming(reclaim) => self.reclaim(now, reclaim, tools, gc, asking),
+                Stage::Leaving { uids, until } => self.leave(now, uids, until, tools),
+            };
+            if std::mem::discriminant(&self.stage) == before {
+                let reclaims = self.reclaims();
+                return reclaims.is_some() && reclaims != wanted;
+            }
+        }
+    }
+
+    /// What the collector is to part with.
+    fn reclaims(&self) -> Option<Reclaimed> {
+        match &self.stage {
+            Stage::Reclaiming(Reclaim { what: Reclaimed::Both, .. }) => None,
+            Stage::Reclaiming(reclaim) => Some(reclaim.what),
+            Stage::Rest | Stage::Measuring | Stage::Gathering(_) | Stage::Leaving { .. } => None,
+        }
+    }
+
+    fn begin(
+        &mut self,
+        now: Now,
+        tools: &mut Tools<'_>,
+        gc: &mut Gc,
+        asking: &mut Asking,
+    ) -> Stage {
+        let idle = self.shortage.is_empty() && !tools.pods.iter().any(local::has_limits);
+        if idle || !self.cycle.is_due(now.boot) {
+            return Stage::Rest;
+        }
+        // Which disk is meant decides what can be won, and who has to go.
+        let known = gc.find_place(now, tools, self.knows_place);
+        self.knows_place = true;
+        if known && self.ask(gc, asking) {
+            self.cycle.done(now.boot);
+            return Stage::Measuring;
+        }
+        Stage::Rest
+    }
+
+    /// Asks for gauges; `false`: others are being read.
+    fn ask(&mut self, gc: &Gc, asking: &mut Asking) -> bool {
+        let Some(ask) = asking.want() else { return false };
+        if let Some(place) = gc.image_place() {
+            ask.image_fs = Some(place.into());
+        }
+        ask.pids |= self.shortage.has(Signal::Pids);
+        self.asked = true;
+        self.observed = None;
+        true
+    }
+
+    /// The beginning of a cycle: what the node runs short of.
+    fn judge(&mut self, now: Now, observed: Observed, tools: &mut Tools<'_>) -> Stage {
+        let (due, pressures) = self.shortage.observe(now.boot, &observed);
+        self.pressures = Some(pressures);
+        if !self.shortage.is_met() && !tools.pods.iter().any(local::has_limits) {
+            self.said = None;
+        }
+        let limits = self.limits.is_due(now.boot) && tools.pods.iter().any(local::has_limits);
+        if limits {
+            self.limits.done(now.boot);
+        }
+        if due.is_empty() && !limits {
+            return Stage::Rest;
+        }
+        let needs = Needs::new(&due, limits);
+        let candidates = tools.pods.iter().filter(|pod| is_candidate(pod));
+        Stage::Gathering(Gather::new(needs, due, observed, candidates))
+    }
+
+    /// Now it is known what pods take.
+    fn act(&mut self, now: Now, gather: Gather, tools: &mut Tools<'_>, gc: &mut Gc) -> Stage {
+        let Gather { needs, due, observed, usages, failed, .. } = gather;
+        if let Some(why) = failed {
+            self.say(tools, &format!("nobody is evicted: what pods take is not known: {why}"));
+            return Stage::Rest;
+        }
+        if needs.limits {
+            let gone = self.evict_offenders(&observed, &usages, tools);
+            if !gone.is_empty() {
+                return leaving(now, gone);
+            }
+        }
+        let Some(first) = due.first() else { return Stage::Rest };
+        let message = format!("Attempting to reclaim {}", words::resource(first.signal));
+        tools.note(now, NoteKind::Warning, "EvictionThresholdMet", message);
+        let reclaims = first.frees_images(observed.dedicated);
+        let case = Case { due, observed, usages };
+        if !reclaims {
+            return self.evict_one(now, &case, tools);
+        }
+        gc.press_containers();
+        let until = now.boot.plus_ms(limits::EVICTION_RECLAIM_MS);
+        Stage::Reclaiming(Reclaim { case, what: Reclaimed::Containers, until })
+    }
+
+    fn reclaim(
+        &mut self,
+        now: Now,
+        mut reclaim: Reclaim,
+        tools: &mut Tools<'_>,
+        gc: &mut Gc,
+        asking: &mut Asking,
+    ) -> Stage {
+        let late = reclaim.until <= now.boot;
+        match reclaim.what {
+            Reclaimed::Containers => {
+                let busy = gc.is_pressed() || tools.pods.iter().any(Pod::has_condemned);
+                if !busy || late {
+                    gc.press_images();
+                    reclaim.what = Reclaimed::Images;
+                    reclaim.until = now.boot.plus_ms(limits::EVICTION_RECLAIM_MS);
+                }
+            }
+            Reclaimed::Images => {
+                if (!gc.is_pressed() || late) && self.ask(gc, asking) {
+                    reclaim.what = Reclaimed::Both;
+                }
+            }
+            Reclaimed::Both => {
+                if let Some(observed) = self.observed.take() {
+                    if self.shortage.is_over(&observed) {
+                        return Stage::Rest;
+                    }
+                    return self.evict_one(now, &reclaim.case, tools);
+                }
+            }
+        }
+        Stage::Reclaiming(reclaim)
+    }
+
+    /// All pods that take more of the disk than they may.
+    fn evict_offenders(
+        &mut self,
+        observed: &Observed,
+        usages: &Usages,
+        tools: &mut Tools<'_>,
+    ) -> Vec<Uid> {
+        let mut gone = Vec::new();
+        for (uid, usage) in usages {
+            let Some(pod) = tools.pods.get_mut(uid).filter(|pod| is_candidate(pod)) else {
+                continue;
+            };
+            let Some((signal, message)) = local::offence(pod.api(), usage, observed.dedicated)
+            else {
+                continue;
+            };
+            if is_critical(pod.api()) {
+                self.say(
+                    tools,
+                    &format!("uid={uid} not evicted, because it is critical: {message}"),
+                );
+                continue;
+            }
+            *self.counts.entry(signal).or_default() += 1;
+            pod.evict(Eviction::at_once(message));
+            gone.push(uid.clone());
+        }
+        gone
+    }
+
+    /// The pod that has to go for the gravest shortage.
+    fn evict_one(&mut self, now: Now, case: &Case, tools: &mut Tools<'_>) -> Stage {
+        let threshold = &case.due[0];
+        let resource = words::resource(threshold.signal);
+        let pods = tools.pods.iter().filter(|pod| is_candidate(pod));
+        let dedicated = case.observed.dedicated;
+        let Some(uid) = rank::first(pods, threshold.signal, dedicated, &case.usages) else {
+            self.say(tools, &format!("the node is low on {resource}, and no pod can be evicted"));
+            return Stage::Rest;
+        };
+        let pod = tools.pods.get_mut(&uid).expect("just chosen");
+        let grace_s = match threshold.grace_ms {
+            None => 1,
+            Some(_) => self.grace_max_s,
+        };
+        let (message, annotations) =
+            words::message(pod.api(), case.usages.get(&uid), &case.due, &case.observed);
+        *self.counts.entry(threshold.name()).or_default() += 1;
+        pod.evict(Eviction { message, grace_s, annotations, disrupted: true });
+        self.said = None;
+        leaving(now, vec![uid])
+    }
+
+    fn leave(&mut self, now: Now, uids: Vec<Uid>, until: Instant, tools: &Tools<'_>) -> Stage {
+        let left = |uid: &Uid| tools.pods.get(uid).is_some_and(|pod| !pod.is_cleaned_up());
+        if until > now.boot && uids.iter().any(left) {
+            return Stage::Leaving { uids, until };
+        }
+        self.cycle = Regular::new(limits::EVICTION_MS, now.boot);
+        Stage::Rest
+    }
+
+    fn say(&mut self, tools: &mut Tools<'_>, why: &str) {
+        if self.said.as_deref() != Some(why) {
+            self.said = Some(why.to_owned());
+            tools.out.push(Action::Log(Severity::Warn, why.to_owned()));
+        }
+    }
+}
+
+/// One that may have to go, if it is not critical: it runs, or is about to.
+fn is_candidate(pod: &Pod) -> bool {
+    pod.phase() == Phase::Syncing
+        && pod.is_active()
+        && pod.origin() != Origin::Runtime
+        && *pod.wanted() == Wanted::Yes
+}
+
+fn leaving(now: Now, uids: Vec<Uid>) -> Stage {
+    Stage::Leaving { uids, until: now.boot.plus_ms(limits::EVICTION_CLEAN_MS) }
+}

@@ -1,0 +1,172 @@
+//! Who has to go first (spec section 9.4): first who takes more than it asked for, then who matters
+//! less, then who takes more beyond what it asked for.
+
+use std::cmp::Reverse;
+
+use super::gather::{ContainerUse, Usage, Usages};
+use super::local::{STORAGE, together, volumes_of};
+use crate::agent::admit::{is_critical, priority};
+use crate::agent::calls::Uid;
+use crate::agent::pod::Pod;
+use crate::model::job::Used;
+use crate::model::pod as api;
+use crate::model::quantity::Quantity;
+use crate::model::upkeep::Signal;
+
+/// The first of these pods that may go for a shortage.
+pub fn first<'a>(
+    pods: impl Iterator<Item = &'a Pod>,
+    signal: Signal,
+    dedicated: bool,
+    usages: &Usages,
+) -> Option<Uid> {
+    let ranked = pods.filter(|pod| !is_critical(pod.api())).map(|pod| {
+        let usage = usages.get(pod.uid());
+        (place(pod.api(), signal, dedicated, usage), pod.uid())
+    });
+    ranked.min().map(|(_, uid)| uid.clone())
+}
+
+/// The smaller, the sooner: whether nothing is known of the pod, whether it keeps to what it asked
+/// for, its priority, how much it takes beyond.
+type Rank = (bool, bool, i64, Reverse<i128>);
+
+fn place(pod: &api::Pod, signal: Signal, dedicated: bool, usage: Option<&Usage>) -> Rank {
+    let priority = priority(pod);
+    if signal == Signal::Pids {
+        // Only among equals it counts that nothing is known.
+        let processes = usage.and_then(|usage| usage.processes);
+        let many = processes.map_or(i128::MAX, i128::from);
+        return (true, true, priority, Reverse(many));
+    }
+    let Some(usage) = usage.filter(|usage| !usage.containers.is_empty()) else {
+        return (false, false, priority, Reverse(0));
+    };
+    let used = match signal {
+        Signal::Memory => usage.containers.values().filter_map(|it| it.memory).sum(),
+        Signal::NodeFs => on_disk(usage, dedicated, Disk::Node).bytes,
+        Signal::NodeFsInodes => on_disk(usage, dedicated, Disk::Node).inodes,
+        Signal::ImageFs => on_disk(usage, dedicated, Disk::Images).bytes,
+        Signal::ImageFsInodes => on_disk(usage, dedicated, Disk::Images).inodes,
+        Signal::Pids => unreachable!("returned above"),
+    };
+    let beyond = i128::from(used) - i128::from(requested(pod, signal));
+    (true, beyond <= 0, priority, Reverse(beyond))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    Node,
+    Images,
+}
+
+/// What counts where: layers lie with the images, logs and volumes with the node's files.
+fn on_disk(usage: &Usage, dedicated: bool, disk: Disk) -> Used {
+    let sum = |of: fn(&ContainerUse) -> Option<Used>| {
+        usage.containers.values().filter_map(of).fold(Used::default(), Used::plus)
+    };
+    let (roots, logs) = (sum(|it| it.root), sum(|it| it.logs));
+    match (dedicated, disk) {
+        (true, Disk::Images) => roots,
+        (true, Disk::Node) => logs.plus(volumes_of(usage)),
+        (false, _) => roots.plus(logs).plus(volumes_of(usage)),
+    }
+}
+
+/// What the pod asks for of what is short; nobody asks for inodes.
+fn requested(pod: &api::Pod, signal: Signal) -> i64 {
+    let name = match signal {
+        Signal::Memory => "memory",
+        Signal::NodeFs | Signal::ImageFs => STORAGE,
+        Signal::NodeFsInodes | Signal::ImageFsInodes | Signal::Pids => return 0,
+    };
+    let overhead = pod.spec.overhead.get(name).map_or(0, Quantity::whole);
+    together(&pod.spec, |container| request(container, name)).saturating_add(overhead)
+}
+
+/// What a container asks for; a limit is a request where none is written.
+pub fn request(container: &api::Container, name: &str) -> i64 {
+    let resources = &container.resources;
+    resources.requests.get(name).or_else(|| resources.limits.get(name)).map_or(0, Quantity::whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `name priority request`
+    fn pod(text: &str) -> api::Pod {
+        let words: Vec<&str> = text.split(' ').collect();
+        let (priority, request) = (words[1], words[2]);
+        serde_json::from_str(&format!(
+            r#"{{"metadata":{{"name":"{}"}},"spec":{{"priority":{priority},"containers":[
+                {{"name":"c","resources":{{"requests":
+                    {{"memory":"{request}","ephemeral-storage":"{request}"}}}}}}]}}}}"#,
+            words[0]
+        ))
+        .expect("a pod")
+    }
+
+    fn order(signal: Signal, dedicated: bool, pods: &[(&str, Option<Usage>)]) -> String {
+        let mut ranked: Vec<_> = pods
+            .iter()
+            .map(|(text, usage)| {
+                let pod = pod(text);
+                (place(&pod, signal, dedicated, usage.as_ref()), pod.metadata.name)
+            })
+            .collect();
+        ranked.sort();
+        ranked.into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(" ")
+    }
+
+    fn memory(bytes: u64) -> Usage {
+        let container = ContainerUse { memory: Some(bytes), ..ContainerUse::default() };
+        Usage { containers: [("c".into(), container)].into(), ..Usage::default() }
+    }
+
+    #[test]
+    fn who_takes_more_than_it_asked_for_goes_first_then_who_matters_less_then_who_takes_more() {
+        let pods = [
+            ("modest 0 100", Some(memory(90))),
+            ("unknown 9 0", None),
+            ("greedy 0 100", Some(memory(300))),
+            ("greedier 0 0", Some(memory(301))),
+            ("dear 5 0", Some(memory(900))),
+            ("modest-and-cheap -1 100", Some(memory(50))),
+        ];
+        let want = "unknown greedier greedy dear modest-and-cheap modest";
+        assert_eq!(order(Signal::Memory, false, &pods), want);
+    }
+
+    #[test]
+    fn by_processes_only_priority_counts_before_their_number() {
+        let many = |count| Some(Usage { processes: count, ..memory(1) });
+        let pods = [
+            ("few 0 0", many(Some(3))),
+            ("many 0 0", many(Some(30))),
+            ("unknown 0 0", None),
+            ("dear 1 0", many(Some(300))),
+        ];
+        assert_eq!(order(Signal::Pids, false, &pods), "unknown many few dear");
+    }
+
+    #[test]
+    fn what_counts_depends_on_where_it_lies() {
+        let used = |bytes| Used { bytes, inodes: 100 - bytes };
+        let usage = |root, logs, volume| {
+            let container =
+                ContainerUse { root: Some(used(root)), logs: Some(used(logs)), memory: None };
+            Some(Usage {
+                containers: [("c".into(), container)].into(),
+                volumes: [("v".into(), used(volume))].into(),
+                processes: None,
+            })
+        };
+        let pods = [("layers 0 0", usage(9, 1, 1)), ("volumes 0 0", usage(1, 2, 7))];
+        assert_eq!(order(Signal::ImageFs, true, &pods), "layers volumes");
+        assert_eq!(order(Signal::NodeFs, true, &pods), "volumes layers");
+        assert_eq!(order(Signal::NodeFs, false, &pods), "layers volumes");
+        assert_eq!(order(Signal::NodeFsInodes, true, &pods), "layers volumes");
+        assert_eq!(order(Signal::ImageFsInodes, true, &pods), "volumes layers");
+    }
+}

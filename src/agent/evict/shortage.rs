@@ -1,0 +1,261 @@
+//! Which thresholds are met, since when, and what the node is said to run short of for that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::agent::time::Instant;
+use crate::model::node::Pressure;
+use crate::model::upkeep::{self, Amount, EvictionPolicy, Measures, Signal};
+
+/// A signal and how much of it is to be left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Threshold {
+    /// Of what.
+    pub signal: Signal,
+    /// So much.
+    pub least: upkeep::Threshold,
+    /// So much more has to be won before a shortage that was acted on is over.
+    pub reclaim_min: Option<upkeep::Threshold>,
+    /// `None`: hard. Else soft: it is acted on when it was met for so long.
+    pub grace_ms: Option<u64>,
+}
+
+/// What the gauges say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    amounts: BTreeMap<Signal, Amount>,
+    /// Images have a file system of their own.
+    pub dedicated: bool,
+}
+
+/// All thresholds and what is remembered of them.
+#[derive(Debug)]
+pub struct Shortage {
+    /// By signal, the hard before the soft.
+    all: Vec<Threshold>,
+    /// Since when those that are met are, by their places in `all`.
+    since: BTreeMap<usize, Instant>,
+    /// Those that were to be acted on when last observed.
+    acted_on: BTreeSet<usize>,
+    /// When the node was last seen to run short.
+    seen_at: BTreeMap<Pressure, Instant>,
+    transition_ms: u64,
+}
+
+impl Threshold {
+    /// As the configuration names its signal.
+    pub fn name(&self) -> &'static str {
+        let named = Signal::ALL.into_iter().find(|(signal, _)| *signal == self.signal);
+        named.expect("all signals have names").1
+    }
+
+    /// Whether less is left. What is not known is not short.
+    fn is_met(&self, observed: &Observed, with_reclaim: bool) -> bool {
+        let Some(amount) = observed.get(self.signal) else { return false };
+        let more = self.reclaim_min.filter(|_| with_reclaim).map_or(0, |it| it.of(amount.capacity));
+        amount.available < self.least.of(amount.capacity).saturating_add(more)
+    }
+
+    /// Whether dead containers and images lie where room is needed.
+    pub fn frees_images(&self, dedicated: bool) -> bool {
+        match self.signal {
+            Signal::NodeFs | Signal::NodeFsInodes => !dedicated,
+            Signal::ImageFs | Signal::ImageFsInodes => true,
+            Signal::Memory | Signal::Pids => false,
+        }
+    }
+
+    fn pressure(&self) -> Pressure {
+        match self.signal {
+            Signal::Memory => Pressure::Memory,
+            Signal::NodeFs | Signal::NodeFsInodes | Signal::ImageFs | Signal::ImageFsInodes => {
+                Pressure::Disk
+            }
+            Signal::Pids => Pressure::Pid,
+        }
+    }
+}
+
+impl Observed {
+    /// What is left of each.
+    pub fn of(measures: &Measures) -> Self {
+        let Measures { memory, pids, node_fs, image_fs, .. } = measures;
+        // Who does not count inodes has enough of them.
+        let inodes = |room: &upkeep::Room| Some(room.inodes).filter(|it| it.capacity > 0);
+        let amounts = [
+            (Signal::Memory, *memory),
+            (Signal::NodeFs, node_fs.map(|room| room.bytes)),
+            (Signal::NodeFsInodes, node_fs.as_ref().and_then(inodes)),
+            (Signal::ImageFs, image_fs.map(|room| room.bytes)),
+            (Signal::ImageFsInodes, image_fs.as_ref().and_then(inodes)),
+            (Signal::Pids, *pids),
+        ];
+        let amounts = amounts.into_iter().filter_map(|(signal, it)| Some((signal, it?))).collect();
+        let device = |room: &Option<upkeep::Room>| room.map(|room| room.device);
+        let dedicated = image_fs.is_some() && device(image_fs) != device(node_fs);
+        Self { amounts, dedicated }
+    }
+
+    /// One of them.
+    pub fn get(&self, signal: Signal) -> Option<Amount> {
+        self.amounts.get(&signal).copied()
+    }
+}
+
+impl Shortage {
+    /// Nothing observed yet.
+    pub fn new(policy: &EvictionPolicy) -> Self {
+        let make = |signal: &Signal, least: &upkeep::Threshold, grace_ms| Threshold {
+            signal: *signal,
+            least: *least,
+            reclaim_min: policy.reclaim_min.get(signal).copied(),
+            grace_ms,
+        };
+        let hard = policy.hard.iter().map(|(signal, least)| make(signal, least, None));
+        let soft = policy
+            .soft
+            .iter()
+            .map(|(signal, (least, grace_ms))| make(signal, least, Some(*grace_ms)));
+        let mut all: Vec<Threshold> = hard.chain(soft).collect();
+        all.sort_by_key(|threshold| (threshold.signal, threshold.grace_ms.is_some()));
+        Self {
+            all,
+            since: BTreeMap::new(),
+            acted_on: BTreeSet::new(),
+            seen_at: BTreeMap::new(),
+            transition_ms: policy.transition_ms,
+        }
+    }
+
+    /// Whether nothing is watched.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Whether this is watched.
+    pub fn has(&self, signal: Signal) -> bool {
+        self.all.iter().any(|threshold| threshold.signal == signal)
+    }
+
+    /// Whether some threshold was met when last observed.
+    pub fn is_met(&self) -> bool {
+        !self.since.is_empty()
+    }
+
+    /// The thresholds that are to be acted on, the gravest first, and what the node runs short of.
+    pub fn observe(
+        &mut self,
+        now: Instant,
+        observed: &Observed,
+    ) -> (Vec<Threshold>, BTreeSet<Pressure>) {
+        let Self { all, since, acted_on, seen_at, transition_ms } = self;
+        let met = |(at, threshold): &(usize, &Threshold)| {
+            threshold.is_met(observed, acted_on.contains(at))
+        };
+        let met: Vec<usize> = all.iter().enumerate().filter(met).map(|(at, _)| at).collect();
+        since.retain(|at, _| met.contains(at));
+        for &at in &met {
+            since.entry(at).or_insert(now);
+            seen_at.insert(all[at].pressure(), now);
+        }
+        seen_at.retain(|_, at| now.since_ms(*at) <= *transition_ms);
+        let due = since.iter().filter(|(at, since)| {
+            all[**at].grace_ms.is_none_or(|grace_ms| now.since_ms(**since) >= grace_ms)
+        });
+        *acted_on = due.map(|(at, _)| *at).collect();
+        let due = acted_on.iter().map(|&at| all[at].clone()).collect();
+        (due, seen_at.keys().copied().collect())
+    }
+
+    /// Whether enough was won: nothing is short, not even of what is to be won beyond.
+    pub fn is_over(&self, observed: &Observed) -> bool {
+        !self.all.iter().any(|threshold| threshold.is_met(observed, true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::upkeep::Threshold as Least;
+
+    fn observed(memory: u64, disk: u64) -> Observed {
+        let amount = |available| Amount { capacity: 1_000, available };
+        let room = upkeep::Room { bytes: amount(disk), ..upkeep::Room::default() };
+        let measures =
+            Measures { memory: Some(amount(memory)), node_fs: Some(room), ..Measures::default() };
+        Observed::of(&measures)
+    }
+
+    fn policy() -> EvictionPolicy {
+        EvictionPolicy {
+            hard: [
+                (Signal::Memory, Least::Amount(100)),
+                (Signal::NodeFs, Least::Millionths(100_000)),
+            ]
+            .into(),
+            soft: [(Signal::Memory, (Least::Amount(300), 20_000))].into(),
+            reclaim_min: [(Signal::NodeFs, Least::Amount(50))].into(),
+            transition_ms: 300_000,
+            grace_max_s: 0,
+        }
+    }
+
+    fn signals(due: &[Threshold]) -> Vec<(Signal, bool)> {
+        due.iter().map(|it| (it.signal, it.grace_ms.is_some())).collect()
+    }
+
+    #[test]
+    fn a_soft_threshold_is_acted_on_after_its_grace_period_and_the_hard_at_once() {
+        let mut shortage = Shortage::new(&policy());
+        let (due, pressures) = shortage.observe(Instant(0), &observed(200, 500));
+        assert_eq!(signals(&due), []);
+        assert_eq!(pressures, [Pressure::Memory].into());
+        let (due, _) = shortage.observe(Instant(20_000), &observed(200, 500));
+        assert_eq!(signals(&due), [(Signal::Memory, true)]);
+        let (due, _) = shortage.observe(Instant(30_000), &observed(99, 500));
+        assert_eq!(signals(&due), [(Signal::Memory, false), (Signal::Memory, true)]);
+        // Over for a moment: the grace period begins anew.
+        shortage.observe(Instant(40_000), &observed(300, 500));
+        let (due, _) = shortage.observe(Instant(50_000), &observed(299, 500));
+        assert_eq!(signals(&due), []);
+    }
+
+    #[test]
+    fn what_was_acted_on_is_over_when_more_was_won() {
+        let mut shortage = Shortage::new(&policy());
+        let now = |n: u64| Instant(n * 10_000);
+        assert_eq!(shortage.observe(now(0), &observed(500, 100)).0, [], "as much as is to be left");
+        assert_eq!(
+            signals(&shortage.observe(now(1), &observed(500, 99)).0),
+            [(Signal::NodeFs, false)]
+        );
+        assert_eq!(shortage.observe(now(2), &observed(500, 149)).0.len(), 1);
+        assert!(!shortage.is_over(&observed(500, 149)) && shortage.is_over(&observed(500, 150)));
+        assert_eq!(shortage.observe(now(3), &observed(500, 150)).0, []);
+        assert_eq!(shortage.observe(now(4), &observed(500, 149)).0, [], "it was not acted on");
+    }
+
+    #[test]
+    fn a_pressure_lasts_beyond_its_last_sight() {
+        let mut shortage = Shortage::new(&policy());
+        shortage.observe(Instant(0), &observed(50, 500));
+        let memory = [Pressure::Memory].into();
+        assert_eq!(shortage.observe(Instant(300_000), &observed(500, 500)).1, memory);
+        assert_eq!(shortage.observe(Instant(300_001), &observed(500, 500)).1, BTreeSet::new());
+    }
+
+    #[test]
+    fn who_does_not_count_inodes_has_enough_and_another_device_is_another_disk() {
+        let room = |device, inodes| upkeep::Room {
+            bytes: Amount { capacity: 10, available: 5 },
+            inodes: Amount { capacity: inodes, available: 0 },
+            device,
+        };
+        let measures =
+            |image_fs| Measures { node_fs: Some(room(1, 0)), image_fs, ..Measures::default() };
+        let same = Observed::of(&measures(Some(room(1, 7))));
+        assert!(!same.dedicated && same.get(Signal::NodeFsInodes).is_none());
+        assert_eq!(same.get(Signal::ImageFsInodes), Some(Amount { capacity: 7, available: 0 }));
+        assert!(Observed::of(&measures(Some(room(2, 0)))).dedicated);
+        assert!(!Observed::of(&measures(None)).dedicated);
+    }
+}

@@ -1,0 +1,91 @@
+//! What the mind knows of its node: what it runs short of, and since when (spec section 9.2).
+//!
+//! The eviction finds it out; admission, `edged status` and the report of the node's status read
+//! it here. Where the eviction is not built in, the node is never said to run short.
+//!
+//! Not persistent: the next life measures again.
+
+use std::collections::BTreeSet;
+
+use super::time::Now;
+use crate::model::node::{Condition, Pressure};
+use crate::model::time::Timestamp;
+
+/// The node's own knowledge.
+#[derive(Debug, Default)]
+pub struct Node {
+    pressures: BTreeSet<Pressure>,
+    /// When each last changed, in the order of [`Pressure::ALL`]; `None`: the clock was not set.
+    changed_at: [Option<Timestamp>; 3],
+    /// When they were last found out.
+    known_at: Option<Timestamp>,
+}
+
+impl Node {
+    /// What it runs short of now. Says what changed.
+    pub fn set_pressures(&mut self, now: Now, pressures: BTreeSet<Pressure>) -> Vec<Pressure> {
+        let at = now.timestamp();
+        let first = self.known_at.is_none();
+        let mut changed = Vec::new();
+        for (pressure, since) in Pressure::ALL.into_iter().zip(&mut self.changed_at) {
+            if self.pressures.contains(&pressure) != pressures.contains(&pressure) {
+                changed.push(pressure);
+                *since = at;
+            } else if first {
+                *since = at;
+            }
+        }
+        self.known_at = at;
+        self.pressures = pressures;
+        changed
+    }
+
+    /// What it runs short of.
+    pub fn pressures(&self) -> &BTreeSet<Pressure> {
+        &self.pressures
+    }
+
+    /// Its conditions, those about shortages: `NodeStatus.conditions` but for `Ready`.
+    pub fn conditions(&self) -> impl Iterator<Item = Condition> {
+        Pressure::ALL.into_iter().zip(self.changed_at).map(|(pressure, changed_at)| {
+            let status = self.pressures.contains(&pressure);
+            let (reason, message) = pressure.words(status);
+            Condition {
+                kind: pressure.kind(),
+                status,
+                reason,
+                message,
+                last_heartbeat_time: self.known_at,
+                last_transition_time: changed_at,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::time::{Instant, Wall};
+
+    fn at(ms: i64) -> Now {
+        Now { boot: Instant(1), wall: Some(Wall(ms)) }
+    }
+
+    #[test]
+    fn a_condition_keeps_the_time_of_its_last_change() {
+        let mut node = Node::default();
+        assert_eq!(node.set_pressures(at(1_000_000), BTreeSet::new()), []);
+        let disk = BTreeSet::from([Pressure::Disk]);
+        assert_eq!(node.set_pressures(at(2_000_000), disk.clone()), [Pressure::Disk]);
+        assert_eq!(node.set_pressures(at(3_000_000), disk), []);
+        let told: Vec<Condition> = node.conditions().collect();
+        let kinds = ["MemoryPressure", "DiskPressure", "PIDPressure"];
+        assert_eq!(told.iter().map(|it| it.kind).collect::<Vec<_>>(), kinds);
+        assert_eq!(told[0].reason, "KubeletHasSufficientMemory");
+        assert_eq!(told[1].reason, "KubeletHasDiskPressure");
+        assert!(told[1].status && !told[0].status);
+        assert_eq!(told[1].last_transition_time, at(2_000_000).timestamp());
+        assert_eq!(told[1].last_heartbeat_time, at(3_000_000).timestamp());
+        assert_eq!(told[0].last_transition_time, at(1_000_000).timestamp());
+    }
+}

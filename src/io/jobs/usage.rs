@@ -1,0 +1,114 @@
+//! How much of the disk some folders take: a walk through them, as `du` does it. Runs in a child,
+//! because a folder may have any number of files, and its disk may hang.
+//!
+//! Links are not followed and mounts not entered: a volume in memory takes nothing of the disk.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
+
+use super::{Component, Failure, log, tree};
+use crate::limits::{REMOVE_DEPTH_MAX, WALK_LINKED_MAX};
+use crate::model::job::{FolderKind, Place, Used, Walk};
+
+/// What each of the places takes, in their order; `None`: it is not there, or cannot be read.
+pub(super) fn measure(root: BorrowedFd<'_>, walk: &Walk) -> Vec<Option<Used>> {
+    let one = |place| of_place(root, walk.kind, place).unwrap_or(None);
+    walk.places.iter().map(one).collect()
+}
+
+fn of_place(
+    root: BorrowedFd<'_>,
+    kind: FolderKind,
+    place: &Place,
+) -> Result<Option<Used>, Failure> {
+    let name = Component::new(place.name.as_ref())?;
+    let folder = match kind {
+        FolderKind::Volume => {
+            let mut dir = tree::existing_dir(root, Component::new(place.pod.uid.as_ref())?)?;
+            for step in ["volumes", "kubernetes.io~empty-dir"] {
+                let Some(parent) = dir else { return Ok(None) };
+                dir = tree::existing_dir(parent.as_fd(), Component::new(step)?)?;
+            }
+            dir
+        }
+        FolderKind::Logs => {
+            let folder = log::dir_name(&place.pod)?;
+            tree::existing_dir(root, Component::new(&folder)?)?
+        }
+    };
+    let Some(parent) = folder else { return Ok(None) };
+    let Some(dir) = tree::existing_dir(parent.as_fd(), name)? else { return Ok(None) };
+    let mut count = Count::default();
+    let stat = fstat(dir.as_fd()).map_err(|errno| Failure::at("stat", name.as_os_str(), errno))?;
+    count.add(&stat);
+    count.walk(dir.as_fd(), name.as_os_str(), 0)?;
+    Ok(Some(count.used))
+}
+
+#[derive(Default)]
+struct Count {
+    used: Used,
+    /// Files of several names that were met, by inode: all lie on one file system.
+    linked: BTreeSet<u64>,
+}
+
+impl Count {
+    #[allow(clippy::unnecessary_cast, reason = "these have 32 bits on some machines, 64 on others")]
+    fn add(&mut self, stat: &FileStat) {
+        let is_dir = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        if !is_dir && stat.st_nlink > 1 && self.linked.len() < WALK_LINKED_MAX {
+            // Beyond the bound such files count once for each name: rather too much.
+            if !self.linked.insert(stat.st_ino as u64) {
+                return;
+            }
+        }
+        let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+        self.used = self.used.plus(Used { bytes, inodes: 1 });
+    }
+
+    fn walk(&mut self, dir: BorrowedFd<'_>, name: &OsStr, depth: usize) -> Result<(), Failure> {
+        if depth >= REMOVE_DEPTH_MAX {
+            let name = name.to_string_lossy();
+            return Err(Failure(format!("{name}: got a tree deeper than {REMOVE_DEPTH_MAX}")));
+        }
+        let failed = |errno| Failure::at("readdir", name, errno);
+        let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let mut listing = Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?;
+        let mut folders: Vec<OsString> = Vec::new();
+        for entry in listing.iter() {
+            let entry = entry.map_err(failed)?;
+            let child = OsStr::from_bytes(entry.file_name().to_bytes());
+            if matches!(child.as_bytes(), b"." | b"..") {
+                continue;
+            }
+            // It may have gone since.
+            let stat = match fstatat(dir, child, AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::ENOENT) => continue,
+                Err(errno) => return Err(Failure::at("stat", child, errno)),
+            };
+            let is_dir = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+            if is_dir || entry.file_type() == Some(Type::Directory) {
+                folders.push(child.to_owned());
+            } else {
+                self.add(&stat);
+            }
+        }
+        for child in &folders {
+            // What is mounted there is not of this disk: refused by `existing_dir`.
+            if let Ok(Some(inner)) = tree::existing_dir(dir, Component::new(child)?) {
+                let stat = fstat(inner.as_fd());
+                self.add(&stat.map_err(|errno| Failure::at("stat", child, errno))?);
+                self.walk(inner.as_fd(), child, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! Where the node runs short, and where a pod takes more of the disk than it may.
+
+use edged::agent::Config;
+use edged::agent::admit::EVICTABLE;
+use edged::limits;
+use edged::model::cri::ContainerState;
+use edged::model::upkeep::{
+    Amount, ContainerUsage, EvictionPolicy, Room, SandboxUsage, Signal, Threshold,
+};
+
+use crate::desk::{Desk, MAIN, START, container, sandbox};
+
+/// A pod of the folder that may be evicted, unless it says otherwise.
+fn named(name: &str, more: &str, spec: &str) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"{name}","uid":"{name}","annotations":{{
+            "{EVICTABLE}":"true"{more}}}}},"spec":{{{spec}}}}}"#
+    )
+}
+
+fn memory(available: u64) -> Amount {
+    Amount { capacity: 1 << 30, available: available << 20 }
+}
+
+/// The runtime has these pods running, one container `m` each.
+fn running(names: &[&str], spec: &str, change: impl FnOnce(&mut Config)) -> Desk {
+    let mut desk = Desk::with(change);
+    desk.machine.memory = Some(memory(500));
+    for name in names {
+        let (mut home, mut it) =
+            (sandbox("s", 0, true), container("c", "m", ContainerState::Running));
+        let pod = home.pod.as_mut().expect("it has one");
+        (pod.uid, pod.name) = ((*name).into(), format!("{name}-gw").into());
+        home.id.0 = format!("s-{name}").into();
+        it.pod.clone_from(&home.pod);
+        it.id.0 = format!("c-{name}").into();
+        it.sandbox = home.id.clone();
+        desk.sandboxes.push(home);
+        desk.containers.push(it);
+    }
+    let manifests: Vec<String> = names.iter().map(|name| named(name, "", spec)).collect();
+    let manifests: Vec<&str> = manifests.iter().map(String::as_str).collect();
+    desk.manifests(&manifests);
+    settle(&mut desk);
+    assert_eq!(desk.running().len(), names.len());
+    desk
+}
+
+fn settle(desk: &mut Desk) {
+    while let Some(asked) = desk.asked_for().first().cloned() {
+        desk.does(&asked);
+    }
+}
+
+fn takes(desk: &mut Desk, name: &str, memory: u64, disk: u64) {
+    desk.taken.containers.push(ContainerUsage {
+        uid: name.into(),
+        name: "m".into(),
+        memory: Some(memory << 20),
+        disk: Some(disk),
+        inodes: Some(1),
+    });
+}
+
+fn status(desk: &Desk, name: &str) -> serde_json::Value {
+    let pod = desk.agent.pods().find(|pod| pod.metadata.uid == name).expect("it is known");
+    serde_json::to_value(&pod.status).expect("plain data")
+}
+
+fn told(desk: &Desk, event: &str) -> usize {
+    desk.events.iter().filter(|told| *told == event).count()
+}
+
+/// Long enough for one cycle to begin, and too short for two.
+const CYCLE_MS: u64 = limits::EVICTION_MS + limits::CHORES_EARLY_MS;
+
+#[test]
+fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
+    let mut desk = running(&["a", "b", "c"], MAIN, |_| ());
+    takes(&mut desk, "a", 50, 0);
+    takes(&mut desk, "b", 200, 0);
+    takes(&mut desk, "c", 100, 0);
+    desk.pass(3 * CYCLE_MS);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "there is memory");
+    desk.machine.memory = Some(memory(90));
+    desk.pass(CYCLE_MS);
+    // The least that any stop has, whatever the pod would have.
+    desk.does("stop_container c-b 2");
+    let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
+                   90Mi. Container m was using 200Mi, request is 0, has larger consumption of \
+                   memory. ";
+    assert_eq!(told(&desk, &format!("Evicted {message}")), 1, "{:?}", desk.events);
+    assert_eq!(told(&desk, "EvictionThresholdMet Attempting to reclaim memory"), 1);
+    let low = "NodeHasInsufficientMemory Node gw status is now: NodeHasInsufficientMemory";
+    assert_eq!(told(&desk, low), 1);
+    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
+    // While something of it is left, nobody else goes; nothing of it is kept.
+    desk.does("stop_podsandbox s-b");
+    assert_eq!(desk.asked_for(), ["container_status c-b"]);
+    desk.pass(limits::EVICTION_MS);
+    assert_eq!(desk.running(), ["m", "m"]);
+    desk.does_all(&["container_status c-b", "remove_container c-b", "remove_podsandbox s-b"]);
+    let failed = status(&desk, "b");
+    assert_eq!((&failed["phase"], &failed["reason"]), (&"Failed".into(), &"Evicted".into()));
+    assert_eq!(failed["message"], message);
+    let conditions = failed["conditions"].as_array().expect("a list");
+    let target =
+        conditions.iter().find(|it| it["type"] == "DisruptionTarget").expect("it is there");
+    assert_eq!(
+        (&target["status"], &target["reason"]),
+        (&"True".into(), &"TerminationByKubelet".into())
+    );
+    assert_eq!(failed["containerStatuses"][0]["state"]["terminated"]["exitCode"], 137);
+    // The next at once, since it is still short.
+    desk.does("stop_container c-c 2");
+}
+
+#[test]
+fn when_memory_can_be_had_again_nobody_goes_and_the_pressure_is_told_for_a_while() {
+    let mut desk = running(&["a", "b"], MAIN, |_| ());
+    desk.machine.memory = Some(memory(99));
+    desk.pass(CYCLE_MS);
+    assert_eq!(desk.asked_for().len(), 1, "nothing is known of either: the first in order");
+    desk.machine.memory = Some(memory(100));
+    settle(&mut desk);
+    desk.pass(limits::EVICTION_CLEAN_MS + 2 * CYCLE_MS);
+    assert_eq!(desk.running(), ["m"]);
+    // Of no class and not needed: it does not come in, until the pressure is over.
+    let spec = MAIN;
+    let manifests = [named("a", "", spec), named("b", "", spec), named("new", "", spec)];
+    desk.manifests(&[&manifests[0], &manifests[1], &manifests[2]]);
+    assert_eq!(status(&desk, "new")["reason"], "Evicted");
+    let why = "Pod was rejected: The node had condition: [MemoryPressure]. ";
+    assert_eq!(status(&desk, "new")["message"], why);
+    desk.pass(300_000 + CYCLE_MS);
+    let over = "NodeHasSufficientMemory Node gw status is now: NodeHasSufficientMemory";
+    assert_eq!(told(&desk, over), 1);
+    let last = named("last", "", spec);
+    desk.manifests(&[&manifests[0], &manifests[1], &last]);
+    desk.does("run_podsandbox #0");
+}
+
+#[test]
+fn static_and_critical_pods_stay_whatever_the_node_runs_short_of() {
+    let mut desk = Desk::new();
+    let critical = named("crit", "", &format!("{MAIN},\"priority\":2000000000"));
+    let plain = crate::desk::pod(MAIN);
+    desk.manifests(&[&plain]);
+    desk.does_all(START);
+    desk.manifests(&[&plain, &critical]);
+    settle(&mut desk);
+    assert_eq!(desk.running().len(), 2);
+    desk.machine.memory = Some(memory(1));
+    desk.pass(10 * CYCLE_MS);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    assert_eq!(desk.running().len(), 2);
+    // They come in under pressure as well.
+    let other = named("more", "", &format!("{MAIN},\"priority\":2000000001"));
+    desk.manifests(&[&plain, &critical, &other]);
+    desk.does("run_podsandbox #0");
+}
+
+#[test]
+fn a_soft_threshold_has_a_grace_period_and_leaves_the_pod_some() {
+    let mut desk = running(&["a"], MAIN, |config| {
+        config.upkeep.eviction = EvictionPolicy {
+            hard: [].into(),
+            soft: [(Signal::Memory, (Threshold::Amount(100 << 20), 60_000))].into(),
+            grace_max_s: 20,
+            ..EvictionPolicy::default()
+        };
+    });
+    desk.machine.memory = Some(memory(50));
+    desk.pass(60_000);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
+    desk.pass(2 * CYCLE_MS);
+    desk.does("stop_container c-a 20");
+}
+
+#[test]
+fn a_full_disk_costs_dead_containers_and_images_before_it_costs_a_pod() {
+    let mut desk = running(&["a"], MAIN, |_| ());
+    desk.stored = vec![edged::model::upkeep::StoredImage {
+        id: "x".into(),
+        names: vec!["r/x:1".into()],
+        size: 60,
+        pinned: false,
+    }];
+    let full = |percent: u64| {
+        let bytes = Amount { capacity: 1_000, available: 1_000 - 10 * percent };
+        Some(Room { bytes, device: 1, ..Room::default() })
+    };
+    (desk.machine.node_fs, desk.machine.image_fs) = (full(50), full(50));
+    // So that the image is not too young.
+    desk.pass(2 * limits::IMAGES_LIST_MS);
+    let mut dead = desk.containers[0].clone();
+    (dead.id.0, dead.state, dead.created_at) = ("c-old".into(), ContainerState::Exited, 0);
+    desk.containers[0].attempt = 1;
+    desk.containers.push(dead);
+    desk.pass(2_000);
+    settle(&mut desk);
+    assert_eq!(desk.containers.len(), 2, "one dead container of each is kept");
+    // More than 10 % are left for the node, less than 15 % for images.
+    (desk.machine.node_fs, desk.machine.image_fs) = (full(86), full(86));
+    desk.pass(CYCLE_MS);
+    let message = "EvictionThresholdMet Attempting to reclaim ephemeral-storage";
+    assert_eq!(told(&desk, message), 1);
+    desk.does("remove_container c-old");
+    desk.pass(5_000);
+    (desk.machine.node_fs, desk.machine.image_fs) = (full(80), full(80));
+    desk.does("remove_image x");
+    desk.pass(CYCLE_MS);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "that was enough");
+    // Now nothing else is left to go.
+    (desk.machine.node_fs, desk.machine.image_fs) = (full(91), full(91));
+    takes(&mut desk, "a", 1, 5 << 20);
+    desk.taken.folders = vec![("m", 1 << 20)];
+    desk.pass(limits::EVICTION_RECLAIM_MS + 2 * CYCLE_MS);
+    desk.does("stop_container c-a 2");
+    let evicted = "Evicted The node was low on resource: ephemeral-storage. Threshold quantity: \
+                   100, available: 90. Container m was using 6Mi, request is 0, has larger \
+                   consumption of ephemeral-storage. ";
+    assert_eq!(told(&desk, evicted), 1, "{:?}", desk.events);
+}
+
+#[test]
+fn by_processes_the_pod_that_has_most_goes() {
+    let mut desk = running(&["a", "b"], MAIN, |config| {
+        config.upkeep.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
+    });
+    desk.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
+    let has = |uid: &str, processes| SandboxUsage { uid: uid.into(), processes: Some(processes) };
+    desk.taken.sandboxes = vec![has("a", 10), has("b", 30_000)];
+    desk.pass(CYCLE_MS);
+    desk.does("stop_container c-b 2");
+    let evicted = "Evicted The node was low on resource: pids. Threshold quantity: 1k, available: \
+                   999. ";
+    assert_eq!(told(&desk, evicted), 1, "{:?}", desk.events);
+}
+
+#[test]
+fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_though_there_is_room() {
+    let limited = r#""volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Mi"}},
+                                {"name":"w","emptyDir":{}}],
+        "containers":[{"name":"m","image":"i:1","volumeMounts":[
+            {"name":"v","mountPath":"/v"},{"name":"w","mountPath":"/w"}]}]"#;
+    let mut desk = running(&["a", "b"], limited, |_| ());
+    desk.taken.folders = vec![("v", 1 << 20), ("w", 1 << 40)];
+    desk.pass(3 * limits::EVICTION_LIMITS_MS);
+    assert_eq!(desk.running().len(), 2, "as large as it may be");
+    let walked = desk.taken.walked.borrow().clone();
+    assert!((2..=8).contains(&walked.len()), "once a minute: {walked:?}");
+    assert!(walked.iter().all(|folder| folder == "Volume v"), "only what is bounded: {walked:?}");
+    desk.taken.folders = vec![("v", (1 << 20) + 1)];
+    desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+    // All that offend, together.
+    assert_eq!(desk.asked_for(), ["stop_container c-a 2", "stop_container c-b 2"]);
+    settle(&mut desk);
+    let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
+    assert_eq!(status(&desk, "a")["message"], message);
+    assert_eq!(status(&desk, "a")["phase"], "Failed");
+    let conditions = status(&desk, "a")["conditions"].to_string();
+    assert!(!conditions.contains("DisruptionTarget"), "its own fault: {conditions}");
+    assert!(desk.volume_jobs.contains(&"tear down a".to_owned()), "{:?}", desk.volume_jobs);
+}
+
+#[test]
+fn without_thresholds_and_limits_nothing_is_measured() {
+    let mut desk = running(&["a"], MAIN, |config| {
+        config.upkeep.eviction.hard.clear();
+        config.upkeep.images.high_percent = 100;
+    });
+    desk.machine.memory = Some(memory(1));
+    desk.pass(20 * CYCLE_MS);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec![]));
+}
+
+#[test]
+fn a_runtime_that_does_not_say_what_pods_take_costs_nobody_its_life() {
+    let mut desk = running(&["a"], MAIN, |_| ());
+    desk.taken.silent = true;
+    desk.machine.memory = Some(memory(1));
+    desk.pass(CYCLE_MS);
+    let why = "unknown method ListContainerStats";
+    desk.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
+    desk.pass(CYCLE_MS);
+    assert_eq!(desk.running(), ["m"]);
+    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
+    desk.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
+}
