@@ -38,6 +38,8 @@ pub(super) struct Dial {
     /// Why those before did not answer.
     failures: Vec<String>,
     stage: Stage,
+    /// That of the lookup: it has answered, and may not have ended yet.
+    child: Option<Child>,
 }
 
 #[derive(Debug)]
@@ -100,6 +102,7 @@ impl Dial {
             addresses: VecDeque::new(),
             failures: Vec::new(),
             stage: Stage::Moving,
+            child: None,
         };
         if let Ok(ip) = dial.host.parse::<IpAddr>() {
             dial.addresses.push_back(SocketAddr::new(ip, dial.port));
@@ -125,12 +128,17 @@ impl Dial {
         }
     }
 
-    /// The lookup's child, which is of no more use.
+    /// The lookup's child, which is of no more use, and has to be waited for.
     pub(super) fn end(&mut self) -> Option<Child> {
         match &mut self.stage {
             Stage::Naming(lookup) => lookup.end(),
-            _ => None,
+            _ => self.child.take(),
         }
+    }
+
+    /// The child of a lookup that is over, likewise.
+    pub(super) fn done(&mut self) -> Option<Child> {
+        self.child.take()
     }
 
     /// The address that is being talked to.
@@ -166,8 +174,7 @@ impl Dial {
                         return Ok(Outcome::Waiting);
                     }
                     Some(found) => {
-                        // It has ended: nobody has to wait for it.
-                        drop(lookup.end());
+                        self.child = lookup.end();
                         self.named(found, known)?;
                         self.connect(place, now)?;
                     }

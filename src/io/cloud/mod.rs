@@ -56,7 +56,7 @@ pub struct Cloud {
     state: State,
     /// What the cloud's name meant last, the address that worked first.
     known: Vec<SocketAddr>,
-    /// Lookups that did not end when they were told to.
+    /// Of lookups that are over: until they have ended.
     children: Vec<Child>,
 }
 
@@ -234,6 +234,7 @@ impl Cloud {
             }
             outcome => outcome,
         };
+        self.children.extend(dial.done());
         // Of those addresses that are known the one that answers is the first to be tried again.
         if let Some(to) = address.or_else(|| dial.address()) {
             self.known.sort_by_key(|known| *known != to);
