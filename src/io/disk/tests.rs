@@ -35,7 +35,7 @@ impl Place {
     fn edgecore(&self) -> Connection {
         fs::create_dir_all(self.0.join("kubeedge")).expect("a folder for the test");
         let conn = Connection::open(self.db()).expect("a new file");
-        conn.execute_batch(include_str!("../../../tests/golden/edge/edgecore-db.sql"))
+        conn.execute_batch(include_str!("../../../tests/golden/store/edgecore-db.sql"))
             .expect("a dump of sqlite3's");
         conn
     }

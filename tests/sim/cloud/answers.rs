@@ -159,7 +159,9 @@ impl Sky {
             (_, Some(object)) => {
                 let mut value = content(message);
                 let told = &value["metadata"]["resourceVersion"];
-                if kind == "lease" && told.is_string() && *told != object.version.to_string() {
+                if kind == "lease"
+                    && told.as_str().is_some_and(|told| told.parse() != Ok(object.version))
+                {
                     return failed(409, "Conflict");
                 }
                 value["metadata"]["uid"] = (*object.uid).into();

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use edged::model::base64;
 use edged::model::pod::Pod;
+use edged::model::status::PodStatus;
 use edged::model::time::Timestamp;
 use serde_json::{Value, json};
 
@@ -265,14 +266,16 @@ impl Api {
             0..18 => self.change_object(chance),
             18..45 => self.end(wall_s, chance),
             45..55 => self.replace(wall_s, chance),
-            55..70 => self.edit(chance, |pod, chance| draw::change_image(pod, chance)),
+            55..70 => self.edit(chance, draw::change_image),
             70..78 => self.edit(chance, |pod, chance| {
                 let label = chance.below(9).to_string();
                 pod.metadata.labels.insert("tier".to_owned(), label);
             }),
             78 if chance.percent(30) => {
                 let all: Vec<Box<str>> = self.pods().map(|(key, ..)| key.clone()).collect();
-                all.iter().for_each(|key| self.delete(key, None, wall_s));
+                for key in &all {
+                    self.delete(key, None, wall_s);
+                }
                 "delete all"
             }
             _ => "nothing",
@@ -318,7 +321,7 @@ impl Api {
         pod.metadata.deletion_timestamp = None;
         pod.metadata.deletion_grace_period_seconds = None;
         pod.metadata.rest.clear();
-        pod.status = Default::default();
+        pod.status = PodStatus::default();
         draw::change_image(&mut pod, chance);
         if self.replaced.iter().all(|(other, _)| *other != key) {
             self.replaced.push((key.clone(), pod));

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use edged::agent::pod::Origin;
+use edged::agent::pod::{self, Origin};
 use edged::model::job::{JobSpec, Source};
 use edged::model::pod::{Pod, Volume};
 use serde_json::{Map, Value};
@@ -73,6 +73,7 @@ impl World {
     }
 
     /// What a volume of a pod of the cloud has to say; `None`: it is none of the cloud's.
+    #[allow(clippy::option_option, reason = "no volume of the cloud's, or one without an object")]
     pub(crate) fn sky_text(&self, uid: &str, volume: &Volume) -> Option<Option<String>> {
         let told = self.agent.pod(uid).filter(|told| told.origin() == Origin::Cloud)?;
         let sky = self.sky.as_deref()?;
@@ -85,7 +86,7 @@ impl World {
         let JobSpec::SetUpVolume(wanted) = spec else { return };
         let Some(sky) = self.sky.as_deref() else { return };
         let told = self.agent.pod(&wanted.uid).filter(|told| told.origin() == Origin::Cloud);
-        let Some(api) = told.map(|told| told.api()) else { return };
+        let Some(api) = told.map(pod::Pod::api) else { return };
         let volume = api.spec.volumes.iter().find(|volume| volume.name == wanted.volume);
         let key = volume.and_then(|volume| object_of(&api.metadata.namespace, volume));
         if let (Some(key), Source::Files(files)) = (key, &wanted.source)

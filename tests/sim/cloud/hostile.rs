@@ -18,7 +18,7 @@ impl Sky {
         let message = match self.chance.below(8) {
             0..3 => self.old(),
             3 => self.broken(),
-            4 => self.unknown(),
+            4 => Some(self.unknown()),
             5 => self.nameless_deletion(),
             6 => Some(self.of_others()),
             _ => self.old_deletion(),
@@ -82,7 +82,7 @@ impl Sky {
         message
     }
 
-    fn unknown(&mut self) -> Option<Message> {
+    fn unknown(&mut self) -> Message {
         let content = json!({"kind": "Device", "metadata": {"name": "t", "namespace": "default"}});
         let mut message = self.nonsense("insert", "default/device/t", &content);
         match self.chance.below(4) {
@@ -95,7 +95,7 @@ impl Sky {
                 message.route.group = "nobody".into();
             }
         }
-        Some(message)
+        message
     }
 
     /// As a cloud answers an old report of a pod that it does not know: by name alone.

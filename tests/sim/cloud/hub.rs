@@ -261,11 +261,8 @@ impl Hub {
 
     /// The node has acknowledged a message.
     pub fn acknowledged(&mut self, parent: &str) {
-        let is_it = |it: &&mut Flight| *it.outgoing.message.header.id == *parent;
-        if self.flight.as_mut().filter(is_it).is_none() {
-            return;
-        }
-        let Flight { uid, outgoing, .. } = self.flight.take().expect("just seen");
+        let is_it = |it: &mut Flight| *it.outgoing.message.header.id == *parent;
+        let Some(Flight { uid, outgoing, .. }) = self.flight.take_if(is_it) else { return };
         let Said { key, version, gone, .. } = outgoing.said;
         if gone {
             self.records.remove(&uid);

@@ -147,6 +147,7 @@ impl Way {
     }
 
     /// Whether nothing arrives now: then in so many milliseconds; `None`: never.
+    #[allow(clippy::option_option, reason = "not held, held for a while, held for ever")]
     pub fn held(&self, now: u64) -> Option<Option<u64>> {
         if self.held_until <= now {
             return None;

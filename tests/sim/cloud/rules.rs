@@ -88,8 +88,8 @@ impl Rules {
     }
 
     fn is_durable(&self, said: &Said, row: Option<&Stored>) -> bool {
-        let told_gone = |uid: &Box<str>| {
-            self.heard_gone.contains(&(said.key.clone(), uid.clone())) || self.gone.contains(uid)
+        let told_gone = |uid: &str| {
+            self.heard_gone.contains(&(said.key.clone(), uid.into())) || self.gone.contains(uid)
         };
         match row {
             None => said.gone || told_gone(&said.uid),
