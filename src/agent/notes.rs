@@ -90,7 +90,6 @@ impl Notes {
 
     /// What happened after this serial number, the oldest first: its own number, a digest that
     /// stands for it and its repeats, and what it was.
-    #[cfg(feature = "cloud")]
     pub fn since(&self, serial: u64) -> impl Iterator<Item = (u64, u64, &Note)> {
         let from = self.ring.partition_point(|entry| entry.serial <= serial);
         self.ring.iter().skip(from).map(|entry| (entry.serial, entry.digest, &entry.note))

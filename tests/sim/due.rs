@@ -55,6 +55,7 @@ pub enum Thing {
     /// By now the stops of this pod must have been asked for.
     StopDue(usize),
     /// Between node and cloud.
+    #[cfg_attr(not(feature = "cloud"), expect(dead_code, reason = "there is no cloud"))]
     Sky(cloud::Due),
 }
 

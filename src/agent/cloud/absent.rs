@@ -17,8 +17,8 @@ impl Cloud {
         match *self {}
     }
 
-    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
-        std::iter::empty()
+    pub(super) fn pods(&self) -> std::iter::Empty<&Pod> {
+        match *self {}
     }
 }
 

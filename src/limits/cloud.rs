@@ -1,0 +1,59 @@
+//! Bounds of the cloud's side of the mind: when to dial and ask, and what is kept.
+
+/// Milliseconds for a dial: name, TCP, TLS and the upgrade. Over a satellite or a crowded cell
+/// these take several seconds; a link that comes back meanwhile waits as long.
+pub const DIAL_MS: u64 = 15_000;
+/// Milliseconds before the first dial after a loss; doubles with each.
+pub const LINK_BACKOFF_MIN_MS: u64 = 1_000;
+/// Milliseconds between dials at the most: half of it is the median wait for a cloud that is back.
+pub const LINK_BACKOFF_MAX_MS: u64 = 15_000;
+/// Milliseconds that a link must have held for the next loss to count as a first one.
+pub const LINK_CALM_MS: u64 = 60_000;
+/// Milliseconds of silence after which we ask for a sign of life, and ask again.
+pub const LINK_PING_MS: u64 = 15_000;
+/// Milliseconds of silence after which the link is lost: two signs of life may get lost. The cloud
+/// gives a node up after 40 s without a lease.
+pub const LINK_SILENCE_MS: u64 = 40_000;
+/// Messages handed to the link that have not left it: a few turns' worth; the rest waits where the
+/// newer takes the place of the older.
+pub const UNSENT_MAX: usize = 32;
+/// Answers to the cloud that wait. It sends one message after another, so more is a flood.
+pub const ANSWERS_MAX: usize = 256;
+/// Questions to the cloud at once: one for each pod of a node, and some.
+pub const ASKS_MAX: usize = 256;
+/// Milliseconds before an object that the cloud did not give is asked for again.
+pub const QUERY_RETRY_MS: u64 = 10_000;
+/// Milliseconds that a pod which is being started is not told of: most run by then, and each report
+/// costs the link the whole pod twice over.
+pub const REPORT_GATHER_MS: u64 = 1_000;
+/// Milliseconds before a report that was not taken is made again (the kubelet's).
+pub const REPORT_RETRY_MS: u64 = 10_000;
+/// Milliseconds after which a pod that the cloud said it would delete is told of as gone again.
+pub const DELETE_AGAIN_MS: u64 = 60_000;
+/// Seconds after which a token of a service account is replaced at the latest (the kubelet's).
+pub const TOKEN_AGE_MAX_S: i64 = 86_400;
+/// Milliseconds for an application for a certificate: two requests over a slow link.
+pub const ENROL_MS: u64 = 120_000;
+/// Milliseconds before the second application; doubles with each.
+pub const ENROL_RETRY_MIN_MS: u64 = 2_000;
+/// Milliseconds between applications at the most: somebody may just be making a new token.
+pub const ENROL_RETRY_MAX_MS: u64 = 60_000;
+/// Milliseconds between two certificates: each costs the session, and a clock that is ahead by a
+/// certificate's life finds each new one due for renewal.
+pub const RENEW_AGAIN_MS: u64 = 3_600_000;
+
+// What the cloud sent.
+
+/// Objects that are kept: as many pods as a folder may hold, and what they use.
+pub const META_ROWS_MAX: usize = 4_096;
+/// Bytes of all of them: those that pods use are kept in memory as well.
+pub const META_BYTES_MAX: usize = 16 << 20;
+/// Objects heard that are not durable yet. The cloud waits for one after another, so more come
+/// only while nothing can be saved; what is beyond is sent again.
+pub const META_WAITING_MAX: usize = 64;
+/// Milliseconds before a save that failed is tried again; doubles with each.
+pub const SAVE_RETRY_MIN_MS: u64 = 1_000;
+/// Milliseconds between such tries at the most.
+pub const SAVE_RETRY_MAX_MS: u64 = 60_000;
+/// Deleted objects whose uids are remembered: far more than the cloud has on their way at once.
+pub const TOMBSTONES_MAX: usize = 1_024;
