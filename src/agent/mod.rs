@@ -315,9 +315,9 @@ impl Agent {
             self.step_cloud(now, out);
             return;
         }
-        // Before the pods: it tells them what to part with.
-        self.step_chores(now, out);
         loop {
+            // Before the pods: it tells them what to part with, and goes on where one is gone.
+            self.step_chores(now, out);
             let moved = self.step_pods(now, out);
             let forgot = self.pods.forget(now, &self.config);
             // Others may have waited for that.

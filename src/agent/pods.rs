@@ -30,9 +30,9 @@ pub struct Pods {
     /// The first to be stepped: after the one that was refused room last.
     turn: Option<Uid>,
     /// Pods that the last look found and that are not in the map, since nobody knows whether they
-    /// are wanted. One that is in neither has nothing in the runtime, and can start without a look
+    /// are wanted, with their names. One that is in neither has nothing in the runtime, and can start without a look
     /// of its own. `None`: not looked yet.
-    known: Option<BTreeSet<Uid>>,
+    known: Option<BTreeMap<Uid, (Box<str>, Box<str>)>>,
     /// Pods of which it is not decided whether they may run beside the others: to be looked at.
     unseen: BTreeSet<Uid>,
     /// Those of them that were: to be decided in the next step, when all is learnt.
@@ -137,7 +137,12 @@ impl Pods {
         let sysctl = || super::admit::forbidden_sysctl(&api, config);
         let refused = review.refused.or_else(sysctl).or_else(misplaced);
         let mut pod = Pod::new(api, origin, refused.as_ref().map(Verdict::rejected), now);
-        let absent = self.known.as_ref().is_some_and(|left| !left.contains(&uid));
+        let name = pod.name();
+        let is_new = |left: &BTreeMap<Uid, _>| {
+            // One of its name that runs is to be found first: it has to end before.
+            !left.contains_key(&uid) && !left.values().any(|other| *other == name)
+        };
+        let absent = self.known.as_ref().is_some_and(is_new);
         if absent {
             pod.found_nothing();
         }
@@ -225,7 +230,7 @@ impl Pods {
         let wanted = self.map.values().filter(|pod| *pod.wanted() == Wanted::Yes);
         let names: BTreeSet<(Box<str>, Box<str>)> =
             if sources.are_whole() { BTreeSet::new() } else { wanted.map(Pod::name).collect() };
-        let mut left = BTreeSet::new();
+        let mut left = BTreeMap::new();
         let mut adopt = |pod_ref: &PodRef, source: Option<&str>| {
             let is_replaced = || names.contains(&(pod_ref.namespace.clone(), pod_ref.name.clone()));
             let is_orphan = match sources.of(source) {
@@ -236,7 +241,8 @@ impl Pods {
             let adopted = is_orphan && room > 0;
             room -= usize::from(adopted);
             if !adopted {
-                left.insert(pod_ref.uid.clone());
+                let name = (pod_ref.namespace.clone(), pod_ref.name.clone());
+                left.insert(pod_ref.uid.clone(), name);
             }
             adopted.then(|| Pod::orphan(pod_ref, now))
         };
@@ -374,7 +380,7 @@ impl Pods {
 
     /// Whether every pod that the runtime has is among these.
     pub fn is_complete(&self) -> bool {
-        self.known.as_ref().is_some_and(BTreeSet::is_empty)
+        self.known.as_ref().is_some_and(BTreeMap::is_empty)
     }
 
     /// Of a pod only folders are left: it ends, and they go.

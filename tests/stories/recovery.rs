@@ -1,8 +1,10 @@
 //! What goes wrong, and what is found after a restart.
 
-use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
+use crate::desk::{Desk, MAIN, START, UID, container, pod, sandbox};
 use edged::agent::event::Event;
 use edged::model::cri::{CallError, Code, ContainerState, Lost, Request};
+use edged::model::manifest::{File, Folder, Refusal};
+use edged::model::pod::Pod;
 
 #[test]
 fn an_agent_that_restarts_only_looks() {
@@ -54,6 +56,30 @@ fn an_orphan_that_is_wanted_again_is_a_pod_of_its_source() {
     desk.pass(100);
     desk.does_all(START);
     assert_eq!(desk.status()["phase"], "Running");
+}
+
+#[test]
+fn a_pod_waits_for_one_of_its_name_that_no_manifest_tells_of() {
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("c1", "m", ContainerState::Running));
+    desk.broken_manifest();
+    desk.pass(5_000);
+    let refusal = Refusal { line: 1, column: 1, why: "bad".to_owned() };
+    let other = pod(MAIN).replace(UID, "another");
+    let content = vec![serde_json::from_str::<Pod>(&other).expect("a pod")].into();
+    let files = vec![
+        File { path: "/m/0".into(), content: Err(refusal) },
+        File { path: "/m/1".into(), content: Ok(content) },
+    ];
+    let mut running = sandbox("s1", 0, true);
+    running.pod.as_mut().expect("ours").name = "p-gw".into();
+    desk.sandboxes[0] = running;
+    desk.containers[0].pod.as_mut().expect("ours").name = "p-gw".into();
+    desk.pass(2_000);
+    desk.tell(Event::Manifests(Folder { files }));
+    assert!(!desk.asked_for().contains(&"run_podsandbox #0".to_owned()), "{:?}", desk.asked_for());
+    assert_eq!(desk.asked_for(), ["stop_container c1 2"]);
 }
 
 #[test]
