@@ -32,7 +32,7 @@ pub struct Pods {
     /// Pods that the last look found and that are not in the map, since nobody knows whether they
     /// are wanted, with their names. One that is in neither has nothing in the runtime, and can start without a look
     /// of its own. `None`: not looked yet.
-    known: Option<BTreeMap<Uid, (Box<str>, Box<str>)>>,
+    known: Option<BTreeMap<Uid, Name>>,
     /// Pods of which it is not decided whether they may run beside the others: to be looked at.
     unseen: BTreeSet<Uid>,
     /// Those of them that were: to be decided in the next step, when all is learnt.
@@ -42,6 +42,9 @@ pub struct Pods {
     orphans: u64,
     revision: u64,
 }
+
+/// Namespace and name.
+type Name = (Box<str>, Box<str>);
 
 /// What of the sources decides whether a pod in the runtime is nobody's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
