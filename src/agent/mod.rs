@@ -260,6 +260,9 @@ impl Agent {
                 if let Some(list) = self.pleg.answer(now, call, result) {
                     self.chores.look(now, &list, &self.pods);
                     self.pods.look(now, list, self.sources());
+                    if let Some(cloud) = self.cloud.as_mut().filter(|_| self.pods.is_complete()) {
+                        cloud.nothing_is_unknown();
+                    }
                 }
             }
             Owner::Chores => self.chores.answer(now, call, &result),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::desk::{START, container, sandbox};
 use crate::sky::{Sky, content, patch, pod, row};
+use edged::agent::Config;
 use edged::agent::event::Event;
 use edged::agent::time::Wall;
 use edged::model::cri::ContainerState;
@@ -63,6 +64,17 @@ fn pods_of_the_store_run_without_a_cloud() {
     assert_eq!(sky.desk.running(), ["m"]);
 }
 
+/// A pod that some cloud has sent runs, and the store holds this.
+fn of_a_cloud(saved: Saved) -> Sky {
+    let set = |config: &mut Config| config.cloud = Some(CloudSettings::default());
+    Sky::beside(saved, set, |desk| {
+        let mut one = sandbox("s1", 0, true);
+        one.source = Some("api".into());
+        desk.sandboxes.push(one);
+        desk.containers.push(container("c1", "m", ContainerState::Running));
+    })
+}
+
 #[test]
 fn what_the_store_has_lost_is_left_running() {
     for (origin, asked) in [
@@ -70,11 +82,7 @@ fn what_the_store_has_lost_is_left_running() {
         (StoreOrigin::New, &[]),
         (StoreOrigin::Lost("damaged".to_owned()), &[]),
     ] {
-        let mut sky = Sky::with(Saved { rows: Vec::new(), origin: origin.clone() });
-        let mut one = sandbox("s1", 0, true);
-        one.source = Some("api".into());
-        sky.desk.sandboxes.push(one);
-        sky.desk.containers.push(container("c1", "m", ContainerState::Running));
+        let mut sky = of_a_cloud(Saved { rows: Vec::new(), origin: origin.clone() });
         sky.pass(60_000);
         assert_eq!(sky.desk.asked_for(), asked, "{origin:?}");
     }
@@ -427,4 +435,23 @@ fn a_clock_that_is_far_ahead_does_not_cost_one_certificate_after_the_other() {
     let asked = sky.desk.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. }));
     assert_eq!(asked.count(), 1);
     assert_eq!(sky.hung_up, 1);
+}
+
+#[test]
+fn what_was_lost_once_is_left_alone_in_the_next_lives_too() {
+    let mark = row("edged/store/incomplete", &json!({}));
+    let next = |found: bool| {
+        let saved = Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept };
+        let mut sky = if found { of_a_cloud(saved) } else { Sky::with(saved) };
+        sky.pass(60_000);
+        sky
+    };
+    let is_new = |sky: &Sky| {
+        let overview = sky.desk.agent.overview(sky.desk.now);
+        overview.cloud.expect("there is one").store_is_new
+    };
+    let with_it = next(true);
+    assert_eq!(with_it.desk.asked_for(), [] as [&str; 0]);
+    assert!(is_new(&with_it));
+    assert!(!is_new(&next(false)), "nothing is left of what was lost");
 }

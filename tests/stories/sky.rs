@@ -55,10 +55,20 @@ impl Sky {
 
     /// As [`Sky::with`], with other settings.
     pub fn set_up(saved: Saved, change: impl FnOnce(&mut Config)) -> Self {
+        Self::beside(saved, change, |_| ())
+    }
+
+    /// As [`Sky::set_up`], where something is in the runtime already.
+    pub fn beside(
+        saved: Saved,
+        change: impl FnOnce(&mut Config),
+        found: impl FnOnce(&mut Desk),
+    ) -> Self {
         let mut desk = Desk::with(|config| {
             config.cloud = Some(CloudSettings::default());
             change(config);
         });
+        found(&mut desk);
         desk.tell(Event::Loaded(Box::new(saved)));
         desk.manifests(&[]);
         let mut sky = Self {

@@ -29,6 +29,10 @@ use crate::model::token::Token;
 use super::content::{self, Content, Thing};
 use super::talk::Origin;
 
+/// The row that says that the store may not know all pods of the cloud that run here: it was new or
+/// lost, and they are left alone until there are none, in the next lives as well.
+const MARK: &str = "edged/store/incomplete";
+
 /// What is kept, and what is about to be.
 #[derive(Debug, Default)]
 pub(super) struct Meta {
@@ -125,7 +129,13 @@ impl Meta {
             let version = Version::of(&content);
             self.keep(key, version, value.len(), content.thing);
         }
-        match &saved.origin {
+        let origin = match saved.origin {
+            StoreOrigin::Kept if self.kept.contains_key(MARK) => {
+                StoreOrigin::Lost("it was in an earlier life, and not all has come back".to_owned())
+            }
+            other => other,
+        };
+        match &origin {
             StoreOrigin::Kept => {}
             StoreOrigin::New => {
                 let line = "store: new; pods of a cloud that run here already are left alone";
@@ -138,7 +148,25 @@ impl Meta {
                 out.push(Action::Log(Severity::Error, line));
             }
         }
-        self.origin = Some(saved.origin);
+        if origin != StoreOrigin::Kept && !self.kept.contains_key(MARK) {
+            let row = Row { key: MARK.into(), kind: "edged".into(), value: "{}".into() };
+            self.mark(Some(Version::default()), Change::Put(row));
+        }
+        self.origin = Some(origin);
+    }
+
+    /// Every pod of a cloud that runs here is one that the store knows: it holds all there is.
+    pub(super) fn is_whole(&mut self) {
+        if matches!(self.origin, Some(StoreOrigin::New | StoreOrigin::Lost(_))) {
+            self.origin = Some(StoreOrigin::Kept);
+            self.mark(None, Change::Delete { key: MARK.into() });
+        }
+    }
+
+    /// A row of our own, which no message is about.
+    fn mark(&mut self, version: Option<Version>, change: Change) {
+        let (thing, change) = (Thing::Other, Some(change));
+        self.waiting.push(Heard { key: MARK.into(), version, thing, change, ack: None });
     }
 
     /// How the store came to hold what it holds; `None`: it was not read yet.

@@ -448,6 +448,11 @@ impl Cloud {
         }
     }
 
+    /// A look found no pod that nobody knows.
+    pub(super) fn nothing_is_unknown(&mut self) {
+        self.meta.is_whole();
+    }
+
     /// What is known of the cloud's pods.
     pub(super) fn knowledge(&self) -> Knowledge {
         match self.meta.origin() {
