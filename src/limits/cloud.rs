@@ -51,6 +51,8 @@ pub const META_BYTES_MAX: usize = 16 << 20;
 /// Objects heard that are not durable yet. The cloud waits for one after another, so more come
 /// only while nothing can be saved; what is beyond is sent again.
 pub const META_WAITING_MAX: usize = 64;
+/// Bytes of all of these: four of the largest messages.
+pub const META_WAITING_BYTES_MAX: usize = 16 << 20;
 /// Milliseconds before a save that failed is tried again; doubles with each.
 pub const SAVE_RETRY_MIN_MS: u64 = 1_000;
 /// Milliseconds between such tries at the most.

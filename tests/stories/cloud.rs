@@ -455,3 +455,29 @@ fn what_was_lost_once_is_left_alone_in_the_next_lives_too() {
     assert!(is_new(&with_it));
     assert!(!is_new(&next(false)), "nothing is left of what was lost");
 }
+
+#[test]
+fn an_object_that_is_too_large_is_refused_and_what_was_stays() {
+    let mut sky = Sky::new();
+    sky.keeps = false;
+    let map = |bytes: usize| {
+        json!({"kind": "ConfigMap", "apiVersion": "v1",
+            "metadata": {"name": "cm", "namespace": "ns", "uid": "c", "resourceVersion": "3"},
+            "data": {"a": "x".repeat(bytes)}})
+    };
+    let id = sky.push("insert", "ns/configmap/cm", &map(2 << 20));
+    assert_eq!(sky.saves.len(), 0);
+    let answer = sky.sent.iter().find(|answer| *answer.header.parent_id == *id).expect("one");
+    assert_eq!(&*answer.route.operation, "error");
+    assert!(content(answer).as_str().expect("a text").contains("expected"), "{answer:?}");
+    sky.sent.clear();
+    // What waits for a disk that is full has a bound in bytes as well.
+    for n in 0..40 {
+        let mut one = map(1 << 20);
+        one["metadata"]["uid"] = json!(n.to_string());
+        sky.push("insert", &format!("ns/configmap/{n}"), &one);
+    }
+    sky.fail_save();
+    sky.pass(2_000);
+    assert!(sky.saves[0].1.len() <= 16, "{}", sky.saves[0].1.len());
+}

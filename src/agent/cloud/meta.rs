@@ -19,8 +19,8 @@ use std::sync::Arc;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
 use crate::limits::{
-    META_BYTES_MAX, META_ROWS_MAX, META_WAITING_MAX, SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS,
-    TOMBSTONES_MAX,
+    META_BYTES_MAX, META_ROWS_MAX, META_WAITING_BYTES_MAX, META_WAITING_MAX, SAVE_RETRY_MAX_MS,
+    SAVE_RETRY_MIN_MS, STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX, TOMBSTONES_MAX,
 };
 use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 use crate::model::object::Object;
@@ -249,7 +249,8 @@ impl Meta {
                 return self.after(key, ack);
             }
             same = latest.uid == version.uid && latest.digest == version.digest;
-        } else if let Some(why) = self.no_room(content.value.len()) {
+        }
+        if let Some(why) = self.no_room(key, content.value.len()) {
             return Hearing::Refused(why);
         }
         if same && !self.awaits(key) {
@@ -303,19 +304,29 @@ impl Meta {
         if heard.ack.as_ref().is_some_and(|ack| acks.any(|other| other.is_same(ack))) {
             return Hearing::Waits;
         }
-        if self.waiting.len() >= META_WAITING_MAX {
+        let bytes = heard.bytes() + self.waiting.iter().map(Heard::bytes).sum::<usize>();
+        if self.waiting.len() >= META_WAITING_MAX || bytes > META_WAITING_BYTES_MAX {
             return Hearing::Dropped;
         }
         self.waiting.push(heard);
         Hearing::Waits
     }
 
-    fn no_room(&self, bytes: usize) -> Option<String> {
-        if self.kept.len() + self.waiting.len() >= META_ROWS_MAX {
+    /// Why the store would not take it: one row that it refuses fails all that go with it.
+    fn no_room(&self, key: &str, bytes: usize) -> Option<String> {
+        if key.len() > STORE_KEY_BYTES_MAX || bytes > STORE_VALUE_BYTES_MAX {
+            let (key, max) = (key.len(), STORE_VALUE_BYTES_MAX);
+            return Some(format!(
+                "got a name of {key} bytes with {bytes} bytes, expected {STORE_KEY_BYTES_MAX} and \
+                 {max} at most"
+            ));
+        }
+        let old = self.kept.get(key);
+        if old.is_none() && self.kept.len() + self.waiting.len() >= META_ROWS_MAX {
             return Some(format!("got one object more than the {META_ROWS_MAX} that are kept"));
         }
         let waiting: usize = self.waiting.iter().map(Heard::bytes).sum();
-        let sum = self.bytes + waiting + bytes;
+        let sum = self.bytes - old.map_or(0, |old| old.bytes) + waiting + bytes;
         (sum > META_BYTES_MAX).then(|| {
             format!("got objects of {sum} bytes in all, expected {META_BYTES_MAX} at most")
         })
