@@ -30,8 +30,8 @@ pub struct Pods {
     /// The first to be stepped: after the one that was refused room last.
     turn: Option<Uid>,
     /// Pods that the last look found and that are not in the map, since nobody knows whether they
-    /// are wanted, with their names. One that is in neither has nothing in the runtime, and can start without a look
-    /// of its own. `None`: not looked yet.
+    /// are wanted, with their names. One that is in neither has nothing in the runtime, and can
+    /// start without a look of its own. `None`: not looked yet.
     known: Option<BTreeMap<Uid, Name>>,
     /// Pods of which it is not decided whether they may run beside the others: to be looked at.
     unseen: BTreeSet<Uid>,
@@ -136,7 +136,12 @@ impl Pods {
     fn add(&mut self, now: Now, uid: Uid, mut api: api::Pod, origin: Origin, config: &Config) {
         stamp(&mut api, now);
         let review = super::admit::review(&api);
-        let misplaced = || super::admit::misplaced(&api, api.spec.node_name.as_deref()?);
+        // The cloud's pods it has placed by labels of the node's object, which people change there.
+        let placed = origin == Origin::Cloud;
+        let misplaced = || {
+            let node = api.spec.node_name.as_deref().filter(|_| !placed)?;
+            super::admit::misplaced(&api, node)
+        };
         let sysctl = || super::admit::forbidden_sysctl(&api, config);
         let refused = review.refused.or_else(sysctl).or_else(misplaced);
         let mut pod = Pod::new(api, origin, refused.as_ref().map(Verdict::rejected), now);

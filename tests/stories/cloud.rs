@@ -481,3 +481,12 @@ fn an_object_that_is_too_large_is_refused_and_what_was_stays() {
     sky.pass(2_000);
     assert!(sky.saves[0].1.len() <= 16, "{}", sky.saves[0].1.len());
 }
+
+#[test]
+fn a_pod_that_the_cloud_has_placed_by_labels_of_its_own_runs() {
+    let mut sky = Sky::new();
+    let mut wanted = pod("p", "u", 7);
+    wanted["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+    sky.push("insert", "ns/pod/p", &wanted);
+    assert_eq!(sky.desk.asked_for(), ["run_podsandbox #0"]);
+}
