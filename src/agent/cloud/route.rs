@@ -82,10 +82,11 @@ impl Agent {
 
     /// Speaks with the cloud. Last in a step: what changed in it is told.
     pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
-        let Self { config, addresses, runtime, pleg, cloud, pods, notes, rng, last_job, .. } = self;
+        let Self { config, addresses, runtime, pleg, node, .. } = self;
+        let seen = Seen { config, addresses, runtime, pleg, node };
+        let Self { cloud, pods, notes, rng, last_job, .. } = self;
         if let Some(cloud) = cloud {
-            let node = Seen { config, addresses, runtime, pleg };
-            cloud.step(now, Tools { pods, notes, node, rng, last_job, out });
+            cloud.step(now, Tools { pods, notes, node: seen, rng, last_job, out });
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::agent::Config;
+use crate::agent::node::Node;
 use crate::agent::pleg::Pleg;
 use crate::agent::runtime::Runtime;
 use crate::agent::time::Now;
@@ -28,6 +29,7 @@ pub(in crate::agent) struct Seen<'a> {
     pub addresses: &'a [String],
     pub runtime: &'a Runtime,
     pub pleg: &'a Pleg,
+    pub node: &'a Node,
 }
 
 /// Which heartbeats are new.

@@ -82,21 +82,15 @@ impl Health {
     }
 }
 
-/// What the node runs short of. Here is where the eviction's knowledge comes in: without it, none.
-fn pressures(_: &Seen<'_>) -> Vec<Condition> {
-    let fine = |kind, reason, message: &str| {
-        let message = message.to_owned();
-        Condition { kind, is_true: false, reason, message }
-    };
-    vec![
-        fine(
-            "MemoryPressure",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available",
-        ),
-        fine("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        fine("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-    ]
+/// What the node runs short of, as the eviction has found out.
+fn pressures(seen: &Seen<'_>) -> Vec<Condition> {
+    let told = seen.node.conditions().map(|told| Condition {
+        kind: told.kind,
+        is_true: told.status,
+        reason: told.reason,
+        message: told.message.to_owned(),
+    });
+    told.collect()
 }
 
 /// Our own: what the cloud sends cannot be kept, so it is not taken.
