@@ -28,6 +28,7 @@ pub mod pod;
 mod pods;
 mod qos;
 mod queries;
+pub mod rate;
 mod runtime;
 mod source;
 pub mod time;

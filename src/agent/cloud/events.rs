@@ -7,9 +7,9 @@
 use serde::Serialize;
 
 use super::asks::Mouth;
-use super::rate::Rate;
 use super::talk;
 use crate::agent::notes::Notes;
+use crate::agent::rate::Rate;
 use crate::agent::time::{Instant, Now};
 use crate::model::message::Resource;
 use crate::model::note::Note;

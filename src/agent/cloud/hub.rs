@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 
 use crate::agent::event::{Action, Out, Severity};
+use crate::agent::rate::Rate;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits::{
     ANSWERS_MAX, DIAL_MS, LINK_BACKOFF_MAX_MS, LINK_BACKOFF_MIN_MS, LINK_CALM_MS, LINK_PING_MS,
@@ -24,7 +25,6 @@ use crate::model::link::{Cause, Session};
 use crate::model::message::Message;
 use crate::model::settings::CloudSettings;
 
-use super::rate::Rate;
 use super::talk;
 
 /// The session with the cloud, and what is to be said first.
@@ -57,6 +57,13 @@ struct Up {
     keepalive_at: Instant,
     /// Messages asked to be sent that have not left.
     unsent: usize,
+}
+
+impl Up {
+    /// When a sign of life is to be asked for: after silence, and again after as much.
+    fn ping_at(&self) -> Instant {
+        self.pinged_at.unwrap_or(self.heard_at).plus_ms(LINK_PING_MS)
+    }
 }
 
 impl Hub {
@@ -193,10 +200,7 @@ impl Hub {
 
     /// Whether a message of our own can be sent now.
     pub(super) fn has_room(&mut self, now: Now) -> bool {
-        let has_room = |up: &Up| up.unsent < UNSENT_MAX;
-        matches!(&self.state, State::Up(up) if has_room(up))
-            && self.answers.is_empty()
-            && self.rate.has(now.boot)
+        self.answers.is_empty() && self.may_send(now)
     }
 
     /// Sends. There is room: [`Hub::has_room`] was asked before.
@@ -255,8 +259,7 @@ impl Hub {
             // Whatever the rate: without it the cloud hangs up.
             out.push(Action::Send(up.session, Box::new(talk::keepalive(rng, now))));
         }
-        let silent_since = up.pinged_at.unwrap_or(up.heard_at).max(up.heard_at);
-        if now.boot.since_ms(silent_since) >= LINK_PING_MS {
+        if up.ping_at() <= now.boot {
             up.pinged_at = Some(now.boot);
             out.push(Action::Ping(up.session));
         }
@@ -268,10 +271,8 @@ impl Hub {
             State::Down { retry_at } => may_dial.then_some(*retry_at),
             State::Dialing(_) => None,
             State::Up(up) => {
-                let silent_since = up.pinged_at.unwrap_or(up.heard_at).max(up.heard_at);
-                let ping_at = silent_since.plus_ms(LINK_PING_MS);
                 let end_at = up.heard_at.plus_ms(LINK_SILENCE_MS);
-                let due = up.keepalive_at.min(ping_at).min(end_at);
+                let due = up.keepalive_at.min(up.ping_at()).min(end_at);
                 let waits = !self.answers.is_empty() && up.unsent < UNSENT_MAX;
                 Some(if waits { due.min(self.rate.wake_at()) } else { due })
             }

@@ -21,7 +21,6 @@ mod hub;
 mod meta;
 mod node;
 mod patch;
-mod rate;
 mod report;
 mod route;
 mod talk;

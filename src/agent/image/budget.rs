@@ -3,33 +3,22 @@
 //! does: its pod has a back-off of its own.
 
 use super::Settings;
+use crate::agent::rate::Rate;
 use crate::agent::time::Instant;
 
 #[derive(Debug)]
-pub(super) struct Budget {
-    settings: Settings,
-    /// Thousandths of a pull.
-    left: u64,
-    at: Instant,
-}
+pub(super) struct Budget(Rate);
 
 impl Budget {
     pub(super) fn new(settings: Settings, now: Instant) -> Self {
-        Self { settings, left: 1000 * u64::from(settings.burst), at: now }
+        Self(Rate::new(settings.per_second, settings.burst, now))
     }
 
     /// Takes one, if there is one.
     pub(super) fn take(&mut self, now: Instant) -> bool {
-        let Settings { per_second, burst, .. } = self.settings;
-        if per_second == 0 {
-            return true;
-        }
-        let grown = now.since_ms(self.at).saturating_mul(per_second.into());
-        self.left = self.left.saturating_add(grown).min(1000 * u64::from(burst));
-        self.at = now;
-        let granted = self.left >= 1000;
+        let granted = self.0.has(now);
         if granted {
-            self.left -= 1000;
+            self.0.take(now);
         }
         granted
     }

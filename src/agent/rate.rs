@@ -1,12 +1,13 @@
-//! How much may be said: so many messages a second in the long run, and a few at once after a quiet
-//! time (`messageQPS`, `messageBurst`; KubeEdge 1.11 and later).
+//! How often something may be done: so many times a second in the long run, and a few at once after
+//! a quiet time.
 
 use crate::agent::time::Instant;
 
+/// What of it is left.
 #[derive(Debug)]
-pub(super) struct Rate {
+pub struct Rate {
     per_second: u64,
-    /// Thousandths of a message.
+    /// Thousandths of a time.
     left_max: u64,
     left: u64,
     at: Instant,
@@ -17,7 +18,7 @@ const ONE: u64 = 1000;
 
 impl Rate {
     /// `per_second` 0: no bound.
-    pub(super) fn new(per_second: u32, burst: u32, now: Instant) -> Self {
+    pub fn new(per_second: u32, burst: u32, now: Instant) -> Self {
         let left_max = ONE * u64::from(burst.max(1));
         Self { per_second: per_second.into(), left_max, left: left_max, at: now }
     }
@@ -28,20 +29,20 @@ impl Rate {
         self.at = now;
     }
 
-    /// Whether one may be sent now.
-    pub(super) fn has(&mut self, now: Instant) -> bool {
+    /// Whether it may be done now.
+    pub fn has(&mut self, now: Instant) -> bool {
         self.grow(now);
         self.per_second == 0 || self.left >= ONE
     }
 
-    /// One is sent.
-    pub(super) fn take(&mut self, now: Instant) {
+    /// It is done once.
+    pub fn take(&mut self, now: Instant) {
         self.grow(now);
         self.left = self.left.saturating_sub(ONE);
     }
 
-    /// When one may be sent: the time of the last question where there was one left.
-    pub(super) fn wake_at(&self) -> Instant {
+    /// When it may be done: the time of the last question where there was one left.
+    pub fn wake_at(&self) -> Instant {
         let missing = ONE.saturating_sub(self.left);
         match self.per_second {
             0 => self.at,
