@@ -14,7 +14,8 @@ use crate::model::manifest::{Content, Folder};
 use crate::model::object::Object;
 use crate::model::pod::Pod;
 
-const SOURCE: &str = "kubernetes.io/config.source";
+/// The annotation that says where a pod comes from: `file` or `api`.
+pub(super) const SOURCE: &str = "kubernetes.io/config.source";
 const HASH: &str = "kubernetes.io/config.hash";
 
 /// What the folder said last.

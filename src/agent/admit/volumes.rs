@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::cut;
 use super::fields::{Found, is_nothing};
 use super::validate::{LABEL, Problems, is_label};
+use crate::agent::source::SOURCE;
 use crate::agent::volume::Kind;
 use crate::model::pod::{
     Container, DownwardVolume, KeyToPath, MountPropagation, Nfs, Pod, ProjectedSource,
@@ -94,8 +95,6 @@ fn tokens(pod: &Pod, volume: &Volume, path: &str, found: &mut Found) {
         }
     }
 }
-
-const SOURCE: &str = "kubernetes.io/config.source";
 
 fn projected(path: &str, source: &ProjectedSource, found: &mut Found) {
     found.volumes.extend(source.rest.keys().map(|name| format!("{path}.{}", cut(name))));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::agent::source::SOURCE;
 use crate::model::object::Object;
 use crate::model::pod::Pod;
 use crate::model::status::{Condition, ConditionKind, Phase, PodStatus};
@@ -175,7 +176,6 @@ fn pod(mut pod: Pod, node: &str, status: PodStatus) -> Thing {
 }
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
-const SOURCE: &str = "kubernetes.io/config.source";
 
 fn object<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_str(text)
