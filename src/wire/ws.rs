@@ -1,5 +1,5 @@
-//! WebSocket frames ↔ messages, the client's side (RFC 6455, section 5), for a machine with little
-//! memory and a peer that is not to be trusted with it.
+//! WebSocket frames ↔ messages, of both ends (RFC 6455, section 5), for a machine with little memory
+//! and a peer that is not to be trusted with it. A client masks what it sends, a server does not.
 //!
 //! A message that is too large is passed over and told, and the connection lives: a cloud that has
 //! one such object pushes it again after every reconnect, so ending the connection for it would cut
@@ -40,6 +40,8 @@ impl fmt::Display for Violation {
 /// Takes frames apart and puts messages together.
 #[derive(Debug)]
 pub struct Receiver {
+    /// The peer masks what it sends: we are the server.
+    masked: bool,
     /// Larger messages are passed over.
     message_bytes_max: usize,
     head: [u8; HEAD_BYTES_MAX],
@@ -56,6 +58,8 @@ struct Frame {
     opcode: u8,
     last: bool,
     left: u64,
+    /// Of a client's frame; the byte that is next is masked by the first. Zeros change nothing.
+    mask: [u8; 4],
 }
 
 /// A message of which something came.
@@ -67,9 +71,10 @@ enum Partial {
 }
 
 impl Receiver {
-    /// At the beginning of a connection, after the upgrade.
+    /// Of what a server sends, after the upgrade.
     pub fn new(message_bytes_max: usize) -> Self {
         Self {
+            masked: false,
             message_bytes_max,
             head: [0; HEAD_BYTES_MAX],
             head_len: 0,
@@ -77,6 +82,16 @@ impl Receiver {
             control: Vec::new(),
             message: None,
         }
+    }
+
+    /// Of what a client sends, after the upgrade.
+    pub fn of_client(message_bytes_max: usize) -> Self {
+        Self { masked: true, ..Self::new(message_bytes_max) }
+    }
+
+    /// Whether nothing of a message is kept at the moment.
+    pub fn is_empty(&self) -> bool {
+        self.message.is_none()
     }
 
     /// Takes these bytes up to the end of what they complete. Says how many it took, and what they
@@ -92,15 +107,24 @@ impl Receiver {
             let count = rest.len().min(usize::try_from(frame.left).unwrap_or(usize::MAX));
             frame.left -= count as u64;
             taken += count;
-            if frame.opcode >= CLOSE {
-                self.control.extend_from_slice(&rest[..count]);
+            let kept = if frame.opcode >= CLOSE {
+                Some(&mut self.control)
             } else {
                 match &mut self.message {
-                    Some(Partial::Kept(message)) => message.extend_from_slice(&rest[..count]),
-                    Some(Partial::Passed(passed)) => *passed += count as u64,
-                    None => {}
+                    Some(Partial::Kept(message)) => Some(message),
+                    Some(Partial::Passed(passed)) => {
+                        *passed += count as u64;
+                        None
+                    }
+                    None => None,
                 }
+            };
+            if let Some(kept) = kept {
+                let from = kept.len();
+                kept.extend_from_slice(&rest[..count]);
+                unmask(&mut kept[from..], frame.mask);
             }
+            frame.mask.rotate_left(count % 4);
             if frame.left > 0 {
                 return Ok((taken, None));
             }
@@ -115,9 +139,9 @@ impl Receiver {
         loop {
             let wanted = match self.head[1] & !MASKED {
                 _ if self.head_len < 2 => 2,
-                SHORT => 4,
-                LONG => 10,
-                _ => 2,
+                SHORT => 4 + self.mask_len(),
+                LONG => 10 + self.mask_len(),
+                _ => 2 + self.mask_len(),
             };
             if self.head_len == wanted {
                 self.head_len = 0;
@@ -131,21 +155,35 @@ impl Receiver {
         }
     }
 
+    fn mask_len(&self) -> usize {
+        if self.masked { MASK_BYTES } else { 0 }
+    }
+
     fn begin_frame(&mut self) -> Result<(), Violation> {
-        let [first, second, length @ ..] = self.head;
+        let [first, second, rest @ ..] = self.head;
         let (last, opcode) = (first & 0x80 != 0, first & 0x0f);
         let refuse = |why: String| Err(Violation(why));
         if first & 0x70 != 0 {
             return refuse(format!("got the head {first:#04x}, expected no reserved bit"));
         }
-        if second & MASKED != 0 {
-            return refuse("got a masked frame, expected none from a server".to_owned());
+        match second & MASKED != 0 {
+            true if !self.masked => {
+                return refuse("got a masked frame, expected none from a server".to_owned());
+            }
+            false if self.masked => {
+                return refuse("got an unmasked frame, expected a mask from a client".to_owned());
+            }
+            true | false => {}
         }
-        let left = match second & !MASKED {
-            SHORT => u64::from(u16::from_be_bytes([length[0], length[1]])),
-            LONG => u64::from_be_bytes(length),
-            short => u64::from(short),
+        let (left, mask) = match second & !MASKED {
+            SHORT => (u64::from(u16::from_be_bytes([rest[0], rest[1]])), &rest[2..6]),
+            LONG => {
+                let (length, mask) = rest.split_at(8);
+                (u64::from_be_bytes(length.try_into().expect("eight bytes")), mask)
+            }
+            short => (u64::from(short), &rest[..4]),
         };
+        let mask = if self.masked { mask.try_into().expect("four bytes") } else { [0; MASK_BYTES] };
         let within = self.message.is_some();
         match opcode {
             CONTINUATION if !within => {
@@ -163,7 +201,7 @@ impl Receiver {
             CLOSE | PING | PONG => self.control.clear(),
             _ => return refuse(format!("got the opcode {opcode:#x}, expected one that is known")),
         }
-        self.frame = Some(Frame { opcode, last, left });
+        self.frame = Some(Frame { opcode, last, left, mask });
         Ok(())
     }
 
@@ -227,6 +265,18 @@ pub enum Kind {
 
 /// Writes one frame, masked as a client's must be. `mask`: fresh and unpredictable for each.
 pub fn write(kind: Kind, payload: &[u8], mask: [u8; 4], to: &mut Vec<u8>) {
+    write_head(kind, payload.len(), MASKED, to);
+    to.extend_from_slice(&mask);
+    to.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+}
+
+/// Writes one frame as a server does: without a mask.
+pub fn write_plain(kind: Kind, payload: &[u8], to: &mut Vec<u8>) {
+    write_head(kind, payload.len(), 0, to);
+    to.extend_from_slice(payload);
+}
+
+fn write_head(kind: Kind, length: usize, masked: u8, to: &mut Vec<u8>) {
     let opcode = match kind {
         Kind::Text => TEXT,
         Kind::Ping => PING,
@@ -234,19 +284,27 @@ pub fn write(kind: Kind, payload: &[u8], mask: [u8; 4], to: &mut Vec<u8>) {
         Kind::Close => CLOSE,
     };
     to.push(0x80 | opcode);
-    match payload.len() {
-        length @ ..126 => to.push(MASKED | length as u8),
-        length @ ..65_536 => {
-            to.push(MASKED | SHORT);
+    match length {
+        0..126 => to.push(masked | length as u8),
+        126..65_536 => {
+            to.push(masked | SHORT);
             to.extend_from_slice(&(length as u16).to_be_bytes());
         }
-        length => {
-            to.push(MASKED | LONG);
+        _ => {
+            to.push(masked | LONG);
             to.extend_from_slice(&(length as u64).to_be_bytes());
         }
     }
-    to.extend_from_slice(&mask);
-    to.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+}
+
+fn unmask(bytes: &mut [u8], mask: [u8; MASK_BYTES]) {
+    if mask != [0; MASK_BYTES] {
+        let (words, rest) = bytes.as_chunks_mut::<MASK_BYTES>();
+        for word in words {
+            *word = (u32::from_ne_bytes(*word) ^ u32::from_ne_bytes(mask)).to_ne_bytes();
+        }
+        rest.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
+    }
 }
 
 const CONTINUATION: u8 = 0;
@@ -263,8 +321,9 @@ const MASKED: u8 = 0x80;
 const SHORT: u8 = 0x7e;
 /// In the eight bytes.
 const LONG: u8 = 0x7f;
-/// Without a mask.
-const HEAD_BYTES_MAX: usize = 10;
+const MASK_BYTES: usize = 4;
+/// With a mask.
+const HEAD_BYTES_MAX: usize = 14;
 /// Section 5.5.
 const CONTROL_BYTES_MAX: u64 = 125;
 /// So many times the largest message are passed over. Lists of whole namespaces may be that large;

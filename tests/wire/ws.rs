@@ -1,12 +1,15 @@
 //! Frames of websockets: real bytes, cut everywhere, too large, and against the rules.
 
-use edged::wire::ws::{Incoming, Kind, Receiver, Violation, write};
+use edged::wire::ws::{Incoming, Kind, Receiver, Violation, write, write_plain};
 
 const MAX: usize = 1_000;
 
 /// Everything that these pieces bring.
 fn all(pieces: &[&[u8]]) -> Result<Vec<Incoming>, Violation> {
-    let mut receiver = Receiver::new(MAX);
+    taken(Receiver::new(MAX), pieces)
+}
+
+fn taken(mut receiver: Receiver, pieces: &[&[u8]]) -> Result<Vec<Incoming>, Violation> {
     let mut found = Vec::new();
     for piece in pieces {
         let mut rest = *piece;
@@ -158,5 +161,44 @@ fn the_keepalive_is_written_byte_for_byte() {
         assert!(bytes.starts_with(head), "{bytes:x?}");
         assert_eq!(bytes.len(), head.len() + 4 + size);
         assert!(bytes[head.len() + 4..].iter().all(|byte| *byte == 0), "it is masked");
+    }
+}
+
+#[test]
+fn a_server_reads_what_a_client_masked_wherever_it_is_cut() {
+    let (small, large) = ("a".repeat(125), "bc".repeat(400));
+    let mut bytes = Vec::new();
+    write(Kind::Text, small.as_bytes(), [0x37, 0xfa, 0x21, 0x3d], &mut bytes);
+    write(Kind::Ping, b"now", [1, 2, 3, 4], &mut bytes);
+    write(Kind::Text, large.as_bytes(), [0, 0, 0, 9], &mut bytes);
+    let expected = vec![message(&small), Incoming::Ping(b"now".to_vec()), message(&large)];
+    assert_eq!(taken(Receiver::of_client(MAX), &[&bytes]), Ok(expected.clone()));
+    for size in 1..40 {
+        let pieces: Vec<&[u8]> = bytes.chunks(size).collect();
+        assert_eq!(taken(Receiver::of_client(MAX), &pieces), Ok(expected.clone()), "{size}");
+    }
+}
+
+#[test]
+fn each_end_refuses_the_frames_of_its_own_kind() {
+    let (mut plain, mut masked) = (Vec::new(), Vec::new());
+    write_plain(Kind::Text, b"{}", &mut plain);
+    write(Kind::Text, b"{}", [1, 2, 3, 4], &mut masked);
+    assert_eq!(plain, [0x81, 2, b'{', b'}']);
+    assert_eq!(all(&[&plain]), Ok(vec![message("{}")]));
+    assert_eq!(taken(Receiver::of_client(MAX), &[&masked]), Ok(vec![message("{}")]));
+    assert!(all(&[&masked]).is_err());
+    plain.extend([0; 8]);
+    let why = taken(Receiver::of_client(MAX), &[&plain]).expect_err("it has no mask");
+    assert_eq!(why.0, "got an unmasked frame, expected a mask from a client");
+}
+
+#[test]
+fn what_a_server_writes_is_what_go_writes() {
+    for length in [0, 125, 126, 900] {
+        let text = "x".repeat(length);
+        let mut bytes = Vec::new();
+        write_plain(Kind::Text, text.as_bytes(), &mut bytes);
+        assert_eq!(bytes, frame(0x81, text.as_bytes()));
     }
 }
