@@ -11,6 +11,8 @@ mod h2_streams;
 mod hpack;
 #[cfg(feature = "api")]
 mod http1;
+#[cfg(feature = "controller")]
+mod issue;
 mod manifest;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -1,6 +1,9 @@
 //! DER, the encoding under X.509: tag, length, value (ITU-T X.690, section 10). One value after the
 //! other; nothing is copied, and nothing nests deeper than its reader asks.
 
+#[cfg(feature = "controller")]
+mod issue;
+
 use super::Fault;
 
 /// The first byte of a value.

@@ -6,6 +6,8 @@
 //! and what is read here of one that was not checked may be anybody's word.
 
 mod der;
+#[cfg(feature = "controller")]
+pub mod issue;
 pub mod pem;
 
 use std::fmt;

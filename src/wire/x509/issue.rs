@@ -1,0 +1,287 @@
+//! What a CA reads and writes: applications for certificates (RFC 2986) and certificates
+//! (RFC 5280). All keys are of P-256, all signatures ECDSA with SHA-256: KubeEdge knows no others.
+//!
+//! Not here: the keys, and whether an application's signature is right; [`Application::signed`]
+//! and [`Application::signature`] are what a proof needs.
+
+use super::der::{Reader, Tag};
+use super::{COMMON_NAME, EC_KEY, ECDSA_SHA256, Fault, ORGANISATION, P256};
+use crate::model::link::Validity;
+use crate::model::time::Timestamp;
+
+/// An application for a certificate, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application<'a> {
+    /// What the signature is about.
+    pub signed: &'a [u8],
+    /// ECDSA-SHA256, itself DER.
+    pub signature: &'a [u8],
+    /// The 65 bytes of an uncompressed point of P-256: the key that signed, and is applied for.
+    pub point: &'a [u8],
+    /// `CN` of the subject; empty: none.
+    pub common_name: String,
+    /// `O` of the subject, in order.
+    pub organisations: Vec<String>,
+}
+
+impl<'a> Application<'a> {
+    /// Reads an application's DER.
+    pub fn read(der: &'a [u8]) -> Result<Self, Fault> {
+        let mut outer = Reader::new("the whole", der);
+        let mut request = outer.enter("the whole", Tag::SEQUENCE)?;
+        outer.end()?;
+        let (signed, mut about) = request.whole("the application", Tag::SEQUENCE)?;
+        let mut algorithm = request.enter("the signature", Tag::SEQUENCE)?;
+        algorithm.expect(Tag::OID, ECDSA_SHA256, "ECDSA with SHA-256")?;
+        let signature = request.bits()?;
+        request.end()?;
+        about.take(Tag::INTEGER)?;
+        let subject = Subject::read(about.enter("subject", Tag::SEQUENCE)?)?;
+        let mut key = about.enter("the key", Tag::SEQUENCE)?;
+        let mut kind = key.enter("the key", Tag::SEQUENCE)?;
+        kind.expect(Tag::OID, EC_KEY, "an EC key")?;
+        kind.expect(Tag::OID, P256, "the curve P-256")?;
+        let point = key.bits()?;
+        let Subject { common_name, organisations } = subject;
+        Ok(Self { signed, signature, point, common_name, organisations })
+    }
+}
+
+/// Who a certificate is about, as far as KubeEdge looks at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// `CN`; empty: none.
+    pub common_name: String,
+    /// `O`, in order.
+    pub organisations: Vec<String>,
+}
+
+impl Subject {
+    /// Out of a certificate's DER.
+    pub fn of(der: &[u8]) -> Result<Self, Fault> {
+        let mut certificate = Reader::new("the whole", der).enter("the whole", Tag::SEQUENCE)?;
+        let mut body = certificate.enter("tbsCertificate", Tag::SEQUENCE)?;
+        if body.next_is(Tag::VERSION) {
+            body.take(Tag::VERSION)?;
+        }
+        body.take(Tag::INTEGER)?;
+        for _ in ["signature", "issuer", "validity"] {
+            body.take(Tag::SEQUENCE)?;
+        }
+        Self::read(body.enter("subject", Tag::SEQUENCE)?)
+    }
+
+    fn read(mut names: Reader<'_>) -> Result<Self, Fault> {
+        let mut subject = Self::default();
+        while !names.is_empty() {
+            let mut set = names.enter("subject", Tag::SET)?;
+            while !set.is_empty() {
+                let mut pair = set.enter("subject", Tag::SEQUENCE)?;
+                let kind = pair.take(Tag::OID)?;
+                let (_, value) = pair.any()?;
+                let text = || String::from_utf8_lossy(value).into_owned();
+                if kind == COMMON_NAME {
+                    subject.common_name = text();
+                } else if kind == ORGANISATION {
+                    subject.organisations.push(text());
+                }
+            }
+        }
+        Ok(subject)
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let organisations = self.organisations.iter().map(|text| (ORGANISATION, text));
+        let all = organisations.chain([(COMMON_NAME, &self.common_name)]);
+        let names: Vec<u8> = all
+            .flat_map(|(kind, text)| {
+                let pair = [Tag::OID.write(&[kind]), Tag::UTF8.write(&[text.as_bytes()])].concat();
+                Tag::SET.write(&[&Tag::SEQUENCE.write(&[&pair])])
+            })
+            .collect();
+        Tag::SEQUENCE.write(&[&names])
+    }
+}
+
+/// What a certificate is to say.
+#[derive(Clone, Debug)]
+pub struct Certificate<'a> {
+    /// Big-endian; positive: its first bit is not set.
+    pub serial: &'a [u8],
+    /// Who vouches.
+    pub issuer: Subject,
+    /// For whom.
+    pub subject: Subject,
+    /// How long.
+    pub validity: Validity,
+    /// The key of the subject: 65 bytes of P-256.
+    pub point: &'a [u8],
+    /// What it may be used for.
+    pub usage: Usage,
+    /// Identifies the subject's key: any bytes, the same for the same key.
+    pub key_id: &'a [u8],
+    /// The same of the issuer's key.
+    pub issuer_key_id: &'a [u8],
+    /// Names and addresses under which a server answers.
+    pub names: &'a [ServerName],
+}
+
+/// What a certificate may be used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// To sign others, and to be either end.
+    Authority,
+    /// To be the end of TLS that is dialled.
+    Server,
+    /// To be the ends with these numbers of Go's `x509.ExtKeyUsage`; see [`extended`].
+    Ends(Vec<u8>),
+}
+
+/// A name under which a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerName {
+    /// A DNS name.
+    Dns(String),
+    /// The 4 or 16 bytes of an address.
+    Ip(Vec<u8>),
+}
+
+/// Whether a number of Go's `x509.ExtKeyUsage` is one that a node may have: any, serverAuth,
+/// clientAuth.
+pub fn is_known_usage(number: u8) -> bool {
+    extended(number).is_some()
+}
+
+fn extended(number: u8) -> Option<&'static [u8]> {
+    match number {
+        0 => Some(ANY_USAGE),
+        1 => Some(SERVER_AUTH),
+        2 => Some(CLIENT_AUTH),
+        _ => None,
+    }
+}
+
+/// A certificate without its signature: sign [`Unsigned::to_sign`], then call [`Unsigned::signed`].
+#[derive(Clone, Debug)]
+pub struct Unsigned(Vec<u8>);
+
+impl Certificate<'_> {
+    /// Writes it down.
+    pub fn write(&self) -> Unsigned {
+        let key = Tag::SEQUENCE.write(&[
+            &Tag::SEQUENCE.write(&[&Tag::OID.write(&[EC_KEY]), &Tag::OID.write(&[P256])]),
+            &Tag::BITS.write(&[&[0], self.point]),
+        ]);
+        let times = [self.validity.not_before_s, self.validity.not_after_s].map(time).concat();
+        Unsigned(Tag::SEQUENCE.write(&[
+            // Version 3.
+            &Tag::VERSION.write(&[&Tag::INTEGER.write(&[&[2]])]),
+            &Tag::INTEGER.write(&[self.serial]),
+            &Tag::SEQUENCE.write(&[&Tag::OID.write(&[ECDSA_SHA256])]),
+            &self.issuer.write(),
+            &Tag::SEQUENCE.write(&[&times]),
+            &self.subject.write(),
+            &key,
+            &Tag::FOURTH.write(&[&Tag::SEQUENCE.write(&[&self.extensions()])]),
+        ]))
+    }
+
+    fn extensions(&self) -> Vec<u8> {
+        let authority = self.usage == Usage::Authority;
+        // digitalSignature and keyEncipherment, and keyCertSign: the first bits from the left.
+        let key_usage: &[u8] = if authority { &[2, 0b1010_0100] } else { &[5, 0b1010_0000] };
+        let ends: Vec<u8> = match &self.usage {
+            Usage::Authority => [SERVER_AUTH, CLIENT_AUTH].map(|it| Tag::OID.write(&[it])).concat(),
+            Usage::Server => Tag::OID.write(&[SERVER_AUTH]),
+            Usage::Ends(numbers) => {
+                let known = numbers.iter().filter_map(|number| extended(*number));
+                known.flat_map(|it| Tag::OID.write(&[it])).collect()
+            }
+        };
+        let constraints: &[u8] = if authority { &[1, 1, 0xff] } else { &[] };
+        let mut all = extension(KEY_USAGE, Critical::Yes, &Tag::BITS.write(&[key_usage]));
+        all.extend(extension(EXTENDED_USAGE, Critical::No, &Tag::SEQUENCE.write(&[&ends])));
+        let constraints = Tag::SEQUENCE.write(&[constraints]);
+        all.extend(extension(CONSTRAINTS, Critical::Yes, &constraints));
+        all.extend(extension(KEY_ID, Critical::No, &Tag::OCTETS.write(&[self.key_id])));
+        let issuer = Tag::SEQUENCE.write(&[&Tag::CONTEXT_0.write(&[self.issuer_key_id])]);
+        all.extend(extension(ISSUER_KEY_ID, Critical::No, &issuer));
+        if !self.names.is_empty() {
+            let names = self.names.iter().flat_map(|name| match name {
+                ServerName::Dns(text) => Tag::CONTEXT_2.write(&[text.as_bytes()]),
+                ServerName::Ip(bytes) => Tag::CONTEXT_7.write(&[bytes]),
+            });
+            let names = Tag::SEQUENCE.write(&[&names.collect::<Vec<u8>>()]);
+            all.extend(extension(SUBJECT_NAMES, Critical::No, &names));
+        }
+        all
+    }
+}
+
+impl Unsigned {
+    /// What is to be signed.
+    pub fn to_sign(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// With an ECDSA-SHA256 signature (itself DER) over [`Unsigned::to_sign`].
+    pub fn signed(&self, signature: &[u8]) -> Vec<u8> {
+        Tag::SEQUENCE.write(&[
+            &self.0,
+            &Tag::SEQUENCE.write(&[&Tag::OID.write(&[ECDSA_SHA256])]),
+            &Tag::BITS.write(&[&[0], signature]),
+        ])
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Critical {
+    Yes,
+    No,
+}
+
+fn extension(kind: &[u8], critical: Critical, value: &[u8]) -> Vec<u8> {
+    let critical: &[u8] = if critical == Critical::Yes { &[1, 1, 0xff] } else { &[] };
+    Tag::SEQUENCE.write(&[&Tag::OID.write(&[kind]), critical, &Tag::OCTETS.write(&[value])])
+}
+
+/// RFC 5280, section 4.1.2.5: up to 2049 with two digits of the year.
+fn time(seconds: i64) -> Vec<u8> {
+    let text: String = Timestamp(seconds).to_string();
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect::<String>() + "Z";
+    match digits.strip_prefix("20").or_else(|| digits.strip_prefix("19")) {
+        Some(short) if digits.as_str() < "2050" => Tag::UTC_TIME.write(&[short.as_bytes()]),
+        _ => Tag::GENERALIZED_TIME.write(&[digits.as_bytes()]),
+    }
+}
+
+/// The private and the public half of a P-256 key in SEC1's DER (RFC 5915).
+pub fn halves_of_sec1(der: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+    let mut key = Reader::new("the whole", der).enter("the key", Tag::SEQUENCE)?;
+    key.take(Tag::INTEGER)?;
+    let private = key.take(Tag::OCTETS)?;
+    if key.next_is(Tag::FIRST) {
+        key.take(Tag::FIRST)?;
+    }
+    let point = key.enter("the key", Tag::SECOND)?.bits()?;
+    Ok((private, point))
+}
+
+/// 2.5.29.15
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
+/// 2.5.29.37
+const EXTENDED_USAGE: &[u8] = &[0x55, 0x1d, 37];
+/// 2.5.29.37.0
+const ANY_USAGE: &[u8] = &[0x55, 0x1d, 37, 0];
+/// 2.5.29.19
+const CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
+/// 2.5.29.14
+const KEY_ID: &[u8] = &[0x55, 0x1d, 14];
+/// 2.5.29.35
+const ISSUER_KEY_ID: &[u8] = &[0x55, 0x1d, 35];
+/// 2.5.29.17
+const SUBJECT_NAMES: &[u8] = &[0x55, 0x1d, 17];
+/// 1.3.6.1.5.5.7.3.1
+const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
+/// 1.3.6.1.5.5.7.3.2
+const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
