@@ -7,6 +7,9 @@
 //! A request from a web page must not get through: its `Host` has to be a loopback name or the
 //! address that is listened on, so that a name which an attacker points at 127.0.0.1 is refused.
 
+#[cfg(feature = "controller")]
+pub mod call;
+
 use core::net::{IpAddr, SocketAddr};
 use std::fmt::Write;
 

@@ -1,0 +1,214 @@
+//! Requests with headers and a body, and answers to them: what the controller's ports take, where
+//! the reading API of the agent ([`super::request`]) takes less (RFC 9110, RFC 9112).
+//!
+//! One request a connection; a body has a `Content-Length`, chunks are refused. Certificates are
+//! applied for by a GET with a body: KubeEdge does so.
+
+use httparse::{EMPTY_HEADER, Error, Status as Parsed};
+
+use crate::limits::{HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX};
+
+/// A whole request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// `GET`, `PATCH` …
+    pub method: String,
+    /// The target without the query, as it was sent: `/node/edge-1`.
+    pub path: String,
+    /// What stands behind the question mark.
+    pub query: String,
+    /// Names in lower case; values as far as they are text.
+    pub headers: Vec<(String, String)>,
+    /// What follows the head.
+    pub body: Vec<u8>,
+}
+
+impl Call {
+    /// A header by its name in lower case, the first of that name; empty where there is none.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
+    /// Whether a header that is a list of words has this one, in whatever case.
+    pub fn says(&self, name: &str, word: &str) -> bool {
+        self.header(name).split(',').any(|part| part.trim().eq_ignore_ascii_case(word))
+    }
+
+    /// The value of a key of the query, with its escapes resolved.
+    pub fn asked(&self, key: &str) -> Option<String> {
+        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.into_iter().find(|(name, _)| *name == key).map(|(_, value)| unescaped(value))
+    }
+}
+
+/// A text of a path or a query without its escapes; what is no escape stays.
+pub fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high << 4 | low) as u8);
+                rest = &after[2..];
+            }
+            (b'+', ..) => {
+                bytes.push(b' ');
+                rest = after;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Why a request cannot be served: a status, and one line for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Of the answer.
+    pub status: u16,
+    /// «got X, expected Y».
+    pub why: String,
+}
+
+fn refused<T>(status: u16, why: String) -> Result<T, Refused> {
+    Err(Refused { status, why })
+}
+
+/// The request in what has been read so far, and how many bytes it has; `None`: more has to come.
+pub fn call(bytes: &[u8], body_bytes_max: usize) -> Result<Option<(Call, usize)>, Refused> {
+    let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    let head = match request.parse(bytes) {
+        Ok(Parsed::Complete(length)) => length,
+        Ok(Parsed::Partial) if bytes.len() > HTTP_HEAD_BYTES_MAX => {
+            return refused(431, format!("expected a head of {HTTP_HEAD_BYTES_MAX} bytes at most"));
+        }
+        Ok(Parsed::Partial) => return Ok(None),
+        Err(Error::TooManyHeaders) => {
+            return refused(431, format!("expected {HTTP_HEADERS_MAX} header fields at most"));
+        }
+        Err(error) => return refused(400, format!("expected an HTTP/1.1 request: {error}")),
+    };
+    if head > HTTP_HEAD_BYTES_MAX {
+        return refused(431, format!("expected a head of {HTTP_HEAD_BYTES_MAX} bytes at most"));
+    }
+    let mut call =
+        Call { method: request.method.unwrap_or_default().to_owned(), ..Call::default() };
+    let target = request.path.unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    (call.path, call.query) = (path.to_owned(), query.to_owned());
+    for header in request.headers.iter() {
+        let value = String::from_utf8_lossy(header.value).trim().to_owned();
+        call.headers.push((header.name.to_ascii_lowercase(), value));
+    }
+    if !call.header("transfer-encoding").is_empty() {
+        return refused(411, "got a body in chunks, expected a Content-Length".to_owned());
+    }
+    let lengths: Vec<&str> = call
+        .headers
+        .iter()
+        .filter(|(name, _)| name == "content-length")
+        .map(|(_, value)| value.as_str())
+        .collect();
+    let length = match lengths[..] {
+        [] => 0,
+        [one] if !one.is_empty() && one.bytes().all(|byte| byte.is_ascii_digit()) => {
+            one.parse::<usize>().unwrap_or(usize::MAX)
+        }
+        _ => return refused(400, format!("got the Content-Length {lengths:?}, expected one")),
+    };
+    if length > body_bytes_max {
+        return refused(413, format!("got {length} bytes, expected {body_bytes_max} at most"));
+    }
+    let Some(body) = bytes.get(head..head + length) else { return Ok(None) };
+    call.body = body.to_vec();
+    Ok(Some((call, head + length)))
+}
+
+/// An answer after which the connection ends.
+pub fn answer(status: u16, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let (reason, length) = (reason(status), body.len());
+    let mut bytes = format!(
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: \
+         {length}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: \
+         close\r\n\r\n"
+    )
+    .into_bytes();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// RFC 9110's word for a status.
+pub fn reason(status: u16) -> &'static str {
+    match status {
+        101 => "Switching Protocols",
+        200 => "OK",
+        201 => "Created",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        422 => "Unprocessable Content",
+        426 => "Upgrade Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        _ => "Status",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const APPLICATION: &[u8] = b"GET /edge.crt?x=a%2Fb HTTP/1.1\r\nHost: c:10002\r\nNodeName: \
+                                 edge-1\r\nConnection: keep-alive, Upgrade\r\nContent-Length: \
+                                 4\r\n\r\n0\x8201";
+
+    #[test]
+    fn a_request_is_there_when_its_body_is() {
+        for end in 0..APPLICATION.len() {
+            assert_eq!(call(&APPLICATION[..end], 9), Ok(None), "{end}");
+        }
+        let more = [APPLICATION, b"next"].concat();
+        let (request, length) = call(&more, 9).expect("a request").expect("all of it");
+        assert_eq!(length, APPLICATION.len());
+        assert_eq!((&*request.method, &*request.path), ("GET", "/edge.crt"));
+        assert_eq!((request.header("nodename"), request.header("none")), ("edge-1", ""));
+        assert_eq!(request.asked("x").as_deref(), Some("a/b"));
+        assert!(request.says("connection", "upgrade") && !request.says("connection", "close"));
+        assert_eq!(request.body, b"0\x8201");
+    }
+
+    #[test]
+    fn what_is_too_much_or_nonsense_is_refused_with_its_status() {
+        let with = |header: &str| format!("GET / HTTP/1.1\r\n{header}\r\n\r\n");
+        for (text, status) in [
+            (with("Content-Length: 10"), 413),
+            (with("Content-Length: 99999999999999999999999"), 413),
+            (with("Content-Length: -1"), 400),
+            (with("Content-Length: 1\r\nContent-Length: 2"), 400),
+            (with("Transfer-Encoding: chunked"), 411),
+            (with(&"A: b\r\n".repeat(HTTP_HEADERS_MAX + 1)), 431),
+            (with(&format!("A: {}", "b".repeat(HTTP_HEAD_BYTES_MAX))), 431),
+            ("SSH-2.0-OpenSSH\r\n".to_owned(), 400),
+        ] {
+            let refused = call(text.as_bytes(), 9).expect_err(&text);
+            assert_eq!(refused.status, status, "{text}");
+        }
+        let endless = format!("GET /{}", "a".repeat(HTTP_HEAD_BYTES_MAX));
+        assert_eq!(call(endless.as_bytes(), 9).expect_err("endless").status, 431);
+    }
+}
