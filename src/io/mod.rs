@@ -60,6 +60,10 @@ pub mod server;
 pub mod server;
 pub mod signal;
 pub mod sys;
+#[cfg(feature = "cloud")]
+mod tls;
+#[cfg(feature = "cloud")]
+mod websocket;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -18,8 +18,9 @@ use tungstenite::handshake::machine::{HandshakeMachine, RoundResult, StageResult
 use tungstenite::http::{Request, StatusCode, header};
 
 use super::names::Lookup;
-use super::tls::{Credentials, Tls, explain};
+use super::tls::{Credentials, explain};
 use crate::agent::time::Instant;
+use crate::io::tls::Tls;
 use crate::limits::CLOUD_ADDRESS_MS;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::settings::CloudLink;

@@ -192,7 +192,7 @@ impl Cloud {
         }
         let timeout_ms = self.link.as_ref().map_or(u64::MAX, |link| link.write_timeout_ms);
         if session.stuck_since().is_some_and(|since| since.plus_ms(timeout_ms) <= now) {
-            let why = format!("the cloud took nothing for {} s", timeout_ms / 1_000);
+            let why = format!("took nothing for {} s", timeout_ms / 1_000);
             self.end(&End::Said(why), events);
         }
     }
@@ -260,7 +260,7 @@ impl Cloud {
         let cause = match (end, &self.link) {
             (End::Io(error), Some(link)) => explain(error, link, to),
             (End::Io(error), None) => Cause::Link(error.to_string()),
-            (End::Said(why), _) => Cause::Link(format!("{to}: {why}")),
+            (End::Said(why), _) => Cause::Link(format!("{to}: the cloud {why}")),
         };
         self.drop_session();
         events.push(Event::LinkDown(name, cause));

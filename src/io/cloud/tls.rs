@@ -1,4 +1,4 @@
-//! TLS to the cloud: what the node shows, whom it believes, and the bytes both ways.
+//! TLS to the cloud: what the node shows, and whom it believes.
 //!
 //! The server's certificate must chain to the CA that was pinned when the node joined, and name
 //! the host that was dialled. Two things differ from what a browser does:
@@ -9,13 +9,12 @@
 //! - **The names.** CloudCore's own certificates carry an empty DNS name among the others. It
 //!   names nobody, and spoils nothing.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mio::net::TcpStream;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -23,13 +22,12 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::SingleCertAndKey;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
-    Error, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
 };
 
 use super::files::{self, Pair};
 use crate::agent::time::Wall;
-use crate::limits::CLOUD_TURN_READS;
 use crate::model::link::{Cause, Validity};
 use crate::model::settings::CloudLink;
 use crate::model::time::Timestamp;
@@ -175,150 +173,6 @@ impl ServerCertVerifier for Trust {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// A connection: bytes in the clear on our side. Never waits; takes a bounded part in each turn.
-#[derive(Debug)]
-pub(super) struct Tls {
-    connection: ClientConnection,
-    socket: TcpStream,
-    /// Reads of the socket that are left in this turn.
-    reads_left: usize,
-    /// The turn ended before the socket was empty: no edge will tell of the rest.
-    pub(super) more: bool,
-    /// Something came since this was last set to false.
-    pub(super) heard: bool,
-    /// Bytes that the socket took.
-    pub(super) written: u64,
-}
-
-impl Tls {
-    pub(super) fn new(connection: ClientConnection, socket: TcpStream) -> Self {
-        Self {
-            connection,
-            socket,
-            reads_left: CLOUD_TURN_READS,
-            more: true,
-            heard: false,
-            written: 0,
-        }
-    }
-
-    /// From here on as much as a turn may.
-    pub(super) fn begin_turn(&mut self) {
-        (self.reads_left, self.more) = (CLOUD_TURN_READS, false);
-    }
-
-    /// Goes on with the handshake as far as it can now; whether it is done.
-    pub(super) fn shake(&mut self) -> io::Result<bool> {
-        while self.connection.is_handshaking() {
-            self.push()?;
-            match self.pull() {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                pulled => pulled?,
-            }
-        }
-        self.push()?;
-        Ok(true)
-    }
-
-    /// Whether all that was written has left for the socket. Tries again to bring that about.
-    pub(super) fn push_all(&mut self) -> io::Result<bool> {
-        self.push()?;
-        Ok(!self.connection.wants_write())
-    }
-
-    /// Says goodbye, as far as the socket takes it.
-    pub(super) fn farewell(&mut self) {
-        self.connection.send_close_notify();
-        let _ = self.push();
-    }
-
-    /// Takes what one read of the socket brings.
-    fn pull(&mut self) -> io::Result<()> {
-        if self.reads_left == 0 {
-            self.more = true;
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        self.reads_left -= 1;
-        match self.connection.read_tls(&mut self.socket) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => self.heard = true,
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        self.process()
-    }
-
-    fn process(&mut self) -> io::Result<()> {
-        match self.connection.process_new_packets() {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                // Tells the other end what is wrong with it.
-                while self.connection.wants_write()
-                    && self.connection.write_tls(&mut self.socket).is_ok_and(|count| count > 0)
-                {
-                }
-                Err(io::Error::new(ErrorKind::InvalidData, error))
-            }
-        }
-    }
-
-    fn push(&mut self) -> io::Result<()> {
-        while self.connection.wants_write() {
-            match self.connection.write_tls(&mut self.socket) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(count) => self.written += count as u64,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.reason(error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// The other end may have said why it no longer listens.
-    fn reason(&mut self, error: io::Error) -> io::Error {
-        for _ in 0..CLOUD_TURN_READS {
-            if !matches!(self.connection.read_tls(&mut self.socket), Ok(1..)) {
-                break;
-            }
-            if let Err(said) = self.process() {
-                return said;
-            }
-        }
-        error
-    }
-}
-
-impl Read for Tls {
-    /// 0: the other end said goodbye.
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.connection.reader().read(to) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                read => return read,
-            }
-            self.pull()?;
-            // It may have asked for an answer.
-            self.push()?;
-        }
-    }
-}
-
-impl Write for Tls {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        if !self.push_all()? {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        let count = self.connection.writer().write(from)?;
-        self.push()?;
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.push_all()? { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
     }
 }
 

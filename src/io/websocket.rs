@@ -1,0 +1,247 @@
+//! One websocket over one TLS connection, either end of it: frames in, frames out, no more of
+//! either than a turn and the memory take.
+//!
+//! What is to be sent waits in one buffer until the socket takes it. A message has left when its
+//! last byte lies in the kernel: [`Websocket::write`] counts those, so that whoever sends can hold
+//! back by it. Not here: the upgrade, and what a message means.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+
+use super::tls::Tls;
+use crate::agent::time::Instant;
+use crate::limits::{
+    CLOUD_BUFFER_KEPT_BYTES, CLOUD_TURN_BYTES, CLOUD_TURN_MESSAGES, MESSAGE_BYTES_MAX,
+};
+use crate::wire::ws::{self, Incoming, Kind, Receiver};
+
+/// Both ways of one websocket.
+#[derive(Debug)]
+pub(in crate::io) struct Websocket {
+    tls: Tls,
+    role: Role,
+    receiver: Receiver,
+    /// Came, and was not taken apart in its turn.
+    pending: Vec<u8>,
+    out: Vec<u8>,
+    /// What may wait in `out`, bytes.
+    out_bytes_max: usize,
+    /// So much of it was handed to TLS, which may hold some of it back.
+    given: usize,
+    /// Where in `out` each message ends.
+    ends: VecDeque<usize>,
+    /// Since when something waits and nothing leaves.
+    stuck_since: Option<Instant>,
+}
+
+/// Which end of the connection is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::io) enum Role {
+    /// We dialled: what we send is masked.
+    Client,
+    #[cfg_attr(not(feature = "controller"), expect(dead_code, reason = "only a cloud is dialled"))]
+    /// We were dialled: what comes is masked.
+    Server,
+}
+
+/// Why a websocket is over.
+#[derive(Debug)]
+pub(in crate::io) enum End {
+    /// Of the connection under it.
+    Io(std::io::Error),
+    /// Of its own: what the other end did.
+    Said(String),
+}
+
+impl From<std::io::Error> for End {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Something for whoever reads.
+#[derive(Debug)]
+pub(in crate::io) enum Came {
+    /// A whole message.
+    Message(Vec<u8>),
+    /// One of so many bytes was passed over.
+    TooLarge(u64),
+}
+
+impl Websocket {
+    /// `tail`: what came behind the upgrade.
+    pub(in crate::io) fn new(tls: Tls, tail: Vec<u8>, role: Role, out_bytes_max: usize) -> Self {
+        let receiver = match role {
+            Role::Client => Receiver::new(MESSAGE_BYTES_MAX),
+            Role::Server => Receiver::of_client(MESSAGE_BYTES_MAX),
+        };
+        Self {
+            tls,
+            role,
+            receiver,
+            pending: tail,
+            out: Vec::new(),
+            out_bytes_max,
+            given: 0,
+            ends: VecDeque::new(),
+            stuck_since: None,
+        }
+    }
+
+    /// Puts a message behind what waits.
+    pub(in crate::io) fn send(&mut self, message: &[u8]) -> Result<(), End> {
+        self.put(Kind::Text, message)?;
+        self.ends.push_back(self.out.len());
+        Ok(())
+    }
+
+    /// Asks for a sign of life.
+    pub(in crate::io) fn ping(&mut self) -> Result<(), End> {
+        self.put(Kind::Ping, b"")
+    }
+
+    fn put(&mut self, kind: Kind, payload: &[u8]) -> Result<(), End> {
+        let (waits, max) = (self.out.len() - self.given, self.out_bytes_max);
+        if waits + payload.len() > max {
+            return Err(End::Said(format!("takes nothing: {waits} bytes wait, {max} at most may")));
+        }
+        self.frame(kind, payload);
+        Ok(())
+    }
+
+    fn frame(&mut self, kind: Kind, payload: &[u8]) {
+        match self.role {
+            Role::Client => ws::write(kind, payload, mask(), &mut self.out),
+            Role::Server => ws::write_plain(kind, payload, &mut self.out),
+        }
+    }
+
+    /// Reads as much as a turn may. `true`: there is more.
+    pub(in crate::io) fn read(&mut self, each: &mut dyn FnMut(Came)) -> Result<bool, End> {
+        let (mut bytes, mut messages) = (0, 0);
+        self.tls.begin_turn();
+        let pending = std::mem::take(&mut self.pending);
+        self.take_apart(&pending, &mut messages, each)?;
+        let mut buffer = [0; READ_BYTES];
+        while self.pending.is_empty() && bytes < CLOUD_TURN_BYTES {
+            match self.tls.read(&mut buffer) {
+                Ok(0) => return Err(End::Said("hung up".to_owned())),
+                Ok(count) => {
+                    bytes += count;
+                    self.take_apart(&buffer[..count], &mut messages, each)?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(self.tls.more),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether anything came since this was asked last, be it no more than a part of a record.
+    pub(in crate::io) fn heard(&mut self) -> bool {
+        std::mem::take(&mut self.tls.heard)
+    }
+
+    fn take_apart(
+        &mut self,
+        bytes: &[u8],
+        messages: &mut usize,
+        each: &mut dyn FnMut(Came),
+    ) -> Result<(), End> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if *messages >= CLOUD_TURN_MESSAGES {
+                self.pending = rest.to_vec();
+                break;
+            }
+            let (taken, incoming) = self
+                .receiver
+                .receive(rest)
+                .map_err(|why| End::Said(format!("broke off: {why}")))?;
+            rest = &rest[taken..];
+            let Some(incoming) = incoming else { continue };
+            *messages += 1;
+            match incoming {
+                Incoming::Message(bytes) => each(Came::Message(bytes)),
+                Incoming::TooLarge(size) => each(Came::TooLarge(size)),
+                Incoming::Ping(payload) => self.put(Kind::Pong, &payload)?,
+                Incoming::Pong => {}
+                Incoming::Close(code, reason) => {
+                    let code = code.map_or_else(String::new, |code| format!(" ({code})"));
+                    return Err(End::Said(format!("closed the connection{code}: {reason:?}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what waits, as far as the socket takes it. Returns how many messages have left.
+    pub(in crate::io) fn write(&mut self, now: Instant) -> Result<usize, End> {
+        let written = self.tls.written;
+        let mut gone = 0;
+        loop {
+            if !self.tls.push_all()? {
+                break;
+            }
+            gone = self.given;
+            if gone == self.out.len() {
+                break;
+            }
+            let end = self.out.len().min(gone + WRITE_BYTES);
+            match self.tls.write(&self.out[gone..end]) {
+                Ok(count) => self.given += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.stuck_since = match self.stuck_since {
+            _ if gone == self.out.len() => None,
+            Some(since) if self.tls.written == written => Some(since),
+            _ => Some(now),
+        };
+        Ok(self.forget(gone))
+    }
+
+    /// So many bytes have left.
+    fn forget(&mut self, gone: usize) -> usize {
+        let sent = self.ends.iter().take_while(|end| **end <= gone).count();
+        self.ends.drain(..sent);
+        if gone == self.out.len() || gone >= CLOUD_BUFFER_KEPT_BYTES {
+            self.out.drain(..gone);
+            self.given -= gone;
+            for end in &mut self.ends {
+                *end -= gone;
+            }
+            self.out.shrink_to(CLOUD_BUFFER_KEPT_BYTES);
+        }
+        sent
+    }
+
+    /// Since when something waits and nothing leaves.
+    pub(in crate::io) fn stuck_since(&self) -> Option<Instant> {
+        self.stuck_since
+    }
+
+    /// Takes leave, as far as the socket takes it.
+    pub(in crate::io) fn farewell(&mut self) {
+        if self.out.len() == self.given {
+            let from = self.out.len();
+            self.frame(Kind::Close, &NORMAL.to_be_bytes());
+            let _ = self.tls.write(&self.out[from..]);
+        }
+        self.tls.farewell();
+    }
+}
+
+/// Unpredictable: what is sent must not look like a request to some proxy (RFC 6455, 10.3).
+fn mask() -> [u8; 4] {
+    let random = ring::rand::SystemRandom::new();
+    ring::rand::generate(&random).expect("the kernel has randomness").expose()
+}
+
+/// On the stack.
+const READ_BYTES: usize = 4 << 10;
+/// One record of TLS: what is in there waits for the socket twice.
+const WRITE_BYTES: usize = 8 << 10;
+/// Section 7.4.1.
+const NORMAL: u16 = 1000;
