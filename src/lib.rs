@@ -32,6 +32,7 @@
 //!   [`agent::Agent::step`] looks at all it knows and asks for what is missing,
 //!   [`agent::Agent::wake_at`] says when to step again if nothing happens. No clock, no files, no
 //!   sockets, no threads: the simulator runs the very same code.
+//! - [`mind`]: what a mind needs of time and chance, handed in.
 //! - [`io`]: **the hands.** One thread, one loop: poll → handle → step → perform. No decisions.
 //!
 //! # What holds
@@ -68,5 +69,6 @@ pub mod cli;
 pub mod config;
 pub mod io;
 pub mod limits;
+pub mod mind;
 pub mod model;
 pub mod wire;

@@ -28,14 +28,14 @@ pub mod pod;
 mod pods;
 mod qos;
 mod queries;
-pub mod rate;
 mod runtime;
 mod source;
-pub mod time;
 mod view;
 mod volume;
 
 use std::collections::BTreeSet;
+
+pub use crate::mind::{rate, time};
 
 use calls::{Calls, Outcome, Owner};
 use chores::{Chores, Tools};

@@ -1,7 +1,7 @@
 //! How often something may be done: so many times a second in the long run, and a few at once after
 //! a quiet time.
 
-use crate::agent::time::Instant;
+use crate::mind::time::Instant;
 
 /// What of it is left.
 #[derive(Debug)]
