@@ -33,6 +33,7 @@
 //!   [`agent::Agent::wake_at`] says when to step again if nothing happens. No clock, no files, no
 //!   sockets, no threads: the simulator runs the very same code.
 //! - [`mind`]: what a mind needs of time and chance, handed in.
+//! - `controller`: **the cloud side's mind**, by the same verbs, for `edgecontroller` alone.
 //! - [`io`]: **the hands.** One thread, one loop: poll → handle → step → perform. No decisions.
 //!
 //! # What holds
@@ -67,6 +68,8 @@
 pub mod agent;
 pub mod cli;
 pub mod config;
+#[cfg(feature = "controller")]
+pub mod controller;
 pub mod io;
 pub mod limits;
 pub mod mind;

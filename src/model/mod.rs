@@ -2,6 +2,8 @@
 //! No logic beyond reading and writing a value.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "controller")]
+pub mod api;
 pub mod base64;
 pub mod cgroup;
 pub mod cri;
@@ -25,6 +27,8 @@ pub mod probe;
 pub mod quantity;
 pub mod settings;
 pub mod status;
+#[cfg(feature = "controller")]
+pub mod sync;
 pub mod time;
 pub mod token;
 pub mod upkeep;

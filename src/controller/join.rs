@@ -1,0 +1,274 @@
+//! Joining (wire spec sections 1.2 to 1.6): who gets a certificate, and for which name.
+//!
+//! Stricter than KubeEdge in two things: a certificate is made for the one name that the applicant
+//! has shown to be his or that his token lets him choose, never for what his request happens to
+//! say; and the legacy subject, which every old edge shares, renews nothing.
+
+use ring::hmac;
+use serde::Deserialize;
+
+use super::event::{Answer, Ask, Credential, Request};
+use crate::model::base64;
+
+/// Who signs the nodes' certificates and their tokens.
+pub struct Authority {
+    /// DER of its certificate.
+    pub certificate: Box<[u8]>,
+    /// SEC1 DER of its key: what tokens are signed with.
+    pub key: Box<[u8]>,
+}
+
+/// What becomes of a request on the HTTPS port.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// This is the answer.
+    Answer(Answer),
+    /// A certificate is to be made for this node.
+    Sign { node: String, request: Box<[u8]> },
+    /// Whether there is such a node.
+    Look(String),
+}
+
+/// What the subject of a node's certificate begins with.
+const NODE: &str = "system:node:";
+/// What nodes belong to.
+const NODES: &str = "system:nodes";
+/// The subject of edges up to 1.15, in the request alone.
+const LEGACY: &str = "kubeedge.io";
+/// KubeEdge's words.
+const BAD_TOKEN: &str = "Invalid authorization token";
+/// `{"alg":"HS256","typ":"JWT"}`, as every token of KubeEdge begins.
+const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
+
+impl Authority {
+    /// A token that lets its bearer join until then, in seconds since 1970: the hash of the
+    /// certificate, in hex as the hands have made it, and a JWT.
+    pub fn token(&self, certificate_hash: &str, until_s: i64) -> String {
+        let claims = format!(r#"{{"exp":{until_s}}}"#);
+        let signed = format!("{}.{}", url64(HEADER.as_bytes()), url64(claims.as_bytes()));
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key);
+        let signature = hmac::sign(&key, signed.as_bytes());
+        format!("{certificate_hash}.{signed}.{}", url64(signature.as_ref()))
+    }
+
+    /// Whether this JWT, or a whole token that ends with one, is ours and in its time.
+    fn check(&self, bearer: &str, now_s: Option<i64>) -> Result<(), &'static str> {
+        let parts: Vec<&str> = bearer.split('.').collect();
+        let ([header, claims, signature] | [_, header, claims, signature]) = parts[..] else {
+            return Err("got no JWT of three parts");
+        };
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key);
+        let signature = from_url64(signature).ok_or("the signature is no base64")?;
+        let signed = format!("{header}.{claims}");
+        hmac::verify(&key, signed.as_bytes(), &signature).map_err(|_| "another's signature")?;
+        // Only what we signed ourselves is read.
+        let header: Header = part(header).ok_or("the header is no JSON")?;
+        if &*header.alg != "HS256" {
+            return Err("another algorithm than HS256");
+        }
+        let claims: Claims = part(claims).ok_or("the claims are no JSON")?;
+        match now_s {
+            Some(now_s) if claims.exp > now_s => Ok(()),
+            Some(_) => Err("it is out of its time"),
+            None => Err("the time is not known here"),
+        }
+    }
+
+    /// Decides about one request.
+    pub(super) fn judge(&self, ask: Ask, now_s: Option<i64>) -> Result<Verdict, (u16, String)> {
+        match ask {
+            Ask::Authority => {
+                Ok(Verdict::Answer(Answer { status: 200, body: self.certificate.clone() }))
+            }
+            // KubeEdge's installer asks before it has anything to show, and joins on 404 alone.
+            Ask::Node { name, .. } => Ok(Verdict::Look(name)),
+            Ask::Certificate { node, by, request } => {
+                self.may_apply(&node, &by, now_s)?;
+                let request = request.map_err(|why| (400, why))?;
+                let node = name_of(node, &request)?;
+                Ok(Verdict::Sign { node, request: request.der })
+            }
+        }
+    }
+
+    fn may_apply(
+        &self,
+        node: &str,
+        by: &Credential,
+        now_s: Option<i64>,
+    ) -> Result<(), (u16, String)> {
+        match by {
+            Credential::Bearer(token) => {
+                self.check(token, now_s).map_err(|why| (401, format!("{BAD_TOKEN}: {why}")))
+            }
+            Credential::None => Err((401, format!("{BAD_TOKEN}: got none"))),
+            Credential::BadCertificate(why) => Err((401, why.clone())),
+            Credential::Certificate { common_name, organization } => {
+                let own = common_name.strip_prefix(NODE) == Some(node) && organization == NODES;
+                own.then_some(()).ok_or_else(|| {
+                    let got = format!("got a certificate of O={organization}, CN={common_name}");
+                    (401, format!("{got}, expected one of O={NODES}, CN={NODE}{node}"))
+                })
+            }
+        }
+    }
+}
+
+/// Never the key.
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "authority with a certificate of {} bytes", self.certificate.len())
+    }
+}
+
+/// Which node the certificate is to be for: the header says it and the subject must agree. Edges up
+/// to 1.3 send no header, and those up to 1.15 have no name in their subject.
+fn name_of(header: String, request: &Request) -> Result<String, (u16, String)> {
+    let named = request.common_name.strip_prefix(NODE).filter(|_| request.organization == NODES);
+    let node = match named {
+        Some(named) if header.is_empty() || header == named => named.to_owned(),
+        None if !header.is_empty() && request.common_name == LEGACY => header,
+        Some(_) | None => {
+            let got = format!("O={}, CN={}", request.organization, request.common_name);
+            let expected = format!("O={NODES}, CN={NODE}{header}");
+            return Err((403, format!("got a request for {got}, expected {expected}")));
+        }
+    };
+    if is_node_name(&node) {
+        return Ok(node);
+    }
+    Err((403, format!("got the name {node:?}, expected lower case letters, digits, - and .")))
+}
+
+/// Whether a node may be called so (RFC 1123 subdomain).
+pub(super) fn is_node_name(name: &str) -> bool {
+    let label = |label: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !label.is_empty()
+            && label.chars().all(inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+/// The node whose certificate this is.
+pub(super) fn node_of<'a>(common_name: &'a str, organization: &str) -> Option<&'a str> {
+    let node = common_name.strip_prefix(NODE)?;
+    (organization == NODES && is_node_name(node)).then_some(node)
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    exp: i64,
+}
+
+fn part<T: for<'de> Deserialize<'de>>(text: &str) -> Option<T> {
+    serde_json::from_slice(&from_url64(text)?).ok()
+}
+
+/// RFC 4648 section 5, without padding.
+fn url64(bytes: &[u8]) -> String {
+    base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
+}
+
+fn from_url64(text: &str) -> Option<Vec<u8>> {
+    if text.contains(['+', '/', '=']) {
+        return None;
+    }
+    let padding = ["", "===", "==", "="][text.len() % 4];
+    base64::decode(&format!("{}{padding}", text.replace('-', "+").replace('_', "/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The vector of the wire spec, section 1.2.
+    fn authority() -> Authority {
+        let key = "307702010104207aede845d28ef7d5d132fc8250ba5b65ec49009f3bd484660071052a0b1693d7\
+                   a00a06082a8648ce3d030107a1440342\
+                   0004fe0bc8a139949d63ae2e2c8606b67e3b146dac396b2decd8c882b15e3d9f1dc180e06190179f\
+                   c3ad0d98eadab305151f4d08c44f90d4caca2cfd7f8fc07a451d";
+        let byte = |at: usize| u8::from_str_radix(&key[at..at + 2], 16).expect("hex");
+        let key = (0..key.len()).step_by(2).map(byte).collect();
+        Authority { certificate: [1, 2, 3].into(), key }
+    }
+
+    const TOKEN: &str = "a02f9bdbae2df807d54a50ac7903b059b76bb069802ce37a737e1ae27381953b.\
+                         eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE3OTAwMDAwMDB9.\
+                         u0OYq2kMdIo5_lelM0E_xCFdntxDamYcJvjjd-jKVJg";
+
+    fn asked(node: &str, by: Credential, common_name: &str, organization: &str) -> Ask {
+        let request = Request {
+            der: [7].into(),
+            common_name: common_name.to_owned(),
+            organization: organization.to_owned(),
+        };
+        Ask::Certificate { node: node.to_owned(), by, request: Ok(request) }
+    }
+
+    fn judged(ask: Ask) -> Result<String, u16> {
+        match authority().judge(ask, Some(1_789_999_999)) {
+            Ok(Verdict::Sign { node, .. }) => Ok(node),
+            Ok(other) => panic!("{other:?}"),
+            Err((status, _)) => Err(status),
+        }
+    }
+
+    #[test]
+    fn a_token_is_made_as_kubeedge_makes_it_and_checked() {
+        let (hash, jwt) = TOKEN.split_once('.').expect("a hash and a JWT");
+        assert_eq!(authority().token(hash, 1_790_000_000), TOKEN);
+        let check = |bearer: &str, now_s| authority().check(bearer, now_s).is_ok();
+        assert!(check(jwt, Some(1_789_999_999)));
+        assert!(check(TOKEN, Some(1_789_999_999)), "whole, as people paste it");
+        assert!(!check(jwt, Some(1_790_000_000)), "its time is out");
+        assert!(!check(jwt, None));
+        for at in 0..jwt.len() {
+            let spoilt = if jwt.as_bytes()[at] == b'x' { "y" } else { "x" };
+            let bad = format!("{}{spoilt}{}", &jwt[..at], &jwt[at + 1..]);
+            // The last character of 32 bytes holds two bits that mean nothing.
+            assert!(at == jwt.len() - 1 || !check(&bad, Some(1_789_999_999)), "{bad}");
+        }
+        assert!(!check("", Some(0)));
+    }
+
+    #[test]
+    fn a_certificate_is_made_for_the_name_that_was_shown() {
+        let token = || Credential::Bearer(TOKEN.to_owned());
+        let certificate = |common_name: &str| Credential::Certificate {
+            common_name: common_name.to_owned(),
+            organization: NODES.to_owned(),
+        };
+        let ok = Ok("edge-1".to_owned());
+        for (node, by, common_name, organization, expected) in [
+            ("edge-1", token(), "system:node:edge-1", NODES, ok.clone()),
+            ("", token(), "system:node:edge-1", NODES, ok.clone()),
+            ("edge-1", token(), LEGACY, "kubeEdge", ok.clone()),
+            ("edge-1", certificate("system:node:edge-1"), "system:node:edge-1", NODES, ok),
+            ("edge-1", token(), "system:node:edge-2", NODES, Err(403)),
+            ("edge-1", token(), "system:node:edge-1", "system:masters", Err(403)),
+            ("Edge", token(), "system:node:Edge", NODES, Err(403)),
+            ("", token(), LEGACY, "kubeEdge", Err(403)),
+            ("edge-2", certificate("system:node:edge-1"), "system:node:edge-2", NODES, Err(401)),
+            ("edge-1", Credential::None, "system:node:edge-1", NODES, Err(401)),
+            ("edge-1", Credential::Bearer("x".into()), "system:node:edge-1", NODES, Err(401)),
+            (
+                "edge-1",
+                Credential::BadCertificate("expired".into()),
+                "system:node:edge-1",
+                NODES,
+                Err(401),
+            ),
+        ] {
+            let told = format!("{node} by {by:?} for {common_name} of {organization}");
+            assert_eq!(judged(asked(node, by, common_name, organization)), expected, "{told}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Objects of the Kubernetes API, and what is asked of the API server about one of them.
+//!
+//! Whether a real API server answers or a folder of manifests is nobody's matter here.
+
+use std::fmt;
+
+use serde_json::value::RawValue;
+
+/// The label that makes a node one of the edge.
+pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
+
+/// What an object is: only what the edge has to do with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "Kubernetes' and KubeEdge's own names")]
+pub enum Kind {
+    Node,
+    ConfigMap,
+    Secret,
+    Pod,
+    Lease,
+    ServiceAccount,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    VolumeAttachment,
+    Event,
+    ObjectSync,
+    ClusterObjectSync,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Node,
+        Self::ConfigMap,
+        Self::Secret,
+        Self::Pod,
+        Self::Lease,
+        Self::ServiceAccount,
+        Self::PersistentVolume,
+        Self::PersistentVolumeClaim,
+        Self::VolumeAttachment,
+        Self::Event,
+        Self::ObjectSync,
+        Self::ClusterObjectSync,
+    ];
+
+    /// `kind` of its objects.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+            Self::Pod => "Pod",
+            Self::Lease => "Lease",
+            Self::ServiceAccount => "ServiceAccount",
+            Self::PersistentVolume => "PersistentVolume",
+            Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::VolumeAttachment => "VolumeAttachment",
+            Self::Event => "Event",
+            Self::ObjectSync => "ObjectSync",
+            Self::ClusterObjectSync => "ClusterObjectSync",
+        }
+    }
+
+    /// `apiVersion` of its objects: `<version>` or `<group>/<version>`.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::Lease => "coordination.k8s.io/v1",
+            Self::VolumeAttachment => "storage.k8s.io/v1",
+            Self::ObjectSync | Self::ClusterObjectSync => "reliablesyncs.kubeedge.io/v1alpha1",
+            Self::Node
+            | Self::ConfigMap
+            | Self::Secret
+            | Self::Pod
+            | Self::ServiceAccount
+            | Self::PersistentVolume
+            | Self::PersistentVolumeClaim
+            | Self::Event => "v1",
+        }
+    }
+
+    /// What stands for it in paths.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Node => "nodes",
+            Self::ConfigMap => "configmaps",
+            Self::Secret => "secrets",
+            Self::Pod => "pods",
+            Self::Lease => "leases",
+            Self::ServiceAccount => "serviceaccounts",
+            Self::PersistentVolume => "persistentvolumes",
+            Self::PersistentVolumeClaim => "persistentvolumeclaims",
+            Self::VolumeAttachment => "volumeattachments",
+            Self::Event => "events",
+            Self::ObjectSync => "objectsyncs",
+            Self::ClusterObjectSync => "clusterobjectsyncs",
+        }
+    }
+
+    /// Whether its objects lie in namespaces.
+    pub fn is_namespaced(self) -> bool {
+        match self {
+            Self::Node
+            | Self::PersistentVolume
+            | Self::VolumeAttachment
+            | Self::ClusterObjectSync => false,
+            Self::ConfigMap
+            | Self::Secret
+            | Self::Pod
+            | Self::Lease
+            | Self::ServiceAccount
+            | Self::PersistentVolumeClaim
+            | Self::Event
+            | Self::ObjectSync => true,
+        }
+    }
+
+    /// Which of its objects are listed and watched: a parameter of the query and its value, not
+    /// escaped. `None`: all.
+    pub fn selector(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Node => Some(("labelSelector", EDGE_LABEL)),
+            Self::Pod => Some(("fieldSelector", "spec.nodeName!=")),
+            Self::ConfigMap
+            | Self::Secret
+            | Self::Lease
+            | Self::ServiceAccount
+            | Self::PersistentVolume
+            | Self::PersistentVolumeClaim
+            | Self::VolumeAttachment
+            | Self::Event
+            | Self::ObjectSync
+            | Self::ClusterObjectSync => None,
+        }
+    }
+}
+
+/// One question to the API server.
+#[derive(Clone)]
+pub struct Call {
+    /// What is to be done.
+    pub verb: Verb,
+    /// With an object of this kind.
+    pub kind: Kind,
+    /// Where it lies; empty: in none.
+    pub namespace: Box<str>,
+    /// What it is called; for [`Verb::Create`] as well, unless it is a subresource's owner.
+    pub name: Box<str>,
+    /// A part of it.
+    pub subresource: Option<Subresource>,
+    /// The object, the patch, or the `DeleteOptions`.
+    pub body: Option<Box<RawValue>>,
+}
+
+/// What is to be done with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// GET
+    Get,
+    /// POST: to the collection, or to the subresource where one is named.
+    Create,
+    /// PUT
+    Update,
+    /// PATCH
+    Patch(PatchType),
+    /// DELETE
+    Delete,
+}
+
+/// How a patch is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PatchType {
+    /// `application/merge-patch+json` (RFC 7396)
+    Merge,
+    /// `application/strategic-merge-patch+json`
+    Strategic,
+}
+
+/// A part of an object that is asked about by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subresource {
+    /// `…/status`
+    Status,
+    /// `serviceaccounts/<name>/token`
+    Token,
+}
+
+/// The object as it is afterwards, or whatever else the API server answers with success.
+pub type CallResult = Result<Box<RawValue>, CallError>;
+
+/// Why a call has not succeeded.
+#[derive(Clone, Debug)]
+pub enum CallError {
+    /// The API server has answered that it will not.
+    Refused {
+        /// Of HTTP.
+        code: u16,
+        /// meta/v1 `Status`, whole: its own, or one made of the code where it sent none.
+        status: Box<RawValue>,
+    },
+    /// There was no answer: it may have taken effect or not.
+    Lost(String),
+}
+
+/// Bodies may be secret.
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, kind, namespace, name, subresource, body } = self;
+        write!(f, "{verb:?} {} {namespace}/{name}", kind.plural())?;
+        if let Some(subresource) = subresource {
+            write!(f, " {subresource:?}")?;
+        }
+        write!(f, " ({} bytes)", body.as_ref().map_or(0, |body| body.get().len()))
+    }
+}
