@@ -12,12 +12,14 @@ mod host;
 mod node;
 mod pressure;
 mod probes;
+mod room;
 mod validate;
 mod volumes;
 
 pub use host::{dotted, forbidden_sysctl, without_apparmor};
 pub use node::{misplaced, selects_node};
 pub use pressure::{EVICTABLE, is_critical, priority, under_pressure};
+pub use room::without_room;
 pub use validate::is_subdomain;
 pub use volumes::is_machine;
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admit;
+pub mod amounts;
 mod calls;
 mod chores;
 #[cfg(feature = "cloud")]
@@ -28,12 +29,13 @@ pub mod pod;
 mod pods;
 mod qos;
 mod queries;
+mod requests;
 mod runtime;
 mod source;
 mod view;
 mod volume;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::mind::{rate, time};
 
@@ -104,6 +106,8 @@ pub struct Machine {
     pub apparmor: bool,
     /// Bytes of the file system with the kubelet's root.
     pub storage_bytes: u64,
+    /// Bytes set aside for huge pages, by the bytes of one page.
+    pub huge_pages: BTreeMap<u64, u64>,
     /// Folders with counters of the processors' heat, which containers are not to see.
     pub thermal_paths: Vec<String>,
     /// Who it is, for the cloud.

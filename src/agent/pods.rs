@@ -190,44 +190,28 @@ impl Pods {
         }
         let without_apparmor =
             || super::admit::without_apparmor(pod.api(), config).as_ref().map(Verdict::rejected);
-        if let Some(verdict) = self.verdict(pod, config.pods_max).or_else(without_apparmor) {
+        if let Some(verdict) = self.verdict(pod, config).or_else(without_apparmor) {
             self.map.get_mut(uid).expect("just seen").refuse(verdict);
         }
     }
 
     /// Why the pod cannot be admitted beside the others (spec section 1.2).
-    fn verdict(&self, pod: &Pod, pods_max: usize) -> Option<Verdict> {
+    fn verdict(&self, pod: &Pod, config: &Config) -> Option<Verdict> {
         let api = pod.api();
         // What runs already was taken in before.
+        let runs = pod.seen().may_run();
         let short = || super::admit::under_pressure(api, &self.pressures);
-        if let Some(refused) = (!pod.seen().may_run()).then(short).flatten() {
+        if let Some(refused) = (!runs).then(short).flatten() {
             return Some(Verdict::rejected(&refused));
         }
-        let staying = || {
-            let open = |uid| self.unadmitted.contains(uid) || self.unseen.contains(uid);
-            let others = self
-                .map
-                .iter()
-                .filter(move |(uid, it)| *uid != pod.uid() && it.is_active() && !open(*uid));
-            let others = others.map(|(_, other)| other);
-            others.filter(|it| it.origin() != Origin::Runtime && *it.wanted() == Wanted::Yes)
+        let open = |uid: &Uid| self.unadmitted.contains(uid) || self.unseen.contains(uid);
+        let stays = |other: &Pod| {
+            other.is_active() && other.origin() != Origin::Runtime && *other.wanted() == Wanted::Yes
         };
-        let active = staying().count();
-        if active >= pods_max {
-            let message = format!(
-                "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: \
-                 {active}, capacity: {pods_max}"
-            );
-            return Some(Verdict { reason: "OutOfpods", message });
-        }
-        let taken = staying()
-            .flat_map(|pod| host_ports(pod.api()))
-            .find(|taken| host_ports(api).any(|port| ports_clash(&port, taken)))?;
-        let message = format!(
-            "Pod was rejected: Predicate NodePorts failed: host port {} is in use on this node",
-            taken.port
-        );
-        Some(Verdict { reason: "NodePorts", message })
+        let others =
+            self.map.iter().filter(|(uid, it)| *uid != pod.uid() && stays(it) && !open(uid));
+        let others: Vec<&api::Pod> = others.map(|(_, other)| other.api()).collect();
+        super::admit::without_room(api, runs, &others, config).as_ref().map(Verdict::rejected)
     }
 
     /// Takes what a look found.
@@ -466,26 +450,4 @@ fn is_same<'a>(ours: &'a api::Pod, theirs: &'a api::Pod) -> bool {
         && ours.metadata.deletion_timestamp == theirs.metadata.deletion_timestamp
         && ours.metadata.deletion_grace_period_seconds
             == theirs.metadata.deletion_grace_period_seconds
-}
-
-struct HostPort<'a> {
-    protocol: api::PortProtocol,
-    ip: &'a str,
-    port: u16,
-}
-
-fn host_ports(pod: &api::Pod) -> impl Iterator<Item = HostPort<'_>> {
-    let ports = pod.spec.containers.iter().flat_map(|container| &container.ports);
-    ports.filter(|port| port.host_port > 0).map(|port| HostPort {
-        protocol: port.protocol,
-        ip: &port.host_ip,
-        port: port.host_port,
-    })
-}
-
-fn ports_clash(one: &HostPort<'_>, other: &HostPort<'_>) -> bool {
-    let any = |ip: &str| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
-    one.port == other.port
-        && one.protocol == other.protocol
-        && (one.ip == other.ip || any(one.ip) || any(other.ip))
 }

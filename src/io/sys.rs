@@ -4,6 +4,7 @@
 #[cfg(feature = "cloud")]
 mod identity;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr};
@@ -50,10 +51,23 @@ pub fn machine(root: &str) -> Machine {
             .map(|core| format!("/sys/devices/system/cpu/cpu{core}/thermal_throttle"))
             .filter(|path| Path::new(path).is_dir())
             .collect(),
+        huge_pages: huge_pages(Path::new("/sys/kernel/mm/hugepages")),
         #[cfg(feature = "cloud")]
         identity: identity::read(),
         cgroups: cgroups(),
     }
+}
+
+/// Folders `hugepages-2048kB` with a file `nr_hugepages`.
+fn huge_pages(folder: &Path) -> BTreeMap<u64, u64> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let of_size = |entry: fs::DirEntry| {
+        let page_bytes = huge_page_bytes(entry.file_name().to_str()?)?;
+        let count = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?;
+        let count: u64 = count.trim().parse().ok()?;
+        Some((page_bytes, page_bytes.checked_mul(count)?))
+    };
+    entries.filter_map(of_size).collect()
 }
 
 /// Where the kernel shows its cgroups.
@@ -255,6 +269,9 @@ mod tests {
             assert_eq!(cores_of(text), cores, "{text}");
         }
         assert!(machine("/").memory_bytes > 0 && machine("/nowhere/at/all").storage_bytes > 0);
+        for (page_bytes, bytes) in machine("/").huge_pages {
+            assert!(page_bytes.is_power_of_two() && bytes % page_bytes == 0);
+        }
         assert!(machine("/").kernel > (3, 0), "{:?}", machine("/"));
         assert_eq!(version_of("6.1.0-18-arm64\n"), (6, 1));
         assert_eq!(version_of(""), (0, 0));

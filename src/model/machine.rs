@@ -1,7 +1,5 @@
 //! Who a machine is, as the status of a node tells it (core/v1 `NodeSystemInfo`; spec section 9.2).
 
-use std::collections::BTreeMap;
-
 /// What does not change before the next boot. What cannot be found out is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -17,6 +15,4 @@ pub struct Identity {
     pub os_image: Box<str>,
     /// In Go's words: `arm`, `arm64`, `amd64`.
     pub architecture: Box<str>,
-    /// Bytes set aside for huge pages, by the bytes of one page.
-    pub huge_pages: BTreeMap<u64, u64>,
 }

@@ -77,12 +77,7 @@ struct BarePod {
 
 impl BarePod {
     fn making<'a>(&'a self, objects: &'a Objects, config: &'a Config) -> Making<'a> {
-        let downward = Downward {
-            pod: &self.api,
-            host_ips: &[],
-            pod_ips: &self.pod_ips,
-            machine: &config.machine,
-        };
+        let downward = Downward { pod: &self.api, host_ips: &[], pod_ips: &self.pod_ips, config };
         Making {
             pod: &self.api,
             container: &self.api.spec.containers[0],

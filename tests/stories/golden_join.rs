@@ -54,6 +54,7 @@ fn machine() -> Machine {
         memory_bytes: 24_684_092 << 10,
         cpu_milli: 2_000,
         storage_bytes: 264_212_084 << 10,
+        huge_pages: [(1 << 30, 0), (2 << 20, 0)].into(),
         identity: Identity {
             machine_id: "3d1219c7c4c5404aaa1f6d2a48adfda4".into(),
             system_uuid: "3d1219c7c4c5404aaa1f6d2a48adfda4".into(),
@@ -61,7 +62,6 @@ fn machine() -> Machine {
             kernel_version: "6.18.44-fc-v657".into(),
             os_image: "Debian GNU/Linux 12 (bookworm)".into(),
             architecture: "amd64".into(),
-            huge_pages: [(1 << 30, 0), (2 << 20, 0)].into(),
         },
         ..Machine::default()
     }

@@ -15,6 +15,8 @@ mod cloud;
 #[cfg(feature = "cloud")]
 mod cloud_node;
 #[cfg(feature = "cloud")]
+mod cloud_room;
+#[cfg(feature = "cloud")]
 mod cluster;
 mod decisions;
 mod desk;

@@ -24,10 +24,15 @@ const CRITICAL: i64 = 2_000_000_000;
 
 /// Whether the node cannot be without the pod: static, mirror, or of a system's priority.
 pub fn is_critical(pod: &Pod) -> bool {
+    let evictable = pod.metadata.annotations.get(EVICTABLE).is_some_and(|said| said == "true");
+    priority(pod) >= CRITICAL || (!evictable && is_static(pod))
+}
+
+/// Whether no API server has placed the pod here: it, or the pod whose mirror it is, is the node's.
+pub(super) fn is_static(pod: &Pod) -> bool {
     let annotations = &pod.metadata.annotations;
-    let evictable = annotations.get(EVICTABLE).is_some_and(|said| said == "true");
-    let is_static = annotations.get(SOURCE).is_some_and(|source| source != "api");
-    priority(pod) >= CRITICAL || (!evictable && (is_static || annotations.contains_key(MIRROR)))
+    let from_elsewhere = annotations.get(SOURCE).is_some_and(|source| source != "api");
+    from_elsewhere || annotations.contains_key(MIRROR)
 }
 
 /// `PodSpec.priority`; 0 unless said.

@@ -3,13 +3,11 @@
 
 use super::gather::Usage;
 use crate::agent::pod::Pod;
+use crate::agent::requests::{STORAGE, together};
 use crate::agent::volume::Kind;
 use crate::model::job::Used;
 use crate::model::pod as api;
 use crate::model::quantity::Quantity;
-
-/// The resource that containers ask for and are bound in.
-pub const STORAGE: &str = "ephemeral-storage";
 
 /// Volumes of the pod's own that lie on the disk.
 pub fn volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
@@ -111,21 +109,6 @@ fn limit(spec: &api::PodSpec) -> Option<(i64, &Quantity)> {
         container.resources.limits.get(STORAGE).map_or(0, Quantity::whole)
     };
     Some((together(spec, limit), form))
-}
-
-/// What the pod's containers ask for in all (spec section 3.3): those that run together, or the
-/// init container that needs more.
-pub fn together(spec: &api::PodSpec, of: impl Fn(&api::Container) -> i64) -> i64 {
-    let mains = spec.containers.iter().map(&of).fold(0, i64::saturating_add);
-    let (mut sidecars, mut peak) = (0_i64, 0_i64);
-    for init in &spec.init_containers {
-        let with = sidecars.saturating_add(of(init));
-        if init.restart_policy.is_some() {
-            sidecars = with;
-        }
-        peak = peak.max(with);
-    }
-    peak.max(mains.saturating_add(sidecars))
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@
 use std::cmp::Reverse;
 
 use super::gather::{ContainerUse, Usage, Usages};
-use super::local::{STORAGE, together, volumes_of};
+use super::local::volumes_of;
 use crate::agent::admit::{is_critical, priority};
 use crate::agent::calls::Uid;
 use crate::agent::pod::Pod;
+use crate::agent::requests::{self, MEMORY, STORAGE};
 use crate::model::job::Used;
 use crate::model::pod as api;
-use crate::model::quantity::Quantity;
 use crate::model::upkeep::Signal;
 
 /// The first of these pods that may go for a shortage.
@@ -75,19 +75,11 @@ fn on_disk(usage: &Usage, dedicated: bool, disk: Disk) -> Used {
 
 /// What the pod asks for of what is short; nobody asks for inodes.
 fn requested(pod: &api::Pod, signal: Signal) -> i64 {
-    let name = match signal {
-        Signal::Memory => "memory",
-        Signal::NodeFs | Signal::ImageFs => STORAGE,
-        Signal::NodeFsInodes | Signal::ImageFsInodes | Signal::Pids => return 0,
-    };
-    let overhead = pod.spec.overhead.get(name).map_or(0, Quantity::whole);
-    together(&pod.spec, |container| request(container, name)).saturating_add(overhead)
-}
-
-/// What a container asks for; a limit is a request where none is written.
-pub fn request(container: &api::Container, name: &str) -> i64 {
-    let resources = &container.resources;
-    resources.requests.get(name).or_else(|| resources.limits.get(name)).map_or(0, Quantity::whole)
+    match signal {
+        Signal::Memory => requests::of_pod(&pod.spec, MEMORY),
+        Signal::NodeFs | Signal::ImageFs => requests::of_pod(&pod.spec, STORAGE),
+        Signal::NodeFsInodes | Signal::ImageFsInodes | Signal::Pids => 0,
+    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::gather::Usage;
-use super::local::STORAGE;
-use super::rank::request;
 use super::shortage::{Observed, Threshold};
+use crate::agent::requests::{self, STORAGE};
 use crate::model::pod::{Container, Pod};
 use crate::model::quantity::{Quantity, binary, decimal};
 use crate::model::upkeep::Signal;
@@ -47,7 +46,7 @@ pub fn message(
         let mut containers = pod.spec.containers.iter().chain(&pod.spec.init_containers);
         let of_spec = containers.find(|container| container.name == *name);
         let (Some(bytes), Some(container)) = (bytes, of_spec) else { continue };
-        if i128::from(bytes) > i128::from(request(container, resource)) {
+        if i128::from(bytes) > i128::from(requests::of(container, resource)) {
             let (shown, asked) = (binary(bytes), asked(container, resource));
             let _ = write!(
                 message,

@@ -48,7 +48,7 @@ impl Pod {
             pod: &self.api,
             host_ips: hands.place.addresses,
             pod_ips,
-            machine: &hands.config.machine,
+            config: hands.config,
         };
         Sources { downward, objects: hands.objects.of(self.origin) }
     }

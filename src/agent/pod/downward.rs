@@ -1,7 +1,8 @@
 //! What a pod may be told of itself: fields and resources, as variables and in files (spec section
 //! 3.5).
 
-use crate::agent::Machine;
+use crate::agent::Config;
+use crate::agent::amounts::Amounts;
 use crate::model::pod::{Container, Pod, ResourceFieldRef};
 use crate::model::quantity::Quantity;
 
@@ -14,8 +15,8 @@ pub struct Downward<'a> {
     pub host_ips: &'a [String],
     /// The pod's, the primary first; the host's on its network.
     pub pod_ips: &'a [String],
-    /// What a container may take that has no limit.
-    pub machine: &'a Machine,
+    /// What a container may take that has no limit: all that the node gives to pods.
+    pub config: &'a Config,
 }
 
 impl Downward<'_> {
@@ -76,13 +77,14 @@ impl Downward<'_> {
         Ok((value / divisor + i128::from(value % divisor > 0)).to_string())
     }
 
-    /// All that the node has of a resource, in thousandths.
+    /// All that pods may take of a resource, in thousandths.
     fn whole(&self, name: &str) -> Option<i64> {
         let bytes = |bytes: u64| i64::try_from(bytes).ok()?.checked_mul(1000);
+        let amounts = Amounts::allocatable(self.config);
         match name {
-            "cpu" => i64::try_from(self.machine.cpu_milli).ok(),
-            "memory" => bytes(self.machine.memory_bytes),
-            "ephemeral-storage" => bytes(self.machine.storage_bytes),
+            "cpu" => i64::try_from(amounts.cpu_milli).ok(),
+            "memory" => bytes(amounts.memory_bytes),
+            "ephemeral-storage" => bytes(amounts.storage_bytes),
             _ => None,
         }
     }
@@ -98,6 +100,8 @@ pub fn subscript(path: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::Machine;
+    use crate::model::upkeep::{Signal, Threshold};
 
     fn pod() -> Pod {
         let json = r#"{"metadata":{"name":"p","namespace":"ns","uid":"u",
@@ -112,13 +116,15 @@ mod tests {
         let ips = |all: &[&str]| -> Vec<String> { all.iter().map(|&ip| ip.to_owned()).collect() };
         let (host_ips, pod_ips) = (ips(&["192.0.2.1", "fd00::1"]), ips(&["10.0.0.5"]));
         let machine = Machine {
-            memory_bytes: 1 << 30,
+            memory_bytes: (1 << 30) + (100 << 20),
             cpu_milli: 2000,
             storage_bytes: 1 << 33,
             ..Machine::default()
         };
-        let (host_ips, pod_ips, machine) = (&host_ips[..], &pod_ips[..], &machine);
-        ask(&Downward { pod, host_ips, pod_ips, machine })
+        let mut config = Config { machine, ..Config::default() };
+        config.upkeep.eviction.hard = [(Signal::Memory, Threshold::Amount(100 << 20))].into();
+        let (host_ips, pod_ips, config) = (&host_ips[..], &pod_ips[..], &config);
+        ask(&Downward { pod, host_ips, pod_ips, config })
     }
 
     #[test]

@@ -31,12 +31,8 @@ pub(super) fn files(
 }
 
 fn text(file: &DownwardFile, context: Context<'_>) -> Result<String, String> {
-    let downward = Downward {
-        pod: context.pod,
-        host_ips: &[],
-        pod_ips: &[],
-        machine: &context.config.machine,
-    };
+    let downward =
+        Downward { pod: context.pod, host_ips: &[], pod_ips: &[], config: context.config };
     if let Some(from) = &file.resource_field_ref {
         // Which container is meant has to be said, so whose file this is does not matter.
         let own = context.pod.spec.containers.first();

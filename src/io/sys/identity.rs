@@ -1,8 +1,6 @@
 //! Who the machine is: what the kernel, the firmware and the distribution say.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use crate::model::machine::Identity;
 
@@ -23,7 +21,6 @@ pub(super) fn read() -> Identity {
         kernel_version: first(&["/proc/sys/kernel/osrelease"]),
         os_image: pretty_name(&release).into(),
         architecture: architecture(std::env::consts::ARCH).into(),
-        huge_pages: huge_pages(Path::new("/sys/kernel/mm/hugepages")),
     }
 }
 
@@ -52,20 +49,6 @@ fn architecture(name: &str) -> &str {
         "x86" => "386",
         other => other,
     }
-}
-
-/// Folders `hugepages-2048kB` with a file `nr_hugepages`.
-fn huge_pages(folder: &Path) -> BTreeMap<u64, u64> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let of_size = |entry: fs::DirEntry| {
-        let name = entry.file_name().into_string().ok()?;
-        let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
-        let count = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?;
-        let count: u64 = count.trim().parse().ok()?;
-        let page_bytes = kib.checked_mul(1_024)?;
-        Some((page_bytes, page_bytes.checked_mul(count)?))
-    };
-    entries.filter_map(of_size).collect()
 }
 
 #[cfg(test)]
@@ -104,8 +87,5 @@ mod tests {
             identity.boot_id.len() == 36 && identity.kernel_version.contains('.'),
             "{identity:?}"
         );
-        for (page_bytes, bytes) in &identity.huge_pages {
-            assert!(page_bytes.is_power_of_two() && bytes % page_bytes == 0, "{identity:?}");
-        }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::agent::Config;
+use crate::agent::amounts::Amounts;
 use crate::agent::node::Node;
 use crate::agent::pleg::Pleg;
 use crate::agent::runtime::Runtime;
@@ -86,14 +87,14 @@ fn spec(registration: &Registration) -> Value {
 
 /// All but the conditions.
 pub(super) fn status(seen: &Seen<'_>) -> Value {
-    let (capacity, allocatable) = amounts::of(seen.config);
+    let told = |amounts: Amounts| amounts::told(&amounts, seen.config.pods_max);
     let identity = &seen.config.machine.identity;
     let runtime = seen.runtime.version().map_or_else(String::new, |version| {
         format!("{}://{}", version.runtime_name, version.runtime_version)
     });
     json!({
-        "capacity": capacity,
-        "allocatable": allocatable,
+        "capacity": told(Amounts::capacity(seen.config)),
+        "allocatable": told(Amounts::allocatable(seen.config)),
         "addresses": addresses(seen),
         "nodeInfo": {
             "machineID": identity.machine_id,

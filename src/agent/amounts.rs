@@ -1,0 +1,82 @@
+//! How much the node has, and how much of it pods may take (spec section 9.2).
+
+use std::collections::BTreeMap;
+
+use super::Config;
+use crate::model::upkeep::Signal;
+
+/// Of each resource. What could not be found out is 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Amounts {
+    /// Thousandths of a core.
+    pub cpu_milli: u64,
+    /// Bytes.
+    pub memory_bytes: u64,
+    /// Bytes of the file system with the kubelet's root.
+    pub storage_bytes: u64,
+    /// Bytes set aside for huge pages, by the bytes of one page.
+    pub huge_pages: BTreeMap<u64, u64>,
+}
+
+impl Amounts {
+    /// All that the machine has.
+    pub fn capacity(config: &Config) -> Self {
+        let machine = &config.machine;
+        Self {
+            cpu_milli: machine.cpu_milli,
+            memory_bytes: machine.memory_bytes,
+            storage_bytes: machine.storage_bytes,
+            huge_pages: machine.huge_pages.clone(),
+        }
+    }
+
+    /// Without what eviction keeps free, and of the memory without what huge pages have taken.
+    pub fn allocatable(config: &Config) -> Self {
+        let mut amounts = Self::capacity(config);
+        let kept = |signal: Signal, capacity: u64| {
+            config.upkeep.eviction.hard.get(&signal).map_or(0, |least| least.of(capacity))
+        };
+        let pages =
+            amounts.huge_pages.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        let (memory, storage) = (amounts.memory_bytes, amounts.storage_bytes);
+        amounts.memory_bytes =
+            memory.saturating_sub(kept(Signal::Memory, memory)).saturating_sub(pages);
+        amounts.storage_bytes = storage.saturating_sub(kept(Signal::NodeFs, storage));
+        amounts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::Machine;
+    use crate::model::upkeep::Threshold;
+
+    /// The machine of the conversations that were recorded with a kubelet.
+    #[test]
+    fn pods_may_take_what_is_not_kept_for_the_node() {
+        let mut config = Config {
+            machine: Machine {
+                memory_bytes: 24_684_092 << 10,
+                storage_bytes: 264_212_084 << 10,
+                cpu_milli: 2_000,
+                huge_pages: [(2 << 20, 0), (1 << 30, 0)].into(),
+                ..Machine::default()
+            },
+            ..Config::default()
+        };
+        let allocatable = Amounts::allocatable(&config);
+        assert_eq!(allocatable.cpu_milli, 2_000);
+        // The kubelet has 402 bytes less: it takes 10 % for 10.000000149 %.
+        assert_eq!(allocatable.storage_bytes, 243_497_856_615);
+        assert_eq!(allocatable.memory_bytes, 24_581_692 << 10);
+
+        config.machine.huge_pages.insert(2 << 20, 64 << 20);
+        let allocatable = Amounts::allocatable(&config);
+        assert_eq!(allocatable.memory_bytes, (24_581_692 - (64 << 10)) << 10);
+        assert_eq!(allocatable.huge_pages[&(2 << 20)], 64 << 20);
+
+        config.upkeep.eviction.hard.insert(Signal::Memory, Threshold::Amount(u64::MAX));
+        assert_eq!(Amounts::allocatable(&config).memory_bytes, 0, "never less");
+    }
+}

@@ -1,0 +1,78 @@
+//! What pods ask for of the node (core/v1 `ResourceRequirements.requests`).
+
+use crate::model::pod::{Container, PodSpec};
+use crate::model::quantity::Quantity;
+
+/// Thousandths of a core.
+pub const CPU: &str = "cpu";
+/// Bytes.
+pub const MEMORY: &str = "memory";
+/// Bytes of logs, writable layers and volumes on the node's disk.
+pub const STORAGE: &str = "ephemeral-storage";
+
+/// All that the pod asks for of a resource: its own word, or else what its containers come to, and
+/// what the sandbox itself needs.
+pub fn of_pod(spec: &PodSpec, name: &str) -> i64 {
+    let unit = unit(name);
+    let overhead = spec.overhead.get(name).map_or(0, unit);
+    let own = spec.resources.requests.get(name).map(unit);
+    let whole = own.unwrap_or_else(|| together(spec, |container| of(container, name)));
+    whole.saturating_add(overhead)
+}
+
+/// What a container asks for; a limit is a request where none is written.
+pub fn of(container: &Container, name: &str) -> i64 {
+    let resources = &container.resources;
+    let asked = resources.requests.get(name).or_else(|| resources.limits.get(name));
+    asked.map_or(0, unit(name))
+}
+
+fn unit(name: &str) -> fn(&Quantity) -> i64 {
+    if name == CPU { Quantity::milli } else { Quantity::whole }
+}
+
+/// What containers that run together come to at the most: the main ones with the sidecars, or an
+/// init container beside the sidecars before it.
+pub fn together(spec: &PodSpec, of: impl Fn(&Container) -> i64) -> i64 {
+    let mains = spec.containers.iter().map(&of).fold(0, i64::saturating_add);
+    let (mut sidecars, mut peak) = (0_i64, 0_i64);
+    for init in &spec.init_containers {
+        let with = sidecars.saturating_add(of(init));
+        if init.restart_policy.is_some() {
+            sidecars = with;
+        }
+        peak = peak.max(with);
+    }
+    peak.max(mains.saturating_add(sidecars))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_asks_for_what_runs_together() {
+        let container = |kind: &str, of: &str, more: &str| {
+            format!(r#"{{"name":"c","resources":{{"{kind}":{{{of}}}}}{more}}}"#)
+        };
+        let mains = [
+            container("requests", r#""cpu":"250m","memory":"10""#, ""),
+            container("limits", r#""cpu":1"#, ""),
+        ];
+        let sidecar = r#","restartPolicy":"Always""#;
+        let inits = [
+            container("requests", r#""memory":"1""#, sidecar),
+            container("requests", r#""memory":"100""#, ""),
+        ];
+        let (mains, inits) = (mains.join(","), inits.join(","));
+        let asked = |more: &str, name: &str| {
+            let json = format!(r#"{{"containers":[{mains}],"initContainers":[{inits}]{more}}}"#);
+            of_pod(&serde_json::from_str(&json).expect("a spec"), name)
+        };
+        assert_eq!(asked("", CPU), 1_250, "a limit is a request");
+        assert_eq!(asked("", MEMORY), 101, "the init container beside the sidecar");
+        assert_eq!(asked("", STORAGE), 0);
+        assert_eq!(asked(r#","overhead":{"cpu":"50m"}"#, CPU), 1_300);
+        assert_eq!(asked(r#","resources":{"requests":{"cpu":2}}"#, CPU), 2_000, "its own word");
+    }
+}
