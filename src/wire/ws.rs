@@ -1,5 +1,6 @@
-//! WebSocket frames ↔ messages, of both ends (RFC 6455, section 5), for a machine with little memory
-//! and a peer that is not to be trusted with it. A client masks what it sends, a server does not.
+//! WebSocket frames ↔ messages, of both ends (RFC 6455, section 5), for a machine with little
+//! memory and a peer that is not to be trusted with it. A client masks what it sends, a server does
+//! not.
 //!
 //! A message that is too large is passed over and told, and the connection lives: a cloud that has
 //! one such object pushes it again after every reconnect, so ending the connection for it would cut
