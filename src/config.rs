@@ -12,6 +12,7 @@ pub mod cloud;
 mod edgecore;
 mod keys;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -35,6 +36,8 @@ pub const PATH: &str = "/etc/kubeedge/config/edgecore.yaml";
 pub struct Config {
     /// `modules.edged.hostnameOverride`; empty: the host name.
     pub node_name: String,
+    /// `modules.edged.nodeLabels`: beyond those that every node has.
+    pub node_labels: BTreeMap<String, String>,
     /// `modules.edged.nodeIP`; `None`: that of the default route.
     pub node_ip: Option<IpAddr>,
     /// `…tailoredKubeletConfig.staticPodPath`: absolute folder.
@@ -73,6 +76,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             node_name: String::new(),
+            node_labels: BTreeMap::new(),
             node_ip: None,
             manifests: "/etc/kubeedge/manifests".to_owned(),
             runtime: "/run/containerd/containerd.sock".to_owned(),

@@ -72,6 +72,8 @@ use crate::model::upkeep;
 pub struct Config {
     /// The node's name: lower case, a DNS subdomain.
     pub node_name: String,
+    /// The node's labels beyond those that every node has (`nodeLabels`).
+    pub node_labels: BTreeMap<String, String>,
     /// Absolute folder of the pods' volumes and files: `/var/lib/kubelet`.
     pub root: String,
     /// Absolute folder of the pods' logs: `/var/log/pods`.

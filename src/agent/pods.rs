@@ -137,11 +137,8 @@ impl Pods {
         stamp(&mut api, now);
         let review = super::admit::review(&api);
         // The cloud's pods it has placed by labels of the node's object, which people change there.
-        let placed = origin == Origin::Cloud;
-        let misplaced = || {
-            let node = api.spec.node_name.as_deref().filter(|_| !placed)?;
-            super::admit::misplaced(&api, node)
-        };
+        let is_placed = origin == Origin::Cloud;
+        let misplaced = || if is_placed { None } else { super::admit::misplaced(&api, config) };
         let sysctl = || super::admit::forbidden_sysctl(&api, config);
         let refused = review.refused.or_else(sysctl).or_else(misplaced);
         let mut pod = Pod::new(api, origin, refused.as_ref().map(Verdict::rejected), now);

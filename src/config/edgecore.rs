@@ -4,7 +4,7 @@ mod cgroups;
 mod images;
 mod kinds;
 mod modules;
-mod pods;
+pub(super) mod pods;
 
 use core::net::IpAddr;
 
@@ -116,6 +116,7 @@ const EDGED: Table = Table {
                 Ok(())
             }),
         ),
+        ("nodeLabels", Set(pods::node_labels)),
         // Its place up to KubeEdge 1.17.
         ("remoteRuntimeEndpoint", Set(take_endpoint)),
         (

@@ -448,6 +448,7 @@ fn link_of(config: &Config) -> Option<CloudLink> {
 fn for_the_mind(config: &Config) -> agent::Config {
     agent::Config {
         node_name: config.node_name.clone(),
+        node_labels: config.node_labels.clone(),
         root: config.root.clone(),
         pod_logs: config.pod_logs.clone(),
         machine: sys::machine(&config.root),
@@ -469,6 +470,7 @@ fn for_the_mind(config: &Config) -> agent::Config {
 fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     [
         ("node-name", old.node_name != new.node_name),
+        ("nodeLabels", old.node_labels != new.node_labels),
         ("node-ip", old.node_ip != new.node_ip),
         ("runtime", old.runtime != new.runtime),
         ("root-dir", old.root != new.root),

@@ -16,6 +16,7 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
     let capped = class == Class::Storm || chance.percent(20);
     Config {
         node_name: NODE.to_owned(),
+        node_labels: std::collections::BTreeMap::new(),
         root: "/var/lib/kubelet".to_owned(),
         pod_logs: POD_LOGS.to_owned(),
         settings: cgroups::settings(seed),

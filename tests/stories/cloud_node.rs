@@ -53,9 +53,9 @@ fn a_node_joins_in_three_messages() {
 #[test]
 fn what_is_configured_is_registered() {
     let mut sky = Sky::set_up(empty(), |config| {
+        config.node_labels.insert("site".to_owned(), "7".to_owned());
         let mut settings = CloudSettings::default();
         let registration = &mut settings.registration;
-        registration.labels.insert("site".to_owned(), "7".to_owned());
         registration.schedulable = false;
         registration.taints = vec![Taint {
             key: "edge".to_owned(),

@@ -1,13 +1,14 @@
 //! Whether a pod is meant for this node: its node selector and required node affinity against the
-//! labels that every node has (spec section 1.2, rows 4a and 4d).
+//! node's labels (spec section 1.2, rows 4a and 4d).
 
 use serde_json::Value;
 
 use super::Refused;
+use crate::agent::Config;
 use crate::model::pod::Pod;
 
 /// Why the pod is for other nodes.
-pub fn misplaced(pod: &Pod, node_name: &str) -> Option<Refused> {
+pub fn misplaced(pod: &Pod, config: &Config) -> Option<Refused> {
     let os = pod.metadata.labels.get("kubernetes.io/os");
     if os.is_some_and(|os| os != "linux") {
         let message =
@@ -16,36 +17,41 @@ pub fn misplaced(pod: &Pod, node_name: &str) -> Option<Refused> {
         return Some(Refused { reason, message: message.to_owned() });
     }
     let rest = &pod.spec.rest;
-    let selected = rest.get("nodeSelector").is_none_or(|selector| selects(selector, node_name));
+    let selected = rest.get("nodeSelector").is_none_or(|selector| selects(selector, config));
     let terms = rest.get("affinity").and_then(|affinity| {
         affinity.pointer("/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution")
     });
     let terms = terms.and_then(|required| required.get("nodeSelectorTerms")?.as_array());
-    let likes = terms.is_none_or(|terms| selects_node(terms, node_name));
+    let likes = terms.is_none_or(|terms| selects_node(terms, config));
     (!selected || !likes).then(|| Refused {
         reason: "NodeAffinity",
         message: format!(
             "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector; \
              this node has {}",
-            labels(node_name).map(|(key, value)| format!("{key}={value}")).join(", ")
+            labels(config)
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect::<Vec<_>>()
+                .join(", ")
         ),
     })
 }
 
 /// Whether a node selector is for this node: one of its terms is enough.
-pub fn selects_node(terms: &[Value], node_name: &str) -> bool {
-    terms.iter().any(|term| matches_term(term, node_name))
+pub fn selects_node(terms: &[Value], config: &Config) -> bool {
+    terms.iter().any(|term| matches_term(term, config))
 }
 
-/// The labels of this node: those that every node has, and KubeEdge's two.
-fn labels(node_name: &str) -> [(&'static str, &str); 5] {
-    [
+/// The labels of this node: those that every node has, KubeEdge's two, and the configured ones.
+fn labels(config: &Config) -> impl Iterator<Item = (&str, &str)> {
+    let own = [
         ("kubernetes.io/arch", ARCH),
-        ("kubernetes.io/hostname", node_name),
+        ("kubernetes.io/hostname", &config.node_name),
         ("kubernetes.io/os", "linux"),
         ("node-role.kubernetes.io/agent", ""),
         ("node-role.kubernetes.io/edge", ""),
-    ]
+    ];
+    let more = config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    own.into_iter().chain(more)
 }
 
 /// As Go names the architectures that edged is built for.
@@ -57,21 +63,21 @@ const ARCH: &str = if cfg!(target_arch = "x86_64") {
     "arm"
 };
 
-fn label<'a>(key: &str, node_name: &'a str) -> Option<&'a str> {
-    labels(node_name).into_iter().find_map(|(known, value)| (known == key).then_some(value))
+fn label<'a>(key: &str, config: &'a Config) -> Option<&'a str> {
+    labels(config).find_map(|(known, value)| (known == key).then_some(value))
 }
 
-fn selects(selector: &Value, node_name: &str) -> bool {
+fn selects(selector: &Value, config: &Config) -> bool {
     let Some(wanted) = selector.as_object() else { return selector.is_null() };
-    wanted.iter().all(|(key, value)| label(key, node_name) == value.as_str())
+    wanted.iter().all(|(key, value)| label(key, config) == value.as_str())
 }
 
 /// core/v1 `NodeSelectorTerm`: all of its expressions; an empty one matches nothing.
-fn matches_term(term: &Value, node_name: &str) -> bool {
+fn matches_term(term: &Value, config: &Config) -> bool {
     let list = |name: &str| term.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let (expressions, fields) = (list("matchExpressions"), list("matchFields"));
-    let by_label = |key: &str| label(key, node_name);
-    let by_field = |key: &str| (key == "metadata.name").then_some(node_name);
+    let by_label = |key: &str| label(key, config);
+    let by_field = |key: &str| (key == "metadata.name").then_some(&*config.node_name);
     !(expressions.is_empty() && fields.is_empty())
         && expressions.iter().all(|wanted| matches(wanted, by_label))
         && fields.iter().all(|wanted| matches(wanted, by_field))
@@ -104,7 +110,12 @@ mod tests {
 
     fn refusal(spec: &str) -> Option<&'static str> {
         let pod: Pod = serde_json::from_str(&format!(r#"{{"spec":{spec}}}"#)).expect("a pod");
-        misplaced(&pod, "gw").map(|refused| refused.reason)
+        let config = Config {
+            node_name: "gw".to_owned(),
+            node_labels: [("site".to_owned(), "north".to_owned())].into(),
+            ..Config::default()
+        };
+        misplaced(&pod, &config).map(|refused| refused.reason)
     }
 
     fn affinity(terms: &str) -> String {
@@ -123,6 +134,8 @@ mod tests {
             (r#"{"kubernetes.io/os":"linux","kubernetes.io/hostname":"gw"}"#, None),
             (r#"{"node-role.kubernetes.io/edge":""}"#, None),
             (r#"{"kubernetes.io/hostname":"other"}"#, Some("NodeAffinity")),
+            (r#"{"site":"north"}"#, None),
+            (r#"{"site":"south"}"#, Some("NodeAffinity")),
             (r#"{"disk":"ssd"}"#, Some("NodeAffinity")),
             (r#"{"kubernetes.io/os":1}"#, Some("NodeAffinity")),
         ] {
@@ -166,7 +179,7 @@ mod tests {
     fn a_pod_for_another_system_is_refused() {
         let json = r#"{"metadata":{"labels":{"kubernetes.io/os":"windows"}}}"#;
         let pod: Pod = serde_json::from_str(json).expect("a pod");
-        let reason = misplaced(&pod, "gw").map(|refused| refused.reason);
+        let reason = misplaced(&pod, &Config::default()).map(|refused| refused.reason);
         assert_eq!(reason, Some("PodOSSelectorNodeLabelDoesNotMatch"));
     }
 }

@@ -8,6 +8,7 @@
 use serde_json::Value;
 
 use super::{Context, Place, hostpath};
+use crate::agent::Config;
 #[cfg(feature = "nfs")]
 use crate::agent::admit::is_machine;
 use crate::agent::admit::{cut, selects_node};
@@ -35,7 +36,7 @@ pub(super) fn plan(volume: &Volume, context: Context<'_>) -> Result<(Source, Pla
         ));
     }
     let name = &bound.metadata.name;
-    if !is_here(bound, &context.config.node_name) {
+    if !is_here(bound, context.config) {
         return Err(format!(
             "MountVolume.NodeAffinity check failed for volume {name:?} : no matching \
              NodeSelectorTerms"
@@ -99,10 +100,10 @@ fn bound<'a>(claim: &Claim, context: Context<'a>) -> Result<&'a PersistentVolume
 }
 
 /// Whether this node is one of those that have it.
-fn is_here(volume: &PersistentVolume, node_name: &str) -> bool {
+fn is_here(volume: &PersistentVolume, config: &Config) -> bool {
     let required = volume.spec.node_affinity.get("required");
     let terms = required.and_then(|required| required.get("nodeSelectorTerms"));
-    terms.and_then(Value::as_array).is_none_or(|terms| selects_node(terms, node_name))
+    terms.and_then(Value::as_array).is_none_or(|terms| selects_node(terms, config))
 }
 
 fn source(

@@ -34,7 +34,6 @@ pub(super) const ROOT: &[Row] = &[("database", QUIET)];
 pub(super) const MODULES: &[Row] = &[("edgeHub", Idle), ("metaManager", QUIET)];
 /// Below `modules.edged`.
 pub(super) const EDGED: &[Row] = &[
-    ("nodeLabels", QUIET),
     ("registerNode", QUIET),
     ("registerNodeNamespace", QUIET),
     ("registerSchedulable", QUIET),

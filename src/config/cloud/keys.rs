@@ -1,8 +1,8 @@
 //! The tables: each key, where it stands, and where its value goes.
 
 use super::values::{
-    at_least, count, file, http_server, namespace, project, seconds, server, take_labels,
-    take_register, take_taints, take_token,
+    at_least, count, file, http_server, namespace, project, seconds, server, take_register,
+    take_taints, take_token,
 };
 use crate::config::edgecore::{Row, Rule, Table, duration, text, truth, whole};
 use crate::wire::tree::Value;
@@ -221,7 +221,6 @@ const META_SERVER: Table = Table {
 
 /// Below `modules.edged`; two of them were moved into `tailoredKubeletConfig` after 1.17.
 pub(in crate::config) const EDGED: &[Row] = &[
-    ("nodeLabels", Set(take_labels)),
     ("registerNode", Set(take_register)),
     (
         "registerNodeNamespace",

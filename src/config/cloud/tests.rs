@@ -83,7 +83,6 @@ fn every_setting_is_taken() {
         registration: Registration {
             register: false,
             namespace: "ns".to_owned(),
-            labels: [("a.b/c", "d"), ("e", "")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             taints: vec![taint("k", "v", "NoSchedule"), taint("a.b/k", "", "NoExecute")],
             schedulable: false,
         },
@@ -104,6 +103,8 @@ fn every_setting_is_taken() {
         events_burst: 2,
     };
     assert_eq!(config.cloud.settings, want);
+    let labels = [("a.b/c", "d"), ("e", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(config.node_labels, labels.into());
     let want = CloudLink {
         server: "c.example:10000".to_owned(),
         http_server: "https://[2001:db8::1]:1".to_owned(),

@@ -2,6 +2,7 @@
 
 use crate::agent::admit::is_subdomain;
 use crate::config::Config;
+use crate::config::edgecore::pods::{is_label_value, is_qualified};
 use crate::config::edgecore::{folder, text, truth, whole};
 use crate::model::settings::{Secret, Taint};
 use crate::wire::tree::Value;
@@ -21,19 +22,6 @@ pub(super) fn take_token(config: &mut Config, value: &Value) -> Result<(), Strin
     };
     config.cloud.draft.named |= !token.is_empty();
     config.cloud.link.token = Secret::new(token.trim());
-    Ok(())
-}
-
-pub(super) fn take_labels(config: &mut Config, value: &Value) -> Result<(), String> {
-    let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
-    let labels = map.iter().map(|(key, entry)| {
-        let label = text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?;
-        if !is_qualified(key) || !is_label_value(label) {
-            return Err(format!("got {key}: {label:?}, expected a label"));
-        }
-        Ok((key.to_string(), label.to_owned()))
-    });
-    config.cloud.settings.registration.labels = labels.collect::<Result<_, _>>()?;
     Ok(())
 }
 
@@ -73,19 +61,6 @@ fn taint(value: &Value) -> Result<Taint, String> {
 }
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-
-/// `[a DNS subdomain/]name`, as keys of labels and taints are.
-fn is_qualified(key: &str) -> bool {
-    let (prefix, name) = key.split_once('/').unwrap_or(("a", key));
-    is_subdomain(prefix) && !name.is_empty() && is_label_value(name)
-}
-
-fn is_label_value(value: &str) -> bool {
-    let end = |c: char| c.is_ascii_alphanumeric();
-    let inner = |c: char| end(c) || matches!(c, '-' | '_' | '.');
-    let holds = value.starts_with(end) && value.ends_with(end) && value.chars().all(inner);
-    value.len() <= 63 && (value.is_empty() || holds)
-}
 
 /// Whole seconds of the link, as milliseconds.
 pub(super) fn seconds(config: &mut Config, value: &Value, max: i64) -> Result<u64, String> {

@@ -35,6 +35,33 @@ pub(super) fn resolv_conf(config: &mut Config, value: &Value) -> Result<(), Stri
     Ok(())
 }
 
+/// Labels of the node beyond those that every node has.
+pub(super) fn node_labels(config: &mut Config, value: &Value) -> Result<(), String> {
+    let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
+    let labels = map.iter().map(|(key, entry)| {
+        let label = text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?;
+        if !is_qualified(key) || !is_label_value(label) {
+            return Err(format!("got {key}: {label:?}, expected a label"));
+        }
+        Ok((key.to_string(), label.to_owned()))
+    });
+    config.node_labels = labels.collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+/// `[a DNS subdomain/]name`, as keys of labels and taints are.
+pub(in crate::config) fn is_qualified(key: &str) -> bool {
+    let (prefix, name) = key.split_once('/').unwrap_or(("a", key));
+    is_subdomain(prefix) && !name.is_empty() && is_label_value(name)
+}
+
+pub(in crate::config) fn is_label_value(value: &str) -> bool {
+    let end = |c: char| c.is_ascii_alphanumeric();
+    let inner = |c: char| end(c) || matches!(c, '-' | '_' | '.');
+    let holds = value.starts_with(end) && value.ends_with(end) && value.chars().all(inner);
+    value.len() <= 63 && (value.is_empty() || holds)
+}
+
 fn texts(value: &Value) -> Result<Vec<String>, String> {
     match value {
         Value::List(list) => list.iter().map(|node| text(&node.value).map(str::to_owned)).collect(),

@@ -1,7 +1,5 @@
 //! How the node belongs to its cloud: what the mind has to know of the configuration.
 
-use std::collections::BTreeMap;
-
 /// The settings; KubeEdge's keys, below `modules.edged` (`tailoredKubeletConfig` included) unless
 /// told otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +47,6 @@ pub struct Registration {
     pub register: bool,
     /// `registerNodeNamespace`: stands in the resource of the node's messages up to KubeEdge 1.22.
     pub namespace: String,
-    /// `nodeLabels`: beyond those that every node has.
-    pub labels: BTreeMap<String, String>,
     /// `registerWithTaints`
     pub taints: Vec<Taint>,
     /// `registerSchedulable`: the scheduler may use the node.
@@ -98,7 +94,6 @@ impl Default for Registration {
         Self {
             register: true,
             namespace: "default".to_owned(),
-            labels: BTreeMap::new(),
             taints: Vec::new(),
             schedulable: true,
         }

@@ -46,7 +46,7 @@ pub(super) enum Beat {
 pub(super) fn object(seen: &Seen<'_>, registration: &Registration, status: &Value) -> Value {
     let name = seen.config.node_name.as_str();
     let mut labels: BTreeMap<&str, &str> =
-        registration.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        seen.config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     labels.extend(super::labels::of(seen));
     labels.insert("node-role.kubernetes.io/agent", "");
     // What makes the cloud treat it as an edge node.
