@@ -154,6 +154,10 @@ fn thing(
         "pod" => pod(serde_json::from_str(text)?, node, status),
         "configmap" => Thing::Object(Arc::new(Object::ConfigMap(object(text)?))),
         "secret" => Thing::Object(Arc::new(Object::Secret(object(text)?))),
+        "persistentvolumeclaim" => Thing::Object(Arc::new(Object::Claim(object(text)?))),
+        "persistentvolume" => {
+            Thing::Object(Arc::new(Object::PersistentVolume(Box::new(object(text)?))))
+        }
         "serviceaccounttoken" => Thing::Token(Arc::new(serde_json::from_str(text)?)),
         "node" => {
             let told: Named = serde_json::from_str(text)?;

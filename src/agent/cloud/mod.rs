@@ -295,7 +295,7 @@ impl Cloud {
                     let ack = Some(Origin::of(message));
                     let hearing = self.meta.put(key, kind, object.get(), ack);
                     self.conclude(now, hearing, message, rng);
-                    self.wants.answered(key);
+                    self.wants.answered(now, key, &self.settings, rng);
                 }
                 Answer::Done | Answer::Refused(_) => {
                     self.wants.refused(now, key, &self.settings, rng);

@@ -9,8 +9,12 @@ use super::meta::Meta;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::QUERY_RETRY_MS;
 use crate::model::message::Resource;
+use crate::model::object::{Claim, Object};
 use crate::model::pod::{Container, Pod};
 use crate::model::settings::CloudSettings;
+
+const CLAIM: &str = "persistentvolumeclaim";
+const VOLUME: &str = "persistentvolume";
 
 /// What is missing.
 #[derive(Debug, Default)]
@@ -50,9 +54,20 @@ impl Wants {
         }
     }
 
-    /// The cloud gave it.
-    pub(super) fn answered(&mut self, key: &str) {
-        self.missing.remove(key);
+    /// The cloud gave it. A claim may not be bound yet, and is not pushed when it is: as long as it
+    /// is not here with its volume, it is asked for again.
+    pub(super) fn answered(
+        &mut self,
+        now: Now,
+        key: &str,
+        settings: &CloudSettings,
+        rng: &mut Rng,
+    ) {
+        if Resource::parse(key).is_some_and(|told| told.kind == CLAIM) {
+            self.refused(now, key, settings, rng);
+        } else {
+            self.missing.remove(key);
+        }
     }
 
     /// The cloud has none: when it makes one it pushes it. Asked again all the same.
@@ -98,9 +113,16 @@ impl Wants {
                 name_objects(pod, &mut named);
             }
         }
+        for key in named.clone() {
+            if let Some(claim) = claim(meta, &key).filter(|claim| is_bound(claim)) {
+                let name = &claim.spec.volume_name;
+                let volume = Resource { namespace: Some("null"), kind: VOLUME, name };
+                named.insert(volume.to_string().into());
+            }
+        }
         let old = std::mem::take(&mut self.missing);
         for key in named {
-            if meta.thing(&key).is_none() {
+            if meta.thing(&key).is_none() || claim(meta, &key).is_some_and(|it| !is_bound(it)) {
                 let missing = old.get(&key).copied().unwrap_or(Missing::At(Instant(0)));
                 self.missing.insert(key, missing);
             }
@@ -115,6 +137,21 @@ impl Wants {
         });
         due.min()
     }
+}
+
+/// One of the kept claims.
+fn claim<'a>(meta: &'a Meta, key: &str) -> Option<&'a Claim> {
+    match meta.thing(key)? {
+        Thing::Object(object) => match &**object {
+            Object::Claim(claim) => Some(claim),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_bound(claim: &Claim) -> bool {
+    !claim.spec.volume_name.is_empty()
 }
 
 /// The keys of all that the pod names.
@@ -138,6 +175,9 @@ fn name_objects(pod: &Pod, to: &mut BTreeSet<Box<str>>) {
         }
         if let Some(secret) = &volume.secret {
             add("secret", &secret.secret_name);
+        }
+        if let Some(of) = &volume.persistent_volume_claim {
+            add(CLAIM, &of.claim_name);
         }
         for source in volume.projected.iter().flat_map(|projected| &projected.sources) {
             if let Some(map) = &source.config_map {

@@ -47,14 +47,16 @@ impl Sky {
                 json!({"ErrStatus": refusal(500, "InternalError")["ErrStatus"]})
             }
             ("delete", "pod") => self.delete_pod(&route.resource, message),
-            ("query", "configmap" | "secret") => match self.api.get(&route.resource).cloned() {
-                Some(object) => {
-                    let parent = (&*message.header.id, &*route.resource);
-                    self.hub.line_up("response", &route.resource, &object, Some(parent));
-                    return;
+            ("query", "configmap" | "secret" | "persistentvolume" | "persistentvolumeclaim") => {
+                match self.api.get(&route.resource).cloned() {
+                    Some(object) => {
+                        let parent = (&*message.header.id, &*route.resource);
+                        self.hub.line_up("response", &route.resource, &object, Some(parent));
+                        return;
+                    }
+                    None => refusal(404, "NotFound"),
                 }
-                None => refusal(404, "NotFound"),
-            },
+            }
             (_, "node" | "nodepatch" | "lease") => {
                 self.node(&route.operation, (resource.kind, name), message)
             }

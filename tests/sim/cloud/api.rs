@@ -225,6 +225,9 @@ impl Api {
                     self.write(namespace, kind, name, Write::IfMissing);
                 }
             }
+            for name in 0..NAMES {
+                self.bind(namespace, name);
+            }
         }
     }
 
@@ -250,6 +253,44 @@ impl Api {
         self.put(&key, value, deed);
     }
 
+    /// A claim has its volume. That it was without one is not told: nobody watches claims.
+    fn bind(&mut self, namespace: &str, name: u64) {
+        let (name, volume) = (format!("claim{name}"), format!("pv-{namespace}-{name}"));
+        let kept_for = json!({"namespace": namespace, "name": name});
+        self.fill(&format!("null/persistentvolume/{volume}"), |uid| {
+            json!({"kind": "PersistentVolume", "apiVersion": "v1",
+                "metadata": {"name": volume, "uid": uid},
+                "spec": {"local": {"path": "/mnt/ssd"}, "claimRef": kept_for}})
+        });
+        self.fill(&format!("{namespace}/persistentvolumeclaim/{name}"), |uid| {
+            json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1",
+                "metadata": {"name": name, "namespace": namespace, "uid": uid},
+                "spec": {"volumeName": volume}})
+        });
+    }
+
+    /// An object that is not there, or not yet so.
+    fn fill(&mut self, key: &str, value: impl FnOnce(&str) -> Value) {
+        let old = self.objects.get(key).map(|old| (old.uid.clone(), old.value["spec"].clone()));
+        let uid = old.as_ref().map_or_else(|| self.uid(), |(uid, _)| uid.clone());
+        let value = value(&uid);
+        let deed = if old.is_some() { Deed::Changed } else { Deed::Added };
+        if old.is_none_or(|(_, spec)| spec != value["spec"]) {
+            self.put(key, value, deed);
+        }
+    }
+
+    /// A claim is made anew, and waits for a volume.
+    fn unbind(&mut self, namespace: &str, name: u64) {
+        let name = format!("claim{name}");
+        let key = format!("{namespace}/persistentvolumeclaim/{name}");
+        self.remove(&key);
+        self.fill(&key, |uid| {
+            json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1",
+                "metadata": {"name": name, "namespace": namespace, "uid": uid}, "spec": {}})
+        });
+    }
+
     /// What a file of this object has to say; `None`: there is no such object.
     pub fn text(&self, key: &str) -> Option<String> {
         text(&self.objects.get(key)?.value)
@@ -271,6 +312,7 @@ impl Api {
                 let label = chance.below(9).to_string();
                 pod.metadata.labels.insert("tier".to_owned(), label);
             }),
+            79..83 => self.change_claim(chance),
             78 if chance.percent(30) => {
                 let all: Vec<Box<str>> = self.pods().map(|(key, ..)| key.clone()).collect();
                 for key in &all {
@@ -344,6 +386,16 @@ impl Api {
         }
         self.put(&key, value, Deed::Changed);
         "edit"
+    }
+
+    fn change_claim(&mut self, chance: &mut Chance) -> &'static str {
+        let (namespace, name) = (*chance.pick(&NAMESPACES), chance.below(NAMES));
+        if chance.percent(40) {
+            self.unbind(namespace, name);
+            return "make a claim anew";
+        }
+        self.bind(namespace, name);
+        "bind a claim"
     }
 
     fn change_object(&mut self, chance: &mut Chance) -> &'static str {

@@ -119,7 +119,7 @@ impl Hub {
             _ => self.records.contains_key(&object.uid) || api.is_used(key),
         };
         let operation = match deed {
-            _ if kind == "lease" || !concerns => return,
+            _ if is_unwatched(kind) || !concerns => return,
             Deed::Reported if !echoes => return,
             Deed::Deleted => "delete",
             Deed::Added if kind != "secret" && kind != "node" => "insert",
@@ -312,6 +312,11 @@ pub fn essence(value: &Value) -> u64 {
         }
     }
     hasher.finish()
+}
+
+/// No informer of `CloudCore`'s tells of these.
+fn is_unwatched(kind: &str) -> bool {
+    matches!(kind, "lease" | "persistentvolume" | "persistentvolumeclaim")
 }
 
 /// A pod of this phase has ended.

@@ -1,0 +1,89 @@
+//! Claims of the cloud's pods: asked for with the volumes behind them.
+
+use serde_json::{Value, json};
+
+use crate::sky::{Sky, pod};
+
+fn claim(version: u64, volume: Option<&str>) -> Value {
+    let mut claim = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1",
+        "metadata": {"name": "data", "namespace": "ns", "uid": "c",
+            "resourceVersion": version.to_string()},
+        "spec": {"accessModes": ["ReadWriteOnce"]}});
+    if let Some(volume) = volume {
+        claim["spec"]["volumeName"] = volume.into();
+    }
+    claim
+}
+
+fn user() -> Value {
+    let mut user = pod("p", "u", 7);
+    user["spec"]["volumes"] =
+        json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    user["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/d"}]);
+    user
+}
+
+#[test]
+fn a_claim_and_the_volume_behind_it_are_asked_for_and_the_pod_runs() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user());
+    let asked = sky.said("persistentvolumeclaim");
+    let of = |asked: &edged::model::message::Message| {
+        (asked.route.operation.to_string(), asked.route.resource.to_string())
+    };
+    assert_eq!(
+        asked.iter().map(of).collect::<Vec<_>>(),
+        [("query".to_owned(), "ns/persistentvolumeclaim/data".to_owned())]
+    );
+    sky.acked();
+    let id = sky.answer(&asked[0], &claim(3, Some("disk")));
+    assert_eq!(sky.acked(), [id]);
+    let asked = sky.said("persistentvolume");
+    assert_eq!(
+        asked.iter().map(of).collect::<Vec<_>>(),
+        [("query".to_owned(), "null/persistentvolume/disk".to_owned())]
+    );
+    assert!(!runs(&mut sky));
+    let volume = json!({"metadata": {"name": "disk", "uid": "d", "resourceVersion": "2"},
+        "spec": {"local": {"path": "/mnt/ssd"}, "accessModes": ["ReadWriteOnce"],
+            "claimRef": {"namespace": "ns", "name": "data"}}});
+    let id = sky.answer(&asked[0], &volume);
+    assert_eq!(sky.acked(), [id]);
+    assert!(runs(&mut sky));
+    sky.hear();
+    sky.pass(20_000);
+    assert!(
+        sky.said("persistentvolumeclaim").is_empty() && sky.said("persistentvolume").is_empty()
+    );
+}
+
+#[test]
+fn a_claim_without_a_volume_is_asked_for_until_it_has_one() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user());
+    let asked = sky.said("persistentvolumeclaim");
+    sky.answer(&asked[0], &claim(3, None));
+    assert!(sky.said("persistentvolume").is_empty(), "nobody knows its name");
+    let again = |sky: &mut Sky| {
+        for _ in 0..12 {
+            sky.pass(10_000);
+            sky.hear();
+        }
+        sky.said("persistentvolumeclaim")
+    };
+    // The same once more is not the last time either.
+    let asked = again(&mut sky);
+    assert_eq!(asked.len(), 1);
+    sky.answer(&asked[0], &claim(3, None));
+    let asked = again(&mut sky);
+    assert_eq!(asked.len(), 1);
+    sky.answer(&asked[0], &claim(4, Some("disk")));
+    assert_eq!(sky.said("persistentvolume").len(), 1);
+    assert!(again(&mut sky).is_empty());
+}
+
+/// The runtime does what it is asked, and then the container runs or does not.
+fn runs(sky: &mut Sky) -> bool {
+    sky.work();
+    !sky.desk.running().is_empty()
+}
