@@ -125,6 +125,7 @@ impl ConditionKind {
             "Ready" => Self::Ready,
             "ContainersReady" => Self::ContainersReady,
             "PodScheduled" => Self::PodScheduled,
+            "DisruptionTarget" => Self::DisruptionTarget,
             _ => return None,
         })
     }

@@ -19,6 +19,8 @@ mod cloud_node;
 #[cfg(feature = "cloud")]
 mod cloud_room;
 #[cfg(feature = "cloud")]
+mod cloud_statuses;
+#[cfg(feature = "cloud")]
 mod cluster;
 mod decisions;
 mod desk;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::agent::pod::DISRUPTED;
 use crate::agent::source::SOURCE;
 use crate::model::object::Object;
 use crate::model::pod::Pod;
@@ -112,6 +113,8 @@ struct ToldCondition {
     r#type: Box<str>,
     status: Box<str>,
     last_transition_time: Option<Box<str>>,
+    reason: Box<str>,
+    message: Box<str>,
 }
 
 /// A status to begin with. One that is not understood is none.
@@ -125,13 +128,19 @@ fn seed(raw: &RawValue) -> PodStatus {
         _ => Phase::Pending,
     };
     let conditions = told.conditions.into_iter().filter_map(|told| {
+        let kind = ConditionKind::parse(&told.r#type)?;
+        // All others are worked out anew.
+        let stays = kind == ConditionKind::DisruptionTarget;
+        if stays && *told.reason != *DISRUPTED {
+            return None;
+        }
         Some(Condition {
-            kind: ConditionKind::parse(&told.r#type)?,
+            kind,
             status: &*told.status == "True",
             last_probe_time: None,
             last_transition_time: at(told.last_transition_time),
-            reason: "",
-            message: String::new(),
+            reason: if stays { DISRUPTED } else { "" },
+            message: if stays { told.message.into() } else { String::new() },
         })
     });
     PodStatus {

@@ -247,7 +247,7 @@ impl Told {
         let base = self.base.as_ref().and_then(|base| serde_json::from_str(base).ok());
         let difference = match &base {
             _ if is_legacy => Some(status),
-            Some(base) => patch::diff(&ours(base), &status),
+            Some(base) => patch::diff(&ours(base, pod), &status),
             None => Some(whole(status)),
         };
         let Some(difference) = difference else {
@@ -309,14 +309,18 @@ impl Told {
     }
 }
 
-/// What of a status in the cloud is the node's to tell: others set conditions of their own.
-fn ours(status: &Value) -> Value {
+/// What of a status in the cloud is the node's to tell: others set conditions of their own, and one
+/// kind is set by whoever makes the pod go.
+fn ours(status: &Value, pod: &Pod) -> Value {
     let mut status = status.clone();
     if let Some(status) = status.as_object_mut() {
         status.remove("qosClass");
     }
     let is_ours = |condition: &Value| {
-        condition["type"].as_str().is_some_and(|kind| ConditionKind::parse(kind).is_some())
+        condition["type"].as_str().and_then(ConditionKind::parse).is_some_and(|kind| {
+            let told = || pod.api().status.conditions.iter().any(|told| told.kind == kind);
+            kind != ConditionKind::DisruptionTarget || told()
+        })
     };
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(is_ours);

@@ -48,3 +48,5 @@ impl Pod {
 }
 
 const EVICTED: &str = "Evicted";
+/// The reason of the condition `DisruptionTarget` that a node sets.
+pub const DISRUPTED: &str = "TerminationByKubelet";

@@ -69,7 +69,7 @@ use image::{FailedPull, Image};
 use seen::Seen;
 use volumes::Volumes;
 
-pub use evicted::Eviction;
+pub use evicted::{DISRUPTED, Eviction};
 pub use learn::Answer;
 pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, Place};

@@ -3,6 +3,7 @@
 //! What was said stays said: restart counts and `startTime` never go back, a terminal phase is
 //! never left, and none is claimed while a container may run.
 
+use super::evicted::DISRUPTED;
 use super::next::{is_initialised, is_sidecar};
 use super::phase::{Outcome, phase_of};
 use super::seen::ContainerSeen;
@@ -301,8 +302,10 @@ impl Pod {
             (ConditionKind::PodScheduled, plain(true)),
         ];
         if let Some(eviction) = self.eviction.as_ref().filter(|it| it.disrupted && over.is_some()) {
-            let told = (true, "TerminationByKubelet", eviction.message.clone());
+            let told = (true, DISRUPTED, eviction.message.clone());
             conditions.push((ConditionKind::DisruptionTarget, told));
+        } else if let Some(old) = self.disrupted_before() {
+            conditions.push((old.kind, (old.status, old.reason, old.message.clone())));
         }
         let told = conditions.into_iter().map(|(kind, (value, reason, message))| {
             let old = self.api.status.conditions.iter().find(|old| old.kind == kind);
@@ -322,6 +325,11 @@ impl Pod {
             }
         });
         told.collect()
+    }
+
+    /// It went for the node's sake in an earlier life, and nothing else tells of that any more.
+    fn disrupted_before(&self) -> Option<&Condition> {
+        self.api.status.conditions.iter().find(|old| old.kind == ConditionKind::DisruptionTarget)
     }
 
     /// What keeps a pod whose containers are ready from being ready. Nobody sets conditions of pods

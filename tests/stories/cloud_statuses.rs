@@ -1,0 +1,48 @@
+//! What of a pod's status in the cloud is the node's, and what is others'.
+
+use edged::model::meta::{Saved, StoreOrigin};
+use serde_json::{Value, json};
+
+use crate::sky::{Sky, content, patch, pod, row};
+
+fn disrupted(reason: &str) -> Value {
+    json!({"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "it was low",
+        "lastProbeTime": null, "lastTransitionTime": "2027-01-15T08:00:00Z"})
+}
+
+#[test]
+fn why_a_pod_was_evicted_outlives_the_agent() {
+    let mut evicted = pod("p", "u", 7);
+    evicted["status"] = json!({"phase": "Failed", "reason": "Evicted", "message": "it was low",
+        "conditions": [disrupted("TerminationByKubelet")]});
+    let rows = vec![row("ns/pod/p", &evicted)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.connect();
+    sky.hear();
+    sky.pass(5_000);
+    let told = sky.said("podpatch");
+    assert_eq!(told.len(), 1);
+    let status = &patch(&told[0])["status"];
+    assert_eq!((&status["phase"], &status["message"]), (&"Failed".into(), &"it was low".into()));
+    let conditions = status["conditions"].as_array().expect("a list");
+    assert!(conditions.contains(&disrupted("TerminationByKubelet")), "{conditions:?}");
+}
+
+#[test]
+fn who_makes_a_pod_go_says_so_and_the_node_does_not_take_it_back() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    sky.work();
+    sky.hear();
+    sky.pass(2_000);
+    let mut changed = pod("p", "u", 9);
+    changed["status"]["conditions"] = json!([disrupted("EvictionByEvictionAPI")]);
+    sky.said("podpatch");
+    sky.push("update", "ns/pod/p", &changed);
+    sky.hear();
+    sky.pass(12_000);
+    for message in sky.said("podpatch") {
+        let text = content(&message).to_string();
+        assert!(!text.contains("DisruptionTarget"), "{text}");
+    }
+}
