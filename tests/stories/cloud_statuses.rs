@@ -46,3 +46,22 @@ fn who_makes_a_pod_go_says_so_and_the_node_does_not_take_it_back() {
         assert!(!text.contains("DisruptionTarget"), "{text}");
     }
 }
+
+#[test]
+fn pods_that_have_ended_take_no_room_in_the_next_life() {
+    let ended = |name: &str, phase: &str| {
+        let mut ended = pod(name, name, 7);
+        ended["status"] = json!({"phase": phase});
+        row(&format!("ns/pod/{name}"), &ended)
+    };
+    let rows = vec![
+        ended("a", "Succeeded"),
+        ended("b", "Failed"),
+        row("ns/pod/c", &pod("c", "c", 7)),
+        row("ns/pod/d", &pod("d", "d", 7)),
+    ];
+    let saved = Saved { rows, origin: StoreOrigin::Kept };
+    let mut sky = Sky::set_up(saved, |config| config.pods_max = 2);
+    sky.work();
+    assert_eq!(sky.desk.running().len(), 2);
+}

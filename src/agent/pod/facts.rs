@@ -42,9 +42,11 @@ impl Pod {
         &self.seen
     }
 
-    /// May still hold what it uses of the node: its ports, its memory.
+    /// May still hold what it uses of the node: its ports, its memory. One that is said to have
+    /// ended, be it in an earlier life, was seen to hold nothing.
     pub fn is_active(&self) -> bool {
-        self.phase < Phase::Terminated && self.verdict.is_none()
+        let over = self.api.status.phase.is_terminal();
+        self.phase < Phase::Terminated && self.verdict.is_none() && !over
     }
 
     /// Nothing is left of it in the runtime and on the disk, and nothing is under way.
