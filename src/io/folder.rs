@@ -31,7 +31,6 @@ use mio::{Registry, Token};
 use watch::{Seen, Watch};
 
 use super::log::Limit;
-use crate::agent::event::Event;
 use crate::agent::time::Instant;
 use crate::limits::{
     MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX, MANIFEST_OBJECTS_BYTES_MAX, MANIFEST_OBJECTS_MAX,
@@ -40,15 +39,37 @@ use crate::limits::{
 use crate::model::manifest::{self, Content, Folder, Refusal};
 
 /// Reads what one file's bytes hold: `wire::manifest::parse`.
-pub type Parse = fn(&[u8]) -> Result<Content, Refusal>;
+pub type Parse<C> = fn(&[u8]) -> Result<C, Refusal>;
+
+/// What a file holds, and how much of it a folder may have.
+pub trait Held: Clone + PartialEq {
+    /// The most of a whole folder.
+    const MOST: Room;
+
+    /// What it takes of that.
+    fn weight(&self) -> Room;
+}
+
+impl Held for Content {
+    const MOST: Room = Room {
+        pods: MANIFEST_PODS_MAX,
+        objects: MANIFEST_OBJECTS_MAX,
+        object_bytes: MANIFEST_OBJECTS_BYTES_MAX,
+    };
+
+    fn weight(&self) -> Room {
+        let object_bytes = self.objects.iter().map(|object| object.size_bytes()).sum();
+        Room { pods: self.pods.len(), objects: self.objects.len(), object_bytes }
+    }
+}
 
 /// The manifest folder and what was last read of it.
 #[derive(Debug)]
-pub struct Manifests {
+pub struct Manifests<C = Content> {
     path: PathBuf,
-    parse: Parse,
+    parse: Parse<C>,
     watch: Watch,
-    files: BTreeMap<OsString, Kept>,
+    files: BTreeMap<OsString, Kept<C>>,
     /// Names that the kernel said are complete, until they are read.
     closed: BTreeSet<OsString>,
     todo: VecDeque<OsString>,
@@ -65,20 +86,20 @@ pub struct Manifests {
 
 /// A file as it was last seen and read.
 #[derive(Debug)]
-struct Kept {
+struct Kept<C> {
     seen: (Key, Instant),
     /// As it was when it was read; `None` where it could not be, which is tried at each look.
     read: Option<Key>,
     /// `None`: not read yet.
-    content: Option<Result<Content, Refusal>>,
+    content: Option<Result<C, Refusal>>,
 }
 
 /// What changes whenever a file does: device, inode, size, mtime and ctime in nanoseconds.
 type Key = (u64, u64, u64, i128, i128);
 
-impl Manifests {
+impl<C: Held> Manifests<C> {
     /// Begins to watch; the first [`Manifests::tick`] reads.
-    pub fn open(path: PathBuf, parse: Parse, registry: &Registry, token: Token) -> Self {
+    pub fn open(path: PathBuf, parse: Parse<C>, registry: &Registry, token: Token) -> Self {
         Self {
             watch: Watch::open(registry, token),
             path,
@@ -141,7 +162,7 @@ impl Manifests {
     }
 
     /// Does what is due; returns the folder when it is to be told.
-    pub fn tick(&mut self, now: Instant) -> Option<Event> {
+    pub fn tick(&mut self, now: Instant) -> Option<Folder<C>> {
         if now >= self.look_at {
             self.look_at = now.plus_ms(MANIFEST_RESCAN_MS);
             self.watch.follow(&self.path);
@@ -161,7 +182,7 @@ impl Manifests {
             return None;
         }
         self.differs = false;
-        Some(Event::Manifests(self.folder()))
+        Some(self.folder())
     }
 
     fn trouble_is(&mut self, trouble: Option<String>) {
@@ -247,18 +268,18 @@ impl Manifests {
         }
     }
 
-    fn folder(&self) -> Folder {
+    fn folder(&self) -> Folder<C> {
         let mut files = Vec::with_capacity(self.files.len() + 1);
         let refusal = |why: String| Refusal { line: 0, column: 0, why };
         if let Some(why) = &self.trouble {
             let path = self.path.to_string_lossy().into();
             files.push(manifest::File { path, content: Err(refusal(why.clone())) });
         }
-        let mut room = Room::whole();
+        let mut room = C::MOST;
         for (name, kept) in &self.files {
             let Some(content) = &kept.content else { continue };
             let content = match content {
-                Ok(content) => match room.take(content) {
+                Ok(content) => match room.take::<C>(content) {
                     Ok(()) => Ok(content.clone()),
                     Err(why) => Err(refusal(why)),
                 },
@@ -272,39 +293,34 @@ impl Manifests {
 }
 
 /// What may still be taken of the whole folder.
-struct Room {
-    pods: usize,
-    objects: usize,
-    object_bytes: usize,
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Pods.
+    pub pods: usize,
+    /// Objects that pods use, and all else.
+    pub objects: usize,
+    /// Bytes of these.
+    pub object_bytes: usize,
 }
 
 impl Room {
-    fn whole() -> Self {
-        Self {
-            pods: MANIFEST_PODS_MAX,
-            objects: MANIFEST_OBJECTS_MAX,
-            object_bytes: MANIFEST_OBJECTS_BYTES_MAX,
-        }
-    }
-
     /// All of a file, or why not.
-    fn take(&mut self, content: &Content) -> Result<(), String> {
-        let bytes: usize = content.objects.iter().map(|object| object.size_bytes()).sum();
+    fn take<C: Held>(&mut self, content: &C) -> Result<(), String> {
+        let (weight, most) = (content.weight(), C::MOST);
         let left_out = |got: &str| Err(format!("{got} in the whole folder: this file is left out"));
-        if content.pods.len() > self.pods {
-            return left_out(&format!("got more than {MANIFEST_PODS_MAX} pods"));
+        if weight.pods > self.pods {
+            return left_out(&format!("got more than {} pods", most.pods));
         }
-        if content.objects.len() > self.objects {
-            let most = MANIFEST_OBJECTS_MAX;
-            return left_out(&format!("got more than {most} ConfigMaps and Secrets"));
+        if weight.objects > self.objects {
+            return left_out(&format!("got more than {} ConfigMaps and Secrets", most.objects));
         }
-        if bytes > self.object_bytes {
-            let most = MANIFEST_OBJECTS_BYTES_MAX;
+        if weight.object_bytes > self.object_bytes {
+            let most = most.object_bytes;
             return left_out(&format!("got more than {most} bytes of ConfigMaps and Secrets"));
         }
-        self.pods -= content.pods.len();
-        self.objects -= content.objects.len();
-        self.object_bytes -= bytes;
+        self.pods -= weight.pods;
+        self.objects -= weight.objects;
+        self.object_bytes -= weight.object_bytes;
         Ok(())
     }
 }

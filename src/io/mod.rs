@@ -261,7 +261,7 @@ impl<'a> Hands<'a> {
         turn.lap("signals");
         self.runtime.tick(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the runtime's replies");
-        self.events.extend(self.manifests.tick(now.boot));
+        self.events.extend(self.manifests.tick(now.boot).map(Event::Manifests));
         turn.lap("the manifest folder");
         self.jobs.tick(now.boot, &mut self.events);
         self.probes.tick(now.boot, self.poll.registry(), &mut self.events);

@@ -7,18 +7,18 @@ use super::pod::Pod;
 
 /// The whole folder at one moment. A folder that is not there is an empty one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Folder {
+pub struct Folder<C = Content> {
     /// By path, ascending.
-    pub files: Vec<File>,
+    pub files: Vec<File<C>>,
 }
 
 /// One file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct File {
+pub struct File<C = Content> {
     /// Absolute.
     pub path: Box<str>,
     /// What is in it, or what is wrong with it. A file counts as a whole.
-    pub content: Result<Content, Refusal>,
+    pub content: Result<C, Refusal>,
 }
 
 /// What a file holds.

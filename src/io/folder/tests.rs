@@ -59,7 +59,7 @@ impl Place {
     /// What one turn tells, `name:what` for each file.
     fn turn(&mut self) -> Option<String> {
         self.manifests.ready(self.now);
-        let Event::Manifests(folder) = self.manifests.tick(self.now)? else { panic!("{self:?}") };
+        let folder = self.manifests.tick(self.now)?;
         let told = folder.files.iter().map(|file| {
             let name = Path::new(&*file.path).file_name().expect("a name").to_string_lossy();
             match &file.content {
