@@ -2,6 +2,8 @@
 
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "controller")]
+mod edge;
 mod link;
 #[cfg(feature = "cloud")]
 mod node;
@@ -9,6 +11,8 @@ mod probe;
 
 #[cfg(feature = "cloud")]
 pub use cloud::*;
+#[cfg(feature = "controller")]
+pub use edge::*;
 pub use link::*;
 #[cfg(feature = "cloud")]
 pub use node::*;

@@ -5,6 +5,7 @@
 mod counters;
 pub mod event;
 mod join;
+pub mod local;
 
 use std::collections::BTreeMap;
 

@@ -25,6 +25,8 @@ pub mod object;
 pub mod pod;
 pub mod probe;
 pub mod quantity;
+#[cfg(feature = "controller")]
+pub mod raw;
 pub mod settings;
 pub mod status;
 #[cfg(feature = "controller")]

@@ -9,6 +9,8 @@
 //! Whether the pod itself makes sense is not asked here but by the mind (`agent::admit`).
 
 mod object;
+#[cfg(feature = "controller")]
+pub mod raw;
 
 use std::sync::Arc;
 

@@ -20,6 +20,8 @@ pub mod oci;
 #[cfg(feature = "probes")]
 pub mod probe;
 pub mod resolv;
+#[cfg(feature = "controller")]
+pub mod rest;
 pub mod tree;
 #[cfg(feature = "cloud")]
 pub mod ws;

@@ -129,6 +129,12 @@ pub fn call(bytes: &[u8], body_bytes_max: usize) -> Result<Option<(Call, usize)>
     Ok(Some((call, head + length)))
 }
 
+/// Whether a request to a port on loopback comes from this machine, and not from a web page behind
+/// a name that somebody points here: as [`super::request`] decides it.
+pub fn is_local(call: &Call, bound: core::net::SocketAddr) -> bool {
+    super::is_ours(call.header("host").as_bytes(), bound)
+}
+
 /// An answer after which the connection ends.
 pub fn answer(status: u16, content_type: &str, body: &[u8]) -> Vec<u8> {
     let (reason, length) = (reason(status), body.len());

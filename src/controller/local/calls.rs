@@ -1,0 +1,251 @@
+//! What is asked of one object: the verbs of an API server, with its refusals.
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::{Key, Objects, is_shown, patch, version_of};
+use crate::limits::LOCAL_OBJECTS_MAX;
+use crate::model::api::{Call, CallError, CallResult, Kind, PatchType, Subresource, Verb};
+use crate::model::time::Timestamp;
+
+impl Objects {
+    /// Answers a call.
+    pub fn call(&mut self, call: &Call, now: Option<Timestamp>) -> CallResult {
+        let namespace = match (call.kind.is_namespaced(), &*call.namespace) {
+            (true, "") => "default".into(),
+            (true, _) => call.namespace.clone(),
+            (false, _) => "".into(),
+        };
+        let key = Key { kind: call.kind, namespace, name: call.name.clone() };
+        let body = match &call.body {
+            None => Value::Null,
+            Some(body) => serde_json::from_str(body.get())
+                .map_err(|error| refused(400, "BadRequest", &key, &error.to_string()))?,
+        };
+        let about = key.clone();
+        let done = match (call.verb, call.subresource) {
+            (Verb::Get, _) => self.get(&key),
+            (Verb::Create, None) => self.create(key, body, now),
+            (Verb::Create, Some(Subresource::Token)) => {
+                // There is nobody here who could check one.
+                Err(missing(&key))
+            }
+            (Verb::Update, part) => self.update(key, body, part),
+            (Verb::Patch(kind), part) => self.patch(key, &body, kind, part),
+            (Verb::Delete, None) => self.delete(&key, &body, now),
+            (Verb::Create | Verb::Delete, Some(_)) => {
+                Err(refused(405, "MethodNotAllowed", &key, "there is no such part"))
+            }
+        };
+        if self.is_amiss(&about) {
+            self.bring_about(about, now);
+        }
+        done.map(|text| RawValue::from_string(text.into()).expect("it was written as JSON"))
+    }
+
+    fn get(&self, key: &Key) -> Result<Box<str>, CallError> {
+        self.rows.get(key).map(|object| object.row.text.clone()).ok_or_else(|| missing(key))
+    }
+
+    fn create(
+        &mut self,
+        mut key: Key,
+        mut body: Value,
+        now: Option<Timestamp>,
+    ) -> Result<Box<str>, CallError> {
+        let named = body["metadata"]["name"].as_str().unwrap_or_default();
+        if key.name.is_empty() {
+            key.name = named.into();
+        }
+        if key.name.is_empty() {
+            let why = "metadata.name: expected a name";
+            return Err(refused(422, "Invalid", &key, why));
+        }
+        if self.rows.contains_key(&key) {
+            let (plural, name) = (key.kind.plural(), &key.name);
+            let why = format!("{plural} \"{name}\" already exists");
+            return Err(refused(409, "AlreadyExists", &key, &why));
+        }
+        if self.rows.len() >= LOCAL_OBJECTS_MAX {
+            let why = format!("got more than {LOCAL_OBJECTS_MAX} objects");
+            return Err(refused(429, "TooManyRequests", &key, &why));
+        }
+        self.found(&key, &mut body, now);
+        Ok(self.put(key, body, None))
+    }
+
+    fn update(
+        &mut self,
+        key: Key,
+        mut body: Value,
+        part: Option<Subresource>,
+    ) -> Result<Box<str>, CallError> {
+        let old = self.value(&key).ok_or_else(|| missing(&key))?;
+        preconditions(&key, &old, &body["metadata"])?;
+        let mut new = old.clone();
+        if part == Some(Subresource::Status) {
+            new["status"] = body["status"].take();
+        } else {
+            let status = new["status"].take();
+            for kept in KEPT {
+                body["metadata"][kept] = old["metadata"][kept].clone();
+            }
+            new = body;
+            if has_status(key.kind) {
+                new["status"] = status;
+            }
+        }
+        Ok(self.change(key, &old, new))
+    }
+
+    fn patch(
+        &mut self,
+        key: Key,
+        body: &Value,
+        kind: PatchType,
+        part: Option<Subresource>,
+    ) -> Result<Box<str>, CallError> {
+        let old = self.value(&key).ok_or_else(|| missing(&key))?;
+        preconditions(&key, &old, &body["metadata"])?;
+        let mut new = old.clone();
+        match kind {
+            PatchType::Merge => patch::merge(&mut new, body),
+            PatchType::Strategic => patch::strategic(&mut new, body)
+                .map_err(|why| refused(400, "BadRequest", &key, &why))?,
+        }
+        if part == Some(Subresource::Status) {
+            let status = new["status"].take();
+            new = old.clone();
+            new["status"] = status;
+        } else {
+            if has_status(key.kind) {
+                new["status"] = old["status"].clone();
+            }
+            for kept in KEPT {
+                new["metadata"][kept] = old["metadata"][kept].clone();
+            }
+        }
+        Ok(self.change(key, &old, new))
+    }
+
+    /// Nothing is written where nothing differs, as in an API server.
+    fn change(&mut self, key: Key, old: &Value, mut new: Value) -> Box<str> {
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+        drop_nulls(&mut new["metadata"]);
+        if new.get("status") == Some(&Value::Null) {
+            new.as_object_mut().expect("it has a status").remove("status");
+        }
+        let object = &self.rows[&key];
+        if new == *old {
+            return object.row.text.clone();
+        }
+        let made_of = object.row.made_of;
+        self.put(key, new, made_of)
+    }
+
+    /// A pod that has a node is marked, and goes when its node says so; all else goes at once.
+    pub(super) fn delete(
+        &mut self,
+        key: &Key,
+        options: &Value,
+        now: Option<Timestamp>,
+    ) -> Result<Box<str>, CallError> {
+        let mut old = self.value(key).ok_or_else(|| missing(key))?;
+        preconditions(key, &old, &options["preconditions"])?;
+        let phase = old["status"]["phase"].as_str().unwrap_or_default();
+        let ended = matches!(phase, "Succeeded" | "Failed");
+        let asked_s = options["gracePeriodSeconds"].as_i64();
+        let own_s = old["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+        let grace_s = asked_s.unwrap_or(own_s).max(0);
+        let at_once = key.kind != Kind::Pod
+            || !is_shown(key.kind, &old)
+            || asked_s == Some(0)
+            || (ended && asked_s.is_none())
+            || grace_s == 0;
+        if at_once {
+            return Ok(self.remove(key).expect("it is there"));
+        }
+        let metadata = &mut old["metadata"];
+        let before_s = metadata["deletionGracePeriodSeconds"].as_i64();
+        if before_s.is_some_and(|before_s| before_s <= grace_s) {
+            // It only becomes less.
+            return Ok(self.rows[key].row.text.clone());
+        }
+        let ends = now.map(|now| Timestamp(now.0 + grace_s).to_string());
+        metadata["deletionTimestamp"] = ends.unwrap_or_else(|| UNKNOWN_TIME.to_owned()).into();
+        metadata["deletionGracePeriodSeconds"] = grace_s.into();
+        let made_of = self.rows[key].row.made_of;
+        Ok(self.put(key.clone(), old, made_of))
+    }
+}
+
+/// `resourceVersion` and `uid` where the question names them.
+fn preconditions(key: &Key, old: &Value, asked: &Value) -> Result<(), CallError> {
+    let metadata = &old["metadata"];
+    if let Some(uid) = asked["uid"].as_str().filter(|uid| !uid.is_empty())
+        && metadata["uid"] != uid
+    {
+        let got = metadata["uid"].as_str().unwrap_or_default();
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {got}");
+        return Err(refused(409, "Conflict", key, &conflict(key, &why)));
+    }
+    if let Some(version) = asked["resourceVersion"].as_str().filter(|it| !it.is_empty())
+        && version.parse() != Ok(version_of(old))
+    {
+        let why = "the object has been modified; please apply your changes to the latest version \
+                   and try again";
+        return Err(refused(409, "Conflict", key, &conflict(key, why)));
+    }
+    Ok(())
+}
+
+fn conflict(key: &Key, why: &str) -> String {
+    format!("Operation cannot be fulfilled on {} \"{}\": {why}", key.kind.plural(), key.name)
+}
+
+fn missing(key: &Key) -> CallError {
+    let why = format!("{} \"{}\" not found", key.kind.plural(), key.name);
+    refused(404, "NotFound", key, &why)
+}
+
+/// meta/v1 `Status`
+pub(super) fn refused(code: u16, reason: &str, key: &Key, why: &str) -> CallError {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": why, "reason": reason, "code": code,
+        "details": {"name": key.name, "kind": key.kind.plural()},
+    });
+    let status = RawValue::from_string(status.to_string()).expect("it was written as JSON");
+    CallError::Refused { code, status }
+}
+
+fn drop_nulls(value: &mut Value) {
+    if let Some(map) = value.as_object_mut() {
+        map.retain(|_, value| !value.is_null());
+    }
+}
+
+/// Whose status is asked about by itself.
+fn has_status(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Node
+            | Kind::Pod
+            | Kind::PersistentVolume
+            | Kind::PersistentVolumeClaim
+            | Kind::VolumeAttachment
+    )
+}
+
+/// Of metadata: whoever changes an object has no say in these.
+const KEPT: [&str; 6] = [
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
+/// While the clock is not set: the past, as a mark that counts all the same.
+const UNKNOWN_TIME: &str = "1970-01-01T00:00:00Z";

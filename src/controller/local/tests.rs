@@ -1,0 +1,222 @@
+//! The objects as their callers see them.
+
+use serde_json::value::RawValue;
+
+use super::*;
+use crate::model::api::{Call, CallError, CallResult, PatchType, Subresource, Verb};
+use crate::model::raw::Manifest;
+
+const NOW: Option<Timestamp> = Some(Timestamp(1_800_000_000));
+
+fn objects() -> Objects {
+    Objects::load(Vec::new(), 1_000, 7)
+}
+
+fn call(verb: Verb, kind: Kind, name: &str, body: &Value) -> Call {
+    let body = RawValue::from_string(body.to_string()).expect("JSON");
+    let namespace = if kind.is_namespaced() { "default" } else { "" };
+    Call {
+        verb,
+        kind,
+        namespace: namespace.into(),
+        name: name.into(),
+        subresource: None,
+        body: Some(body),
+    }
+}
+
+fn value(result: CallResult) -> Value {
+    serde_json::from_str(result.expect("it is done").get()).expect("JSON")
+}
+
+fn code(result: CallResult) -> (u16, String) {
+    match result {
+        Err(CallError::Refused { code, status }) => {
+            let status: Value = serde_json::from_str(status.get()).expect("JSON");
+            (code, status["reason"].as_str().expect("a reason").to_owned())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn pod(node: &str, image: &str) -> Value {
+    json!({"metadata": {"name": "web"}, "spec": {
+        "nodeName": node, "containers": [{"name": "main", "image": image}],
+    }})
+}
+
+fn key(kind: Kind, name: &str) -> Key {
+    let namespace = if kind.is_namespaced() { "default" } else { "" };
+    Key { kind, namespace: namespace.into(), name: name.into() }
+}
+
+fn manifest(kind: Kind, name: &str, value: Value) -> Manifest {
+    let Key { kind, namespace, name } = key(kind, name);
+    Manifest { kind, namespace, name, value }
+}
+
+#[test]
+fn an_object_is_made_changed_and_taken_away_with_growing_versions() {
+    let mut objects = objects();
+    let map = |text: &str| json!({"data": {"k": text}});
+    let made = value(objects.call(&call(Verb::Create, Kind::ConfigMap, "cm", &map("a")), NOW));
+    assert_eq!(made["metadata"]["resourceVersion"], "1001");
+    assert_eq!(made["metadata"]["creationTimestamp"], "2027-01-15T08:00:00Z");
+    assert_eq!(made["kind"], "ConfigMap");
+    let again = objects.call(&call(Verb::Create, Kind::ConfigMap, "cm", &map("a")), NOW);
+    assert_eq!(code(again), (409, "AlreadyExists".to_owned()));
+    let patch = call(Verb::Patch(PatchType::Merge), Kind::ConfigMap, "cm", &map("b"));
+    let changed = value(objects.call(&patch, NOW));
+    assert_eq!(changed["metadata"]["resourceVersion"], "1002");
+    assert_eq!(changed["metadata"]["uid"], made["metadata"]["uid"]);
+    let same = value(objects.call(&patch, NOW));
+    assert_eq!(same["metadata"]["resourceVersion"], "1002", "nothing differs");
+    let gone = call(Verb::Delete, Kind::ConfigMap, "cm", &Value::Null);
+    value(objects.call(&gone, NOW));
+    assert_eq!(code(objects.call(&gone, NOW)), (404, "NotFound".to_owned()));
+    let told: Vec<Option<Told>> = objects.take_changes().into_iter().map(|it| it.told).collect();
+    assert!(matches!(
+        told[..],
+        [Some(Told::Changed(_)), Some(Told::Changed(_)), Some(Told::Deleted(_))]
+    ));
+    assert_eq!(objects.since(Kind::ConfigMap, 1_001).expect("it is known").len(), 2);
+    assert_eq!(objects.since(Kind::ConfigMap, 999), None, "before our time");
+}
+
+#[test]
+fn uid_and_version_are_conditions_where_they_are_named() {
+    let mut objects = objects();
+    value(objects.call(&call(Verb::Create, Kind::Pod, "web", &pod("gw", "a:1")), NOW));
+    let patch = |metadata: Value| {
+        let body = json!({"metadata": metadata, "status": {"phase": "Running"}});
+        let mut call = call(Verb::Patch(PatchType::Strategic), Kind::Pod, "web", &body);
+        call.subresource = Some(Subresource::Status);
+        call
+    };
+    for bad in [json!({"uid": "another"}), json!({"resourceVersion": "3"})] {
+        let refused = code(objects.call(&patch(bad), NOW));
+        assert_eq!(refused, (409, "Conflict".to_owned()));
+    }
+    let uid =
+        objects.value(&key(Kind::Pod, "web")).expect("it is there")["metadata"]["uid"].clone();
+    let done = value(objects.call(&patch(json!({"uid": uid})), NOW));
+    assert_eq!(done["status"]["phase"], "Running");
+    assert_eq!(done["status"]["qosClass"], "BestEffort");
+}
+
+#[test]
+fn the_status_and_the_rest_are_written_apart() {
+    let mut objects = objects();
+    let node = json!({"metadata": {"labels": {EDGE_LABEL: ""}}, "status": {"a": 1}});
+    value(objects.call(&call(Verb::Create, Kind::Node, "gw", &node), NOW));
+    let both = json!({"metadata": {"labels": {"x": "y"}}, "status": {"a": 2}});
+    let mut patch = call(Verb::Patch(PatchType::Strategic), Kind::Node, "gw", &both);
+    let whole = value(objects.call(&patch, NOW));
+    assert_eq!(
+        (&whole["metadata"]["labels"]["x"], &whole["status"]["a"]),
+        (&json!("y"), &json!(1))
+    );
+    patch.subresource = Some(Subresource::Status);
+    patch.body = Some(
+        RawValue::from_string(r#"{"metadata":{"labels":{"x":"z"}},"status":{"a":3}}"#.into())
+            .expect("JSON"),
+    );
+    let status = value(objects.call(&patch, NOW));
+    assert_eq!(
+        (&status["metadata"]["labels"]["x"], &status["status"]["a"]),
+        (&json!("y"), &json!(3))
+    );
+}
+
+#[test]
+fn a_pod_on_a_node_is_marked_and_goes_when_the_node_says_so() {
+    let mut objects = objects();
+    let made = value(objects.call(&call(Verb::Create, Kind::Pod, "web", &pod("gw", "a:1")), NOW));
+    let delete = |body: Value| call(Verb::Delete, Kind::Pod, "web", &body);
+    let marked = value(objects.call(&delete(Value::Null), NOW));
+    assert_eq!(marked["metadata"]["deletionTimestamp"], "2027-01-15T08:00:30Z");
+    let sooner = value(objects.call(&delete(json!({"gracePeriodSeconds": 5})), NOW));
+    assert_eq!(sooner["metadata"]["deletionGracePeriodSeconds"], 5);
+    let later = value(objects.call(&delete(json!({"gracePeriodSeconds": 60})), NOW));
+    assert_eq!(later["metadata"]["deletionGracePeriodSeconds"], 5, "it only becomes less");
+    let by = |uid: Value| json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
+    assert_eq!(code(objects.call(&delete(by(json!("another"))), NOW)).0, 409);
+    value(objects.call(&delete(by(made["metadata"]["uid"].clone())), NOW));
+    assert_eq!(code(objects.call(&delete(Value::Null), NOW)).0, 404);
+}
+
+#[test]
+fn what_the_selector_does_not_have_is_shown_to_nobody_who_lists() {
+    let mut objects = objects();
+    value(objects.call(&call(Verb::Create, Kind::Pod, "web", &pod("", "a:1")), NOW));
+    assert_eq!(objects.list(Kind::Pod).count(), 0);
+    assert_eq!(objects.all(Kind::Pod, "").count(), 1);
+    assert_eq!(objects.take_changes()[0].told, None);
+    let bound = json!({"spec": {"nodeName": "gw"}});
+    value(objects.call(&call(Verb::Patch(PatchType::Merge), Kind::Pod, "web", &bound), NOW));
+    assert_eq!(objects.list(Kind::Pod).count(), 1);
+    assert!(matches!(objects.take_changes()[0].told, Some(Told::Changed(_))));
+}
+
+#[test]
+fn manifests_are_brought_about_and_what_none_wants_goes() {
+    let mut objects = objects();
+    let map = |text: &str| manifest(Kind::ConfigMap, "cm", json!({"data": {"k": text}}));
+    let file = |manifests: Vec<Manifest>| vec![("a.yaml".into(), Some(manifests))];
+    objects.want(file(vec![map("a")]), NOW);
+    let first = objects.value(&key(Kind::ConfigMap, "cm")).expect("it is made");
+    objects.want(file(vec![map("a")]), NOW);
+    assert_eq!(objects.value(&key(Kind::ConfigMap, "cm")), Some(first.clone()), "nothing new");
+    objects.want(file(vec![map("b")]), NOW);
+    let second = objects.value(&key(Kind::ConfigMap, "cm")).expect("it is changed");
+    assert_eq!(second["metadata"]["uid"], first["metadata"]["uid"]);
+    assert_eq!(second["data"]["k"], "b");
+    objects.want(vec![("a.yaml".into(), None)], NOW);
+    objects.all_was_read(NOW);
+    assert!(objects.value(&key(Kind::ConfigMap, "cm")).is_some(), "an error is no deletion");
+    let twice =
+        vec![("a.yaml".into(), Some(vec![map("b")])), ("b.yaml".into(), Some(vec![map("c")]))];
+    let said = objects.want(twice, NOW);
+    assert_eq!(said, [("ConfigMap default/cm".to_owned(), "b.yaml".into())]);
+    objects.want(Vec::new(), NOW);
+    assert_eq!(objects.value(&key(Kind::ConfigMap, "cm")), None);
+}
+
+#[test]
+fn a_pod_whose_manifest_changed_in_more_than_its_images_is_replaced() {
+    let mut objects = objects();
+    let file =
+        |value: Value| vec![("a.yaml".into(), Some(vec![manifest(Kind::Pod, "web", value)]))];
+    objects.want(file(pod("gw", "a:1")), NOW);
+    objects.all_was_read(NOW);
+    let web = key(Kind::Pod, "web");
+    let first = objects.value(&web).expect("it is made");
+    objects.want(file(pod("gw", "a:2")), NOW);
+    let image = objects.value(&web).expect("it is changed");
+    assert_eq!(image["metadata"]["uid"], first["metadata"]["uid"]);
+    assert_eq!(image["spec"]["containers"][0]["image"], "a:2");
+    let mut other = pod("gw", "a:2");
+    other["spec"]["hostNetwork"] = json!(true);
+    objects.want(file(other), NOW);
+    let ending = objects.value(&web).expect("its node has not said so");
+    assert!(ending["metadata"]["deletionTimestamp"].is_string());
+    let last = call(Verb::Delete, Kind::Pod, "web", &json!({"gracePeriodSeconds": 0}));
+    value(objects.call(&last, NOW));
+    let new = objects.value(&web).expect("the new one begins");
+    assert_ne!(new["metadata"]["uid"], first["metadata"]["uid"]);
+    assert_eq!(new["spec"]["hostNetwork"], true);
+}
+
+#[test]
+fn what_was_kept_goes_on_where_it_was() {
+    let mut objects = objects();
+    let file = |it: &str| vec![("a".into(), Some(vec![manifest(Kind::Pod, "web", pod("gw", it))]))];
+    objects.want(file("a:1"), NOW);
+    let rows = objects.rows.iter().map(|(key, object)| (key.clone(), object.row.clone())).collect();
+    let mut next = Objects::load(rows, 5_000, 8);
+    next.want(file("a:1"), NOW);
+    next.all_was_read(NOW);
+    assert!(next.take_changes().is_empty(), "nothing differs");
+    next.want(file("a:2"), NOW);
+    assert_eq!(next.take_changes()[0].version, 5_001);
+}

@@ -1,0 +1,137 @@
+//! A manifest file → objects as they stand there: what the controller takes of a folder.
+//!
+//! Read as [`super::parse`] reads, and as strictly: pods, ConfigMaps and Secrets must make sense to
+//! a node, or the file is refused with the place. Other kinds are taken as they are.
+
+use serde_json::{Value as Json, json};
+
+use super::{Content, Fault, Node, Refusal, Step, Value, field, tree};
+use crate::model::api::Kind;
+use crate::model::base64;
+use crate::model::raw::Manifest;
+
+/// All objects of a file in order. A file counts as a whole.
+pub fn parse(bytes: &[u8]) -> Result<Vec<Manifest>, Refusal> {
+    if bytes.trim_ascii().is_empty() {
+        let why = "got an empty file, expected an object".into();
+        return Err(Refusal { line: 0, column: 0, why });
+    }
+    let mut found = Vec::new();
+    for document in tree::parse(bytes)? {
+        if document.value != Value::Null {
+            any(&document, &[], &mut found).map_err(|fault| fault.refusal(bytes))?;
+        }
+    }
+    Ok(found)
+}
+
+fn any(node: &Node, path: &[Step], found: &mut Vec<Manifest>) -> Result<(), Fault> {
+    let (version, name) = (text(node, path, "apiVersion")?, text(node, path, "kind")?);
+    if version == "v1" && name.ends_with("List") && path.is_empty() {
+        let Some(items) = field(node, path, "items")? else { return Ok(()) };
+        let Value::List(list) = &items.value else { return Ok(()) };
+        return list.iter().enumerate().try_for_each(|(index, node)| {
+            any(node, &[Step::Key("items".into()), Step::Index(index)], found)
+        });
+    }
+    let known = |kind: &&Kind| kind.name() == name && kind.api_version() == version;
+    let Some(kind) = Kind::ALL.iter().find(known).copied() else {
+        let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        let why = format!("got kind {name} ({version}), expected one of {}", all.join(", "));
+        let at = field(node, path, "kind")?.unwrap_or(node);
+        let path = path.iter().cloned().chain([Step::Key("kind".into())]).collect();
+        return Err(Fault::new(at, path, why));
+    };
+    // For its complaints alone.
+    let mut judged = Content::default();
+    match kind {
+        Kind::Pod => super::pod(node, path, &mut judged)?,
+        Kind::ConfigMap | Kind::Secret | Kind::PersistentVolume | Kind::PersistentVolumeClaim => {
+            super::any(node, &mut judged)?;
+        }
+        Kind::Node
+        | Kind::Lease
+        | Kind::ServiceAccount
+        | Kind::VolumeAttachment
+        | Kind::Event
+        | Kind::ObjectSync
+        | Kind::ClusterObjectSync => {}
+    }
+    let mut value: Json = tree::read(node, path)?;
+    if kind == Kind::Secret {
+        encode(&mut value);
+    }
+    let metadata = &value["metadata"];
+    let word = |key: &str| metadata[key].as_str().unwrap_or_default();
+    if word("name").is_empty() {
+        let why = format!("got a {name} without metadata.name, expected one");
+        return Err(Fault::new(node, path.to_vec(), why));
+    }
+    let namespace = match (kind.is_namespaced(), word("namespace")) {
+        (false, _) => "",
+        (true, "") => "default",
+        (true, namespace) => namespace,
+    };
+    let (namespace, name) = (namespace.into(), word("name").into());
+    found.push(Manifest { kind, namespace, name, value });
+    Ok(())
+}
+
+fn text<'a>(node: &'a Node, path: &[Step], key: &str) -> Result<&'a str, Fault> {
+    match field(node, path, key)?.map(|node| (&node.value, node)) {
+        Some((Value::Text(text), _)) => Ok(text),
+        Some((other, at)) => {
+            let path = path.iter().cloned().chain([Step::Key(key.into())]).collect();
+            Err(Fault::new(at, path, format!("got {other}, expected text")))
+        }
+        None => Err(Fault::new(node, path.to_vec(), format!("got no {key}, expected one"))),
+    }
+}
+
+/// `stringData` is for those who write; what is read has `data`.
+fn encode(secret: &mut Json) {
+    let Some(map) = secret.as_object_mut() else { return };
+    let Some(Json::Object(texts)) = map.remove("stringData") else { return };
+    let data = map.entry("data").or_insert(Json::Null);
+    if data.is_null() {
+        *data = json!({});
+    }
+    for (key, text) in texts {
+        data[key] = base64::encode(text.as_str().unwrap_or_default().as_bytes()).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_taken_as_they_stand_and_secrets_encoded() {
+        let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {a: b}\n\
+                    ---\napiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  \
+                    metadata: {name: gw, labels: {x: \"\"}}\n";
+        let found = parse(text.as_bytes()).expect("two objects");
+        let [secret, node] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(format!("{secret:?} {node:?}"), "Secret default/s Node /gw");
+        assert_eq!(secret.value["data"], json!({"a": "Yg=="}));
+        assert_eq!(secret.value.get("stringData"), None);
+        assert_eq!(node.value["metadata"]["labels"]["x"], "");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (text, expected) in [
+            ("", ": got an empty file, expected an object"),
+            ("kind: Pod\n", ":1:1: got no apiVersion, expected one"),
+            ("apiVersion: v1\nkind: Service\n", ":2:7: kind: got kind Service (v1), expected one"),
+            ("apiVersion: v1\nkind: Node\n", ":1:1: got a Node without metadata.name"),
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers: 7\n",
+                ":5:15: spec.containers: got 7, expected a list",
+            ),
+        ] {
+            let got = parse(text.as_bytes()).expect_err(text).to_string();
+            assert!(got.starts_with(expected), "{text:?}: {got}");
+        }
+    }
+}
