@@ -8,6 +8,8 @@
 mod age;
 #[cfg(feature = "check")]
 mod check;
+#[cfg(feature = "controller")]
+pub mod controller;
 #[cfg(feature = "image-import")]
 mod images;
 #[cfg(feature = "cloud")]

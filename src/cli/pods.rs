@@ -16,11 +16,21 @@ use row::Row;
 
 /// Reads the flags, asks the agent and prints.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
+    show(args, out, "/pods", client::agent)
+}
+
+/// The same of whoever has a `PodList` at this path.
+pub(super) fn show(
+    args: lexopt::Parser,
+    out: &mut dyn Write,
+    path: &str,
+    place: fn(Option<&str>) -> Result<Agent, String>,
+) -> Result<u8, Error> {
     let options = Options::parse(args)?;
-    let agent = client::agent(options.server.as_deref()).map_err(Error::Usage)?;
+    let agent = place(options.server.as_deref()).map_err(Error::Usage)?;
     let mut print = Print { options: &options, columns: Columns::default(), shown: None };
     loop {
-        let list = fetch(&agent, options.namespace.as_deref())?;
+        let list = fetch(&agent, path, options.namespace.as_deref())?;
         print.turn(&list, client::wall_s(), out)?;
         if !options.watch {
             return Ok(0);
@@ -79,8 +89,8 @@ impl Options {
 }
 
 /// The `PodList`, with the pods of one namespace or of all.
-fn fetch(agent: &Agent, namespace: Option<&str>) -> Result<Value, Error> {
-    let body = agent.get("/pods").map_err(Error::Failed)?;
+fn fetch(agent: &Agent, path: &str, namespace: Option<&str>) -> Result<Value, Error> {
+    let body = agent.get(path).map_err(Error::Failed)?;
     let unusable = |why: &str| Error::Failed(format!("got an answer that is no PodList: {why}"));
     let mut list: Value =
         serde_json::from_slice(&body).map_err(|error| unusable(&error.to_string()))?;

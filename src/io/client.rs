@@ -35,9 +35,35 @@ pub fn agent(server: Option<&str>) -> Result<Agent, String> {
     Ok(Agent { address: config.listen })
 }
 
+/// The controller at `server`, else where it listens by default.
+#[cfg(feature = "controller")]
+pub fn controller(server: Option<&str>) -> Result<Agent, String> {
+    match server {
+        Some(_) => agent(server),
+        None => Ok(Agent { address: super::controller::settings::API }),
+    }
+}
+
 impl Agent {
+    /// The body of the answer to a request with a body, or why there is none.
+    #[cfg(feature = "controller")]
+    pub fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<Vec<u8>, String> {
+        let head = format!("Content-Type: application/yaml\r\nContent-Length: {}\r\n", body.len());
+        self.request(method, path, &head, body)
+    }
+
     /// The body at `path`, or why there is none and what to do about it.
     pub fn get(&self, path: &str) -> Result<Vec<u8>, String> {
+        self.request("GET", path, "", b"")
+    }
+
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        head: &str,
+        body: &[u8],
+    ) -> Result<Vec<u8>, String> {
         let address = self.address;
         let cannot = |error: &std::io::Error| match error.kind() {
             ErrorKind::ConnectionRefused => format!(
@@ -49,17 +75,19 @@ impl Agent {
             }
             _ => format!("cannot ask edged on {address}: {error}"),
         };
-        let bytes = self.exchange(path).map_err(|error| cannot(&error))?;
+        let line = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n{head}\r\n");
+        let bytes = [line.as_bytes(), body].concat();
+        let bytes = self.exchange(&bytes).map_err(|error| cannot(&error))?;
         answer(&bytes).map_err(|why| format!("{address}{path}: {why}"))
     }
 
-    fn exchange(&self, path: &str) -> std::io::Result<Vec<u8>> {
+    fn exchange(&self, request: &[u8]) -> std::io::Result<Vec<u8>> {
         let connect = Duration::from_millis(CLIENT_CONNECT_MS);
         let mut stream = TcpStream::connect_timeout(&self.address, connect)?;
         let wait = Some(Duration::from_millis(CLIENT_WAIT_MS));
         stream.set_read_timeout(wait)?;
         stream.set_write_timeout(wait)?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address)?;
+        stream.write_all(request)?;
         let mut bytes = Vec::new();
         stream.take(CLIENT_BYTES_MAX).read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -96,6 +124,19 @@ const HEADERS_MAX: usize = 32;
 /// Wall-clock seconds since 1970; unknown while the clock is not set.
 pub fn wall_s() -> Option<i64> {
     clock::now().timestamp().map(|at| at.0)
+}
+
+/// A file, or standard input (`-`), as a whole.
+#[cfg(feature = "controller")]
+pub fn read_whole(path: &std::ffi::OsStr) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let most = crate::limits::FRONT_BODY_BYTES_MAX as u64;
+    let read = if path == "-" {
+        std::io::stdin().lock().take(most).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
+    };
+    read.map(|_| bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Waits.

@@ -28,6 +28,8 @@ pub mod cloud;
 #[cfg(not(feature = "cloud"))]
 #[path = "cloud/absent.rs"]
 pub mod cloud;
+#[cfg(feature = "controller")]
+pub mod controller;
 mod credentials;
 #[cfg(feature = "cloud")]
 pub mod disk;

@@ -22,6 +22,17 @@ use crate::model::cgroup::{Cgroups, Hierarchy};
 use crate::model::cri::Dns;
 use crate::wire::resolv;
 
+/// Lets this process have as many descriptors as it ever may.
+#[cfg(feature = "controller")]
+pub fn raise_descriptors() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        log::warn!("the number of descriptors stays as it is: {error}");
+    }
+}
+
 /// The node's addresses as text, the primary first, at most one of each family: those of the
 /// interface that holds the default route, else of the first one with a global address, else
 /// loopback. `wanted` (configuration `nodeIP`) goes first where it is given.

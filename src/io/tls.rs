@@ -61,6 +61,18 @@ impl Tls {
         Ok(!self.connection.wants_write())
     }
 
+    /// What the other end has shown of itself first.
+    #[cfg(feature = "controller")]
+    pub(in crate::io) fn peer_certificate(&self) -> Option<&rustls::pki_types::CertificateDer<'_>> {
+        self.connection.peer_certificates()?.first()
+    }
+
+    /// Sends no more; the other end reads what it was sent, and its end.
+    #[cfg(feature = "controller")]
+    pub(in crate::io) fn shut_write(&mut self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+    }
+
     /// Says goodbye, as far as the socket takes it.
     pub(in crate::io) fn farewell(&mut self) {
         self.connection.send_close_notify();

@@ -39,7 +39,6 @@ pub(in crate::io) struct Websocket {
 pub(in crate::io) enum Role {
     /// We dialled: what we send is masked.
     Client,
-    #[cfg_attr(not(feature = "controller"), expect(dead_code, reason = "only a cloud is dialled"))]
     /// We were dialled: what comes is masked.
     Server,
 }
@@ -93,6 +92,19 @@ impl Websocket {
         self.put(Kind::Text, message)?;
         self.ends.push_back(self.out.len());
         Ok(())
+    }
+
+    /// Puts bytes before all frames: the answer to the upgrade.
+    #[cfg(feature = "controller")]
+    pub(in crate::io) fn put_head(&mut self, head: &[u8]) {
+        assert!(self.out.is_empty(), "nothing was sent before the upgrade was answered");
+        self.out.extend_from_slice(head);
+    }
+
+    /// What waits and has not left.
+    #[cfg(feature = "controller")]
+    pub(in crate::io) fn unsent_bytes(&self) -> usize {
+        self.out.len() - self.given
     }
 
     /// Asks for a sign of life.
@@ -206,13 +218,18 @@ impl Websocket {
     fn forget(&mut self, gone: usize) -> usize {
         let sent = self.ends.iter().take_while(|end| **end <= gone).count();
         self.ends.drain(..sent);
+        if self.ends.is_empty() && self.role == Role::Server {
+            self.ends = VecDeque::new();
+        }
         if gone == self.out.len() || gone >= CLOUD_BUFFER_KEPT_BYTES {
             self.out.drain(..gone);
             self.given -= gone;
             for end in &mut self.ends {
                 *end -= gone;
             }
-            self.out.shrink_to(CLOUD_BUFFER_KEPT_BYTES);
+            // A server has thousands of these, and most are idle.
+            let kept = if self.role == Role::Client { CLOUD_BUFFER_KEPT_BYTES } else { 0 };
+            self.out.shrink_to(kept);
         }
         sent
     }

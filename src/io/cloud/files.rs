@@ -85,7 +85,7 @@ pub(super) fn store_pair(link: &CloudLink, cert_pem: &str, key_pem: &str) -> io:
 }
 
 /// Writes a file durably, whole or not at all.
-pub(super) fn store(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+pub(in crate::io) fn store(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     write_new(&beside(path), text, mode)?;
     give_name(&beside(path), path)
 }
@@ -124,7 +124,7 @@ fn blocks(path: &Path) -> Result<Vec<pem::Block>, String> {
 }
 
 /// Reads a small text.
-pub(super) fn read(path: &Path) -> io::Result<String> {
+pub(in crate::io) fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(CREDENTIALS_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > CREDENTIALS_BYTES_MAX {
@@ -168,5 +168,5 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Of keys, and of what lies beside them.
-pub(super) const PRIVATE: u32 = 0o600;
+pub(in crate::io) const PRIVATE: u32 = 0o600;
 const FOLDER: u32 = 0o700;

@@ -20,7 +20,7 @@
 
 mod dial;
 mod enrol;
-mod files;
+pub(in crate::io) mod files;
 mod https;
 pub mod join;
 pub(in crate::io) mod names;

@@ -1,0 +1,420 @@
+//! The CA of the nodes, the server's own certificate, and the tokens: made at first start, kept,
+//! and the same ever after, because every node has pinned the CA.
+//!
+//! ```text
+//!  <folder>/ca.crt, ca.key            made once; without them every node has to join again
+//!  <folder>/server.crt, server.key    made anew where the names change or the time is over
+//! ```
+//!
+//! Keys are PEM `EC PRIVATE KEY` of P-256 with mode 0600, as KubeEdge's are. **If we crash here** a
+//! key without its certificate is replaced at the next start; nobody has seen it.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair,
+    UnparsedPublicKey,
+};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivateSec1KeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+};
+
+use crate::controller as join;
+use crate::io::cloud::files;
+use crate::model::link::Validity;
+use crate::wire::x509::issue::{Application, Certificate, ServerName, Subject, Usage};
+use crate::wire::x509::{self, issue, pem};
+
+/// A certificate and its key, both DER; the key is SEC1's.
+#[derive(Clone)]
+pub struct Pair {
+    /// Of the certificate.
+    pub certificate: Vec<u8>,
+    /// Of the private key.
+    pub key: Vec<u8>,
+}
+
+/// A key is a secret.
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a certificate of {} bytes and its key", self.certificate.len())
+    }
+}
+
+/// The CA and what it vouches for.
+#[derive(Debug)]
+pub struct Authority {
+    ca: Pair,
+    server: Pair,
+    key: EcdsaKeyPair,
+    subject: Subject,
+    random: SystemRandom,
+}
+
+impl Authority {
+    /// Reads what is kept in the folder, and makes what is missing. `names`: DNS names and
+    /// addresses under which nodes dial.
+    pub fn open(folder: &Path, names: &[String], now_s: i64) -> Result<Self, String> {
+        let random = SystemRandom::new();
+        let ca = match kept(folder, "ca")? {
+            Some(pair) => pair,
+            None => store(folder, "ca", make_ca(&random, now_s)?)?,
+        };
+        let (key, subject) = (key_of(&ca.key, &random)?, subject_of(&ca.certificate)?);
+        let mut authority = Self { server: ca.clone(), ca, key, subject, random };
+        authority.server = match kept(folder, "server")? {
+            Some(pair) if authority.serves(&pair, names, now_s) => pair,
+            _ => store(folder, "server", authority.make_server(names, now_s)?)?,
+        };
+        Ok(authority)
+    }
+
+    /// Of these two pairs, which were kept elsewhere.
+    pub fn of(ca: Pair, server: Pair) -> Result<Self, String> {
+        let random = SystemRandom::new();
+        let (key, subject) = (key_of(&ca.key, &random)?, subject_of(&ca.certificate)?);
+        Ok(Self { ca, server, key, subject, random })
+    }
+
+    /// DER of the CA's certificate, which nodes pin.
+    pub fn certificate(&self) -> &[u8] {
+        &self.ca.certificate
+    }
+
+    /// What the mind signs tokens with and tells who asks for the CA.
+    pub fn for_the_mind(&self) -> join::Authority {
+        let (certificate, key) = (self.ca.certificate.clone(), self.ca.key.clone());
+        join::Authority { certificate: certificate.into(), key: key.into() }
+    }
+
+    /// A token that lets a node join until then.
+    pub fn token(&self, ends_s: i64) -> String {
+        let mut hash = String::with_capacity(64);
+        for byte in digest(&SHA256, &self.ca.certificate).as_ref() {
+            write!(hash, "{byte:02x}").expect("memory takes what is written");
+        }
+        self.for_the_mind().token(&hash, ends_s)
+    }
+
+    /// A client certificate for the key of an application, in the name of this node and whatever
+    /// the application says.
+    pub fn sign(
+        &self,
+        application: &[u8],
+        node: &str,
+        validity: Validity,
+    ) -> Result<Vec<u8>, String> {
+        let asked = read_application(application)?;
+        let subject = Subject {
+            common_name: format!("{}{node}", x509::NODE_PREFIX),
+            organisations: vec![NODES.to_owned()],
+        };
+        self.issue(subject, asked.point, Usage::Ends(CLIENT.to_vec()), validity, &[])
+    }
+
+    fn issue(
+        &self,
+        subject: Subject,
+        point: &[u8],
+        usage: Usage,
+        validity: Validity,
+        names: &[ServerName],
+    ) -> Result<Vec<u8>, String> {
+        let issuer = self.subject.clone();
+        issue(&self.random, &self.key, issuer, subject, (point, usage), (validity, names))
+    }
+
+    fn make_server(&self, names: &[String], now_s: i64) -> Result<Pair, String> {
+        let (key, point) = make_key(&self.random)?;
+        let subject =
+            Subject { common_name: KUBEEDGE.to_owned(), organisations: vec![KUBEEDGE.to_owned()] };
+        let names: Vec<ServerName> = names.iter().map(|name| server_name(name)).collect();
+        let validity = Validity { not_before_s: now_s - 3_600, not_after_s: now_s + SERVER_S };
+        let certificate = self.issue(subject, &point, Usage::Server, validity, &names)?;
+        Ok(Pair { certificate, key })
+    }
+
+    /// Whether the pair is one that this CA vouches for, with these names, for a while to come.
+    fn serves(&self, pair: &Pair, names: &[String], now_s: i64) -> bool {
+        let der = CertificateDer::from(&*pair.certificate);
+        let (Ok(about), Ok(parsed)) =
+            (x509::read(&pair.certificate), rustls::server::ParsedCertificate::try_from(&der))
+        else {
+            return false;
+        };
+        let fits = |name: &String| {
+            rustls::pki_types::ServerName::try_from(name.as_str())
+                .is_ok_and(|name| rustls::client::verify_server_name(&parsed, &name).is_ok())
+        };
+        about.validity.not_after_s > now_s + SERVER_LEFT_S
+            && names.iter().all(fits)
+            && self.tls_with(pair, Clients::Asked).is_ok()
+            && self.vouches_for(&der, now_s)
+    }
+
+    fn vouches_for(&self, der: &CertificateDer<'_>, now_s: i64) -> bool {
+        let mut roots = RootCertStore::empty();
+        let added = roots.add(CertificateDer::from(self.ca.certificate.clone()));
+        let moment = Duration::from_secs(now_s.max(0).unsigned_abs());
+        added.is_ok()
+            && rustls::server::ParsedCertificate::try_from(der).is_ok_and(|parsed| {
+                rustls::client::verify_server_cert_signed_by_trust_anchor(
+                    &parsed,
+                    &roots,
+                    &[],
+                    UnixTime::since_unix_epoch(moment),
+                    default_provider().signature_verification_algorithms.all,
+                )
+                .is_ok()
+            })
+    }
+
+    /// TLS of a port that nodes dial.
+    pub fn tls(&self, clients: Clients) -> Result<Arc<ServerConfig>, String> {
+        self.tls_with(&self.server, clients)
+    }
+
+    fn tls_with(&self, pair: &Pair, clients: Clients) -> Result<Arc<ServerConfig>, String> {
+        let provider = Arc::new(default_provider());
+        let verifier: Arc<dyn ClientCertVerifier> = match clients {
+            Clients::Required => self.verifier()?,
+            Clients::Asked => Arc::new(Anyone(self.verifier()?)),
+        };
+        let key = PrivateKeyDer::from(PrivateSec1KeyDer::from(pair.key.clone()));
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(vec![CertificateDer::from(pair.certificate.clone())], key)
+            .map_err(|error| format!("the server's certificate: {error}"))?;
+        // No node resumes a session: neither EdgeCore nor edged keeps tickets.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, String> {
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from(self.ca.certificate.clone());
+        roots.add(ca).map_err(|error| format!("the CA's certificate: {error}"))?;
+        let provider = Arc::new(default_provider());
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        builder.build().map_err(|error| format!("the CA: {error}"))
+    }
+
+    /// Whether a certificate that was shown is one that our CA has signed for clients, and in its
+    /// time.
+    pub fn vouches_for_client(&self, der: &CertificateDer<'_>, now_s: i64) -> Result<(), String> {
+        let moment = Duration::from_secs(now_s.max(0).unsigned_abs());
+        let moment = UnixTime::since_unix_epoch(moment);
+        let judged = self.verifier()?.verify_client_cert(der, &[], moment);
+        judged.map(drop).map_err(|error| format!("the client certificate: {error}"))
+    }
+}
+
+/// Takes any certificate whose key the client has: whether it is good is for the answer to say,
+/// because who shows a bad one is to be told why.
+#[derive(Debug)]
+struct Anyone(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Anyone {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// A token that lets nodes join until then, of the CA that is kept in the folder.
+pub fn token(folder: &Path, ends_s: i64) -> Result<String, String> {
+    let ca = kept(folder, "ca")?.ok_or_else(|| {
+        let folder = folder.display();
+        format!("no CA in {folder}: it is made by `edgecontroller run`; is there a --data?")
+    })?;
+    Ok(Authority::of(ca.clone(), ca)?.token(ends_s))
+}
+
+/// Reads an application whose signature is that of the key it names.
+pub fn read_application(der: &[u8]) -> Result<Application<'_>, String> {
+    let asked = Application::read(der).map_err(|fault| format!("the CSR: {fault}"))?;
+    UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, asked.point)
+        .verify(asked.signed, asked.signature)
+        .map_err(|_| "the CSR is not signed by the key that it names".to_owned())?;
+    Ok(asked)
+}
+
+/// What is wanted of who dials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// A certificate of our CA, or no connection.
+    Required,
+    /// The same, or none.
+    Asked,
+}
+
+/// What stands for us in the pair that is kept under this name; `None`: nothing is.
+fn kept(folder: &Path, name: &str) -> Result<Option<Pair>, String> {
+    let path = |end: &str| folder.join(format!("{name}.{end}"));
+    let (certificate, key) = (path("crt"), path("key"));
+    if !certificate.exists() {
+        return Ok(None);
+    }
+    let block = |path: &Path, labels: &[&str]| {
+        let text = files::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let blocks = pem::decode(&text).map_err(|why| format!("{}: {why}", path.display()))?;
+        let found = blocks.into_iter().find(|block| labels.contains(&&*block.label));
+        found.map(|block| block.der).ok_or_else(|| {
+            let labels = labels.join(" or ");
+            format!("{}: expected a PEM block {labels}, got none", path.display())
+        })
+    };
+    Ok(Some(Pair {
+        certificate: block(&certificate, &["CERTIFICATE"])?,
+        // CloudCore writes its SEC1 keys as PRIVATE KEY.
+        key: block(&key, &["EC PRIVATE KEY", "PRIVATE KEY"])?,
+    }))
+}
+
+fn store(folder: &Path, name: &str, pair: Pair) -> Result<Pair, String> {
+    let store = |end: &str, label: &str, der: &[u8]| {
+        let path = folder.join(format!("{name}.{end}"));
+        files::store(&path, &pem::encode(label, der), files::PRIVATE)
+            .map_err(|error| format!("cannot write {error}"))
+    };
+    // The key first: a certificate without its key would be taken for a pair.
+    store("key", "EC PRIVATE KEY", &pair.key)?;
+    store("crt", "CERTIFICATE", &pair.certificate)?;
+    Ok(pair)
+}
+
+fn make_ca(random: &SystemRandom, now_s: i64) -> Result<Pair, String> {
+    let (key, point) = make_key(random)?;
+    let pair = key_of(&key, random)?;
+    let subject = Subject { common_name: KUBEEDGE.to_owned(), organisations: Vec::new() };
+    let validity = Validity { not_before_s: now_s - 3_600, not_after_s: now_s + CA_S };
+    let about = (&*point, Usage::Authority);
+    let certificate = issue(random, &pair, subject.clone(), subject, about, (validity, &[]))?;
+    Ok(Pair { certificate, key })
+}
+
+fn issue(
+    random: &SystemRandom,
+    key: &EcdsaKeyPair,
+    issuer: Subject,
+    subject: Subject,
+    (point, usage): (&[u8], Usage),
+    (validity, names): (Validity, &[ServerName]),
+) -> Result<Vec<u8>, String> {
+    let failed = |_| "no randomness, or no signature".to_owned();
+    let mut serial = [0; SERIAL_BYTES];
+    random.fill(&mut serial).map_err(failed)?;
+    // Positive, and as long as it looks.
+    serial[0] = serial[0] & 0x7f | 0x40;
+    let id = |point: &[u8]| digest(&SHA256, point).as_ref()[..KEY_ID_BYTES].to_vec();
+    let unsigned = Certificate {
+        serial: &serial,
+        issuer,
+        subject,
+        validity,
+        point,
+        usage,
+        key_id: &id(point),
+        issuer_key_id: &id(key.public_key().as_ref()),
+        names,
+    }
+    .write();
+    let signature = key.sign(random, unsigned.to_sign()).map_err(failed)?;
+    Ok(unsigned.signed(signature.as_ref()))
+}
+
+/// A new key: SEC1's DER, and its public point.
+fn make_key(random: &SystemRandom) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let failed = || "no key can be made".to_owned();
+    let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    let document = EcdsaKeyPair::generate_pkcs8(kind, random).map_err(|_| failed())?;
+    let private = x509::private_of_pkcs8(document.as_ref()).map_err(|fault| fault.to_string())?;
+    let pair = EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), random).map_err(|_| failed())?;
+    let point = pair.public_key().as_ref().to_vec();
+    Ok((x509::private_key(&private, &point), point))
+}
+
+fn key_of(sec1: &[u8], random: &SystemRandom) -> Result<EcdsaKeyPair, String> {
+    let (private, point) =
+        issue::halves_of_sec1(sec1).map_err(|fault| format!("the CA's key: {fault}"))?;
+    let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    EcdsaKeyPair::from_private_key_and_public_key(kind, private, point, random)
+        .map_err(|error| format!("the CA's key: got {error}, expected a key of P-256"))
+}
+
+fn subject_of(certificate: &[u8]) -> Result<Subject, String> {
+    Subject::of(certificate).map_err(|fault| format!("the CA's {fault}"))
+}
+
+fn server_name(name: &str) -> ServerName {
+    match name.parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) => ServerName::Ip(address.octets().to_vec()),
+        Ok(IpAddr::V6(address)) => ServerName::Ip(address.octets().to_vec()),
+        Err(_) => ServerName::Dns(name.to_owned()),
+    }
+}
+
+/// Go's number of clientAuth.
+const CLIENT: &[u8] = &[2];
+/// Of nodes' certificates (Kubernetes' group).
+const NODES: &str = "system:nodes";
+const KUBEEDGE: &str = "KubeEdge";
+/// 100 years (KubeEdge's): a new CA is a new fleet.
+const CA_S: i64 = 100 * 365 * 86_400;
+/// Ten years, and made anew at a start in its last.
+const SERVER_S: i64 = 10 * 365 * 86_400;
+const SERVER_LEFT_S: i64 = 365 * 86_400;
+const SERIAL_BYTES: usize = 16;
+/// As many as a SHA-1 has, which most use.
+const KEY_ID_BYTES: usize = 20;
+
+#[cfg(test)]
+mod tests;

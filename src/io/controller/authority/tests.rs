@@ -1,0 +1,56 @@
+//! A CA in a folder of its own.
+
+use super::*;
+
+fn folder(name: &str) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("edgecontroller-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn it_is_made_once_and_the_server_anew_where_its_names_change() {
+    let folder = folder("authority");
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let open = |list: &[&str], now_s| Authority::open(&folder, &names(list), now_s);
+    let first = open(&["127.0.0.1", "cloud.example"], NOW).expect("it is made");
+    let again = open(&["127.0.0.1"], NOW).expect("it is kept");
+    assert_eq!(again.ca.certificate, first.ca.certificate);
+    assert_eq!(again.server.certificate, first.server.certificate);
+    let other = open(&["127.0.0.1", "::1"], NOW).expect("it is kept");
+    assert_eq!(other.ca.certificate, first.ca.certificate);
+    assert_ne!(other.server.certificate, first.server.certificate);
+    let later = open(&["::1"], NOW + SERVER_S).expect("it is kept");
+    assert_ne!(later.server.certificate, other.server.certificate, "its time is nearly over");
+    for file in ["ca.key", "server.key", "ca.crt"] {
+        use std::os::unix::fs::PermissionsExt;
+        let about = std::fs::metadata(folder.join(file)).expect("it was written");
+        assert_eq!(about.permissions().mode() & 0o777, 0o600, "{file}");
+    }
+    std::fs::write(folder.join("ca.key"), "nothing").expect("a file of ours");
+    let why = open(&["::1"], NOW).expect_err("no key");
+    assert!(why.contains("ca.key: expected a PEM block EC PRIVATE KEY"), "{why}");
+    std::fs::remove_dir_all(&folder).expect("it was made");
+}
+
+#[test]
+fn a_node_gets_a_certificate_in_its_name_that_the_ca_vouches_for() {
+    let folder = folder("signs");
+    let authority = Authority::open(&folder, &["127.0.0.1".to_owned()], NOW).expect("it is made");
+    std::fs::remove_dir_all(&folder).expect("it was made");
+    let request = include_bytes!("../../../../tests/golden/x509/request.der");
+    let application = read_application(request).expect("a real one");
+    assert_eq!(application.common_name, "system:node:edge1");
+    let mut spoilt = *request;
+    *spoilt.last_mut().expect("it has bytes") ^= 1;
+    read_application(&spoilt).expect_err("the signature is another");
+    let validity = Validity { not_before_s: NOW, not_after_s: NOW + 86_400 };
+    let der = authority.sign(request, "edge-7", validity).expect("it is signed");
+    let about = x509::read(&der).expect("a certificate");
+    assert_eq!((&*about.common_name, about.validity), ("system:node:edge-7", validity));
+    let der = CertificateDer::from(der);
+    assert_eq!(authority.vouches_for_client(&der, NOW + 1), Ok(()));
+    authority.vouches_for_client(&der, NOW + 86_401).expect_err("its time is over");
+    let server = CertificateDer::from(authority.server.certificate.clone());
+    authority.vouches_for_client(&server, NOW + 1).expect_err("it is a server's");
+}
+
+const NOW: i64 = 1_800_000_000;

@@ -1,0 +1,366 @@
+//! The controller's hands: everything that touches the system. They decide nothing.
+//!
+//! ```text
+//!  poll ─▶ ports, API server, folder ─▶ events ─▶ handle* ─▶ step ─▶ actions ─▶ perform*
+//!   ▲                                                                             │
+//!   └── sleep until wake_at ◀── write the sockets ◀── tell of it ◀── keep it ◀────┘
+//! ```
+//!
+//! One thread, one poll, one turn after the other, as the agent's ([`crate::io`]). What a turn
+//! changed is on the disk before anybody hears of it.
+//!
+//! **If we crash here** the nodes dial again; what they acknowledged is in the store, and what they
+//! run they go on to run.
+
+pub mod api;
+pub mod authority;
+mod desk;
+pub mod front;
+pub mod port;
+pub mod settings;
+pub mod store;
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token};
+
+use crate::controller::event::{Action, Event, Out, Severity};
+use crate::controller::local::Objects;
+use crate::controller::time::{Instant, Now};
+use crate::controller::{self, Controller, SyncStore};
+use crate::io::folder::{Held, Manifests, Room};
+use crate::io::journal::Turn;
+use crate::io::signal::{Signals, Told};
+use crate::io::{clock, sys};
+use crate::limits::{
+    MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX,
+};
+use crate::model::link::{Session, Validity};
+use crate::model::manifest::Folder;
+use crate::model::meta::DiskError;
+use crate::model::raw::Manifest;
+use crate::wire::manifest::raw;
+use api::Api;
+use api::local::Local;
+use authority::{Authority, Clients};
+use front::Front;
+use port::Ports;
+use settings::Settings;
+use store::Store;
+
+const SIGNALS: Token = Token(0);
+const FOLDER: Token = Token(1);
+/// The listener of our own API; its connections have the tokens after it.
+const FRONT: Token = Token(16);
+/// The listeners of both ports; their connections have all after them.
+const PORTS: Token = Token(1 << 20);
+
+/// Runs the controller until it is told to stop, or the system refuses what it cannot be without.
+pub fn run(settings: Settings) -> ExitCode {
+    let mut hands = match Hands::open(settings) {
+        Ok(hands) => hands,
+        Err(why) => {
+            ::log::error!("cannot start: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut ready = Events::with_capacity(POLL_EVENTS_MAX);
+    loop {
+        if let Err(error) = hands.sleep(&mut ready) {
+            ::log::error!("cannot poll: {error}");
+            return ExitCode::FAILURE;
+        }
+        if hands.turn(&ready) == Next::Exit {
+            hands.ports.shut();
+            ::log::info!("stopped; the nodes go on with what they have");
+            return ExitCode::SUCCESS;
+        }
+    }
+}
+
+/// What follows a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Turn,
+    Exit,
+}
+
+struct Hands {
+    poll: Poll,
+    settings: Settings,
+    controller: Controller,
+    signals: Signals,
+    authority: Authority,
+    ports: Ports,
+    api: Api,
+    store: Store,
+    manifests: Manifests<Vec<Manifest>>,
+    front: Front,
+    /// Facts that the mind has not been told.
+    events: Vec<Event>,
+    out: Out,
+    /// Sessions to which something was sent in this turn.
+    dirty: Vec<Session>,
+    /// What the mind asked to keep in this turn.
+    save: Option<(crate::model::meta::Revision, Vec<crate::model::sync::Change>)>,
+    /// What was said of each file.
+    said: Vec<String>,
+    stopping: bool,
+}
+
+impl Hands {
+    fn open(settings: Settings) -> Result<Self, String> {
+        sys::raise_descriptors();
+        let failed = |error: io::Error| error.to_string();
+        let poll = Poll::new().map_err(failed)?;
+        let signals = Signals::open(poll.registry(), SIGNALS).map_err(failed)?;
+        let now = clock::now();
+        let now_s = now.timestamp().map(|at| at.0);
+        let now_s = now_s.ok_or("this machine's clock is not set: certificates need the time")?;
+        let authority = Authority::open(&settings.pki(), &settings.names, now_s)?;
+        let (store, kept) = Store::open(&settings.store())?;
+        let ports = Ports::new(
+            (settings.hub, authority.tls(Clients::Required)?),
+            (settings.desk, authority.tls(Clients::Asked)?),
+            PORTS,
+        );
+        let manifests =
+            Manifests::open(settings.manifests.clone(), raw::parse, poll.registry(), FOLDER);
+        let config = controller::Config {
+            authority: authority.for_the_mind(),
+            certificate_days: settings.certificate_days,
+            keepalive_ms: settings.keepalive_ms,
+            nodes_max: settings.nodes_max,
+            api_authority: None,
+            sync: SyncStore::Table,
+        };
+        let objects = Objects::load(kept.objects, kept.version, clock::seed());
+        Ok(Self {
+            controller: Controller::boot(config, now, clock::seed()),
+            signals,
+            authority,
+            ports,
+            api: Api::Local(Box::new(Local::new(objects))),
+            store,
+            manifests,
+            front: Front::new(settings.api, FRONT),
+            events: vec![Event::Loaded(kept.records)],
+            out: Out::default(),
+            dirty: Vec::new(),
+            save: None,
+            said: Vec::new(),
+            stopping: false,
+            settings,
+            poll,
+        })
+    }
+
+    fn sleep(&mut self, ready: &mut Events) -> io::Result<()> {
+        let due = [
+            self.controller.wake_at(),
+            self.ports.wake_at(),
+            self.api.wake_at(),
+            self.front.wake_at(),
+            Some(self.manifests.wake_at()),
+        ];
+        let due_at = due.into_iter().flatten().min().unwrap_or_default();
+        let left_ms = if self.events.is_empty() { due_at.since_ms(clock::boot()) } else { 0 };
+        match self.poll.poll(ready, Some(Duration::from_millis(left_ms.min(POLL_MS_MAX)))) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            polled => polled,
+        }
+    }
+
+    /// One turn.
+    fn turn(&mut self, ready: &Events) -> Next {
+        let now = clock::now();
+        let mut turn = Turn::begin();
+        for ready in ready {
+            match ready.token() {
+                SIGNALS => self.signalled(),
+                FOLDER => self.manifests.ready(now.boot),
+                token if token.0 >= PORTS.0 => self.ports.ready(ready),
+                token if self.front.owns(token) => self.front.ready(ready),
+                token => ::log::debug!("token={} is nobody's", token.0),
+            }
+        }
+        turn.lap("signals");
+        if let Some(folder) = self.manifests.tick(now.boot) {
+            self.read(folder, now);
+            turn.lap("the manifest folder");
+        }
+        self.ports.tick(now, self.poll.registry(), &self.authority, &mut self.events);
+        turn.lap("the ports");
+        self.api.tick(&mut self.events);
+        turn.lap("the objects");
+        let next = self.think(now, &mut turn);
+        self.keep(now.boot);
+        turn.lap("the store");
+        self.ports.flush(now.boot, &mut self.dirty, &mut self.events);
+        turn.lap("what goes to the nodes");
+        self.answer_people(now);
+        turn.lap("the controller's API");
+        turn.end();
+        next
+    }
+
+    fn think(&mut self, now: Now, turn: &mut Turn) -> Next {
+        let due = self.controller.wake_at().is_some_and(|at| at <= now.boot);
+        if self.events.is_empty() && !due {
+            return Next::Turn;
+        }
+        for _ in 0..TURN_ROUNDS_MAX {
+            for event in self.events.drain(..) {
+                self.controller.handle(now, event);
+            }
+            self.controller.step(now, &mut self.out);
+            turn.lap("the controller");
+            let mut actions = std::mem::take(&mut self.out.actions);
+            for action in actions.drain(..) {
+                if self.perform(action, now) == Next::Exit {
+                    return Next::Exit;
+                }
+            }
+            self.out.actions = actions;
+            turn.lap("what it asks for");
+            if self.events.is_empty() {
+                break;
+            }
+        }
+        Next::Turn
+    }
+
+    fn perform(&mut self, action: Action, now: Now) -> Next {
+        match action {
+            Action::Accept(session) => self.ports.accept_session(session),
+            Action::Refuse(session, refusal) => self.ports.refuse(session, &refusal),
+            Action::Send(session, message) => {
+                self.ports.send(session, &message, &mut self.events);
+                self.dirty.push(session);
+            }
+            Action::Close(session, why) => self.ports.close(session, &why),
+            Action::Answer(exchange, answer) => self.ports.answer(exchange, &answer),
+            Action::Sign { exchange, request, node, days } => {
+                let result = self.sign(&request, &node, days, now);
+                self.events.push(Event::Signed(exchange, result.map(Into::into)));
+            }
+            Action::Call(id, call) => self.api.call(id, &call, now),
+            Action::List(id, kind) => self.api.list(id, kind),
+            Action::Watch(id, kind, version) => {
+                self.api.watch(id, kind, &version, &mut self.events);
+            }
+            Action::Unwatch(id) => self.api.unwatch(id),
+            Action::Save { revision, changes } => {
+                assert!(self.save.is_none(), "{revision:?} before the save before was answered");
+                self.save = Some((revision, changes));
+            }
+            Action::Log(severity, text) => {
+                let level = match severity {
+                    Severity::Debug => ::log::Level::Debug,
+                    Severity::Info => ::log::Level::Info,
+                    Severity::Warn => ::log::Level::Warn,
+                    Severity::Error => ::log::Level::Error,
+                };
+                ::log::log!(target: "controller", level, "{text}");
+            }
+            Action::Exit => return Next::Exit,
+        }
+        Next::Turn
+    }
+
+    fn sign(&self, request: &[u8], node: &str, days: u32, now: Now) -> Result<Vec<u8>, String> {
+        let now_s = now.timestamp().ok_or("the time is not known here")?.0;
+        let validity =
+            Validity { not_before_s: now_s, not_after_s: now_s + i64::from(days) * DAY_S };
+        let signed = self.authority.sign(request, node, validity)?;
+        ::log::info!("node={node} has a certificate for {days} days");
+        Ok(signed)
+    }
+
+    /// Writes what changed, and tells of it.
+    fn keep(&mut self, now: Instant) {
+        let (revision, records) = self.save.take().unzip();
+        let records = records.unwrap_or_default();
+        let Api::Local(local) = &mut self.api;
+        let kept = local.commit(&mut self.store, &records, now, &mut self.events);
+        if let Some(revision) = revision {
+            self.events.push(match kept {
+                Ok(()) => Event::Saved(revision),
+                Err(why) => Event::SaveFailed(revision, DiskError::Failed(why)),
+            });
+        }
+    }
+
+    /// The folder says what is wanted.
+    fn read(&mut self, folder: Folder<Vec<Manifest>>, now: Now) {
+        let mut said = Vec::new();
+        let whole = folder.files.iter().all(|file| file.content.is_ok());
+        let files = folder.files.into_iter().map(|file| {
+            let content = match file.content {
+                Ok(content) => Some(content),
+                Err(refusal) => {
+                    said.push(format!("{}{refusal}", file.path));
+                    None
+                }
+            };
+            (file.path, content)
+        });
+        let files = files.collect();
+        let Api::Local(local) = &mut self.api;
+        for (name, path) in local.objects.want(files, now.timestamp()) {
+            said.push(format!("{path}: {name} stands in another file already, and is left out"));
+        }
+        if whole {
+            local.objects.all_was_read(now.timestamp());
+        }
+        for line in said.iter().filter(|line| !self.said.contains(line)) {
+            ::log::error!("{line}");
+        }
+        self.said = said;
+    }
+
+    fn answer_people(&mut self, now: Now) {
+        let Api::Local(local) = &mut self.api;
+        let mut desk = desk::Desk {
+            controller: &self.controller,
+            local,
+            folder: &self.settings.manifests,
+            connections: self.ports.connections(),
+            now,
+        };
+        self.front.tick(now.boot, self.poll.registry(), |call| desk.answer(call));
+    }
+
+    fn signalled(&mut self) {
+        while let Some(told) = self.signals.take() {
+            match told {
+                Told::ChildEnded | Told::Reload => {}
+                Told::Stop if self.stopping => {
+                    ::log::warn!("told to stop a second time: ending at once");
+                    std::process::exit(1);
+                }
+                Told::Stop => {
+                    self.stopping = true;
+                    self.events.push(Event::Stop);
+                }
+            }
+        }
+    }
+}
+
+impl Held for Vec<Manifest> {
+    const MOST: Room = Room {
+        pods: MANIFEST_ALL_OBJECTS_MAX,
+        objects: MANIFEST_ALL_OBJECTS_MAX,
+        object_bytes: MANIFEST_ALL_BYTES_MAX,
+    };
+
+    fn weight(&self) -> Room {
+        let object_bytes = self.iter().map(|manifest| manifest.value.to_string().len()).sum();
+        Room { pods: 0, objects: self.len(), object_bytes }
+    }
+}
+
+const DAY_S: i64 = 86_400;

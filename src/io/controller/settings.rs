@@ -1,0 +1,150 @@
+//! The flags of `edgecontroller run`, read once into types.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use log::LevelFilter;
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `--listen-hub`: where nodes dial their websockets.
+    pub hub: SocketAddr,
+    /// `--listen-https`: where nodes ask for certificates.
+    pub desk: SocketAddr,
+    /// `--api`: our own API, on loopback.
+    pub api: SocketAddr,
+    /// `--manifests`
+    pub manifests: PathBuf,
+    /// `--data`: keys and the store.
+    pub data: PathBuf,
+    /// `--advertise`: names and addresses under which nodes dial.
+    pub names: Vec<String>,
+    /// `--certificate-days`
+    pub certificate_days: u32,
+    /// `--keepalive`, in milliseconds.
+    pub keepalive_ms: u64,
+    /// `--node-limit`
+    pub nodes_max: usize,
+    /// `--log`
+    pub log: LevelFilter,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            hub: ([0, 0, 0, 0], 10_000).into(),
+            desk: ([0, 0, 0, 0], 10_002).into(),
+            api: API,
+            manifests: "/etc/edgecontroller/manifests".into(),
+            data: "/var/lib/edgecontroller".into(),
+            names: Vec::new(),
+            certificate_days: 365,
+            keepalive_ms: 30_000,
+            nodes_max: 10_000,
+            log: LevelFilter::Info,
+        }
+    }
+}
+
+/// Where our own API is unless told otherwise.
+pub const API: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 10_020);
+
+impl Settings {
+    /// Reads the flags. `host`: this machine's name, which nodes may dial as well.
+    pub fn parse(
+        flags: impl IntoIterator<Item = OsString>,
+        host: Option<String>,
+    ) -> Result<Self, String> {
+        use lexopt::prelude::*;
+        let mut settings = Self::default();
+        let mut parser = lexopt::Parser::from_args(flags);
+        let bad = |error: lexopt::Error| error.to_string();
+        while let Some(flag) = parser.next().map_err(bad)? {
+            let Long(name) = flag else { return Err(flag.unexpected().to_string()) };
+            let name = name.to_owned();
+            let value = parser.value().map_err(bad)?;
+            let text = value.to_string_lossy().into_owned();
+            let expected = |what: &str| format!("--{name}: got {text:?}, expected {what}");
+            let address = || text.parse().map_err(|_| expected("an address and a port"));
+            let number = || text.parse::<u64>().map_err(|_| expected("a whole number"));
+            match &*name {
+                "listen-hub" => settings.hub = address()?,
+                "listen-https" => settings.desk = address()?,
+                "api" if text == "off" => settings.api.set_port(0),
+                "api" => {
+                    settings.api = address()?;
+                    if !settings.api.ip().is_loopback() {
+                        return Err(expected("an address of loopback: it has no authentication"));
+                    }
+                }
+                "manifests" => settings.manifests = value.into(),
+                "data" => settings.data = value.into(),
+                "advertise" => {
+                    settings.names = text.split(',').map(str::trim).map(str::to_owned).collect();
+                }
+                "certificate-days" => settings.certificate_days = number()?.clamp(1, 36_500) as u32,
+                "keepalive" => settings.keepalive_ms = number()?.max(1).saturating_mul(1_000),
+                "node-limit" => settings.nodes_max = number()?.clamp(1, 16_000) as usize,
+                "log" => {
+                    let expected = "off, error, warn, info, debug or trace";
+                    settings.log = text
+                        .parse()
+                        .map_err(|_| format!("--log: got {text:?}, expected {expected}"))?;
+                }
+                _ => return Err(format!("got --{name}, expected a flag that `help` names")),
+            }
+        }
+        if settings.names.is_empty() {
+            settings.names = host.into_iter().collect();
+            if !settings.hub.ip().is_unspecified() {
+                settings.names.push(settings.hub.ip().to_string());
+            }
+        }
+        for name in ["127.0.0.1", "localhost"] {
+            if !settings.names.iter().any(|known| known == name) {
+                settings.names.push(name.to_owned());
+            }
+        }
+        Ok(settings)
+    }
+
+    /// The folder of the keys.
+    pub fn pki(&self) -> PathBuf {
+        self.data.join("pki")
+    }
+
+    /// The store's file.
+    pub fn store(&self) -> PathBuf {
+        self.data.join("controller.db")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<Settings, String> {
+        Settings::parse(flags.iter().map(Into::into), Some("host".to_owned()))
+    }
+
+    #[test]
+    fn flags_are_read_and_mistakes_named() {
+        let settings = parse(&["--listen-hub", "192.0.2.1:1", "--keepalive=5"]).expect("fine");
+        assert_eq!(settings.keepalive_ms, 5_000);
+        assert_eq!(settings.names, ["host", "192.0.2.1", "127.0.0.1", "localhost"]);
+        let settings = parse(&["--advertise", "a.example, 192.0.2.7"]).expect("fine");
+        assert_eq!(settings.names, ["a.example", "192.0.2.7", "127.0.0.1", "localhost"]);
+        for (flags, expected) in [
+            (&["--api", "192.0.2.1:1"][..], "--api: got \"192.0.2.1:1\", expected an address of"),
+            (&["--keepalive", "x"], "--keepalive: got \"x\", expected a whole number"),
+            (&["--what", "x"], "got --what, expected"),
+            (&["x"], "unexpected argument \"x\""),
+        ] {
+            let why = parse(flags).expect_err("a mistake");
+            assert!(why.starts_with(expected), "{why}");
+        }
+    }
+}
