@@ -23,6 +23,7 @@
 mod bare;
 mod fake;
 mod figure;
+mod garbage;
 mod memory;
 mod pods;
 mod probes;
@@ -57,6 +58,7 @@ const GROUPS: &[Group] = &[
     Group { names: memory::CHURN, run: memory::churn },
     Group { names: probes::CPU, run: probes::cpu },
     Group { names: probes::LATE, run: probes::late },
+    Group { names: garbage::NAMES, run: garbage::stall },
     Group { names: simulator::NAMES, run: simulator::speed },
 ];
 

@@ -9,6 +9,7 @@ mod state;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http2::Server;
 use state::State;
@@ -16,6 +17,8 @@ use state::State;
 /// A running one; it lives as long as this process.
 pub struct Fake {
     socket: PathBuf,
+    /// What runs outlives a connection.
+    state: Arc<Mutex<State>>,
 }
 
 impl Fake {
@@ -23,14 +26,19 @@ impl Fake {
     pub fn start(socket: PathBuf) -> Fake {
         let listener = UnixListener::bind(&socket)
             .unwrap_or_else(|error| panic!("{}: {error}", socket.display()));
+        let state = Arc::new(Mutex::new(State::default()));
+        let served = state.clone();
         std::thread::spawn(move || {
-            // What runs outlives a connection.
-            let mut state = State::default();
             for connection in listener.incoming().flatten() {
-                serve(connection, &mut state);
+                serve(connection, &served);
             }
         });
-        Fake { socket }
+        Fake { socket, state }
+    }
+
+    /// What it has, for who prepares or counts it.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it listens.
@@ -40,7 +48,7 @@ impl Fake {
 }
 
 /// Until the client hangs up.
-fn serve(mut connection: UnixStream, state: &mut State) {
+fn serve(mut connection: UnixStream, state: &Mutex<State>) {
     let mut server = Server::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -49,6 +57,7 @@ fn serve(mut connection: UnixStream, state: &mut State) {
             return;
         }
         for (stream, path, message) in server.receive(&buffer[..count]) {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             server.answer(stream, state.answer(&path, &message));
         }
         let output = server.take_output();

@@ -5,7 +5,10 @@ use std::time::SystemTime;
 
 use edged::wire::cri::Rpc;
 use edged::wire::cri::container as c;
-use edged::wire::cri::image::{Image, ImageStatusRequest, ImageStatusResponse};
+use edged::wire::cri::image::{
+    FilesystemIdentifier, FilesystemUsage, Image, ImageFsInfoResponse, ImageStatusRequest,
+    ImageStatusResponse, ListImagesResponse, RemoveImageRequest, RemoveImageResponse,
+};
 use edged::wire::cri::runtime as r;
 use edged::wire::cri::sandbox as s;
 use edged::wire::cri::security::NamespaceMode;
@@ -19,6 +22,8 @@ pub struct State {
     last_id: u64,
     sandboxes: BTreeMap<String, Sandbox>,
     containers: BTreeMap<String, Container>,
+    /// Beside the one that everything runs from.
+    images: Vec<String>,
 }
 
 struct Sandbox {
@@ -64,6 +69,9 @@ impl State {
             Some(Rpc::RemoveContainer) => self.remove(&read(message)),
             Some(Rpc::ContainerStatus) => self.container_status(&read(message)),
             Some(Rpc::ImageStatus) => ok(&image(read(message))),
+            Some(Rpc::ListImages) => ok(&self.list_images()),
+            Some(Rpc::RemoveImage) => self.remove_image(read(message)),
+            Some(Rpc::ImageFsInfo) => ok(&image_fs()),
             _ => Err((12, "not here")),
         }
     }
@@ -211,7 +219,87 @@ impl State {
     }
 }
 
+/// What garbage collection finds and leaves.
+impl State {
+    /// As if each container that runs had been restarted so many times; where their logs are.
+    pub fn restart_all(&mut self, times: u32) -> Vec<String> {
+        let running: Vec<String> = self.containers.keys().cloned().collect();
+        let mut logs = Vec::new();
+        for id in running {
+            for attempt in 0..=times {
+                let container = &self.containers[&id];
+                let mut copy = container.at(attempt, times);
+                let folder = &self.sandboxes[&copy.sandbox].config.log_directory;
+                logs.push(format!("{folder}/{}", copy.config.log_path));
+                if attempt == times {
+                    self.containers.insert(id.clone(), copy);
+                } else {
+                    copy.end();
+                    let id = self.id();
+                    self.containers.insert(id, copy);
+                }
+            }
+        }
+        logs
+    }
+
+    /// So many images that nothing uses.
+    pub fn add_images(&mut self, count: usize) {
+        self.images = (0..count).map(|n| format!("sha256:{n:064x}")).collect();
+    }
+
+    /// Containers that run, those that have ended, images.
+    pub fn count(&self) -> (usize, usize, usize) {
+        let runs = |it: &&Container| it.state == c::ContainerState::Running;
+        let running = self.containers.values().filter(runs).count();
+        (running, self.containers.len() - running, self.list_images().images.len())
+    }
+
+    fn list_images(&self) -> ListImagesResponse {
+        let image = |(id, tag): (&str, String)| Image {
+            id: id.to_owned(),
+            repo_tags: vec![tag],
+            size: 1 << 20,
+            ..Default::default()
+        };
+        let unused =
+            self.images.iter().map(|id| (id.as_str(), format!("localhost/{}:1", &id[60..])));
+        let used = (IMAGE, "localhost/pause:1".to_owned());
+        ListImagesResponse { images: unused.chain([used]).map(image).collect() }
+    }
+
+    fn remove_image(&mut self, request: RemoveImageRequest) -> Answer {
+        let id = request.image.map(|spec| spec.image).unwrap_or_default();
+        if id == IMAGE {
+            return Err((9, "containers use it"));
+        }
+        self.images.retain(|image| *image != id);
+        ok(&RemoveImageResponse {})
+    }
+}
+
 impl Container {
+    /// As its attempt of this number was, when the last of them is `newest`.
+    fn at(&self, attempt: u32, newest: u32) -> Container {
+        let mut config = self.config.clone();
+        if let Some(metadata) = &mut config.metadata {
+            config.log_path = format!("{}/{attempt}.log", metadata.name);
+            metadata.attempt = attempt;
+        }
+        let count = "io.kubernetes.container.restartCount".to_owned();
+        config.annotations.insert(count, attempt.to_string());
+        let at = self.created_at - i64::from(newest - attempt) * 1_000_000_000;
+        let sandbox = self.sandbox.clone();
+        Container {
+            config,
+            sandbox,
+            state: self.state,
+            created_at: at,
+            started_at: at,
+            finished_at: 0,
+        }
+    }
+
     fn end(&mut self) {
         if self.state == c::ContainerState::Running {
             self.finished_at = now();
@@ -239,6 +327,16 @@ fn image(request: ImageStatusRequest) -> ImageStatusResponse {
         ..Default::default()
     };
     ImageStatusResponse { image: Some(image), ..Default::default() }
+}
+
+fn image_fs() -> ImageFsInfoResponse {
+    let usage = FilesystemUsage {
+        timestamp: now(),
+        fs_id: Some(FilesystemIdentifier { mountpoint: "/".to_owned() }),
+        used_bytes: None,
+        inodes_used: None,
+    };
+    ImageFsInfoResponse { image_filesystems: vec![usage], ..Default::default() }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "every answer that is not a refusal ends with it")]
