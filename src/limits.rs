@@ -79,6 +79,9 @@ pub const LOOK_DEADLINE_MS: u64 = 30_000;
 /// Milliseconds for a pull. It has to end some day, because the others wait for it; runtimes keep
 /// the layers that arrived, so the next try goes on from there.
 pub const PULL_DEADLINE_MS: u64 = 3_600_000;
+/// Milliseconds between two lines of the log about a pull that goes on: often enough that nobody
+/// takes it for stuck, seldom enough for a link over which it takes an hour.
+pub const PULL_TOLD_MS: u64 = 30_000;
 /// Milliseconds after which the event stream is opened anew: once a day, so that a stream which
 /// died in silence does not stay dead.
 pub const STREAM_DEADLINE_MS: u64 = 86_400_000;

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::event::{Action, CallId, Out};
+use super::event::{Action, CallId, Out, Severity};
 use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{ExecPurpose, Request};
@@ -88,6 +88,8 @@ struct Open {
     operation: &'static str,
     class: Class,
     began: Instant,
+    /// Of a pull: the image, and when it is next told that it goes on.
+    pull: Option<(Box<str>, Instant)>,
 }
 
 impl Calls {
@@ -116,7 +118,13 @@ impl Calls {
         self.last += 1;
         let call = CallId(self.last);
         let operation = request.operation();
-        self.open.insert(call, Open { owner, operation, class, began: now.boot });
+        let pull = match &request {
+            Request::PullImage { image, .. } => {
+                Some((image.clone(), now.boot.plus_ms(limits::PULL_TOLD_MS)))
+            }
+            _ => None,
+        };
+        self.open.insert(call, Open { owner, operation, class, began: now.boot, pull });
         let deadline = now.boot.plus_ms(deadline_ms);
         out.push(Action::Cri { call, request, deadline });
         call
@@ -140,6 +148,34 @@ impl Calls {
         let ended = self.end(now, call, Outcome::Failed);
         assert!(ended.is_some(), "cancelled {call:?}, which is not under way");
         out.push(Action::CancelCri(call));
+    }
+
+    /// Images on their way, and since when.
+    pub fn pulls(&self) -> impl Iterator<Item = (&str, Instant)> {
+        self.open.values().filter_map(|open| Some((&*open.pull.as_ref()?.0, open.began)))
+    }
+
+    /// Says of each long pull now and then that it goes on.
+    pub fn tell_pulls(&mut self, now: Now, out: &mut Out) {
+        if self.counts[Class::Pull as usize] == 0 {
+            return;
+        }
+        for open in self.open.values_mut() {
+            if let Some((image, tell_at)) = open.pull.as_mut().filter(|(_, at)| *at <= now.boot) {
+                *tell_at = now.boot.plus_ms(limits::PULL_TOLD_MS);
+                let seconds = now.boot.since_ms(open.began) / 1_000;
+                let line = format!("pulling image \"{image}\" for {seconds} s");
+                out.push(Action::Log(Severity::Info, line));
+            }
+        }
+    }
+
+    /// When the next is to be said.
+    pub fn wake_at(&self) -> Option<Instant> {
+        if self.counts[Class::Pull as usize] == 0 {
+            return None;
+        }
+        self.open.values().filter_map(|open| Some(open.pull.as_ref()?.1)).min()
     }
 
     /// Counters by RPC, for the metrics.

@@ -335,6 +335,7 @@ impl Agent {
                 break;
             }
         }
+        self.calls.tell_pulls(now, out);
         // Last: what the pods want to see is begun in the same step.
         self.pleg.step(now, self.pods.is_empty(), &mut self.calls, out);
         self.step_cloud(now, out);
@@ -434,7 +435,8 @@ impl Agent {
             [self.runtime.wake_at(), self.cloud_wake_at()].into_iter().flatten().min();
         if self.runtime.is_ready(self.now) {
             let own = self.chores.wake_at();
-            wake_at = [wake_at, self.pods.wake_at(), self.pleg.wake_at(self.now), own]
+            let of_calls = self.calls.wake_at();
+            wake_at = [wake_at, self.pods.wake_at(), self.pleg.wake_at(self.now), own, of_calls]
                 .into_iter()
                 .flatten()
                 .min();

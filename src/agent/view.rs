@@ -137,6 +137,9 @@ impl Agent {
             manifest_trouble: self.source.trouble().cloned().collect(),
             pods_wanted: self.own_pods().filter(|pod| *pod.wanted() == Wanted::Yes).count(),
             pods_running: running.count(),
+            pulls: (self.calls.pulls())
+                .map(|(image, began)| (image.to_owned(), now.boot.since_ms(began)))
+                .collect(),
             evented: self.pleg.is_evented(now),
             cloud: self.cloud_overview(now),
         }

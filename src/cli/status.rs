@@ -74,6 +74,9 @@ fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {
             }
         }
     }
+    for (image, ms) in &overview.pulls {
+        line("pulling", &format!("{image} for {}", age::short((ms / 1000) as i64)))?;
+    }
     let Overview { pods_wanted, pods_running, .. } = overview;
     line("pods", &format!("{pods_wanted} wanted, {pods_running} running"))
 }
@@ -120,6 +123,7 @@ mod tests {
             network_trouble: Some("cni plugin not initialized".to_owned()),
             pressures: Some(vec!["DiskPressure".to_owned(), "PIDPressure".to_owned()]),
             manifest_trouble: vec!["/m/a.yaml:3:7: got 5".to_owned()],
+            pulls: vec![("localhost/i:1".to_owned(), 90_000)],
             ..Overview::default()
         };
         let text = printed(&overview);
@@ -128,6 +132,7 @@ mod tests {
             "network    NOT READY: cni plugin not initialized\n",
             "pressure   DiskPressure, PIDPressure\n",
             "manifests  1 NOT USED:\n           /m/a.yaml:3:7: got 5\n",
+            "pulling    localhost/i:1 for 90s\n",
         ] {
             assert!(text.contains(want), "{text}");
         }

@@ -27,6 +27,8 @@ pub struct Overview {
     pub pods_wanted: usize,
     /// Pods in phase Running.
     pub pods_running: usize,
+    /// Images on their way, and for how many milliseconds.
+    pub pulls: Vec<(String, u64)>,
     /// Whether changes come by the runtime's event stream (else by relisting each second).
     pub evented: bool,
     /// How it stands with the cloud; `None`: there is none.

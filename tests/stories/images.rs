@@ -67,6 +67,29 @@ fn waiting(desk: &Desk) -> (String, String) {
 }
 
 #[test]
+fn a_long_pull_says_now_and_then_that_it_goes_on() {
+    let mut desk = Desk::new();
+    pulling(&mut desk, "r.example/i:1", &[], Vec::new());
+    desk.log.clear();
+    desk.pass(29_000);
+    let pulls = |desk: &Desk| {
+        let told = desk.log.iter().filter(|line| line.starts_with("pulling image"));
+        told.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(pulls(&desk), [] as [&str; 0]);
+    desk.pass(32_000);
+    assert_eq!(
+        pulls(&desk),
+        ["pulling image \"r.example/i:1\" for 30 s", "pulling image \"r.example/i:1\" for 60 s"]
+    );
+    let now = desk.now;
+    let pulls = desk.agent.overview(now).pulls;
+    assert_eq!(pulls, [("r.example/i:1".to_owned(), 61_000)]);
+    refused(&mut desk, "r.example/i:1", "gone");
+    assert_eq!(desk.agent.overview(now).pulls, [] as [(String, u64); 0]);
+}
+
+#[test]
 fn credentials_are_tried_one_after_another_until_one_is_let_in() {
     let mut desk = Desk::new();
     let secrets = vec![
