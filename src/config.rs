@@ -11,6 +11,11 @@ pub mod cloud;
 pub mod cloud;
 mod edgecore;
 mod keys;
+#[cfg(feature = "watchdog")]
+mod watchdog;
+#[cfg(not(feature = "watchdog"))]
+#[path = "config/watchdog/absent.rs"]
+mod watchdog;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -25,6 +30,7 @@ use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX, PULL_CALLS_MAX};
 use crate::model::upkeep;
 
 use crate::model::settings::PodSettings;
+use crate::model::watchdog as watched;
 use cloud::Cloud;
 pub use edgecore::overlay;
 
@@ -66,6 +72,8 @@ pub struct Config {
     pub image_folders: Vec<String>,
     /// `modules.edged.imageMirrorPort`, on loopback.
     pub image_mirror: SocketAddr,
+    /// `modules.edged.watchdog`
+    pub watchdog: watched::Settings,
     /// Where the cloud is, if there is one, and the store.
     pub cloud: Cloud,
     /// Only by flag.
@@ -91,6 +99,7 @@ impl Default for Config {
             pulls: Pulls::default(),
             image_folders: Vec::new(),
             image_mirror: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_351),
+            watchdog: watched::Settings::default(),
             cloud: Cloud::default(),
             log: LevelFilter::Info,
         }

@@ -8,6 +8,8 @@ mod link;
 #[cfg(feature = "cloud")]
 mod node;
 mod probe;
+#[cfg(feature = "watchdog")]
+mod watchdog;
 
 #[cfg(feature = "cloud")]
 pub use cloud::*;
@@ -17,6 +19,8 @@ pub use link::*;
 #[cfg(feature = "cloud")]
 pub use node::*;
 pub use probe::*;
+#[cfg(feature = "watchdog")]
+pub use watchdog::*;
 
 // The manifest folder.
 

@@ -148,6 +148,9 @@ pub enum Action {
         /// In this order.
         changes: Vec<Change>,
     },
+    /// Feed the machine's watchdog: all is in time.
+    #[cfg(feature = "watchdog")]
+    Feed,
     /// Write this event to the log.
     Note(Note),
     /// Write this line to the log: a phase changed, or we degraded.

@@ -34,6 +34,11 @@ mod runtime;
 mod source;
 mod view;
 mod volume;
+#[cfg(feature = "watchdog")]
+mod watchdog;
+#[cfg(not(feature = "watchdog"))]
+#[path = "watchdog/absent.rs"]
+mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +59,7 @@ use queries::Queries;
 use runtime::Runtime;
 use source::Source;
 use time::{Instant, Now, Rng};
+use watchdog::Watchdog;
 
 use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
@@ -66,6 +72,7 @@ use crate::model::note::{NoteKind, Object};
 use crate::model::settings::CloudSettings;
 use crate::model::settings::PodSettings;
 use crate::model::upkeep;
+use crate::model::watchdog as watched;
 
 /// What the mind must know before it starts; none of it changes while it runs.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +97,8 @@ pub struct Config {
     pub upkeep: upkeep::Settings,
     /// Pulls of images.
     pub pulls: image::Settings,
+    /// The machine's watchdog.
+    pub watchdog: watched::Settings,
     /// How the node belongs to its cloud; `None`: there is none, and the folder is all there is.
     #[cfg(feature = "cloud")]
     pub cloud: Option<CloudSettings>,
@@ -138,6 +147,7 @@ pub struct Agent {
     queries: Queries,
     notes: Notes,
     chores: Chores,
+    watchdog: Watchdog,
     node: Node,
     addresses: Vec<String>,
     resolver: Dns,
@@ -161,7 +171,9 @@ impl Agent {
         let driver = config.settings.cgroups.driver;
         let pulls = config.pulls;
         let cloud = Self::cloud(&config, now);
+        let watchdog = Watchdog::new(&config.watchdog, now.boot);
         Self {
+            watchdog,
             cloud,
             cloud_objects: Objects::default(),
             config,
@@ -195,6 +207,7 @@ impl Agent {
     /// Learns one fact. Asks for nothing.
     pub fn handle(&mut self, now: Now, event: Event) {
         let now = self.by_the_cloud(now);
+        self.watchdog.learn(&event);
         match event {
             Event::RuntimeUp => {
                 self.runtime.up(now);
@@ -317,6 +330,12 @@ impl Agent {
             out.push(Action::Exit);
             return;
         }
+        self.step_parts(now, out);
+        // Last: it looks at what all of them asked for.
+        self.watchdog.step(now.boot, self.runtime.is_ready(now), out);
+    }
+
+    fn step_parts(&mut self, now: Now, out: &mut Out) {
         self.runtime.step(now, &mut self.calls, out);
         self.say_trouble(now, out);
         if !self.runtime.is_ready(now) {
@@ -431,8 +450,8 @@ impl Agent {
 
     /// When to call [`Agent::step`] again if nothing happens before; strictly after the last step.
     pub fn wake_at(&self) -> Option<Instant> {
-        let mut wake_at =
-            [self.runtime.wake_at(), self.cloud_wake_at()].into_iter().flatten().min();
+        let always = [self.runtime.wake_at(), self.cloud_wake_at(), self.watchdog.wake_at()];
+        let mut wake_at = always.into_iter().flatten().min();
         if self.runtime.is_ready(self.now) {
             let own = self.chores.wake_at();
             let of_calls = self.calls.wake_at();

@@ -8,7 +8,7 @@ pub(super) mod pods;
 
 use core::net::IpAddr;
 
-use super::{Config, cloud, keys};
+use super::{Config, cloud, keys, watchdog};
 use crate::agent::admit::is_subdomain;
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::manifest::Refusal;
@@ -128,7 +128,7 @@ const EDGED: Table = Table {
         ),
         ("tailoredKubeletConfig", Map(&TAILORED)),
     ],
-    more: &[keys::EDGED, cloud::EDGED],
+    more: &[keys::EDGED, cloud::EDGED, watchdog::EDGED],
     unused: "certDirectory cniBinDir cniCacheDir cniConfDir containerRuntime customInterfaceName \
         dockerEndpoint dockershimRootDirectory exitOnLockContention experimentalMounterPath \
         experimentalNodeAllocatableIgnoreEvictionThreshold imageCredentialProviderBinDir \
@@ -337,7 +337,7 @@ pub(super) fn folder(said: &str) -> Result<String, String> {
 }
 
 /// What is below these paths is made and removed: `/` itself and ways back up are no places.
-fn absolute(path: &str) -> Option<String> {
+pub(super) fn absolute(path: &str) -> Option<String> {
     let trimmed = path.trim_end_matches('/');
     let parts = trimmed.strip_prefix('/')?;
     let holds = parts.split('/').all(|part| !matches!(part, "" | "." | ".."));

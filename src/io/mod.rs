@@ -66,6 +66,11 @@ pub mod sys;
 mod tls;
 #[cfg(feature = "cloud")]
 mod websocket;
+#[cfg(feature = "watchdog")]
+mod watchdog;
+#[cfg(not(feature = "watchdog"))]
+#[path = "watchdog/absent.rs"]
+mod watchdog;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -96,6 +101,7 @@ use probe::Probes;
 use runtime::Runtime;
 use server::Server;
 use signal::{Signals, Told};
+use watchdog::Watchdog;
 
 /// The signals' descriptor.
 pub const SIGNALS: Token = Token(0);
@@ -130,6 +136,7 @@ pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
         }
         if hands.turn(&ready) == Next::Exit {
             hands.store.close();
+            hands.watchdog.close();
             ::log::info!("stopped; the pods are left as they are");
             return ExitCode::SUCCESS;
         }
@@ -155,6 +162,7 @@ struct Hands<'a> {
     jobs: Jobs,
     registry: Keeper,
     store: Store,
+    watchdog: Watchdog,
     meter: Meter,
     probes: Probes,
     cloud: Cloud,
@@ -214,6 +222,7 @@ impl<'a> Hands<'a> {
             resolver: None,
             addresses_at: Instant(0),
             store,
+            watchdog: Watchdog::new(&config.watchdog),
             events,
             out: Out::default(),
             stopping: false,
@@ -360,6 +369,8 @@ impl<'a> Hands<'a> {
             Action::Hangup(session) => self.cloud.hangup(session),
             #[cfg(feature = "cloud")]
             Action::Save { revision, changes } => self.store.ask(revision, changes),
+            #[cfg(feature = "watchdog")]
+            Action::Feed => self.watchdog.feed(clock::boot()),
             Action::Note(note) => journal::note(&note),
             Action::Log(severity, text) => journal::line(severity, &text),
             Action::Exit => return Next::Exit,
@@ -458,6 +469,7 @@ fn for_the_mind(config: &Config) -> agent::Config {
         settings: config.settings.clone(),
         crash_backoff_max_ms: config.crash_backoff_max_ms,
         upkeep: config.upkeep.clone(),
+        watchdog: config.watchdog.clone(),
         pulls: agent::image::Settings {
             parallel_max: config.pulls.parallel(),
             per_second: config.pulls.per_second,
@@ -485,6 +497,7 @@ fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("garbage, log and eviction settings", old.upkeep != new.upkeep),
         ("serializeImagePulls and its like", old.pulls != new.pulls),
         ("imageFolders", old.image_folders != new.image_folders),
+        ("watchdog", old.watchdog != new.watchdog),
         ("imageMirrorPort", old.image_mirror != new.image_mirror),
         ("the settings of the cloud and its store", old.cloud != new.cloud),
     ]

@@ -35,3 +35,4 @@ pub mod time;
 pub mod token;
 pub mod upkeep;
 pub mod view;
+pub mod watchdog;

@@ -2,6 +2,7 @@
 
 use edged::agent::{self, Config};
 use edged::model::upkeep::Settings;
+use edged::model::watchdog;
 
 use crate::cgroups;
 use crate::chance::Chance;
@@ -34,9 +35,16 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
             per_second: *chance.pick(&[0, 5, 5, 5]),
             burst: *chance.pick(&[1, 10, 10]),
         },
+        watchdog: watchdog(seed),
         #[cfg(feature = "cloud")]
         cloud: None,
     }
+}
+
+/// Some nodes only: its meals are wakes, which would hide that a part has forgotten its own.
+fn watchdog(seed: u64) -> watchdog::Settings {
+    let device = if seed.is_multiple_of(4) { "/dev/watchdog" } else { "" };
+    watchdog::Settings { device: device.to_owned(), ..watchdog::Settings::default() }
 }
 
 /// Most nodes have more room than pods, as in the field.

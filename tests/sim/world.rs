@@ -382,7 +382,11 @@ impl World {
                     "  note {} {}: {}", note.involved_object.name, note.reason, note.message
                 );
             }
+            #[cfg(feature = "watchdog")]
+            Action::Feed => {}
             Action::Log(severity, line) => {
+                let starves = line.starts_with("the watchdog is not fed");
+                assert!(!starves, "[watchdog] all was answered in time, and yet: {line}");
                 self.tally.lines += 1;
                 trace!(self.now, "  {severity:?}: {line}");
             }

@@ -49,6 +49,8 @@ pub struct Desk {
     /// The jobs that were asked for.
     pub specs: Vec<JobSpec>,
     pub exited: bool,
+    /// Of the watchdog.
+    pub meals: u32,
     /// What was asked of the link and the store.
     #[cfg(feature = "cloud")]
     pub cloud: Vec<Action>,
@@ -156,6 +158,7 @@ impl Desk {
             reads: Vec::new(),
             specs: Vec::new(),
             exited: false,
+            meals: 0,
             #[cfg(feature = "cloud")]
             cloud: Vec::new(),
             log: Vec::new(),
@@ -232,6 +235,8 @@ impl Desk {
                 }
                 Action::Log(_, line) => self.log.push(line),
                 Action::Exit => self.exited = true,
+                #[cfg(feature = "watchdog")]
+                Action::Feed => self.meals += 1,
                 #[cfg(feature = "cloud")]
                 other => self.cloud.push(other),
             }

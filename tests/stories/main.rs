@@ -54,3 +54,5 @@ mod statuses;
 #[cfg(feature = "configmap")]
 mod volume_files;
 mod volumes;
+#[cfg(feature = "watchdog")]
+mod watchdog;

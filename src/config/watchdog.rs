@@ -1,0 +1,92 @@
+//! The keys about the machine's watchdog; edged's own: KubeEdge has no such settings.
+
+use super::Config;
+use super::edgecore::{Row, Rule, Table, absolute, duration, text, whole};
+use crate::wire::tree::Value;
+
+use Rule::{Map, Take as Set};
+
+/// Below `modules.edged`.
+pub(super) const EDGED: &[Row] = &[("watchdog", Map(&WATCHDOG))];
+
+const WATCHDOG: Table = Table {
+    rules: &[
+        ("device", Set(device)),
+        ("runtimeSilence", Set(silence)),
+        ("timeoutSeconds", Set(timeout)),
+    ],
+    more: &[],
+    unused: "",
+};
+
+/// Every map that the shipped file shows.
+#[cfg(test)]
+pub(super) const TABLES: &[&Table] = &[&WATCHDOG];
+
+fn device(config: &mut Config, value: &Value) -> Result<(), String> {
+    let said = text(value)?;
+    let path = if said.is_empty() { Some(String::new()) } else { absolute(said) };
+    config.watchdog.device =
+        path.ok_or_else(|| format!("got {said:?}, expected an absolute path, or nothing"))?;
+    Ok(())
+}
+
+/// Devices differ in the longest that they know; most know five minutes. Below ten seconds a disk
+/// that stalls resets the machine.
+fn timeout(config: &mut Config, value: &Value) -> Result<(), String> {
+    config.watchdog.timeout_s = whole(value, 10, 3_600)? as u32;
+    Ok(())
+}
+
+fn silence(config: &mut Config, value: &Value) -> Result<(), String> {
+    let ms = duration(value)?;
+    if ms > 0 && ms < SILENCE_MS_MIN {
+        let said = text(value)?;
+        return Err(format!("got {said}, expected 0s, or {}s at least", SILENCE_MS_MIN / 1_000));
+    }
+    config.watchdog.runtime_silence_ms = ms;
+    Ok(())
+}
+
+/// A runtime may take some minutes to start on a slow disk, and a machine that resets in that time
+/// never comes up.
+const SILENCE_MS_MIN: u64 = 300_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::overlay;
+    use crate::model::watchdog::Settings;
+
+    fn read(line: &str) -> Result<Settings, String> {
+        let mut config = Config::default();
+        let text = format!("modules: {{edged: {{watchdog: {{{line}}}}}}}\n");
+        overlay(&mut config, text.as_bytes()).map_err(|refusal| refusal.to_string())?;
+        Ok(config.watchdog)
+    }
+
+    #[test]
+    fn the_settings_are_taken() {
+        let want = Settings {
+            device: "/dev/watchdog1".to_owned(),
+            timeout_s: 30,
+            runtime_silence_ms: 600_000,
+        };
+        let line = "device: /dev/watchdog1, timeoutSeconds: 30, runtimeSilence: 10m";
+        assert_eq!(read(line), Ok(want));
+        assert_eq!(read("device: ''"), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (line, want) in [
+            ("device: watchdog", "got \"watchdog\", expected an absolute path"),
+            ("timeoutSeconds: 5", "got 5, expected a whole number from 10 to 3600"),
+            ("runtimeSilence: 30s", "got 30s, expected 0s, or 300s at least"),
+            ("devices: /dev/watchdog", "got a key that nobody knows"),
+        ] {
+            let got = read(line);
+            assert!(got.as_ref().is_err_and(|why| why.contains(want)), "{line}: {got:?}");
+        }
+    }
+}

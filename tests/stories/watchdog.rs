@@ -1,0 +1,84 @@
+//! The machine's watchdog is fed while every part meets its deadlines, and only then.
+
+use edged::agent::event::Event;
+use edged::limits::WATCHDOG_LATE_MS;
+use edged::model::cri::{CallError, CgroupDriver, Lost};
+use edged::model::watchdog::Settings;
+
+use crate::desk::{Desk, MAIN, pod};
+
+/// A third of the timeout.
+const MEAL_MS: u64 = 10_000;
+const MINUTE_MS: u64 = 60_000;
+
+fn watched(runtime_silence_ms: u64) -> Desk {
+    let device = "/dev/watchdog".to_owned();
+    let settings = Settings { device, timeout_s: 30, runtime_silence_ms };
+    Desk::booted_with(CgroupDriver::Cgroupfs, |config| config.watchdog = settings)
+}
+
+/// Meals while this time passes.
+fn meals_in(desk: &mut Desk, ms: u64) -> u32 {
+    let before = desk.meals;
+    desk.pass(ms);
+    desk.meals - before
+}
+
+#[test]
+fn a_healthy_agent_feeds_three_times_within_the_timeout_from_the_start_on() {
+    let mut desk = watched(0);
+    assert_eq!(desk.meals, 1);
+    assert_eq!(meals_in(&mut desk, 3 * MEAL_MS), 3);
+}
+
+#[test]
+fn nothing_is_fed_where_no_device_is_named() {
+    let mut desk = Desk::new();
+    desk.pass(MINUTE_MS);
+    assert_eq!(desk.meals, 0);
+}
+
+#[test]
+fn an_answer_that_the_hands_owe_long_after_its_deadline_ends_the_meals() {
+    let mut desk = watched(0);
+    desk.manifests(&[&pod(MAIN)]);
+    let (call, request) = desk.take("run_podsandbox #0");
+    // The call has four minutes; that is the runtime's time, and no reason.
+    assert!(meals_in(&mut desk, 4 * MINUTE_MS) >= 23);
+    desk.pass(WATCHDOG_LATE_MS + MEAL_MS);
+    assert_eq!(meals_in(&mut desk, MINUTE_MS), 0);
+    let told = desk.log.iter().filter(|line| line.starts_with("the watchdog is not fed any more"));
+    assert_eq!(told.count(), 1);
+    // It comes after all.
+    let reply = desk.perform(&request);
+    desk.tell(Event::Cri(call, Ok(reply)));
+    assert!(meals_in(&mut desk, MINUTE_MS) >= 5);
+    assert!(desk.log.iter().any(|line| line == "the watchdog is fed again"));
+}
+
+#[test]
+fn a_call_that_failed_by_its_deadline_is_no_reason() {
+    let mut desk = watched(0);
+    desk.manifests(&[&pod(MAIN)]);
+    for _ in 0..5 {
+        let (call, _) = desk.take("run_podsandbox #0");
+        assert!(meals_in(&mut desk, 4 * MINUTE_MS) >= 23);
+        desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+        desk.pass(MINUTE_MS);
+    }
+}
+
+#[test]
+fn a_runtime_that_is_away_is_no_reason_unless_the_configuration_says_so() {
+    let away = || Event::RuntimeDown { cause: "no socket".to_owned() };
+    let mut patient = watched(0);
+    patient.tell(away());
+    assert_eq!(meals_in(&mut patient, 60 * MINUTE_MS), 360);
+    let mut strict = watched(10 * MINUTE_MS);
+    strict.tell(away());
+    assert!(meals_in(&mut strict, 10 * MINUTE_MS) >= 59);
+    strict.pass(MINUTE_MS);
+    assert_eq!(meals_in(&mut strict, MINUTE_MS), 0);
+    strict.tell(Event::RuntimeUp);
+    assert!(meals_in(&mut strict, MINUTE_MS) >= 5);
+}
