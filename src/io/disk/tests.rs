@@ -363,3 +363,11 @@ fn a_store_in_a_place_that_cannot_be_does_not_stop_anyone() {
     assert!(matches!(save(&mut disk, &[put("a/pod/a", "{}")]), Err(DiskError::Failed(_))));
     disk.close();
 }
+
+#[test]
+fn sqlite_is_built_with_what_the_store_needs_and_no_more() {
+    let conn = Connection::open_in_memory().expect("memory is there");
+    let json = conn.query_row("SELECT json('{}')", [], |row| row.get::<_, String>(0));
+    let why = json.expect_err("LIBSQLITE3_FLAGS of .cargo/config.toml were not seen").to_string();
+    assert!(why.contains("no such function: json"), "{why}");
+}
