@@ -60,17 +60,18 @@ pub mod server;
 #[cfg(not(feature = "api"))]
 #[path = "server/absent.rs"]
 pub mod server;
+mod settings;
 pub mod signal;
 pub mod sys;
 #[cfg(feature = "cloud")]
 mod tls;
-#[cfg(feature = "cloud")]
-mod websocket;
 #[cfg(feature = "watchdog")]
 mod watchdog;
 #[cfg(not(feature = "watchdog"))]
 #[path = "watchdog/absent.rs"]
 mod watchdog;
+#[cfg(feature = "cloud")]
+mod websocket;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,14 +80,12 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
+use crate::agent::Agent;
 use crate::agent::event::{Action, Event, Out};
 use crate::agent::time::{Instant, Now};
-use crate::agent::{self, Agent};
 use crate::config::Config;
 use crate::limits::{ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX};
 use crate::model::cri::Dns;
-#[cfg(feature = "cloud")]
-use crate::model::settings::CloudLink;
 use crate::wire::manifest;
 use cloud::Cloud;
 use credentials::Credentials;
@@ -100,6 +99,9 @@ use measure::Meter;
 use probe::Probes;
 use runtime::Runtime;
 use server::Server;
+#[cfg(feature = "cloud")]
+use settings::link_of;
+use settings::{for_the_mind, kept_until_restart};
 use signal::{Signals, Told};
 use watchdog::Watchdog;
 
@@ -450,58 +452,3 @@ impl<'a> Hands<'a> {
 
 /// What the emptied list of requests may keep room for.
 const ACTIONS_KEPT: usize = 64;
-
-/// The cloud that is dialled, if there is one.
-#[cfg(feature = "cloud")]
-fn link_of(config: &Config) -> Option<CloudLink> {
-    config.cloud.is_configured().then(|| config.link())
-}
-
-/// What the mind is told of the configuration.
-fn for_the_mind(config: &Config) -> agent::Config {
-    agent::Config {
-        node_name: config.node_name.clone(),
-        node_labels: config.node_labels.clone(),
-        root: config.root.clone(),
-        pod_logs: config.pod_logs.clone(),
-        machine: sys::machine(&config.root),
-        pods_max: config.pods_max,
-        settings: config.settings.clone(),
-        crash_backoff_max_ms: config.crash_backoff_max_ms,
-        upkeep: config.upkeep.clone(),
-        watchdog: config.watchdog.clone(),
-        pulls: agent::image::Settings {
-            parallel_max: config.pulls.parallel(),
-            per_second: config.pulls.per_second,
-            burst: config.pulls.burst,
-        },
-        #[cfg(feature = "cloud")]
-        cloud: config.cloud.is_configured().then(|| config.cloud.settings.clone()),
-    }
-}
-
-/// The settings that differ and cannot change while the agent runs, by their flags or keys.
-fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
-    [
-        ("node-name", old.node_name != new.node_name),
-        ("nodeLabels", old.node_labels != new.node_labels),
-        ("node-ip", old.node_ip != new.node_ip),
-        ("runtime", old.runtime != new.runtime),
-        ("root-dir", old.root != new.root),
-        ("pod-logs", old.pod_logs != new.pod_logs),
-        ("container-logs", old.container_logs != new.container_logs),
-        ("listen", old.listen != new.listen),
-        ("maxPods", old.pods_max != new.pods_max),
-        ("the settings of pods", old.settings != new.settings),
-        ("crashLoopBackOff", old.crash_backoff_max_ms != new.crash_backoff_max_ms),
-        ("garbage, log and eviction settings", old.upkeep != new.upkeep),
-        ("serializeImagePulls and its like", old.pulls != new.pulls),
-        ("imageFolders", old.image_folders != new.image_folders),
-        ("watchdog", old.watchdog != new.watchdog),
-        ("imageMirrorPort", old.image_mirror != new.image_mirror),
-        ("the settings of the cloud and its store", old.cloud != new.cloud),
-    ]
-    .into_iter()
-    .filter_map(|(name, differs)| differs.then_some(name))
-    .collect()
-}

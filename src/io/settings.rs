@@ -1,0 +1,62 @@
+//! What of the configuration goes where: to the mind, to the link, and what a reload cannot change.
+
+use super::sys;
+use crate::agent;
+use crate::config::Config;
+#[cfg(feature = "cloud")]
+use crate::model::settings::CloudLink;
+
+/// The cloud that is dialled, if there is one.
+#[cfg(feature = "cloud")]
+pub(super) fn link_of(config: &Config) -> Option<CloudLink> {
+    config.cloud.is_configured().then(|| config.link())
+}
+
+/// What the mind is told of the configuration.
+pub(super) fn for_the_mind(config: &Config) -> agent::Config {
+    agent::Config {
+        node_name: config.node_name.clone(),
+        node_labels: config.node_labels.clone(),
+        root: config.root.clone(),
+        pod_logs: config.pod_logs.clone(),
+        machine: sys::machine(&config.root),
+        pods_max: config.pods_max,
+        settings: config.settings.clone(),
+        crash_backoff_max_ms: config.crash_backoff_max_ms,
+        upkeep: config.upkeep.clone(),
+        watchdog: config.watchdog.clone(),
+        pulls: agent::image::Settings {
+            parallel_max: config.pulls.parallel(),
+            per_second: config.pulls.per_second,
+            burst: config.pulls.burst,
+        },
+        #[cfg(feature = "cloud")]
+        cloud: config.cloud.is_configured().then(|| config.cloud.settings.clone()),
+    }
+}
+
+/// The settings that differ and cannot change while the agent runs, by their flags or keys.
+pub(super) fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    [
+        ("node-name", old.node_name != new.node_name),
+        ("nodeLabels", old.node_labels != new.node_labels),
+        ("node-ip", old.node_ip != new.node_ip),
+        ("runtime", old.runtime != new.runtime),
+        ("root-dir", old.root != new.root),
+        ("pod-logs", old.pod_logs != new.pod_logs),
+        ("container-logs", old.container_logs != new.container_logs),
+        ("listen", old.listen != new.listen),
+        ("maxPods", old.pods_max != new.pods_max),
+        ("the settings of pods", old.settings != new.settings),
+        ("crashLoopBackOff", old.crash_backoff_max_ms != new.crash_backoff_max_ms),
+        ("garbage, log and eviction settings", old.upkeep != new.upkeep),
+        ("serializeImagePulls and its like", old.pulls != new.pulls),
+        ("imageFolders", old.image_folders != new.image_folders),
+        ("watchdog", old.watchdog != new.watchdog),
+        ("imageMirrorPort", old.image_mirror != new.image_mirror),
+        ("the settings of the cloud and its store", old.cloud != new.cloud),
+    ]
+    .into_iter()
+    .filter_map(|(name, differs)| differs.then_some(name))
+    .collect()
+}
