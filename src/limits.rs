@@ -3,6 +3,8 @@
 #[cfg(feature = "cloud")]
 mod cloud;
 #[cfg(feature = "controller")]
+mod controller;
+#[cfg(feature = "controller")]
 mod edge;
 mod link;
 #[cfg(feature = "cloud")]
@@ -13,6 +15,8 @@ mod watchdog;
 
 #[cfg(feature = "cloud")]
 pub use cloud::*;
+#[cfg(feature = "controller")]
+pub use controller::*;
 #[cfg(feature = "controller")]
 pub use edge::*;
 pub use link::*;

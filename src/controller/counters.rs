@@ -3,7 +3,7 @@
 use crate::model::metrics::Histogram;
 
 /// Counts since the start, and gauges as of the last step.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Sessions that are on.
     pub nodes_connected: usize,

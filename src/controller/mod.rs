@@ -1,22 +1,75 @@
 //! The cloud side's mind: CloudHub, EdgeController and the sync controller in one. Facts in,
 //! requests out, by the same three verbs as the agent's. No I/O, no clock, no threads.
+//!
+//! ```text
+//!  API server ─list, watch─▶ watches ─▶ world ─due?─▶ downstream ─▶ session ─Send─▶ node
+//!      ▲                                  ▲ │                          │
+//!      │                                  │ └─records─▶ ledger ─▶ store│ack
+//!      │                                  └────────────────────────────┤
+//!      └──Call── calls ◀── asks ◀── upstream (may it?) ◀── hear ◀──────┘
+//! ```
+//!
+//! - `world`: objects, nodes, and who wants and who holds what; `object` and `location` read them.
+//! - `session`: the two queues of one node. `downstream`: what goes into them.
+//! - `hear`, `upstream`, `restrict`, `legacy`: what nodes say, and whether they may.
+//! - `asks`, `calls`: questions to the API server, in order and bounded.
+//! - `ledger`: what each node has acknowledged. `join`: who gets a certificate.
+//!
+//! # What holds
+//!
+//! 1. A node gets nothing that no pod of its own needs, and touches nothing else.
+//! 2. Before a node gets an object for the first time there is a durable record of it, so that it
+//!    is told of its end whatever happens to us in between.
+//! 3. Of one object only the newest waits; nothing is kept for a node that is not here.
+//! 4. What a node has acknowledged it does not get again, unless it may have lost it: it has just
+//!    registered. What it has written itself is no news to it.
+//! 5. No step walks all nodes or all objects: a change finds its nodes, and time finds the rest.
+//!
+//! If we crash: lists bring back the objects, the store the records, and the nodes come again.
 #![forbid(unsafe_code)]
 
+mod asks;
+mod calls;
 mod counters;
+mod downstream;
 pub mod event;
+mod follow;
+mod hear;
 mod join;
+mod key;
+mod ledger;
+mod legacy;
 pub mod local;
+mod location;
+mod node;
+mod object;
+mod records;
+mod restrict;
+mod say;
+mod serve;
+mod session;
+mod upstream;
+mod watches;
+mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::mind::{rate, time};
 
+use calls::Calls;
 pub use counters::Counters;
-use event::{Action, Answer, Event, Out, Peer, Refusal, Severity};
+use downstream::Desk;
+use event::{Action, Answer, Event, Exchange, Out, Peer, Refusal, Severity};
 pub use join::Authority;
 use join::Verdict;
-use time::{Instant, Now};
+use key::NodeId;
+use session::Link;
+use time::{Instant, Now, Rng};
+use watches::Watches;
+use world::World;
 
+use crate::limits::SIGNS_MAX;
+use crate::model::api::Kind;
 use crate::model::link::Session;
 
 /// What the mind must know before it starts; none of it changes while it runs.
@@ -49,123 +102,252 @@ pub enum SyncStore {
 /// The whole mind.
 pub struct Controller {
     config: Config,
-    sessions: BTreeMap<Session, Link>,
+    rng: Rng,
+    world: World,
+    watches: Watches,
+    calls: Calls,
+    sessions: BTreeMap<Session, NodeId>,
+    /// When which node is looked at, if nothing happens before.
+    timers: BTreeSet<(Instant, NodeId)>,
+    signing: BTreeSet<Exchange>,
+    /// Reconciled last, and when the next are.
+    reconciled: Option<Session>,
+    reconcile_at: Instant,
+    /// Served last: the others have their turn before it.
+    served: NodeId,
     counters: Counters,
+    /// Kinds of which an object could not be read; said once.
+    unread: BTreeSet<Kind>,
     /// Decided while learning.
     pending: Out,
+    is_loaded: bool,
+    was_ready: bool,
     stopping: bool,
-}
-
-struct Link {
-    node: String,
-    silent_at: Instant,
+    /// As of the last step.
+    now: Now,
 }
 
 impl Controller {
     /// Knows nothing yet but its configuration.
-    pub fn boot(config: Config, _now: Now, _seed: u64) -> Self {
+    pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         Self {
             config,
+            rng: Rng::new(seed),
+            world: World::default(),
+            watches: Watches::new(),
+            calls: Calls::default(),
             sessions: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            signing: BTreeSet::new(),
+            reconciled: None,
+            reconcile_at: now.boot,
+            served: NodeId(0),
             counters: Counters::default(),
+            unread: BTreeSet::new(),
             pending: Out::default(),
+            is_loaded: false,
+            was_ready: false,
             stopping: false,
+            now,
         }
     }
 
     /// Learns one fact. Asks for nothing.
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
-            Event::EdgeUp(session, peer) => self.edge_up(now, session, &peer),
-            Event::EdgeSaid(session, message) => {
-                self.counters.messages_up += 1;
-                if let Some(link) = self.sessions.get_mut(&session)
-                    && &*message.route.operation == "keepalive"
-                {
-                    link.silent_at = now.boot.plus_ms(self.config.keepalive_ms);
+            Event::Loaded(rows) => {
+                self.world.load(rows);
+                self.is_loaded = true;
+            }
+            Event::Saved(revision) => {
+                for (id, key) in self.world.ledger.saved(revision) {
+                    self.world.stored(id, &key);
                 }
             }
-            Event::EdgeDown(session, _) => drop(self.sessions.remove(&session)),
-            Event::Asked(exchange, ask) => {
-                let now_s = now.timestamp().map(|at| at.0);
-                let action = match self.config.authority.judge(*ask, now_s) {
-                    Ok(Verdict::Answer(answer)) => Action::Answer(exchange, answer),
-                    Ok(Verdict::Look(name)) => {
-                        let found = self.sessions.values().any(|link| link.node == name);
-                        let answer =
-                            if found { (200, "Node found") } else { (404, "Node not found") };
-                        Action::Answer(exchange, text(answer.0, answer.1))
-                    }
-                    Ok(Verdict::Sign { node, request }) => {
-                        let days = self.config.certificate_days;
-                        Action::Sign { exchange, request, node, days }
-                    }
-                    Err((status, words)) => Action::Answer(exchange, text(status, &words)),
+            Event::SaveFailed(revision, error) => {
+                let out = &mut self.pending;
+                self.world.ledger.failed(now.boot, revision, &error, out);
+            }
+            Event::EdgeUp(session, peer) => self.edge_up(now, session, &peer),
+            Event::EdgeSaid(session, message) => self.edge_said(now, session, &message),
+            Event::EdgeSpoilt(session, why) => {
+                if let Some(id) = self.sessions.get(&session).copied() {
+                    self.offended(id, &why);
+                }
+            }
+            Event::EdgeDrained(session, unsent) => {
+                if let Some(id) = self.sessions.get(&session).copied()
+                    && let Some(link) = &mut self.world.at(id).link
+                {
+                    link.drained(unsent);
+                    self.world.ready.insert(id);
+                }
+            }
+            Event::EdgeDown(session, why) => {
+                if let Some(id) = self.sessions.remove(&session) {
+                    let name = &self.world.at(id).name;
+                    let line = format!("node={name}: disconnected: {why}");
+                    self.pending.push(Action::Log(Severity::Info, line));
+                    self.unlink(id);
+                }
+            }
+            Event::Asked(exchange, ask) => self.asked(now, exchange, *ask),
+            Event::Signed(exchange, result) => self.signed(exchange, result),
+            Event::Called(call, result) => {
+                let mut desk = Desk {
+                    now,
+                    rng: &mut self.rng,
+                    counters: &mut self.counters,
+                    out: &mut self.pending,
                 };
-                self.pending.push(action);
+                let (world, watches) = (&mut self.world, &self.watches);
+                self.calls.answered(call, result, world, watches, &mut desk);
             }
-            Event::Signed(exchange, Ok(body)) => {
-                self.counters.certificates += 1;
-                self.pending.push(Action::Answer(exchange, Answer { status: 200, body }));
-            }
-            Event::Signed(exchange, Err(why)) => {
-                self.pending.push(Action::Answer(exchange, text(500, &why)));
-            }
+            Event::Watched(watch, fact) => self.watched(now, watch, fact),
             Event::Stop => self.stopping = true,
-            Event::Loaded(_)
-            | Event::Saved(_)
-            | Event::SaveFailed(..)
-            | Event::EdgeSpoilt(..)
-            | Event::EdgeDrained(..)
-            | Event::Called(..)
-            | Event::Watched(..) => {}
         }
     }
 
+    /// Somebody asks for a session.
     fn edge_up(&mut self, now: Now, session: Session, peer: &Peer) {
-        match join::node_of(&peer.common_name, &peer.organization) {
-            Some(node) if node == peer.node_id => {
-                let silent_at = now.boot.plus_ms(self.config.keepalive_ms);
-                self.sessions.insert(session, Link { node: node.to_owned(), silent_at });
-                self.pending.push(Action::Accept(session));
-            }
-            _ => {
-                self.counters.sessions_refused += 1;
-                let words = format!("got node {:?} with {}", peer.node_id, peer.common_name);
-                self.pending.push(Action::Refuse(session, Refusal { status: 403, words }));
-            }
+        let named = join::node_of(&peer.common_name, &peer.organization);
+        let is_on = self.world.find(&peer.node_id).is_some_and(|node| node.link.is_some());
+        let refusal = if named.is_none_or(|node| node != peer.node_id) {
+            let got = format!("O={}, CN={}", peer.organization, peer.common_name);
+            Some((403, format!("got a certificate of {got} for node {:?}", peer.node_id)))
+        } else if peer.usage != "msg" {
+            Some((400, format!("got ConnectionUse {:?}, expected msg", peer.usage)))
+        } else if !self.is_ready() {
+            Some((503, "not ready: the API server's objects are not listed yet".to_owned()))
+        } else if !is_on && self.sessions.len() >= self.config.nodes_max {
+            Some((503, format!("{} nodes are connected, which is the limit", self.sessions.len())))
+        } else {
+            None
+        };
+        if let Some((status, words)) = refusal {
+            self.counters.sessions_refused += 1;
+            let line = format!("node={:?} from {}: refused: {words}", peer.node_id, peer.address);
+            self.pending.push(Action::Log(Severity::Warn, line));
+            self.pending.push(Action::Refuse(session, Refusal { status, words }));
+            return;
         }
+        let id = self.world.node(&peer.node_id);
+        if let Some(old) = &self.world.at(id).link {
+            let old = old.session;
+            self.close(id, old, "replaced by a newer session");
+        }
+        // It may have been all that was left of the node.
+        let id = self.world.node(&peer.node_id);
+        let line = format!("node={}: connected from {}", peer.node_id, peer.address);
+        self.pending.push(Action::Log(Severity::Info, line));
+        self.pending.push(Action::Accept(session));
+        self.sessions.insert(session, id);
+        let silent_at = now.boot.plus_ms(self.config.keepalive_ms);
+        self.world.link_up(id, Box::new(Link::new(session, silent_at)));
+    }
+
+    /// We end a session.
+    fn close(&mut self, id: NodeId, session: Session, why: &str) {
+        let line = format!("node={}: session ended: {why}", self.world.at(id).name);
+        self.pending.push(Action::Log(Severity::Info, line));
+        self.pending.push(Action::Close(session, why.to_owned()));
+        self.sessions.remove(&session);
+        self.unlink(id);
+    }
+
+    fn unlink(&mut self, id: NodeId) {
+        let node = self.world.at(id);
+        node.link = None;
+        if let Some(at) = node.timer.take() {
+            self.timers.remove(&(at, id));
+        }
+        self.world.tidy(id);
+    }
+
+    fn asked(&mut self, now: Now, exchange: Exchange, ask: event::Ask) {
+        let now_s = now.timestamp().map(|at| at.0);
+        let action = match self.config.authority.judge(ask, now_s) {
+            Ok(Verdict::Answer(answer)) => Action::Answer(exchange, answer),
+            Ok(Verdict::Look(_)) if !self.is_ready() => {
+                Action::Answer(exchange, text(503, "not ready"))
+            }
+            Ok(Verdict::Look(name)) => {
+                let found = self.world.find(&name).is_some_and(|node| node.is_known);
+                let (status, words) =
+                    if found { (200, "Node found") } else { (404, "Node not found") };
+                Action::Answer(exchange, text(status, words))
+            }
+            Ok(Verdict::Sign { .. }) if self.signing.len() >= SIGNS_MAX => {
+                Action::Answer(exchange, text(503, "too many applications at once"))
+            }
+            Ok(Verdict::Sign { node, request }) => {
+                self.signing.insert(exchange);
+                let line = format!("node={node}: applies for a certificate");
+                self.pending.push(Action::Log(Severity::Info, line));
+                Action::Sign { exchange, request, node, days: self.config.certificate_days }
+            }
+            Err((status, words)) => {
+                let line = format!("certificate: refused: {words}");
+                self.pending.push(Action::Log(Severity::Warn, line));
+                Action::Answer(exchange, text(status, &words))
+            }
+        };
+        self.pending.push(action);
+    }
+
+    fn signed(&mut self, exchange: Exchange, result: Result<Box<[u8]>, String>) {
+        assert!(self.signing.remove(&exchange), "a certificate that nobody applied for");
+        let answer = match result {
+            Ok(body) => {
+                self.counters.certificates += 1;
+                Answer { status: 200, body }
+            }
+            Err(why) => text(500, &why),
+        };
+        self.pending.push(Action::Answer(exchange, answer));
     }
 
     /// Looks at all it knows, and asks for what is missing.
     pub fn step(&mut self, now: Now, out: &mut Out) {
-        out.actions.append(&mut self.pending.actions);
-        let silent = self.sessions.iter().filter(|(_, link)| link.silent_at <= now.boot);
-        let silent: Vec<Session> = silent.map(|(session, _)| *session).collect();
-        for session in silent {
-            let link = self.sessions.remove(&session).expect("just seen");
-            out.push(Action::Log(Severity::Warn, format!("node={}: silent", link.node)));
-            out.push(Action::Close(session, "no sign of life".to_owned()));
+        self.now = now;
+        if self.is_loaded && !self.stopping {
+            self.counters.lists += self.watches.step(now.boot, &mut self.pending);
+            self.due(now);
+            self.serve(now);
         }
-        self.counters.nodes_connected = self.sessions.len();
+        out.actions.append(&mut self.pending.actions);
         if self.stopping {
+            self.stop(out);
+        }
+        if self.is_loaded {
+            let mut ledger = std::mem::take(&mut self.world.ledger);
+            ledger.step(now.boot, |id, key| self.world.row(id, key), out);
+            self.world.ledger = ledger;
+        }
+        if self.stopping && self.world.ledger.may_stop(now.boot) {
             out.push(Action::Exit);
         }
-    }
-
-    /// When to step again if nothing happens before.
-    pub fn wake_at(&self) -> Option<Instant> {
-        self.sessions.values().map(|link| link.silent_at).min()
-    }
-
-    /// What is counted.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+        if !self.was_ready && self.is_ready() {
+            self.was_ready = true;
+            let line = "api: all is listed; nodes are taken".to_owned();
+            out.push(Action::Log(Severity::Info, line));
+        }
     }
 
     /// Whether nodes are taken: all that there is was listed once.
     pub fn is_ready(&self) -> bool {
-        !self.stopping
+        self.is_loaded && self.watches.is_synced() && !self.stopping
+    }
+
+    /// What is counted, as of now.
+    pub fn counters(&self) -> Counters {
+        let links = self.sessions.values().filter_map(|id| self.world.nodes[id].link.as_ref());
+        Counters {
+            nodes_connected: self.sessions.len(),
+            queued: links.map(|link| link.queued()).sum(),
+            calls: self.calls.len(),
+            ..self.counters.clone()
+        }
     }
 }
 

@@ -1,0 +1,118 @@
+//! Questions of one node to the API server: in order for each object, a few at once.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::key::Key;
+use super::say::Origin;
+use crate::limits::{EDGE_ASKS_BYTES_MAX, EDGE_ASKS_MAX, EDGE_CALLS_MAX};
+use crate::model::api::Call;
+
+/// One question.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) origin: Origin,
+    pub(super) call: Box<Call>,
+    pub(super) form: Form,
+    pub(super) then: Then,
+}
+
+/// How it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// By `{"Object":…,"Err":…}`.
+    ObjectResp,
+    /// By the object, or `{"ErrStatus":…}`.
+    Object,
+    /// By «OK», or `{"ErrStatus":…}`.
+    Ok,
+    /// By «OK», were the object gone or another by now.
+    OkIfGone,
+    /// By «OK», were there one already; otherwise by the error's text.
+    OkIfThere,
+    /// By «OK» or not at all: old clouds are silent about failures.
+    OkOrNothing,
+    /// Not at all.
+    Silent,
+}
+
+/// What else follows from the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Nothing,
+    /// It tells of an object that is watched.
+    Learn,
+    /// The node has registered: it has just begun to live, maybe without what it had.
+    Registered,
+    /// The node gets a copy that is kept up to date.
+    Give(Key),
+    /// A volume is the node's business if one of these claims is bound to it: namespace, name.
+    Bound(BTreeSet<(Box<str>, Box<str>)>),
+    /// An attachment is the node's business if it is to this node.
+    Attached(Box<str>),
+    /// The node speaks of a pod that nobody here knows: if there is none, it is to be rid of it.
+    Missing {
+        key: Key,
+        uid: Box<str>,
+    },
+    /// A pod that has ended is deleted.
+    Finish {
+        uid: Box<str>,
+    },
+}
+
+/// Those of one session.
+#[derive(Default)]
+pub(super) struct Asks {
+    waiting: VecDeque<Ask>,
+    bytes: usize,
+    running: Vec<(Box<str>, Box<str>)>,
+}
+
+fn bytes(ask: &Ask) -> usize {
+    ask.call.body.as_ref().map_or(0, |body| body.get().len()) + 512
+}
+
+/// Of one object one question is asked at a time: the later one counts.
+fn place(call: &Call) -> (Box<str>, Box<str>) {
+    (format!("{}/{}", call.kind.plural(), call.namespace).into(), call.name.clone())
+}
+
+impl Asks {
+    /// Adds one. `false`: there are too many.
+    #[must_use]
+    pub(super) fn add(&mut self, ask: Ask) -> bool {
+        let bytes = bytes(&ask);
+        let fits = self.waiting.len() < EDGE_ASKS_MAX && self.bytes + bytes <= EDGE_ASKS_BYTES_MAX;
+        if fits {
+            self.bytes += bytes;
+            self.waiting.push_back(ask);
+        }
+        fits
+    }
+
+    /// The next that may be asked.
+    pub(super) fn next(&mut self) -> Option<Ask> {
+        if self.running.len() >= EDGE_CALLS_MAX {
+            return None;
+        }
+        let mut waiting = self.waiting.iter();
+        let at = waiting.position(|ask| !self.running.contains(&place(&ask.call)))?;
+        let ask = self.waiting.remove(at).expect("just seen");
+        self.bytes -= bytes(&ask);
+        self.running.push(place(&ask.call));
+        Some(ask)
+    }
+
+    /// One is answered.
+    pub(super) fn done(&mut self, call: &Call) {
+        let place = place(call);
+        if let Some(at) = self.running.iter().position(|running| *running == place) {
+            self.running.swap_remove(at);
+        }
+    }
+
+    /// Whether one waits.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}

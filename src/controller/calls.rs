@@ -1,0 +1,354 @@
+//! Questions to the API server that are under way: those of nodes, and what we fetch ourselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::value::RawValue;
+
+use super::Session;
+use super::asks::{Ask, Form, Then};
+use super::downstream::Desk;
+use super::event::{Action, CallId};
+use super::key::{Key, NodeId};
+use super::object::Object;
+use super::say::{self, Origin};
+use super::session::Given;
+use super::time::Instant;
+use super::upstream::delete_options;
+use super::watches::Watches;
+use super::world::{From, World};
+use crate::limits::{CALLS_MAX, FETCH_RETRY_MS, FETCHES_MAX};
+use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
+
+/// All that are under way.
+#[derive(Default)]
+pub(super) struct Calls {
+    asked: BTreeMap<CallId, Asked>,
+    last: u64,
+    fetching: BTreeSet<Key>,
+    /// Nodes that wait for room.
+    starved: BTreeSet<NodeId>,
+    /// Nothing is fetched before.
+    fetch_at: Instant,
+}
+
+enum Asked {
+    /// By a node, in this session.
+    Node(NodeId, Session, Box<Ask>),
+    /// For us.
+    Fetch(Key),
+    /// Nobody waits for the answer.
+    Chore,
+}
+
+impl Calls {
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    fn call(&mut self, asked: Asked, call: Box<Call>, desk: &mut Desk<'_>) {
+        self.last += 1;
+        let id = CallId(self.last);
+        self.asked.insert(id, asked);
+        desk.out.push(Action::Call(id, call));
+    }
+
+    /// Asks what this node wants to know, as far as there is room.
+    pub(super) fn serve(&mut self, world: &mut World, id: NodeId, desk: &mut Desk<'_>) {
+        loop {
+            let Some(link) = &mut world.at(id).link else { return };
+            if self.asked.len() - self.fetching.len() >= CALLS_MAX {
+                if link.asks.is_waiting() {
+                    self.starved.insert(id);
+                }
+                return;
+            }
+            let Some(ask) = link.asks.next() else { return };
+            let session = link.session;
+            if let Then::Give(key) = &ask.then
+                && let Some(given) = shelf(world, key, &ask.origin)
+            {
+                let link = world.at(id).link.as_mut().expect("just seen");
+                link.asks.done(&ask.call);
+                link.give(given);
+                continue;
+            }
+            let call = ask.call.clone();
+            self.call(Asked::Node(id, session, Box::new(ask)), call, desk);
+        }
+    }
+
+    /// Fetches what some node wants and nobody knows, as far as there is room.
+    pub(super) fn fetch(&mut self, world: &mut World, watches: &Watches, desk: &mut Desk<'_>) {
+        if desk.now.boot < self.fetch_at {
+            return;
+        }
+        let mut next = world.fetch.first().cloned();
+        while let Some(key) = next.filter(|_| self.fetching.len() < FETCHES_MAX) {
+            let behind = (std::ops::Bound::Excluded(&key), std::ops::Bound::Unbounded);
+            next = world.fetch.range(behind).next().cloned();
+            // The first list is just bringing it; or it was fetched for somebody who wanted it
+            // before, and the answer may be older than the wish.
+            if !watches.was_listed(key.kind) || self.fetching.contains(&key) {
+                continue;
+            }
+            world.fetch.remove(&key);
+            self.fetching.insert(key.clone());
+            let call = Call {
+                verb: Verb::Get,
+                kind: key.kind,
+                namespace: key.namespace.as_ref().into(),
+                name: key.name.as_ref().into(),
+                subresource: None,
+                body: None,
+            };
+            self.call(Asked::Fetch(key), Box::new(call), desk);
+        }
+    }
+
+    /// When something is to be fetched again, if nothing happens before.
+    pub(super) fn wake_at(&self, world: &World, now: Instant) -> Option<Instant> {
+        // Otherwise it waits for an answer.
+        (!world.fetch.is_empty() && now < self.fetch_at).then_some(self.fetch_at)
+    }
+
+    /// Takes the answer to a call.
+    pub(super) fn answered(
+        &mut self,
+        id: CallId,
+        result: CallResult,
+        world: &mut World,
+        watches: &Watches,
+        desk: &mut Desk<'_>,
+    ) {
+        let asked = self.asked.remove(&id).expect("an answer to a call that was made");
+        if let Some(id) = self.starved.pop_first() {
+            world.ready.insert(id);
+        }
+        match asked {
+            Asked::Chore => {}
+            Asked::Fetch(key) => self.fetched(key, result, world, watches, desk),
+            Asked::Node(id, session, ask) => {
+                let Some(node) = world.nodes.get_mut(&id) else { return };
+                if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
+                    link.asks.done(&ask.call);
+                }
+                self.settle(id, session, &ask, result, world, watches, desk);
+                world.ready.insert(id);
+            }
+        }
+    }
+
+    fn fetched(
+        &mut self,
+        key: Key,
+        result: CallResult,
+        world: &mut World,
+        watches: &Watches,
+        desk: &mut Desk<'_>,
+    ) {
+        self.fetching.remove(&key);
+        if world.fetch.contains(&key) {
+            return;
+        }
+        match result {
+            Ok(raw) => {
+                learn(key.kind, &raw, world, watches, desk);
+                // The watch has told of its end meanwhile, or it is no object.
+                world.absent(&key);
+            }
+            Err(CallError::Refused { code: 404, .. }) => world.absent(&key),
+            Err(CallError::Refused { .. } | CallError::Lost(_)) => {
+                if world.is_unknown(&key) {
+                    world.fetch.insert(key);
+                }
+                self.fetch_at = desk.now.boot.plus_ms(FETCH_RETRY_MS);
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that an answer may change")]
+    fn settle(
+        &mut self,
+        id: NodeId,
+        session: Session,
+        ask: &Ask,
+        result: CallResult,
+        world: &mut World,
+        watches: &Watches,
+        desk: &mut Desk<'_>,
+    ) {
+        let mut version = 0;
+        let result = match result {
+            Ok(raw) => match self.follow(id, session, ask, raw, world, watches, desk) {
+                Outcome::Tell(object, at) => {
+                    version = at;
+                    Ok(object)
+                }
+                Outcome::Refuse(code, reason, words) => {
+                    Err((code, say::status(code, reason, words)))
+                }
+                Outcome::Told => return,
+            },
+            Err(CallError::Refused { code, status }) => {
+                if code == 409 && ask.then == Then::Registered {
+                    world.doubt(id);
+                }
+                if let Then::Missing { key, uid } = &ask.then
+                    && code == 404
+                {
+                    world.banish(id, key, uid);
+                }
+                Err((code, status))
+            }
+            Err(CallError::Lost(why)) => {
+                let words = format!("the API server did not answer: {why}");
+                Err((503, say::status(503, "ServiceUnavailable", &words)))
+            }
+        };
+        let Some(content) = content(ask.form, &result) else { return };
+        let message = say::response(desk.rng, desk.now, &ask.origin, version, Some(content));
+        world.tell(id, session, message);
+    }
+
+    /// What follows from a success.
+    #[expect(clippy::too_many_arguments, reason = "all that an answer may change")]
+    fn follow(
+        &mut self,
+        id: NodeId,
+        session: Session,
+        ask: &Ask,
+        raw: Box<RawValue>,
+        world: &mut World,
+        watches: &Watches,
+        desk: &mut Desk<'_>,
+    ) -> Outcome {
+        let kind = ask.call.kind;
+        match &ask.then {
+            Then::Nothing => Outcome::Tell(raw, 0),
+            Then::Learn | Then::Registered | Then::Finish { .. } => {
+                if let Then::Finish { uid } = &ask.then {
+                    let mut call = ask.call.clone();
+                    (call.verb, call.subresource) = (Verb::Delete, None);
+                    call.body = Some(say::json(&delete_options(uid)));
+                    self.call(Asked::Chore, call, desk);
+                }
+                if ask.then == Then::Registered {
+                    world.doubt(id);
+                }
+                match learn(kind, &raw, world, watches, desk) {
+                    Some(version) => Outcome::Tell(without_managers(kind, raw), version),
+                    None => Outcome::Tell(raw, 0),
+                }
+            }
+            Then::Give(key) => {
+                learn(kind, &raw, world, watches, desk);
+                match shelf(world, key, &ask.origin) {
+                    Some(given) => {
+                        world.give(id, session, given);
+                        Outcome::Told
+                    }
+                    None => Outcome::Refuse(404, "NotFound", "it is gone by now"),
+                }
+            }
+            Then::Bound(claims) => {
+                let bound = bound_to(&raw).is_some_and(|claim| claims.contains(&claim));
+                if bound { Outcome::Tell(raw, 0) } else { FOREIGN }
+            }
+            Then::Attached(node) => {
+                let own = attached_to(&raw).is_some_and(|to| to == *node);
+                if own { Outcome::Tell(raw, 0) } else { FOREIGN }
+            }
+            Then::Missing { key, uid } => {
+                let found = Object::read(Kind::Pod, &raw).ok();
+                let found = found.filter(|read| {
+                    let facts = read.object.pod.as_ref();
+                    let here = facts.is_some_and(|f| *f.node == *world.nodes[&id].name);
+                    here && *read.object.uid == **uid
+                });
+                if found.is_none() {
+                    world.banish(id, key, uid);
+                    return Outcome::Refuse(404, "NotFound", "there is no such pod on this node");
+                }
+                Outcome::Refuse(503, "ServiceUnavailable", "not seen here yet")
+            }
+        }
+    }
+}
+
+enum Outcome {
+    /// The object, and its version where it stands in the answer.
+    Tell(Box<RawValue>, u64),
+    Refuse(u16, &'static str, &'static str),
+    /// It is told otherwise.
+    Told,
+}
+
+const FOREIGN: Outcome = Outcome::Refuse(403, "Forbidden", "it is no business of this node's");
+
+/// How a node is answered; `None`: not at all.
+pub(super) fn content(
+    form: Form,
+    result: &Result<Box<RawValue>, (u16, Box<RawValue>)>,
+) -> Option<Box<RawValue>> {
+    let ok = || Some(say::json("OK"));
+    match (form, result) {
+        (Form::Silent, _) | (Form::OkOrNothing, Err(_)) => None,
+        (Form::ObjectResp, Ok(object)) => Some(say::object_resp(Ok(object))),
+        (Form::ObjectResp, Err((_, status))) => Some(say::object_resp(Err(status))),
+        (Form::Object, Ok(object)) => Some(object.clone()),
+        (Form::Ok | Form::OkIfGone | Form::OkIfThere | Form::OkOrNothing, Ok(_)) => ok(),
+        // Deleted, or deleted and made anew: it is done.
+        (Form::OkIfGone, Err((404 | 409, _))) | (Form::OkIfThere, Err((409, _))) => ok(),
+        (Form::OkIfThere, Err((_, status))) => Some(say::json(status.get())),
+        (Form::Object | Form::Ok | Form::OkIfGone, Err((_, status))) => Some(say::failure(status)),
+    }
+}
+
+/// What is here already, if the node is to have it.
+fn shelf(world: &World, key: &Key, origin: &Origin) -> Option<Given> {
+    let object = world.object(key)?;
+    Some(Given {
+        origin: origin.clone(),
+        key: key.clone(),
+        uid: object.uid.clone(),
+        version: object.version,
+        digest: object.digest,
+        content: object.json.clone(),
+    })
+}
+
+/// Learns an object from an answer. Its version.
+fn learn(
+    kind: Kind,
+    raw: &RawValue,
+    world: &mut World,
+    watches: &Watches,
+    desk: &mut Desk<'_>,
+) -> Option<u64> {
+    let mut read = Object::read(kind, raw).ok()?;
+    read.object.round = watches.round(kind);
+    let version = read.object.version;
+    world.put(desk.now.boot, read, From::Call(watches.seen(kind)));
+    Some(version)
+}
+
+fn without_managers(kind: Kind, raw: Box<RawValue>) -> Box<RawValue> {
+    match Object::read(kind, &raw) {
+        Ok(read) => say::copy(&read.object.json),
+        Err(_) => raw,
+    }
+}
+
+/// The claim that a volume is bound to: namespace and name.
+fn bound_to(volume: &RawValue) -> Option<(Box<str>, Box<str>)> {
+    let volume: serde_json::Value = serde_json::from_str(volume.get()).ok()?;
+    let claim = &volume["spec"]["claimRef"];
+    Some((claim["namespace"].as_str()?.into(), claim["name"].as_str()?.into()))
+}
+
+/// The node that a volume is attached to.
+fn attached_to(attachment: &RawValue) -> Option<Box<str>> {
+    let attachment: serde_json::Value = serde_json::from_str(attachment.get()).ok()?;
+    Some(attachment["spec"]["nodeName"].as_str()?.into())
+}

@@ -1,0 +1,186 @@
+//! What goes down: to each node what it lacks, one object after another.
+//!
+//! ```text
+//!  watch ─▶ World: who wants it? ─▶ dirty ─▶ due? ─▶ record stored ─▶ Send ─▶ ack ─▶ record
+//!                                     ▲                                        │
+//!                                     └───────────── changed meanwhile ◀───────┘
+//! ```
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::Counters;
+use super::event::Out;
+use super::key::{Key, NodeId};
+use super::say;
+use super::session::{Cargo, Flight, Given, Link};
+use super::time::{Now, Rng};
+use super::world::{Due, World};
+use crate::model::api::Kind;
+
+/// What is at hand while nodes are served.
+pub(super) struct Desk<'a> {
+    pub(super) now: Now,
+    pub(super) rng: &'a mut Rng,
+    pub(super) counters: &'a mut Counters,
+    pub(super) out: &'a mut Out,
+}
+
+impl World {
+    /// Sends a node what may be sent now.
+    pub(super) fn serve(&mut self, id: NodeId, desk: &mut Desk<'_>) {
+        let Some(mut link) = self.at(id).link.take() else { return };
+        link.flush(desk.now, desk.counters, desk.out);
+        if link.is_free()
+            && let Some(flight) = self.next_flight(id, &mut link, desk)
+        {
+            link.fly(desk.now, flight, desk.counters, desk.out);
+        }
+        self.at(id).link = Some(link);
+    }
+
+    fn next_flight(&mut self, id: NodeId, link: &mut Link, desk: &mut Desk<'_>) -> Option<Flight> {
+        // Somebody waits for an answer.
+        for at in 0..link.answers.len() {
+            let given = &link.answers[at];
+            let (key, uid) = (given.key.clone(), Arc::clone(&given.uid));
+            if self.open(id, &key, &uid) {
+                let given = link.answers.remove(at).expect("just seen");
+                return Some(answer(given, desk));
+            }
+        }
+        let mut cursor = link.last.clone();
+        for _ in 0..link.dirty.len() {
+            let key = following(&link.dirty, cursor.as_ref())?;
+            match self.flight_of(id, link, &key, desk) {
+                Next::Nothing => {
+                    link.dirty.remove(&key);
+                    link.forgive(&key);
+                }
+                Next::PutOff => drop(link.dirty.remove(&key)),
+                Next::Later => {}
+                Next::Now(flight) => {
+                    link.dirty.remove(&key);
+                    link.last = Some(key);
+                    return Some(*flight);
+                }
+            }
+            cursor = Some(key);
+        }
+        None
+    }
+
+    fn flight_of(&mut self, id: NodeId, link: &Link, key: &Key, desk: &mut Desk<'_>) -> Next {
+        match self.due(desk.now.boot, id, key) {
+            Due::Nothing => Next::Nothing,
+            Due::Learn => {
+                let object = self.object(key).expect("it is there");
+                let (uid, version) = (Arc::clone(&object.uid), object.version);
+                let digest = object.digest;
+                self.has(id, key, &uid, version, digest);
+                Next::Nothing
+            }
+            Due::Put => self.put_flight(id, link, key, desk),
+            Due::Delete => {
+                let record = &self.at(id).records[key];
+                let uid = Arc::clone(&record.uid);
+                if link.is_put_off(key, 0) {
+                    return Next::PutOff;
+                }
+                if !record.is_stored {
+                    if record.was_sent {
+                        return Next::Later;
+                    }
+                    // It never left.
+                    self.rid(id, key, &uid);
+                    return self.flight_of(id, link, key, desk);
+                }
+                let content = Arc::from(skeleton(key, &uid));
+                let mut flight =
+                    Flight::new(say::new_id(desk.rng), key.clone(), uid, content, desk.now);
+                flight.cargo = Cargo::Deletion;
+                flight.operation = "delete";
+                Next::Now(Box::new(flight))
+            }
+        }
+    }
+
+    fn put_flight(&mut self, id: NodeId, link: &Link, key: &Key, desk: &mut Desk<'_>) -> Next {
+        let object = self.object(key).expect("it is there");
+        if link.is_put_off(key, object.version) {
+            return Next::PutOff;
+        }
+        let (uid, content) = (Arc::clone(&object.uid), Arc::clone(&object.json));
+        let (version, digest, is_ending) = (object.version, object.digest, object.is_ending);
+        if !self.open(id, key, &uid) {
+            return Next::Later;
+        }
+        let record = self.at(id).records.get_mut(key).expect("just opened");
+        let was_sent = std::mem::replace(&mut record.was_sent, true);
+        let is_new = !was_sent && !is_ending && matches!(key.kind, Kind::Pod | Kind::ConfigMap);
+        let mut flight = Flight::new(say::new_id(desk.rng), key.clone(), uid, content, desk.now);
+        (flight.version, flight.digest) = (version, digest);
+        flight.operation = if is_new { "insert" } else { "update" };
+        Next::Now(Box::new(flight))
+    }
+
+    /// The node has acknowledged a message.
+    pub(super) fn acknowledged(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        message: &str,
+        counters: &mut Counters,
+    ) {
+        let Some(link) = &mut self.at(id).link else { return };
+        let Some(flight) = link.landed(message) else { return };
+        counters.ack_latency.observe_ms(now.boot.since_ms(flight.first_at));
+        match flight.cargo {
+            Cargo::Object | Cargo::Answer(_) => {
+                self.has(id, &flight.key, &flight.uid, flight.version, flight.digest);
+            }
+            Cargo::Deletion => self.rid(id, &flight.key, &flight.uid),
+        }
+        self.ready.insert(id);
+    }
+}
+
+enum Next {
+    /// It is as it should be.
+    Nothing,
+    /// It is tried another time.
+    PutOff,
+    /// It waits for the store.
+    Later,
+    Now(Box<Flight>),
+}
+
+/// The first behind this one, or the first of all.
+fn following(keys: &BTreeSet<Key>, key: Option<&Key>) -> Option<Key> {
+    let behind = key.and_then(|key| keys.range((Bound::Excluded(key), Bound::Unbounded)).next());
+    behind.or_else(|| keys.first()).cloned()
+}
+
+fn answer(given: Given, desk: &mut Desk<'_>) -> Flight {
+    let id = say::new_id(desk.rng);
+    let mut flight = Flight::new(id, given.key, given.uid, given.content, desk.now);
+    (flight.version, flight.digest) = (given.version, given.digest);
+    flight.cargo = Cargo::Answer(given.origin);
+    flight.operation = "response";
+    flight
+}
+
+/// All that is known of what is gone.
+fn skeleton(key: &Key, uid: &str) -> Box<serde_json::value::RawValue> {
+    let mut metadata = json!({"name": &*key.name, "uid": uid});
+    if !key.namespace.is_empty() {
+        metadata["namespace"] = json!(&*key.namespace);
+    }
+    let kind = key.kind;
+    say::json(&json!({
+        "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
+    }))
+}

@@ -1,0 +1,72 @@
+//! What the API server tells by itself: lists and watches.
+
+use serde_json::value::RawValue;
+
+use super::Controller;
+use super::event::{Action, Severity, WatchFact, WatchId};
+use super::object::Object;
+use super::time::Now;
+use super::world::From;
+use crate::model::api::Kind;
+
+impl Controller {
+    pub(super) fn watched(&mut self, now: Now, watch: WatchId, fact: WatchFact) {
+        let Some(kind) = self.watches.kind(watch) else { return };
+        match fact {
+            WatchFact::Listed(objects) => {
+                for raw in objects {
+                    self.learn(now, kind, &raw);
+                }
+            }
+            WatchFact::ListEnd(version) => {
+                self.world.sweep(now.boot, kind, self.watches.round(kind));
+                self.watches.listed(now.boot, kind, version);
+            }
+            WatchFact::Changed(raw) => {
+                if let Some(version) = self.learn(now, kind, &raw) {
+                    self.watches.told(kind, &version.to_string());
+                }
+            }
+            WatchFact::Deleted(raw) => match Object::read(kind, &raw) {
+                Ok(read) => {
+                    let known = self.world.object(&read.key);
+                    if known.is_none_or(|known| known.version <= read.object.version) {
+                        let facts = read.object.pod.as_ref();
+                        let node = facts.map(|facts| &*facts.node);
+                        self.world.gone(now.boot, &read.key, node);
+                    }
+                    self.watches.told(kind, &read.object.version.to_string());
+                }
+                Err(why) => self.not_read(kind, &why),
+            },
+            WatchFact::Bookmark(version) => self.watches.told(kind, &version),
+            WatchFact::Gone => self.watches.gone(now.boot, kind, &mut self.rng),
+            WatchFact::Ended(why) => {
+                let (rng, out) = (&mut self.rng, &mut self.pending);
+                self.watches.ended(now.boot, kind, &why, rng, out);
+            }
+        }
+    }
+
+    fn learn(&mut self, now: Now, kind: Kind, raw: &RawValue) -> Option<u64> {
+        match Object::read(kind, raw) {
+            Ok(mut read) => {
+                read.object.round = self.watches.round(kind);
+                let version = read.object.version;
+                self.world.put(now.boot, read, From::Watch);
+                Some(version)
+            }
+            Err(why) => {
+                self.not_read(kind, &why);
+                None
+            }
+        }
+    }
+
+    fn not_read(&mut self, kind: Kind, why: &str) {
+        if self.unread.insert(kind) {
+            let line = format!("api: {}: one is left out: {why}", kind.plural());
+            self.pending.push(Action::Log(Severity::Warn, line));
+        }
+    }
+}

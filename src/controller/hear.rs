@@ -1,0 +1,149 @@
+//! What a node says, in the order in which KubeEdge's cloud looks at it (wire spec section 2.7).
+
+use serde_json::json;
+
+use super::calls;
+use super::event::{Action, Severity};
+use super::key::NodeId;
+use super::say::{self, Origin};
+use super::session::size;
+use super::time::Now;
+use super::upstream::{Heard, Problem, Reader};
+use super::{Controller, Session};
+use crate::model::message::Message;
+
+/// What only the cloud's own modules call themselves.
+const OURS: [&str; 5] =
+    ["cloudhub", "cloudStream", "devicecontroller", "edgecontroller", "synccontroller"];
+/// What is asked of modules that are not here: routers, MetaServer, tasks.
+const ELSEWHERE: [&str; 3] = ["metaserver", "eventbus", "servicebus"];
+
+impl Controller {
+    /// A message of a node's.
+    pub(super) fn edge_said(&mut self, now: Now, session: Session, message: &Message) {
+        let Some(id) = self.sessions.get(&session).copied() else { return };
+        self.counters.messages_up += 1;
+        self.counters.bytes_up += size(message) as u64;
+        let route = &message.route;
+        match &*route.operation {
+            "keepalive" => {
+                let silent_at = now.boot.plus_ms(self.config.keepalive_ms);
+                if let Some(link) = &mut self.world.at(id).link {
+                    link.silent_at = silent_at;
+                }
+            }
+            "response" => {
+                let parent = &message.header.parent_id;
+                self.world.acknowledged(now, id, parent, &mut self.counters);
+            }
+            "error" => self.complained(id, message),
+            _ if &*route.resource == "k8s/ca.crt" => self.api_authority(now, id, message),
+            "get" if &*route.resource == "membership/detail" => self.membership(now, id, message),
+            _ if OURS.contains(&&*route.source) => {
+                self.offended(
+                    id,
+                    &format!("got a message of {}, expected the node's", route.source),
+                );
+            }
+            _ if ELSEWHERE.contains(&&*route.source) => {}
+            _ => self.asked_for(now, id, session, message),
+        }
+    }
+
+    fn asked_for(&mut self, now: Now, id: NodeId, session: Session, message: &Message) {
+        let node = self.world.at(id).name.clone();
+        let reader = Reader { world: &self.world, id, node: &node, message, now };
+        let asks = match reader.read() {
+            Ok(Heard::Ask(asks)) => asks,
+            Ok(Heard::Ignored) => return,
+            Err(problem) => return self.refuse(now, id, session, message, &problem),
+        };
+        for ask in asks {
+            let form = ask.form;
+            let link = self.world.at(id).link.as_mut().expect("a session that is on");
+            let fits = link.asks.add(ask);
+            self.world.ready.insert(id);
+            if !fits {
+                let words = "too many questions at once".to_owned();
+                let problem = Problem { code: 429, reason: "TooManyRequests", words, form };
+                return self.refuse(now, id, session, message, &problem);
+            }
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        session: Session,
+        message: &Message,
+        problem: &Problem,
+    ) {
+        let (id_of, resource) = (message.header.id.clone(), message.route.resource.clone());
+        let origin = Origin { id: id_of, resource };
+        let status = say::status(problem.code, problem.reason, &problem.words);
+        let told = calls::content(problem.form, &Err((problem.code, status)));
+        if let Some(content) = told {
+            let answer = say::response(&mut self.rng, now, &origin, 0, Some(content));
+            self.world.tell(id, session, answer);
+        }
+        self.offended(id, &problem.words);
+    }
+
+    /// A node has said what it may not, or what nobody understands: counted, and told once.
+    pub(super) fn offended(&mut self, id: NodeId, why: &str) {
+        self.counters.messages_refused += 1;
+        let node = self.world.at(id);
+        let Some(link) = &mut node.link else { return };
+        link.offences = link.offences.saturating_add(1);
+        if link.offences == 1 {
+            let why: String = why.chars().take(256).collect();
+            let line = format!("node={}: refused, further ones are counted: {why}", node.name);
+            self.pending.push(Action::Log(Severity::Warn, line));
+        }
+        self.world.ready.insert(id);
+    }
+
+    /// A node cannot take what we sent: it is sent again, and then put off.
+    fn complained(&mut self, id: NodeId, message: &Message) {
+        let node = self.world.at(id);
+        let Some(link) = &mut node.link else { return };
+        let Some(key) = link.awaits(&message.header.parent_id) else { return };
+        let key = key.to_string();
+        if !std::mem::replace(&mut link.complained, true) {
+            let why = message.content.as_ref().map_or("", |content| content.get());
+            let why: String = why.chars().take(256).collect();
+            let line = format!("node={}: cannot take {key}: {why}", node.name);
+            self.pending.push(Action::Log(Severity::Warn, line));
+        }
+    }
+
+    fn api_authority(&mut self, now: Now, id: NodeId, message: &Message) {
+        let (id_of, resource) = (message.header.id.clone(), message.route.resource.clone());
+        let origin = Origin { id: id_of, resource };
+        let authority = self.config.api_authority.as_deref().unwrap_or_default();
+        let content = Some(say::json(authority));
+        let mut answer = say::response(&mut self.rng, now, &origin, 0, content);
+        answer.route.source = "cloudhub".into();
+        self.answer(id, answer);
+    }
+
+    /// There are no devices here; an answer ends the question's repetition.
+    fn membership(&mut self, now: Now, id: NodeId, message: &Message) {
+        let (id_of, resource) = (message.header.id.clone(), message.route.resource.clone());
+        let origin = Origin { id: id_of, resource };
+        let at = now.wall.map_or(0, |wall| wall.0);
+        let content = json!({"event_id": "", "timestamp": at, "devices": []});
+        let content = Some(say::json(&content));
+        let mut answer = say::response(&mut self.rng, now, &origin, 0, content);
+        answer.route.source = "devicecontroller".into();
+        answer.route.group = "twin".into();
+        self.answer(id, answer);
+    }
+
+    fn answer(&mut self, id: NodeId, answer: Box<Message>) {
+        if let Some(session) = self.world.at(id).link.as_ref().map(|link| link.session) {
+            self.world.tell(id, session, answer);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Statuses as edges up to 1.11 tell them, whole (wire spec sections 5.3 and 5.6), made into what
+//! changes: what others have set stays.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::time::Now;
+
+/// Of a node.
+#[derive(Deserialize)]
+pub(super) struct NodeStatusRequest {
+    #[serde(rename = "Status", default)]
+    pub(super) status: Map<String, Value>,
+}
+
+/// Of a pod.
+#[derive(Deserialize)]
+pub(super) struct PodStatusRequest {
+    #[serde(rename = "UID", default)]
+    pub(super) uid: Box<str>,
+    #[serde(rename = "Name", default)]
+    pub(super) name: Box<str>,
+    #[serde(rename = "Status", default)]
+    pub(super) status: Map<String, Value>,
+}
+
+/// One, or a list of them.
+pub(super) fn pod_statuses(text: &str) -> Result<Vec<PodStatusRequest>, String> {
+    let told = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text)
+    } else {
+        serde_json::from_str(text).map(|one| vec![one])
+    };
+    told.map_err(|error| format!("content: {error}"))
+}
+
+/// The patch (RFC 7396) of a node's status. Volumes that are attached, and the port that a tunnel
+/// has set, are not the node's to say.
+pub(super) fn node_status(mut told: Map<String, Value>, old: Option<&str>) -> Value {
+    let old = status_of(old);
+    told.remove("volumesAttached");
+    if old["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().is_some_and(|port| port != 0) {
+        told.remove("daemonEndpoints");
+    }
+    let conditions = merged(told.remove("conditions"), &old["conditions"], None);
+    told.insert("conditions".to_owned(), conditions);
+    Value::Object(told)
+}
+
+/// The patch (RFC 7396) of a pod's status: whole, but for conditions that others have set.
+pub(super) fn pod_status(mut told: Map<String, Value>, old: &str, now: Now) -> Value {
+    let old = status_of(Some(old));
+    let at = now.timestamp().map(|at| at.to_string());
+    let conditions = merged(told.remove("conditions"), &old["conditions"], at.as_deref());
+    told.insert("conditions".to_owned(), conditions);
+    if old["startTime"].is_string() {
+        told.insert("startTime".to_owned(), old["startTime"].clone());
+    }
+    if let Some(statuses) = told.get_mut("containerStatuses").and_then(Value::as_array_mut) {
+        statuses.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    }
+    for gone in old.as_object().into_iter().flat_map(Map::keys) {
+        // Named by who places and sorts pods.
+        let others = matches!(&**gone, "qosClass" | "nominatedNodeName" | "resize");
+        if !others && !told.contains_key(gone) {
+            told.insert(gone.clone(), Value::Null);
+        }
+    }
+    Value::Object(told)
+}
+
+/// The pod has ended, and so have all its containers, or they never began.
+pub(super) fn is_over(status: &Value) -> bool {
+    let ended = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let statuses = status["containerStatuses"].as_array().into_iter().flatten();
+    ended
+        && statuses.into_iter().all(|status| {
+            let state = &status["state"];
+            state["terminated"].is_object() || state["waiting"].is_object()
+        })
+}
+
+fn status_of(object: Option<&str>) -> Value {
+    let object = object.and_then(|text| serde_json::from_str::<Value>(text).ok());
+    object.map_or(Value::Null, |mut object| object["status"].take())
+}
+
+/// Conditions by their type. One that holds as before keeps since when it does; one that is not
+/// told stays: who places pods says `PodScheduled`, or that it is `Unschedulable`.
+fn merged(told: Option<Value>, old: &Value, now: Option<&str>) -> Value {
+    let old = old.as_array().cloned().unwrap_or_default();
+    let mut all = Vec::new();
+    let told = match told {
+        Some(Value::Array(told)) => told,
+        Some(_) | None => Vec::new(),
+    };
+    for mut condition in told {
+        let before = old.iter().find(|before| before["type"] == condition["type"]);
+        let same = before.is_some_and(|before| before["status"] == condition["status"]);
+        let since = match before {
+            Some(before) if same => before["lastTransitionTime"].clone(),
+            Some(_) | None if condition["lastTransitionTime"].is_string() => {
+                condition["lastTransitionTime"].clone()
+            }
+            Some(_) | None => json!(now),
+        };
+        if condition.is_object() && !since.is_null() {
+            condition["lastTransitionTime"] = since;
+        }
+        all.push(condition);
+    }
+    let is_told = |before: &&Value| all.iter().any(|told| told["type"] == before["type"]);
+    let kept: Vec<Value> = old.iter().filter(|before| !is_told(before)).cloned().collect();
+    all.extend(kept);
+    Value::Array(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::time::{Instant, Wall};
+
+    fn map(value: &Value) -> Map<String, Value> {
+        value.as_object().cloned().expect("a map")
+    }
+
+    #[test]
+    fn a_pods_status_is_replaced_and_what_others_said_stays() {
+        let now = Now { boot: Instant(0), wall: Some(Wall(1_800_000_000_000)) };
+        let old = json!({"status": {"startTime": "s", "message": "old", "qosClass": "Burstable",
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "a"},
+                {"type": "Ready", "status": "True", "lastTransitionTime": "b"},
+                {"type": "Initialized", "status": "False", "lastTransitionTime": "c"}]}});
+        let told = map(&json!({"phase": "Running", "startTime": "later", "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "x"},
+                {"type": "Initialized", "status": "True"}],
+            "containerStatuses": [{"name": "b"}, {"name": "a"}]}));
+        let expected = json!({"phase": "Running", "startTime": "s", "message": null, "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "b"},
+                {"type": "Initialized", "status": "True",
+                 "lastTransitionTime": "2027-01-15T08:00:00Z"},
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "a"}],
+            "containerStatuses": [{"name": "a"}, {"name": "b"}]});
+        assert_eq!(pod_status(told, &old.to_string(), now), expected);
+    }
+
+    #[test]
+    fn a_nodes_status_leaves_volumes_and_the_tunnels_port_alone() {
+        let old = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10351}}}});
+        let told = map(&json!({"volumesAttached": [], "capacity": {"cpu": "1"},
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10350}}, "conditions": []}));
+        let expected = json!({"capacity": {"cpu": "1"}, "conditions": []});
+        assert_eq!(node_status(told, Some(&old.to_string())), expected);
+    }
+
+    #[test]
+    fn a_pod_is_over_when_it_ended_and_nothing_of_it_runs() {
+        for (status, over) in [
+            (json!({"phase": "Succeeded"}), true),
+            (json!({"phase": "Running"}), false),
+            (json!({"phase": "Failed", "containerStatuses": [{"state": {"running": {}}}]}), false),
+            (
+                json!({"phase": "Failed", "containerStatuses": [
+                    {"state": {"terminated": {}}}, {"state": {"waiting": {}}}]}),
+                true,
+            ),
+        ] {
+            assert_eq!(is_over(&status), over, "{status}");
+        }
+    }
+}

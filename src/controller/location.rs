@@ -1,0 +1,202 @@
+//! LocationCache: what a pod needs on its node, of ConfigMaps and Secrets, claims and accounts
+//! (wire spec section 8.4; beyond KubeEdge's, init and ephemeral containers count as well).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::key::Key;
+use crate::model::api::Kind;
+
+/// What matters of a pod's spec.
+#[derive(Debug, Default)]
+pub(super) struct PodFacts {
+    /// `nodeName`; never empty in a pod that concerns us.
+    pub(super) node: Box<str>,
+    /// `serviceAccountName`
+    pub(super) account: Box<str>,
+    /// ConfigMaps and Secrets.
+    pub(super) needs: BTreeSet<Key>,
+    /// PersistentVolumeClaims.
+    pub(super) claims: BTreeSet<Box<str>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    node_name: Box<str>,
+    service_account_name: Box<str>,
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+    ephemeral_containers: Vec<Container>,
+    volumes: Vec<BTreeMap<Box<str>, Source>>,
+    image_pull_secrets: Vec<Named>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Container {
+    env: Vec<Env>,
+    env_from: Vec<EnvFrom>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Env {
+    value_from: Option<ValueFrom>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ValueFrom {
+    config_map_key_ref: Named,
+    secret_key_ref: Named,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct EnvFrom {
+    config_map_ref: Named,
+    secret_ref: Named,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: Box<str>,
+}
+
+/// A volume's name, or one of its sources.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Source {
+    Of(Box<VolumeSource>),
+    Other(serde::de::IgnoredAny),
+}
+
+/// All that any kind of source names.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct VolumeSource {
+    name: Box<str>,
+    secret_name: Box<str>,
+    claim_name: Box<str>,
+    secret_ref: Option<Named>,
+    node_publish_secret_ref: Option<Named>,
+    sources: Vec<Projection>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Projection {
+    config_map: Named,
+    secret: Named,
+}
+
+impl PodFacts {
+    /// Reads a pod's spec.
+    pub(super) fn read(namespace: &str, spec: &RawValue) -> Result<Self, String> {
+        let spec: Spec =
+            serde_json::from_str(spec.get()).map_err(|error| format!("spec: {error}"))?;
+        let mut needs = Needs { namespace, keys: BTreeSet::new() };
+        let containers = spec.containers.iter().chain(&spec.init_containers);
+        for container in containers.chain(&spec.ephemeral_containers) {
+            needs.container(container);
+        }
+        let mut claims = BTreeSet::new();
+        for (kind, source) in spec.volumes.iter().flatten() {
+            if let Source::Of(source) = source {
+                needs.volume(kind, source);
+                if !source.claim_name.is_empty() {
+                    claims.insert(source.claim_name.clone());
+                }
+            }
+        }
+        for secret in &spec.image_pull_secrets {
+            needs.secret(&secret.name);
+        }
+        let (node, account) = (spec.node_name, spec.service_account_name);
+        Ok(Self { node, account, needs: needs.keys, claims })
+    }
+}
+
+struct Needs<'a> {
+    namespace: &'a str,
+    keys: BTreeSet<Key>,
+}
+
+impl Needs<'_> {
+    fn add(&mut self, kind: Kind, name: &str) {
+        if !name.is_empty() {
+            self.keys.insert(Key::new(kind, self.namespace, name));
+        }
+    }
+
+    fn map(&mut self, name: &str) {
+        self.add(Kind::ConfigMap, name);
+    }
+
+    fn secret(&mut self, name: &str) {
+        self.add(Kind::Secret, name);
+    }
+
+    fn container(&mut self, container: &Container) {
+        for from in &container.env_from {
+            self.map(&from.config_map_ref.name);
+            self.secret(&from.secret_ref.name);
+        }
+        for from in container.env.iter().filter_map(|env| env.value_from.as_ref()) {
+            self.map(&from.config_map_key_ref.name);
+            self.secret(&from.secret_key_ref.name);
+        }
+    }
+
+    fn volume(&mut self, kind: &str, source: &VolumeSource) {
+        if kind == "configMap" {
+            self.map(&source.name);
+        }
+        self.secret(&source.secret_name);
+        for named in source.secret_ref.iter().chain(&source.node_publish_secret_ref) {
+            self.secret(&named.name);
+        }
+        for projection in &source.sources {
+            self.map(&projection.config_map.name);
+            self.secret(&projection.secret.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_pod_names_is_found() {
+        let spec = r#"{"nodeName":"e","serviceAccountName":"robot",
+          "containers":[{"envFrom":[{"configMapRef":{"name":"c1"}},{"secretRef":{"name":"s1"}}],
+            "env":[{"name":"A","value":"b"},
+                   {"valueFrom":{"configMapKeyRef":{"name":"c2","key":"k"}}},
+                   {"valueFrom":{"fieldRef":{"fieldPath":"spec.nodeName"}}}]}],
+          "initContainers":[{"env":[{"valueFrom":{"secretKeyRef":{"name":"s2","key":"k"}}}],
+            "restartPolicy":"Always"}],
+          "ephemeralContainers":[{"envFrom":[{"secretRef":{"name":"s3"}}]}],
+          "volumes":[{"name":"v1","configMap":{"name":"c3","items":[]}},
+            {"name":"v2","secret":{"secretName":"s4"}},
+            {"name":"v3","projected":{"sources":[{"configMap":{"name":"c4"}},
+               {"secret":{"name":"s5"}},{"serviceAccountToken":{"path":"t"}}]}},
+            {"name":"v4","persistentVolumeClaim":{"claimName":"p1"}},
+            {"name":"v5","csi":{"driver":"d","nodePublishSecretRef":{"name":"s6"}}},
+            {"name":"v6","hostPath":{"path":"/"}},
+            {"name":"v7","cephfs":{"monitors":["a"],"secretRef":{"name":"s7"}}}],
+          "imagePullSecrets":[{"name":"s8"}]}"#;
+        let spec = RawValue::from_string(spec.to_owned()).expect("JSON");
+        let facts = PodFacts::read("n", &spec).expect("a spec");
+        let needs: Vec<String> = facts.needs.iter().map(ToString::to_string).collect();
+        let maps = (1..=4).map(|at| format!("n/configmap/c{at}"));
+        let secrets = (1..=8).map(|at| format!("n/secret/s{at}"));
+        assert_eq!(needs, maps.chain(secrets).collect::<Vec<_>>());
+        assert_eq!((&*facts.node, &*facts.account), ("e", "robot"));
+        assert_eq!(facts.claims.into_iter().collect::<Vec<_>>(), ["p1".into()]);
+    }
+}

@@ -1,0 +1,240 @@
+//! An object as the API server tells it, as far as it matters here: which one, in which version,
+//! and whether there is news in it for its node.
+//!
+//! The bytes are kept as they came, but for `managedFields`, which are more than a third of what
+//! the API server sends and mean nothing to a node, and with `kind` and `apiVersion`, which lists
+//! leave out.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::key::Key;
+use super::location::PodFacts;
+use crate::model::api::{EDGE_LABEL, Kind};
+
+/// One object.
+pub(super) struct Object {
+    pub(super) uid: Arc<str>,
+    /// `resourceVersion`; the API server's only grow.
+    pub(super) version: u64,
+    /// Of all that its node is to know. A status that a node has written itself is none of it.
+    pub(super) digest: u64,
+    pub(super) json: Arc<RawValue>,
+    /// It has a `deletionTimestamp`.
+    pub(super) is_ending: bool,
+    /// Of pods.
+    pub(super) pod: Option<Box<PodFacts>>,
+    /// In which list it was seen last.
+    pub(super) round: u32,
+}
+
+type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow)]
+    uid: Cow<'a, str>,
+    #[serde(borrow)]
+    resource_version: Cow<'a, str>,
+    labels: BTreeMap<Box<str>, Box<str>>,
+    deletion_timestamp: Option<Box<str>>,
+}
+
+/// What others than the node itself say in a node's status.
+#[derive(Deserialize, Hash)]
+#[serde(rename_all = "camelCase")]
+struct NodeStatus {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+    #[serde(default)]
+    volumes_attached: Vec<Attached>,
+}
+
+#[derive(Deserialize, Hash)]
+struct Condition {
+    r#type: Box<str>,
+    status: Box<str>,
+}
+
+#[derive(Deserialize, Hash)]
+struct Attached {
+    name: Box<str>,
+}
+
+/// An object that was read, and what it is called.
+pub(super) struct Read {
+    pub(super) key: Key,
+    pub(super) object: Object,
+    /// Of nodes: it carries the label of the edge.
+    pub(super) is_edge: bool,
+}
+
+impl Object {
+    /// Reads one; what is wrong with it otherwise.
+    pub(super) fn read(kind: Kind, raw: &RawValue) -> Result<Read, String> {
+        let fields = fields(raw.get(), "the object")?;
+        let about = fields.get("metadata").ok_or("got no metadata")?;
+        let metadata: Metadata<'_> =
+            serde_json::from_str(about.get()).map_err(|error| format!("metadata: {error}"))?;
+        let about = self::fields(about.get(), "metadata")?;
+        let version = metadata.resource_version.parse().map_err(|_| {
+            let got = &metadata.resource_version;
+            format!("got resourceVersion {got:?}, expected a number")
+        })?;
+        if metadata.name.is_empty() || metadata.uid.is_empty() {
+            return Err("got no name or no uid".to_owned());
+        }
+        let pod = match (kind, fields.get("spec")) {
+            (Kind::Pod, Some(spec)) => Some(Box::new(PodFacts::read(&metadata.namespace, spec)?)),
+            (Kind::Pod, None) => return Err("got a pod without spec".to_owned()),
+            _ => None,
+        };
+        let key = Key::new(kind, &metadata.namespace, &metadata.name);
+        let object = Self {
+            uid: metadata.uid.as_ref().into(),
+            version,
+            digest: digest(kind, &fields, &about),
+            json: whole(kind, raw, &fields, &about),
+            is_ending: metadata.deletion_timestamp.is_some(),
+            pod,
+            round: 0,
+        };
+        Ok(Read { key, object, is_edge: metadata.labels.contains_key(EDGE_LABEL) })
+    }
+}
+
+fn fields<'a>(text: &'a str, what: &str) -> Result<Fields<'a>, String> {
+    serde_json::from_str(text).map_err(|error| format!("{what}: {error}"))
+}
+
+fn digest(kind: Kind, fields: &Fields<'_>, metadata: &Fields<'_>) -> u64 {
+    let mut to = DefaultHasher::new();
+    for (name, value) in metadata {
+        if !matches!(&**name, "resourceVersion" | "generation" | "managedFields") {
+            (name, value.get()).hash(&mut to);
+        }
+    }
+    for (name, value) in fields {
+        match (kind, &**name) {
+            (_, "kind" | "apiVersion" | "metadata") | (Kind::Pod, "status") => {}
+            (Kind::Node, "status") => {
+                let status = serde_json::from_str::<NodeStatus>(value.get());
+                status.ok().hash(&mut to);
+            }
+            _ => (name, value.get()).hash(&mut to),
+        }
+    }
+    // 0 stands for «not known».
+    to.finish().max(1)
+}
+
+fn whole(kind: Kind, raw: &RawValue, fields: &Fields<'_>, metadata: &Fields<'_>) -> Arc<RawValue> {
+    let complete = fields.contains_key("kind") && fields.contains_key("apiVersion");
+    if complete && !metadata.contains_key("managedFields") {
+        return Arc::from(raw.to_owned());
+    }
+    let mut text = String::with_capacity(raw.get().len());
+    text.push_str(r#"{"kind":""#);
+    text.push_str(kind.name());
+    text.push_str(r#"","apiVersion":""#);
+    text.push_str(kind.api_version());
+    text.push_str(r#"","metadata":{"#);
+    join(&mut text, metadata, &["managedFields"]);
+    text.push('}');
+    if fields.keys().any(|name| !OWN.contains(&&**name)) {
+        text.push(',');
+    }
+    join(&mut text, fields, &OWN);
+    text.push('}');
+    Arc::from(RawValue::from_string(text).expect("put together of JSON"))
+}
+
+const OWN: [&str; 3] = ["kind", "apiVersion", "metadata"];
+
+fn join(text: &mut String, fields: &Fields<'_>, without: &[&str]) {
+    let mut first = true;
+    for (name, value) in fields.iter().filter(|(name, _)| !without.contains(&&***name)) {
+        if !std::mem::take(&mut first) {
+            text.push(',');
+        }
+        let name = serde_json::to_string(name).expect("a text");
+        text.push_str(&name);
+        text.push(':');
+        text.push_str(value.get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(kind: Kind, text: &str) -> Read {
+        let raw = RawValue::from_string(text.to_owned()).expect("JSON");
+        Object::read(kind, &raw).expect("an object")
+    }
+
+    #[test]
+    fn what_fields_who_wrote_is_left_out_and_what_it_is_is_said() {
+        let read = read(
+            Kind::ConfigMap,
+            r#"{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7",
+                "managedFields":[{"x":1}]},"data":{"k":"<v>"}}"#,
+        );
+        assert_eq!(
+            read.object.json.get(),
+            r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","#
+                .to_owned()
+                + r#""resourceVersion":"7","uid":"u"},"data":{"k":"<v>"}}"#
+        );
+        assert_eq!((read.key.to_string().as_str(), read.object.version), ("n/configmap/a", 7));
+    }
+
+    #[test]
+    fn a_status_of_the_nodes_own_is_no_news() {
+        let pod = |version: u32, label: &str, phase: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"a","namespace":"n","uid":"u","labels":{{"l":"{label}"}},
+                "resourceVersion":"{version}"}},"spec":{{"nodeName":"e"}},
+                "status":{{"phase":"{phase}"}}}}"#
+            );
+            read(Kind::Pod, &text).object.digest
+        };
+        assert_eq!(pod(1, "x", "Pending"), pod(2, "x", "Running"));
+        assert_ne!(pod(1, "x", "Pending"), pod(2, "y", "Pending"));
+        let node = |at: &str, ready: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"e","uid":"u","resourceVersion":"1"}},"spec":{{}},
+                "status":{{"conditions":[{{"type":"Ready","status":"{ready}",
+                "lastHeartbeatTime":"{at}"}}]}}}}"#
+            );
+            read(Kind::Node, &text).object.digest
+        };
+        assert_eq!(node("1", "True"), node("2", "True"));
+        assert_ne!(node("1", "True"), node("1", "Unknown"), "somebody else has said that");
+    }
+
+    #[test]
+    fn what_is_no_object_is_named() {
+        for (text, why) in [
+            ("[]", "the object: "),
+            ("{}", "got no metadata"),
+            (r#"{"metadata":{"name":"a","uid":"u"}}"#, "got resourceVersion"),
+            (r#"{"metadata":{"name":"a","resourceVersion":"1"}}"#, "got no name or no uid"),
+            (r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"}}"#, "got a pod without"),
+        ] {
+            let raw = RawValue::from_string(text.to_owned()).expect("JSON");
+            let told = Object::read(Kind::Pod, &raw).err().expect("no object");
+            assert!(told.starts_with(why), "{told}");
+        }
+    }
+}

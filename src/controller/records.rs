@@ -1,0 +1,135 @@
+//! What each node has: records are opened before the first sending, and follow what nodes say.
+
+use std::sync::Arc;
+
+use super::key::{Key, NodeId};
+use super::node::Record;
+use super::world::{Live, World};
+use crate::limits::NODE_ROWS_MAX;
+use crate::model::sync::{self, Change};
+
+impl World {
+    /// What the store held.
+    pub(super) fn load(&mut self, rows: Vec<sync::Record>) {
+        for row in rows {
+            let id = self.node(&row.node);
+            let key = Key::new(row.kind, &row.namespace, &row.name);
+            let record = Record {
+                uid: row.uid.as_ref().into(),
+                version: row.version,
+                digest: 0,
+                is_stored: true,
+                was_sent: true,
+                unused_since: None,
+            };
+            self.objects.entry(key.clone()).or_default().held.insert(id);
+            self.at(id).records.insert(key, record);
+        }
+    }
+
+    /// The store has a record of this.
+    pub(super) fn stored(&mut self, id: NodeId, key: &Key) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        match node.records.get_mut(key) {
+            Some(record) => {
+                record.is_stored = true;
+                self.ready.insert(id);
+            }
+            None => self.tidy(id),
+        }
+    }
+
+    /// How the store is to have the node's record of this.
+    pub(super) fn row(&self, id: NodeId, key: &Key) -> Change {
+        let node = self.nodes.get(&id).expect("what is to be stored is kept");
+        let (name, namespace) = (key.name.as_ref().into(), key.namespace.as_ref().into());
+        let (kind, of) = (key.kind, node.name.as_ref().into());
+        match node.records.get(key) {
+            Some(record) => Change::Put(sync::Record {
+                node: of,
+                kind,
+                namespace,
+                name,
+                uid: record.uid.as_ref().into(),
+                version: record.version,
+            }),
+            None => Change::Delete { node: of, kind, namespace, name },
+        }
+    }
+
+    /// The node is about to get this: there is a record from now on. Whether the store has it.
+    pub(super) fn open(&mut self, id: NodeId, key: &Key, uid: &Arc<str>) -> bool {
+        let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
+        if let Some(record) = node.records.get(key) {
+            return record.is_stored && record.uid == *uid;
+        }
+        let record = Record {
+            uid: Arc::clone(uid),
+            version: 0,
+            digest: 0,
+            is_stored: false,
+            was_sent: false,
+            unused_since: None,
+        };
+        node.records.insert(key.clone(), record);
+        self.objects.entry(key.clone()).or_default().held.insert(id);
+        self.ledger.note(id, key);
+        false
+    }
+
+    /// The node has this version of this object.
+    pub(super) fn has(&mut self, id: NodeId, key: &Key, uid: &str, version: u64, digest: u64) {
+        let Some(record) = self.at(id).records.get_mut(key) else { return };
+        if *record.uid == *uid && version > record.version {
+            (record.version, record.digest) = (version, digest);
+            self.ledger.note(id, key);
+        }
+    }
+
+    /// The node is rid of this object.
+    pub(super) fn rid(&mut self, id: NodeId, key: &Key, uid: &str) {
+        let node = self.at(id);
+        if node.records.get(key).is_none_or(|record| *record.uid != *uid) {
+            return;
+        }
+        node.records.remove(key);
+        node.stir(key);
+        self.ledger.note(id, key);
+        if let Some(entry) = self.objects.get_mut(key) {
+            entry.held.remove(&id);
+            self.drop_if_idle(key);
+        }
+    }
+
+    /// The node has this, which there is not: it is to be rid of it.
+    pub(super) fn banish(&mut self, id: NodeId, key: &Key, uid: &str) {
+        let node = self.at(id);
+        if uid.is_empty() || node.records.contains_key(key) || node.records.len() >= NODE_ROWS_MAX {
+            return;
+        }
+        let uid = Arc::from(uid);
+        let live = &mut self.objects.entry(key.clone()).or_default().live;
+        if matches!(live, Live::Unknown) {
+            *live = Live::Absent;
+        }
+        self.open(id, key, &uid);
+        let node = self.at(id);
+        node.records.get_mut(key).expect("just opened").was_sent = true;
+        if node.stir(key) {
+            self.ready.insert(id);
+        }
+    }
+
+    /// The node may have lost all that it had, but may have kept it as well: it gets it again, and
+    /// is still told what is gone.
+    pub(super) fn doubt(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
+        for (key, record) in &mut node.records {
+            if record.version > 0 {
+                (record.version, record.digest) = (0, 0);
+                self.ledger.note(id, key);
+            }
+        }
+        self.look(id);
+    }
+}

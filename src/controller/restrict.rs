@@ -1,0 +1,96 @@
+//! What a node may say of itself beside its status: Kubernetes' NodeRestriction, and the labels by
+//! which KubeEdge knows its nodes.
+
+use serde_json::{Map, Value, json};
+
+use crate::model::api::{EDGE_LABEL, Kind};
+
+/// Labels under kubernetes.io and k8s.io that nodes set themselves.
+const OWN: [&str; 9] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    EDGE_LABEL,
+    "node-role.kubernetes.io/agent",
+];
+/// What else they may begin with.
+const OWN_PREFIXES: [&str; 2] = ["node.kubernetes.io/", "kubelet.kubernetes.io/"];
+
+/// Whether a node may give itself this label.
+fn may_set(label: &str) -> bool {
+    let domain = label.split_once('/').map_or("", |(domain, _)| domain);
+    let reserved = ["kubernetes.io", "k8s.io"].iter().any(|reserved| {
+        domain == *reserved || domain.strip_suffix(reserved).is_some_and(|rest| rest.ends_with('.'))
+    });
+    let own = OWN.contains(&label) || OWN_PREFIXES.iter().any(|own| label.starts_with(own));
+    !label.starts_with('$') && (!reserved || own)
+}
+
+/// Labels and annotations, as far as the node may set them.
+pub(super) fn metadata(told: &Value) -> Value {
+    let mut metadata = Map::new();
+    if let Some(labels) = told["labels"].as_object() {
+        let own = labels.iter().filter(|(label, _)| may_set(label));
+        let own: Map<String, Value> = own.map(|(k, v)| (k.clone(), v.clone())).collect();
+        metadata.insert("labels".to_owned(), Value::Object(own));
+    }
+    if let Some(annotations) = told["annotations"].as_object() {
+        let own = annotations.iter().filter(|(name, _)| !name.starts_with('$'));
+        let own: Map<String, Value> = own.map(|(k, v)| (k.clone(), v.clone())).collect();
+        metadata.insert("annotations".to_owned(), Value::Object(own));
+    }
+    Value::Object(metadata)
+}
+
+/// The Node that is made when one registers: its name is that of its certificate, and it is one of
+/// the edge.
+pub(super) fn node(told: &Value, name: &str) -> Value {
+    let mut metadata = metadata(&told["metadata"]);
+    metadata["name"] = json!(name);
+    if !metadata["labels"].is_object() {
+        metadata["labels"] = json!({});
+    }
+    metadata["labels"][EDGE_LABEL] = json!("");
+    let mut node = json!({
+        "kind": Kind::Node.name(), "apiVersion": Kind::Node.api_version(), "metadata": metadata,
+    });
+    for part in ["spec", "status"] {
+        if told[part].is_object() {
+            node[part] = told[part].clone();
+        }
+    }
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_sets_no_labels_that_are_not_its_own() {
+        for (label, may) in [
+            ("kubernetes.io/arch", true),
+            ("node-role.kubernetes.io/edge", true),
+            ("node.kubernetes.io/instance-type", true),
+            ("example.com/site", true),
+            ("site", true),
+            ("notkubernetes.io/a", true),
+            ("node-role.kubernetes.io/control-plane", false),
+            ("node-restriction.kubernetes.io/a", false),
+            ("x.k8s.io/a", false),
+            ("$patch", false),
+        ] {
+            assert_eq!(may_set(label), may, "{label}");
+        }
+        let told = json!({"metadata": {"name": "other", "labels": {"k8s.io/a": "1", "b": "2"},
+            "annotations": {"c": "3"}, "finalizers": ["d"]}, "status": {"phase": "x"}, "data": 1});
+        let expected = json!({"kind": "Node", "apiVersion": "v1", "status": {"phase": "x"},
+            "metadata": {"name": "e", "annotations": {"c": "3"},
+                "labels": {"b": "2", EDGE_LABEL: ""}}});
+        assert_eq!(node(&told, "e"), expected);
+    }
+}

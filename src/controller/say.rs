@@ -1,0 +1,114 @@
+//! The messages that the controller says, in KubeEdge's words (wire spec sections 2.6, 3 and 5).
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::time::{Now, Rng};
+use crate::model::message::{Header, Message, Route};
+
+/// What a node asked: its answer names it.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) id: Box<str>,
+    pub(super) resource: Box<str>,
+}
+
+/// What is said beside the content.
+pub(super) struct Words<'a> {
+    pub(super) id: Box<str>,
+    pub(super) parent: &'a str,
+    pub(super) version: u64,
+    pub(super) operation: &'a str,
+    pub(super) resource: &'a str,
+}
+
+/// A new id. 64 bits of chance are shorter than KubeEdge's UUID, and any text will do.
+pub(super) fn new_id(rng: &mut Rng) -> Box<str> {
+    format!("{:016x}", rng.bits()).into()
+}
+
+/// JSON of plain data.
+pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
+    to_raw_value(value).expect("plain data")
+}
+
+/// One message.
+pub(super) fn message(now: Now, words: Words<'_>, content: Option<Box<RawValue>>) -> Box<Message> {
+    let version = if words.version == 0 { String::new() } else { words.version.to_string() };
+    Box::new(Message {
+        header: Header {
+            id: words.id,
+            parent_id: words.parent.into(),
+            timestamp_ms: now.wall.map_or(0, |wall| wall.0),
+            resource_version: version.into(),
+        },
+        route: Route {
+            source: "edgecontroller".into(),
+            group: "resource".into(),
+            operation: words.operation.into(),
+            resource: words.resource.into(),
+        },
+        content,
+    })
+}
+
+/// The answer to a question.
+pub(super) fn response(
+    rng: &mut Rng,
+    now: Now,
+    origin: &Origin,
+    version: u64,
+    content: Option<Box<RawValue>>,
+) -> Box<Message> {
+    let words = Words {
+        id: new_id(rng),
+        parent: &origin.id,
+        version,
+        operation: "response",
+        resource: &origin.resource,
+    };
+    message(now, words, content)
+}
+
+/// A copy of shared JSON.
+pub(super) fn copy(content: &Arc<RawValue>) -> Box<RawValue> {
+    (**content).to_owned()
+}
+
+/// meta/v1 `Status` of a failure.
+pub(super) fn status(code: u16, reason: &str, message: &str) -> Box<RawValue> {
+    json(&json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    }))
+}
+
+#[derive(Serialize)]
+struct ObjectResp<'a> {
+    #[serde(rename = "Object")]
+    object: Option<&'a RawValue>,
+    #[serde(rename = "Err")]
+    error: Option<Failure<'a>>,
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    #[serde(rename = "ErrStatus")]
+    status: &'a RawValue,
+}
+
+/// How creates, patches and leases are answered: both keys are always there.
+pub(super) fn object_resp(result: Result<&RawValue, &RawValue>) -> Box<RawValue> {
+    json(&match result {
+        Ok(object) => ObjectResp { object: Some(object), error: None },
+        Err(status) => ObjectResp { object: None, error: Some(Failure { status }) },
+    })
+}
+
+/// How a query is answered that has failed.
+pub(super) fn failure(status: &RawValue) -> Box<RawValue> {
+    json(&Failure { status })
+}

@@ -1,0 +1,113 @@
+//! The work of one step: whose time has come, who has something to do, and when to come again.
+
+use std::ops::Bound;
+
+use super::downstream::Desk;
+use super::event::{Action, Out};
+use super::key::NodeId;
+use super::time::{Instant, Now};
+use super::{Controller, Session};
+use crate::limits::{EDGE_OFFENCES_MAX, NODES_PER_STEP, RECONCILE_MS, RECONCILE_SLICE_MS};
+
+impl Controller {
+    /// Finds those whose time has come.
+    pub(super) fn due(&mut self, now: Now) {
+        while let Some((at, id)) = self.timers.first().copied()
+            && at <= now.boot
+        {
+            self.timers.remove(&(at, id));
+            self.world.at(id).timer = None;
+            self.world.ready.insert(id);
+        }
+        if self.reconcile_at <= now.boot && !self.sessions.is_empty() {
+            self.reconcile_at = now.boot.plus_ms(RECONCILE_SLICE_MS);
+            let slices = (RECONCILE_MS / RECONCILE_SLICE_MS) as usize;
+            let some = self.sessions.len().div_ceil(slices);
+            let behind = match self.reconciled {
+                Some(last) => (Bound::Excluded(last), Bound::Unbounded),
+                None => (Bound::Unbounded, Bound::Unbounded),
+            };
+            let next = self.sessions.range(behind).take(some);
+            let next: Vec<(Session, NodeId)> = next.map(|(at, id)| (*at, *id)).collect();
+            self.reconciled = next.last().map(|(session, _)| *session);
+            for (_, id) in next {
+                self.world.look(id);
+            }
+        }
+    }
+
+    /// Serves some of those that have something to do.
+    pub(super) fn serve(&mut self, now: Now) {
+        for id in std::mem::take(&mut self.world.orphans) {
+            let node = self.world.nodes.get(&id).filter(|node| !node.is_known);
+            if let Some(session) = node.and_then(|node| node.link.as_ref()).map(|l| l.session) {
+                self.close(id, session, "its Node was deleted");
+            }
+        }
+        let mut desk =
+            Desk { now, rng: &mut self.rng, counters: &mut self.counters, out: &mut self.pending };
+        self.calls.fetch(&mut self.world, &self.watches, &mut desk);
+        for _ in 0..NODES_PER_STEP {
+            let ready = &mut self.world.ready;
+            let behind = ready.range((Bound::Excluded(self.served), Bound::Unbounded)).next();
+            let Some(id) = behind.or_else(|| ready.first()).copied() else { break };
+            ready.remove(&id);
+            self.served = id;
+            self.serve_one(now, id);
+        }
+    }
+
+    fn serve_one(&mut self, now: Now, id: NodeId) {
+        let Some(node) = self.world.nodes.get(&id) else { return };
+        let Some(link) = &node.link else { return };
+        let session = link.session;
+        if link.silent_at <= now.boot {
+            let why = format!("no sign of life for {} ms", self.config.keepalive_ms);
+            return self.close(id, session, &why);
+        }
+        if link.offences >= EDGE_OFFENCES_MAX {
+            return self.close(id, session, "it does not keep to what it may");
+        }
+        let mut desk =
+            Desk { now, rng: &mut self.rng, counters: &mut self.counters, out: &mut self.pending };
+        self.calls.serve(&mut self.world, id, &mut desk);
+        self.world.serve(id, &mut desk);
+        let node = self.world.at(id);
+        let at = node.link.as_ref().expect("it was not ended").wake_at();
+        // One that comes too early costs less than to move it with each message.
+        if node.timer.is_none_or(|timer| at < timer) {
+            if let Some(timer) = node.timer.replace(at) {
+                self.timers.remove(&(timer, id));
+            }
+            self.timers.insert((at, id));
+        }
+    }
+
+    /// Ends all sessions.
+    pub(super) fn stop(&mut self, out: &mut Out) {
+        for (session, id) in std::mem::take(&mut self.sessions) {
+            out.push(Action::Close(session, "the controller stops".to_owned()));
+            self.unlink(id);
+        }
+    }
+
+    /// When to step again if nothing happens before; strictly later than the last step.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let now = self.now.boot;
+        if !self.is_loaded || self.stopping {
+            return self.world.ledger.wake_at();
+        }
+        let ready = (!self.world.ready.is_empty()).then_some(now);
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let reconcile = (!self.sessions.is_empty()).then_some(self.reconcile_at);
+        let all = [
+            ready,
+            timer,
+            reconcile,
+            self.watches.wake_at(),
+            self.calls.wake_at(&self.world, now),
+            self.world.ledger.wake_at(),
+        ];
+        all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)))
+    }
+}

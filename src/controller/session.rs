@@ -1,0 +1,291 @@
+//! A node's session: what is on its way to it, and what waits.
+//!
+//! Two queues, as KubeEdge has them (wire spec section 2.6). The reliable one is serial: one
+//! message at a time, sent again until it is acknowledged, and put off when that does not help. Of
+//! an object only the name waits; what is sent is how it is then, so the newest wins and the queue
+//! is bounded by what concerns the node. What needs no acknowledgement goes beside it.
+//!
+//! Back-pressure: beyond [`EDGE_UNSENT_BYTES_MAX`] nothing is handed to the hands.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::asks::Asks;
+use super::event::{Action, Out};
+use super::key::Key;
+use super::say::{self, Origin, Words};
+use super::time::{Instant, Now};
+use super::{Counters, Session};
+use crate::limits::{
+    ACK_MS, ACK_TRIES, EDGE_ANSWERS_BYTES_MAX, EDGE_ANSWERS_MAX, EDGE_UNSENT_BYTES_MAX,
+    REFUSED_RETRY_MAX_MS, REFUSED_RETRY_MIN_MS,
+};
+use crate::model::message::Message;
+
+/// A session that is on.
+pub(super) struct Link {
+    pub(super) session: Session,
+    /// Without a sign of life until then it is over.
+    pub(super) silent_at: Instant,
+    /// Bytes that have not left.
+    unsent: usize,
+    /// Needs no acknowledgement.
+    quick: VecDeque<Box<Message>>,
+    quick_bytes: usize,
+    /// Answers that the node acknowledges.
+    pub(super) answers: VecDeque<Given>,
+    /// Objects to be looked at.
+    pub(super) dirty: BTreeSet<Key>,
+    /// Looked at last: the next one is behind it, so that none waits for ever.
+    pub(super) last: Option<Key>,
+    put_off: BTreeMap<Key, PutOff>,
+    flight: Option<Flight>,
+    pub(super) asks: Asks,
+    pub(super) offences: u32,
+    /// That the node cannot take something was said.
+    pub(super) complained: bool,
+}
+
+/// An object that the node asked for.
+pub(super) struct Given {
+    pub(super) origin: Origin,
+    pub(super) key: Key,
+    pub(super) uid: Arc<str>,
+    pub(super) version: u64,
+    pub(super) digest: u64,
+    pub(super) content: Arc<RawValue>,
+}
+
+/// What was never acknowledged.
+struct PutOff {
+    /// `None`: its time has come.
+    until: Option<Instant>,
+    delay_ms: u64,
+    /// Another version is tried at once.
+    version: u64,
+}
+
+/// What waits for its acknowledgement.
+pub(super) struct Flight {
+    pub(super) id: Box<str>,
+    pub(super) key: Key,
+    pub(super) uid: Arc<str>,
+    pub(super) version: u64,
+    pub(super) digest: u64,
+    pub(super) cargo: Cargo,
+    pub(super) operation: &'static str,
+    pub(super) content: Arc<RawValue>,
+    pub(super) first_at: Instant,
+    tries: u32,
+    again_at: Instant,
+}
+
+/// What its acknowledgement will mean.
+#[derive(Clone, Debug)]
+pub(super) enum Cargo {
+    /// The node has it.
+    Object,
+    /// The node has it, and asked for it.
+    Answer(Origin),
+    /// The node is rid of it.
+    Deletion,
+}
+
+impl Flight {
+    pub(super) fn new(
+        id: Box<str>,
+        key: Key,
+        uid: Arc<str>,
+        content: Arc<RawValue>,
+        now: Now,
+    ) -> Self {
+        Self {
+            id,
+            key,
+            uid,
+            version: 0,
+            digest: 0,
+            cargo: Cargo::Object,
+            operation: "update",
+            content,
+            first_at: now.boot,
+            tries: 0,
+            again_at: now.boot,
+        }
+    }
+
+    fn message(&self, now: Now) -> Box<Message> {
+        let name = self.key.to_string();
+        let (parent, resource) = match &self.cargo {
+            Cargo::Answer(origin) => (&*origin.id, &*origin.resource),
+            Cargo::Object | Cargo::Deletion => ("", &*name),
+        };
+        let (id, version) = (self.id.clone(), self.version);
+        let words = Words { id, parent, version, operation: self.operation, resource };
+        say::message(now, words, Some(say::copy(&self.content)))
+    }
+}
+
+impl Link {
+    pub(super) fn new(session: Session, silent_at: Instant) -> Self {
+        Self {
+            session,
+            silent_at,
+            unsent: 0,
+            quick: VecDeque::new(),
+            quick_bytes: 0,
+            answers: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            last: None,
+            put_off: BTreeMap::new(),
+            flight: None,
+            asks: Asks::default(),
+            offences: 0,
+            complained: false,
+        }
+    }
+
+    /// So many bytes have not left.
+    pub(super) fn drained(&mut self, unsent: usize) {
+        self.unsent = unsent;
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.unsent < EDGE_UNSENT_BYTES_MAX
+    }
+
+    /// Whether the reliable queue may send the next.
+    pub(super) fn is_free(&self) -> bool {
+        self.flight.is_none() && self.has_room()
+    }
+
+    /// Objects and answers that wait.
+    pub(super) fn queued(&self) -> usize {
+        let flight = usize::from(self.flight.is_some());
+        self.dirty.len() + self.put_off.len() + self.answers.len() + self.quick.len() + flight
+    }
+
+    /// Sends this when there is room, without waiting for an acknowledgement. `false`: the node
+    /// asks and does not read.
+    pub(super) fn tell(&mut self, message: Box<Message>) -> bool {
+        self.quick_bytes += size(&message);
+        self.quick.push_back(message);
+        self.quick.len() <= EDGE_ANSWERS_MAX && self.quick_bytes <= EDGE_ANSWERS_BYTES_MAX
+    }
+
+    /// Sends this when its turn comes, until it is acknowledged. What is too much is not answered:
+    /// it is asked again.
+    pub(super) fn give(&mut self, given: Given) {
+        if self.answers.len() < EDGE_ANSWERS_MAX {
+            self.answers.push_back(given);
+        }
+    }
+
+    /// What waits for its turn by time, and what needs no acknowledgement.
+    pub(super) fn flush(&mut self, now: Now, counters: &mut Counters, out: &mut Out) {
+        self.again(now, counters, out);
+        for (key, put_off) in &mut self.put_off {
+            if put_off.until.take_if(|until| *until <= now.boot).is_some() {
+                self.dirty.insert(key.clone());
+            }
+        }
+        while self.has_room()
+            && let Some(message) = self.quick.pop_front()
+        {
+            self.quick_bytes -= size(&message);
+            self.send(message, counters, out);
+        }
+    }
+
+    /// Sends again what was not acknowledged in time.
+    fn again(&mut self, now: Now, counters: &mut Counters, out: &mut Out) {
+        let room = self.has_room();
+        let Some(flight) = &mut self.flight else { return };
+        if now.boot < flight.again_at {
+            return;
+        }
+        if !room {
+            // It has not even left.
+            flight.again_at = now.boot.plus_ms(ACK_MS);
+        } else if flight.tries < ACK_TRIES {
+            flight.tries += 1;
+            flight.again_at = now.boot.plus_ms(ACK_MS);
+            counters.resends += 1;
+            let message = flight.message(now);
+            self.send(message, counters, out);
+        } else {
+            let flight = self.flight.take().expect("just seen");
+            if matches!(flight.cargo, Cargo::Answer(_)) {
+                return;
+            }
+            let before = self.put_off.get(&flight.key);
+            let delay_ms = before.map_or(REFUSED_RETRY_MIN_MS, |put_off| put_off.delay_ms * 2);
+            let delay_ms = delay_ms.min(REFUSED_RETRY_MAX_MS);
+            let (until, version) = (Some(now.boot.plus_ms(delay_ms)), flight.version);
+            self.put_off.insert(flight.key, PutOff { until, delay_ms, version });
+        }
+    }
+
+    /// Whether this version of the object is not to be tried now.
+    pub(super) fn is_put_off(&self, key: &Key, version: u64) -> bool {
+        let put_off = self.put_off.get(key);
+        put_off.is_some_and(|put_off| put_off.version == version && put_off.until.is_some())
+    }
+
+    /// The node lacks nothing of this object, whatever was before.
+    pub(super) fn forgive(&mut self, key: &Key) {
+        self.put_off.remove(key);
+    }
+
+    /// Sends this and waits for its acknowledgement.
+    pub(super) fn fly(
+        &mut self,
+        now: Now,
+        mut flight: Flight,
+        counters: &mut Counters,
+        out: &mut Out,
+    ) {
+        assert!(self.flight.is_none(), "one at a time");
+        flight.tries = 1;
+        flight.again_at = now.boot.plus_ms(ACK_MS);
+        let message = flight.message(now);
+        self.flight = Some(flight);
+        self.send(message, counters, out);
+    }
+
+    /// The node has acknowledged this message; what that means, if it was waited for.
+    pub(super) fn landed(&mut self, id: &str) -> Option<Flight> {
+        let flight = self.flight.take_if(|flight| *flight.id == *id)?;
+        self.put_off.remove(&flight.key);
+        Some(flight)
+    }
+
+    /// Whether this is what waits for its acknowledgement.
+    pub(super) fn awaits(&self, id: &str) -> Option<&Key> {
+        self.flight.as_ref().filter(|flight| *flight.id == *id).map(|flight| &flight.key)
+    }
+
+    fn send(&mut self, message: Box<Message>, counters: &mut Counters, out: &mut Out) {
+        let bytes = size(&message);
+        self.unsent += bytes;
+        counters.messages_down += 1;
+        counters.bytes_down += bytes as u64;
+        out.push(Action::Send(self.session, message));
+    }
+
+    /// When it is to be looked at, if nothing happens before.
+    pub(super) fn wake_at(&self) -> Instant {
+        let flight = self.flight.as_ref().map(|flight| flight.again_at);
+        let put_off = self.put_off.values().filter_map(|put_off| put_off.until);
+        flight.into_iter().chain(put_off).fold(self.silent_at, Instant::min)
+    }
+}
+
+/// Bytes of a message on the wire, about.
+pub(super) fn size(message: &Message) -> usize {
+    /// Header and route.
+    const REST: usize = 256;
+    message.content.as_ref().map_or(0, |content| content.get().len()) + REST
+}

@@ -1,0 +1,431 @@
+//! What a node says or asks (wire spec section 5), and whether it may: the Node authorizer's rules,
+//! always on. A node touches its own Node and Lease, the pods bound to it, and what these use.
+//!
+//! Nothing of a message is handed on that the node could use to change more: patches of a status
+//! carry a status, and labels that Kubernetes keeps for itself are left out, as its NodeRestriction
+//! does.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::asks::{Ask, Form, Then};
+use super::key::{Key, NodeId};
+use super::location::PodFacts;
+use super::say::{self, Origin};
+use super::world::World;
+use super::{legacy, restrict};
+use crate::model::api::{Call, Kind, PatchType, Subresource, Verb};
+use crate::model::message::{Message, Resource, inner};
+
+/// What becomes of a message.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// The API server is asked.
+    Ask(Vec<Ask>),
+    /// It is no business of ours, and no trouble.
+    Ignored,
+}
+
+/// Why a message is refused.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) code: u16,
+    pub(super) reason: &'static str,
+    pub(super) words: String,
+    /// How the node is told.
+    pub(super) form: Form,
+}
+
+/// A message of one node's, and what is known of that.
+pub(super) struct Reader<'a> {
+    pub(super) world: &'a World,
+    pub(super) id: NodeId,
+    pub(super) node: &'a str,
+    pub(super) message: &'a Message,
+    /// Milliseconds since 1970, for what old clouds fill in.
+    pub(super) now: super::time::Now,
+}
+
+/// Where leases of nodes lie.
+const LEASES: &str = "kube-node-lease";
+
+impl Reader<'_> {
+    /// Finds out what is asked.
+    pub(super) fn read(&self) -> Result<Heard, Problem> {
+        let route = &self.message.route;
+        let Some(resource) = Resource::parse(&route.resource) else {
+            return Ok(Heard::Ignored);
+        };
+        let ask = match (&*route.operation, resource.kind) {
+            ("insert", "node") => self.register(&resource, Form::ObjectResp),
+            ("insert", "nodestatus") => self.register(&resource, Form::OkIfThere),
+            ("update", "node") => self.node_labels(&resource),
+            ("query", "node") => {
+                self.own(&resource, Form::Object)?;
+                self.ask(Verb::Get, Kind::Node, &resource, None, Form::Object)
+            }
+            ("patch", "nodepatch") => self.node_patch(&resource),
+            ("update", "nodestatus") => self.node_status(&resource),
+            ("query", "lease") => {
+                self.own_lease(&resource)?;
+                self.ask(Verb::Get, Kind::Lease, &resource, None, Form::ObjectResp)
+            }
+            ("insert", "lease") => self.lease(&resource, Verb::Create),
+            ("update", "lease") => self.lease(&resource, Verb::Update),
+            ("patch", "podpatch") => self.pod_patch(&resource),
+            ("update", "podstatus") => return self.pod_statuses(&resource),
+            ("delete", "pod") => self.pod_delete(&resource),
+            ("insert", "pod") => self.mirror_pod(&resource),
+            ("query", "configmap") => self.needed(&resource, Kind::ConfigMap),
+            ("query", "secret") => self.needed(&resource, Kind::Secret),
+            ("query", "serviceaccounttoken") => self.token(&resource),
+            ("query", "persistentvolumeclaim") => self.claim(&resource),
+            ("query", "persistentvolume") => {
+                let ask =
+                    self.ask(Verb::Get, Kind::PersistentVolume, &resource, None, Form::Object);
+                ask.map(|ask| Ask { then: Then::Bound(self.claims()), ..ask })
+            }
+            ("query", "volumeattachment") => {
+                let ask =
+                    self.ask(Verb::Get, Kind::VolumeAttachment, &resource, None, Form::Object);
+                ask.map(|ask| Ask { then: Then::Attached(self.node.into()), ..ask })
+            }
+            ("insert" | "update" | "patch", "event") => self.event(&resource),
+            _ => return Ok(Heard::Ignored),
+        };
+        ask.map(|ask| Heard::Ask(vec![ask]))
+    }
+
+    fn ask(
+        &self,
+        verb: Verb,
+        kind: Kind,
+        resource: &Resource<'_>,
+        body: Option<Box<RawValue>>,
+        form: Form,
+    ) -> Result<Ask, Problem> {
+        if resource.name.is_empty() {
+            return Err(bad(form, format!("got {}, expected a name", self.message.route.resource)));
+        }
+        let namespace = resource.namespace.filter(|_| kind.is_namespaced()).unwrap_or_default();
+        if kind.is_namespaced() && namespace.is_empty() {
+            let got = &self.message.route.resource;
+            return Err(bad(form, format!("got {got}, expected a namespace")));
+        }
+        let (namespace, name) = (namespace.into(), resource.name.into());
+        let call = Call { verb, kind, namespace, name, subresource: None, body };
+        Ok(self.of(call, form))
+    }
+
+    fn of(&self, call: Call, form: Form) -> Ask {
+        Ask { origin: self.origin(), call: Box::new(call), form, then: Then::Nothing }
+    }
+
+    fn origin(&self) -> Origin {
+        let resource = self.message.route.resource.clone();
+        Origin { id: self.message.header.id.clone(), resource }
+    }
+
+    fn content(&self, form: Form) -> Result<std::borrow::Cow<'_, str>, Problem> {
+        let content = self.message.content.as_ref();
+        content.map(|content| inner(content)).ok_or_else(|| bad(form, "got no content".to_owned()))
+    }
+
+    fn parsed<T: for<'de> Deserialize<'de>>(&self, form: Form) -> Result<T, Problem> {
+        let text = self.content(form)?;
+        serde_json::from_str(&text).map_err(|error| bad(form, format!("content: {error}")))
+    }
+
+    /// The resource is the node itself.
+    fn own(&self, resource: &Resource<'_>, form: Form) -> Result<(), Problem> {
+        if resource.name == self.node { Ok(()) } else { Err(self.foreign(form)) }
+    }
+
+    fn own_lease(&self, resource: &Resource<'_>) -> Result<(), Problem> {
+        self.own(resource, Form::ObjectResp)?;
+        let own = resource.namespace == Some(LEASES);
+        if own { Ok(()) } else { Err(self.foreign(Form::ObjectResp)) }
+    }
+
+    fn foreign(&self, form: Form) -> Problem {
+        let words = format!("node {} may not touch {}", self.node, self.message.route.resource);
+        Problem { code: 403, reason: "Forbidden", words, form }
+    }
+
+    // ---- the node ----
+
+    fn register(&self, resource: &Resource<'_>, form: Form) -> Result<Ask, Problem> {
+        self.own(resource, form)?;
+        let body = restrict::node(&self.parsed(form)?, self.node);
+        let mut ask = self.ask(Verb::Create, Kind::Node, resource, Some(say::json(&body)), form)?;
+        if form == Form::OkIfThere {
+            ask.origin.resource = format!("default/node/{}", self.node).into();
+        }
+        Ok(Ask { then: Then::Registered, ..ask })
+    }
+
+    fn node_labels(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+        self.own(resource, Form::Ok)?;
+        let node: Value = self.parsed(Form::Ok)?;
+        let body = json!({"metadata": restrict::metadata(&node["metadata"])});
+        let merge = Verb::Patch(PatchType::Merge);
+        let ask = self.ask(merge, Kind::Node, resource, Some(say::json(&body)), Form::Ok)?;
+        Ok(Ask { then: Then::Learn, ..ask })
+    }
+
+    fn node_patch(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+        self.own(resource, Form::ObjectResp)?;
+        let patch: Value = self.parsed(Form::ObjectResp)?;
+        let mut body = json!({"status": patch.get("status").unwrap_or(&json!({}))});
+        let metadata = restrict::metadata(&patch["metadata"]);
+        if metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
+            body["metadata"] = metadata;
+        }
+        self.status_patch(Kind::Node, resource, &body, PatchType::Strategic, Form::ObjectResp)
+    }
+
+    fn status_patch(
+        &self,
+        kind: Kind,
+        resource: &Resource<'_>,
+        body: &Value,
+        patch: PatchType,
+        form: Form,
+    ) -> Result<Ask, Problem> {
+        let body = Some(say::json(body));
+        let mut ask = self.ask(Verb::Patch(patch), kind, resource, body, form)?;
+        ask.call.subresource = Some(Subresource::Status);
+        Ok(Ask { then: Then::Learn, ..ask })
+    }
+
+    fn node_status(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+        let form = Form::OkOrNothing;
+        self.own(resource, form)?;
+        let told: legacy::NodeStatusRequest = self.parsed(form)?;
+        let old = self.world.object(&Key::node(self.node)).map(|object| object.json.get());
+        let body = json!({"status": legacy::node_status(told.status, old)});
+        let mut ask = self.status_patch(Kind::Node, resource, &body, PatchType::Merge, form)?;
+        ask.origin.resource = format!("default/node/{}", self.node).into();
+        Ok(ask)
+    }
+
+    fn lease(&self, resource: &Resource<'_>, verb: Verb) -> Result<Ask, Problem> {
+        let form = Form::ObjectResp;
+        self.own_lease(resource)?;
+        let mut lease: Value = self.parsed(form)?;
+        if !lease.is_object() || !lease["metadata"].is_object() {
+            return Err(bad(form, "got no lease".to_owned()));
+        }
+        lease["metadata"]["name"] = json!(self.node);
+        lease["metadata"]["namespace"] = json!(LEASES);
+        lease["kind"] = json!(Kind::Lease.name());
+        lease["apiVersion"] = json!(Kind::Lease.api_version());
+        self.ask(verb, Kind::Lease, resource, Some(say::json(&lease)), form)
+    }
+
+    // ---- pods ----
+
+    /// The pod, if it is bound to this node; `None`: there is none, or it is another's.
+    fn pod(&self, namespace: Option<&str>, name: &str) -> Option<&super::object::Object> {
+        let key = Key::new(Kind::Pod, namespace.unwrap_or_default(), name);
+        let pods = &self.world.nodes.get(&self.id)?.pods;
+        pods.contains_key(&key).then(|| self.world.object(&key)).flatten()
+    }
+
+    fn pod_patch(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+        let form = Form::ObjectResp;
+        let patch: Value = self.parsed(form)?;
+        let told = patch["metadata"]["uid"].as_str();
+        let pod = self.pod(resource.namespace, resource.name);
+        let Some(pod) = pod.filter(|pod| told.is_none_or(|told| *pod.uid == *told)) else {
+            return self.missing(resource, told.unwrap_or_default(), form);
+        };
+        let uid = told.unwrap_or(&pod.uid);
+        let status = patch.get("status").cloned().unwrap_or_else(|| json!({}));
+        let body = json!({"metadata": {"uid": uid}, "status": status});
+        self.status_patch(Kind::Pod, resource, &body, PatchType::Strategic, form)
+    }
+
+    /// A pod of which nobody here knows that it is this node's. The API server is asked: if it has
+    /// none either, the node is to be rid of it.
+    fn missing(&self, resource: &Resource<'_>, uid: &str, form: Form) -> Result<Ask, Problem> {
+        let ask = self.ask(Verb::Get, Kind::Pod, resource, None, form)?;
+        let key = Key::new(Kind::Pod, resource.namespace.unwrap_or_default(), resource.name);
+        Ok(Ask { then: Then::Missing { key, uid: uid.into() }, ..ask })
+    }
+
+    fn pod_statuses(&self, resource: &Resource<'_>) -> Result<Heard, Problem> {
+        let text = self.content(Form::OkOrNothing)?;
+        let told = legacy::pod_statuses(&text).map_err(|why| bad(Form::OkOrNothing, why))?;
+        let mut asks = Vec::new();
+        for told in told {
+            let pod = self.pod(resource.namespace, &told.name);
+            let of = Resource { name: &told.name, kind: "pod", ..*resource };
+            let Some(pod) = pod.filter(|pod| *pod.uid == *told.uid) else {
+                asks.push(self.missing(&of, &told.uid, Form::OkIfGone)?);
+                continue;
+            };
+            let status = legacy::pod_status(told.status, pod.json.get(), self.now);
+            let is_over = pod.is_ending && legacy::is_over(&status);
+            let body = json!({"metadata": {"uid": &*told.uid}, "status": status});
+            let mut ask = self.status_patch(Kind::Pod, &of, &body, PatchType::Merge, Form::Ok)?;
+            if is_over {
+                ask.then = Then::Finish { uid: told.uid };
+            }
+            asks.push(ask);
+        }
+        Ok(Heard::Ask(asks))
+    }
+
+    fn pod_delete(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+        let form = Form::OkIfGone;
+        let text = self.content(form)?;
+        // Old edges name the uid alone.
+        let options: DeleteOptions = serde_json::from_str(&text).unwrap_or_default();
+        let named = text.trim_matches('"');
+        let uid = match &options.preconditions {
+            Some(preconditions) => &*preconditions.uid,
+            None if !named.is_empty() && !named.contains(['{', ' ']) => named,
+            None => return Err(bad(form, "got no uid".to_owned())),
+        };
+        if self.pod(resource.namespace, resource.name).is_none_or(|pod| *pod.uid != *uid) {
+            return self.missing(resource, uid, form);
+        }
+        let body = say::json(&delete_options(uid));
+        self.ask(Verb::Delete, Kind::Pod, resource, Some(body), form)
+    }
+
+    fn mirror_pod(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+        let form = Form::ObjectResp;
+        let pod: Value = self.parsed(form)?;
+        let is_mirror = pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string();
+        let namespace = resource.namespace.unwrap_or_default();
+        let facts = PodFacts::read(namespace, &say::json(&pod["spec"]));
+        let facts = facts.map_err(|why| bad(form, why))?;
+        let harmless = facts.needs.is_empty() && facts.claims.is_empty();
+        if !is_mirror || *facts.node != *self.node || !harmless || !facts.account.is_empty() {
+            return Err(self.foreign(form));
+        }
+        self.ask(Verb::Create, Kind::Pod, resource, Some(say::json(&pod)), form)
+    }
+
+    // ---- what pods use ----
+
+    fn needed(&self, resource: &Resource<'_>, kind: Kind) -> Result<Ask, Problem> {
+        let form = Form::Object;
+        let key = Key::new(kind, resource.namespace.unwrap_or_default(), resource.name);
+        if !self.world.nodes[&self.id].wanted.contains(&key) {
+            return Err(self.foreign(form));
+        }
+        let ask = self.ask(Verb::Get, kind, resource, None, form)?;
+        Ok(Ask { then: Then::Give(key), ..ask })
+    }
+
+    fn token(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+        let form = Form::Object;
+        let request: TokenRequest = self.parsed(form)?;
+        let bound = &request.spec.bound_object_ref;
+        let pod = self.pod(resource.namespace, &bound.name).filter(|pod| *pod.uid == *bound.uid);
+        let account = pod.and_then(|pod| pod.pod.as_ref()).map(|facts| &*facts.account);
+        let account = account.map(|name| if name.is_empty() { "default" } else { name });
+        if &*bound.kind != "Pod" || account != Some(resource.name) {
+            return Err(self.foreign(form));
+        }
+        let body = RawValue::from_string(self.content(form)?.into_owned()).expect("just parsed");
+        let mut ask = self.ask(Verb::Create, Kind::ServiceAccount, resource, Some(body), form)?;
+        ask.call.subresource = Some(Subresource::Token);
+        Ok(ask)
+    }
+
+    fn claims(&self) -> BTreeSet<(Box<str>, Box<str>)> {
+        let pods = self.world.nodes[&self.id].pods.keys();
+        let facts = pods.filter_map(|key| Some((key, self.world.object(key)?.pod.as_ref()?)));
+        let claims = facts.flat_map(|(key, facts)| {
+            facts.claims.iter().map(|claim| (Box::from(&*key.namespace), claim.clone()))
+        });
+        claims.collect()
+    }
+
+    fn claim(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+        let form = Form::Object;
+        let namespace = resource.namespace.unwrap_or_default();
+        if !self.claims().contains(&(namespace.into(), resource.name.into())) {
+            return Err(self.foreign(form));
+        }
+        self.ask(Verb::Get, Kind::PersistentVolumeClaim, resource, None, form)
+    }
+
+    fn event(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
+        let form = Form::Silent;
+        let told: Value = self.parsed(form)?;
+        let is_patch = told.get("patchData").is_some();
+        let event = if is_patch { &told["event"] } else { &told };
+        let about = &event["involvedObject"];
+        let (kind, name) = (about["kind"].as_str(), about["name"].as_str().unwrap_or_default());
+        let own = match kind {
+            Some("Node") => name == self.node,
+            Some("Pod") => self.pod(about["namespace"].as_str(), name).is_some(),
+            Some(_) | None => false,
+        };
+        let prefix = format!("{name}.");
+        if !own || !resource.name.starts_with(&prefix) {
+            return Err(self.foreign(form));
+        }
+        let (verb, body) = match (&*self.message.route.operation, is_patch) {
+            ("insert", false) => (Verb::Create, say::json(event)),
+            (_, true) => {
+                let patch = told["patchData"].as_str().map(ToOwned::to_owned);
+                let patch = patch.unwrap_or_else(|| told["patchData"].to_string());
+                let body = RawValue::from_string(patch);
+                let body = body.map_err(|error| bad(form, format!("patchData: {error}")))?;
+                (Verb::Patch(PatchType::Strategic), body)
+            }
+            (_, false) => (Verb::Update, say::json(event)),
+        };
+        self.ask(verb, Kind::Event, resource, Some(body), form)
+    }
+}
+
+pub(super) fn delete_options(uid: &str) -> Value {
+    json!({
+        "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
+        "preconditions": {"uid": uid},
+    })
+}
+
+fn bad(form: Form, words: String) -> Problem {
+    Problem { code: 400, reason: "BadRequest", words, form }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DeleteOptions {
+    preconditions: Option<Preconditions>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Preconditions {
+    uid: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct TokenRequest {
+    spec: TokenSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TokenSpec {
+    bound_object_ref: Bound,
+}
+
+#[derive(Deserialize)]
+struct Bound {
+    kind: Box<str>,
+    name: Box<str>,
+    uid: Box<str>,
+}

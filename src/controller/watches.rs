@@ -1,0 +1,196 @@
+//! Lists and watches of the API server (wire spec section 8.4): each kind is listed once and then
+//! watched; a watch that ends goes on where it was, and one that is too far behind begins anew.
+//!
+//! ```text
+//!  Waiting ─turn─▶ Listing ──ListEnd──▶ Watching ──Ended──▶ Resting ─due─▶ Watching
+//!                     ▲  └──Gone│Ended──▶ Resting ─due─▶ Listing    │
+//!                     └───────────────────────────────── Gone ◀─────┘
+//! ```
+//!
+//! ConfigMaps and Secrets have their turn after nodes and pods, by which it is known which of them
+//! somebody wants.
+
+use std::collections::BTreeMap;
+
+use super::event::{Action, Out, Severity, WatchId};
+use super::time::{Backoff, BackoffBounds, Instant, Rng};
+use crate::limits::{WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS};
+use crate::model::api::Kind;
+
+/// All that are watched.
+pub(super) struct Watches {
+    kinds: BTreeMap<Kind, Watch>,
+    ids: BTreeMap<WatchId, Kind>,
+    last: u64,
+}
+
+struct Watch {
+    state: State,
+    /// `resourceVersion` up to which all is known, as the API server writes it.
+    at: Box<str>,
+    /// Lists begun.
+    round: u32,
+    /// A list was complete.
+    is_synced: bool,
+    backoff: Backoff,
+    since: Instant,
+    /// The trouble that was told.
+    said: bool,
+}
+
+enum State {
+    Waiting,
+    Listing(WatchId),
+    Watching(WatchId),
+    Resting { until: Instant, anew: bool },
+}
+
+/// What is watched; the later ones wait for the earlier.
+const FIRST: [Kind; 2] = [Kind::Node, Kind::Pod];
+const SECOND: [Kind; 2] = [Kind::ConfigMap, Kind::Secret];
+
+impl Watches {
+    pub(super) fn new() -> Self {
+        let watch = || Watch {
+            state: State::Waiting,
+            at: "".into(),
+            round: 0,
+            is_synced: false,
+            backoff: Backoff::default(),
+            since: Instant(0),
+            said: false,
+        };
+        let kinds = FIRST.iter().chain(&SECOND).map(|kind| (*kind, watch())).collect();
+        Self { kinds, ids: BTreeMap::new(), last: 0 }
+    }
+
+    /// Whether everything was listed once.
+    pub(super) fn is_synced(&self) -> bool {
+        self.kinds.values().all(|watch| watch.is_synced)
+    }
+
+    /// Whether this kind was listed once: what is not known by then is to be fetched.
+    pub(super) fn was_listed(&self, kind: Kind) -> bool {
+        self.kinds.get(&kind).is_some_and(|watch| watch.is_synced)
+    }
+
+    /// Which kind this is about; `None`: of no more interest.
+    pub(super) fn kind(&self, id: WatchId) -> Option<Kind> {
+        self.ids.get(&id).copied()
+    }
+
+    /// The list that is under way, or was last.
+    pub(super) fn round(&self, kind: Kind) -> u32 {
+        self.kinds.get(&kind).map_or(0, |watch| watch.round)
+    }
+
+    /// Up to which version this kind is known for sure.
+    pub(super) fn seen(&self, kind: Kind) -> u64 {
+        self.kinds.get(&kind).and_then(|watch| watch.at.parse().ok()).unwrap_or(0)
+    }
+
+    /// A change of this version was told.
+    pub(super) fn told(&mut self, kind: Kind, version: &str) {
+        if let Some(watch) = self.kinds.get_mut(&kind)
+            && matches!(watch.state, State::Watching(_))
+        {
+            watch.at = version.into();
+        }
+    }
+
+    /// The list is complete.
+    pub(super) fn listed(&mut self, now: Instant, kind: Kind, version: Box<str>) {
+        let watch = self.kinds.get_mut(&kind).expect("it is listed");
+        watch.at = version;
+        (watch.is_synced, watch.said) = (true, false);
+        let anew = false;
+        self.end(kind, State::Resting { until: now, anew });
+    }
+
+    /// The version is too old.
+    pub(super) fn gone(&mut self, now: Instant, kind: Kind, rng: &mut Rng) {
+        self.fail(now, kind, rng, true);
+    }
+
+    /// The list or watch is over.
+    pub(super) fn ended(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        why: &str,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) {
+        let watch = self.kinds.get_mut(&kind).expect("it is watched");
+        let anew = matches!(watch.state, State::Listing(_));
+        let calm = now.since_ms(watch.since) >= WATCH_CALM_MS;
+        if anew || !calm {
+            if !std::mem::replace(&mut watch.said, true) {
+                let line = format!("api: {}: {why}", kind.plural());
+                out.push(Action::Log(Severity::Warn, line));
+            }
+            self.fail(now, kind, rng, anew);
+        } else {
+            watch.said = false;
+            self.end(kind, State::Resting { until: now, anew });
+        }
+    }
+
+    fn fail(&mut self, now: Instant, kind: Kind, rng: &mut Rng, anew: bool) {
+        let watch = self.kinds.get_mut(&kind).expect("it is watched");
+        let bounds = BackoffBounds {
+            min_ms: WATCH_RETRY_MIN_MS,
+            max_ms: WATCH_RETRY_MAX_MS,
+            calm_ms: WATCH_CALM_MS,
+        };
+        watch.backoff.grow(now, now, bounds);
+        let until = now.plus_ms(rng.jitter_ms(watch.backoff.delay_ms()));
+        self.end(kind, State::Resting { until, anew });
+    }
+
+    fn end(&mut self, kind: Kind, next: State) {
+        let watch = self.kinds.get_mut(&kind).expect("it is watched");
+        if let State::Listing(id) | State::Watching(id) = watch.state {
+            self.ids.remove(&id);
+        }
+        watch.state = next;
+    }
+
+    /// Begins what is due. How many lists were begun.
+    pub(super) fn step(&mut self, now: Instant, out: &mut Out) -> u64 {
+        let mut lists = 0;
+        let turn = FIRST.iter().all(|kind| self.kinds[kind].is_synced);
+        for (kind, watch) in &mut self.kinds {
+            let anew = match watch.state {
+                State::Waiting if turn || FIRST.contains(kind) => true,
+                State::Resting { until, anew } if until <= now => anew,
+                State::Waiting | State::Resting { .. } | State::Listing(_) | State::Watching(_) => {
+                    continue;
+                }
+            };
+            self.last += 1;
+            let id = WatchId(self.last);
+            self.ids.insert(id, *kind);
+            watch.since = now;
+            if anew {
+                lists += 1;
+                watch.round += 1;
+                watch.state = State::Listing(id);
+                out.push(Action::List(id, *kind));
+            } else {
+                watch.state = State::Watching(id);
+                out.push(Action::Watch(id, *kind, watch.at.clone()));
+            }
+        }
+        lists
+    }
+
+    /// When something is to begin, if nothing happens before.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        let resting = self.kinds.values().filter_map(|watch| match watch.state {
+            State::Resting { until, .. } => Some(until),
+            State::Waiting | State::Listing(_) | State::Watching(_) => None,
+        });
+        resting.min()
+    }
+}

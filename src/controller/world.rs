@@ -1,0 +1,412 @@
+//! What the API server has, as far as it concerns a node, and what each node has of it.
+//!
+//! Every object knows which nodes want it (the pod's node; for ConfigMaps and Secrets the nodes of
+//! the pods that name them) and which hold it (there is a record). A change of one thus finds its
+//! nodes without a walk, and what a node lacks is a pure function, [`World::due`], of the object
+//! and the node's record of it. What nobody wants or holds is not kept.
+//!
+//! If we crash here: the lists bring the objects again, and the store the records.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Session;
+use super::key::{Key, NodeId};
+use super::ledger::Ledger;
+use super::node::Node;
+use super::object::{Object, Read};
+use super::session::{Given, Link};
+use super::time::Instant;
+use crate::limits::UNUSED_MS;
+use crate::model::api::Kind;
+use crate::model::message::Message;
+
+/// Nodes, objects, and who has what.
+#[derive(Default)]
+pub(super) struct World {
+    pub(super) nodes: BTreeMap<NodeId, Node>,
+    names: BTreeMap<Arc<str>, NodeId>,
+    last_node: u32,
+    pub(super) objects: BTreeMap<Key, Entry>,
+    /// Nodes with something to do.
+    pub(super) ready: BTreeSet<NodeId>,
+    /// Objects that some node wants and that are to be fetched.
+    pub(super) fetch: BTreeSet<Key>,
+    pub(super) ledger: Ledger,
+    /// Nodes that the API server has no more.
+    pub(super) orphans: BTreeSet<NodeId>,
+}
+
+/// One object.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) live: Live,
+    /// For each node, by how many pods.
+    pub(super) wanted: BTreeMap<NodeId, u32>,
+    /// Nodes with a record.
+    pub(super) held: BTreeSet<NodeId>,
+}
+
+/// Whether there is such an object.
+#[derive(Default)]
+pub(super) enum Live {
+    /// Not known: it is fetched when a node wants it.
+    #[default]
+    Unknown,
+    /// There is none.
+    Absent,
+    /// This is it.
+    There(Box<Object>),
+}
+
+/// Where an object was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    /// In a list or a watch: in order, nothing is left out.
+    Watch,
+    /// In the answer to a call: it may be older than what the watch has told since, up to this
+    /// version.
+    Call(u64),
+}
+
+/// What a node lacks of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nothing.
+    Nothing,
+    /// To have it.
+    Put,
+    /// Only to know that it has it already: nothing in it is news.
+    Learn,
+    /// To be rid of it.
+    Delete,
+}
+
+impl World {
+    /// The node of this name, new if it was not heard of.
+    pub(super) fn node(&mut self, name: &str) -> NodeId {
+        if let Some(id) = self.names.get(name) {
+            return *id;
+        }
+        self.last_node += 1;
+        let (id, name) = (NodeId(self.last_node), Arc::from(name));
+        self.names.insert(Arc::clone(&name), id);
+        self.nodes.insert(id, Node::new(name));
+        id
+    }
+
+    /// The node of this name, if it was heard of.
+    pub(super) fn find(&self, name: &str) -> Option<&Node> {
+        self.names.get(name).and_then(|id| self.nodes.get(id))
+    }
+
+    pub(super) fn at(&mut self, id: NodeId) -> &mut Node {
+        self.nodes.get_mut(&id).expect("a node that is named is kept")
+    }
+
+    /// Forgets a node of which nothing is left.
+    pub(super) fn tidy(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get(&id) else { return };
+        if node.is_idle() && !self.ledger.concerns(id) {
+            self.names.remove(&*node.name);
+            self.nodes.remove(&id);
+            self.ready.remove(&id);
+        }
+    }
+
+    /// An object as it is now.
+    pub(super) fn put(&mut self, now: Instant, read: Read, from: From) {
+        let Read { key, object, is_edge } = read;
+        match key.kind {
+            Kind::Node if !is_edge => return self.gone(now, &key, None),
+            Kind::Node => {
+                let id = self.node(&key.name);
+                self.at(id).is_known = true;
+                self.becomes_edge(id);
+            }
+            Kind::Pod => return self.put_pod(now, &key, object, from),
+            _ => {}
+        }
+        self.keep(&key, object, from);
+    }
+
+    fn put_pod(&mut self, now: Instant, key: &Key, object: Object, from: From) {
+        let facts = object.pod.as_ref().expect("a pod was read as one");
+        if facts.node.is_empty() {
+            return;
+        }
+        let (node, needs) = (facts.node.clone(), facts.needs.clone());
+        let unknown = matches!(self.objects.get(key), Some(Entry { live: Live::Unknown, .. }));
+        let old = self.object(key);
+        // Whether there still is such a pod the watch knows better.
+        let is_late = old.is_none_or(|old| old.uid != object.uid) && !unknown;
+        if from != From::Watch && is_late || old.is_some_and(|old| old.version > object.version) {
+            return;
+        }
+        if self.object(key).and_then(|old| old.pod.as_ref()).is_some_and(|old| old.node != node) {
+            // Another pod of this name, of whose predecessor's end nobody told.
+            self.gone(now, key, None);
+        }
+        let old = self.object(key).and_then(|old| old.pod.as_ref());
+        let old = old.map(|old| old.needs.clone());
+        let id = self.node(&node);
+        self.at(id).pods.insert(key.clone(), object.round);
+        if !self.at(id).is_edge() && !self.objects.contains_key(key) {
+            // It costs nothing until its node turns out to be one of the edge.
+            return;
+        }
+        self.want_once(id, key);
+        if old.as_ref() != Some(&needs) {
+            for need in &needs {
+                self.want(id, need);
+            }
+            for need in old.iter().flatten() {
+                self.unwant(now, id, need);
+            }
+        }
+        self.keep(key, object, from);
+    }
+
+    fn keep(&mut self, key: &Key, object: Object, from: From) {
+        let Some(entry) = self.objects.get_mut(key) else { return };
+        match &mut entry.live {
+            Live::There(old) if old.version >= object.version => {
+                old.round = old.round.max(object.round);
+                return;
+            }
+            Live::Absent if matches!(from, From::Call(seen) if object.version <= seen) => return,
+            Live::There(_) | Live::Absent | Live::Unknown => {}
+        }
+        entry.live = Live::There(Box::new(object));
+        self.fetch.remove(key);
+        self.concern(key);
+    }
+
+    /// There is no such object any more. `node`: of a pod, where it was bound to.
+    pub(super) fn gone(&mut self, now: Instant, key: &Key, node: Option<&str>) {
+        match key.kind {
+            Kind::Node => {
+                if let Some(id) = self.names.get(&*key.name).copied() {
+                    self.at(id).is_known = false;
+                    self.orphans.insert(id);
+                    self.concern(key);
+                    self.unwant_all(now, id, key);
+                    self.tidy(id);
+                }
+            }
+            Kind::Pod => self.pod_gone(now, key, node),
+            _ => {}
+        }
+        let Some(entry) = self.objects.get_mut(key) else { return };
+        entry.live = Live::Absent;
+        self.fetch.remove(key);
+        self.concern(key);
+        self.drop_if_idle(key);
+    }
+
+    fn pod_gone(&mut self, now: Instant, key: &Key, node: Option<&str>) {
+        let facts = self.object(key).and_then(|object| object.pod.as_ref());
+        let needs = facts.map(|facts| facts.needs.clone()).unwrap_or_default();
+        let name = facts.map(|facts| &*facts.node).or(node);
+        let Some(id) = name.and_then(|name| self.names.get(name)).copied() else { return };
+        self.at(id).pods.remove(key);
+        for need in &needs {
+            self.unwant(now, id, need);
+        }
+        self.concern(key);
+        self.unwant_all(now, id, key);
+        self.tidy(id);
+    }
+
+    /// The list of a kind is complete: what it did not name is gone.
+    pub(super) fn sweep(&mut self, now: Instant, kind: Kind, round: u32) {
+        let from = Key::new(kind, "", "");
+        let of_kind = self.objects.range(from..).take_while(|(key, _)| key.kind == kind);
+        let gone: Vec<Key> = of_kind
+            .filter(|(_, entry)| match &entry.live {
+                Live::There(object) => object.round != round,
+                // One that is wanted may have passed before it was: it is fetched.
+                Live::Unknown => entry.wanted.is_empty(),
+                Live::Absent => false,
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in gone {
+            self.gone(now, &key, None);
+        }
+        if kind == Kind::Pod {
+            let elsewhere = self.nodes.values_mut().filter(|node| !node.is_edge());
+            for node in elsewhere {
+                node.pods.retain(|_, seen| *seen == round);
+            }
+        }
+    }
+
+    /// A node has turned out to be one of the edge: its pods concern us.
+    fn becomes_edge(&mut self, id: NodeId) {
+        let node = self.at(id);
+        let own = Some(Key::node(&node.name)).filter(|_| node.is_known);
+        let keys: Vec<Key> = node.pods.keys().cloned().chain(own).collect();
+        for key in keys {
+            self.want_once(id, &key);
+        }
+    }
+
+    /// A session of the node's is on.
+    pub(super) fn link_up(&mut self, id: NodeId, link: Box<Link>) {
+        self.at(id).link = Some(link);
+        self.becomes_edge(id);
+        self.look(id);
+        self.ready.insert(id);
+    }
+
+    /// Everything that the node should or may have is to be looked at.
+    pub(super) fn look(&mut self, id: NodeId) {
+        let node = self.at(id);
+        if let Some(link) = &mut node.link {
+            link.dirty.extend(node.wanted.iter().chain(node.records.keys()).cloned());
+            self.ready.insert(id);
+        }
+    }
+
+    fn want_once(&mut self, id: NodeId, key: &Key) {
+        if !self.at(id).wanted.contains(key) {
+            self.want(id, key);
+        }
+    }
+
+    fn want(&mut self, id: NodeId, key: &Key) {
+        let entry = self.objects.entry(key.clone()).or_default();
+        let is_first = entry.wanted.is_empty();
+        let count = entry.wanted.entry(id).or_default();
+        *count += 1;
+        if *count > 1 {
+            return;
+        }
+        // Otherwise it is being fetched.
+        if is_first && matches!(entry.live, Live::Unknown) {
+            self.fetch.insert(key.clone());
+        }
+        let node = self.at(id);
+        node.wanted.insert(key.clone());
+        if let Some(record) = node.records.get_mut(key) {
+            record.unused_since = None;
+        }
+        if node.stir(key) {
+            self.ready.insert(id);
+        }
+    }
+
+    fn unwant(&mut self, now: Instant, id: NodeId, key: &Key) {
+        let Some(entry) = self.objects.get_mut(key) else { return };
+        let Some(count) = entry.wanted.get_mut(&id) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.unwant_all(now, id, key);
+        }
+    }
+
+    fn unwant_all(&mut self, now: Instant, id: NodeId, key: &Key) {
+        let Some(entry) = self.objects.get_mut(key) else { return };
+        entry.wanted.remove(&id);
+        let node = self.at(id);
+        node.wanted.remove(key);
+        if let Some(record) = node.records.get_mut(key) {
+            record.unused_since = Some(now);
+        }
+        self.drop_if_idle(key);
+    }
+
+    pub(super) fn drop_if_idle(&mut self, key: &Key) {
+        if self.objects.get(key).is_some_and(|e| e.wanted.is_empty() && e.held.is_empty()) {
+            self.objects.remove(key);
+            self.fetch.remove(key);
+        }
+    }
+
+    /// The nodes that an object concerns are to look at it.
+    pub(super) fn concern(&mut self, key: &Key) {
+        let Some(entry) = self.objects.get(key) else { return };
+        for id in entry.wanted.keys().chain(&entry.held) {
+            if let Some(node) = self.nodes.get_mut(id)
+                && node.stir(key)
+            {
+                self.ready.insert(*id);
+            }
+        }
+    }
+
+    /// What the node lacks of this object.
+    pub(super) fn due(&mut self, now: Instant, id: NodeId, key: &Key) -> Due {
+        let node = self.nodes.get_mut(&id).expect("a node that is named is kept");
+        let record = node.records.get_mut(key);
+        let Some(entry) = self.objects.get(key) else {
+            assert!(record.is_none(), "an object that is held is kept");
+            return Due::Nothing;
+        };
+        let wanted = entry.wanted.contains_key(&id);
+        match (&entry.live, record) {
+            (Live::Unknown, _) | (Live::Absent, None) => Due::Nothing,
+            (Live::There(_), None) if wanted => Due::Put,
+            (Live::There(_), None) => Due::Nothing,
+            (Live::Absent, Some(_)) => Due::Delete,
+            (Live::There(object), Some(record)) if record.uid != object.uid => Due::Delete,
+            (Live::There(_), Some(record)) if !wanted => {
+                let since = *record.unused_since.get_or_insert(now);
+                if now.since_ms(since) < UNUSED_MS { Due::Nothing } else { Due::Delete }
+            }
+            (Live::There(object), Some(record)) if record.version == object.version => {
+                record.digest = object.digest;
+                Due::Nothing
+            }
+            (Live::There(object), Some(record)) if record.version > object.version => Due::Nothing,
+            (Live::There(object), Some(record))
+                if record.version > 0 && record.digest == object.digest =>
+            {
+                Due::Learn
+            }
+            (Live::There(_), Some(_)) => Due::Put,
+        }
+    }
+
+    /// Asked for, and there is none.
+    pub(super) fn absent(&mut self, key: &Key) {
+        if self.is_unknown(key) {
+            self.objects.get_mut(key).expect("just seen").live = Live::Absent;
+            self.concern(key);
+        }
+    }
+
+    /// Somebody wants it, and nobody knows it.
+    pub(super) fn is_unknown(&self, key: &Key) -> bool {
+        self.objects.get(key).is_some_and(|entry| matches!(entry.live, Live::Unknown))
+    }
+
+    /// Answers a node, if that session is still on. What it does not read ends it.
+    pub(super) fn tell(&mut self, id: NodeId, session: Session, message: Box<Message>) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
+            if !link.tell(message) {
+                link.offences = u32::MAX;
+            }
+            self.ready.insert(id);
+        }
+    }
+
+    /// Gives a node what it asked for, if that session is still on.
+    pub(super) fn give(&mut self, id: NodeId, session: Session, given: Given) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
+            link.give(given);
+            self.ready.insert(id);
+        }
+    }
+
+    /// The object, if there is one.
+    pub(super) fn object(&self, key: &Key) -> Option<&Object> {
+        match &self.objects.get(key)?.live {
+            Live::There(object) => Some(object),
+            Live::Unknown | Live::Absent => None,
+        }
+    }
+}

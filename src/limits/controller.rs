@@ -1,0 +1,53 @@
+//! Bounds of the cloud's side: sessions, queues and questions.
+
+/// Milliseconds without an acknowledgement after which a message is sent again (KubeEdge's).
+pub const ACK_MS: u64 = 5_000;
+/// Times that a message is sent before the next one has its turn (KubeEdge's).
+pub const ACK_TRIES: u32 = 5;
+/// Milliseconds before what was never acknowledged is tried again; doubles with each round.
+pub const REFUSED_RETRY_MIN_MS: u64 = 30_000;
+/// Milliseconds between such rounds at the most: each stops the node's queue for 25 s.
+pub const REFUSED_RETRY_MAX_MS: u64 = 600_000;
+/// Bytes on their way to one node beyond which nothing is added: a slow node holds back itself, not
+/// the controller's memory. Some twenty pods; one message may be larger.
+pub const EDGE_UNSENT_BYTES_MAX: usize = 64 << 10;
+/// Answers to one node that wait for it to take them. The agent asks some 256 at once.
+pub const EDGE_ANSWERS_MAX: usize = 512;
+/// Bytes of these answers: beyond them the node is given up, since it asks and does not read.
+pub const EDGE_ANSWERS_BYTES_MAX: usize = 4 << 20;
+/// Questions of one node that wait for the API server; beyond them the next is refused.
+pub const EDGE_ASKS_MAX: usize = 512;
+/// Bytes of these questions.
+pub const EDGE_ASKS_BYTES_MAX: usize = 4 << 20;
+/// Questions of one node that the API server is asked at once: none may keep it for itself.
+pub const EDGE_CALLS_MAX: usize = 8;
+/// Questions of all nodes that the API server is asked at once.
+pub const CALLS_MAX: usize = 256;
+/// Objects that are fetched from the API server at once, beside these.
+pub const FETCHES_MAX: usize = 32;
+/// Milliseconds before an object is fetched again.
+pub const FETCH_RETRY_MS: u64 = 5_000;
+/// Refused messages of one session after which it ends: one of another node's objects is a mistake,
+/// a hundred are an attack or a bug that only a person can end.
+pub const EDGE_OFFENCES_MAX: u32 = 100;
+/// Nodes that are served in one step; the others have the next.
+pub const NODES_PER_STEP: usize = 512;
+/// Milliseconds in which every connected node is looked at once (KubeEdge's).
+pub const RECONCILE_MS: u64 = 5_000;
+/// Milliseconds between two looks at some of the nodes.
+pub const RECONCILE_SLICE_MS: u64 = 250;
+/// Milliseconds that a node keeps what none of its pods uses any more: the next pod may.
+pub const UNUSED_MS: u64 = 600_000;
+/// Rows in one save.
+pub const SYNC_ROWS_MAX: usize = 8_192;
+/// Milliseconds before a list or watch that failed is begun again; doubles with each.
+pub const WATCH_RETRY_MIN_MS: u64 = 500;
+/// Milliseconds between such beginnings at the most.
+pub const WATCH_RETRY_MAX_MS: u64 = 30_000;
+/// Milliseconds that a watch must have held for its end to be none of the server's trouble.
+pub const WATCH_CALM_MS: u64 = 10_000;
+/// Applications for certificates that are signed at once; beyond them the next is to come again.
+pub const SIGNS_MAX: usize = 64;
+/// Objects that one node may be said to have without that we know of them: as many as an agent
+/// keeps. What is beyond it is to say again when it is rid of the others.
+pub const NODE_ROWS_MAX: usize = 4_096;
