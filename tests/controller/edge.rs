@@ -1,0 +1,110 @@
+//! A node as the cloud sees it: a store that keeps what it is sent, and questions.
+
+use std::collections::BTreeMap;
+
+use edged::model::message::{Header, Message, Route};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+/// One node.
+#[derive(Default)]
+pub struct Edge {
+    pub name: String,
+    /// By resource.
+    pub store: BTreeMap<String, Value>,
+    /// All that came, in short: operation, resource, `resourceVersion`.
+    pub heard: Vec<(String, String, String)>,
+    /// Answers to questions, by the question's id.
+    pub answers: BTreeMap<String, Value>,
+    /// It acknowledges nothing.
+    pub deaf: bool,
+    last_id: u64,
+}
+
+impl Edge {
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    fn message(&mut self, route: [&str; 4], content: Option<&Value>) -> Message {
+        self.last_id += 1;
+        let [source, group, operation, resource] = route.map(Box::from);
+        let id = format!("{}-{}", self.name, self.last_id).into();
+        Message {
+            header: Header { id, ..Header::default() },
+            route: Route { source, group, operation, resource },
+            content: content.map(|content| to_raw_value(content).expect("plain data")),
+        }
+    }
+
+    pub fn keepalive(&mut self) -> Message {
+        self.message(["websocket", "resource", "keepalive", "node"], Some(&json!("ping")))
+    }
+
+    /// Something asked or told.
+    pub fn ask(&mut self, operation: &str, resource: &str, content: Option<&Value>) -> Message {
+        self.message(["edged", "meta", operation, resource], content)
+    }
+
+    /// What is asked when it begins to live.
+    pub fn register(&mut self) -> Message {
+        let node = json!({"metadata": {"name": self.name, "labels": {
+            "node-role.kubernetes.io/edge": "", "kubernetes.io/arch": "arm"}},
+            "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let resource = format!("null/node/{}", self.name);
+        self.ask("insert", &resource, Some(&node))
+    }
+
+    /// The status of a pod, as HEAD tells it.
+    pub fn pod_patch(&mut self, pod: &Value, phase: &str) -> Message {
+        let metadata = &pod["metadata"];
+        let patch = json!({"metadata": {"uid": metadata["uid"]}, "status": {"phase": phase,
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+        let (namespace, name) = (metadata["namespace"].as_str(), metadata["name"].as_str());
+        let resource = format!("{}/podpatch/{}", namespace.expect("a pod"), name.expect("a pod"));
+        self.ask("patch", &resource, Some(&json!(patch.to_string())))
+    }
+
+    /// Takes a message; its acknowledgement, where one is due.
+    pub fn take(&mut self, message: &Message) -> Option<Message> {
+        let Route { source, group, operation, resource } = message.route.clone();
+        let version = message.header.resource_version.to_string();
+        self.heard.push((operation.to_string(), resource.to_string(), version));
+        if group.as_ref() != "resource" {
+            return None;
+        }
+        if self.deaf {
+            return None;
+        }
+        let content: Value = message
+            .content
+            .as_ref()
+            .map_or(Value::Null, |content| serde_json::from_str(content.get()).expect("JSON"));
+        match &*operation {
+            "insert" | "update" => {
+                let old = self.store.get(&*resource).map(|old| old["metadata"]["uid"].clone());
+                let uid = &content["metadata"]["uid"];
+                let replaced = old.is_some_and(|old| old != *uid);
+                assert!(!replaced, "{resource} was replaced without its predecessor's end");
+                self.store.insert(resource.to_string(), content);
+            }
+            "delete" => {
+                let old = self.store.get(&*resource);
+                if old.is_some_and(|old| old["metadata"]["uid"] == content["metadata"]["uid"]) {
+                    self.store.remove(&*resource);
+                }
+            }
+            "response" => {
+                let is_object = content["metadata"]["uid"].is_string();
+                if is_object && !message.header.resource_version.is_empty() {
+                    self.store.insert(resource.to_string(), content.clone());
+                }
+                self.answers.insert(message.header.parent_id.to_string(), content);
+            }
+            other => panic!("a node got {other} of {resource}"),
+        }
+        let mut ack = self.message([&source, &group, "response", &resource], Some(&json!("OK")));
+        ack.header.parent_id = message.header.id.clone();
+        Some(ack)
+    }
+}

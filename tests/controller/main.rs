@@ -1,0 +1,59 @@
+//! The cloud side's mind: stories, golden conversations, and a simulation.
+
+mod cluster;
+mod edge;
+mod join;
+mod pushes;
+mod questions;
+mod records;
+mod refusals;
+mod sessions;
+mod sim;
+mod world;
+
+use edged::model::api::Kind;
+use serde_json::{Value, json};
+
+use cluster::Cluster;
+use world::{Faults, World};
+
+/// A pod of namespace `n`.
+pub(crate) fn pod(name: &str, node: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"nodeName": node,
+        "serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Pending"}})
+}
+
+/// A pod that uses a ConfigMap and a Secret.
+pub(crate) fn pod_with(name: &str, node: &str, map: &str, secret: &str) -> Value {
+    let mut pod = pod(name, node);
+    pod["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": map}}]);
+    pod["spec"]["imagePullSecrets"] = json!([{"name": secret}]);
+    pod
+}
+
+pub(crate) fn node(name: &str) -> Value {
+    json!({"metadata": {"name": name, "labels": {"node-role.kubernetes.io/edge": ""}},
+        "spec": {}, "status": {}})
+}
+
+pub(crate) fn config_map(name: &str, value: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "n"}, "data": {"k": value}})
+}
+
+/// A world with these objects, listed.
+pub(crate) fn listed(objects: &[(Kind, Value)]) -> World {
+    let mut cluster = Cluster::default();
+    for (kind, object) in objects {
+        cluster.apply(*kind, object.clone());
+    }
+    let mut world = World::new(7, cluster, Faults::default());
+    world.pass(10);
+    world
+}
+
+/// What a node heard since this was last asked: operation and resource.
+pub(crate) fn heard(world: &mut World, node: &str) -> Vec<String> {
+    let heard = std::mem::take(&mut world.edge(node).heard);
+    heard.into_iter().map(|(operation, resource, _)| format!("{operation} {resource}")).collect()
+}

@@ -1,0 +1,212 @@
+//! What nodes tell and ask, and how they are answered.
+
+use edged::model::api::{Kind, PatchType, Subresource, Verb};
+use serde_json::{Value, json};
+
+use crate::world::World;
+use crate::{config_map, heard, listed, node, pod, pod_with};
+
+/// Asks, and gives the answer.
+fn asked(world: &mut World, operation: &str, resource: &str, content: Option<&Value>) -> Value {
+    let message = world.edge("e1").ask(operation, resource, content);
+    let id = world.say("e1", message);
+    world.pass(100);
+    world.edge("e1").answers.remove(&id).unwrap_or_else(|| json!("no answer"))
+}
+
+fn with_pod() -> World {
+    let mut world = listed(&[
+        (Kind::Node, node("e1")),
+        (Kind::ConfigMap, config_map("m", "1")),
+        (Kind::Pod, pod_with("web", "e1", "m", "s")),
+    ]);
+    world.connect("e1");
+    world.pass(100);
+    heard(&mut world, "e1");
+    world
+}
+
+#[test]
+fn a_node_registers_and_gets_what_is_its_own() {
+    let mut world = listed(&[]);
+    world.connect("e1");
+    let message = world.edge("e1").register();
+    let id = world.say("e1", message);
+    world.pass(100);
+    let answer = world.edge("e1").answers[&id].clone();
+    assert_eq!(answer["Err"], Value::Null);
+    assert_eq!(answer["Object"]["metadata"]["name"], "e1");
+    assert_eq!(heard(&mut world, "e1"), ["response null/node/e1", "update null/node/e1"]);
+    let message = world.edge("e1").register();
+    let id = world.say("e1", message);
+    world.pass(100);
+    let answer = world.edge("e1").answers[&id].clone();
+    assert_eq!(answer["Err"]["ErrStatus"]["reason"], "AlreadyExists");
+    assert_eq!(answer["Err"]["ErrStatus"]["code"], 409);
+    // It has just begun to live, maybe with nothing in its store.
+    assert_eq!(heard(&mut world, "e1"), ["response null/node/e1", "update null/node/e1"]);
+}
+
+#[test]
+fn a_node_that_lost_its_store_is_served_again_and_told_what_is_gone() {
+    let mut world = with_pod();
+    world.cluster.apply(Kind::Pod, pod("second", "e1"));
+    world.pass(100);
+    let session = world.session("e1").expect("on");
+    world.disconnect(session);
+    world.cluster.remove(&(Kind::Pod, "n".to_owned(), "second".to_owned()));
+    world.edge("e1").store.clear();
+    world.connect("e1");
+    let message = world.edge("e1").register();
+    world.say("e1", message);
+    world.pass(100);
+    let told = heard(&mut world, "e1");
+    assert!(told.contains(&"delete n/pod/second".to_owned()), "{told:?}");
+    assert!(told.contains(&"update n/pod/web".to_owned()), "{told:?}");
+    assert!(world.edge("e1").store.contains_key("n/configmap/m"));
+}
+
+#[test]
+fn statuses_are_patched_and_their_echo_is_no_news() {
+    let mut world = with_pod();
+    let pod = world.edge("e1").store["n/pod/web"].clone();
+    let message = world.edge("e1").pod_patch(&pod, "Running");
+    let id = world.say("e1", message);
+    world.pass(20_000);
+    let answer = &world.edge("e1").answers[&id];
+    assert_eq!(
+        (&answer["Err"], &answer["Object"]["status"]["phase"]),
+        (&Value::Null, &json!("Running"))
+    );
+    let call = world.calls.last().expect("a call");
+    let strategic = Verb::Patch(PatchType::Strategic);
+    assert_eq!((call.verb, call.subresource), (strategic, Some(Subresource::Status)));
+    assert_eq!(heard(&mut world, "e1"), ["response n/podpatch/web"], "no push of what it said");
+    let version = answer_version(&world);
+    let row = world.rows.values().find(|row| row.kind == Kind::Pod).expect("a record");
+    assert_eq!(row.version, version, "it counts as acknowledged");
+    let status =
+        r#"{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":"x"}]}}"#;
+    let answer = asked(&mut world, "patch", "null/nodepatch/e1", Some(&json!(status)));
+    assert_eq!(answer["Object"]["status"]["conditions"][0]["status"], "True");
+}
+
+fn answer_version(world: &World) -> u64 {
+    let name = (Kind::Pod, "n".to_owned(), "web".to_owned());
+    let version = &world.cluster.objects[&name]["metadata"]["resourceVersion"];
+    version.as_str().expect("a version").parse().expect("a number")
+}
+
+#[test]
+fn a_lease_is_asked_for_made_and_renewed() {
+    let mut world = with_pod();
+    let resource = "kube-node-lease/lease/e1";
+    let answer = asked(&mut world, "query", resource, None);
+    assert_eq!(
+        (&answer["Object"], &answer["Err"]["ErrStatus"]["reason"]),
+        (&Value::Null, &json!("NotFound"))
+    );
+    let lease = json!({"metadata": {"name": "e1", "namespace": "kube-node-lease"},
+        "spec": {"holderIdentity": "e1", "leaseDurationSeconds": 40}});
+    let answer = asked(&mut world, "insert", resource, Some(&lease));
+    assert_eq!(answer["Err"], Value::Null);
+    let renewed = asked(&mut world, "update", resource, Some(&answer["Object"]));
+    assert_eq!(renewed["Err"], Value::Null);
+    let stale = asked(&mut world, "update", resource, Some(&answer["Object"]));
+    assert_eq!(stale["Err"]["ErrStatus"]["reason"], "Conflict");
+}
+
+#[test]
+fn a_pod_is_deleted_at_last_by_its_node_and_no_other_of_its_name() {
+    let mut world = with_pod();
+    let delete = |uid: &str| json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
+    let uid = world.edge("e1").store["n/pod/web"]["metadata"]["uid"].clone();
+    let uid = uid.as_str().expect("a uid").to_owned();
+    assert_eq!(asked(&mut world, "delete", "n/pod/web", Some(&delete("another"))), "OK");
+    assert!(world.cluster.objects.contains_key(&(Kind::Pod, "n".into(), "web".into())));
+    heard(&mut world, "e1");
+    assert_eq!(asked(&mut world, "delete", "n/pod/web", Some(&delete(&uid))), "OK");
+    assert!(!world.cluster.objects.contains_key(&(Kind::Pod, "n".into(), "web".into())));
+    let mut told = heard(&mut world, "e1");
+    told.sort();
+    assert_eq!(told, ["delete n/pod/web", "response n/pod/web"]);
+    assert_eq!(asked(&mut world, "delete", "n/pod/web", Some(&json!(uid))), "OK", "old edges");
+}
+
+#[test]
+fn a_query_brings_a_copy_that_is_kept_up_to_date() {
+    let mut world = with_pod();
+    let answer = asked(&mut world, "query", "n/configmap/m", None);
+    assert_eq!(answer["data"]["k"], "1");
+    let missing = asked(&mut world, "query", "n/secret/s", None);
+    assert_eq!(missing["ErrStatus"]["reason"], "NotFound");
+    heard(&mut world, "e1");
+    world.cluster.apply(Kind::ConfigMap, config_map("m", "2"));
+    world.pass(100);
+    assert_eq!(heard(&mut world, "e1"), ["update n/configmap/m"]);
+}
+
+#[test]
+fn tokens_and_claims_are_for_the_nodes_own_pods() {
+    let mut world = with_pod();
+    let pod = world.edge("e1").store["n/pod/web"].clone();
+    let request = json!({"spec": {"audiences": ["a"], "expirationSeconds": 3607, "boundObjectRef":
+        {"kind": "Pod", "name": "web", "uid": pod["metadata"]["uid"]}}});
+    let answer = asked(&mut world, "query", "n/serviceaccounttoken/robot", Some(&request));
+    assert_eq!(answer["status"]["token"], "t");
+    let other = asked(&mut world, "query", "n/serviceaccounttoken/admin", Some(&request));
+    assert_eq!(other["ErrStatus"]["code"], 403);
+    let claim = asked(&mut world, "query", "n/persistentvolumeclaim/c", None);
+    assert_eq!(claim["ErrStatus"]["code"], 403);
+}
+
+#[test]
+fn old_edges_tell_statuses_whole_and_pods_end_by_them() {
+    let mut world = with_pod();
+    let uid = world.edge("e1").store["n/pod/web"]["metadata"]["uid"].clone();
+    let name = (Kind::Pod, "n".to_owned(), "web".to_owned());
+    let told = |phase: &str| json!({"UID": uid, "Name": "web", "Status": {"phase": phase}});
+    let resource = "n/podstatus/web";
+    assert_eq!(asked(&mut world, "update", resource, Some(&told("Running"))), "OK");
+    assert_eq!(world.cluster.objects[&name]["status"]["phase"], "Running");
+    world.cluster.delete_pod(&name);
+    world.pass(100);
+    assert_eq!(asked(&mut world, "update", "n/podstatus", Some(&json!([told("Succeeded")]))), "OK");
+    assert!(!world.cluster.objects.contains_key(&name), "it was deleted for the node");
+    heard(&mut world, "e1");
+    let registered = asked(
+        &mut world,
+        "update",
+        "default/nodestatus/e1",
+        Some(&json!({"UID": "", "Status": {"phase": "Running"}, "ExtendResources": null})),
+    );
+    assert_eq!(registered, "OK");
+    assert!(heard(&mut world, "e1").contains(&"response default/node/e1".to_owned()));
+}
+
+#[test]
+fn a_pod_that_only_its_node_knows_is_taken_from_it() {
+    let mut world = with_pod();
+    let ghost = json!({"metadata": {"name": "ghost", "namespace": "n", "uid": "u-9"}});
+    world.edge("e1").store.insert("n/pod/ghost".to_owned(), ghost.clone());
+    let message = world.edge("e1").pod_patch(&ghost, "Running");
+    let id = world.say("e1", message);
+    world.pass(100);
+    assert_eq!(world.edge("e1").answers[&id]["Err"]["ErrStatus"]["code"], 404);
+    assert_eq!(heard(&mut world, "e1"), ["response n/podpatch/ghost", "delete n/pod/ghost"]);
+    assert!(!world.edge("e1").store.contains_key("n/pod/ghost"));
+    assert!(world.rows.values().all(|row| &*row.name != "ghost"));
+}
+
+#[test]
+fn events_are_written_for_what_is_the_nodes_own() {
+    let mut world = with_pod();
+    let event = |kind: &str, name: &str| {
+        json!({"metadata": {"name": format!("{name}.1"),
+        "namespace": "n"}, "involvedObject": {"kind": kind, "name": name, "namespace": "n"}})
+    };
+    asked(&mut world, "insert", "n/event/web.1", Some(&event("Pod", "web")));
+    assert!(world.cluster.objects.contains_key(&(Kind::Event, "n".into(), "web.1".into())));
+    asked(&mut world, "insert", "n/event/other.1", Some(&event("Pod", "other")));
+    assert!(!world.cluster.objects.contains_key(&(Kind::Event, "n".into(), "other.1".into())));
+}

@@ -1,0 +1,133 @@
+//! Hostile nodes: refused, counted, told once, and nobody else is harmed.
+
+use edged::controller::event::Event;
+use edged::model::api::Kind;
+use serde_json::{Value, json};
+
+use crate::world::World;
+use crate::{config_map, listed, node, pod, pod_with};
+
+fn two_nodes() -> World {
+    let mut world = listed(&[
+        (Kind::Node, node("e1")),
+        (Kind::Node, node("e2")),
+        (Kind::ConfigMap, config_map("m", "1")),
+        (Kind::Pod, pod_with("theirs", "e2", "m", "s")),
+        (Kind::Pod, pod("mine", "e1")),
+    ]);
+    world.connect("e1");
+    world.connect("e2");
+    world.pass(100);
+    world.calls.clear();
+    world
+}
+
+#[test]
+fn a_node_touches_nothing_of_anothers() {
+    let mut world = two_nodes();
+    let name = (Kind::Pod, "n".to_owned(), "theirs".to_owned());
+    let uid = world.cluster.objects[&name]["metadata"]["uid"].clone();
+    let delete = json!({"preconditions": {"uid": uid}});
+    let patch = json!(json!({"metadata": {"uid": uid}, "status": {"phase": "Failed"}}).to_string());
+    let lease = json!({"metadata": {"name": "e2"}});
+    let before = world.cluster.version;
+    let asks: [(&str, &str, Option<&Value>); 12] = [
+        ("insert", "null/node/e2", Some(&json!({}))),
+        ("patch", "null/nodepatch/e2", Some(&patch)),
+        ("update", "null/node/e2", Some(&json!({}))),
+        ("query", "null/node/e2", None),
+        ("update", "default/nodestatus/e2", Some(&json!({"Status": {}}))),
+        ("update", "kube-node-lease/lease/e2", Some(&lease)),
+        ("insert", "kube-system/lease/e1", Some(&lease)),
+        ("patch", "n/podpatch/theirs", Some(&patch)),
+        ("delete", "n/pod/theirs", Some(&delete)),
+        ("query", "n/configmap/m", None),
+        ("query", "n/secret/s", None),
+        ("insert", "n/pod/new", Some(&json!({"spec": {"nodeName": "e2"}}))),
+    ];
+    for (operation, resource, content) in asks {
+        let message = world.edge("e1").ask(operation, resource, content);
+        let id = world.say("e1", message);
+        world.pass(100);
+        let answer = world.edge("e1").answers.remove(&id).unwrap_or_default();
+        assert!(answer["Object"].is_null() && answer["data"].is_null(), "{resource}: {answer}");
+    }
+    assert_eq!(world.cluster.version, before, "nothing was changed");
+    assert!(world.cluster.objects.contains_key(&name));
+    let refused = world.logs.iter().filter(|line| line.contains("refused")).count();
+    assert_eq!(refused, 1, "{:#?}", world.logs);
+    assert_eq!(
+        world.controller.counters().messages_refused,
+        10,
+        "the pods' are not even told apart"
+    );
+    assert!(world.edge("e2").store.contains_key("n/pod/theirs"));
+}
+
+#[test]
+fn a_patch_of_a_status_changes_nothing_else() {
+    let mut world = two_nodes();
+    let patch = json!({"metadata": {"labels": {"x": "y"}, "ownerReferences": []},
+        "spec": {"nodeName": "e9"}, "status": {"phase": "Running"}});
+    let message = world.edge("e1").ask("patch", "n/podpatch/mine", Some(&patch));
+    world.say("e1", message);
+    world.pass(100);
+    let pod = &world.cluster.objects[&(Kind::Pod, "n".to_owned(), "mine".to_owned())];
+    assert_eq!(
+        (&pod["status"]["phase"], &pod["spec"]["nodeName"]),
+        (&json!("Running"), &json!("e1"))
+    );
+    assert!(pod["metadata"]["labels"].is_null());
+}
+
+#[test]
+fn one_that_does_not_stop_loses_its_session_alone() {
+    let mut world = two_nodes();
+    let session = world.session("e1").expect("on");
+    for _ in 0..100 {
+        let event = Event::EdgeSpoilt(session, "message: got 9 bytes, expected JSON".to_owned());
+        world.hand(event);
+    }
+    assert_eq!(world.closed.pop().expect("it is closed").0, session);
+    assert!(world.session("e2").is_some());
+    assert_eq!(world.logs.iter().filter(|line| line.contains("refused")).count(), 1);
+}
+
+#[test]
+fn malformed_questions_are_answered_and_unknown_ones_left() {
+    let mut world = two_nodes();
+    for (resource, content) in [
+        ("null/nodepatch/e1", json!("{")),
+        ("n/podpatch/mine", json!(7)),
+        ("kube-node-lease/lease/e1", json!([])),
+    ] {
+        let operation = if resource.contains("lease") { "update" } else { "patch" };
+        let message = world.edge("e1").ask(operation, resource, Some(&content));
+        let id = world.say("e1", message);
+        world.pass(100);
+        let answer = &world.edge("e1").answers[&id];
+        let reason = &answer["Err"]["ErrStatus"]["reason"];
+        assert!(reason == "BadRequest" || answer["Err"].is_null(), "{resource}: {answer}");
+    }
+    for resource in ["", "a", "a/b/c/d", "n/rule/x", "membership"] {
+        let message = world.edge("e1").ask("query", resource, None);
+        world.say("e1", message);
+    }
+    world.pass(100);
+    assert!(world.session("e1").is_some());
+}
+
+#[test]
+fn a_node_that_asks_without_end_is_held_back() {
+    let mut world = two_nodes();
+    // The API server is slow.
+    world.faults.delay_ms = 60_000;
+    for _ in 0..600 {
+        let message = world.edge("e1").ask("query", "null/node/e1", None);
+        let session = world.session("e1").expect("on");
+        world.hand(Event::EdgeSaid(session, Box::new(message)));
+    }
+    let counters = world.controller.counters();
+    assert!(counters.calls <= 8, "{}", counters.calls);
+    assert!(counters.messages_refused > 0);
+}

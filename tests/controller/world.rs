@@ -1,0 +1,453 @@
+//! The controller between an API server, a store and nodes, each of them in memory. What it asks
+//! for takes effect after a delay: none in stories, drawn ones in the simulator.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use edged::controller::event::{Action, Answer, CallId, Event, Exchange, Out, Peer, WatchFact};
+use edged::controller::event::{Refusal, WatchId};
+use edged::controller::time::{Instant, Now, Rng, Wall};
+use edged::controller::{Authority, Config, Controller, SyncStore};
+use edged::model::api::{Call, CallError, Kind};
+use edged::model::link::Session;
+use edged::model::message::Message;
+use edged::model::meta::{DiskError, Revision};
+use edged::model::sync::{Change, Record};
+
+use crate::cluster::{Cluster, raw};
+use crate::edge::Edge;
+
+/// How things go wrong, in thousandths.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub call_lost: u64,
+    pub save_fails: u64,
+    pub watch_ends: u64,
+    /// The longest that anything takes.
+    pub delay_ms: u64,
+}
+
+pub type RowKey = (String, Kind, String, String);
+
+/// What is on its way.
+enum Fact {
+    ToController(Event),
+    Call(CallId, Box<Call>),
+    List(WatchId, Kind),
+    Save(Revision, Vec<Change>),
+    ToEdge(Session, Box<Message>),
+}
+
+pub struct World {
+    pub now: Now,
+    pub rng: Rng,
+    pub faults: Faults,
+    pub cluster: Cluster,
+    pub controller: Controller,
+    pub rows: BTreeMap<RowKey, Record>,
+    pub edges: BTreeMap<String, Edge>,
+    pub sessions: BTreeMap<Session, String>,
+    pub refused: Vec<Refusal>,
+    pub closed: Vec<(Session, String)>,
+    pub answers: Vec<(Exchange, Answer)>,
+    pub signs: Vec<(Exchange, String)>,
+    pub logs: Vec<String>,
+    pub lists: usize,
+    pub exited: bool,
+    /// Every call that was made.
+    pub calls: Vec<Call>,
+    /// Which watch has told up to which version.
+    watches: BTreeMap<WatchId, (Kind, u64)>,
+    on_the_way: BTreeMap<(u64, u64), (u64, Fact)>,
+    /// Asked sessions that are not answered.
+    asked: BTreeSet<Session>,
+    /// What is sent to nodes stays in order.
+    arrives_at: BTreeMap<Session, u64>,
+    last: u64,
+    last_session: u64,
+    life: u64,
+    /// Which node a pod with this map was ever bound to.
+    pub ever: BTreeSet<(String, String)>,
+    /// Nodes that have just begun to live, and the question by which they registered last: asked
+    /// until it is answered.
+    pub restarted: BTreeMap<String, String>,
+    /// Nodes that have registered, and so get all again: in how many sessions more.
+    pub excused: BTreeMap<String, u32>,
+    /// Rules, asked about each message to a node.
+    pub on_send: Option<fn(&World, &str, &Message)>,
+}
+
+pub fn config() -> Config {
+    Config {
+        authority: Authority { certificate: [1].into(), key: [2; 32].into() },
+        certificate_days: 365,
+        keepalive_ms: 30_000,
+        nodes_max: 500,
+        api_authority: None,
+        sync: SyncStore::Table,
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, cluster: Cluster, faults: Faults) -> Self {
+        let now = Now { boot: Instant(1_000), wall: Some(Wall(1_800_000_000_000)) };
+        let mut world = Self {
+            now,
+            rng: Rng::new(seed),
+            faults,
+            cluster,
+            controller: Controller::boot(config(), now, seed),
+            rows: BTreeMap::new(),
+            edges: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            refused: Vec::new(),
+            closed: Vec::new(),
+            answers: Vec::new(),
+            signs: Vec::new(),
+            logs: Vec::new(),
+            lists: 0,
+            exited: false,
+            calls: Vec::new(),
+            watches: BTreeMap::new(),
+            on_the_way: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            arrives_at: BTreeMap::new(),
+            last: 0,
+            last_session: 0,
+            life: 0,
+            ever: BTreeSet::new(),
+            restarted: BTreeMap::new(),
+            excused: BTreeMap::new(),
+            on_send: None,
+        };
+        world.start();
+        world
+    }
+
+    fn start(&mut self) {
+        let seed = self.rng.bits();
+        self.controller = Controller::boot(config(), self.now, seed);
+        let rows = self.rows.values().cloned().collect();
+        self.tell(Event::Loaded(rows));
+    }
+
+    /// The controller dies, with all that it had not asked for, and is started again.
+    pub fn crash(&mut self) {
+        self.life += 1;
+        // A save is done or not done by now; a call may still arrive.
+        let mut saves = Vec::new();
+        self.on_the_way.retain(|_, (_, fact)| match fact {
+            Fact::Save(_, changes) => {
+                saves.push(std::mem::take(changes));
+                false
+            }
+            _ => true,
+        });
+        if self.chance(500) {
+            saves.into_iter().flatten().for_each(|change| self.keep(change));
+        }
+        self.watches.clear();
+        self.asked.clear();
+        self.sessions.clear();
+        self.start();
+    }
+
+    fn chance(&mut self, thousandths: u64) -> bool {
+        thousandths > 0 && self.rng.below(1000) < thousandths
+    }
+
+    fn later(&mut self, fact: Fact) {
+        let delay =
+            if self.faults.delay_ms == 0 { 0 } else { self.rng.below(self.faults.delay_ms) };
+        let mut at = self.now.boot.0 + delay;
+        if let Fact::ToEdge(session, _) = &fact {
+            let before = self.arrives_at.entry(*session).or_default();
+            at = at.max(*before);
+            *before = at;
+        }
+        if let Fact::ToController(Event::EdgeSaid(session, _)) = &fact {
+            // The other way is in order as well.
+            let before = self.arrives_at.entry(Session(session.0 | 1 << 40)).or_default();
+            at = at.max(*before);
+            *before = at;
+        }
+        self.last += 1;
+        self.on_the_way.insert((at, self.last), (self.life, fact));
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.later(Fact::ToController(event));
+    }
+
+    // ---- the hands ----
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Accept(session) => assert!(self.asked.remove(&session), "nobody asked"),
+            Action::Refuse(session, refusal) => {
+                assert!(self.asked.remove(&session), "nobody asked");
+                self.sessions.remove(&session);
+                self.refused.push(refusal);
+            }
+            Action::Send(session, message) => {
+                assert!(!self.asked.contains(&session), "sent before it is on");
+                let Some(node) = self.sessions.get(&session).cloned() else { return };
+                if let Some(rule) = self.on_send {
+                    rule(self, &node, &message);
+                }
+                self.later(Fact::ToEdge(session, message));
+            }
+            Action::Close(session, why) => {
+                self.sessions.remove(&session);
+                self.closed.push((session, why));
+            }
+            Action::Answer(exchange, answer) => self.answers.push((exchange, answer)),
+            Action::Sign { exchange, node, .. } => {
+                self.signs.push((exchange, node));
+                self.tell(Event::Signed(exchange, Ok([9].into())));
+            }
+            Action::Call(id, call) => {
+                self.calls.push((*call).clone());
+                self.later(Fact::Call(id, call));
+            }
+            Action::List(watch, kind) => {
+                self.lists += 1;
+                self.later(Fact::List(watch, kind));
+            }
+            Action::Watch(watch, kind, version) => {
+                self.watches.insert(watch, (kind, version.parse().expect("a version")));
+            }
+            Action::Unwatch(watch) => drop(self.watches.remove(&watch)),
+            Action::Save { revision, changes } => self.later(Fact::Save(revision, changes)),
+            Action::Log(_, line) => self.logs.push(line),
+            Action::Exit => self.exited = true,
+        }
+    }
+
+    fn happen(&mut self, fact: Fact) {
+        match fact {
+            Fact::ToController(event) => self.hand_in(event),
+            Fact::Call(id, call) => {
+                let rate = self.faults.call_lost;
+                let done = self.chance(500);
+                let result = if self.chance(rate) {
+                    if done {
+                        let _ = self.cluster.call(&call);
+                    }
+                    Err(CallError::Lost("drawn".to_owned()))
+                } else {
+                    self.cluster.call(&call)
+                };
+                self.tell(Event::Called(id, result));
+            }
+            Fact::List(watch, kind) => {
+                let objects = self.cluster.list(kind);
+                let version = self.cluster.version.to_string().into();
+                self.hand_in(Event::Watched(watch, WatchFact::Listed(objects)));
+                self.hand_in(Event::Watched(watch, WatchFact::ListEnd(version)));
+            }
+            Fact::Save(revision, changes) => {
+                let rate = self.faults.save_fails;
+                if self.chance(rate) {
+                    let error = DiskError::Failed("drawn".to_owned());
+                    return self.tell(Event::SaveFailed(revision, error));
+                }
+                for change in changes {
+                    self.keep(change);
+                }
+                self.tell(Event::Saved(revision));
+            }
+            Fact::ToEdge(session, message) => self.arrive(session, &message),
+        }
+    }
+
+    fn keep(&mut self, change: Change) {
+        match change {
+            Change::Put(row) => {
+                let key = (row.node.to_string(), row.kind, row.namespace.to_string());
+                self.rows.insert((key.0, key.1, key.2, row.name.to_string()), row);
+            }
+            Change::Delete { node, kind, namespace, name } => {
+                let key = (node.to_string(), kind, namespace.to_string(), name.to_string());
+                self.rows.remove(&key);
+            }
+        }
+    }
+
+    fn arrive(&mut self, session: Session, message: &Message) {
+        let Some(name) = self.sessions.get(&session) else { return };
+        let edge = self.edges.get_mut(name).expect("it has a session");
+        if let Some(ack) = edge.take(message) {
+            self.tell(Event::EdgeSaid(session, Box::new(ack)));
+        }
+        self.hand_in(Event::EdgeDrained(session, 0));
+    }
+
+    fn hand_in(&mut self, event: Event) {
+        // Not of a session that is over, as the hands promise.
+        if let Event::EdgeSaid(session, _) = &event
+            && !self.sessions.contains_key(session)
+        {
+            return;
+        }
+        self.controller.handle(self.now, event);
+        self.step();
+    }
+
+    fn step(&mut self) {
+        let mut out = Out::default();
+        self.controller.step(self.now, &mut out);
+        for action in out.actions {
+            self.perform(action);
+        }
+        if let Some(at) = self.controller.wake_at() {
+            assert!(at > self.now.boot, "it wants to wake in the past");
+        }
+    }
+
+    fn feed_watches(&mut self) {
+        for (watch, (kind, version)) in self.watches.clone() {
+            let ends = self.faults.watch_ends;
+            let fact = match self.cluster.since(kind, version) {
+                None => {
+                    self.watches.remove(&watch);
+                    self.hand_in(Event::Watched(watch, WatchFact::Gone));
+                    continue;
+                }
+                Some(_) if self.chance(ends) => {
+                    self.watches.remove(&watch);
+                    WatchFact::Ended("drawn".to_owned())
+                }
+                Some(told) => {
+                    let Some((at, gone, object)) = told.into_iter().next() else { continue };
+                    self.watches.insert(watch, (kind, at));
+                    let object = raw(&object);
+                    if gone { WatchFact::Deleted(object) } else { WatchFact::Changed(object) }
+                }
+            };
+            self.hand_in(Event::Watched(watch, fact));
+        }
+    }
+
+    /// Lets everything happen that happens without time, or in this time.
+    pub fn pass(&mut self, ms: u64) {
+        let end = self.now.boot.0 + ms;
+        loop {
+            let pending = |world: &Self| {
+                let watches = world.watches.values();
+                watches.clone().any(|(kind, at)| {
+                    world.cluster.since(*kind, *at).is_none_or(|told| !told.is_empty())
+                })
+            };
+            if pending(self) {
+                self.feed_watches();
+                continue;
+            }
+            let fact_at = self.on_the_way.first_key_value().map(|((at, _), _)| *at);
+            let wake_at = self.controller.wake_at().map(|at| at.0);
+            let Some(at) = fact_at.into_iter().chain(wake_at).min().filter(|at| *at <= end) else {
+                break;
+            };
+            if at > self.now.boot.0 {
+                let by = at - self.now.boot.0;
+                self.now.boot = Instant(at);
+                self.now.wall = self.now.wall.map(|wall| Wall(wall.0 + by as i64));
+            }
+            if fact_at.is_some_and(|fact_at| fact_at <= at) {
+                let (_, (life, fact)) = self.on_the_way.pop_first().expect("just seen");
+                // What was on its way to a controller that died does not reach the next.
+                match fact {
+                    fact if life == self.life => self.happen(fact),
+                    Fact::Call(_, call) => drop(self.cluster.call(&call)),
+                    _ => {}
+                }
+            } else {
+                self.step();
+            }
+        }
+        let by = end - self.now.boot.0;
+        self.now.boot = Instant(end);
+        self.now.wall = self.now.wall.map(|wall| Wall(wall.0 + by as i64));
+    }
+
+    // ---- nodes ----
+
+    /// A node comes with its own certificate.
+    pub fn connect(&mut self, name: &str) -> Session {
+        self.connect_as(name, |_| ())
+    }
+
+    pub fn connect_as(&mut self, name: &str, change: impl FnOnce(&mut Peer)) -> Session {
+        let edge = || Edge::new(name);
+        self.edges.entry(name.to_owned()).or_insert_with(edge);
+        self.last_session += 1;
+        let session = Session(self.last_session);
+        let mut peer = Peer {
+            common_name: format!("system:node:{name}"),
+            organization: "system:nodes".to_owned(),
+            node_id: name.to_owned(),
+            usage: "msg".to_owned(),
+            ..Peer::default()
+        };
+        change(&mut peer);
+        if let Some(left) = self.excused.get_mut(name) {
+            *left = left.saturating_sub(1);
+        }
+        self.asked.insert(session);
+        self.sessions.insert(session, name.to_owned());
+        self.hand_in(Event::EdgeUp(session, Box::new(peer)));
+        session
+    }
+
+    pub fn disconnect(&mut self, session: Session) {
+        if self.sessions.remove(&session).is_some() {
+            self.hand_in(Event::EdgeDown(session, "reset".to_owned()));
+        }
+    }
+
+    pub fn session(&self, name: &str) -> Option<Session> {
+        let on = self.sessions.iter().filter(|(session, _)| !self.asked.contains(session));
+        on.filter(|(_, of)| *of == name).map(|(session, _)| *session).next_back()
+    }
+
+    /// The node tells that it is there.
+    pub fn registers(&mut self, name: &str) {
+        let message = self.edge(name).register();
+        self.excused.insert(name.to_owned(), 2);
+        let id = self.say(name, message);
+        self.restarted.insert(name.to_owned(), id);
+    }
+
+    /// Whether the node's registration was answered as an agent wants it.
+    pub fn is_registered(&self, name: &str) -> bool {
+        let Some(id) = self.restarted.get(name) else { return true };
+        let answer = self.edges[name].answers.get(id);
+        answer.is_some_and(|answer| {
+            let error = &answer["Err"];
+            error.is_null() || error["ErrStatus"]["reason"] == "AlreadyExists"
+        })
+    }
+
+    /// The node says something.
+    pub fn say(&mut self, name: &str, message: Message) -> String {
+        let session = self.session(name).expect("a session that is on");
+        let id = message.header.id.to_string();
+        self.tell(Event::EdgeSaid(session, Box::new(message)));
+        id
+    }
+
+    pub fn edge(&mut self, name: &str) -> &mut Edge {
+        self.edges.get_mut(name).expect("a node")
+    }
+
+    /// A request on the HTTPS port.
+    pub fn http(&mut self, ask: edged::controller::event::Ask) -> Exchange {
+        self.last += 1;
+        let exchange = Exchange(self.last);
+        self.hand_in(Event::Asked(exchange, Box::new(ask)));
+        exchange
+    }
+
+    pub fn hand(&mut self, event: Event) {
+        self.hand_in(event);
+    }
+}
