@@ -1,0 +1,237 @@
+//! `edged-run`: restarts, slots, upgrades that hold and such that do not.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::{Scratch, until};
+
+const SCRIPT: &str = "config/init/edged-run";
+
+/// An edged that writes its name where the test looks, runs until TERM, and answers.
+fn good(name: &str) -> String {
+    format!(
+        "#!/bin/sh
+case $1 in
+version) echo edged {name} ;;
+status) exit 0 ;;
+run)
+    echo {name} >$RAN
+    trap 'exit 0' TERM
+    while :; do sleep 1 & wait $!; done
+    ;;
+esac
+"
+    )
+}
+
+/// One that ends at once.
+const BROKEN: &str = "#!/bin/sh
+case $1 in
+version) echo edged broken ;;
+run) echo broken >$RAN; exit 1 ;;
+esac
+";
+
+/// One that nobody has reaped yet does not.
+fn lives(pid: Pid) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| !words.is_empty())
+}
+
+struct Gateway {
+    scratch: Scratch,
+    keeper: Option<Child>,
+}
+
+impl Gateway {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        scratch.program("edged-flashed", &good("flashed"));
+        Self { scratch, keeper: None }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.scratch.sh(SCRIPT);
+        command
+            .env("EDGED_DEFAULTS", "/nowhere")
+            .env("EDGED_HOME", self.scratch.path("home"))
+            .env("EDGED_RUN", self.scratch.path("run"))
+            .env("EDGED_FACTORY", self.scratch.path("edged-flashed"))
+            .env("EDGED_TRIAL_S", "2")
+            .env("RAN", self.scratch.path("ran"));
+        command
+    }
+
+    fn start(&mut self) {
+        let _ = fs::remove_file(self.scratch.path("ran"));
+        self.keeper = Some(self.command().spawn().expect("busybox runs"));
+    }
+
+    fn runs(&self, name: &str) {
+        until(&format!("{name} runs"), || self.scratch.read("ran") == name);
+    }
+
+    fn pid(&self) -> Pid {
+        until("edged runs", || !self.scratch.read("run/edged.pid").is_empty());
+        Pid::from_raw(self.scratch.read("run/edged.pid").parse().expect("a pid"))
+    }
+
+    fn upgrade(&self, file: &PathBuf) -> Output {
+        self.command().arg("upgrade").arg(file).output().expect("busybox runs")
+    }
+
+    fn current(&self) -> String {
+        self.scratch.read("home/current")
+    }
+
+    fn is_trusted(&self) -> bool {
+        !self.scratch.path("home/trial").exists()
+    }
+
+    fn stop(&mut self) {
+        let Some(mut keeper) = self.keeper.take() else { return };
+        let _ = kill(Pid::from_raw(keeper.id() as i32), Signal::SIGTERM);
+        keeper.wait().expect("it is our child");
+    }
+
+    /// As when power fails: all of it at once.
+    fn cut(&mut self) {
+        let mut keeper = self.keeper.take().expect("it runs");
+        let edged = self.pid();
+        keeper.kill().expect("it is our child");
+        keeper.wait().expect("it is our child");
+        let _ = kill(edged, Signal::SIGKILL);
+        // What is in memory is gone.
+        let _ = fs::remove_dir_all(self.scratch.path("run"));
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[test]
+fn what_dies_is_started_again_and_term_ends_both() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let first = gateway.pid();
+    kill(first, Signal::SIGKILL).expect("it runs");
+    until("another runs", || {
+        let now = gateway.scratch.read("run/edged.pid");
+        !now.is_empty() && now != first.to_string()
+    });
+    let second = gateway.pid();
+    gateway.stop();
+    assert!(!lives(second), "edged outlives its keeper");
+}
+
+#[test]
+fn a_keeper_that_was_killed_leaves_no_second_edged() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let left = gateway.pid();
+    let mut keeper = gateway.keeper.take().expect("it runs");
+    keeper.kill().expect("it is our child");
+    keeper.wait().expect("it is our child");
+    assert!(lives(left));
+    gateway.start();
+    gateway.runs("flashed");
+    assert!(!lives(left), "two of them");
+}
+
+#[test]
+fn an_upgrade_that_holds_is_trusted() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let new = gateway.scratch.program("new", &good("new"));
+    assert!(gateway.upgrade(&new).status.success());
+    gateway.runs("new");
+    assert_eq!(gateway.current(), "a");
+    until("it is trusted", || gateway.is_trusted());
+    let newer = gateway.scratch.program("newer", &good("newer"));
+    assert!(gateway.upgrade(&newer).status.success());
+    gateway.runs("newer");
+    assert_eq!(gateway.current(), "b");
+}
+
+#[test]
+fn an_upgrade_that_ends_again_and_again_is_left() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let broken = gateway.scratch.program("broken", BROKEN);
+    assert!(gateway.upgrade(&broken).status.success());
+    gateway.runs("broken");
+    gateway.runs("flashed");
+    assert!(gateway.is_trusted());
+    assert_eq!(gateway.current(), "");
+}
+
+#[test]
+fn an_upgrade_that_does_not_answer_is_left_for_the_slot_before() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let old = gateway.scratch.program("old", &good("old"));
+    assert!(gateway.upgrade(&old).status.success());
+    gateway.runs("old");
+    until("it is trusted", || gateway.is_trusted());
+    let mute = good("mute").replace("status) exit 0", "status) exit 1");
+    let mute = gateway.scratch.program("mute", &mute);
+    assert!(gateway.upgrade(&mute).status.success());
+    gateway.runs("mute");
+    gateway.runs("old");
+    assert_eq!(gateway.current(), "a");
+    assert!(gateway.is_trusted());
+}
+
+#[test]
+fn an_upgrade_under_which_the_power_fails_three_times_is_left() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let new = gateway.scratch.program("new", &good("new"));
+    assert!(gateway.upgrade(&new).status.success());
+    gateway.runs("new");
+    for _ in 0..2 {
+        gateway.cut();
+        gateway.start();
+        gateway.runs("new");
+    }
+    gateway.cut();
+    gateway.start();
+    gateway.runs("flashed");
+    assert!(gateway.is_trusted());
+}
+
+#[test]
+fn what_does_not_run_here_is_refused() {
+    let gateway = Gateway::new();
+    let other = gateway.scratch.program("other", "\u{7f}ELF of another machine");
+    let refused = gateway.upgrade(&other);
+    assert!(!refused.status.success());
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(why.contains("does not run here"), "{why}");
+    assert_eq!(gateway.current(), "");
+    assert!(gateway.is_trusted());
+}
+
+#[test]
+fn one_may_go_back_by_hand() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let new = gateway.scratch.program("new", &good("new"));
+    assert!(gateway.upgrade(&new).status.success());
+    gateway.runs("new");
+    assert!(gateway.command().arg("back").status().expect("busybox runs").success());
+    gateway.runs("flashed");
+}

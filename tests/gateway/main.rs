@@ -1,0 +1,78 @@
+//! What lies around the program on a gateway: the scripts of `config/init` and `scripts/install`,
+//! run by busybox's shell with busybox's tools, and a root that cannot be written to.
+#![allow(clippy::disallowed_methods, reason = "real processes live in real time")]
+
+mod install;
+mod keeper;
+mod read_only;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The folder of the project.
+const TOP: &str = env!("CARGO_MANIFEST_DIR");
+/// What is waited for is done in a moment, on an idle machine.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A folder of a test's own with busybox's tools in `bin`; removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::SeqCst);
+        let name = format!("edged-gateway.{}.{number}", std::process::id());
+        let scratch = Self(std::env::temp_dir().join(name));
+        let bin = scratch.path("bin");
+        fs::create_dir_all(&bin).expect("a folder of ours");
+        let list = Command::new("/bin/busybox").arg("--list").output();
+        let list = list.expect("/bin/busybox is missing: run `make setup`").stdout;
+        for applet in String::from_utf8(list).expect("names").lines() {
+            symlink("/bin/busybox", bin.join(applet)).expect("a folder of ours");
+        }
+        scratch
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A script of this name that can be run.
+    fn program(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("below ours")).expect("a folder of ours");
+        fs::write(&path, text).expect("a file of ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+        path
+    }
+
+    /// busybox's shell on this script of the project, with no other tools.
+    fn sh(&self, script: &str) -> Command {
+        let mut command = Command::new("/bin/busybox");
+        command.arg("sh").arg(Path::new(TOP).join(script)).env("PATH", self.path("bin"));
+        command
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default().trim().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until it holds.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < BOUND, "waited {BOUND:?} for: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

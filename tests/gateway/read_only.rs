@@ -1,0 +1,71 @@
+//! A root that cannot be written to, with one partition that can; no network, and no clock.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+
+use crate::{BOUND, Scratch};
+
+/// The root is made read-only in a mount namespace of its own, all but the folder `$1`, and the
+/// network namespace is empty.
+const SETUP: &str = "\
+    mount --make-rprivate / && mount --bind \"$1\" \"$1\" && mount --options remount,bind,ro / \
+    || exit 9\n\
+    if touch /edged-was-here 2>/dev/null; then rm /edged-was-here; echo 'can write'; exit 8; fi\n\
+    shift\nexec \"$@\"\n";
+
+#[test]
+fn it_starts_with_one_writable_partition_no_network_and_no_clock() {
+    let scratch = Scratch::new();
+    let data = scratch.path("data");
+    fs::create_dir_all(data.join("manifests")).expect("a folder of ours");
+    let config = data.join("edgecore.yaml");
+    let text = format!(
+        "database: {{dataSource: {}/store/edgecore.db}}\nmodules: {{edgeHub: {{httpServer: \
+         'https://cloud.example:10002', token: t}}}}\n",
+        data.display()
+    );
+    let text = if cfg!(feature = "cloud") { text } else { String::new() };
+    fs::write(&config, text).expect("a file of ours");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--net", "sh", "-c", SETUP, "sh"]);
+    command.arg(&data).arg(env!("CARGO_BIN_EXE_edged")).arg("run");
+    for (flag, path) in [
+        ("--config", "edgecore.yaml"),
+        ("--manifests", "manifests"),
+        ("--runtime", "absent.sock"),
+        ("--root-dir", "kubelet"),
+        ("--pod-logs", "logs"),
+        ("--container-logs", "links"),
+    ] {
+        command.arg(flag).arg(data.join(path));
+    }
+    command.args(["--node-name", "gw", "--listen", "off"]);
+    command
+        .env("LD_PRELOAD", "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+        .env("FAKETIME", "@1970-01-01 00:01:00")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("unshare is in util-linux");
+    let log = BufReader::new(child.stderr.take().expect("piped"));
+    let (tell, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in log.lines().map_while(Result::ok) {
+            let _ = tell.send(line);
+        }
+    });
+    let mut seen = Vec::new();
+    // The runtime is missed: all before that in the start has worked.
+    while !seen.iter().any(|line: &String| line.contains("no connection to the runtime")) {
+        let line = lines.recv_timeout(BOUND);
+        let Ok(line) = line else { panic!("no word of the runtime; the log: {seen:#?}") };
+        seen.push(line);
+    }
+    assert!(child.try_wait().expect("our child").is_none(), "it ended: {seen:#?}");
+    if cfg!(feature = "cloud") {
+        assert!(data.join("store/edgecore.db").is_file(), "{seen:#?}");
+    }
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+}
