@@ -1,6 +1,7 @@
 # Every target is one line; what takes more is a script. CI runs only these.
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check sim power mutants fuzz bench bench-check features size
+.PHONY: armv7 aarch64 x86_64-musl armv7-test aarch64-test release size-gate
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.* ## /\1	/p' $(MAKEFILE_LIST) | expand --tabs=14
@@ -38,5 +39,26 @@ bench-check: setup ## the same, and fails where a figure misses its limit
 features: setup ## checks each named feature set, each feature alone and each one missing
 	@scripts/features
 
-size: setup ## measures release sizes per feature set and feature into README.md
-	@scripts/size
+armv7: ## builds the static program for armv7 (SET=minimal, gateway or full)
+	@scripts/cross armv7 build --no-default-features --features $(or $(SET),gateway)
+
+aarch64: ## builds the static program for aarch64
+	@scripts/cross aarch64 build --no-default-features --features $(or $(SET),gateway)
+
+x86_64-musl: ## builds the static program for x86_64
+	@scripts/cross x86_64 build --no-default-features --features $(or $(SET),gateway)
+
+armv7-test: ## runs units, wire and stories for armv7 under emulation
+	@scripts/cross armv7 test
+
+aarch64-test: ## runs units, wire and stories for aarch64 under emulation
+	@scripts/cross aarch64 test
+
+release: ## makes tarballs of all targets, with sums and lists of packages, in target/dist
+	@scripts/release
+
+size: ## measures what is flashed, per set and feature, into README.md (hours; SETS=1: sets only)
+	@scripts/size $(if $(SETS),--sets)
+
+size-gate: ## builds the gateway for armv7 and fails where its budget is missed
+	@scripts/size --gate

@@ -8,6 +8,7 @@ use crate::rig::{Network, Rig, idler};
 use crate::watched::{GONE, RUNS, Watched};
 use crate::yard::agent::Site;
 use crate::yard::process::{cpu_seconds, pss_anon_kb, pss_kb};
+use crate::yard::top;
 
 /// Names of [`steady_none`].
 pub const STEADY_NONE: &[&str] = &["pods.memory.idle", "pods.cpu.idle"];
@@ -22,6 +23,18 @@ pub const CHURN: &[&str] = &["pods.memory.churn", "pods.memory.churn_anon"];
 const SETTLE: Duration = Duration::from_secs(8);
 /// The window of a CPU figure.
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// What is flashed is static, and has its libraries in its own file: where `make x86_64-musl` made
+/// it, that is measured, and it is said which.
+fn start(site: &Site) -> Watched {
+    let flashed = top().join("target/cross/x86_64-unknown-linux-musl/flash/edged");
+    if flashed.is_file() {
+        eprintln!("bench: memory of the static program, {}", flashed.display());
+        return Watched::start_of(site, &flashed);
+    }
+    eprintln!("bench: memory of the release on glibc: `make x86_64-musl` makes what is flashed");
+    Watched::start(site)
+}
 
 /// Megabytes of a process.
 fn pss_mb(pid: u32) -> f64 {
@@ -54,7 +67,7 @@ fn steady(
 pub fn steady_none(rig: &Rig) -> Vec<Figure> {
     rig.wipe();
     let site = rig.site();
-    let mut agent = Watched::start(&site);
+    let mut agent = start(&site);
     agent.wait_ready();
     steady(&agent, STEADY_NONE, 4.0, Some(0.01))
 }
@@ -63,7 +76,7 @@ pub fn steady_none(rig: &Rig) -> Vec<Figure> {
 pub fn steady_thirty(rig: &Rig) -> Vec<Figure> {
     rig.wipe();
     let site = rig.site();
-    let mut agent = Watched::start(&site);
+    let mut agent = start(&site);
     put(&site, 0..30);
     agent.wait(30, RUNS);
     let figures = steady(&agent, STEADY_THIRTY, 5.0, Some(0.05));
@@ -76,7 +89,7 @@ pub fn steady_thirty(rig: &Rig) -> Vec<Figure> {
 pub fn simulated(rig: &Rig) -> Vec<Figure> {
     let fake = Fake::start(rig.socket("110.sock"));
     let site = rig.site_on(fake.socket().to_owned());
-    let mut agent = Watched::start(&site);
+    let mut agent = start(&site);
     put(&site, 0..110);
     agent.wait(110, RUNS);
     steady(&agent, SIMULATED, 9.0, None)
@@ -89,7 +102,7 @@ pub fn churn(rig: &Rig) -> Vec<Figure> {
     const ROUNDS: usize = 200;
     let fake = Fake::start(rig.socket("churn.sock"));
     let site = rig.site_on(fake.socket().to_owned());
-    let mut agent = Watched::start(&site);
+    let mut agent = start(&site);
     agent.wait_ready();
     let mut before = (0, 0);
     for round in 0..ROUNDS {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,24 @@ const PATIENCE: Duration = Duration::from_secs(180);
 impl Watched {
     /// Starts one with its log on a pipe.
     pub fn start(site: &Site) -> Watched {
-        let mut child = site
-            .command()
+        Self::start_by(site.command())
+    }
+
+    /// The same of another build.
+    pub fn start_of(site: &Site, program: &Path) -> Watched {
+        let made = site.command();
+        let mut command = Command::new(program);
+        command.args(made.get_args());
+        for (name, value) in made.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        Self::start_by(command)
+    }
+
+    fn start_by(mut command: Command) -> Watched {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
