@@ -21,6 +21,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a table on stdout, progress beside")]
 
 mod bare;
+#[cfg(feature = "cloud")]
+mod cloud;
 mod fake;
 mod figure;
 mod garbage;
@@ -59,6 +61,12 @@ const GROUPS: &[Group] = &[
     Group { names: probes::CPU, run: probes::cpu },
     Group { names: probes::LATE, run: probes::late },
     Group { names: garbage::NAMES, run: garbage::stall },
+    #[cfg(feature = "cloud")]
+    Group { names: cloud::MEMORY, run: cloud::memory },
+    #[cfg(feature = "cloud")]
+    Group { names: cloud::READY, run: cloud::ready },
+    #[cfg(feature = "cloud")]
+    Group { names: cloud::FLASH, run: cloud::flash },
     Group { names: simulator::NAMES, run: simulator::speed },
 ];
 

@@ -9,6 +9,7 @@ use super::World;
 use super::yard::agent::{Agent, NODE, Pod, Site};
 use super::yard::cloud::{Cloud, Setup};
 use super::yard::containerd::Containerd;
+use super::yard::joined::{self, join, pod};
 use super::yard::wait::until;
 
 crate::tests!(
@@ -24,48 +25,6 @@ fn site(world: &World, name: &str, cloud: &Cloud) -> Site {
     let mut site = world.site(name);
     join(&mut site, cloud);
     site
-}
-
-fn join(site: &mut Site, cloud: &Cloud) {
-    configure(site, &cloud.https.to_string(), &cloud.websocket.to_string(), &cloud.token());
-}
-
-fn configure(site: &mut Site, https: &str, websocket: &str, token: &str) {
-    let dir = site.dir.display();
-    let text = format!(
-        "apiVersion: edgecore.config.kubeedge.io/v1alpha2\n\
-         kind: EdgeCore\n\
-         database:\n  dataSource: {dir}/edgecore.db\n\
-         modules:\n  edgeHub:\n    enable: true\n    heartbeat: 15\n    \
-         httpServer: https://{https}\n    tlsCaFile: {dir}/ca.crt\n    \
-         tlsCertFile: {dir}/node.crt\n    tlsPrivateKeyFile: {dir}/node.key\n    \
-         token: {token}\n    websocket:\n      enable: true\n      server: {websocket}\n  \
-         edged:\n    enable: true\n    tailoredKubeletConfig:\n      \
-         imageGCHighThresholdPercent: 100\n      evictionHard: {{}}\n"
-    );
-    let path = site.dir.join("joined.yaml");
-    fs::write(&path, text).expect("a file of ours");
-    site.config = Some(path);
-}
-
-fn pod(name: &str, more: &Value) -> Value {
-    let mut pod = json!({
-        "kind": "Pod", "apiVersion": "v1",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "nodeName": NODE,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "main", "image": "localhost/edged-demo:1", "imagePullPolicy": "Never",
-                "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done"],
-            }],
-        },
-        "status": {"phase": "Pending", "qosClass": "BestEffort"},
-    });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        pod["spec"][key] = value.clone();
-    }
-    pod
 }
 
 fn map(name: &str, value: &str) -> Value {
@@ -244,7 +203,10 @@ fn pods_of_the_cloud_come_back_after_a_power_cut_without_it(world: &World) {
     cloud.script(|script| script.frozen = true);
     power_cut(agent, &containerd);
     // No cloud, no name server, and a clock that nobody has set.
-    configure(&mut site, "no-such-host.invalid:10002", "no-such-host.invalid:10000", "x.y.z.w");
+    let nowhere = "no-such-host.invalid";
+    let (https, websocket) = (format!("{nowhere}:10002"), format!("{nowhere}:10000"));
+    let store = joined::store(&site);
+    joined::configure(&mut site, &store, &https, &websocket, "x.y.z.w");
     let _next = site.start_at_1970();
     for name in ["web", "job"] {
         let after = until(&format!("{name} runs again"), || {

@@ -12,6 +12,8 @@ pub mod containerd;
 pub mod cri;
 pub mod guard;
 pub mod http;
+#[cfg(feature = "cloud")]
+pub mod joined;
 pub mod log_line;
 pub mod process;
 pub mod registry;

@@ -1,0 +1,60 @@
+//! An agent that belongs to the cloud of the tests, and a pod for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::agent::{NODE, Site};
+use super::cloud::Cloud;
+
+/// The site's agents know this cloud.
+pub fn join(site: &mut Site, cloud: &Cloud) {
+    let (https, websocket) = (cloud.https.to_string(), cloud.websocket.to_string());
+    configure(site, &store(site), &https, &websocket, &cloud.token());
+}
+
+/// Where the store of a site lies unless told otherwise.
+pub fn store(site: &Site) -> PathBuf {
+    site.dir.join("edgecore.db")
+}
+
+/// The site's agents look for a cloud at these addresses, and keep what it says in this file.
+pub fn configure(site: &mut Site, store: &Path, https: &str, websocket: &str, token: &str) {
+    let (dir, store) = (site.dir.display(), store.display());
+    let text = format!(
+        "apiVersion: edgecore.config.kubeedge.io/v1alpha2\n\
+         kind: EdgeCore\n\
+         database:\n  dataSource: {store}\n\
+         modules:\n  edgeHub:\n    enable: true\n    heartbeat: 15\n    \
+         httpServer: https://{https}\n    tlsCaFile: {dir}/ca.crt\n    \
+         tlsCertFile: {dir}/node.crt\n    tlsPrivateKeyFile: {dir}/node.key\n    \
+         token: {token}\n    websocket:\n      enable: true\n      server: {websocket}\n  \
+         edged:\n    enable: true\n    tailoredKubeletConfig:\n      \
+         imageGCHighThresholdPercent: 100\n      evictionHard: {{}}\n"
+    );
+    let path = site.dir.join("joined.yaml");
+    fs::write(&path, text).expect("a file of ours");
+    site.config = Some(path);
+}
+
+/// A pod that sleeps, with more fields of its spec.
+pub fn pod(name: &str, more: &Value) -> Value {
+    let mut pod = json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "nodeName": NODE,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main", "image": "localhost/edged-demo:1", "imagePullPolicy": "Never",
+                "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done"],
+            }],
+        },
+        "status": {"phase": "Pending", "qosClass": "BestEffort"},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        pod["spec"][key] = value.clone();
+    }
+    pod
+}
