@@ -89,6 +89,27 @@ fn harass(cloud: &Cloud) {
     }
     let deep = format!("{}{}", "[".repeat(1 << 20), "]".repeat(1 << 20));
     cloud.send(&json!({"header": {"msg_id": "deep"}, "content": deep}));
+    // Small as a text, not as what it says.
+    let wide = |key: &str, one: &str| {
+        let (_, mut pod) = idle("wide");
+        pod["metadata"]["uid"] = json!("wide");
+        pod["spec"][key] = json!(
+            serde_json::from_str::<Vec<Value>>(&format!(
+                "[{}{one}]",
+                format!("{one},").repeat(1 << 20)
+            ))
+            .expect("JSON")
+        );
+        pod
+    };
+    for (key, one) in [("containers", "{}"), ("volumes", "{}"), ("more", "0")] {
+        cloud.send(&json!({
+            "header": {"msg_id": format!("wide-{key}"), "timestamp": 0},
+            "route": {"source": "edgecontroller", "group": "resource", "operation": "insert",
+                      "resource": "default/pod/wide"},
+            "content": wide(key, one),
+        }));
+    }
     for n in 0..20_000 {
         cloud.send(&json!({
             "header": {"msg_id": format!("flood-{n}"), "timestamp": 0},

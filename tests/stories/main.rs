@@ -12,6 +12,8 @@ mod classes;
 mod clock;
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "cloud")]
+mod cloud_bulk;
 #[cfg(all(feature = "cloud", feature = "pvc"))]
 mod cloud_claims;
 #[cfg(feature = "cloud")]

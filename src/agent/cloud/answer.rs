@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::bulk;
 use crate::model::message::Message;
 
 /// The answer to a question.
@@ -55,7 +56,10 @@ impl Answer {
     /// understood must not pass for an object.
     pub(super) fn read(message: &Message) -> Self {
         let Some(content) = &message.content else { return Self::unclear("nothing") };
-        let text = crate::model::message::inner(content);
+        let text = match bulk::inner(content) {
+            Ok(text) => text,
+            Err(why) => return Self::unclear(&why),
+        };
         if &*message.route.operation == "error" {
             return Self::unclear(&text);
         }

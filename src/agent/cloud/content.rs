@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::bulk;
 use crate::agent::pod::DISRUPTED;
 use crate::agent::source::SOURCE;
 use crate::model::object::Object;
@@ -76,6 +77,9 @@ pub(super) fn read(kind: &str, value: &str, node: &str) -> Result<Content, Strin
     let status = status.map_or_else(PodStatus::default, |raw| seed(raw));
     let text = serde_json::to_string(&object).expect("it was JSON");
     let digest = digest(&object, &metadata, status.phase);
+    if kind == "pod" {
+        bulk::pod(&text).map_err(|why| format!("content of a pod: {why}"))?;
+    }
     let thing = thing(kind, &text, node, status).map_err(|error| told("content", error))?;
     Ok(Content { uid, version, digest, deleting, value: text, thing })
 }

@@ -14,6 +14,7 @@
 
 mod answer;
 mod asks;
+mod bulk;
 mod content;
 mod enrol;
 mod events;
@@ -36,7 +37,7 @@ use crate::agent::pods::{Knowledge, Pods};
 use crate::agent::time::{Instant, Now, Rng, Wall};
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
-use crate::model::message::{self, Message, Resource};
+use crate::model::message::{Message, Resource};
 use crate::model::meta::{DiskError, Revision, Saved, StoreOrigin};
 use crate::model::object::Object;
 use crate::model::pod::Pod;
@@ -349,8 +350,11 @@ impl Cloud {
             self.hub.answer(unserved::no_volume(rng, now, message));
             return;
         }
-        let text = message.content.as_deref().map(message::inner).unwrap_or_default();
         let ack = Some(Origin::of(message));
+        let text = match message.content.as_deref().map(bulk::inner).transpose() {
+            Ok(text) => text.unwrap_or_default(),
+            Err(why) => return self.conclude(now, Hearing::Refused(why), message, rng),
+        };
         let hearing = if &*route.operation == "delete" {
             let uid = content::uid(&text);
             self.meta.delete_tokens(&uid);

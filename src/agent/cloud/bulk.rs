@@ -1,0 +1,79 @@
+//! How much a JSON text becomes when it is read: three bytes of it may make a struct of a kilobyte,
+//! so a message is looked at before it is parsed. That costs a pass over its bytes and no memory.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::limits::{MESSAGE_VALUES_MAX, POD_VALUES_MAX};
+use crate::model::message;
+
+/// The content of a message as an object's JSON; fails where it holds too many values.
+pub(super) fn inner(content: &RawValue) -> Result<Cow<'_, str>, String> {
+    let text = message::inner(content);
+    within(&text, MESSAGE_VALUES_MAX)?;
+    Ok(text)
+}
+
+/// Fails where a pod holds too many values.
+pub(super) fn pod(json: &str) -> Result<(), String> {
+    within(json, POD_VALUES_MAX)
+}
+
+fn within(json: &str, most: usize) -> Result<(), String> {
+    let got = values(json);
+    if got > most {
+        return Err(format!("got {got} values, expected at most {most}"));
+    }
+    Ok(())
+}
+
+/// Elements of all lists and maps, and these themselves; of what is no JSON, no less than a parser
+/// would find before it notices.
+fn values(json: &str) -> usize {
+    let (mut count, mut in_text, mut escaped) = (0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' | b'{' | b'[' if !in_text => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        for (json, count) in [
+            ("", 0),
+            ("7", 0),
+            ("[]", 1),
+            (r#"{"a":[1,2],"b":{}}"#, 5),
+            (r#"{"a,{[":"\"[,{","b":"\\"}"#, 2),
+            ("[[[", 3),
+        ] {
+            assert_eq!(values(json), count, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_message_has_a_bound_in_either_form() {
+        let list = |length: usize| format!("[{}]", vec!["0"; length].join(","));
+        for (length, fits) in [(MESSAGE_VALUES_MAX, true), (MESSAGE_VALUES_MAX + 1, false)] {
+            let list = list(length);
+            let quoted = serde_json::to_string(&list).expect("a text");
+            for content in [list, quoted] {
+                let raw = RawValue::from_string(content).expect("JSON");
+                assert_eq!(inner(&raw).is_ok(), fits, "{length}");
+            }
+        }
+        let why = pod(&list(POD_VALUES_MAX + 1)).expect_err("one too many");
+        assert_eq!(why, "got 8193 values, expected at most 8192");
+    }
+}

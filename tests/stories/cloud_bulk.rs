@@ -1,0 +1,33 @@
+//! What a cloud sends that would become far more in memory than it is as a text.
+
+use edged::limits::{MESSAGE_VALUES_MAX, POD_VALUES_MAX};
+use serde_json::{Value, json};
+
+use crate::sky::{Sky, content, pod};
+
+/// What was refused, and why.
+fn refused(sky: &mut Sky) -> Vec<(String, String)> {
+    let sent = std::mem::take(&mut sky.sent);
+    let refused = sent.iter().filter(|message| &*message.route.operation == "error");
+    refused.map(|it| (it.header.parent_id.to_string(), content(it).to_string())).collect()
+}
+
+#[test]
+fn it_is_refused_before_it_is_read() {
+    let mut sky = Sky::new();
+    let mut wide = pod("p", "u", 7);
+    wide["spec"]["containers"] = Value::Array(vec![json!({}); POD_VALUES_MAX]);
+    let wide = sky.push("insert", "ns/pod/p", &wide);
+    let mut broad = json!({"metadata": {"name": "cm", "namespace": "ns"}});
+    broad["more"] = Value::Array(vec![json!(0); MESSAGE_VALUES_MAX]);
+    let broad = sky.push("insert", "ns/configmap/cm", &broad);
+    assert_eq!(sky.desk.agent.pods().count(), 0);
+    let told = refused(&mut sky);
+    let ids: Vec<&str> = told.iter().map(|(id, _)| &**id).collect();
+    assert_eq!(ids, [&wide, &broad], "{told:?}");
+    assert!(told[0].1.contains("expected at most 8192"), "{told:?}");
+    assert!(told[1].1.contains("expected at most 65536"), "{told:?}");
+    // The cloud makes it smaller: all is well.
+    sky.push("update", "ns/pod/p", &pod("p", "u", 8));
+    assert_eq!(sky.desk.agent.pods().count(), 1);
+}
