@@ -9,6 +9,8 @@
 
 #[cfg(feature = "controller")]
 pub mod call;
+#[cfg(feature = "controller")]
+pub mod response;
 
 use core::net::{IpAddr, SocketAddr};
 use std::fmt::Write;

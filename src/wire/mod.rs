@@ -11,6 +11,8 @@ pub mod h2;
 pub mod hpack;
 #[cfg(any(feature = "api", feature = "image-import"))]
 pub mod http1;
+#[cfg(feature = "controller")]
+pub mod kubeconfig;
 pub mod log;
 pub mod manifest;
 #[cfg(feature = "metrics")]
