@@ -16,6 +16,9 @@ edgecontroller: the cloud side of KubeEdge: serves the nodes that dial it
 
 Options of run:
   --manifests DIR          folder of manifests         [/etc/edgecontroller/manifests]
+  --kubeconfig FILE        the objects of a Kubernetes cluster instead, by this kubeconfig
+  --in-cluster             the same, as a pod of it
+  --namespace NAME         of the Secrets with CA and token, in a cluster [kubeedge]
   --data DIR               keys and the store          [/var/lib/edgecontroller]
   --listen-hub ADDR:PORT   where nodes dial            [0.0.0.0:10000]
   --listen-https ADDR:PORT where nodes join            [0.0.0.0:10002]

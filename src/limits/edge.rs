@@ -43,3 +43,34 @@ pub const MANIFEST_ALL_OBJECTS_MAX: usize = 100_000;
 pub const MANIFEST_ALL_BYTES_MAX: usize = 512 << 20;
 /// Seconds for which a token lets nodes join (KubeEdge's).
 pub const TOKEN_LIFE_S: i64 = 86_400;
+
+// A real API server.
+
+/// Bytes of an answer's head.
+pub const RESPONSE_HEAD_BYTES_MAX: usize = 32 << 10;
+/// Bytes of a whole answer: a page of the largest objects.
+pub const RESPONSE_BODY_BYTES_MAX: usize = 512 << 20;
+/// Bytes of one line of a watch: the largest object, escapes and managed fields included.
+pub const WATCH_LINE_BYTES_MAX: usize = 8 << 20;
+/// Connections for calls and lists at once; each carries one after the other. What is beyond waits.
+pub const API_CONNECTIONS_MAX: usize = 16;
+/// Objects of one page of a list (client-go's).
+pub const API_PAGE: usize = 500;
+/// Milliseconds for TCP and TLS to the API server.
+pub const API_CONNECT_MS: u64 = 10_000;
+/// Milliseconds for a call, from its writing to its whole answer.
+pub const API_CALL_MS: u64 = 30_000;
+/// Milliseconds for a page of a list.
+pub const API_LIST_MS: u64 = 60_000;
+/// Seconds after which the API server ends a watch; jitter comes on top.
+pub const API_WATCH_S: u64 = 300;
+/// Milliseconds beyond that until we do.
+pub const API_WATCH_LATE_MS: u64 = 30_000;
+/// Milliseconds that an unused connection is kept: less than servers keep one.
+pub const API_IDLE_MS: u64 = 30_000;
+/// Milliseconds between two looks at a token that lies in a file: it is replaced there.
+pub const API_TOKEN_MS: u64 = 60_000;
+/// Milliseconds between two tokens for nodes in the Secret (KubeEdge's).
+pub const TOKEN_SECRET_MS: u64 = 43_200_000;
+/// Bytes read of one connection to the API server in one turn.
+pub const API_TURN_BYTES: usize = 1 << 20;

@@ -71,8 +71,7 @@ impl Authority {
             Some(pair) => pair,
             None => store(folder, "ca", make_ca(&random, now_s)?)?,
         };
-        let (key, subject) = (key_of(&ca.key, &random)?, subject_of(&ca.certificate)?);
-        let mut authority = Self { server: ca.clone(), ca, key, subject, random };
+        let mut authority = Self::of(ca.clone(), ca)?;
         authority.server = match kept(folder, "server")? {
             Some(pair) if authority.serves(&pair, names, now_s) => pair,
             _ => store(folder, "server", authority.make_server(names, now_s)?)?,
@@ -87,9 +86,16 @@ impl Authority {
         Ok(Self { ca, server, key, subject, random })
     }
 
-    /// DER of the CA's certificate, which nodes pin.
-    pub fn certificate(&self) -> &[u8] {
-        &self.ca.certificate
+    /// A new CA.
+    pub fn make_ca(now_s: i64) -> Result<Pair, String> {
+        make_ca(&SystemRandom::new(), now_s)
+    }
+
+    /// Shows this pair from now on.
+    pub fn serve(&mut self, server: Pair) -> Result<(), String> {
+        self.tls_with(&server, Clients::Asked)?;
+        self.server = server;
+        Ok(())
     }
 
     /// What the mind signs tokens with and tells who asks for the CA.
@@ -135,7 +141,8 @@ impl Authority {
         issue(&self.random, &self.key, issuer, subject, (point, usage), (validity, names))
     }
 
-    fn make_server(&self, names: &[String], now_s: i64) -> Result<Pair, String> {
+    /// A certificate and key for a server of these names.
+    pub fn make_server(&self, names: &[String], now_s: i64) -> Result<Pair, String> {
         let (key, point) = make_key(&self.random)?;
         let subject =
             Subject { common_name: KUBEEDGE.to_owned(), organisations: vec![KUBEEDGE.to_owned()] };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::api::local::Local;
 use crate::controller::Controller;
-use crate::controller::local::Key;
+use crate::controller::local::{Key, Objects};
 use crate::controller::time::Now;
 use crate::io::cloud::files;
 use crate::model::api::{Call as ApiCall, CallError, Kind, Verb};
@@ -16,7 +16,8 @@ use crate::wire::rest::{self, Asked};
 /// All that an answer may need.
 pub(super) struct Desk<'a> {
     pub(super) controller: &'a Controller,
-    pub(super) local: &'a mut Local,
+    /// `None`: the objects are a cluster's, and people ask that.
+    pub(super) local: Option<&'a mut Local>,
     pub(super) folder: &'a Path,
     pub(super) connections: usize,
     pub(super) now: Now,
@@ -31,11 +32,16 @@ impl Desk<'_> {
             ("GET", "/healthz") if self.controller.is_ready() => text(200, "ok"),
             ("GET", "/healthz") => text(503, "the objects are not all known yet"),
             ("GET", "/metrics") => (200, METRICS, self.metrics().into_bytes()),
+            _ if self.local.is_none() => text(404, "the objects are the cluster's: ask kubectl"),
             ("POST", "/apply") => self.apply(call),
             ("GET" | "DELETE", _) => self.object(call),
             _ => text(405, "expected GET, DELETE, or POST /apply"),
         };
         call::answer(status, kind, &body)
+    }
+
+    fn objects(&mut self) -> &mut Objects {
+        &mut self.local.as_mut().expect("looked at before").objects
     }
 
     fn object(&mut self, call: &Call) -> Answer {
@@ -48,21 +54,23 @@ impl Desk<'_> {
         }
     }
 
-    fn list(&self, kind: Kind, namespace: &str) -> Answer {
-        let items: Vec<&str> = self.local.objects.all(kind, namespace).collect();
+    fn list(&mut self, kind: Kind, namespace: &str) -> Answer {
+        let version = self.objects().version();
+        let items = self.objects().all(kind, namespace).collect::<Vec<&str>>().join(",");
         let body = format!(
             "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":\
              {{\"resourceVersion\":\"{}\"}},\"items\":[{}]}}\n",
             kind.name(),
             kind.api_version(),
-            self.local.objects.version(),
-            items.join(",")
+            version,
+            items
         );
         (200, JSON, body.into_bytes())
     }
 
     fn call(&mut self, call: &ApiCall) -> Answer {
-        match self.local.objects.call(call, self.now.timestamp()) {
+        let now = self.now.timestamp();
+        match self.objects().call(call, now) {
             Ok(object) => (200, JSON, format!("{object}\n").into_bytes()),
             Err(CallError::Refused { code, status }) => {
                 (code, JSON, format!("{status}\n").into_bytes())
@@ -75,7 +83,7 @@ impl Desk<'_> {
     fn delete(&mut self, call: &ApiCall) -> Answer {
         let key =
             Key { kind: call.kind, namespace: call.namespace.clone(), name: call.name.clone() };
-        let Some(source) = self.local.objects.source(&key).map(Path::new) else {
+        let Some(source) = self.objects().source(&key).map(PathBuf::from) else {
             return self.call(call);
         };
         let name = named(&key);
@@ -83,7 +91,7 @@ impl Desk<'_> {
             let file = source.display();
             return text(409, &format!("{name} stands in {file}: take it out there"));
         }
-        match std::fs::remove_file(source) {
+        match std::fs::remove_file(&source) {
             Ok(()) => text(200, &format!("{name} deleted")),
             Err(error) => text(500, &format!("{}: {error}", source.display())),
         }
@@ -102,8 +110,7 @@ impl Desk<'_> {
         for manifest in &manifests {
             let key = key_of(manifest);
             let file = self.file(&key);
-            if let Some(other) = self.local.objects.source(&key).filter(|it| Path::new(it) != file)
-            {
+            if let Some(other) = self.objects().source(&key).filter(|it| Path::new(it) != file) {
                 let name = named(&key);
                 return text(409, &format!("{name} stands in {other}: change it there"));
             }

@@ -17,6 +17,7 @@ pub mod authority;
 mod desk;
 pub mod front;
 pub mod port;
+mod secrets;
 pub mod settings;
 pub mod store;
 
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use crate::controller::event::{Action, Event, Out, Severity};
+use crate::controller::event::{Action, CallId, Event, Out, Severity};
 use crate::controller::local::Objects;
 use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Controller, SyncStore};
@@ -35,8 +36,10 @@ use crate::io::journal::Turn;
 use crate::io::signal::{Signals, Told};
 use crate::io::{clock, sys};
 use crate::limits::{
-    MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX,
+    MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX, POLL_EVENTS_MAX, POLL_MS_MAX,
+    TOKEN_SECRET_MS, TURN_ROUNDS_MAX,
 };
+use crate::model::api::Kind;
 use crate::model::link::{Session, Validity};
 use crate::model::manifest::Folder;
 use crate::model::meta::DiskError;
@@ -44,16 +47,20 @@ use crate::model::raw::Manifest;
 use crate::wire::manifest::raw;
 use api::Api;
 use api::local::Local;
+use api::remote::reach::Reach;
+use api::remote::{self, Remote, TOKENS};
 use authority::{Authority, Clients};
 use front::Front;
 use port::Ports;
-use settings::Settings;
+use settings::{Settings, Source};
 use store::Store;
 
 const SIGNALS: Token = Token(0);
 const FOLDER: Token = Token(1);
 /// The listener of our own API; its connections have the tokens after it.
 const FRONT: Token = Token(16);
+/// The first connection to the API server; the others have the tokens after it.
+const API: Token = Token(1_024);
 /// The listeners of both ports; their connections have all after them.
 const PORTS: Token = Token(1 << 20);
 
@@ -95,6 +102,8 @@ struct Hands {
     authority: Authority,
     ports: Ports,
     api: Api,
+    /// When the token in the Secret is replaced.
+    token_at: Option<Instant>,
     store: Store,
     manifests: Manifests<Vec<Manifest>>,
     front: Front,
@@ -119,8 +128,9 @@ impl Hands {
         let now = clock::now();
         let now_s = now.timestamp().map(|at| at.0);
         let now_s = now_s.ok_or("this machine's clock is not set: certificates need the time")?;
-        let authority = Authority::open(&settings.pki(), &settings.names, now_s)?;
         let (store, kept) = Store::open(&settings.store())?;
+        let ground = Ground::find(&settings, now_s)?;
+        let authority = ground.authority;
         let ports = Ports::new(
             (settings.hub, authority.tls(Clients::Required)?),
             (settings.desk, authority.tls(Clients::Asked)?),
@@ -133,16 +143,23 @@ impl Hands {
             certificate_days: settings.certificate_days,
             keepalive_ms: settings.keepalive_ms,
             nodes_max: settings.nodes_max,
-            api_authority: None,
-            sync: SyncStore::Table,
+            api_authority: ground.reach.as_ref().map(|reach| reach.authority.clone()),
+            sync: ground.sync,
         };
-        let objects = Objects::load(kept.objects, kept.version, clock::seed());
+        let api = if let Some(reach) = ground.reach {
+            Api::Remote(Box::new(Remote::new(reach, API)))
+        } else {
+            let objects = Objects::load(kept.objects, kept.version, clock::seed());
+            Api::Local(Box::new(Local::new(objects)))
+        };
+        let token_at = api_token_at(&api, now.boot);
         Ok(Self {
             controller: Controller::boot(config, now, clock::seed()),
             signals,
             authority,
             ports,
-            api: Api::Local(Box::new(Local::new(objects))),
+            api,
+            token_at,
             store,
             manifests,
             front: Front::new(settings.api, FRONT),
@@ -163,7 +180,8 @@ impl Hands {
             self.ports.wake_at(),
             self.api.wake_at(),
             self.front.wake_at(),
-            Some(self.manifests.wake_at()),
+            self.token_at,
+            matches!(self.api, Api::Local(_)).then(|| self.manifests.wake_at()),
         ];
         let due_at = due.into_iter().flatten().min().unwrap_or_default();
         let left_ms = if self.events.is_empty() { due_at.since_ms(clock::boot()) } else { 0 };
@@ -183,17 +201,21 @@ impl Hands {
                 FOLDER => self.manifests.ready(now.boot),
                 token if token.0 >= PORTS.0 => self.ports.ready(ready),
                 token if self.front.owns(token) => self.front.ready(ready),
+                token if (API.0..API.0 + TOKENS).contains(&token.0) => self.api.ready(ready),
                 token => ::log::debug!("token={} is nobody's", token.0),
             }
         }
         turn.lap("signals");
-        if let Some(folder) = self.manifests.tick(now.boot) {
+        if matches!(self.api, Api::Local(_))
+            && let Some(folder) = self.manifests.tick(now.boot)
+        {
             self.read(folder, now);
             turn.lap("the manifest folder");
         }
+        self.renew_token(now);
         self.ports.tick(now, self.poll.registry(), &self.authority, &mut self.events);
         turn.lap("the ports");
-        self.api.tick(&mut self.events);
+        self.api.tick(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the objects");
         let next = self.think(now, &mut turn);
         self.keep(now.boot);
@@ -213,7 +235,13 @@ impl Hands {
         }
         for _ in 0..TURN_ROUNDS_MAX {
             for event in self.events.drain(..) {
-                self.controller.handle(now, event);
+                match event {
+                    Event::Called(OWN_CALL, Ok(_)) => ::log::debug!("the Secret has a new token"),
+                    Event::Called(OWN_CALL, Err(error)) => {
+                        ::log::warn!("the Secret keeps its old token: {error:?}");
+                    }
+                    event => self.controller.handle(now, event),
+                }
             }
             self.controller.step(now, &mut self.out);
             turn.lap("the controller");
@@ -283,8 +311,7 @@ impl Hands {
     fn keep(&mut self, now: Instant) {
         let (revision, records) = self.save.take().unzip();
         let records = records.unwrap_or_default();
-        let Api::Local(local) = &mut self.api;
-        let kept = local.commit(&mut self.store, &records, now, &mut self.events);
+        let kept = self.api.commit(&mut self.store, &records, now, &mut self.events);
         if let Some(revision) = revision {
             self.events.push(match kept {
                 Ok(()) => Event::Saved(revision),
@@ -308,7 +335,7 @@ impl Hands {
             (file.path, content)
         });
         let files = files.collect();
-        let Api::Local(local) = &mut self.api;
+        let Some(local) = self.api.local() else { return };
         for (name, path) in local.objects.want(files, now.timestamp()) {
             said.push(format!("{path}: {name} stands in another file already, and is left out"));
         }
@@ -322,15 +349,24 @@ impl Hands {
     }
 
     fn answer_people(&mut self, now: Now) {
-        let Api::Local(local) = &mut self.api;
         let mut desk = desk::Desk {
             controller: &self.controller,
-            local,
+            local: self.api.local(),
             folder: &self.settings.manifests,
             connections: self.ports.connections(),
             now,
         };
         self.front.tick(now.boot, self.poll.registry(), |call| desk.answer(call));
+    }
+
+    /// Nodes that join find a token where they always did.
+    fn renew_token(&mut self, now: Now) {
+        let Some(now_s) = now.timestamp().map(|at| at.0) else { return };
+        if self.token_at.is_some_and(|at| at <= now.boot) {
+            self.token_at = Some(now.boot.plus_ms(TOKEN_SECRET_MS));
+            let call = secrets::token(&self.settings.namespace, &self.authority, now_s);
+            self.api.call(OWN_CALL, &call, now);
+        }
     }
 
     fn signalled(&mut self) {
@@ -349,6 +385,38 @@ impl Hands {
         }
     }
 }
+
+/// What we stand on: files and a folder, or a cluster.
+struct Ground {
+    authority: Authority,
+    reach: Option<Reach>,
+    sync: SyncStore,
+}
+
+impl Ground {
+    fn find(settings: &Settings, now_s: i64) -> Result<Self, String> {
+        let mut reach = match &settings.source {
+            Source::Folder => {
+                let authority = Authority::open(&settings.pki(), &settings.names, now_s)?;
+                return Ok(Self { authority, reach: None, sync: SyncStore::Table });
+            }
+            Source::Kubeconfig(path) => Reach::of_file(path)?,
+            Source::Cluster => Reach::in_cluster()?,
+        };
+        let authority = secrets::open(&mut reach, &settings.namespace, &settings.names, now_s)?;
+        let crds = remote::has(&mut reach, Kind::ObjectSync)?;
+        let sync = if crds { SyncStore::Objects } else { SyncStore::Table };
+        ::log::info!("the API server is {}; what nodes have is kept in {sync:?}", reach.host);
+        Ok(Self { authority, reach: Some(reach), sync })
+    }
+}
+
+fn api_token_at(api: &Api, now: Instant) -> Option<Instant> {
+    matches!(api, Api::Remote(_)).then(|| now.plus_ms(TOKEN_SECRET_MS))
+}
+
+/// Our own call beside the mind's, which count from the other end.
+const OWN_CALL: CallId = CallId(u64::MAX);
 
 impl Held for Vec<Manifest> {
     const MOST: Room = Room {

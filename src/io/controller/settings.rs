@@ -15,6 +15,10 @@ pub struct Settings {
     pub desk: SocketAddr,
     /// `--api`: our own API, on loopback.
     pub api: SocketAddr,
+    /// `--kubeconfig` or `--in-cluster`; neither: the folder.
+    pub source: Source,
+    /// `--namespace`: of the Secrets that hold the CA and the token.
+    pub namespace: String,
     /// `--manifests`
     pub manifests: PathBuf,
     /// `--data`: keys and the store.
@@ -37,6 +41,8 @@ impl Default for Settings {
             hub: ([0, 0, 0, 0], 10_000).into(),
             desk: ([0, 0, 0, 0], 10_002).into(),
             api: API,
+            source: Source::Folder,
+            namespace: "kubeedge".to_owned(),
             manifests: "/etc/edgecontroller/manifests".into(),
             data: "/var/lib/edgecontroller".into(),
             names: Vec::new(),
@@ -46,6 +52,17 @@ impl Default for Settings {
             log: LevelFilter::Info,
         }
     }
+}
+
+/// Where the objects are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In our own process, over the folder of manifests.
+    Folder,
+    /// In a cluster, by this kubeconfig.
+    Kubeconfig(PathBuf),
+    /// In the cluster that we are a pod of.
+    Cluster,
 }
 
 /// Where our own API is unless told otherwise.
@@ -65,6 +82,10 @@ impl Settings {
         while let Some(flag) = parser.next().map_err(bad)? {
             let Long(name) = flag else { return Err(flag.unexpected().to_string()) };
             let name = name.to_owned();
+            if name == "in-cluster" {
+                settings.source = Source::Cluster;
+                continue;
+            }
             let value = parser.value().map_err(bad)?;
             let text = value.to_string_lossy().into_owned();
             let expected = |what: &str| format!("--{name}: got {text:?}, expected {what}");
@@ -80,6 +101,8 @@ impl Settings {
                         return Err(expected("an address of loopback: it has no authentication"));
                     }
                 }
+                "kubeconfig" => settings.source = Source::Kubeconfig(value.into()),
+                "namespace" => settings.namespace = text,
                 "manifests" => settings.manifests = value.into(),
                 "data" => settings.data = value.into(),
                 "advertise" => {

@@ -1,17 +1,26 @@
 //! The API server as the mind knows it: one interface, whoever answers.
 
 pub mod local;
+pub mod remote;
 
+use mio::Registry;
+use mio::event::Event as Ready;
+
+use super::store::Store;
 use crate::controller::event::{CallId, Event, WatchId};
 use crate::controller::time::{Instant, Now};
 use crate::model::api::{Call, Kind};
+use crate::model::sync;
 use local::Local;
+use remote::Remote;
 
 /// Who answers.
 #[derive(Debug)]
 pub enum Api {
     /// Our own process, over a folder of manifests.
     Local(Box<Local>),
+    /// A real one.
+    Remote(Box<Remote>),
 }
 
 impl Api {
@@ -19,6 +28,7 @@ impl Api {
     pub fn call(&mut self, id: CallId, call: &Call, now: Now) {
         match self {
             Self::Local(local) => local.call(id, call, now),
+            Self::Remote(remote) => remote.call(id, call),
         }
     }
 
@@ -26,6 +36,7 @@ impl Api {
     pub fn list(&mut self, id: WatchId, kind: Kind) {
         match self {
             Self::Local(local) => local.list(id, kind),
+            Self::Remote(remote) => remote.list(id, kind),
         }
     }
 
@@ -33,6 +44,7 @@ impl Api {
     pub fn watch(&mut self, id: WatchId, kind: Kind, version: &str, events: &mut Vec<Event>) {
         match self {
             Self::Local(local) => local.watch(id, kind, version, events),
+            Self::Remote(remote) => remote.watch(id, kind, version),
         }
     }
 
@@ -40,13 +52,45 @@ impl Api {
     pub fn unwatch(&mut self, id: WatchId) {
         match self {
             Self::Local(local) => local.unwatch(id),
+            Self::Remote(remote) => remote.unwatch(id),
+        }
+    }
+
+    /// A socket has news.
+    pub fn ready(&mut self, ready: &Ready) {
+        match self {
+            Self::Local(_) => {}
+            Self::Remote(remote) => remote.ready(ready),
+        }
+    }
+
+    /// The objects, where they are our own.
+    pub fn local(&mut self) -> Option<&mut Local> {
+        match self {
+            Self::Local(local) => Some(local),
+            Self::Remote(_) => None,
+        }
+    }
+
+    /// Keeps what changed and `records`, and tells of it.
+    pub fn commit(
+        &mut self,
+        store: &mut Store,
+        records: &[sync::Change],
+        now: Instant,
+        events: &mut Vec<Event>,
+    ) -> Result<(), String> {
+        match self {
+            Self::Local(local) => local.commit(store, records, now, events),
+            Self::Remote(_) => store.save(&[], records),
         }
     }
 
     /// Goes on with what is under way.
-    pub fn tick(&mut self, events: &mut Vec<Event>) {
+    pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         match self {
             Self::Local(local) => local.tick(events),
+            Self::Remote(remote) => remote.tick(now, registry, events),
         }
     }
 
@@ -54,6 +98,7 @@ impl Api {
     pub fn wake_at(&self) -> Option<Instant> {
         match self {
             Self::Local(local) => local.wake_at(),
+            Self::Remote(remote) => remote.wake_at(),
         }
     }
 }

@@ -1,0 +1,253 @@
+//! One connection to the API server: one question after the other.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+
+use super::task::{Task, Work};
+use crate::controller::event::{Event, WatchId};
+use crate::controller::time::Instant;
+use crate::io::tls::Tls;
+use crate::limits::{API_CONNECT_MS, API_IDLE_MS, API_TURN_BYTES};
+use crate::wire::http1::response::{Piece, Reader};
+
+#[derive(Debug)]
+pub(super) struct Line {
+    to: SocketAddr,
+    stage: Stage,
+    reader: Reader,
+    task: Option<Task>,
+    out: Vec<u8>,
+    sent: usize,
+    /// Something of the answer came.
+    answered: bool,
+    /// It has carried an answer before.
+    used: bool,
+    /// It can be used again after this answer.
+    again: bool,
+    deadline: Instant,
+    /// There may be something to do.
+    busy: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Connecting(TcpStream, Arc<ClientConfig>, ServerName<'static>),
+    Open(Box<Tls>),
+    Gone,
+}
+
+/// What a turn led to.
+pub(super) enum Outcome {
+    Wait,
+    /// This is to be asked next.
+    Ask(Work),
+    /// The connection is gone, and this is to be asked on another.
+    Again(Work),
+    /// The connection is gone.
+    Over,
+}
+
+impl Line {
+    pub(super) fn open(
+        to: SocketAddr,
+        (config, name): (Arc<ClientConfig>, ServerName<'static>),
+        token: Token,
+        registry: &Registry,
+        now: Instant,
+    ) -> io::Result<Self> {
+        let mut socket = TcpStream::connect(to)?;
+        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Self {
+            to,
+            stage: Stage::Connecting(socket, config, name),
+            reader: Reader::default(),
+            task: None,
+            out: Vec::new(),
+            sent: 0,
+            answered: false,
+            used: false,
+            again: true,
+            deadline: now.plus_ms(API_CONNECT_MS),
+            busy: true,
+        })
+    }
+
+    pub(super) fn ask(&mut self, task: Task, request: Vec<u8>, now: Instant) {
+        let connect_ms = if matches!(self.stage, Stage::Open(_)) { 0 } else { API_CONNECT_MS };
+        self.deadline = now.plus_ms(connect_ms + task.time_ms());
+        (self.task, self.out, self.sent) = (Some(task), request, 0);
+        (self.answered, self.busy) = (false, true);
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.task.is_none() && matches!(self.stage, Stage::Open(_))
+    }
+
+    pub(super) fn is_watch(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| matches!(task.work, Work::Watch(..)))
+    }
+
+    pub(super) fn watch_id(&self) -> Option<WatchId> {
+        self.task.as_ref()?.watch_id()
+    }
+
+    pub(super) fn stir(&mut self) {
+        self.busy = true;
+    }
+
+    pub(super) fn wake_at(&self) -> Instant {
+        if self.busy { Instant(0) } else { self.deadline }
+    }
+
+    /// Goes as far as it can now.
+    pub(super) fn turn(&mut self, now: Instant, events: &mut Vec<Event>) -> Outcome {
+        if self.deadline <= now {
+            return self.fail("no answer in time", events);
+        }
+        if !std::mem::take(&mut self.busy) {
+            return Outcome::Wait;
+        }
+        match self.advance(now, events) {
+            Ok(outcome) => outcome,
+            Err(why) => self.fail(&why, events),
+        }
+    }
+
+    fn fail(&mut self, why: &str, events: &mut Vec<Event>) -> Outcome {
+        self.stage = Stage::Gone;
+        let Some(task) = self.task.take() else { return Outcome::Over };
+        // The server may just have closed what it thought unused.
+        if self.used && !self.answered && task.work.is_read() {
+            return Outcome::Again(task.work);
+        }
+        task.lost(format!("{}: {why}", self.to), events);
+        Outcome::Over
+    }
+
+    fn advance(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<Outcome, String> {
+        if let Stage::Connecting(..) = &self.stage
+            && !self.connect()?
+        {
+            return Ok(Outcome::Wait);
+        }
+        let Stage::Open(tls) = &mut self.stage else { return Ok(Outcome::Wait) };
+        let said = |error: io::Error| error.to_string();
+        tls.begin_turn();
+        if !tls.shake().map_err(said)? {
+            self.busy = tls.more;
+            return Ok(Outcome::Wait);
+        }
+        while self.sent < self.out.len() {
+            match tls.write(&self.out[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        tls.push_all().map_err(said)?;
+        self.read(now, events)
+    }
+
+    /// Whether TCP stands.
+    fn connect(&mut self) -> Result<bool, String> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Gone);
+        let Stage::Connecting(socket, config, name) = stage else { return Ok(true) };
+        if let Some(error) = socket.take_error().map_err(|error| error.to_string())? {
+            return Err(error.to_string());
+        }
+        match socket.peer_addr() {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotConnected => {
+                self.stage = Stage::Connecting(socket, config, name);
+                return Ok(false);
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        let _ = socket.set_nodelay(true);
+        let connection = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
+        self.stage = Stage::Open(Box::new(Tls::new(connection, socket)));
+        Ok(true)
+    }
+
+    fn read(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<Outcome, String> {
+        let Stage::Open(tls) = &mut self.stage else { return Ok(Outcome::Wait) };
+        let (mut buffer, mut taken) = ([0; READ_BYTES], 0);
+        while taken < API_TURN_BYTES {
+            let count = match tls.read(&mut buffer) {
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.busy = tls.more;
+                    return Ok(Outcome::Wait);
+                }
+                // Go says no goodbye; HTTP knows how long its answer is.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
+                Err(error) => return Err(error.to_string()),
+            };
+            if count == 0 {
+                return self.closed(events);
+            }
+            taken += count;
+            let mut ended = false;
+            for piece in self.reader.receive(&buffer[..count])? {
+                let task = self.task.as_mut().ok_or("an answer that nobody asked for")?;
+                self.answered = true;
+                match piece {
+                    Piece::Head(status, again) => {
+                        task.head(status);
+                        self.again = again;
+                    }
+                    Piece::Body(bytes) => task.body(&bytes, events)?,
+                    Piece::End => ended = true,
+                }
+            }
+            if ended {
+                return Ok(self.ended(now, events));
+            }
+        }
+        self.busy = true;
+        Ok(Outcome::Wait)
+    }
+
+    fn ended(&mut self, now: Instant, events: &mut Vec<Event>) -> Outcome {
+        let task = self.task.take().expect("its answer has just ended");
+        let then = super::after(task.end(events));
+        self.used = true;
+        self.deadline = now.plus_ms(API_IDLE_MS);
+        self.out = Vec::new();
+        self.sent = 0;
+        if self.again && !self.reader.is_within() {
+            self.busy = true;
+            return then;
+        }
+        self.stage = Stage::Gone;
+        match then {
+            Outcome::Ask(work) => Outcome::Again(work),
+            _ => Outcome::Over,
+        }
+    }
+
+    fn closed(&mut self, events: &mut Vec<Event>) -> Result<Outcome, String> {
+        if self.task.is_none() {
+            self.stage = Stage::Gone;
+            return Ok(Outcome::Over);
+        }
+        if !self.answered || !self.reader.closed() {
+            return Err("it hung up".to_owned());
+        }
+        let task = self.task.take().expect("just looked at");
+        self.stage = Stage::Gone;
+        Ok(match super::after(task.end(events)) {
+            Outcome::Ask(work) => Outcome::Again(work),
+            _ => Outcome::Over,
+        })
+    }
+}
+
+/// On the stack.
+const READ_BYTES: usize = 16 << 10;

@@ -1,0 +1,212 @@
+//! A real API server: calls, lists and watches over HTTPS, on the same loop.
+//!
+//! ```text
+//!  calls, pages ─▶ queue ─▶ up to 16 connections, used again ─▶ Called, Listed
+//!  watches ───────────────▶ a connection each ─▶ Changed, Deleted, Bookmark … Ended
+//! ```
+//!
+//! Nothing is asked twice but what only reads: whoever changes something and hears nothing is told
+//! that the answer was lost. When to list or watch again, and how long to wait before, is the
+//! mind's to say. **If we crash here** the next life lists.
+
+mod line;
+pub mod reach;
+mod task;
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::event::Event as Ready;
+use mio::{Registry, Token};
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::controller::event::{CallId, Event, WatchId};
+use crate::controller::time::Instant;
+use crate::io::clock;
+use crate::limits::{API_CALL_MS, API_CONNECT_MS, API_CONNECTIONS_MAX};
+use crate::model::api::{Call, CallError, CallResult, Kind};
+use crate::wire::http1::response::{Piece, Reader};
+use line::{Line, Outcome};
+use reach::Reach;
+use task::{Task, Then, Work};
+
+/// The connections and what waits for one.
+#[derive(Debug)]
+pub struct Remote {
+    reach: Reach,
+    first: Token,
+    lines: Vec<Option<Line>>,
+    queue: VecDeque<Work>,
+    /// Which address is tried next.
+    turn: usize,
+}
+
+/// Tokens that are ours: more than there are connections.
+pub const TOKENS: usize = 256;
+
+impl Remote {
+    /// Not connected yet. `first`: this token and the [`TOKENS`] from it on are ours.
+    pub fn new(reach: Reach, first: Token) -> Self {
+        Self { reach, first, lines: Vec::new(), queue: VecDeque::new(), turn: 0 }
+    }
+
+    /// Asks about one object.
+    pub fn call(&mut self, id: CallId, call: &Call) {
+        self.queue.push_back(Work::Call(id, Box::new(call.clone())));
+    }
+
+    /// Begins a list.
+    pub fn list(&mut self, id: WatchId, kind: Kind) {
+        self.queue.push_back(Work::List(id, kind, String::new()));
+    }
+
+    /// Begins a watch.
+    pub fn watch(&mut self, id: WatchId, kind: Kind, version: &str) {
+        self.queue.push_back(Work::Watch(id, kind, version.into()));
+    }
+
+    /// Tells no more of it.
+    pub fn unwatch(&mut self, id: WatchId) {
+        self.queue.retain(|work| work.watch_id() != Some(id));
+        for slot in &mut self.lines {
+            if slot.as_ref().and_then(Line::watch_id) == Some(id) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// A socket has news.
+    pub fn ready(&mut self, ready: &Ready) {
+        let slot = ready.token().0 - self.first.0;
+        if let Some(Some(line)) = self.lines.get_mut(slot) {
+            line.stir();
+        }
+    }
+
+    /// Asks what waits, and reads what came.
+    pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+        self.begin(now, registry, events);
+        for slot in &mut self.lines {
+            let Some(line) = slot else { continue };
+            match line.turn(now, events) {
+                Outcome::Wait => {}
+                Outcome::Ask(work) => self.queue.push_front(work),
+                Outcome::Again(work) => {
+                    *slot = None;
+                    self.queue.push_front(work);
+                }
+                Outcome::Over => *slot = None,
+            }
+        }
+        self.begin(now, registry, events);
+    }
+
+    /// When to call [`Remote::tick`] if nothing gets ready before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        let ready = self.queue.iter().any(|work| self.has_room(work));
+        let now = ready.then_some(Instant(0));
+        self.lines.iter().flatten().map(Line::wake_at).chain(now).min()
+    }
+
+    fn has_room(&self, work: &Work) -> bool {
+        matches!(work, Work::Watch(..))
+            || self.lines.iter().flatten().any(Line::is_idle)
+            || self.unary() < API_CONNECTIONS_MAX
+    }
+
+    fn unary(&self) -> usize {
+        self.lines.iter().flatten().filter(|line| !line.is_watch()).count()
+    }
+
+    fn begin(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+        while let Some(at) = self.queue.iter().position(|work| self.has_room(work)) {
+            let work = self.queue.remove(at).expect("it was just found");
+            let watch = matches!(work, Work::Watch(..));
+            let task = Task::new(work);
+            let authorization = self.reach.authorization(now);
+            let request = task.request(&self.reach.host, &authorization);
+            let idle = self.lines.iter_mut().flatten().find(|line| line.is_idle() && !watch);
+            if let Some(line) = idle {
+                line.ask(task, request, now);
+                continue;
+            }
+            let slot = self.lines.iter().position(Option::is_none).unwrap_or_else(|| {
+                self.lines.push(None);
+                self.lines.len() - 1
+            });
+            assert!(slot < TOKENS, "there are as many watches as kinds");
+            self.turn += 1;
+            let to = self.reach.addresses[self.turn % self.reach.addresses.len()];
+            let token = Token(self.first.0 + slot);
+            let config = (Arc::clone(&self.reach.tls), self.reach.name.clone());
+            match Line::open(to, config, token, registry, now) {
+                Ok(mut line) => {
+                    line.ask(task, request, now);
+                    self.lines[slot] = Some(line);
+                }
+                Err(error) => task.lost(format!("{to}: {error}"), events),
+            }
+        }
+    }
+}
+
+/// Asks once and waits for the answer: before the loop begins, when there is nothing else to do.
+pub fn once(reach: &mut Reach, call: &Call) -> CallResult {
+    let lost = |why: String| CallError::Lost(why);
+    let task = Task::new(Work::Call(CallId(0), Box::new(call.clone())));
+    let authorization = reach.authorization(clock::boot());
+    let request = task.request(&reach.host, &authorization);
+    exchange(reach, &request).map_err(lost).and_then(|(status, body)| task::result(status, body))
+}
+
+/// Whether the API server knows a kind at all.
+pub fn has(reach: &mut Reach, kind: Kind) -> Result<bool, String> {
+    let task = Task::new(Work::List(WatchId(0), kind, String::new()));
+    let authorization = reach.authorization(clock::boot());
+    let request = task.request(&reach.host, &authorization);
+    exchange(reach, &request).map(|(status, _)| status == 200)
+}
+
+fn exchange(reach: &Reach, request: &[u8]) -> Result<(u16, Vec<u8>), String> {
+    let connect = Duration::from_millis(API_CONNECT_MS);
+    let mut why = "no address".to_owned();
+    let socket = reach.addresses.iter().find_map(|to| {
+        let connected = TcpStream::connect_timeout(to, connect);
+        connected.map_err(|error| why = format!("{to}: {error}")).ok()
+    });
+    let socket = socket.ok_or(why)?;
+    let wait = Some(Duration::from_millis(API_CALL_MS));
+    let said = |error: std::io::Error| format!("{}: {error}", reach.host);
+    socket.set_read_timeout(wait).and_then(|()| socket.set_write_timeout(wait)).map_err(said)?;
+    let connection = ClientConnection::new(Arc::clone(&reach.tls), reach.name.clone());
+    let connection = connection.map_err(|error| format!("{}: {error}", reach.host))?;
+    let mut stream = StreamOwned::new(connection, socket);
+    stream.write_all(request).map_err(said)?;
+    let (mut reader, mut buffer) = (Reader::default(), [0; 8 << 10]);
+    let (mut status, mut body) = (0, Vec::new());
+    loop {
+        let count = stream.read(&mut buffer).map_err(said)?;
+        if count == 0 {
+            let whole = status != 0 && reader.closed();
+            return if whole { Ok((status, body)) } else { Err("the answer was cut off".into()) };
+        }
+        for piece in reader.receive(&buffer[..count])? {
+            match piece {
+                Piece::Head(code, _) => status = code,
+                Piece::Body(bytes) => body.extend(bytes),
+                Piece::End => return Ok((status, body)),
+            }
+        }
+    }
+}
+
+/// What follows an answer, for [`line`].
+fn after(then: Then) -> Outcome {
+    match then {
+        Then::Done => Outcome::Wait,
+        Then::Ask(work) => Outcome::Ask(work),
+    }
+}

@@ -1,0 +1,186 @@
+//! How the API server is reached: its addresses, whom to believe, and by what it knows us. Out of a
+//! kubeconfig, or of what every pod of a cluster has.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+    ServerName,
+};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::controller::time::Instant;
+use crate::io::cloud::files;
+use crate::limits::API_TOKEN_MS;
+use crate::wire::kubeconfig::{self, Cluster, Material};
+use crate::wire::x509::{self, pem};
+
+/// The way to one API server.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    /// `host:port`, as in the header `Host`.
+    pub host: String,
+    /// Those that the host's name had when we started.
+    pub addresses: Vec<SocketAddr>,
+    /// What its certificate must name.
+    pub name: ServerName<'static>,
+    /// Whom to believe, and what to show.
+    pub tls: Arc<ClientConfig>,
+    /// Its CA, PEM: nodes may ask for it.
+    pub authority: String,
+    token: Material,
+    /// As it was read last, and when to read it again.
+    bearer: String,
+    read_at: Option<Instant>,
+}
+
+impl Reach {
+    /// Out of a kubeconfig.
+    pub fn of_file(path: &Path) -> Result<Self, String> {
+        let at = |why: &dyn std::fmt::Display| format!("{}{why}", path.display());
+        let text = files::read(path).map_err(|error| at(&format_args!(": {error}")))?;
+        let cluster = kubeconfig::parse(text.as_bytes()).map_err(|refusal| at(&refusal))?;
+        Self::of(cluster, path.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// Of the cluster that this pod runs in.
+    pub fn in_cluster() -> Result<Self, String> {
+        let of = |name: &str| {
+            std::env::var(name).map_err(|_| format!("{name} is not set: this is no pod's machine"))
+        };
+        let (host, port) = (of("KUBERNETES_SERVICE_HOST")?, of("KUBERNETES_SERVICE_PORT")?);
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let file = |name: &str| Material::File(format!("{ACCOUNT}/{name}"));
+        let cluster = Cluster {
+            server: format!("https://{host}:{port}"),
+            authority: file("ca.crt"),
+            token: file("token"),
+            ..Cluster::default()
+        };
+        Self::of(cluster, Path::new("/"))
+    }
+
+    fn of(cluster: Cluster, folder: &Path) -> Result<Self, String> {
+        let server = cluster.server.trim_end_matches('/');
+        let expected = || format!("server: got {server:?}, expected https://host:port");
+        let host = server.strip_prefix("https://").ok_or_else(expected)?;
+        if host.contains('/') {
+            return Err(expected());
+        }
+        let with_port = if host.rsplit(']').next().unwrap_or(host).contains(':') {
+            host.to_owned()
+        } else {
+            format!("{host}:443")
+        };
+        let (bare, _) = with_port.rsplit_once(':').ok_or_else(expected)?;
+        let bare = bare.trim_start_matches('[').trim_end_matches(']');
+        let name = if cluster.tls_name.is_empty() { bare } else { &cluster.tls_name };
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| expected())?;
+        let addresses = with_port.to_socket_addrs();
+        let addresses = addresses.map_err(|error| format!("{bare}: {error}"))?.collect();
+        let text = |material: &Material| text(material, folder);
+        let authority = text(&cluster.authority)?;
+        let authority =
+            authority.ok_or("the cluster has no certificate-authority, expected one")?;
+        let tls = tls(&authority, text(&cluster.certificate)?, text(&cluster.key)?)?;
+        let mut reach = Self {
+            host: with_port,
+            addresses,
+            name,
+            tls: Arc::new(tls),
+            authority,
+            token: match cluster.token {
+                Material::File(path) => {
+                    Material::File(folder.join(path).to_string_lossy().into_owned())
+                }
+                other => other,
+            },
+            bearer: String::new(),
+            read_at: None,
+        };
+        reach.bearer = self::text(&reach.token, folder)?.unwrap_or_default();
+        Ok(reach)
+    }
+
+    /// The header that says who we are; empty where the certificate does.
+    pub fn authorization(&mut self, now: Instant) -> String {
+        if matches!(self.token, Material::File(_)) && self.read_at.is_none_or(|at| at <= now) {
+            self.read_at = Some(now.plus_ms(API_TOKEN_MS));
+            match text(&self.token, Path::new("/")) {
+                Ok(Some(bearer)) => self.bearer = bearer,
+                Ok(None) => {}
+                Err(why) => log::warn!("the token stays as it was: {why}"),
+            }
+        }
+        match self.bearer.trim() {
+            "" => String::new(),
+            token => format!("Authorization: Bearer {token}\r\n"),
+        }
+    }
+}
+
+fn text(material: &Material, folder: &Path) -> Result<Option<String>, String> {
+    match material {
+        Material::None => Ok(None),
+        Material::Inline(text) => Ok(Some(text.clone())),
+        Material::File(path) => {
+            let path: PathBuf = folder.join(path);
+            let text = files::read(&path);
+            text.map(Some).map_err(|error| format!("{}: {error}", path.display()))
+        }
+    }
+}
+
+fn tls(
+    authority: &str,
+    certificate: Option<String>,
+    key: Option<String>,
+) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    for block in pem::decode(authority).map_err(|why| format!("certificate-authority: {why}"))? {
+        let added = roots.add(CertificateDer::from(block.der));
+        added.map_err(|error| format!("certificate-authority: {error}"))?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots);
+    let mut config = match certificate.zip(key) {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = pem::decode(&certificate)
+                .map_err(|why| format!("client-certificate: {why}"))?
+                .into_iter()
+                .map(|block| CertificateDer::from(block.der));
+            let key = private_key(&key)?;
+            builder
+                .with_client_auth_cert(chain.collect(), key)
+                .map_err(|error| format!("client-certificate: {error}"))?
+        }
+    };
+    config.resumption = Resumption::in_memory_sessions(16);
+    Ok(config)
+}
+
+fn private_key(text: &str) -> Result<PrivateKeyDer<'static>, String> {
+    let blocks = pem::decode(text).map_err(|why| format!("client-key: {why}"))?;
+    blocks
+        .into_iter()
+        .find_map(|block| match &*block.label {
+            "EC PRIVATE KEY" => Some(PrivateSec1KeyDer::from(block.der).into()),
+            "PRIVATE KEY" if x509::is_sec1(&block.der) => {
+                Some(PrivateSec1KeyDer::from(block.der).into())
+            }
+            "PRIVATE KEY" => Some(PrivatePkcs8KeyDer::from(block.der).into()),
+            "RSA PRIVATE KEY" => Some(PrivatePkcs1KeyDer::from(block.der).into()),
+            _ => None,
+        })
+        .ok_or_else(|| "client-key: expected a PEM block PRIVATE KEY, got none".to_owned())
+}
+
+/// Where every pod finds what it is in its cluster.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -1,0 +1,304 @@
+//! One question to the API server, and what becomes of the bytes of its answer.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::controller::event::{CallId, Event, WatchFact, WatchId};
+use crate::limits::{
+    API_CALL_MS, API_LIST_MS, API_PAGE, API_WATCH_LATE_MS, API_WATCH_S, RESPONSE_BODY_BYTES_MAX,
+    WATCH_LINE_BYTES_MAX,
+};
+use crate::model::api::{Call, CallError, CallResult, Kind};
+use crate::wire::rest::{self, Target};
+
+/// What was asked.
+#[derive(Debug)]
+pub(super) enum Work {
+    Call(CallId, Box<Call>),
+    /// With the `continue` of the page before.
+    List(WatchId, Kind, String),
+    /// With the version from which on.
+    Watch(WatchId, Kind, Box<str>),
+}
+
+/// A question under way.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) work: Work,
+    status: u16,
+    body: Vec<u8>,
+}
+
+/// What follows an answer.
+pub(super) enum Then {
+    Done,
+    /// The next page.
+    Ask(Work),
+}
+
+impl Task {
+    pub(super) fn new(work: Work) -> Self {
+        Self { work, status: 0, body: Vec::new() }
+    }
+
+    /// Of which list or watch it is.
+    pub(super) fn watch_id(&self) -> Option<WatchId> {
+        self.work.watch_id()
+    }
+
+    /// The bytes of the request.
+    pub(super) fn request(&self, host: &str, authorization: &str) -> Vec<u8> {
+        let get = |path| Target { method: "GET", path, content_type: "application/json" };
+        let (target, body) = match &self.work {
+            Work::Call(_, call) => {
+                (rest::of_call(call), call.body.as_ref().map(|body| body.get().as_bytes()))
+            }
+            Work::List(_, kind, next) => (get(rest::of_list(*kind, API_PAGE, next)), None),
+            Work::Watch(_, kind, version) => {
+                (get(rest::of_watch(*kind, version, API_WATCH_S)), None)
+            }
+        };
+        let Target { method, path, content_type } = target;
+        let body = body.unwrap_or_default();
+        let mut bytes = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Accept: \
+             application/json\r\nUser-Agent: edgecontroller/{}\r\n",
+            env!("CARGO_PKG_VERSION")
+        );
+        if !body.is_empty() || method != "GET" {
+            let length = body.len().to_string();
+            bytes.extend(["Content-Type: ", content_type, "\r\nContent-Length: ", &length, "\r\n"]);
+        }
+        bytes += "\r\n";
+        let mut bytes = bytes.into_bytes();
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    /// Milliseconds for its whole answer.
+    pub(super) fn time_ms(&self) -> u64 {
+        match &self.work {
+            Work::Call(..) => API_CALL_MS,
+            Work::List(..) => API_LIST_MS,
+            Work::Watch(..) => API_WATCH_S * 1_000 + API_WATCH_LATE_MS,
+        }
+    }
+
+    pub(super) fn head(&mut self, status: u16) {
+        self.status = status;
+    }
+
+    /// A part of the body. A watch tells of each line at once; an error ends it.
+    pub(super) fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), String> {
+        self.body.extend_from_slice(bytes);
+        let Work::Watch(id, kind, _) = &self.work else {
+            if self.body.len() > RESPONSE_BODY_BYTES_MAX {
+                return Err(format!("got more than {RESPONSE_BODY_BYTES_MAX} bytes"));
+            }
+            return Ok(());
+        };
+        if self.status != 200 {
+            return Ok(());
+        }
+        let mut from = 0;
+        while let Some(end) = self.body[from..].iter().position(|byte| *byte == b'\n') {
+            let line = &self.body[from..from + end];
+            from += end + 1;
+            if line.is_empty() {
+                continue;
+            }
+            match fact(line, *kind)? {
+                Ok(fact) => events.push(Event::Watched(*id, fact)),
+                Err(code) => {
+                    self.status = code;
+                    return Err("the API server ends the watch".to_owned());
+                }
+            }
+        }
+        self.body.drain(..from);
+        if self.body.len() > WATCH_LINE_BYTES_MAX {
+            return Err(format!("got a line of more than {WATCH_LINE_BYTES_MAX} bytes"));
+        }
+        if self.body.is_empty() {
+            self.body = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// The answer is whole.
+    pub(super) fn end(self, events: &mut Vec<Event>) -> Then {
+        let Self { work, status, body } = self;
+        match work {
+            Work::Call(id, _) => events.push(Event::Called(id, result(status, body))),
+            Work::Watch(id, ..) => {
+                let fact = match status {
+                    410 => WatchFact::Gone,
+                    200 => WatchFact::Ended("its time was out".to_owned()),
+                    _ => WatchFact::Ended(words(status, &body)),
+                };
+                events.push(Event::Watched(id, fact));
+            }
+            Work::List(id, kind, _) => match (status, page(&body)) {
+                (200, Ok(page)) => {
+                    let items = page.items.unwrap_or_default();
+                    let items = items.into_iter().map(|item| with_kind(item, kind)).collect();
+                    events.push(Event::Watched(id, WatchFact::Listed(items)));
+                    let next = page.metadata.next.unwrap_or_default();
+                    if !next.is_empty() {
+                        return Then::Ask(Work::List(id, kind, next));
+                    }
+                    let end = WatchFact::ListEnd(page.metadata.resource_version.into());
+                    events.push(Event::Watched(id, end));
+                }
+                (200, Err(why)) => {
+                    let why = format!("an unreadable list: {why}");
+                    events.push(Event::Watched(id, WatchFact::Ended(why)));
+                }
+                (410, _) => events.push(Event::Watched(id, WatchFact::Gone)),
+                _ => {
+                    let ended = WatchFact::Ended(words(status, &body));
+                    events.push(Event::Watched(id, ended));
+                }
+            },
+        }
+        Then::Done
+    }
+
+    /// There will be no whole answer.
+    pub(super) fn lost(self, why: String, events: &mut Vec<Event>) {
+        match self.work {
+            Work::Call(id, _) => {
+                events.push(Event::Called(id, Err(CallError::Lost(why))));
+            }
+            Work::List(id, ..) | Work::Watch(id, ..) => {
+                let gone = self.status == 410;
+                let fact = if gone { WatchFact::Gone } else { WatchFact::Ended(why) };
+                events.push(Event::Watched(id, fact));
+            }
+        }
+    }
+}
+
+impl Work {
+    pub(super) fn watch_id(&self) -> Option<WatchId> {
+        match self {
+            Self::Call(..) => None,
+            Self::List(id, ..) | Self::Watch(id, ..) => Some(*id),
+        }
+    }
+
+    /// Whether asking twice does no harm.
+    pub(super) fn is_read(&self) -> bool {
+        match self {
+            Self::Call(_, call) => call.verb == crate::model::api::Verb::Get,
+            Self::List(..) | Self::Watch(..) => true,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Line {
+    r#type: String,
+    object: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct About {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    code: u16,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    #[serde(rename = "resourceVersion")]
+    resource_version: String,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: Metadata,
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+/// What a line of a watch says; the code of an `ERROR`.
+fn fact(line: &[u8], kind: Kind) -> Result<Result<WatchFact, u16>, String> {
+    let line: Line = serde_json::from_slice(line).map_err(|error| format!("a watch: {error}"))?;
+    Ok(Ok(match &*line.r#type {
+        "ADDED" | "MODIFIED" => WatchFact::Changed(with_kind(line.object, kind)),
+        "DELETED" => WatchFact::Deleted(with_kind(line.object, kind)),
+        "BOOKMARK" => {
+            let about: About = serde_json::from_str(line.object.get())
+                .map_err(|error| format!("a bookmark: {error}"))?;
+            WatchFact::Bookmark(about.metadata.resource_version.into())
+        }
+        "ERROR" => {
+            let about = serde_json::from_str::<About>(line.object.get());
+            return Ok(Err(about.map_or(500, |about| about.code)));
+        }
+        other => return Err(format!("a watch: got {other:?}, expected ADDED or the like")),
+    }))
+}
+
+fn page(body: &[u8]) -> Result<Page, String> {
+    serde_json::from_slice(body).map_err(|error| error.to_string())
+}
+
+/// Objects of a list do not say what they are.
+fn with_kind(object: Box<RawValue>, kind: Kind) -> Box<RawValue> {
+    #[derive(Deserialize)]
+    struct Kinded {
+        kind: Option<serde::de::IgnoredAny>,
+    }
+    let kinded = serde_json::from_str::<Kinded>(object.get()).is_ok_and(|it| it.kind.is_some());
+    let Some(rest) = object.get().trim_start().strip_prefix('{').filter(|_| !kinded) else {
+        return object;
+    };
+    let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
+    let (name, version) = (kind.name(), kind.api_version());
+    let text = format!("{{\"kind\":\"{name}\",\"apiVersion\":\"{version}\"{comma}{rest}");
+    RawValue::from_string(text).unwrap_or(object)
+}
+
+/// meta/v1 `Status`, as far as it has to be known again.
+#[derive(Deserialize)]
+struct Status {
+    kind: String,
+}
+
+/// What a call came to.
+pub(super) fn result(status: u16, body: Vec<u8>) -> CallResult {
+    let text = String::from_utf8(body).unwrap_or_default();
+    let object = RawValue::from_string(text);
+    if (200..300).contains(&status) {
+        return object.map_err(|error| CallError::Lost(format!("an unreadable answer: {error}")));
+    }
+    let is_status = |object: &RawValue| {
+        serde_json::from_str::<Status>(object.get()).is_ok_and(|it| it.kind == "Status")
+    };
+    let status_of = object.ok().filter(|object| is_status(object)).unwrap_or_else(|| {
+        let text = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": format!("the API server answered {status}"), "reason": "Unknown",
+            "code": status,
+        });
+        RawValue::from_string(text.to_string()).expect("it was written as JSON")
+    });
+    Err(CallError::Refused { code: status, status: status_of })
+}
+
+fn words(status: u16, body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Said {
+        message: String,
+    }
+    let said = serde_json::from_slice::<Said>(body).map(|said| said.message);
+    let said =
+        said.unwrap_or_else(|_| String::from_utf8_lossy(&body[..body.len().min(200)]).into());
+    format!("got status {status}, expected 200: {said}")
+}

@@ -1,0 +1,131 @@
+//! The CA, the server's certificate and the token where KubeEdge keeps them in a cluster, so that a
+//! fleet that has pinned CloudCore's CA goes on under ours (wire spec section 1.3). What is missing
+//! is made; of two replicas that make it at once, the first one counts.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::api::remote::{self, reach::Reach};
+use super::authority::{Authority, Pair};
+use crate::limits::TOKEN_LIFE_S;
+use crate::model::api::{Call, CallError, Kind, PatchType, Verb};
+use crate::model::base64;
+
+/// Reads them, and makes what is missing.
+pub(super) fn open(
+    reach: &mut Reach,
+    namespace: &str,
+    names: &[String],
+    now_s: i64,
+) -> Result<Authority, String> {
+    let mut shelf = Shelf { reach, namespace };
+    let ca = shelf.pair(&CA, || Authority::make_ca(now_s))?;
+    let mut authority = Authority::of(ca.clone(), ca)?;
+    let server = shelf.pair(&SERVER, || authority.make_server(names, now_s))?;
+    authority.serve(server)?;
+    let token = token(namespace, &authority, now_s);
+    match shelf.ask(&token) {
+        Ok(_) => {}
+        Err(CallError::Refused { code: 404, .. }) => {
+            let body = token.body.clone();
+            let made = shelf.ask(&Call { verb: Verb::Create, name: TOKEN.0.into(), body, ..token });
+            made.map_err(|error| said(TOKEN.0, error))?;
+        }
+        Err(error) => return Err(said(TOKEN.0, error)),
+    }
+    Ok(authority)
+}
+
+/// Puts a fresh token where `keadm gettoken` finds it.
+pub(super) fn token(namespace: &str, authority: &Authority, now_s: i64) -> Call {
+    let token = authority.token(now_s + TOKEN_LIFE_S);
+    let data = [(TOKEN.1, base64::encode(token.as_bytes()))];
+    call(Verb::Patch(PatchType::Merge), namespace, TOKEN.0, Some(secret(namespace, TOKEN.0, &data)))
+}
+
+struct Shelf<'a> {
+    reach: &'a mut Reach,
+    namespace: &'a str,
+}
+
+impl Shelf<'_> {
+    fn ask(&mut self, call: &Call) -> Result<Box<RawValue>, CallError> {
+        remote::once(self.reach, call)
+    }
+
+    fn pair(
+        &mut self,
+        (name, certificate, key): &(&str, &str, &str),
+        make: impl FnOnce() -> Result<Pair, String>,
+    ) -> Result<Pair, String> {
+        if let Some(pair) = self.kept(name, certificate, key)? {
+            return Ok(pair);
+        }
+        let pair = make()?;
+        let data =
+            [(*certificate, base64::encode(&pair.certificate)), (*key, base64::encode(&pair.key))];
+        let body = secret(self.namespace, name, &data);
+        match self.ask(&call(Verb::Create, self.namespace, name, Some(body))) {
+            Ok(_) => Ok(pair),
+            Err(CallError::Refused { code: 409, .. }) => {
+                let other = self.kept(name, certificate, key)?;
+                other.ok_or_else(|| format!("secret {name}: it is there, and then it is not"))
+            }
+            Err(error) => Err(said(name, error)),
+        }
+    }
+
+    fn kept(&mut self, name: &str, certificate: &str, key: &str) -> Result<Option<Pair>, String> {
+        #[derive(serde::Deserialize)]
+        struct Secret {
+            #[serde(default)]
+            data: BTreeMap<String, String>,
+        }
+        let kept = match self.ask(&call(Verb::Get, self.namespace, name, None)) {
+            Ok(kept) => kept,
+            Err(CallError::Refused { code: 404, .. }) => return Ok(None),
+            Err(error) => return Err(said(name, error)),
+        };
+        let secret: Secret =
+            serde_json::from_str(kept.get()).map_err(|error| format!("secret {name}: {error}"))?;
+        let take = |key: &str| {
+            let bytes = secret.data.get(key).and_then(|text| base64::decode(text));
+            bytes.ok_or_else(|| format!("secret {name}: expected {key} in base64, got none"))
+        };
+        Ok(Some(Pair { certificate: take(certificate)?, key: take(key)? }))
+    }
+}
+
+fn call(verb: Verb, namespace: &str, name: &str, body: Option<Box<RawValue>>) -> Call {
+    Call {
+        verb,
+        kind: Kind::Secret,
+        namespace: namespace.into(),
+        name: name.into(),
+        subresource: None,
+        body,
+    }
+}
+
+fn secret(namespace: &str, name: &str, data: &[(&str, String)]) -> Box<RawValue> {
+    let data: BTreeMap<_, _> = data.iter().cloned().collect();
+    let secret = json!({
+        "kind": "Secret", "apiVersion": "v1", "type": "Opaque",
+        "metadata": {"name": name, "namespace": namespace}, "data": data,
+    });
+    RawValue::from_string(secret.to_string()).expect("it was written as JSON")
+}
+
+fn said(name: &str, error: CallError) -> String {
+    match error {
+        CallError::Lost(why) => format!("secret {name}: {why}"),
+        CallError::Refused { code, status } => format!("secret {name}: {code}: {status}"),
+    }
+}
+
+/// KubeEdge's names: the secret, and its keys.
+const CA: (&str, &str, &str) = ("casecret", "cadata", "cakeydata");
+const SERVER: (&str, &str, &str) = ("cloudcoresecret", "cloudcoredata", "cloudcorekeydata");
+const TOKEN: (&str, &str) = ("tokensecret", "tokendata");
