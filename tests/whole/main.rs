@@ -19,6 +19,10 @@ mod changes;
 mod cli;
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "controller")]
+mod controller;
+#[cfg(feature = "controller")]
+mod controller_kills;
 mod crashes;
 mod ends;
 mod eviction;
@@ -83,8 +87,12 @@ macro_rules! tests {
     };
 }
 
-/// A test may take this long before it is given up: several times what the longest needs.
-const DEADLINE: Duration = Duration::from_secs(240);
+/// A test may take this long before it is given up: several times what the longest needs, and what
+/// `SOAK_S` asks for on top.
+fn deadline() -> Duration {
+    let soak = std::env::var("SOAK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    Duration::from_secs(240 + soak)
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -130,6 +138,10 @@ fn all() -> Vec<Test> {
         api::TESTS,
         #[cfg(feature = "cloud")]
         cloud::TESTS,
+        #[cfg(feature = "controller")]
+        controller::TESTS,
+        #[cfg(feature = "controller")]
+        controller_kills::TESTS,
         cli::TESTS,
         runtime::TESTS,
     ]
@@ -173,7 +185,7 @@ fn attempt(test: &Test, world: &World) -> Result<(), String> {
             let ended = catch_unwind(AssertUnwindSafe(|| (test.run)(world)));
             let _ = done.send(ended.map_err(|panic| words(&*panic)));
         });
-        if let Ok(result) = result.recv_timeout(DEADLINE) {
+        if let Ok(result) = result.recv_timeout(deadline()) {
             return result;
         }
         // All waiting ends now, and what it waits for.
@@ -188,7 +200,7 @@ fn attempt(test: &Test, world: &World) -> Result<(), String> {
         };
         wait::abandon(false);
         let why = result.err().unwrap_or_default();
-        Err(format!("met its deadline of {DEADLINE:?}\n{why}"))
+        Err(format!("met its deadline of {:?}\n{why}", deadline()))
     })
 }
 

@@ -36,6 +36,8 @@ pub struct Site {
     pub config: Option<PathBuf>,
     /// Programs that stand before the machine's own.
     pub programs: Option<PathBuf>,
+    /// `--node-name`
+    pub node: &'static str,
 }
 
 /// The folder's and the node's name in all tests: `web` becomes the pod `web-gw`.
@@ -82,6 +84,7 @@ impl Site {
             level: "info",
             config: Some(config),
             programs: None,
+            node: NODE,
         }
     }
 
@@ -147,7 +150,7 @@ impl Site {
             .arg(&self.pod_logs)
             .arg("--container-logs")
             .arg(&self.container_logs)
-            .args(["--node-name", NODE, "--log", self.level]);
+            .args(["--node-name", self.node, "--log", self.level]);
         if let Some(programs) = &self.programs {
             let path = std::env::var("PATH").unwrap_or_default();
             command.env("PATH", format!("{}:{path}", programs.display()));

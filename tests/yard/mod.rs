@@ -5,10 +5,14 @@
 #![allow(dead_code, reason = "two programs share this and each uses its part")]
 
 pub mod agent;
+#[cfg(feature = "controller")]
+pub mod apiserver;
 pub mod cgroup;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 pub mod containerd;
+#[cfg(feature = "controller")]
+pub mod controller;
 pub mod cri;
 pub mod guard;
 pub mod http;

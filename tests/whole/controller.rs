@@ -1,0 +1,259 @@
+//! The whole system: the real controller over a folder of manifests, the real agent joined to it
+//! over real TLS, a real containerd.
+
+use std::fs;
+
+use edged::model::api::Kind;
+use serde_json::{Value, json};
+
+use super::World;
+use super::yard::agent::{NODE, Site};
+use super::yard::apiserver::ApiServer;
+use super::yard::controller::{Cloud, Line, map, pod};
+use super::yard::wait::until;
+
+crate::tests!(
+    a_node_joins_and_runs_what_the_folder_wants,
+    a_controller_that_was_killed_goes_on_where_it_was,
+    an_agent_that_was_killed_is_told_what_it_missed,
+    a_link_that_was_cut_is_made_good,
+    a_broken_manifest_is_named_and_the_others_go_on,
+    an_agent_without_its_store_is_served_again,
+    a_cluster_is_served_through_cuts_and_forgotten_histories,
+);
+
+const ONE: &str = "localhost/edged-demo:1";
+const TWO: &str = "localhost/edged-demo:2";
+
+fn site(world: &World, name: &str, cloud: &Cloud) -> Site {
+    let mut site = world.site(name);
+    cloud.welcome(&mut site, cloud.hub);
+    site
+}
+
+fn cloud(world: &World, name: &str) -> Cloud {
+    Cloud::new(world.folder(&format!("{name}-cloud")))
+}
+
+fn container(pod: &Value) -> String {
+    pod["status"]["containerStatuses"][0]["containerID"].as_str().unwrap_or_default().to_owned()
+}
+
+fn a_node_joins_and_runs_what_the_folder_wants(world: &World) {
+    let cloud = cloud(world, "joined");
+    let _controller = cloud.start();
+    let site = site(world, "joined", &cloud);
+    cloud.put("cm.json", &map("cm", "one"));
+    let mut web = pod("web", NODE, ONE);
+    web["spec"]["volumes"] = json!([{"name": "cm", "configMap": {"name": "cm"}}]);
+    web["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "cm", "mountPath": "/cm"}]);
+    cloud.put("web.json", &web);
+    let _agent = site.start();
+    let told = cloud.wait_phase("web", "Running");
+    assert_eq!(told["status"]["conditions"].as_array().map(Vec::is_empty), Some(false), "{told}");
+    until("the node is ready", || {
+        let node = cloud.object(&format!("/api/v1/nodes/{NODE}"))?.ok_or("there is none")?;
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let ready = conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+        if ready { Ok(()) } else { Err(node["status"].to_string()) }
+    });
+    let uid = told["metadata"]["uid"].as_str().expect("a uid");
+    let file = site.root.join("pods").join(uid).join("volumes/kubernetes.io~configmap/cm/k");
+    cloud.put("cm.json", &map("cm", "two"));
+    until("the file follows", || match fs::read_to_string(&file) {
+        Ok(text) if text == "two" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    // Another image: the same pod, another container.
+    web["spec"]["containers"][0]["image"] = json!(TWO);
+    cloud.put("web.json", &web);
+    let changed = until("the container has the other image", || {
+        let pod = cloud.pod("web")?.ok_or("it is gone")?;
+        let status = &pod["status"]["containerStatuses"][0];
+        let runs = status["image"] == TWO && status["state"]["running"].is_object();
+        if runs { Ok(pod) } else { Err(status.to_string()) }
+    });
+    assert_eq!(changed["metadata"]["uid"], told["metadata"]["uid"]);
+    assert_ne!(container(&changed), container(&told));
+    cloud.take("web.json");
+    cloud.wait_gone("web");
+    until("nothing is left of it", || {
+        let seen = site.seen().of(uid);
+        if seen.is_empty() { Ok(()) } else { Err(seen.short()) }
+    });
+}
+
+fn a_controller_that_was_killed_goes_on_where_it_was(world: &World) {
+    let cloud = cloud(world, "reborn");
+    let controller = cloud.start();
+    let site = site(world, "reborn", &cloud);
+    for name in ["kept", "changed", "gone"] {
+        cloud.put(&format!("{name}.json"), &pod(name, NODE, ONE));
+    }
+    let _agent = site.start();
+    let before = ["kept", "changed", "gone"].map(|name| cloud.wait_phase(name, "Running"));
+    controller.kill();
+    cloud.take("gone.json");
+    cloud.put("changed.json", &pod("changed", NODE, TWO));
+    cloud.put("new.json", &pod("new", NODE, ONE));
+    let _next = cloud.start();
+    cloud.wait_gone("gone");
+    cloud.wait_phase("new", "Running");
+    until("the change arrives", || {
+        let pod = cloud.pod("changed")?.ok_or("it is gone")?;
+        let image = &pod["status"]["containerStatuses"][0]["image"];
+        if *image == TWO { Ok(()) } else { Err(format!("{image}\n{}", site.log_tail())) }
+    });
+    let kept = cloud.wait_phase("kept", "Running");
+    assert_eq!(container(&kept), container(&before[0]), "nobody touched it");
+    assert_eq!(kept["metadata"]["uid"], before[0]["metadata"]["uid"]);
+}
+
+fn an_agent_that_was_killed_is_told_what_it_missed(world: &World) {
+    let cloud = cloud(world, "missed");
+    let _controller = cloud.start();
+    let site = site(world, "missed", &cloud);
+    for name in ["kept", "gone"] {
+        cloud.put(&format!("{name}.json"), &pod(name, NODE, ONE));
+    }
+    let agent = site.start();
+    let before = cloud.wait_phase("kept", "Running");
+    cloud.wait_phase("gone", "Running");
+    agent.kill();
+    cloud.take("gone.json");
+    cloud.put("new.json", &pod("new", NODE, ONE));
+    let _next = site.start();
+    cloud.wait_gone("gone");
+    cloud.wait_phase("new", "Running");
+    let kept = cloud.wait_phase("kept", "Running");
+    assert_eq!(container(&kept), container(&before), "nobody touched it");
+}
+
+fn a_link_that_was_cut_is_made_good(world: &World) {
+    let cloud = cloud(world, "cut-link");
+    let _controller = cloud.start();
+    let line = Line::open(cloud.hub);
+    let mut site = world.site("cut-link");
+    cloud.welcome(&mut site, line.address);
+    cloud.put("kept.json", &pod("kept", NODE, ONE));
+    let _agent = site.start();
+    let before = cloud.wait_phase("kept", "Running");
+    line.cut(true);
+    cloud.put("new.json", &pod("new", NODE, ONE));
+    until("the controller has the new pod", || match cloud.pod("new")? {
+        Some(_) => Ok(()),
+        None => Err("not yet".to_owned()),
+    });
+    line.cut(false);
+    cloud.wait_phase("new", "Running");
+    let kept = cloud.wait_phase("kept", "Running");
+    assert_eq!(container(&kept), container(&before), "nobody touched it");
+}
+
+fn a_broken_manifest_is_named_and_the_others_go_on(world: &World) {
+    let cloud = cloud(world, "broken");
+    let controller = cloud.start();
+    let site = site(world, "broken", &cloud);
+    cloud.put("web.json", &pod("web", NODE, ONE));
+    let _agent = site.start();
+    cloud.wait_phase("web", "Running");
+    fs::write(cloud.manifests.join("web.json"), "kind: Pod\n  broken").expect("a file of ours");
+    fs::write(
+        cloud.manifests.join("bad.yaml"),
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {containers: 7}\n",
+    )
+    .expect("a file of ours");
+    cloud.put("new.json", &pod("new", NODE, ONE));
+    cloud.wait_phase("new", "Running");
+    let log = cloud.log_tail();
+    assert!(log.contains("bad.yaml:4:20: spec.containers: got 7, expected a list"), "{log}");
+    cloud.wait_phase("web", "Running");
+    controller.terminate();
+    let _next = cloud.start();
+    // Nobody knows what the file wants: what it wanted is left.
+    cloud.wait_phase("web", "Running");
+}
+
+fn an_agent_without_its_store_is_served_again(world: &World) {
+    let cloud = cloud(world, "storeless");
+    let _controller = cloud.start();
+    let site = site(world, "storeless", &cloud);
+    cloud.put("web.json", &pod("web", NODE, ONE));
+    let agent = site.start();
+    let before = cloud.wait_phase("web", "Running");
+    agent.kill();
+    for end in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(site.dir.join(format!("edgecore.db{end}")));
+    }
+    let _next = site.start();
+    until("the agent has its pod again", || {
+        let pods = site.pods()?;
+        let found = pods.iter().any(|pod| pod.uid() == before["metadata"]["uid"]);
+        if found { Ok(()) } else { Err(format!("{} pods\n{}", pods.len(), site.log_tail())) }
+    });
+}
+
+fn a_cluster_is_served_through_cuts_and_forgotten_histories(world: &World) {
+    let api = ApiServer::start();
+    let mut cloud = cloud(world, "cluster");
+    let config = api.kubeconfig(&world.folder("cluster-cloud"));
+    cloud.flags = vec!["--kubeconfig".to_owned(), config.display().to_string()];
+    let controller = cloud.start();
+    // What a live fleet has pinned lies where CloudCore looks for it.
+    for (secret, key) in [
+        ("casecret", "cakeydata"),
+        ("cloudcoresecret", "cloudcoredata"),
+        ("tokensecret", "tokendata"),
+    ] {
+        let kept = api.object(Kind::Secret, "kubeedge", secret);
+        assert!(kept["data"][key].is_string(), "{secret}: {kept}");
+    }
+    let token = api.object(Kind::Secret, "kubeedge", "tokensecret")["data"]["tokendata"].clone();
+    let token = edged::model::base64::decode(token.as_str().expect("a text")).expect("base64");
+    let mut site = world.site("cluster");
+    cloud.welcome_with(&mut site, cloud.hub, &String::from_utf8(token).expect("a token"));
+    api.put(Kind::ConfigMap, "default", "cm", &map("cm", "one"));
+    let mut web = pod("web", NODE, ONE);
+    web["spec"]["volumes"] = json!([{"name": "cm", "configMap": {"name": "cm"}}]);
+    web["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "cm", "mountPath": "/cm"}]);
+    api.put(Kind::Pod, "default", "web", &web);
+    for n in 0..5 {
+        api.put(Kind::ConfigMap, "default", &format!("m{n}"), &map(&format!("m{n}"), "x"));
+    }
+    let _agent = site.start();
+    let runs = |name: &str| {
+        until(&format!("the cluster has {name} as Running"), || {
+            let pod = api.object(Kind::Pod, "default", name);
+            let told = || format!("{}\n{}\n{}", pod["status"], cloud.log_tail(), site.log_tail());
+            if pod["status"]["phase"] == "Running" { Ok(pod) } else { Err(told()) }
+        })
+    };
+    let before = runs("web");
+    let uid = before["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    let file = site.root.join("pods").join(uid).join("volumes/kubernetes.io~configmap/cm/k");
+    let follows = |text: &str| {
+        api.put(Kind::ConfigMap, "default", "cm", &map("cm", text));
+        until("the file follows", || match fs::read_to_string(&file) {
+            Ok(read) if read == text => Ok(()),
+            other => Err(format!("{other:?}\n{}", cloud.log_tail())),
+        });
+    };
+    follows("two");
+    api.cut();
+    follows("three");
+    api.forget(20);
+    follows("four");
+    drop(controller);
+    api.put(Kind::Pod, "default", "new", &pod("new", NODE, ONE));
+    let _next = cloud.start();
+    runs("new");
+    assert_eq!(container(&runs("web")), container(&before), "nobody touched it");
+    api.delete(Kind::Pod, "default", "new");
+    until("the pod is gone from the cluster", || match api.object(Kind::Pod, "default", "new") {
+        Value::Null => Ok(()),
+        pod => Err(format!("{}\n{}", pod["metadata"], cloud.log_tail())),
+    });
+    let asked = api.asked();
+    let patched = |it: &&String| it.starts_with("PATCH /api/v1/namespaces/default/pods/web/status");
+    assert!(asked.iter().any(|it| patched(&it)), "{asked:?}");
+}

@@ -1,0 +1,280 @@
+//! The controller as a process, with the folders and the ports it was given; and a line to it that
+//! can be cut.
+
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::agent::{KEEP_ALL, Site, free_port};
+use super::wait::until;
+use super::{guard, http};
+
+/// Where a controller works. Outlives it.
+pub struct Cloud {
+    dir: PathBuf,
+    /// Its manifest folder.
+    pub manifests: PathBuf,
+    /// Where nodes dial.
+    pub hub: SocketAddr,
+    /// Where nodes join.
+    pub desk: SocketAddr,
+    /// Where it answers people.
+    pub api: SocketAddr,
+    /// Further flags.
+    pub flags: Vec<String>,
+}
+
+impl Cloud {
+    /// A new one with an empty folder.
+    pub fn new(dir: PathBuf) -> Self {
+        let manifests = dir.join("manifests");
+        fs::create_dir_all(&manifests).expect("a folder below one of ours");
+        let at = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        Self { dir, manifests, hub: at(), desk: at(), api: at(), flags: Vec::new() }
+    }
+
+    /// Starts the controller.
+    pub fn start(&self) -> Controller<'_> {
+        let log = OpenOptions::new().create(true).append(true).open(self.dir.join("log"));
+        let child = Command::new(binary())
+            .arg("run")
+            .arg("--manifests")
+            .arg(&self.manifests)
+            .arg("--data")
+            .arg(self.dir.join("data"))
+            .args(["--listen-hub", &self.hub.to_string()])
+            .args(["--listen-https", &self.desk.to_string()])
+            .args(["--api", &self.api.to_string()])
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.expect("a file of ours"))
+            .spawn()
+            .expect("the binary was built beside this test");
+        guard::keep(guard::Left::Process(child.id()));
+        let controller = Controller { cloud: self, child };
+        until("the controller answers", || {
+            let answer = http::get(self.api, "/healthz");
+            match answer {
+                Ok(answer) if answer.code == 200 => Ok(()),
+                other => Err(format!("{other:?}\n{}", self.log_tail())),
+            }
+        });
+        controller
+    }
+
+    /// What `edgecontroller token` prints.
+    pub fn token(&self) -> String {
+        let data = self.dir.join("data");
+        let said = Command::new(binary()).arg("token").arg("--data").arg(data).output();
+        let said = said.expect("it runs");
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+    }
+
+    /// The agents of this site know this cloud, and dial it here.
+    pub fn welcome(&self, site: &mut Site, hub: SocketAddr) {
+        self.welcome_with(site, hub, &self.token());
+    }
+
+    /// The same with this token.
+    pub fn welcome_with(&self, site: &mut Site, hub: SocketAddr, token: &str) {
+        let (dir, desk) = (site.dir.display(), self.desk);
+        let mut text = format!(
+            "database:\n  dataSource: {dir}/edgecore.db\nmodules:\n  edgeHub:\n    \
+             httpServer: https://{desk}\n    tlsCaFile: {dir}/ca.crt\n    \
+             tlsCertFile: {dir}/node.crt\n    tlsPrivateKeyFile: {dir}/node.key\n    \
+             token: {token}\n    websocket:\n      enable: true\n      server: {hub}\n  \
+             edged:\n    tailoredKubeletConfig:\n      cgroupsPerQOS: false\n"
+        );
+        for line in KEEP_ALL.lines() {
+            text.extend(["      ", line, "\n"]);
+        }
+        let path = site.dir.join("joined.yaml");
+        fs::write(&path, text).expect("a file of ours");
+        site.config = Some(path);
+    }
+
+    /// Puts an object into the folder, whole at once.
+    pub fn put(&self, file: &str, object: &Value) {
+        let made = self.dir.join(format!("new-{file}"));
+        fs::write(&made, format!("{object:#}\n")).expect("a file of ours");
+        fs::rename(&made, self.manifests.join(file)).expect("a file of ours");
+    }
+
+    /// Takes a file out of the folder.
+    pub fn take(&self, file: &str) {
+        fs::remove_file(self.manifests.join(file)).expect("it was put there");
+    }
+
+    /// An object as the controller has it; `None`: it has none.
+    pub fn object(&self, path: &str) -> Result<Option<Value>, String> {
+        let answer = http::get(self.api, path).map_err(|error| error.to_string())?;
+        match answer.code {
+            200 => serde_json::from_str(&answer.body).map(Some).map_err(|error| error.to_string()),
+            404 => Ok(None),
+            code => Err(format!("{code}: {}", answer.body)),
+        }
+    }
+
+    /// A pod as the controller has it.
+    pub fn pod(&self, name: &str) -> Result<Option<Value>, String> {
+        self.object(&format!("/api/v1/namespaces/default/pods/{name}"))
+    }
+
+    /// Waits until the cloud has a pod in this phase.
+    pub fn wait_phase(&self, name: &str, phase: &str) -> Value {
+        until(&format!("the cloud has pod {name} as {phase}"), || {
+            let pod = self.pod(name)?.ok_or("it has none")?;
+            let ending = pod["metadata"].get("deletionTimestamp").is_some();
+            if pod["status"]["phase"] == phase && !ending {
+                return Ok(pod);
+            }
+            Err(format!("{}\n{}", pod["status"], self.log_tail()))
+        })
+    }
+
+    /// Waits until the cloud has no such pod.
+    pub fn wait_gone(&self, name: &str) {
+        until(&format!("the cloud has no pod {name}"), || match self.pod(name)? {
+            None => Ok(()),
+            Some(pod) => Err(format!("{}\n{}", pod["metadata"], self.log_tail())),
+        });
+    }
+
+    /// The end of its log.
+    pub fn log_tail(&self) -> String {
+        let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n    ")
+    }
+}
+
+/// The binary under test.
+pub fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_edgecontroller"))
+}
+
+/// A running controller. Dropped, it is killed.
+pub struct Controller<'a> {
+    cloud: &'a Cloud,
+    child: Child,
+}
+
+impl Controller<'_> {
+    /// Kills it with SIGKILL.
+    pub fn kill(self) {
+        drop(self);
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end.
+    pub fn terminate(mut self) {
+        super::process::signal(self.child.id(), nix::sys::signal::Signal::SIGTERM);
+        until("the controller ends after SIGTERM", || {
+            match self.child.try_wait().map_err(|error| error.to_string())? {
+                Some(status) if status.success() => Ok(()),
+                Some(status) => Err(format!("{status}\n{}", self.cloud.log_tail())),
+                None => Err(self.cloud.log_tail()),
+            }
+        });
+    }
+}
+
+impl Drop for Controller<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        guard::gone(&guard::Left::Process(self.child.id()));
+    }
+}
+
+/// A line to somewhere that can be cut: connections that are there end, and new ones too.
+pub struct Line {
+    /// Where to dial it.
+    pub address: SocketAddr,
+    cut: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Line {
+    /// Opens one.
+    pub fn open(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let cut = Arc::new(AtomicBool::new(false));
+        let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        let (is_cut, all) = (Arc::clone(&cut), Arc::clone(&open));
+        std::thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let Ok(far) = TcpStream::connect(to) else { continue };
+                if is_cut.load(Ordering::SeqCst) {
+                    continue;
+                }
+                for (from, into) in [(&near, &far), (&far, &near)] {
+                    let pair = (from.try_clone(), into.try_clone());
+                    let (Ok(from), Ok(into)) = pair else { continue };
+                    std::thread::spawn(move || carry(from, into));
+                }
+                all.lock().unwrap_or_else(PoisonError::into_inner).extend([near, far]);
+            }
+        });
+        Self { address, cut, open }
+    }
+
+    /// Cuts it, or mends it.
+    pub fn cut(&self, cut: bool) {
+        self.cut.store(cut, Ordering::SeqCst);
+        if cut {
+            for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+fn carry(mut from: TcpStream, mut into: TcpStream) {
+    let mut buffer = [0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        if into.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = into.shutdown(Shutdown::Both);
+}
+
+/// A pod on the host's network that sleeps, and ends at once when it is told to.
+pub fn pod(name: &str, node: &str, image: &str) -> Value {
+    json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "nodeName": node,
+            "hostNetwork": true,
+            "terminationGracePeriodSeconds": 2,
+            "containers": [{
+                "name": "main", "image": image, "imagePullPolicy": "Never",
+                "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done"],
+            }],
+        },
+    })
+}
+
+/// A ConfigMap with one key.
+pub fn map(name: &str, value: &str) -> Value {
+    json!({
+        "kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default"},
+        "data": {"k": value},
+    })
+}
