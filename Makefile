@@ -1,6 +1,6 @@
 # Every target is one line; what takes more is a script. CI runs only these.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check sim power mutants fuzz bench bench-check features size
+.PHONY: help setup run test check sim power soak mutants fuzz bench bench-check features size
 .PHONY: armv7 aarch64 x86_64-musl armv7-test aarch64-test release size-gate
 
 help: ## lists the targets
@@ -9,7 +9,7 @@ help: ## lists the targets
 setup: ## installs the Debian packages that building, running and testing need
 	@scripts/setup --test
 
-run: ## installs what is missing and runs the demo pods on a private containerd until Ctrl-C
+run: ## runs the whole system with demo pods until Ctrl-C (MODE=standalone: edged alone)
 	@scripts/run
 
 test: setup ## runs the whole test suite, the same as in CI
@@ -23,6 +23,9 @@ sim: ## runs the simulator over 20,000 seeds (SEED=n TRACE=1 replays one)
 
 power: ## cuts the power of the store 10,000 times (SEED=n TRACE=1 replays one seed)
 	@scripts/cargo test --locked --profile sim --test power -- 10000
+
+soak: setup ## kills two agents and a controller at random for ten minutes (SOAK_S=seconds SEED=n)
+	@SOAK_S=$${SOAK_S:-600} scripts/cargo test --features controller --test whole -- at_random
 
 mutants: ## breaks the mind's rules on purpose: the stories or the simulator must notice
 	@scripts/mutants.sh
