@@ -237,6 +237,10 @@ impl Calls {
                     world.doubt(id);
                 }
                 match learn(kind, &raw, world, watches, desk) {
+                    // As KubeEdge has it.
+                    Some(_) if ask.then == Then::Registered => {
+                        Outcome::Tell(without_managers(kind, raw), 0)
+                    }
                     Some(version) => Outcome::Tell(without_managers(kind, raw), version),
                     None => Outcome::Tell(raw, 0),
                 }

@@ -15,8 +15,8 @@ pub struct Cluster {
     pub objects: BTreeMap<Name, Value>,
     pub version: u64,
     last_uid: u64,
-    /// What happened, by version: kind, whether it is gone, the object then.
-    pub log: BTreeMap<u64, (Kind, bool, Value)>,
+    /// What happened to each kind, by version: whether it is gone, the object then.
+    pub log: BTreeMap<(Kind, u64), (bool, Value)>,
     /// Earlier versions are forgotten.
     pub compacted: u64,
 }
@@ -65,11 +65,16 @@ impl Cluster {
         self.put(name, object)
     }
 
+    /// Makes or replaces an object as it is told, uid and all.
+    pub fn force(&mut self, kind: Kind, object: Value) {
+        self.put(name_of(kind, &object), object);
+    }
+
     fn put(&mut self, name: Name, mut object: Value) -> Value {
         let version = self.next();
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         object["metadata"]["managedFields"] = json!([{"manager": "test", "time": version}]);
-        self.log.insert(version, (name.0, false, object.clone()));
+        self.log.insert((name.0, version), (false, object.clone()));
         self.objects.insert(name, object.clone());
         object
     }
@@ -79,7 +84,7 @@ impl Cluster {
         if let Some(mut object) = self.objects.remove(name) {
             let version = self.next();
             object["metadata"]["resourceVersion"] = json!(version.to_string());
-            self.log.insert(version, (name.0, true, object));
+            self.log.insert((name.0, version), (true, object));
         }
     }
 
@@ -99,14 +104,15 @@ impl Cluster {
         selected.map(|(_, object)| raw(object)).collect()
     }
 
-    /// What happened to a kind after this version: whether it is gone, and the object.
-    pub fn since(&self, kind: Kind, version: u64) -> Option<Vec<(u64, bool, Value)>> {
+    /// What happened next to a kind after this version: whether it is gone, and the object.
+    /// `Err`: the version is too old.
+    pub fn after(&self, kind: Kind, version: u64) -> Result<Option<(u64, bool, &Value)>, ()> {
         if version < self.compacted {
-            return None;
+            return Err(());
         }
-        let after = self.log.range(version + 1..).filter(|(_, (of, ..))| *of == kind);
-        let told = after.filter(|(_, (_, _, object))| is_selected(kind, object));
-        Some(told.map(|(at, (_, gone, object))| (*at, *gone, object.clone())).collect())
+        let after = self.log.range((kind, version + 1)..=(kind, u64::MAX));
+        let mut told = after.filter(|(_, (_, object))| is_selected(kind, object));
+        Ok(told.next().map(|((_, at), (gone, object))| (*at, *gone, object)))
     }
 
     pub fn call(&mut self, call: &Call) -> CallResult {
@@ -117,6 +123,7 @@ impl Cluster {
             .map_or(Value::Null, |body| serde_json::from_str(body.get()).expect("JSON"));
         if call.subresource == Some(Subresource::Token) {
             let mut token = body;
+            token["metadata"] = json!({"name": name.2, "namespace": name.1});
             token["status"] = json!({"token": "t", "expirationTimestamp": "2027-01-15T09:00:00Z"});
             return Ok(raw(&token));
         }

@@ -16,6 +16,8 @@ pub struct Edge {
     pub heard: Vec<(String, String, String)>,
     /// Answers to questions, by the question's id.
     pub answers: BTreeMap<String, Value>,
+    /// The same, whole.
+    pub replies: BTreeMap<String, Message>,
     /// It acknowledges nothing.
     pub deaf: bool,
     last_id: u64,
@@ -99,7 +101,9 @@ impl Edge {
                 if is_object && !message.header.resource_version.is_empty() {
                     self.store.insert(resource.to_string(), content.clone());
                 }
-                self.answers.insert(message.header.parent_id.to_string(), content);
+                let parent = message.header.parent_id.to_string();
+                self.replies.insert(parent.clone(), message.clone());
+                self.answers.insert(parent, content);
             }
             other => panic!("a node got {other} of {resource}"),
         }

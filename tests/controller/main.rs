@@ -2,11 +2,13 @@
 
 mod cluster;
 mod edge;
+mod golden;
 mod join;
 mod pushes;
 mod questions;
 mod records;
 mod refusals;
+mod scale;
 mod sessions;
 mod sim;
 mod world;

@@ -68,7 +68,7 @@ fn a_node_that_is_deleted_loses_its_session() {
 #[test]
 fn there_is_a_limit_of_nodes() {
     let mut world = listed(&[]);
-    for at in 0..500 {
+    for at in 0..10_000 {
         world.connect(&format!("e{at}"));
     }
     assert_eq!(world.refused, []);

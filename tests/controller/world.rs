@@ -81,7 +81,7 @@ pub fn config() -> Config {
         authority: Authority { certificate: [1].into(), key: [2; 32].into() },
         certificate_days: 365,
         keepalive_ms: 30_000,
-        nodes_max: 500,
+        nodes_max: 10_000,
         api_authority: None,
         sync: SyncStore::Table,
     }
@@ -307,20 +307,23 @@ impl World {
     fn feed_watches(&mut self) {
         for (watch, (kind, version)) in self.watches.clone() {
             let ends = self.faults.watch_ends;
-            let fact = match self.cluster.since(kind, version) {
-                None => {
+            let next = self
+                .cluster
+                .after(kind, version)
+                .map(|next| next.map(|(at, gone, object)| (at, gone, raw(object))));
+            let ends = self.faults.watch_ends;
+            let fact = match next {
+                Err(()) => {
                     self.watches.remove(&watch);
-                    self.hand_in(Event::Watched(watch, WatchFact::Gone));
-                    continue;
+                    WatchFact::Gone
                 }
-                Some(_) if self.chance(ends) => {
+                Ok(_) if self.chance(ends) => {
                     self.watches.remove(&watch);
                     WatchFact::Ended("drawn".to_owned())
                 }
-                Some(told) => {
-                    let Some((at, gone, object)) = told.into_iter().next() else { continue };
+                Ok(None) => continue,
+                Ok(Some((at, gone, object))) => {
                     self.watches.insert(watch, (kind, at));
-                    let object = raw(&object);
                     if gone { WatchFact::Deleted(object) } else { WatchFact::Changed(object) }
                 }
             };
@@ -333,10 +336,8 @@ impl World {
         let end = self.now.boot.0 + ms;
         loop {
             let pending = |world: &Self| {
-                let watches = world.watches.values();
-                watches.clone().any(|(kind, at)| {
-                    world.cluster.since(*kind, *at).is_none_or(|told| !told.is_empty())
-                })
+                let mut watches = world.watches.values();
+                watches.any(|(kind, at)| world.cluster.after(*kind, *at) != Ok(None))
             };
             if pending(self) {
                 self.feed_watches();
