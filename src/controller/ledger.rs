@@ -1,4 +1,4 @@
-//! What is to be kept of the records, in the store or in KubeEdge's objects.
+//! What is to be kept of the records, durably.
 //!
 //! A record is in the store before its object is sent for the first time, so that a node that may
 //! have it is told when it is gone, whatever happens to us in between. An acknowledgement may be

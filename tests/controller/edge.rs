@@ -18,6 +18,8 @@ pub struct Edge {
     pub answers: BTreeMap<String, Value>,
     /// The same, whole.
     pub replies: BTreeMap<String, Message>,
+    /// Its socket takes nothing: what is sent stays with the hands.
+    pub stuck: bool,
     /// It acknowledges nothing.
     pub deaf: bool,
     last_id: u64,

@@ -131,3 +131,42 @@ fn a_node_that_asks_without_end_is_held_back() {
     assert!(counters.calls <= 8, "{}", counters.calls);
     assert!(counters.messages_refused > 0);
 }
+
+#[test]
+fn a_node_that_asks_and_does_not_read_holds_back_itself_alone() {
+    let mut world = two_nodes();
+    let session = world.session("e1").expect("on");
+    world.edge("e1").stuck = true;
+    for _ in 0..100 {
+        let message = world.edge("e1").ask("query", "null/node/e1", None);
+        world.say("e1", message);
+        world.pass(10);
+    }
+    let taken = world.unsent_bytes;
+    for _ in 0..500 {
+        let message = world.edge("e1").ask("query", "null/node/e1", None);
+        world.say("e1", message);
+        world.pass(10);
+    }
+    assert!(world.unsent_bytes <= (64 << 10) + 1024, "{} bytes", world.unsent_bytes);
+    assert!(taken > 0);
+    // It reads again, and has what it asked for.
+    world.edge("e1").stuck = false;
+    world.hand(Event::EdgeDrained(session, 0));
+    world.pass(100);
+    assert!(world.edge("e1").answers.len() > 200, "{}", world.edge("e1").answers.len());
+    // Or it never does.
+    world.edge("e1").stuck = true;
+    for _ in 0..1_200 {
+        if world.session("e1") != Some(session) {
+            break;
+        }
+        let message = world.edge("e1").ask("query", "null/node/e1", None);
+        world.say("e1", message);
+        world.pass(1);
+    }
+    assert_eq!(world.closed.pop().expect("it is closed").0, session);
+    world.cluster.apply(Kind::ConfigMap, config_map("m", "2"));
+    world.pass(100);
+    assert_eq!(world.edge("e2").store["n/configmap/m"]["data"]["k"], "2");
+}

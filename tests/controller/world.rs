@@ -53,6 +53,8 @@ pub struct World {
     pub logs: Vec<String>,
     pub lists: usize,
     pub exited: bool,
+    /// Handed to the hands for nodes that take nothing.
+    pub unsent_bytes: usize,
     /// Every call that was made.
     pub calls: Vec<Call>,
     /// Which watch has told up to which version.
@@ -106,6 +108,7 @@ impl World {
             logs: Vec::new(),
             lists: 0,
             exited: false,
+            unsent_bytes: 0,
             calls: Vec::new(),
             watches: BTreeMap::new(),
             on_the_way: BTreeMap::new(),
@@ -194,7 +197,11 @@ impl World {
                 if let Some(rule) = self.on_send {
                     rule(self, &node, &message);
                 }
-                self.later(Fact::ToEdge(session, message));
+                if self.edges[&node].stuck {
+                    self.unsent_bytes += message.content.map_or(0, |it| it.get().len());
+                } else {
+                    self.later(Fact::ToEdge(session, message));
+                }
             }
             Action::Close(session, why) => {
                 self.sessions.remove(&session);
@@ -306,7 +313,6 @@ impl World {
 
     fn feed_watches(&mut self) {
         for (watch, (kind, version)) in self.watches.clone() {
-            let ends = self.faults.watch_ends;
             let next = self
                 .cluster
                 .after(kind, version)
