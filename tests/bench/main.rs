@@ -23,6 +23,7 @@
 mod bare;
 #[cfg(feature = "cloud")]
 mod cloud;
+#[allow(dead_code, reason = "the whole-tests use the rest")]
 mod fake;
 mod figure;
 mod garbage;

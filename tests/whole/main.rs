@@ -26,8 +26,12 @@ mod controller_kills;
 mod crashes;
 mod ends;
 mod eviction;
+#[path = "../bench/fake/mod.rs"]
+#[allow(dead_code, reason = "the benchmarks use the rest")]
+mod fake;
 mod garbage;
 mod images;
+mod memory;
 mod registry;
 mod runtime;
 mod starts;
@@ -144,6 +148,7 @@ fn all() -> Vec<Test> {
         controller_kills::TESTS,
         cli::TESTS,
         runtime::TESTS,
+        memory::TESTS,
     ]
     .into_iter()
     .flatten()

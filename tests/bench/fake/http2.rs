@@ -171,6 +171,28 @@ impl Server {
         self.output.extend_from_slice(payload);
     }
 
+    /// Begins an answer of so many bytes that says of itself it is longer, and leaves it there.
+    pub fn begin(&mut self, stream: u32, bytes: usize) {
+        let mut block = Vec::new();
+        encode(":status", "200", &mut block);
+        encode("content-type", "application/grpc", &mut block);
+        self.put(1, END_HEADERS, stream, &block);
+        let told = (2 * bytes as u32).to_be_bytes();
+        let mut part = [&[0], &told[..]].concat();
+        part.resize(FRAME_MAX, 0);
+        for _ in 0..bytes / FRAME_MAX {
+            self.put(0, 0, stream, &part);
+        }
+        self.window -= bytes as i64;
+    }
+
+    /// So many pings.
+    pub fn chatter(&mut self, count: usize) {
+        for n in 0..count {
+            self.put(6, 0, 0, &(n as u64).to_be_bytes());
+        }
+    }
+
     /// What is to be written to the socket.
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)

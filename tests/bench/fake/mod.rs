@@ -9,16 +9,37 @@ mod state;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http2::Server;
 use state::State;
+
+/// How it answers. What it has stays as it is meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mood {
+    /// As a runtime.
+    Kind,
+    /// With bytes that are no HTTP/2.
+    Noise,
+    /// With replies that begin, grow and never end.
+    Endless,
+    /// With lists of as many empty items as two bytes each can tell.
+    Hollow,
+    /// With settings and pings that want to be answered.
+    Chatter,
+}
+
+/// All of the unkind ones.
+pub const UNKIND: [Mood; 4] = [Mood::Noise, Mood::Endless, Mood::Hollow, Mood::Chatter];
 
 /// A running one; it lives as long as this process.
 pub struct Fake {
     socket: PathBuf,
     /// What runs outlives a connection.
     state: Arc<Mutex<State>>,
+    mood: Arc<AtomicU8>,
 }
 
 impl Fake {
@@ -28,17 +49,24 @@ impl Fake {
             .unwrap_or_else(|error| panic!("{}: {error}", socket.display()));
         let state = Arc::new(Mutex::new(State::default()));
         let served = state.clone();
+        let mood = Arc::new(AtomicU8::new(Mood::Kind as u8));
+        let moods = mood.clone();
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                serve(connection, &served);
+                serve(connection, &served, &moods);
             }
         });
-        Fake { socket, state }
+        Fake { socket, state, mood }
     }
 
     /// What it has, for who prepares or counts it.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers so from now on.
+    pub fn turn(&self, mood: Mood) {
+        self.mood.store(mood as u8, Ordering::SeqCst);
     }
 
     /// Where it listens.
@@ -47,8 +75,15 @@ impl Fake {
     }
 }
 
+/// Bytes of a reply that does not end: what a stream's window lets through.
+const HEAP: usize = 900 << 10;
+/// Items of a hollow list.
+const HOLLOW: usize = 60_000;
+/// Pings for one request.
+const CHATTER: usize = 50_000;
+
 /// Until the client hangs up.
-fn serve(mut connection: UnixStream, state: &Mutex<State>) {
+fn serve(mut connection: UnixStream, state: &Mutex<State>, mood: &AtomicU8) {
     let mut server = Server::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -57,8 +92,20 @@ fn serve(mut connection: UnixStream, state: &Mutex<State>) {
             return;
         }
         for (stream, path, message) in server.receive(&buffer[..count]) {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            server.answer(stream, state.answer(&path, &message));
+            let mood = mood.load(Ordering::SeqCst);
+            if mood == Mood::Noise as u8 {
+                let _ = connection.write_all(&buffer);
+                return;
+            } else if mood == Mood::Endless as u8 {
+                server.begin(stream, HEAP);
+            } else if mood == Mood::Hollow as u8 {
+                server.answer(stream, Ok([0x0a, 0].repeat(HOLLOW)));
+            } else if mood == Mood::Chatter as u8 {
+                server.chatter(CHATTER);
+            } else {
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                server.answer(stream, state.answer(&path, &message));
+            }
         }
         let output = server.take_output();
         if connection.write_all(&output).is_err() {
