@@ -1,7 +1,7 @@
 # Every target is one line; what takes more is a script. CI runs only these.
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check sim power soak mutants fuzz bench bench-check features size
-.PHONY: armv7 aarch64 x86_64-musl armv7-test aarch64-test release size-gate
+.PHONY: armv7 aarch64 x86_64-musl armv7-test aarch64-test qemu qemu-small release size-gate
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.* ## /\1	/p' $(MAKEFILE_LIST) | expand --tabs=14
@@ -56,6 +56,12 @@ armv7-test: ## runs units, wire and stories for armv7 under emulation
 
 aarch64-test: ## runs units, wire and stories for aarch64 under emulation
 	@scripts/cross aarch64 test
+
+qemu: ## boots a gateway with edged and the demo's pods in QEMU (TARGET=armv7 or aarch64)
+	@scripts/qemu $(or $(TARGET),armv7)
+
+qemu-small: ## boots edged alone in QEMU: check, and the start on manifests (TARGET=…)
+	@scripts/qemu --small $(or $(TARGET),armv7)
 
 release: ## makes tarballs of all targets, with sums and lists of packages, in target/dist
 	@scripts/release
