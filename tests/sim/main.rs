@@ -5,7 +5,6 @@
 //! cargo test --profile sim --test sim -- 1 20000      # 20,000 seeds from seed 1 on
 //! SEED=17 cargo test --profile sim --test sim         # one seed
 //! SEED=17 TRACE=1 cargo test --profile sim --test sim # and everything that happens in it
-//! CLOUD=1 cargo test --profile sim --test sim         # with a cloud in every second world
 //! ```
 //!
 //! Each seed has two phases. First people change manifests while calls get lost, daemons restart
@@ -202,9 +201,6 @@ fn run(seed: u64, mode: Mode) -> (Result<(), String>, Tally) {
 }
 
 fn report(plan: &Plan, total: &Total, cpu_s: f64) {
-    if !cloud::are_wished() {
-        println!("no world has a cloud: CLOUD=1 draws them, and some of their rules are not right");
-    }
     for (&seed, why) in total.failed.iter().take(TRACES_MAX) {
         if plan.trace == Mode::Print {
             break;

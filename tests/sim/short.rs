@@ -71,9 +71,10 @@ pub fn passes_limits(pod: &Pod, volumes: &Volumes) -> bool {
         .any(|(owner, volume)| **owner == **uid && limited(volume) && is_too_large(uid, volume))
 }
 
-/// Whether the pod may go at all.
-pub fn may_go(pod: &Pod) -> bool {
-    pod.metadata.annotations.contains_key(EVICTABLE) && !pod.spec.rest.contains_key("priority")
+/// Whether the pod may go at all: a static one has to say so.
+pub fn may_go(pod: &Pod, of_cloud: bool) -> bool {
+    let evictable = of_cloud || pod.metadata.annotations.contains_key(EVICTABLE);
+    evictable && !pod.spec.rest.contains_key("priority")
 }
 
 fn is_limited(volume: &Volume) -> bool {

@@ -179,7 +179,7 @@ impl World {
     }
 
     /// The moment as the agent knows it.
-    fn agent_now(&self) -> Now {
+    pub(crate) fn agent_now(&self) -> Now {
         let wall_ms = self.wall_ms();
         let wall = (wall_ms >= PLAUSIBLE_MS).then_some(Wall(wall_ms));
         Now { boot: Instant(self.now - self.booted_at + BOOTED_MS), wall }

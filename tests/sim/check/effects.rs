@@ -22,6 +22,7 @@ impl Check {
                 let pod = self.sandboxes.remove(&number).and_then(|gone| gone.pod);
                 if let Some(at) = pod {
                     self.pods[at].sandboxes -= 1;
+                    self.pods[at].unstored &= self.pods[at].sandboxes > 0;
                     self.pods[at].changed_at = now;
                 }
             }

@@ -113,12 +113,14 @@ pub struct Pod {
     pub sandboxes: u32,
     /// It came from a cloud.
     pub of_cloud: bool,
-    /// When it was first heard of, the cloud knew that it had ended.
-    ended_before: bool,
+    /// What was kept of it says that it has ended, whatever is left in the runtime.
+    pub ended_before: bool,
     /// In this life the cloud was heard to want its end.
     cloud_ends: bool,
     /// The cloud was told that it has ended.
     over: bool,
+    /// The store that knew of it was lost while it was there, and it was not told of since.
+    unstored: bool,
     /// The agent began a life that could not know of it: nothing of it was in the runtime.
     pub forgotten: bool,
     /// Something of it was taken away behind the agent's back.
@@ -387,6 +389,7 @@ impl Pod {
             ended_before: false,
             cloud_ends: false,
             over: false,
+            unstored: false,
             forgotten: false,
             lost: false,
             changed_at: 0,

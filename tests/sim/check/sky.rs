@@ -13,10 +13,7 @@ use super::Check;
 /// The rules' memory of the cloud.
 #[derive(Default)]
 pub struct Cloud {
-    /// The store was read in this life, and holds all there ever was; `None`: there is no cloud,
-    /// or the store was not read.
-    whole: Option<bool>,
-    /// And nothing was told since.
+    /// The store was read in this life, and nothing was told since.
     fresh: bool,
     /// Pods that it knows to be on their way out: they take room until they have ended.
     pub(super) ending: usize,
@@ -27,14 +24,16 @@ pub struct Cloud {
 #[cfg_attr(not(feature = "cloud"), expect(dead_code, reason = "no world has a cloud"))]
 impl Check {
     /// The store is read.
-    pub fn cloud_read(&mut self, whole: bool) {
-        self.cloud.whole = Some(whole);
+    pub fn cloud_read(&mut self) {
         self.cloud.fresh = true;
     }
 
-    /// The store is lost: what was said to the cloud is not known any more.
+    /// The store is lost: what was said to the cloud is not known any more, nor of whom it was.
     pub fn cloud_lost(&mut self) {
-        self.pods.iter_mut().for_each(|pod| pod.over = false);
+        for pod in &mut self.pods {
+            pod.over = false;
+            pod.unstored = pod.of_cloud && pod.sandboxes > 0;
+        }
     }
 
     /// The cloud has been told that the pod has ended.
@@ -59,6 +58,7 @@ impl Check {
             let at = self.pod_at(&of);
             let known = &mut self.pods[at];
             known.of_cloud = true;
+            known.unstored = false;
             known.ended_before |= is_over(&pod);
             let spec_s = pod.spec.termination_grace_period_seconds.unwrap_or(30);
             let grace_s = metadata.deletion_grace_period_seconds.unwrap_or(0).max(spec_s);
@@ -73,11 +73,12 @@ impl Check {
         self.told_wanted(first, agent);
     }
 
-    /// Nothing of the cloud's is ended for being unknown while there is reason not to know it.
+    /// Nothing of the cloud's is ended for being unknown while there is reason not to know it, in
+    /// whichever life that is.
     pub(super) fn check_orphan(&self, at: usize, request: &Request) {
         let pod = &self.pods[at];
         let known = pod.told.is_some() || pod.spec_was.is_some() || pod.cloud_ends;
-        if !pod.of_cloud || known || self.cloud.whole != Some(false) {
+        if known || !pod.unstored {
             return;
         }
         let name = self.by_name.iter().find(|(_, all)| all.contains(&at)).map(|(name, _)| name);

@@ -17,11 +17,6 @@ pub enum Sky {}
 pub enum Due {}
 
 /// There is none.
-pub fn are_wished() -> bool {
-    false
-}
-
-/// There is none.
 pub fn draw(_: Class, _: u64, _: &mut Config, _: &mut usize) -> Option<Box<Sky>> {
     None
 }

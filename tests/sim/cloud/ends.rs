@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use edged::agent::pod::{self, Origin};
+use edged::model::cri::PodRef;
 use edged::model::job::{JobSpec, Source};
 use edged::model::pod::{Pod, Volume};
 use serde_json::{Map, Value};
@@ -18,9 +19,9 @@ const REPORTS_MAX: usize = 4;
 const REFILL_MS: u64 = 240_000;
 
 impl World {
-    /// Nothing goes wrong with the cloud any more. Where the store was lost, people have done what
-    /// helps: the cloud has forgotten what the node acknowledged, and the agent begins anew when
-    /// it has all of it.
+    /// Nothing goes wrong with the cloud any more. Where the store was lost, people do what helps:
+    /// they let the cloud forget what the node acknowledged, and when that is told again they
+    /// remove by hand what runs and nobody wants, for the agent leaves it alone and says so.
     pub(crate) fn sky_calms(&mut self) {
         let Some(sky) = &mut self.sky else { return };
         let now = self.now;
@@ -37,17 +38,38 @@ impl World {
             conn.up.held_until = 0;
             conn.down.held_until = 0;
         }
-        let refill = sky.lost || !sky.whole;
         if sky.lost {
             trace!(now, "people let the cloud forget what the node acknowledged");
             sky.hub.forget();
             sky.replay();
         }
         self.sky_settle();
-        if refill {
+        self.run_until(self.now + 1);
+        if self.knows_its_store_new() {
             self.run_until(self.now + REFILL_MS);
-            self.agent_dies();
+            self.people_tidy();
         }
+    }
+
+    fn knows_its_store_new(&self) -> bool {
+        let overview = self.agent.overview(self.agent_now());
+        overview.cloud.is_some_and(|cloud| cloud.store_is_new)
+    }
+
+    fn people_tidy(&mut self) {
+        let wanted = self.wanted();
+        let unwanted = |pod: &PodRef| !wanted.contains_key(&pod.uid);
+        let left = self.runtime.sandboxes.iter().filter(|(_, it)| {
+            it.listed.source.as_deref() == Some("api")
+                && it.listed.pod.as_ref().is_some_and(unwanted)
+        });
+        let left: Vec<_> = left.map(|(&number, _)| number).collect();
+        let clock = self.clock();
+        for number in left {
+            trace!(self.now, "people remove s{number} by hand");
+            self.runtime.drop_sandbox(clock, number);
+        }
+        self.settle_runtime();
     }
 
     /// Only people and faults stop: the synchroniser goes on.
@@ -101,6 +123,9 @@ impl World {
         let sky = self.sky.as_deref()?;
         if sky.hub.conn.is_none() || sky.link.told_up.is_none() {
             return Some("there is no link".to_owned());
+        }
+        if self.knows_its_store_new() {
+            return Some("the agent takes its store for a new one".to_owned());
         }
         if !sky.hub.is_idle() {
             return Some(format!("not acknowledged yet: {:?}", sky.hub.under_way()));

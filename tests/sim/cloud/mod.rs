@@ -77,8 +77,6 @@ pub struct Sky {
     events: Vec<Event>,
     /// The store was new or lost in some life, and the cloud thinks that the node has what it had.
     lost: bool,
-    /// How the store was found in this life.
-    whole: bool,
     /// The save under way will be.
     save_fails: bool,
     counts: BTreeMap<&'static str, u64>,
@@ -122,13 +120,6 @@ pub enum Outcome {
     Refused,
 }
 
-/// Whether worlds with a cloud are drawn at all. They are not unless asked for: the rules of
-/// `check` and `ends` do not know yet what eviction and admission may do to a pod of the cloud, so
-/// about one such world in four is called wrong, and which of them are wrong is not told apart.
-pub fn are_wished() -> bool {
-    std::env::var_os("CLOUD").is_some()
-}
-
 /// Draws the cloud of a seed, if there is one. `pods_wished`: what is left for the folder.
 pub fn draw(
     class: Class,
@@ -138,7 +129,7 @@ pub fn draw(
 ) -> Option<Box<Sky>> {
     let mut chance = Chance::new(seed ^ 0x736b_7920_6162_6f76);
     // As many as are worth their time: each is a world with two sources.
-    if !are_wished() || !chance.percent(50) {
+    if !chance.percent(50) {
         return None;
     }
     let wished = if chance.percent(40) {
@@ -188,7 +179,6 @@ pub fn draw(
         timers: vec![(1, Due::Sync), (2, Due::Tick), (3, Due::Will)],
         events: Vec::new(),
         lost: false,
-        whole: false,
         save_fails: false,
         counts: BTreeMap::new(),
     };
@@ -216,9 +206,8 @@ impl Sky {
     /// The agent is told something, and acts on it from now on.
     pub fn told(&mut self, now: u64, event: &Event, check: &mut Check, agent: &Agent) {
         match event {
-            Event::Loaded(saved) => {
-                self.whole = saved.origin == StoreOrigin::Kept;
-                check.cloud_read(self.whole);
+            Event::Loaded(_) => {
+                check.cloud_read();
                 self.tell_pods(check, agent);
             }
             Event::Saved(_) => self.tell_pods(check, agent),

@@ -141,8 +141,9 @@ impl Rules {
                 let any = || self.heard_gone.contains(&(key.clone(), "".into()));
                 let same = self.heard_gone.contains(&(key.clone(), old.uid.clone()));
                 let token = &*old.row.kind == "serviceaccounttoken";
+                let ours = &*old.row.kind == "edged";
                 assert!(
-                    same || token || any(),
+                    same || token || ours || any(),
                     "[others' deletion] {key} {} is forgotten, and nobody said that it is gone",
                     old.uid
                 );

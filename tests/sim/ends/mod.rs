@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    fn wanted(&self) -> BTreeMap<Box<str>, &api::Pod> {
+    pub(crate) fn wanted(&self) -> BTreeMap<Box<str>, &api::Pod> {
         let mut wanted = first_of_each_name(self.folder.pods());
         for pod in self.sky_wants() {
             wanted.insert(pod.metadata.uid.as_str().into(), pod);

@@ -59,7 +59,7 @@ impl World {
             // Its deadline has passed, and its grace has not.
             return None;
         }
-        if self.has_to_go(pod) {
+        if self.has_to_go(pod, truth.of_cloud) {
             return Some("it takes more of the disk than it may, and is there".to_owned());
         }
         if let Some(why) = self.cgroup_unsettled(uid) {
@@ -156,8 +156,8 @@ impl World {
     }
 
     /// It passes a limit, and will be evicted for it.
-    fn has_to_go(&self, pod: &api::Pod) -> bool {
-        short::may_go(pod) && short::passes_limits(pod, &self.disk.volumes)
+    fn has_to_go(&self, pod: &api::Pod, of_cloud: bool) -> bool {
+        short::may_go(pod, of_cloud) && short::passes_limits(pod, &self.disk.volumes)
     }
 
     /// What probes and hooks keep the pod from; `Err(None)`: they excuse it for now.
@@ -313,7 +313,7 @@ impl World {
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
                 && !(bounded && containers.iter().any(|it| it.is_exited()))
                 && spec.active_deadline_seconds.is_none()
-                && !self.has_to_go(pod);
+                && !self.has_to_go(pod, self.check.pod(&uid).is_some_and(|it| it.of_cloud));
             let calm = main_runs && all.next().is_none() && tidy;
             calm.then_some(uid)
         };
@@ -362,6 +362,9 @@ fn ended_wrongly(
             && newest(containers, &init.name).is_some_and(|it| it.status.exit_code != 0)
     });
     let ends = spec.containers.iter().map(|main| newest(containers, &main.name));
+    if truth.ended_before && ends.clone().any(|end| end.is_none()) {
+        return None;
+    }
     let code = |it: &Container| it.is_exited().then_some(it.status.exit_code);
     let codes: Vec<Option<i32>> = ends.map(|it| it.and_then(code)).collect();
     if spec.restart_policy == RestartPolicy::OnFailure && codes.iter().any(|&it| it != Some(0)) {

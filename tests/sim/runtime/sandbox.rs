@@ -185,13 +185,18 @@ impl Runtime {
             let message = format!("sandbox {id:?} is not fully stopped");
             return Err(refused(Code::Unknown, message));
         }
+        self.drop_sandbox(clock, number);
+        Ok(Reply::Done)
+    }
+
+    /// Somebody removes it by hand, with all that runs in it.
+    pub fn drop_sandbox(&mut self, clock: Clock, number: SandboxNo) {
         for container in self.containers_in(number) {
             self.end(clock, container, 137, "");
             self.forget_container(container);
         }
         self.sandbox_down(number);
         self.forget_sandbox(number);
-        Ok(Reply::Done)
     }
 
     pub(super) fn forget_sandbox(&mut self, number: SandboxNo) {
