@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::bulk;
+use super::{bulk, ended};
 use crate::agent::pod::DISRUPTED;
 use crate::agent::source::SOURCE;
 use crate::model::object::Object;
@@ -45,6 +45,8 @@ pub(super) enum Thing {
     Object(Arc<Object>),
     /// A token of a service account.
     Token(Arc<Token>),
+    /// That the pod of this uid has ended, as the node found.
+    Ended(Box<str>, Box<PodStatus>),
     /// This node; its uid.
     Node(Box<str>),
     /// Kept for the cloud's sake.
@@ -73,14 +75,14 @@ pub(super) fn read(kind: &str, value: &str, node: &str) -> Result<Content, Strin
     let deleting = metadata.get("deletionTimestamp").is_some_and(|raw| raw.get() != "null");
     let stripped = serde_json::value::to_raw_value(&metadata).expect("it was JSON");
     object.insert("metadata".into(), &stripped);
-    let status = object.get("status").filter(|_| kind == "pod");
+    let status = object.get("status").filter(|_| matches!(kind, "pod" | ended::KIND));
     let status = status.map_or_else(PodStatus::default, |raw| seed(raw));
     let text = serde_json::to_string(&object).expect("it was JSON");
     let digest = digest(&object, &metadata, status.phase);
     if kind == "pod" {
         bulk::pod(&text).map_err(|why| format!("content of a pod: {why}"))?;
     }
-    let thing = thing(kind, &text, node, status).map_err(|error| told("content", error))?;
+    let thing = thing((kind, &uid), &text, node, status).map_err(|error| told("content", error))?;
     Ok(Content { uid, version, digest, deleting, value: text, thing })
 }
 
@@ -158,7 +160,7 @@ fn seed(raw: &RawValue) -> PodStatus {
 }
 
 fn thing(
-    kind: &str,
+    (kind, uid): (&str, &str),
     text: &str,
     node: &str,
     status: PodStatus,
@@ -172,6 +174,7 @@ fn thing(
             Thing::Object(Arc::new(Object::PersistentVolume(Box::new(object(text)?))))
         }
         "serviceaccounttoken" => Thing::Token(Arc::new(serde_json::from_str(text)?)),
+        ended::KIND if status.phase.is_terminal() => Thing::Ended(uid.into(), Box::new(status)),
         "node" => {
             let told: Named = serde_json::from_str(text)?;
             if *told.metadata.name == *node { Thing::Node(told.metadata.uid) } else { Thing::Other }

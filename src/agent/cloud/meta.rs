@@ -24,6 +24,7 @@ use crate::limits::{
 };
 use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 use crate::model::object::Object;
+use crate::model::status::PodStatus;
 use crate::model::token::Token;
 
 use super::content::{self, Content, Thing};
@@ -129,6 +130,7 @@ impl Meta {
             let version = Version::of(&content);
             self.keep(key, version, value.len(), content.thing);
         }
+        self.remember_ends();
         let origin = match saved.origin {
             StoreOrigin::Kept if self.kept.contains_key(MARK) => {
                 StoreOrigin::Lost("it was in an earlier life, and not all has come back".to_owned())
@@ -153,6 +155,25 @@ impl Meta {
             self.mark(Some(Version::default()), Change::Put(row));
         }
         self.origin = Some(origin);
+    }
+
+    /// Pods of which an earlier life found that they had ended, and perhaps told the cloud.
+    fn remember_ends(&mut self) {
+        let ends: BTreeMap<Box<str>, PodStatus> = self
+            .things()
+            .filter_map(|thing| match thing {
+                Thing::Ended(uid, status) => Some((uid.clone(), (**status).clone())),
+                _ => None,
+            })
+            .collect();
+        for kept in self.kept.values_mut() {
+            if let Thing::Pod(pod) = &mut kept.thing
+                && !pod.status.phase.is_terminal()
+                && let Some(status) = ends.get(&*pod.metadata.uid)
+            {
+                Arc::make_mut(pod).status = status.clone();
+            }
+        }
     }
 
     /// Every pod of a cloud that runs here is one that the store knows: it holds all there is.

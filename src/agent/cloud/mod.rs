@@ -16,6 +16,7 @@ mod answer;
 mod asks;
 mod bulk;
 mod content;
+mod ended;
 mod enrol;
 mod events;
 mod hub;
@@ -49,12 +50,13 @@ use serde_json::value::RawValue;
 use answer::Answer;
 use asks::{Asks, Mouth, Topic};
 use content::Thing;
+use ended::Ended;
 use enrol::Enrol;
 use events::Events;
 use hub::Hub;
 use meta::{Hearing, Meta, Settled};
 use node::{Node, Seen};
-use report::Report;
+use report::{Known, Report};
 use talk::Origin;
 use tokens::Tokens;
 use wants::Wants;
@@ -65,6 +67,7 @@ pub(super) struct Cloud {
     settings: CloudSettings,
     hub: Hub,
     meta: Meta,
+    ended: Ended,
     asks: Asks,
     enrol: Enrol,
     node: Node,
@@ -106,6 +109,7 @@ impl Cloud {
         Self {
             hub: Hub::new(settings, now),
             meta: Meta::new(node),
+            ended: Ended::default(),
             asks: Asks::default(),
             enrol: Enrol::new(settings),
             node: Node::new(node),
@@ -358,6 +362,10 @@ impl Cloud {
         let hearing = if &*route.operation == "delete" {
             let uid = content::uid(&text);
             self.meta.delete_tokens(&uid);
+            if resource.kind == "pod" {
+                let ended = Resource { kind: ended::KIND, ..resource }.to_string();
+                let _ = self.meta.delete(&ended, &uid, None);
+            }
             self.meta.delete(&route.resource, &uid, ack)
         } else {
             match resource.kind {
@@ -388,6 +396,7 @@ impl Cloud {
     /// Speaks with the cloud.
     pub(super) fn step(&mut self, now: Now, tools: Tools<'_>) {
         let Tools { pods, notes, node, rng, last_job, out } = tools;
+        self.ended.step(pods, &mut self.meta);
         self.meta.step(now, out);
         self.enrol.step(now, rng, last_job, out);
         if self.hub.step(now, self.enrol.may_dial(), rng, out) {
@@ -405,7 +414,8 @@ impl Cloud {
         self.node.step(&node, &self.meta, &self.settings, &mut mouth);
         self.wants.step(&self.meta, &mut mouth);
         self.tokens.step(&self.meta, &mut mouth);
-        self.report.step(pods, self.node.is_legacy(), &mut mouth);
+        let told = Known { ended: &self.ended, meta: &self.meta, is_legacy: self.node.is_legacy() };
+        self.report.step(pods, told, &mut mouth);
         if let Some(events) = &mut self.events {
             events.step(notes, &node.config.node_name, &mut mouth);
         }

@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::asks::{Mouth, Topic};
+use super::ended::Ended;
+use super::meta::Meta;
 use super::{patch, talk};
 use crate::agent::calls::Uid;
 use crate::agent::event::{Action, Out, Severity};
@@ -36,6 +38,17 @@ pub(super) struct Report {
     pods: BTreeMap<Uid, Told>,
     /// When something is due that waits for its time.
     wake_at: Option<Instant>,
+}
+
+/// What decides how and when the cloud is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    /// Whose ends are kept.
+    pub ended: &'a Ended,
+    /// What is kept.
+    pub meta: &'a Meta,
+    /// The cloud knows no patches.
+    pub is_legacy: bool,
 }
 
 #[derive(Debug, Default)]
@@ -177,7 +190,7 @@ impl Report {
     }
 
     /// Tells what the cloud does not have.
-    pub(super) fn step(&mut self, pods: &Pods, is_legacy: bool, mouth: &mut Mouth<'_>) {
+    pub(super) fn step(&mut self, pods: &Pods, known: Known<'_>, mouth: &mut Mouth<'_>) {
         self.wake_at = None;
         self.pods.retain(|uid, told| {
             let is_here = pods.get(uid).is_some();
@@ -187,7 +200,7 @@ impl Report {
         let ours = |pod: &&Pod| pod.origin() == Origin::Cloud && *pod.wanted() == Wanted::Yes;
         for pod in pods.iter().filter(ours) {
             let told = self.pods.entry(pod.uid().clone()).or_default();
-            let at = told.step(pod, is_legacy, mouth);
+            let at = told.step(pod, known, mouth);
             self.wake_at = self.wake_at.into_iter().chain(at).min();
         }
     }
@@ -200,7 +213,7 @@ impl Report {
 
 impl Told {
     /// Tells of one pod; says when there is something to do that waits for its time.
-    fn step(&mut self, pod: &Pod, is_legacy: bool, mouth: &mut Mouth<'_>) -> Option<Instant> {
+    fn step(&mut self, pod: &Pod, known: Known<'_>, mouth: &mut Mouth<'_>) -> Option<Instant> {
         let now = mouth.now.boot;
         if self.is_gone || self.asked.is_some() {
             return None;
@@ -214,18 +227,18 @@ impl Told {
             return Some(at);
         }
         if !current {
-            if !pod.is_told() {
+            if !pod.is_told() || !known.ended.is_kept(known.meta, pod) {
                 return None;
             }
             if let Some(at) = self.gathers(pod, now) {
                 return Some(at);
             }
-            let at = self.tell(pod, is_legacy, mouth);
+            let at = self.tell(pod, known.is_legacy, mouth);
             if self.has != Some(pod.status_revision()) || !pod.is_cleared() {
                 return at;
             }
         }
-        self.delete(pod, is_legacy, mouth)
+        self.delete(pod, known.is_legacy, mouth)
     }
 
     /// Until when it is waited for more to tell.

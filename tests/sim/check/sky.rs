@@ -83,7 +83,8 @@ impl Check {
         }
         let name = self.by_name.iter().find(|(_, all)| all.contains(&at)).map(|(name, _)| name);
         let replaced = name.is_some_and(|name| {
-            self.by_name[name].iter().any(|&other| self.pods[other].spec_was.is_some())
+            let of_name = self.by_name[name].iter().map(|&other| &self.pods[other]);
+            of_name.into_iter().any(|other| other.spec_was.is_some() || other.cloud_ends)
         });
         assert!(
             replaced,

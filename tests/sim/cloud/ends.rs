@@ -146,6 +146,13 @@ impl World {
         {
             return Some(format!("the store holds {key}, and there is no such pod"));
         }
+        let is_left = |key: &str| {
+            key.contains("/podpatch/")
+                && sky.api.get(&key.replacen("/podpatch/", "/pod/", 1)).is_none()
+        };
+        if let Some((key, _)) = sky.store.iter().find(|(key, _)| is_left(key)) {
+            return Some(format!("the store holds {key}, and there is no such pod"));
+        }
         sky.api.pods().find_map(|(key, object, pod)| {
             let stored = sky.store.get(key).filter(|stored| stored.uid == object.uid);
             let Some(stored) = stored else {

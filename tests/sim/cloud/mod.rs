@@ -237,8 +237,7 @@ impl Sky {
 
     /// What is durable counts.
     fn tell_pods(&self, check: &mut Check, agent: &Agent) {
-        let pods = self.store.iter().filter_map(|(_, stored)| stored.pod.clone());
-        check.told_cloud(pods.collect(), agent);
+        check.told_cloud(self.store.pods().collect(), agent);
     }
 
     fn keep(&mut self, now: u64, revision: Revision) {
@@ -264,8 +263,7 @@ impl Sky {
             self.store.write(change);
         }
         for (_, stored) in self.store.iter() {
-            let over = stored.pod.as_ref().is_some_and(|pod| pod.status.phase.is_terminal());
-            if over {
+            if stored.ended.is_some() {
                 self.over.push(stored.uid.clone());
             }
         }

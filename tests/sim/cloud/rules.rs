@@ -7,7 +7,7 @@ use edged::model::message::{Message, Resource};
 use edged::model::meta::Change;
 use serde_json::Value;
 
-use super::hub::{Hub, Said};
+use super::hub::{Hub, Said, is_over};
 use super::store::{Store, Stored};
 use crate::check::Check;
 
@@ -65,17 +65,23 @@ impl Rules {
                 }
             }
             "error" => self.refusals += 1,
-            "patch" | "delete" => self.about_pod(now, message, check),
+            "patch" | "delete" => self.about_pod(now, message, store, check),
             _ => {}
         }
     }
 
-    fn about_pod(&mut self, now: u64, message: &Message, check: &Check) {
+    fn about_pod(&mut self, now: u64, message: &Message, store: &Store, check: &Check) {
         let Some(resource) = Resource::parse(&message.route.resource) else { return };
         let content = content(message);
         if resource.kind == "podpatch" {
             let uid = content["metadata"]["uid"].as_str().expect("a patch names its pod");
             self.reports.entry(uid.into()).or_default().push(now);
+            let over = content["status"]["phase"].as_str().is_some_and(is_over);
+            let key = Resource { kind: "pod", ..resource }.to_string();
+            assert!(
+                !over || store.has_ended(&key, uid),
+                "[told is durable] {key} {uid} is said to have ended, which is not durable"
+            );
             return;
         }
         if resource.kind != "pod" {
@@ -139,6 +145,9 @@ impl Rules {
             Change::Delete { key } => {
                 let Some(old) = store.get(key) else { return };
                 let any = || self.heard_gone.contains(&(key.clone(), "".into()));
+                // With a pod goes what the node has said of it.
+                let of: Box<str> = key.replacen("/podpatch/", "/pod/", 1).into();
+                let key = &of;
                 let same = self.heard_gone.contains(&(key.clone(), old.uid.clone()));
                 let token = &*old.row.kind == "serviceaccounttoken";
                 let ours = &*old.row.kind == "edged";

@@ -33,6 +33,8 @@ pub struct Stored {
     pub text: Option<String>,
     /// The pod, if it is one of this node's.
     pub pod: Option<Rc<Pod>>,
+    /// What it says of a pod, if that has ended: the pod's row, or the node's word.
+    pub ended: Option<Phase>,
 }
 
 impl Store {
@@ -86,6 +88,29 @@ impl Store {
         self.rows.get(key)
     }
 
+    /// The pods that are this node's, and whether they have ended.
+    pub fn pods(&self) -> impl Iterator<Item = Rc<Pod>> {
+        self.rows.iter().filter_map(|(key, stored)| {
+            let pod = stored.pod.as_ref()?;
+            let said = self.get(&word_key(key)).filter(|said| said.uid == stored.uid);
+            Some(match said.and_then(|said| said.ended) {
+                Some(phase) if stored.ended.is_none() => {
+                    let mut pod = (**pod).clone();
+                    pod.status.phase = phase;
+                    Rc::new(pod)
+                }
+                _ => pod.clone(),
+            })
+        })
+    }
+
+    /// Whether it is durable that the pod has ended.
+    pub fn has_ended(&self, key: &str, uid: &str) -> bool {
+        let says =
+            |key: &str| self.get(key).is_some_and(|it| *it.uid == *uid && it.ended.is_some());
+        says(key) || says(&word_key(key))
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&Box<str>, &Stored)> {
         self.rows.iter()
@@ -101,6 +126,12 @@ impl Stored {
         let ours = &*row.kind == "pod"
             && value["spec"]["nodeName"] == crate::world::NODE
             && metadata["annotations"].get("kubernetes.io/config.mirror").is_none();
+        let ended = match value["status"]["phase"].as_str() {
+            Some("Succeeded") => Some(Phase::Succeeded),
+            Some("Failed") => Some(Phase::Failed),
+            _ => None,
+        };
+        let ended = ended.filter(|_| ours || &*row.kind == "podpatch");
         Self {
             uid: text(&metadata["uid"]).unwrap_or_default(),
             version: text(&metadata["resourceVersion"]).and_then(|it| it.parse().ok()).unwrap_or(0),
@@ -109,14 +140,16 @@ impl Stored {
             text: api::text(&value),
             pod: ours.then(|| {
                 let mut pod: Pod = serde_json::from_value(value.clone()).expect("a pod");
-                pod.status.phase = match value["status"]["phase"].as_str() {
-                    Some("Succeeded") => Phase::Succeeded,
-                    Some("Failed") => Phase::Failed,
-                    _ => Phase::Pending,
-                };
+                pod.status.phase = ended.unwrap_or(Phase::Pending);
                 Rc::new(pod)
             }),
+            ended,
             row,
         }
     }
+}
+
+/// Where the node keeps its word of a pod that has ended.
+fn word_key(key: &str) -> String {
+    key.replacen("/pod/", "/podpatch/", 1)
 }

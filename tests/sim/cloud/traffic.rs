@@ -47,6 +47,9 @@ impl Sky {
         let life = self.life;
         let Some(conn) = self.link.get_mut(number) else { return };
         let (session, ours) = (conn.session, conn.edge_open && conn.life == life);
+        let opens = matches!(outcome, Outcome::Up | Outcome::Half);
+        // It may have been revoked since it was shown.
+        let outcome = if opens && self.validity.is_none() { Outcome::Refused } else { outcome };
         match outcome {
             Outcome::Fails | Outcome::Refused => {
                 self.link.forget(number);

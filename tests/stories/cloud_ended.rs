@@ -1,0 +1,86 @@
+//! That a pod of the cloud has ended is durable before the cloud hears of it.
+
+use edged::model::meta::{Change, Row, Saved, StoreOrigin};
+use serde_json::{Value, json};
+
+use crate::sky::{Sky, patch, pod, row};
+
+const WORD: &str = "ns/podpatch/p";
+
+fn job() -> Value {
+    let mut job = pod("p", "u", 7);
+    job["spec"]["restartPolicy"] = "Never".into();
+    job
+}
+
+/// Its pod runs and ends, without a link; the store does not answer.
+fn ended() -> (Sky, Vec<Change>) {
+    let rows = vec![row("ns/pod/p", &job())];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.work();
+    sky.keeps = false;
+    sky.desk.exits("m", 0);
+    sky.desk.pass(2_000);
+    sky.work();
+    let (_, changes) = sky.saves.last().expect("a save").clone();
+    (sky, changes)
+}
+
+fn word(changes: &[Change]) -> Row {
+    match changes {
+        [Change::Put(word)] => word.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn that_a_pod_has_ended_is_kept_before_the_cloud_is_told() {
+    let (mut sky, changes) = ended();
+    let word = word(&changes);
+    assert_eq!((&*word.key, &*word.kind), (WORD, "podpatch"));
+    sky.connect();
+    sky.hear();
+    sky.pass(10_000);
+    let phases = |sky: &mut Sky| -> Vec<Value> {
+        let said = sky.said("podpatch");
+        said.iter().map(|message| patch(message)["status"]["phase"].clone()).collect()
+    };
+    assert_eq!(phases(&mut sky), [] as [Value; 0]);
+    sky.save();
+    sky.hear();
+    sky.pass(1_000);
+    assert_eq!(phases(&mut sky), ["Succeeded"]);
+}
+
+#[test]
+fn what_was_kept_of_its_end_keeps_a_pod_from_running_again() {
+    let (_, changes) = ended();
+    let rows = vec![row("ns/pod/p", &job()), word(&changes)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.work();
+    assert_eq!(sky.desk.running(), [] as [&str; 0]);
+    assert_eq!(sky.desk.status()["phase"], "Succeeded");
+    // Another of its name is another.
+    let mut other = job();
+    other["metadata"]["uid"] = "v".into();
+    let rows = vec![row("ns/pod/p", &other), word(&changes)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.work();
+    assert_eq!(sky.desk.running(), ["m"]);
+}
+
+#[test]
+fn with_the_pod_goes_what_was_kept_of_its_end() {
+    let (mut sky, _) = ended();
+    sky.save();
+    sky.connect();
+    sky.saves.clear();
+    let gone = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}});
+    sky.push("delete", "ns/pod/p", &gone);
+    let changes = sky.save();
+    let keys = changes.iter().map(|change| match change {
+        Change::Delete { key } => &**key,
+        Change::Put(row) => panic!("{row:?}"),
+    });
+    assert_eq!(keys.collect::<Vec<_>>(), [WORD, "ns/pod/p"]);
+}
