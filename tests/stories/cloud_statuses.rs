@@ -65,3 +65,15 @@ fn pods_that_have_ended_take_no_room_in_the_next_life() {
     sky.work();
     assert_eq!(sky.desk.running().len(), 2);
 }
+
+#[test]
+fn a_pod_that_was_about_to_be_evicted_in_an_earlier_life_is_not_said_to_be() {
+    let mut leaving = pod("p", "u", 7);
+    leaving["status"] = json!({"phase": "Running", "reason": "Evicted", "message": "it was low"});
+    let rows = vec![row("ns/pod/p", &leaving)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.work();
+    let status = sky.desk.status();
+    assert_eq!(status["phase"], "Running");
+    assert!(status.get("reason").is_none() && status.get("message").is_none(), "{status}");
+}

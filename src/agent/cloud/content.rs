@@ -149,10 +149,12 @@ fn seed(raw: &RawValue) -> PodStatus {
             message: if stays { told.message.into() } else { String::new() },
         })
     });
+    // Of one that was about to be ended for this reason, this life has to find that anew.
+    let over = phase.is_terminal();
     PodStatus {
         phase,
-        reason: told.reason.into(),
-        message: told.message.into(),
+        reason: if over { told.reason.into() } else { String::new() },
+        message: if over { told.message.into() } else { String::new() },
         start_time: at(told.start_time),
         conditions: conditions.collect(),
         ..PodStatus::default()
