@@ -105,9 +105,11 @@ impl Hub {
         self.history.clear();
     }
 
-    /// CloudCore has forgotten what the node acknowledged, and begins anew.
-    pub fn forget(&mut self) {
-        self.records.clear();
+    /// CloudCore is made to forget what the node acknowledged, and begins anew. What is gone it
+    /// would never tell of then, so that stays.
+    pub fn forget(&mut self, api: &Api) {
+        let is_there = |uid: &str, key: &str| api.get(key).is_some_and(|it| *it.uid == *uid);
+        self.records.retain(|uid, record| !is_there(uid, &record.key));
     }
 
     /// What an informer tells.

@@ -144,10 +144,9 @@ impl Rules {
             }
             Change::Delete { key } => {
                 let Some(old) = store.get(key) else { return };
-                let any = || self.heard_gone.contains(&(key.clone(), "".into()));
                 // With a pod goes what the node has said of it.
-                let of: Box<str> = key.replacen("/podpatch/", "/pod/", 1).into();
-                let key = &of;
+                let key: Box<str> = key.replacen("/podpatch/", "/pod/", 1).into();
+                let any = || self.heard_gone.contains(&(key.clone(), "".into()));
                 let same = self.heard_gone.contains(&(key.clone(), old.uid.clone()));
                 let token = &*old.row.kind == "serviceaccounttoken";
                 let ours = &*old.row.kind == "edged";
