@@ -1,7 +1,8 @@
 # Every target is one line; what takes more is a script. CI runs only these.
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check sim power soak mutants fuzz bench bench-check features size
-.PHONY: armv7 aarch64 x86_64-musl armv7-test aarch64-test qemu qemu-small release size-gate
+.PHONY: cross-tools armv7 aarch64 x86_64-musl armv7-test aarch64-test
+.PHONY: qemu qemu-small release size-gate
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.* ## /\1	/p' $(MAKEFILE_LIST) | expand --tabs=14
@@ -41,6 +42,9 @@ bench-check: setup ## the same, and fails where a figure misses its limit
 
 features: setup ## checks each named feature set, each feature alone and each one missing
 	@scripts/features
+
+cross-tools: ## installs what scripts/cross needs: Debian's Rust with its sources, zig from PyPI
+	@scripts/cross armv7 tools
 
 armv7: ## builds the static program for armv7 (SET=minimal, gateway or full)
 	@scripts/cross armv7 build --no-default-features --features $(or $(SET),gateway)
