@@ -77,12 +77,15 @@ fn of_a_cloud(saved: Saved) -> Sky {
 
 #[test]
 fn what_the_store_has_lost_is_left_running() {
-    for (origin, asked) in [
-        (StoreOrigin::Kept, &["stop_container c1 2"][..]),
-        (StoreOrigin::New, &[]),
-        (StoreOrigin::Lost("damaged".to_owned()), &[]),
+    let some = vec![row("ns/configmap/c", &json!({"metadata": {"name": "c", "namespace": "ns"}}))];
+    for (origin, rows, asked) in [
+        (StoreOrigin::Kept, some, &["stop_container c1 2"][..]),
+        // The life that made it was cut off before it could say that it is new.
+        (StoreOrigin::Kept, vec![], &[]),
+        (StoreOrigin::New, vec![], &[]),
+        (StoreOrigin::Lost("damaged".to_owned()), vec![], &[]),
     ] {
-        let mut sky = of_a_cloud(Saved { rows: Vec::new(), origin: origin.clone() });
+        let mut sky = of_a_cloud(Saved { rows, origin: origin.clone() });
         sky.pass(60_000);
         assert_eq!(sky.desk.asked_for(), asked, "{origin:?}");
     }

@@ -135,6 +135,8 @@ impl Meta {
             StoreOrigin::Kept if self.kept.contains_key(MARK) => {
                 StoreOrigin::Lost("it was in an earlier life, and not all has come back".to_owned())
             }
+            // The life that made it was cut off before it could say so.
+            StoreOrigin::Kept if self.kept.is_empty() => StoreOrigin::New,
             other => other,
         };
         match &origin {
