@@ -1,6 +1,7 @@
 //! Objects as a person writes them, whatever their kind: what the controller takes of a folder.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -15,8 +16,10 @@ pub struct Manifest {
     pub namespace: Box<str>,
     /// What it is called.
     pub name: Box<str>,
-    /// Its JSON, as it was written.
-    pub value: Value,
+    /// Its JSON, as it was written; shared, because a folder is told of again and again.
+    pub value: Arc<Value>,
+    /// Of that JSON as text.
+    pub size_bytes: usize,
 }
 
 /// Values may be secret.

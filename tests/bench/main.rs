@@ -23,6 +23,8 @@
 mod bare;
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "controller")]
+mod controller;
 #[allow(dead_code, reason = "the whole-tests use the rest")]
 mod fake;
 mod figure;
@@ -68,6 +70,8 @@ const GROUPS: &[Group] = &[
     Group { names: cloud::READY, run: cloud::ready },
     #[cfg(feature = "cloud")]
     Group { names: cloud::FLASH, run: cloud::flash },
+    #[cfg(feature = "controller")]
+    Group { names: controller::NAMES, run: controller::load },
     Group { names: simulator::NAMES, run: simulator::speed },
 ];
 

@@ -52,7 +52,8 @@ fn key(kind: Kind, name: &str) -> Key {
 
 fn manifest(kind: Kind, name: &str, value: Value) -> Manifest {
     let Key { kind, namespace, name } = key(kind, name);
-    Manifest { kind, namespace, name, value }
+    let size_bytes = value.to_string().len();
+    Manifest { kind, namespace, name, value: value.into(), size_bytes }
 }
 
 #[test]

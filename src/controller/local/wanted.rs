@@ -1,6 +1,7 @@
 //! What the manifests want, and how it comes about.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ pub struct Wanted {
     /// The file that says so.
     pub source: Box<str>,
     /// As it is to be.
-    pub value: Value,
+    pub value: Arc<Value>,
     print: Print,
 }
 
@@ -32,7 +33,7 @@ impl Objects {
         let mut wanted: BTreeMap<Key, Wanted> = BTreeMap::new();
         let mut twice = Vec::new();
         for (source, manifests) in files {
-            let found: Vec<(Key, Value)> = match manifests {
+            let found: Vec<(Key, Arc<Value>)> = match manifests {
                 Some(manifests) => {
                     manifests.into_iter().map(|it| (key_of(&it), it.value)).collect()
                 }
@@ -49,7 +50,8 @@ impl Objects {
                     twice.push((name, source.clone()));
                     continue;
                 }
-                let print = print(&key, &value);
+                let known = before.get(&key).filter(|it| Arc::ptr_eq(&it.value, &value));
+                let print = known.map_or_else(|| print(&key, &value), |it| it.print);
                 wanted.insert(key, Wanted { source: source.clone(), value, print });
             }
         }
@@ -94,8 +96,8 @@ impl Objects {
 
     pub(super) fn bring_about(&mut self, key: Key, now: Option<Timestamp>) {
         let Wanted { value, print, .. } = self.wanted[&key].clone();
+        let mut new = Value::clone(&value);
         let Some(old) = self.value(&key) else {
-            let mut new = value;
             self.found(&key, &mut new, now);
             self.put(key, new, Some(print));
             return;
@@ -113,7 +115,6 @@ impl Objects {
             }
             return;
         }
-        let mut new = value;
         self.found(&key, &mut new, now);
         for kept in ["uid", "creationTimestamp"] {
             new["metadata"][kept] = old["metadata"][kept].clone();

@@ -426,7 +426,7 @@ impl Held for Vec<Manifest> {
     };
 
     fn weight(&self) -> Room {
-        let object_bytes = self.iter().map(|manifest| manifest.value.to_string().len()).sum();
+        let object_bytes = self.iter().map(|manifest| manifest.size_bytes).sum();
         Room { pods: 0, objects: self.len(), object_bytes }
     }
 }

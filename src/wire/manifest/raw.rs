@@ -73,7 +73,8 @@ fn any(node: &Node, path: &[Step], found: &mut Vec<Manifest>) -> Result<(), Faul
         (true, namespace) => namespace,
     };
     let (namespace, name) = (namespace.into(), word("name").into());
-    found.push(Manifest { kind, namespace, name, value });
+    let size_bytes = value.to_string().len();
+    found.push(Manifest { kind, namespace, name, value: value.into(), size_bytes });
     Ok(())
 }
 

@@ -1,0 +1,299 @@
+//! Many edges in one process: TLS, the upgrade, and an acknowledgement of all that is pushed.
+//! Nothing else of a node: what is measured is the other end.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use edged::io::controller::authority::Authority;
+use edged::model::link::Validity;
+use edged::wire::ws::{Incoming, Kind, Receiver, write};
+use edged::wire::x509;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivateSec1KeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use serde_json::{Value, json};
+
+/// All edges of a run.
+pub struct Edges {
+    hub: SocketAddr,
+    configs: Vec<Arc<ClientConfig>>,
+    poll: Poll,
+    all: Vec<Option<Edge>>,
+    /// Those that are to be dialled.
+    waiting: VecDeque<usize>,
+    dialling: usize,
+    /// Those whose upgrade was granted.
+    pub up: usize,
+    /// Acknowledged so far.
+    pub acked: u64,
+    /// Connections that ended though nobody asked for it.
+    pub lost: u64,
+    next_beat: Instant,
+}
+
+struct Edge {
+    socket: TcpStream,
+    tls: ClientConnection,
+    receiver: Receiver,
+    head: Vec<u8>,
+    up: bool,
+}
+
+/// Handshakes at once: a real fleet is no burst of one moment either.
+const AT_ONCE: usize = 256;
+
+/// The name of an edge.
+pub fn name(at: usize) -> String {
+    format!("edge-{at}")
+}
+
+impl Edges {
+    /// As many, with certificates of the CA in this folder; none dials yet.
+    pub fn new(count: usize, pki: &Path, hub: SocketAddr) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now_s = now.expect("after 1970").as_secs() as i64;
+        let authority = Authority::open(pki, &["127.0.0.1".to_owned()], now_s).expect("its CA");
+        let ca = std::fs::read_to_string(pki.join("ca.crt")).expect("its CA");
+        let ca = x509::pem::decode(&ca).expect("PEM").remove(0).der;
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(ca)).expect("a CA");
+        let roots = Arc::new(roots);
+        let random = SystemRandom::new();
+        let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
+        let document = EcdsaKeyPair::generate_pkcs8(kind, &random).expect("a key");
+        let key = EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &random).expect("a key");
+        let private = x509::private_of_pkcs8(document.as_ref()).expect("a key");
+        let sec1 = x509::private_key(&private, key.public_key().as_ref());
+        let request = x509::request("any", key.public_key().as_ref());
+        let signature = key.sign(&random, request.to_sign()).expect("a signature");
+        let request = request.signed(signature.as_ref());
+        let validity = Validity { not_before_s: now_s - 60, not_after_s: now_s + 86_400 };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = |at: usize| {
+            let der = authority.sign(&request, &name(at), validity).expect("a certificate");
+            let key = PrivateKeyDer::from(PrivateSec1KeyDer::from(sec1.clone()));
+            let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+                .with_safe_default_protocol_versions()
+                .expect("ring has these")
+                .with_root_certificates(Arc::clone(&roots))
+                .with_client_auth_cert(vec![CertificateDer::from(der)], key)
+                .expect("they belong together");
+            config.resumption = Resumption::disabled();
+            Arc::new(config)
+        };
+        Self {
+            hub,
+            configs: (0..count).map(config).collect(),
+            poll: Poll::new().expect("a poll"),
+            all: (0..count).map(|_| None).collect(),
+            waiting: VecDeque::new(),
+            dialling: 0,
+            up: 0,
+            acked: 0,
+            lost: 0,
+            next_beat: Instant::now(),
+        }
+    }
+
+    /// Hangs all up, and dials all.
+    pub fn storm(&mut self) {
+        for edge in &mut self.all {
+            *edge = None;
+        }
+        self.waiting = (0..self.all.len()).collect();
+        (self.dialling, self.up) = (0, 0);
+    }
+
+    /// Goes on until this holds; how long that took. Fails after the bound.
+    pub fn until(
+        &mut self,
+        what: &str,
+        bound: Duration,
+        holds: impl Fn(&Self) -> bool,
+    ) -> Duration {
+        let begun = Instant::now();
+        let mut events = Events::with_capacity(1_024);
+        while !holds(self) {
+            assert!(
+                begun.elapsed() < bound,
+                "waited {bound:?} for: {what}; up {}, acknowledged {}, lost {}",
+                self.up,
+                self.acked,
+                self.lost
+            );
+            self.turn(&mut events);
+        }
+        begun.elapsed()
+    }
+
+    /// Goes on for so long.
+    pub fn rest(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        let mut events = Events::with_capacity(1_024);
+        while Instant::now() < end {
+            self.turn(&mut events);
+        }
+    }
+
+    fn turn(&mut self, events: &mut Events) {
+        while self.dialling < AT_ONCE
+            && let Some(at) = self.waiting.pop_front()
+        {
+            self.dial(at);
+        }
+        self.poll.poll(events, Some(Duration::from_millis(20))).expect("a poll");
+        for ready in events.iter() {
+            self.serve(ready.token().0);
+        }
+        if Instant::now() >= self.next_beat {
+            self.next_beat = Instant::now() + Duration::from_secs(10);
+            for at in 0..self.all.len() {
+                if let Some(edge) = self.all[at].as_mut().filter(|edge| edge.up) {
+                    edge.say(&keepalive());
+                }
+            }
+        }
+    }
+
+    fn dial(&mut self, at: usize) {
+        let mut socket = TcpStream::connect(self.hub).expect("a socket");
+        let both = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(&mut socket, Token(at), both).expect("a poll");
+        let server = ServerName::try_from("127.0.0.1").expect("a name");
+        let mut tls = ClientConnection::new(Arc::clone(&self.configs[at]), server).expect("TLS");
+        let request = format!(
+            "GET /p/{0}/events HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\nUpgrade: websocket\
+             \r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             node_id: {0}\r\nproject_id: p\r\nConnectionUse: msg\r\n\r\n",
+            name(at)
+        );
+        tls.writer().write_all(request.as_bytes()).expect("it is kept until the handshake is over");
+        let receiver = Receiver::new(4 << 20);
+        self.all[at] = Some(Edge { socket, tls, receiver, head: Vec::new(), up: false });
+        self.dialling += 1;
+    }
+
+    fn serve(&mut self, at: usize) {
+        let Some(edge) = &mut self.all[at] else { return };
+        let was_up = edge.up;
+        let Ok(acked) = edge.serve() else {
+            self.lost += 1;
+            if was_up {
+                self.up -= 1;
+            } else {
+                self.dialling -= 1;
+            }
+            self.all[at] = None;
+            self.waiting.push_back(at);
+            return;
+        };
+        self.acked += acked;
+        if edge.up && !was_up {
+            self.up += 1;
+            self.dialling -= 1;
+            edge.say(&keepalive());
+        }
+    }
+}
+
+impl Edge {
+    /// Reads and writes what can be; how much was acknowledged.
+    fn serve(&mut self) -> std::io::Result<u64> {
+        let mut acked = 0;
+        let mut buffer = [0; 16 << 10];
+        loop {
+            self.flush()?;
+            match self.tls.read_tls(&mut self.socket) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(acked),
+                Err(error) if error.kind() == ErrorKind::NotConnected => return Ok(acked),
+                Err(error) => return Err(error),
+            }
+            self.tls.process_new_packets().map_err(std::io::Error::other)?;
+            while let Ok(count @ 1..) = self.tls.reader().read(&mut buffer) {
+                acked += self.hear(&buffer[..count])?;
+            }
+        }
+    }
+
+    fn hear(&mut self, bytes: &[u8]) -> std::io::Result<u64> {
+        let mut bytes = bytes.to_vec();
+        if !self.up {
+            self.head.extend_from_slice(&bytes);
+            let Some(end) = self.head.windows(4).position(|it| it == b"\r\n\r\n") else {
+                return Ok(0);
+            };
+            if !self.head.starts_with(b"HTTP/1.1 101") {
+                let said = String::from_utf8_lossy(&self.head).into_owned();
+                return Err(std::io::Error::other(said));
+            }
+            bytes = std::mem::take(&mut self.head).split_off(end + 4);
+            self.up = true;
+        }
+        let (mut rest, mut acked) = (&bytes[..], 0);
+        while !rest.is_empty() {
+            let (taken, incoming) =
+                self.receiver.receive(rest).map_err(|why| std::io::Error::other(why.0))?;
+            rest = &rest[taken..];
+            match incoming {
+                Some(Incoming::Message(message)) => acked += u64::from(self.message(&message)),
+                Some(Incoming::Close(..)) => return Err(ErrorKind::UnexpectedEof.into()),
+                Some(_) | None => {}
+            }
+        }
+        Ok(acked)
+    }
+
+    /// Acknowledges it if it is a pod.
+    fn message(&mut self, bytes: &[u8]) -> bool {
+        let message = edged::wire::edge::decode(bytes).expect("a message");
+        let route = &message.route;
+        self.say(&json!({
+            "header": {"msg_id": "a", "parent_msg_id": message.header.id, "timestamp": 1},
+            "route": {"source": route.source, "group": route.group, "operation": "response",
+                      "resource": route.resource},
+            "content": "OK",
+        }));
+        route.resource.contains("/pod/")
+    }
+
+    fn say(&mut self, message: &Value) {
+        let mut frame = Vec::new();
+        write(Kind::Text, format!("{message}\n").as_bytes(), [1, 2, 3, 4], &mut frame);
+        let _ = self.tls.writer().write_all(&frame);
+        let _ = self.flush();
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) =>
+                {
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn keepalive() -> Value {
+    json!({
+        "header": {"msg_id": "k", "timestamp": 1},
+        "route": {"source": "websocket", "group": "resource", "operation": "keepalive",
+                  "resource": "node"},
+        "content": "ping",
+    })
+}

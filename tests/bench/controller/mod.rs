@@ -1,0 +1,106 @@
+//! What the controller carries: thousands of edges on one machine, ten pods each. `EDGES` says how
+//! many. Edges and controller share the machine's cores, so that times are upper bounds.
+
+mod edges;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::figure::{Figure, Limit};
+use crate::rig::Rig;
+use crate::yard::controller::Cloud;
+use crate::yard::process::{cpu_seconds, pss_anon_kb};
+use edges::{Edges, name};
+
+/// Names of [`load`].
+pub const NAMES: &[&str] = &[
+    "controller.idle_kib",
+    "controller.connects_per_s",
+    "controller.inserts_per_s",
+    "controller.updates_per_s",
+    "controller.update_cpu_us",
+    "controller.storm_s",
+];
+
+const PODS_PER_EDGE: usize = 10;
+/// Objects of one file of the folder.
+const FILE: usize = 1_000;
+const BOUND: Duration = Duration::from_secs(300);
+
+/// Memory of an idle connection, rates, and what a storm of reconnects takes.
+pub fn load(rig: &Rig) -> Vec<Figure> {
+    let count = std::env::var("EDGES").ok().and_then(|text| text.parse().ok()).unwrap_or(5_000);
+    let pods = (count * PODS_PER_EDGE) as u64;
+    let cloud = Cloud::new(rig.socket("cloud"));
+    write(&cloud, "nodes", (0..count).map(node));
+    let controller = cloud.start();
+    let mut edges = Edges::new(count, &rig.socket("cloud").join("data/pki"), cloud.hub);
+    edges.rest(Duration::from_secs(3));
+    let before_kb = pss_anon_kb(controller.pid());
+    eprintln!("bench: {count} edges connect");
+    edges.storm();
+    let connected = edges.until("all edges are up", BOUND, |edges| edges.up == count);
+    edges.rest(Duration::from_secs(5));
+    let after_kb = pss_anon_kb(controller.pid());
+    let idle_kib = after_kb.saturating_sub(before_kb) as f64 / count as f64;
+
+    eprintln!("bench: {pods} pods");
+    write(&cloud, "pods", each(count, "one"));
+    let acked = edges.acked;
+    let made = edges.until("all pods are acknowledged", BOUND, |it| it.acked >= acked + pods);
+    edges.rest(Duration::from_secs(3));
+    eprintln!("bench: {pods} updates");
+    let (acked, cpu) = (edges.acked, cpu_seconds(controller.pid()));
+    write(&cloud, "pods", each(count, "two"));
+    let changed = edges.until("all updates are acknowledged", BOUND, |it| it.acked >= acked + pods);
+    let cpu_us = (cpu_seconds(controller.pid()) - cpu) * 1e6 / pods as f64;
+
+    eprintln!("bench: all edges hang up and dial again");
+    edges.rest(Duration::from_secs(2));
+    edges.storm();
+    let storm = edges.until("all edges are up again", BOUND, |edges| edges.up == count);
+    let acked = edges.acked;
+    write(&cloud, "pods", each(count, "three"));
+    edges.until("nothing was lost", BOUND, |it| it.acked >= acked + pods);
+    assert_eq!(edges.lost, 0, "connections that nobody ended");
+    vec![
+        Figure::alone(NAMES[0], idle_kib, "KiB", Some(Limit::Most(48.0))),
+        Figure::alone(NAMES[1], count as f64 / connected.as_secs_f64(), "1/s", None),
+        Figure::alone(NAMES[2], pods as f64 / made.as_secs_f64(), "1/s", None),
+        Figure::alone(NAMES[3], pods as f64 / changed.as_secs_f64(), "1/s", None),
+        Figure::alone(NAMES[4], cpu_us, "µs", None),
+        Figure::alone(NAMES[5], storm.as_secs_f64(), "s", Some(Limit::Most(60.0))),
+    ]
+}
+
+fn write(cloud: &Cloud, what: &str, objects: impl Iterator<Item = Value>) {
+    let all: Vec<Value> = objects.collect();
+    for (at, part) in all.chunks(FILE).enumerate() {
+        let list = json!({"kind": "List", "apiVersion": "v1", "items": part});
+        cloud.put(&format!("{what}-{at}.json"), &list);
+    }
+}
+
+fn node(at: usize) -> Value {
+    json!({
+        "kind": "Node", "apiVersion": "v1",
+        "metadata": {"name": name(at), "labels": {"node-role.kubernetes.io/edge": ""}},
+    })
+}
+
+fn each(count: usize, label: &str) -> impl Iterator<Item = Value> {
+    let pod = |at: usize, label: &str| {
+        json!({
+            "kind": "Pod", "apiVersion": "v1",
+            "metadata": {"name": format!("p{at}"), "namespace": "default",
+                         "labels": {"app": "load", "version": label}},
+            "spec": {
+                "nodeName": name(at / PODS_PER_EDGE),
+                "containers": [{"name": "main", "image": "example.invalid/app:1",
+                                "env": [{"name": "A", "value": "b"}]}],
+            },
+        })
+    };
+    (0..count * PODS_PER_EDGE).map(move |at| pod(at, label))
+}
