@@ -9,6 +9,7 @@ use super::asks::{Ask, Form, Then};
 use super::downstream::Desk;
 use super::event::{Action, CallId};
 use super::key::{Key, NodeId};
+use super::ledger::Line;
 use super::object::Object;
 use super::say::{self, Origin};
 use super::session::Given;
@@ -25,6 +26,8 @@ pub(super) struct Calls {
     asked: BTreeMap<CallId, Asked>,
     last: u64,
     fetching: BTreeSet<Key>,
+    /// Of those under way, how many keep records.
+    records: usize,
     /// Nodes that wait for room.
     starved: BTreeSet<NodeId>,
     /// Nothing is fetched before.
@@ -36,6 +39,8 @@ enum Asked {
     Node(NodeId, Session, Box<Ask>),
     /// For us.
     Fetch(Key),
+    /// What a node has, to be kept.
+    Record(Line, Verb),
     /// Nobody waits for the answer.
     Chore,
 }
@@ -57,7 +62,7 @@ impl Calls {
     pub(super) fn serve(&mut self, world: &mut World, id: NodeId, desk: &mut Desk<'_>) {
         loop {
             let Some(link) = &mut world.at(id).link else { return };
-            if self.asked.len() - self.fetching.len() >= CALLS_MAX {
+            if self.asked.len() - self.fetching.len() - self.records >= CALLS_MAX {
                 if link.asks.is_waiting() {
                     self.starved.insert(id);
                 }
@@ -106,6 +111,15 @@ impl Calls {
         }
     }
 
+    /// Keeps in objects what nodes have, as far as there is room.
+    pub(super) fn record(&mut self, world: &mut World, desk: &mut Desk<'_>) {
+        while let Some(line) = world.ledger.next(desk.now.boot) {
+            let call = world.record_call(&line);
+            self.records += 1;
+            self.call(Asked::Record(line, call.verb), Box::new(call), desk);
+        }
+    }
+
     /// When something is to be fetched again, if nothing happens before.
     pub(super) fn wake_at(&self, world: &World, now: Instant) -> Option<Instant> {
         // Otherwise it waits for an answer.
@@ -127,6 +141,10 @@ impl Calls {
         }
         match asked {
             Asked::Chore => {}
+            Asked::Record(line, verb) => {
+                self.records -= 1;
+                world.recorded(desk.now.boot, &line, verb, result, desk.out);
+            }
             Asked::Fetch(key) => self.fetched(key, result, world, watches, desk),
             Asked::Node(id, session, ask) => {
                 let Some(node) = world.nodes.get_mut(&id) else { return };

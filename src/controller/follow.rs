@@ -2,20 +2,31 @@
 
 use serde_json::value::RawValue;
 
-use super::Controller;
 use super::event::{Action, Severity, WatchFact, WatchId};
 use super::object::Object;
 use super::time::Now;
 use super::world::From;
+use super::{Controller, syncs};
 use crate::model::api::Kind;
 
 impl Controller {
     pub(super) fn watched(&mut self, now: Now, watch: WatchId, fact: WatchFact) {
         let Some(kind) = self.watches.kind(watch) else { return };
+        if matches!(kind, Kind::ObjectSync | Kind::ClusterObjectSync)
+            && let WatchFact::Changed(raw) | WatchFact::Deleted(raw) = &fact
+        {
+            let gone = matches!(fact, WatchFact::Deleted(_));
+            return self.record_told(kind, raw, gone);
+        }
         match fact {
             WatchFact::Listed(objects) => {
                 for raw in objects {
-                    self.learn(now, kind, &raw);
+                    match kind {
+                        Kind::ObjectSync | Kind::ClusterObjectSync => {
+                            self.record_told(kind, &raw, false);
+                        }
+                        _ => drop(self.learn(now, kind, &raw)),
+                    }
                 }
             }
             WatchFact::ListEnd(version) => {
@@ -45,6 +56,18 @@ impl Controller {
                 let (rng, out) = (&mut self.rng, &mut self.pending);
                 self.watches.ended(now.boot, kind, &why, rng, out);
             }
+        }
+    }
+
+    fn record_told(&mut self, kind: Kind, raw: &RawValue, gone: bool) {
+        match syncs::read(raw) {
+            Ok((row, version)) => {
+                if let Some(row) = row {
+                    self.world.adopt(&row, gone);
+                }
+                self.watches.told(kind, &version);
+            }
+            Err(why) => self.not_read(kind, &why),
         }
     }
 

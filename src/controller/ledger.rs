@@ -5,11 +5,12 @@
 //! kept later: if it is lost, the object is sent once more.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::event::{Action, Out, Severity};
 use super::key::{Key, NodeId};
 use super::time::{Backoff, BackoffBounds, Instant};
-use crate::limits::{SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS, SYNC_ROWS_MAX};
+use crate::limits::{SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS, SYNC_CALLS_MAX, SYNC_ROWS_MAX};
 use crate::model::meta::{DiskError, Revision};
 use crate::model::sync::Change;
 
@@ -17,25 +18,40 @@ use crate::model::sync::Change;
 #[derive(Default)]
 pub(super) struct Ledger {
     /// Changed since it was saved.
-    pending: BTreeSet<(NodeId, Key)>,
-    /// Under way.
+    pending: BTreeSet<Line>,
+    /// Under way: a save.
     asked: Option<(Revision, Vec<(NodeId, Key)>)>,
+    /// Under way: calls about objects, one at a time for each.
+    running: BTreeSet<Line>,
     last: Revision,
     backoff: Backoff,
     retry_at: Instant,
     said: bool,
 }
 
+/// The record of this node, of this object, in this incarnation.
+pub(super) type Line = (NodeId, Key, Arc<str>);
+
 impl Ledger {
     /// The node's record of this object has changed.
-    pub(super) fn note(&mut self, id: NodeId, key: &Key) {
-        self.pending.insert((id, key.clone()));
+    pub(super) fn note(&mut self, id: NodeId, key: &Key, uid: &Arc<str>) {
+        self.pending.insert((id, key.clone(), Arc::clone(uid)));
+    }
+
+    /// Whether this is not kept yet.
+    pub(super) fn is_pending(&self, id: NodeId, key: &Key) -> bool {
+        let from = (id, key.clone(), Arc::from(""));
+        [&self.pending, &self.running].iter().any(|lines| {
+            let next = lines.range(from.clone()..).next();
+            next.is_some_and(|line| line.0 == id && line.1 == *key)
+        })
     }
 
     /// Whether something about this node is not kept yet.
     pub(super) fn concerns(&self, id: NodeId) -> bool {
-        let from = (id, Key::new(crate::model::api::Kind::ALL[0], "", ""));
-        self.pending.range(from..).next().is_some_and(|(first, _)| *first == id)
+        let from = (id, Key::new(crate::model::api::Kind::ALL[0], "", ""), Arc::from(""));
+        self.pending.range(from.clone()..).next().is_some_and(|(first, ..)| *first == id)
+            || self.running.range(from..).next().is_some_and(|(first, ..)| *first == id)
             || self.asked.iter().flat_map(|(_, keys)| keys).any(|(asked, _)| *asked == id)
     }
 
@@ -43,7 +59,7 @@ impl Ledger {
     pub(super) fn saved(&mut self, revision: Revision) -> Vec<(NodeId, Key)> {
         let (asked, mut keys) = self.asked.take().expect("a save was asked for");
         assert_eq!(asked, revision, "the answer to another save");
-        keys.retain(|pair| !self.pending.contains(pair));
+        keys.retain(|(id, key)| !self.is_pending(*id, key));
         self.said = false;
         keys
     }
@@ -58,7 +74,12 @@ impl Ledger {
     ) {
         let (asked, keys) = self.asked.take().expect("a save was asked for");
         assert_eq!(asked, revision, "the answer to another save");
-        self.pending.extend(keys);
+        // Of which incarnation does not matter to a table: the row is made of what is there.
+        self.pending.extend(keys.into_iter().map(|(id, key)| (id, key, Arc::from(""))));
+        self.trouble(now, &error.to_string(), out);
+    }
+
+    fn trouble(&mut self, now: Instant, why: &str, out: &mut Out) {
         let bounds = BackoffBounds {
             min_ms: SAVE_RETRY_MIN_MS,
             max_ms: SAVE_RETRY_MAX_MS,
@@ -67,7 +88,7 @@ impl Ledger {
         self.backoff.grow(now, now, bounds);
         self.retry_at = now.plus_ms(self.backoff.delay_ms());
         if !std::mem::replace(&mut self.said, true) {
-            let line = format!("store: nodes get nothing new while it keeps nothing: {error}");
+            let line = format!("store: nodes get nothing new while it keeps nothing: {why}");
             out.push(Action::Log(Severity::Error, line));
         }
     }
@@ -82,11 +103,13 @@ impl Ledger {
         if self.asked.is_some() || self.pending.is_empty() || now < self.retry_at {
             return;
         }
-        let mut keys = Vec::new();
+        let mut keys: Vec<(NodeId, Key)> = Vec::new();
         while keys.len() < SYNC_ROWS_MAX
-            && let Some(pair) = self.pending.pop_first()
+            && let Some((id, key, _)) = self.pending.pop_first()
         {
-            keys.push(pair);
+            if keys.last().is_none_or(|last| *last != (id, key.clone())) {
+                keys.push((id, key));
+            }
         }
         self.last.0 += 1;
         let changes = keys.iter().map(|(id, key)| row(*id, key)).collect();
@@ -94,13 +117,44 @@ impl Ledger {
         self.asked = Some((self.last, keys));
     }
 
+    /// What is to be kept in an object now, if there is something and room for it.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Line> {
+        if now < self.retry_at || self.running.len() >= SYNC_CALLS_MAX {
+            return None;
+        }
+        let line = self.pending.iter().find(|line| !self.running.contains(*line)).cloned()?;
+        self.pending.remove(&line);
+        self.running.insert(line.clone());
+        Some(line)
+    }
+
+    /// What was to be kept in an object is answered; `Err`: it is to be tried again.
+    pub(super) fn settled(
+        &mut self,
+        now: Instant,
+        line: &Line,
+        result: Result<(), String>,
+        out: &mut Out,
+    ) {
+        self.running.remove(line);
+        match result {
+            Ok(()) => self.said = false,
+            Err(why) => {
+                self.pending.insert(line.clone());
+                self.trouble(now, &why, out);
+            }
+        }
+    }
+
     /// When something is to be asked for, if nothing happens before.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        (self.asked.is_none() && !self.pending.is_empty()).then_some(self.retry_at)
+        let waits = self.asked.is_some() || !self.running.is_empty();
+        (!waits && !self.pending.is_empty()).then_some(self.retry_at)
     }
 
     /// All is kept, or nothing can be.
     pub(super) fn may_stop(&self, now: Instant) -> bool {
-        self.asked.is_none() && (self.pending.is_empty() || now < self.retry_at)
+        let waits = self.asked.is_some() || !self.running.is_empty();
+        !waits && (self.pending.is_empty() || now < self.retry_at)
     }
 }

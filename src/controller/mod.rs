@@ -48,6 +48,7 @@ mod restrict;
 mod say;
 mod serve;
 mod session;
+mod syncs;
 mod upstream;
 mod watches;
 mod world;
@@ -131,10 +132,10 @@ impl Controller {
     /// Knows nothing yet but its configuration.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         Self {
+            watches: Watches::new(config.sync),
             config,
             rng: Rng::new(seed),
             world: World::default(),
-            watches: Watches::new(),
             calls: Calls::default(),
             sessions: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -156,7 +157,10 @@ impl Controller {
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Loaded(rows) => {
-                self.world.load(rows);
+                // Otherwise the API server tells.
+                if self.config.sync == SyncStore::Table {
+                    self.world.load(rows);
+                }
                 self.is_loaded = true;
             }
             Event::Saved(revision) => {
@@ -315,11 +319,14 @@ impl Controller {
             self.due(now);
             self.serve(now);
         }
+        if self.is_loaded && self.config.sync == SyncStore::Objects {
+            self.record(now);
+        }
         out.actions.append(&mut self.pending.actions);
         if self.stopping {
             self.stop(out);
         }
-        if self.is_loaded {
+        if self.is_loaded && self.config.sync == SyncStore::Table {
             let mut ledger = std::mem::take(&mut self.world.ledger);
             ledger.step(now.boot, |id, key| self.world.row(id, key), out);
             self.world.ledger = ledger;

@@ -14,14 +14,7 @@ impl World {
         for row in rows {
             let id = self.node(&row.node);
             let key = Key::new(row.kind, &row.namespace, &row.name);
-            let record = Record {
-                uid: row.uid.as_ref().into(),
-                version: row.version,
-                digest: 0,
-                is_stored: true,
-                was_sent: true,
-                unused_since: None,
-            };
+            let record = Record::kept(&row);
             self.objects.entry(key.clone()).or_default().held.insert(id);
             self.at(id).records.insert(key, record);
         }
@@ -73,7 +66,7 @@ impl World {
         };
         node.records.insert(key.clone(), record);
         self.objects.entry(key.clone()).or_default().held.insert(id);
-        self.ledger.note(id, key);
+        self.ledger.note(id, key, uid);
         false
     }
 
@@ -82,7 +75,8 @@ impl World {
         let Some(record) = self.at(id).records.get_mut(key) else { return };
         if *record.uid == *uid && version > record.version {
             (record.version, record.digest) = (version, digest);
-            self.ledger.note(id, key);
+            let uid = Arc::clone(&record.uid);
+            self.ledger.note(id, key, &uid);
         }
     }
 
@@ -94,7 +88,7 @@ impl World {
         }
         node.records.remove(key);
         node.stir(key);
-        self.ledger.note(id, key);
+        self.ledger.note(id, key, &Arc::from(uid));
         if let Some(entry) = self.objects.get_mut(key) {
             entry.held.remove(&id);
             self.drop_if_idle(key);
@@ -127,7 +121,7 @@ impl World {
         for (key, record) in &mut node.records {
             if record.version > 0 {
                 (record.version, record.digest) = (0, 0);
-                self.ledger.note(id, key);
+                self.ledger.note(id, key, &record.uid);
             }
         }
         self.look(id);

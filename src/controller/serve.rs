@@ -57,6 +57,13 @@ impl Controller {
         }
     }
 
+    /// Keeps in objects what nodes have.
+    pub(super) fn record(&mut self, now: Now) {
+        let mut desk =
+            Desk { now, rng: &mut self.rng, counters: &mut self.counters, out: &mut self.pending };
+        self.calls.record(&mut self.world, &mut desk);
+    }
+
     fn serve_one(&mut self, now: Now, id: NodeId) {
         let Some(node) = self.world.nodes.get(&id) else { return };
         let Some(link) = &node.link else { return };

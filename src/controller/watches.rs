@@ -7,11 +7,12 @@
 //!                     └───────────────────────────────── Gone ◀─────┘
 //! ```
 //!
-//! ConfigMaps and Secrets have their turn after nodes and pods, by which it is known which of them
-//! somebody wants.
+//! Records go first, where they are objects; ConfigMaps and Secrets go after nodes and pods, by
+//! which it is known which of them somebody wants.
 
 use std::collections::BTreeMap;
 
+use super::SyncStore;
 use super::event::{Action, Out, Severity, WatchId};
 use super::time::{Backoff, BackoffBounds, Instant, Rng};
 use crate::limits::{WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS};
@@ -47,10 +48,13 @@ enum State {
 
 /// What is watched; the later ones wait for the earlier.
 const FIRST: [Kind; 2] = [Kind::Node, Kind::Pod];
+/// Where records are kept in objects.
+const RECORDS: [Kind; 2] = [Kind::ObjectSync, Kind::ClusterObjectSync];
 const SECOND: [Kind; 2] = [Kind::ConfigMap, Kind::Secret];
 
 impl Watches {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(sync: SyncStore) -> Self {
+        let records: &[Kind] = if sync == SyncStore::Objects { &RECORDS } else { &[] };
         let watch = || Watch {
             state: State::Waiting,
             at: "".into(),
@@ -60,7 +64,8 @@ impl Watches {
             since: Instant(0),
             said: false,
         };
-        let kinds = FIRST.iter().chain(&SECOND).map(|kind| (*kind, watch())).collect();
+        let kinds =
+            FIRST.iter().chain(&SECOND).chain(records).map(|kind| (*kind, watch())).collect();
         Self { kinds, ids: BTreeMap::new(), last: 0 }
     }
 
@@ -159,10 +164,16 @@ impl Watches {
     /// Begins what is due. How many lists were begun.
     pub(super) fn step(&mut self, now: Instant, out: &mut Out) -> u64 {
         let mut lists = 0;
-        let turn = FIRST.iter().all(|kind| self.kinds[kind].is_synced);
+        let stage = |kind: &Kind| match kind {
+            kind if RECORDS.contains(kind) => 0,
+            kind if FIRST.contains(kind) => 1,
+            _ => 2,
+        };
+        let late = self.kinds.iter().filter(|(_, watch)| !watch.is_synced);
+        let turn = late.map(|(kind, _)| stage(kind)).min().unwrap_or(2);
         for (kind, watch) in &mut self.kinds {
             let anew = match watch.state {
-                State::Waiting if turn || FIRST.contains(kind) => true,
+                State::Waiting if stage(kind) <= turn => true,
                 State::Resting { until, anew } if until <= now => anew,
                 State::Waiting | State::Resting { .. } | State::Listing(_) | State::Watching(_) => {
                     continue;

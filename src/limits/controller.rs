@@ -51,3 +51,5 @@ pub const SIGNS_MAX: usize = 64;
 /// Objects that one node may be said to have without that we know of them: as many as an agent
 /// keeps. What is beyond it is to say again when it is rid of the others.
 pub const NODE_ROWS_MAX: usize = 4_096;
+/// Records that are written into objects of the API server at once.
+pub const SYNC_CALLS_MAX: usize = 64;

@@ -3,6 +3,10 @@
 use edged::model::api::Kind;
 use serde_json::json;
 
+use edged::controller::SyncStore;
+
+use crate::cluster::Cluster;
+use crate::world::{Faults, World};
 use crate::{config_map, heard, listed, node, pod, pod_with};
 
 #[test]
@@ -79,4 +83,39 @@ fn a_status_that_another_controller_wrote_costs_one_push_at_the_most() {
     world.connect("e1");
     world.pass(20_000);
     assert_eq!(heard(&mut world, "e1"), [""; 0], "nor after a restart");
+}
+
+#[test]
+fn where_there_are_objectsyncs_they_are_what_is_on_record() {
+    let mut cluster = Cluster::default();
+    cluster.apply(Kind::Node, node("e.1"));
+    let web = cluster.apply(Kind::Pod, pod("web", "e.1"));
+    let mut world = World::keeping(SyncStore::Objects, 1, cluster, Faults::default());
+    world.pass(10);
+    world.connect("e.1");
+    world.pass(100);
+    assert_eq!(heard(&mut world, "e.1"), ["update null/node/e.1", "insert n/pod/web"]);
+    let uid = web["metadata"]["uid"].as_str().expect("a uid");
+    let name = (Kind::ObjectSync, "n".to_owned(), format!("e.1.{uid}"));
+    let object = &world.cluster.objects[&name];
+    let spec = json!({"objectAPIVersion": "v1", "objectKind": "Pod", "objectName": "web"});
+    assert_eq!(object["spec"], spec);
+    let version = &web["metadata"]["resourceVersion"];
+    assert_eq!(object["status"]["objectResourceVersion"], *version);
+    assert_eq!(world.rows.len(), 0);
+    world.crash();
+    world.cluster.remove(&(Kind::Pod, "n".to_owned(), "web".to_owned()));
+    world.pass(100);
+    world.connect("e.1");
+    world.pass(20_000);
+    assert_eq!(heard(&mut world, "e.1"), ["delete n/pod/web"]);
+    assert!(!world.cluster.objects.contains_key(&name));
+    // Whoever removes one wants the object to be sent again.
+    let own = (Kind::ClusterObjectSync, String::new(), world.records("e.1")[0].2.clone());
+    world.cluster.remove(&(own.0, own.1, format!("e.1.{}", own.2)));
+    world.pass(100);
+    assert_eq!(heard(&mut world, "e.1"), ["update null/node/e.1"]);
+    world.hand(edged::controller::event::Event::Stop);
+    world.pass(100);
+    assert!(world.exited);
 }

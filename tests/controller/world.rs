@@ -41,6 +41,7 @@ pub struct World {
     pub now: Now,
     pub rng: Rng,
     pub faults: Faults,
+    pub sync: SyncStore,
     pub cluster: Cluster,
     pub controller: Controller,
     pub rows: BTreeMap<RowKey, Record>,
@@ -91,13 +92,19 @@ pub fn config() -> Config {
 
 impl World {
     pub fn new(seed: u64, cluster: Cluster, faults: Faults) -> Self {
+        Self::keeping(SyncStore::Table, seed, cluster, faults)
+    }
+
+    /// As [`World::new`], with records kept there.
+    pub fn keeping(sync: SyncStore, seed: u64, cluster: Cluster, faults: Faults) -> Self {
         let now = Now { boot: Instant(1_000), wall: Some(Wall(1_800_000_000_000)) };
         let mut world = Self {
             now,
             rng: Rng::new(seed),
             faults,
+            sync,
             cluster,
-            controller: Controller::boot(config(), now, seed),
+            controller: Controller::boot(Config { sync, ..config() }, now, seed),
             rows: BTreeMap::new(),
             edges: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -128,7 +135,7 @@ impl World {
 
     fn start(&mut self) {
         let seed = self.rng.bits();
-        self.controller = Controller::boot(config(), self.now, seed);
+        self.controller = Controller::boot(Config { sync: self.sync, ..config() }, self.now, seed);
         let rows = self.rows.values().cloned().collect();
         self.tell(Event::Loaded(rows));
     }
@@ -136,17 +143,20 @@ impl World {
     /// The controller dies, with all that it had not asked for, and is started again.
     pub fn crash(&mut self) {
         self.life += 1;
-        // A save is done or not done by now; a call may still arrive.
-        let mut saves = Vec::new();
-        self.on_the_way.retain(|_, (_, fact)| match fact {
-            Fact::Save(_, changes) => {
-                saves.push(std::mem::take(changes));
-                false
+        // Saves and calls are done or not done by now.
+        let all = std::mem::take(&mut self.on_the_way);
+        let done = self.chance(500);
+        for (at, (life, fact)) in all {
+            match fact {
+                Fact::Save(_, changes) if done => {
+                    for change in changes {
+                        self.keep(change);
+                    }
+                }
+                Fact::Call(_, call) if done => drop(self.cluster.call(&call)),
+                Fact::Save(..) | Fact::Call(..) => {}
+                other => drop(self.on_the_way.insert(at, (life, other))),
             }
-            _ => true,
-        });
-        if self.chance(500) {
-            saves.into_iter().flatten().for_each(|change| self.keep(change));
         }
         self.watches.clear();
         self.asked.clear();
@@ -362,10 +372,8 @@ impl World {
             if fact_at.is_some_and(|fact_at| fact_at <= at) {
                 let (_, (life, fact)) = self.on_the_way.pop_first().expect("just seen");
                 // What was on its way to a controller that died does not reach the next.
-                match fact {
-                    fact if life == self.life => self.happen(fact),
-                    Fact::Call(_, call) => drop(self.cluster.call(&call)),
-                    _ => {}
+                if life == self.life {
+                    self.happen(fact);
                 }
             } else {
                 self.step();
@@ -374,6 +382,25 @@ impl World {
         let by = end - self.now.boot.0;
         self.now.boot = Instant(end);
         self.now.wall = self.now.wall.map(|wall| Wall(wall.0 + by as i64));
+    }
+
+    /// All records of a node, wherever they are kept: kind, name, uid and version.
+    pub fn records(&self, node: &str) -> Vec<(Kind, String, String, u64)> {
+        if self.sync == SyncStore::Table {
+            let rows = self.rows.values().filter(|row| *row.node == *node);
+            let told = rows.map(|r| (r.kind, r.name.to_string(), r.uid.to_string(), r.version));
+            return told.collect();
+        }
+        let told = self.cluster.objects.iter().filter_map(|((kind, ..), object)| {
+            let of_node = matches!(kind, Kind::ObjectSync | Kind::ClusterObjectSync);
+            let (of, uid) = object["metadata"]["name"].as_str()?.rsplit_once('.')?;
+            let kind = object["spec"]["objectKind"].as_str().filter(|_| of_node && of == node)?;
+            let kind = Kind::ALL.into_iter().find(|all| all.name() == kind)?;
+            let version = object["status"]["objectResourceVersion"].as_str()?.parse().ok()?;
+            let name = object["spec"]["objectName"].as_str()?;
+            Some((kind, name.to_owned(), uid.to_owned(), version))
+        });
+        told.collect()
     }
 
     // ---- nodes ----

@@ -1,0 +1,201 @@
+//! Records as KubeEdge keeps them: an ObjectSync for each node and object (wire spec section 8.2).
+//! Any CloudCore, and any other controller at the same API server, goes on from there.
+//!
+//! What others write is believed of nodes that are not connected here.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::event::Out;
+use super::key::{Key, NodeId};
+use super::ledger::Line;
+use super::node::Record;
+use super::say;
+use super::time::Instant;
+use super::world::{Live, World};
+use crate::model::api::{Call, CallError, CallResult, Kind, PatchType, Subresource, Verb};
+use crate::model::sync;
+
+#[derive(Deserialize)]
+struct ObjectSync {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: Box<str>,
+    #[serde(default)]
+    namespace: Box<str>,
+    resource_version: Box<str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    object_kind: Box<str>,
+    object_name: Box<str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    object_resource_version: Box<str>,
+}
+
+/// An object as a record, and its own `resourceVersion`; `None` in the place of the record: of a
+/// kind that is not sent here.
+pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, Box<str>), String> {
+    let told: ObjectSync = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
+    let (node, uid) = told.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
+    let sent = [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod];
+    let kind = sent.into_iter().find(|kind| kind.name() == &*told.spec.object_kind);
+    let record = kind.map(|kind| sync::Record {
+        node: node.into(),
+        kind,
+        namespace: told.metadata.namespace.clone(),
+        name: told.spec.object_name.clone(),
+        uid: uid.into(),
+        version: told.status.object_resource_version.parse().unwrap_or(0),
+    });
+    Ok((record, told.metadata.resource_version))
+}
+
+impl World {
+    /// Somebody has written this record; `gone`: removed it.
+    pub(super) fn adopt(&mut self, row: &sync::Record, gone: bool) {
+        let id = self.node(&row.node);
+        let key = Key::new(row.kind, &row.namespace, &row.name);
+        if self.ledger.is_pending(id, &key) {
+            return;
+        }
+        let is_on = self.at(id).link.is_some();
+        let node = self.at(id);
+        let has = node.records.get(&key).map(|record| (*record.uid == *row.uid, record.version));
+        match has {
+            // Somebody wants the node to get it again.
+            Some((true, _)) if gone => {
+                node.records.remove(&key);
+                node.stir(&key);
+                self.ready.insert(id);
+                if let Some(entry) = self.objects.get_mut(&key) {
+                    entry.held.remove(&id);
+                    self.drop_if_idle(&key);
+                }
+                self.tidy(id);
+            }
+            Some((true, version)) if version == row.version => {}
+            // Of a node that is connected here nobody knows better, and our own words come back.
+            None | Some(_) if is_on || gone => {}
+            None | Some(_) => {
+                node.records.insert(key.clone(), Record::kept(row));
+                node.stir(&key);
+                let entry = self.objects.entry(key.clone()).or_default();
+                entry.held.insert(id);
+                if matches!(entry.live, Live::Unknown) {
+                    // Unless a list is about to tell.
+                    self.fetch.insert(key);
+                }
+                self.ready.insert(id);
+            }
+        }
+    }
+
+    /// How the API server is to be told of this record.
+    pub(super) fn record_call(&self, (id, key, uid): &Line) -> Call {
+        let node = self.nodes.get(id).expect("what is to be kept is there");
+        let cluster = key.namespace.is_empty();
+        let kind = if cluster { Kind::ClusterObjectSync } else { Kind::ObjectSync };
+        let name = format!("{}.{uid}", node.name);
+        let record = node.records.get(key).filter(|record| record.uid == *uid);
+        let (verb, subresource, body) = match record {
+            None => (Verb::Delete, None, None),
+            Some(record) if record.is_stored => {
+                let status = json!({"objectResourceVersion": record.version.to_string()});
+                let body = say::json(&json!({"status": status}));
+                (Verb::Patch(PatchType::Merge), Some(Subresource::Status), Some(body))
+            }
+            Some(_) => {
+                let mut metadata = json!({"name": name});
+                if !cluster {
+                    metadata["namespace"] = json!(&*key.namespace);
+                }
+                let body = say::json(&json!({
+                    "kind": kind.name(), "apiVersion": kind.api_version(), "metadata": metadata,
+                    "spec": {"objectAPIVersion": key.kind.api_version(),
+                        "objectKind": key.kind.name(), "objectName": &*key.name},
+                    "status": {"objectResourceVersion": "0"},
+                }));
+                (Verb::Create, None, Some(body))
+            }
+        };
+        let (namespace, name) = (key.namespace.as_ref().into(), name.into());
+        Call { verb, kind, namespace, name, subresource, body }
+    }
+
+    /// The API server has answered.
+    pub(super) fn recorded(
+        &mut self,
+        now: Instant,
+        line: &Line,
+        verb: Verb,
+        result: CallResult,
+        out: &mut Out,
+    ) {
+        let (id, key, uid) = line;
+        let result = match (verb, result) {
+            (_, Ok(_)) => Ok(()),
+            // There is one, or none, as it should be.
+            (Verb::Create, Err(CallError::Refused { code: 409, .. }))
+            | (Verb::Delete, Err(CallError::Refused { code: 404, .. })) => Ok(()),
+            (_, Err(CallError::Refused { code: 404, .. })) => {
+                self.unstored(*id, key);
+                Err("the ObjectSync is gone".to_owned())
+            }
+            (_, Err(CallError::Refused { code, status })) => Err(format!("{code}: {status}")),
+            (_, Err(CallError::Lost(why))) => Err(why),
+        };
+        let is_kept = result.is_ok();
+        self.ledger.settled(now, line, result, out);
+        if !is_kept {
+            return;
+        }
+        let record = self.nodes.get(id).and_then(|node| node.records.get(key));
+        let own = record.filter(|record| record.uid == *uid);
+        if verb == Verb::Create && own.is_some_and(|record| record.version > 0) {
+            // Acknowledged meanwhile; or it was there, and says something else.
+            self.ledger.note(*id, key, uid);
+        }
+        // One that was opened anew while its predecessor was removed is not there yet.
+        if record.is_none() || (own.is_some() && verb != Verb::Delete) {
+            self.stored(*id, key);
+        }
+    }
+
+    fn unstored(&mut self, id: NodeId, key: &Key) {
+        if let Some(record) = self.at(id).records.get_mut(key) {
+            record.is_stored = false;
+        }
+    }
+}
+
+impl Record {
+    /// One that was kept before.
+    pub(super) fn kept(row: &sync::Record) -> Self {
+        Self {
+            uid: Arc::from(&*row.uid),
+            version: row.version,
+            digest: 0,
+            is_stored: true,
+            was_sent: true,
+            unused_since: None,
+        }
+    }
+}
