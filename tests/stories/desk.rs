@@ -50,6 +50,7 @@ pub struct Desk {
     pub specs: Vec<JobSpec>,
     pub exited: bool,
     /// Of the watchdog.
+    #[cfg(feature = "watchdog")]
     pub meals: u32,
     /// What was asked of the link and the store.
     #[cfg(feature = "cloud")]
@@ -158,6 +159,7 @@ impl Desk {
             reads: Vec::new(),
             specs: Vec::new(),
             exited: false,
+            #[cfg(feature = "watchdog")]
             meals: 0,
             #[cfg(feature = "cloud")]
             cloud: Vec::new(),
