@@ -348,8 +348,7 @@ fn learn(
     watches: &Watches,
     desk: &mut Desk<'_>,
 ) -> Option<u64> {
-    let mut read = Object::read(kind, raw).ok()?;
-    read.object.round = watches.round(kind);
+    let read = Object::read(kind, raw).ok()?;
     let version = read.object.version;
     world.put(desk.now.boot, read, From::Call(watches.seen(kind)));
     Some(version)

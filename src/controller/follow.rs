@@ -30,7 +30,8 @@ impl Controller {
                 }
             }
             WatchFact::ListEnd(version) => {
-                self.world.sweep(now.boot, kind, self.watches.round(kind));
+                let at = version.parse().unwrap_or(u64::MAX);
+                self.world.sweep(now.boot, kind, self.watches.round(kind), at);
                 self.watches.listed(now.boot, kind, version);
             }
             WatchFact::Changed(raw) => {
@@ -63,9 +64,9 @@ impl Controller {
         match syncs::read(raw) {
             Ok((row, version)) => {
                 if let Some(row) = row {
-                    self.world.adopt(&row, gone);
+                    self.world.adopt(&row, version, gone);
                 }
-                self.watches.told(kind, &version);
+                self.watches.told(kind, &version.to_string());
             }
             Err(why) => self.not_read(kind, &why),
         }

@@ -138,7 +138,10 @@ impl Ledger {
     ) {
         self.running.remove(line);
         match result {
-            Ok(()) => self.said = false,
+            Ok(()) => {
+                self.said = false;
+                self.backoff = Backoff::default();
+            }
             Err(why) => {
                 self.pending.insert(line.clone());
                 self.trouble(now, &why, out);

@@ -36,6 +36,8 @@ pub(super) struct Record {
     pub(super) was_sent: bool,
     /// Since when none of the node's pods uses it.
     pub(super) unused_since: Option<Instant>,
+    /// `resourceVersion` of the ObjectSync that holds it, as far as known; 0 in a table.
+    pub(super) kept_at: u64,
 }
 
 impl Node {

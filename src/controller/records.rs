@@ -63,6 +63,7 @@ impl World {
             is_stored: false,
             was_sent: false,
             unused_since: None,
+            kept_at: 0,
         };
         node.records.insert(key.clone(), record);
         self.objects.entry(key.clone()).or_default().held.insert(id);

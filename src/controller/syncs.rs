@@ -52,7 +52,7 @@ struct Status {
 
 /// An object as a record, and its own `resourceVersion`; `None` in the place of the record: of a
 /// kind that is not sent here.
-pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, Box<str>), String> {
+pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String> {
     let told: ObjectSync = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
     let (node, uid) = told.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
     let sent = [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod];
@@ -65,19 +65,37 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, Box<str>), S
         uid: uid.into(),
         version: told.status.object_resource_version.parse().unwrap_or(0),
     });
-    Ok((record, told.metadata.resource_version))
+    let version = told.metadata.resource_version.parse();
+    Ok((record, version.map_err(|_| "got no number for resourceVersion".to_owned())?))
 }
 
 impl World {
-    /// Somebody has written this record; `gone`: removed it.
-    pub(super) fn adopt(&mut self, row: &sync::Record, gone: bool) {
+    /// Somebody has written this record, in this version; `gone`: removed it.
+    pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, gone: bool) {
         let id = self.node(&row.node);
         let key = Key::new(row.kind, &row.namespace, &row.name);
-        if self.ledger.is_pending(id, &key) {
+        let node = self.at(id);
+        // Of a node that is connected here nobody knows better: our own words come back, late, and
+        // tell of records that have been made anew since.
+        if node.link.is_some() || self.ledger.is_pending(id, &key) {
             return;
         }
-        let is_on = self.at(id).link.is_some();
         let node = self.at(id);
+        let mut outdated = None;
+        if let Some(record) = node.records.get(&key) {
+            let is_late = record.kept_at > at;
+            if record.uid.as_ref() != row.uid.as_ref() && !gone {
+                // Of two of one name the later counts: it was written when the other was to go.
+                outdated = Some(if is_late { Arc::from(&*row.uid) } else { record.uid.clone() });
+            }
+            if is_late {
+                // Of a time before it was made anew.
+                if let Some(uid) = outdated {
+                    self.ledger.note(id, &key, &uid);
+                }
+                return;
+            }
+        }
         let has = node.records.get(&key).map(|record| (*record.uid == *row.uid, record.version));
         match has {
             // Somebody wants the node to get it again.
@@ -92,11 +110,13 @@ impl World {
                 self.tidy(id);
             }
             Some((true, version)) if version == row.version => {}
-            // Of a node that is connected here nobody knows better, and our own words come back.
-            None | Some(_) if is_on || gone => {}
+            None | Some(_) if gone => {}
             None | Some(_) => {
-                node.records.insert(key.clone(), Record::kept(row));
+                node.records.insert(key.clone(), Record { kept_at: at, ..Record::kept(row) });
                 node.stir(&key);
+                if let Some(uid) = outdated {
+                    self.ledger.note(id, &key, &uid);
+                }
                 let entry = self.objects.entry(key.clone()).or_default();
                 entry.held.insert(id);
                 if matches!(entry.live, Live::Unknown) {
@@ -150,6 +170,7 @@ impl World {
         out: &mut Out,
     ) {
         let (id, key, uid) = line;
+        let kept_at = result.as_ref().ok().and_then(|raw| read(raw).ok()).map_or(0, |(_, at)| at);
         let result = match (verb, result) {
             (_, Ok(_)) => Ok(()),
             // There is one, or none, as it should be.
@@ -167,7 +188,13 @@ impl World {
         if !is_kept {
             return;
         }
-        let record = self.nodes.get(id).and_then(|node| node.records.get(key));
+        let record = self.nodes.get_mut(id).and_then(|node| node.records.get_mut(key));
+        let record = record.map(|record| {
+            if record.uid == *uid {
+                record.kept_at = record.kept_at.max(kept_at);
+            }
+            &*record
+        });
         let own = record.filter(|record| record.uid == *uid);
         if verb == Verb::Create && own.is_some_and(|record| record.version > 0) {
             // Acknowledged meanwhile; or it was there, and says something else.
@@ -196,6 +223,7 @@ impl Record {
             is_stored: true,
             was_sent: true,
             unused_since: None,
+            kept_at: 0,
         }
     }
 }

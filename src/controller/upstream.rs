@@ -231,8 +231,9 @@ impl Reader<'_> {
     /// The pod, if it is bound to this node; `None`: there is none, or it is another's.
     fn pod(&self, namespace: Option<&str>, name: &str) -> Option<&super::object::Object> {
         let key = Key::new(Kind::Pod, namespace.unwrap_or_default(), name);
-        let pods = &self.world.nodes.get(&self.id)?.pods;
-        pods.contains_key(&key).then(|| self.world.object(&key)).flatten()
+        let pod = self.world.object(&key)?;
+        let facts = pod.pod.as_ref()?;
+        (*facts.node == *self.node).then_some(pod)
     }
 
     fn pod_patch(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
@@ -343,7 +344,8 @@ impl Reader<'_> {
     fn claims(&self) -> BTreeSet<(Box<str>, Box<str>)> {
         let pods = self.world.nodes[&self.id].pods.keys();
         let facts = pods.filter_map(|key| Some((key, self.world.object(key)?.pod.as_ref()?)));
-        let claims = facts.flat_map(|(key, facts)| {
+        let own = facts.filter(|(_, facts)| *facts.node == *self.node);
+        let claims = own.flat_map(|(key, facts)| {
             facts.claims.iter().map(|claim| (Box::from(&*key.namespace), claim.clone()))
         });
         claims.collect()

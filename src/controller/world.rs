@@ -155,6 +155,7 @@ impl World {
             // It costs nothing until its node turns out to be one of the edge.
             return;
         }
+        self.others_let_go(now, id, key);
         self.want_once(id, key);
         if old.as_ref() != Some(&needs) {
             for need in &needs {
@@ -165,6 +166,17 @@ impl World {
             }
         }
         self.keep(key, object, from);
+    }
+
+    /// A pod is bound to one node: whoever had one of this name before has none now, though nobody
+    /// may have told of its end.
+    fn others_let_go(&mut self, now: Instant, id: NodeId, key: &Key) {
+        let Some(entry) = self.objects.get(key) else { return };
+        let others: Vec<NodeId> = entry.wanted.keys().copied().filter(|of| *of != id).collect();
+        for other in others {
+            self.at(other).pods.remove(key);
+            self.unwant_all(now, other, key);
+        }
     }
 
     fn keep(&mut self, key: &Key, object: Object, from: From) {
@@ -218,21 +230,29 @@ impl World {
         self.tidy(id);
     }
 
-    /// The list of a kind is complete: what it did not name is gone.
-    pub(super) fn sweep(&mut self, now: Instant, kind: Kind, round: u32) {
+    /// The list of a kind is complete, as of this version: what it did not name is gone.
+    pub(super) fn sweep(&mut self, now: Instant, kind: Kind, round: u32, version: u64) {
         let from = Key::new(kind, "", "");
         let of_kind = self.objects.range(from..).take_while(|(key, _)| key.kind == kind);
-        let gone: Vec<Key> = of_kind
+        let unnamed: Vec<Key> = of_kind
             .filter(|(_, entry)| match &entry.live {
-                Live::There(object) => object.round != round,
+                // Of a newer one the watch will tell.
+                Live::There(object) => object.round != round && object.version <= version,
                 // One that is wanted may have passed before it was: it is fetched.
                 Live::Unknown => entry.wanted.is_empty(),
                 Live::Absent => false,
             })
             .map(|(key, _)| key.clone())
             .collect();
-        for key in gone {
-            self.gone(now, &key, None);
+        for key in unnamed {
+            let is_fetched = self.object(&key).is_some_and(|object| object.round == 0);
+            if is_fetched && matches!(kind, Kind::ConfigMap | Kind::Secret) {
+                // It may have passed before somebody wanted it as well.
+                self.objects.get_mut(&key).expect("just seen").live = Live::Unknown;
+                self.fetch.insert(key);
+            } else {
+                self.gone(now, &key, None);
+            }
         }
         if kind == Kind::Pod {
             let elsewhere = self.nodes.values_mut().filter(|node| !node.is_edge());
@@ -344,7 +364,12 @@ impl World {
             assert!(record.is_none(), "an object that is held is kept");
             return Due::Nothing;
         };
-        let wanted = entry.wanted.contains_key(&id);
+        // Whoever wants it: a pod is its own node's alone.
+        let foreign = match &entry.live {
+            Live::There(object) => object.pod.as_ref().is_some_and(|pod| *pod.node != *node.name),
+            Live::Unknown | Live::Absent => false,
+        };
+        let wanted = entry.wanted.contains_key(&id) && !foreign;
         match (&entry.live, record) {
             (Live::Unknown, _) | (Live::Absent, None) => Due::Nothing,
             (Live::There(_), None) if wanted => Due::Put,

@@ -110,9 +110,13 @@ fn where_there_are_objectsyncs_they_are_what_is_on_record() {
     world.pass(20_000);
     assert_eq!(heard(&mut world, "e.1"), ["delete n/pod/web"]);
     assert!(!world.cluster.objects.contains_key(&name));
-    // Whoever removes one wants the object to be sent again.
+    // Whoever removes one while the node is away wants the object to be sent again.
+    let session = world.session("e.1").expect("on");
+    world.disconnect(session);
     let own = (Kind::ClusterObjectSync, String::new(), world.records("e.1")[0].2.clone());
     world.cluster.remove(&(own.0, own.1, format!("e.1.{}", own.2)));
+    world.pass(100);
+    world.connect("e.1");
     world.pass(100);
     assert_eq!(heard(&mut world, "e.1"), ["update null/node/e.1"]);
     world.hand(edged::controller::event::Event::Stop);
