@@ -2,6 +2,7 @@
 # Breaks the mind's rules on purpose, one at a time, and demands that the simulator or the stories
 # notice: a test that finds nothing here proves little. Each patch in tests/sim/mutants is one
 # mutant, named after the rule that it breaks; lines before its first `---` say what is special.
+# Those in tests/controller/mutants are of the cloud side, and tests/controller has to notice.
 #
 # When: after a change to src/agent or to the tests that guard it. A quarter of an hour for all:
 # most of it is building, so it keeps a tree and a build folder of its own in target/mutants, and
@@ -19,7 +20,7 @@ case ${1:-} in
         shift 2
         ;;
 esac
-[ "$#" -gt 0 ] || set -- tests/sim/mutants/*.patch
+[ "$#" -gt 0 ] || set -- tests/sim/mutants/*.patch tests/controller/mutants/*.patch
 
 work="$top/target/mutants/tree"
 out="$top/target/mutants/out"
@@ -49,18 +50,28 @@ tests() {
 name='without a mutant'
 tests --test stories || { cat "$out" && exit 1; }
 tests --profile sim --test sim -- 1 "$seeds" || { cat "$out" && exit 1; }
+tests --profile sim --features controller --test controller || { cat "$out" && exit 1; }
 
 survived=0
 for patch in "$@"; do
     name=$(basename "$patch" .patch)
     patch="$top/tests/sim/mutants/$name.patch"
+    of_controller="$top/tests/controller/mutants/$name.patch"
+    [ ! -f "$of_controller" ] || patch=$of_controller
     if ! git -C "$work" apply -C1 "$patch" 2>"$out"; then
         cat "$out"
         echo "$name: the patch does not apply: make it anew"
         exit 1
     fi
     at=$(date +%s)
-    if ! tests --profile sim --test sim -- 1 "$seeds"; then
+    if [ "$patch" = "$of_controller" ]; then
+        if tests --profile sim --features controller --test controller; then
+            caught=
+            survived=$((survived + 1))
+        else
+            caught='the tests of the controller'
+        fi
+    elif ! tests --profile sim --test sim -- 1 "$seeds"; then
         caught="the simulator: $(sed -n 's/^violated: \(.*\) [0-9]* times, first/\1/p' "$out")"
     elif ! tests --test stories; then
         # The summary is there however much cargo was told to be quiet.
