@@ -5,7 +5,7 @@
 //! and [`Application::signature`] are what a proof needs.
 
 use super::der::{Reader, Tag};
-use super::{COMMON_NAME, EC_KEY, ECDSA_SHA256, Fault, ORGANISATION, P256};
+use super::{COMMON_NAME, EC_KEY, ECDSA_SHA256, Fault, ORGANISATION, P256, Unsigned};
 use crate::model::link::Validity;
 use crate::model::time::Timestamp;
 
@@ -161,10 +161,6 @@ fn extended(number: u8) -> Option<&'static [u8]> {
     }
 }
 
-/// A certificate without its signature: sign [`Unsigned::to_sign`], then call [`Unsigned::signed`].
-#[derive(Clone, Debug)]
-pub struct Unsigned(Vec<u8>);
-
 impl Certificate<'_> {
     /// Writes it down.
     pub fn write(&self) -> Unsigned {
@@ -215,22 +211,6 @@ impl Certificate<'_> {
             all.extend(extension(SUBJECT_NAMES, Critical::No, &names));
         }
         all
-    }
-}
-
-impl Unsigned {
-    /// What is to be signed.
-    pub fn to_sign(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// With an ECDSA-SHA256 signature (itself DER) over [`Unsigned::to_sign`].
-    pub fn signed(&self, signature: &[u8]) -> Vec<u8> {
-        Tag::SEQUENCE.write(&[
-            &self.0,
-            &Tag::SEQUENCE.write(&[&Tag::OID.write(&[ECDSA_SHA256])]),
-            &Tag::BITS.write(&[&[0], signature]),
-        ])
     }
 }
 

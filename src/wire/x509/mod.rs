@@ -115,14 +115,14 @@ fn common_name(mut names: Reader<'_>) -> Result<Option<String>, Fault> {
     Ok(found)
 }
 
-/// An application for a certificate without its signature, and with it: sign the first, then call
-/// [`Request::signed`].
+/// An application or a certificate without its signature: sign [`Unsigned::to_sign`], then call
+/// [`Unsigned::signed`].
 #[derive(Clone, Debug)]
-pub struct Request(Vec<u8>);
+pub struct Unsigned(Vec<u8>);
 
 /// Begins an application in the name of a node, as KubeEdge's do from 1.16 on. `public_key`: the
 /// 65 bytes of an uncompressed point of P-256.
-pub fn request(node_name: &str, public_key: &[u8]) -> Request {
+pub fn request(node_name: &str, public_key: &[u8]) -> Unsigned {
     let subject = [
         (COUNTRY, Tag::PRINTABLE, "CN"),
         (STATE, Tag::PRINTABLE, "Zhejiang"),
@@ -138,7 +138,7 @@ pub fn request(node_name: &str, public_key: &[u8]) -> Request {
         Tag::SEQUENCE.write(&[&Tag::OID.write(&[EC_KEY]), &Tag::OID.write(&[P256])]),
         Tag::BITS.write(&[&[0], public_key]),
     ];
-    Request(Tag::SEQUENCE.write(&[
+    Unsigned(Tag::SEQUENCE.write(&[
         &Tag::INTEGER.write(&[&[0]]),
         &Tag::SEQUENCE.write(&[&subject.concat()]),
         &Tag::SEQUENCE.write(&[&key.concat()]),
@@ -147,13 +147,13 @@ pub fn request(node_name: &str, public_key: &[u8]) -> Request {
     ]))
 }
 
-impl Request {
+impl Unsigned {
     /// What is to be signed.
     pub fn to_sign(&self) -> &[u8] {
         &self.0
     }
 
-    /// With an ECDSA-SHA256 signature (itself DER) over [`Request::to_sign`].
+    /// With an ECDSA-SHA256 signature (itself DER) over [`Unsigned::to_sign`].
     pub fn signed(&self, signature: &[u8]) -> Vec<u8> {
         Tag::SEQUENCE.write(&[
             &self.0,
