@@ -97,14 +97,25 @@ pub fn main(
             Err(Error::Failed(why))
         }
     };
+    end("edged", command, done, out, trouble)
+}
+
+/// Says how a command of a program ended, if it has to be said; returns the exit code.
+fn end(
+    program: &str,
+    command: &str,
+    done: Result<u8, Error>,
+    out: &mut dyn Write,
+    trouble: &mut dyn Write,
+) -> u8 {
     let (code, why) = match done.and_then(|code| out.flush().map(|()| code).map_err(Error::from)) {
         Ok(code) => return code,
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return 0,
         Err(Error::Output(error)) => (1, format!("cannot print: {error}")),
         Err(Error::Failed(why)) => (1, why),
-        Err(Error::Usage(why)) => (2, format!("{why}; `edged help` says more")),
+        Err(Error::Usage(why)) => (2, format!("{why}; `{program} help` says more")),
     };
     // If even this cannot be printed, the exit code has to do.
-    let _ = writeln!(trouble, "edged {command}: {why}");
+    let _ = writeln!(trouble, "{program} {command}: {why}");
     code
 }

@@ -5,7 +5,7 @@
 
 mod nodes;
 
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 
 use lexopt::prelude::*;
 
@@ -42,16 +42,7 @@ pub fn main(
         "apply" => apply(args, out),
         _ => delete(args, out),
     };
-    let (code, why) = match done.and_then(|code| out.flush().map(|()| code).map_err(Error::from)) {
-        Ok(code) => return code,
-        Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return 0,
-        Err(Error::Output(error)) => (1, format!("cannot print: {error}")),
-        Err(Error::Failed(why)) => (1, why),
-        Err(Error::Usage(why)) => (2, format!("{why}; `edgecontroller help` says more")),
-    };
-    // If even this cannot be printed, the exit code has to do.
-    let _ = writeln!(trouble, "edgecontroller {command}: {why}");
-    code
+    super::end("edgecontroller", command, done, out, trouble)
 }
 
 fn get(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
