@@ -2,6 +2,7 @@
 
 use super::image::keyring::Keyring;
 use super::time::Instant;
+pub use crate::mind::Severity;
 use crate::model::cri::{CallError, Dns, Reply, Request};
 use crate::model::job::{JobError, JobSpec, LastWords, Used};
 #[cfg(feature = "cloud")]
@@ -159,19 +160,6 @@ pub enum Action {
     Exit,
 }
 
-/// How loud a line is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// Each action.
-    Debug,
-    /// A phase changed.
-    Info,
-    /// We degraded.
-    Warn,
-    /// A person must come.
-    Error,
-}
-
 /// Names one call from its [`Action::Cri`] to its [`Event::Cri`]. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
@@ -184,16 +172,5 @@ pub struct JobId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeId(pub u64);
 
-/// Where `step` leaves its requests. The hands lend the same one each time and empty it between.
-#[derive(Debug, Default)]
-pub struct Out {
-    /// In the order asked.
-    pub actions: Vec<Action>,
-}
-
-impl Out {
-    /// Adds one request.
-    pub fn push(&mut self, action: Action) {
-        self.actions.push(action);
-    }
-}
+/// Where `step` leaves its requests.
+pub type Out = crate::mind::Out<Action>;

@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+pub use crate::mind::Severity;
 use crate::model::api::{Call, CallResult, Kind};
 use crate::model::link::Session;
 use crate::model::message::Message;
@@ -177,19 +178,6 @@ pub enum Action {
     Exit,
 }
 
-/// How loud a line is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// Each action.
-    Debug,
-    /// A phase changed.
-    Info,
-    /// We degraded.
-    Warn,
-    /// A person must come.
-    Error,
-}
-
 /// Why there is no session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -220,19 +208,8 @@ pub struct CallId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatchId(pub u64);
 
-/// Where `step` leaves its requests. The hands lend the same one each time and empty it between.
-#[derive(Debug, Default)]
-pub struct Out {
-    /// In the order asked.
-    pub actions: Vec<Action>,
-}
-
-impl Out {
-    /// Adds one request.
-    pub fn push(&mut self, action: Action) {
-        self.actions.push(action);
-    }
-}
+/// Where `step` leaves its requests.
+pub type Out = crate::mind::Out<Action>;
 
 /// Tokens are secret.
 impl std::fmt::Debug for Credential {

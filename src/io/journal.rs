@@ -38,14 +38,14 @@ impl std::fmt::Display for Container<'_> {
 }
 
 /// Writes one line of the mind.
-pub(super) fn line(severity: Severity, text: &str) {
+pub(super) fn line(target: &str, severity: Severity, text: &str) {
     let level = match severity {
         Severity::Debug => Level::Debug,
         Severity::Info => Level::Info,
         Severity::Warn => Level::Warn,
         Severity::Error => Level::Error,
     };
-    log::log!(target: "agent", level, "{text}");
+    log::log!(target: target, level, "{text}");
 }
 
 /// Watches one turn: which part of it took longest.

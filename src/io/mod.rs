@@ -374,7 +374,7 @@ impl<'a> Hands<'a> {
             #[cfg(feature = "watchdog")]
             Action::Feed => self.watchdog.feed(clock::boot()),
             Action::Note(note) => journal::note(&note),
-            Action::Log(severity, text) => journal::line(severity, &text),
+            Action::Log(severity, text) => journal::line("agent", severity, &text),
             Action::Exit => return Next::Exit,
         }
         Next::Turn

@@ -27,12 +27,12 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use crate::controller::event::{Action, CallId, Event, Out, Severity};
+use crate::controller::event::{Action, CallId, Event, Out};
 use crate::controller::local::Objects;
 use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Controller, SyncStore};
 use crate::io::folder::{Held, Manifests, Room};
-use crate::io::journal::Turn;
+use crate::io::journal::{self, Turn};
 use crate::io::signal::{Signals, Told};
 use crate::io::{clock, sys};
 use crate::limits::{
@@ -285,13 +285,7 @@ impl Hands {
                 self.save = Some((revision, changes));
             }
             Action::Log(severity, text) => {
-                let level = match severity {
-                    Severity::Debug => ::log::Level::Debug,
-                    Severity::Info => ::log::Level::Info,
-                    Severity::Warn => ::log::Level::Warn,
-                    Severity::Error => ::log::Level::Error,
-                };
-                ::log::log!(target: "controller", level, "{text}");
+                journal::line("controller", severity, &text);
             }
             Action::Exit => return Next::Exit,
         }
