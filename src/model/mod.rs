@@ -33,6 +33,7 @@ pub mod status;
 pub mod sync;
 pub mod time;
 pub mod token;
+pub mod tree;
 pub mod upkeep;
 pub mod view;
 pub mod watchdog;

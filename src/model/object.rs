@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer};
 use super::base64;
 use super::pod::Metadata;
 use super::quantity::Quantity;
+use super::tree::{Fault, Step};
 
 pub use storage::{
     Claim, ClaimRef, ClaimSpec, Local, PersistentVolume, PersistentVolumeSpec, StorageRequest,
@@ -131,6 +132,22 @@ impl Object {
                 volume.spec.local.as_ref().map_or(0, |local| local.path.len())
             }
         }
+    }
+}
+
+impl Secret {
+    /// What is wrong with one, without a word of what is in it: errors go to the log, and from
+    /// there to many eyes.
+    pub fn hide(mut fault: Fault) -> Fault {
+        let at = |field: &str| fault.path.iter().any(|step| *step == Step::Key(field.into()));
+        let hidden = "got a value that is not shown, expected";
+        if at("data") {
+            fault.why = format!("{hidden} base64");
+        } else if at("stringData") {
+            let expected = "text (in quotes if it looks like a number or a boolean)";
+            fault.why = format!("{hidden} {expected}");
+        }
+        fault
     }
 }
 

@@ -13,11 +13,12 @@ use serde_json::value::RawValue;
 use super::{bulk, ended};
 use crate::agent::pod::DISRUPTED;
 use crate::agent::source::SOURCE;
-use crate::model::object::Object;
+use crate::model::object::{Object, Secret};
 use crate::model::pod::Pod;
 use crate::model::status::{Condition, ConditionKind, Phase, PodStatus};
 use crate::model::time::Timestamp;
 use crate::model::token::Token;
+use crate::model::tree;
 
 /// One object of a message.
 #[derive(Debug)]
@@ -82,7 +83,8 @@ pub(super) fn read(kind: &str, value: &str, node: &str) -> Result<Content, Strin
     if kind == "pod" {
         bulk::pod(&text).map_err(|why| format!("content of a pod: {why}"))?;
     }
-    let thing = thing((kind, &uid), &text, node, status).map_err(|error| told("content", error))?;
+    let thing = thing((kind, &uid), &text, node, status)
+        .map_err(|why| format!("content of a {kind}: {why}"))?;
     Ok(Content { uid, version, digest, deleting, value: text, thing })
 }
 
@@ -125,7 +127,7 @@ struct ToldCondition {
 
 /// A status to begin with. One that is not understood is none.
 fn seed(raw: &RawValue) -> PodStatus {
-    let told: ToldStatus = serde_json::from_str(raw.get()).unwrap_or_default();
+    let told: ToldStatus = tree::of_json(raw.get()).unwrap_or_default();
     let at = |text: Option<Box<str>>| text.and_then(|text| Timestamp::parse(&text));
     let phase = match &*told.phase {
         "Succeeded" => Phase::Succeeded,
@@ -166,19 +168,18 @@ fn thing(
     text: &str,
     node: &str,
     status: PodStatus,
-) -> Result<Thing, serde_json::Error> {
+) -> Result<Thing, String> {
+    let object = |object| Thing::Object(Arc::new(object));
     Ok(match kind {
-        "pod" => pod(serde_json::from_str(text)?, node, status),
-        "configmap" => Thing::Object(Arc::new(Object::ConfigMap(object(text)?))),
-        "secret" => Thing::Object(Arc::new(Object::Secret(object(text)?))),
-        "persistentvolumeclaim" => Thing::Object(Arc::new(Object::Claim(object(text)?))),
-        "persistentvolume" => {
-            Thing::Object(Arc::new(Object::PersistentVolume(Box::new(object(text)?))))
-        }
-        "serviceaccounttoken" => Thing::Token(Arc::new(serde_json::from_str(text)?)),
+        "pod" => pod(tree::of_json(text)?, node, status),
+        "configmap" => object(Object::ConfigMap(tree::of_json(text)?)),
+        "secret" => object(Object::Secret(secret(text)?)),
+        "persistentvolumeclaim" => object(Object::Claim(tree::of_json(text)?)),
+        "persistentvolume" => object(Object::PersistentVolume(Box::new(tree::of_json(text)?))),
+        "serviceaccounttoken" => Thing::Token(Arc::new(tree::of_json(text)?)),
         ended::KIND if status.phase.is_terminal() => Thing::Ended(uid.into(), Box::new(status)),
         "node" => {
-            let told: Named = serde_json::from_str(text)?;
+            let told: Named = tree::of_json(text)?;
             if *told.metadata.name == *node { Thing::Node(told.metadata.uid) } else { Thing::Other }
         }
         _ => Thing::Other,
@@ -199,13 +200,14 @@ fn pod(mut pod: Pod, node: &str, status: PodStatus) -> Thing {
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-fn object<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
-    serde_json::from_str(text)
+fn secret(text: &str) -> Result<Secret, String> {
+    let node = tree::parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;
+    tree::read(&node, &[]).map_err(|fault| Secret::hide(fault).told())
 }
 
 /// `metadata.uid` of what a deletion is about; empty: not told.
 pub(super) fn uid(text: &str) -> Box<str> {
-    serde_json::from_str::<Named>(text).map(|told| told.metadata.uid).unwrap_or_default()
+    tree::of_json::<Named>(text).map(|told| told.metadata.uid).unwrap_or_default()
 }
 
 #[derive(Default, Deserialize)]
@@ -219,4 +221,40 @@ struct Named {
 struct Names {
     name: Box<str>,
     uid: Box<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_path_and_of_a_secret_without_its_values() {
+        for (kind, text, expected) in [
+            ("pod", r#"{"spec":{"containers":7}}"#, "spec.containers: got 7, expected a list"),
+            (
+                "pod",
+                r#"{"spec":{"containers":[{"ports":[{"containerPort":"x"}]}]}}"#,
+                "spec.containers[0].ports[0].containerPort: got \"x\", expected a whole number \
+                 from 0 to 65535",
+            ),
+            (
+                "secret",
+                r#"{"data":{"key":"hush!"}}"#,
+                "data.key: got a value that is not shown, expected base64",
+            ),
+        ] {
+            let why = read(kind, text, "gw").expect_err(text);
+            assert_eq!(why, format!("content of a {kind}: {expected}"));
+        }
+    }
+
+    #[test]
+    fn what_go_writes_for_nothing_is_nothing() {
+        let text = r#"{"metadata":{"name":"a","labels":null},
+            "spec":{"nodeName":"gw","volumes":null,"containers":[{"name":"c","env":null}]}}"#;
+        let content = read("pod", text, "gw").expect("a pod");
+        let Thing::Pod(pod) = content.thing else { panic!("{:?}", content.thing) };
+        assert!(pod.metadata.labels.is_empty() && pod.spec.volumes.is_empty());
+        assert_eq!(pod.spec.containers.len(), 1);
+    }
 }

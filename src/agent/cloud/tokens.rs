@@ -19,6 +19,7 @@ use crate::model::message::Resource;
 use crate::model::pod::{Pod, ServiceAccountToken};
 use crate::model::time::Timestamp;
 use crate::model::token::Token;
+use crate::model::tree;
 
 /// What is needed, and how far that is.
 #[derive(Debug, Default)]
@@ -191,7 +192,7 @@ fn replace_at(token: &Token) -> Option<Timestamp> {
 
 /// The key of a token's row, as KubeEdge has it: in Go's words.
 pub(super) fn key(text: &str) -> Option<Box<str>> {
-    let token: Token = serde_json::from_str(text).ok()?;
+    let token: Token = tree::of_json(text).ok()?;
     let mut key = format!("{:?}/{:?}/", token.metadata.name, token.metadata.namespace);
     match &token.spec.audiences {
         None => key.push_str("[]string(nil)"),

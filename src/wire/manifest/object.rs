@@ -81,19 +81,8 @@ fn secret(node: &Node, path: &[Step]) -> Result<Object, Fault> {
     for field in ["data", "stringData"] {
         keys(node, path, field)?;
     }
-    let hide = |mut fault: Fault| {
-        let at = |field: &str| fault.path.iter().any(|step| *step == Step::Key(field.into()));
-        let hidden = "got a value that is not shown, expected";
-        if at("data") {
-            fault.why = format!("{hidden} base64");
-        } else if at("stringData") {
-            let expected = "text (in quotes if it looks like a number or a boolean)";
-            fault.why = format!("{hidden} {expected}");
-        }
-        fault
-    };
-    let mut secret: Secret = tree::read(node, path).map_err(hide)?;
-    let written: Written = tree::read(node, path).map_err(hide)?;
+    let mut secret: Secret = tree::read(node, path).map_err(Secret::hide)?;
+    let written: Written = tree::read(node, path).map_err(Secret::hide)?;
     for (key, text) in written.string_data {
         secret.data.insert(key, Bytes(text.into_bytes().into()));
     }

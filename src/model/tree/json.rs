@@ -15,7 +15,7 @@ use crate::limits::{MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX};
 use crate::model::manifest::Refusal;
 
 /// The one value of the text. Its marks are unknown.
-pub(super) fn parse(bytes: &[u8]) -> Result<Node, Refusal> {
+pub fn parse(bytes: &[u8]) -> Result<Node, Refusal> {
     let nodes = Cell::new(0);
     let mut from = serde_json::Deserializer::from_slice(bytes);
     let node = Grow { depth: 0, nodes: &nodes }.deserialize(&mut from);

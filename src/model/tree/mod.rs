@@ -1,0 +1,159 @@
+//! A value out of a text, YAML or JSON, that knows where in the text it stands, and what types are
+//! read out of it.
+//!
+//! Manifests, the configuration and the cloud's objects are all read through it: by one reader, by
+//! one set of rules, and so that whatever is wrong can be pointed at by place and path. JSON has
+//! its way into a tree here; YAML, which only people write, in `wire/tree`.
+
+mod json;
+mod read;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use json::parse as parse_json;
+pub use read::read;
+
+use serde::de::DeserializeOwned;
+
+use super::manifest::Refusal;
+
+/// A place in the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// From 1; 0: not known (JSON: ask [`Fault::refusal`] for it).
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+}
+
+/// A value and where it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Its first character.
+    pub at: Mark,
+    /// What it is.
+    pub value: Value,
+}
+
+/// JSON's kinds of value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `null`, `~` or nothing at all.
+    Null,
+    /// `true`, and YAML 1.1's `yes`, `on`, `y`.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A whole number beyond `i64`.
+    Big(u64),
+    /// A finite number with a point or an exponent.
+    Float(f64),
+    /// Text.
+    Text(Box<str>),
+    /// In order.
+    List(Vec<Node>),
+    /// By key; each stands once.
+    Map(BTreeMap<Box<str>, Entry>),
+}
+
+/// One value of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Where its key begins.
+    pub key_at: Mark,
+    /// The value.
+    pub node: Node,
+}
+
+impl fmt::Display for Value {
+    /// As it is named after «got».
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Big(value) => write!(f, "{value}"),
+            Self::Float(value) => write!(f, "{value}"),
+            Self::Text(value) => write!(f, "{:?}", shorten(value)),
+            Self::List(_) => f.write_str("a list"),
+            Self::Map(_) => f.write_str("a map"),
+        }
+    }
+}
+
+/// One step down the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Into a map.
+    Key(Box<str>),
+    /// Into a list, from 0.
+    Index(usize),
+}
+
+/// What is wrong with a value, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// `None` until the value that it is about is known.
+    pub at: Option<Mark>,
+    /// From the root down.
+    pub path: Vec<Step>,
+    /// What was got, what was expected.
+    pub why: String,
+}
+
+impl Fault {
+    /// About `node`, which is found by `path`.
+    pub fn new(node: &Node, path: Vec<Step>, why: String) -> Self {
+        Self { at: Some(node.at), path, why }
+    }
+
+    /// For people: the path before the reason, and the place, which JSON's must be looked for.
+    pub fn refusal(self, bytes: &[u8]) -> Refusal {
+        let mark = self.at.unwrap_or_default();
+        let mark = if mark.line == 0 { json::locate(bytes, &self.path) } else { mark };
+        Refusal { line: mark.line, column: mark.column, why: self.told() }
+    }
+
+    /// The path before the reason.
+    pub fn told(self) -> String {
+        if self.path.is_empty() { self.why } else { format!("{}: {}", Path(&self.path), self.why) }
+    }
+}
+
+/// A path as Kubernetes writes it: `spec.containers[0].name`, `labels[a.b/c]`.
+pub struct Path<'a>(pub &'a [Step]);
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) if !key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+                    write!(f, "[{}]", shorten(key))?;
+                }
+                Step::Key(key) if at == 0 => write!(f, "{}", shorten(key))?,
+                Step::Key(key) => write!(f, ".{}", shorten(key))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a JSON text says as a `T`. For texts that no person wrote: what is wrong is told by its
+/// path alone.
+pub fn of_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let node = parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;
+    read(&node, &[]).map_err(Fault::told)
+}
+
+/// What of a text is shown in an error.
+pub fn shorten(text: &str) -> &str {
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+/// Characters of a value that an error shows: enough to know it again.
+const SHOWN_CHARS_MAX: usize = 64;
