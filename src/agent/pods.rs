@@ -8,6 +8,7 @@
 //! there: after a restart of the agent those that run stay, and the rest share what is left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::Config;
 use super::calls::Uid;
@@ -441,7 +442,7 @@ fn stamp(api: &mut api::Pod, now: Now) {
 fn is_same<'a>(ours: &'a api::Pod, theirs: &'a api::Pod) -> bool {
     let is_ours = |(key, _): &(&String, &String)| *key == SEEN;
     let annotations = |pod: &'a api::Pod| pod.metadata.annotations.iter().filter(|it| !is_ours(it));
-    ours.spec == theirs.spec
+    (Arc::ptr_eq(&ours.spec, &theirs.spec) || ours.spec == theirs.spec)
         && ours.metadata.labels == theirs.metadata.labels
         && annotations(ours).eq(annotations(theirs))
         && ours.metadata.deletion_timestamp == theirs.metadata.deletion_timestamp

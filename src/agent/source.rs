@@ -153,12 +153,13 @@ fn static_pod(mut pod: Pod, path: &str, node_name: &str) -> Pod {
         "default".clone_into(&mut pod.metadata.namespace);
     }
     pod.metadata.name = format!("{}-{node_name}", pod.metadata.name);
-    pod.spec.node_name = Some(node_name.to_owned());
+    let spec = Arc::make_mut(&mut pod.spec);
+    spec.node_name = Some(node_name.to_owned());
     let annotations = &mut pod.metadata.annotations;
     annotations.insert(SOURCE.to_owned(), "file".to_owned());
     annotations.insert(HASH.to_owned(), pod.metadata.uid.clone());
-    if pod.spec.host_network {
-        for container in &mut pod.spec.containers {
+    if spec.host_network {
+        for container in &mut spec.containers {
             for port in &mut container.ports {
                 if port.host_port == 0 {
                     port.host_port = port.container_port;

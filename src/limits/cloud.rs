@@ -46,8 +46,9 @@ pub const RENEW_AGAIN_MS: u64 = 3_600_000;
 
 /// Objects that are kept: as many pods as a folder may hold, and what they use.
 pub const META_ROWS_MAX: usize = 4_096;
-/// Bytes of all of them. A pod is in memory twice, as the cloud wants it and as it is worked on, so
-/// this is half of what a cloud can make of a gateway's memory; thirty pods have some 200 KiB.
+/// Bytes of all of them. A pod's metadata are in memory twice, as the cloud wants them and as they
+/// are worked on, so this is half of what a cloud can make of a gateway's memory; thirty pods have
+/// some 200 KiB.
 pub const META_BYTES_MAX: usize = 8 << 20;
 /// Objects heard that are not durable yet. The cloud waits for one after another, so more come
 /// only while nothing can be saved; what is beyond is sent again.

@@ -9,6 +9,7 @@ mod security;
 mod volume;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -38,8 +39,9 @@ pub type Rest = Map<String, Value>;
 pub struct Pod {
     /// Names and labels.
     pub metadata: Metadata,
-    /// What is wanted.
-    pub spec: PodSpec,
+    /// What is wanted; shared by who keeps it and who works on it: it may be large, and nobody
+    /// changes it.
+    pub spec: Arc<PodSpec>,
     /// What is. Written by the agent, never read from a manifest.
     #[serde(skip_deserializing)]
     pub status: PodStatus,

@@ -46,7 +46,7 @@ pub fn memory(rig: &Rig) -> Vec<Figure> {
     let cloud = Cloud::start(&Setup::default());
     let mut site = rig.site();
     join(&mut site, &cloud);
-    let mut agent = Watched::start(&site);
+    let mut agent = crate::memory::start(&site);
     cloud.connected(1);
     for n in 0..30 {
         let (resource, pod) = idle(&format!("p{n}"));

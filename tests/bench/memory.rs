@@ -26,7 +26,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// What is flashed is static, and has its libraries in its own file: where `make x86_64-musl` made
 /// it, that is measured, and it is said which.
-fn start(site: &Site) -> Watched {
+pub fn start(site: &Site) -> Watched {
     let flashed = top().join("target/cross/x86_64-unknown-linux-musl/flash/edged");
     if flashed.is_file() {
         eprintln!("bench: memory of the static program, {}", flashed.display());

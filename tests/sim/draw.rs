@@ -1,6 +1,7 @@
 //! Draws pods as people write them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use edged::model::pod::{Container, Metadata, Pod, PodSpec, PullPolicy, RestartPolicy, Volume};
 use serde_json::json;
@@ -102,7 +103,7 @@ impl Drawer {
             uid: self.uid(),
             ..Metadata::default()
         };
-        let mut pod = Pod { metadata, spec, ..Pod::default() };
+        let mut pod = Pod { metadata, spec: Arc::new(spec), ..Pod::default() };
         crate::short::give(&mut pod);
         pod
     }
@@ -146,7 +147,7 @@ impl Drawer {
 
 /// Changes the image of one of the containers to another one that the registry has.
 pub fn change_image(pod: &mut Pod, chance: &mut Chance) {
-    let spec = &mut pod.spec;
+    let spec = Arc::make_mut(&mut pod.spec);
     let count = spec.init_containers.len() + spec.containers.len();
     let at = chance.index(count);
     let mut containers = spec.init_containers.iter_mut().chain(&mut spec.containers);

@@ -1,6 +1,7 @@
 //! The manifest folder, and the people who write in it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use edged::model::manifest::{Content, File, Folder as Read, Refusal};
 use edged::model::pod::Pod;
@@ -186,7 +187,7 @@ impl Folder {
             Deed::ChangeGrace => {
                 for pod in &mut file.pods {
                     let grace_s = chance.between(0, 60) as i64;
-                    pod.spec.termination_grace_period_seconds = Some(grace_s);
+                    Arc::make_mut(&mut pod.spec).termination_grace_period_seconds = Some(grace_s);
                 }
             }
             Deed::Break => file.broken = true,

@@ -2,6 +2,8 @@
 //!
 //! What is drawn here is drawn apart from all else, so that the other worlds are what they were.
 
+use std::sync::Arc;
+
 use edged::agent::admit::EVICTABLE;
 use edged::model::job::{Used, Walk};
 use edged::model::pod::{EmptyDir, Pod, Volume};
@@ -47,9 +49,9 @@ pub fn give(pod: &mut Pod) {
         pod.metadata.annotations.insert(EVICTABLE.to_owned(), "true".to_owned());
     }
     if chance.percent(20) {
-        pod.spec.rest.insert("priority".to_owned(), 2_000_000_000_u64.into());
+        Arc::make_mut(&mut pod.spec).rest.insert("priority".to_owned(), 2_000_000_000_u64.into());
     }
-    for volume in &mut pod.spec.volumes {
+    for volume in &mut Arc::make_mut(&mut pod.spec).volumes {
         let plain = serde_json::to_value(&*volume)
             .is_ok_and(|it| it.as_object().is_some_and(|fields| fields.len() == 1));
         if plain && chance.percent(50) {

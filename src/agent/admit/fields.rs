@@ -287,6 +287,8 @@ fn shown(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -303,20 +305,30 @@ mod tests {
     fn places() -> Vec<(&'static str, Table, Place)> {
         vec![
             ("metadata", METADATA, |pod| &mut pod.metadata.rest),
-            ("spec", POD_SPEC, |pod| &mut pod.spec.rest),
-            ("spec.initContainers[0]", CONTAINER, |pod| &mut pod.spec.init_containers[0].rest),
-            ("spec.containers[0]", CONTAINER, |pod| &mut pod.spec.containers[0].rest),
-            ("spec.containers[0].env[0]", ENV, |pod| &mut pod.spec.containers[0].env[0].rest),
-            ("spec.containers[0].ports[0]", PORT, |pod| &mut pod.spec.containers[0].ports[0].rest),
-            ("spec.securityContext", SECURITY, |pod| &mut pod.spec.security_context.rest),
+            ("spec", POD_SPEC, |pod| &mut Arc::make_mut(&mut pod.spec).rest),
+            ("spec.initContainers[0]", CONTAINER, |pod| {
+                &mut Arc::make_mut(&mut pod.spec).init_containers[0].rest
+            }),
+            ("spec.containers[0]", CONTAINER, |pod| {
+                &mut Arc::make_mut(&mut pod.spec).containers[0].rest
+            }),
+            ("spec.containers[0].env[0]", ENV, |pod| {
+                &mut Arc::make_mut(&mut pod.spec).containers[0].env[0].rest
+            }),
+            ("spec.containers[0].ports[0]", PORT, |pod| {
+                &mut Arc::make_mut(&mut pod.spec).containers[0].ports[0].rest
+            }),
+            ("spec.securityContext", SECURITY, |pod| {
+                &mut Arc::make_mut(&mut pod.spec).security_context.rest
+            }),
             ("spec.containers[0].securityContext", SECURITY, |pod| {
-                &mut pod.spec.containers[0].security_context.rest
+                &mut Arc::make_mut(&mut pod.spec).containers[0].security_context.rest
             }),
             ("spec.containers[0].securityContext.capabilities", &[], |pod| {
-                &mut pod.spec.containers[0].security_context.capabilities.rest
+                &mut Arc::make_mut(&mut pod.spec).containers[0].security_context.capabilities.rest
             }),
             ("spec.containers[0].resources", RESOURCES, |pod| {
-                &mut pod.spec.containers[0].resources.rest
+                &mut Arc::make_mut(&mut pod.spec).containers[0].resources.rest
             }),
         ]
     }
@@ -380,7 +392,7 @@ mod tests {
     #[test]
     fn limits_that_nobody_keeps_are_named() {
         let mut pod = pod(BASE);
-        let limits = &mut pod.spec.containers[0].resources.limits;
+        let limits = &mut Arc::make_mut(&mut pod.spec).containers[0].resources.limits;
         for name in ["cpu", "memory", "hugepages-2Mi", "example.com/gpu", "ephemeral-storage"] {
             limits.insert(name.to_owned(), "1".parse().expect("a quantity"));
         }
@@ -395,7 +407,8 @@ mod tests {
 
     #[test]
     fn linux_is_no_foreign_os() {
-        let os = |value| found(|pod| &mut pod.spec.rest, "os", value).foreign_os;
+        let os =
+            |value| found(|pod| &mut Arc::make_mut(&mut pod.spec).rest, "os", value).foreign_os;
         assert!(!os(json!({"name": "linux"})));
         assert!(os(json!({"name": "windows"})));
     }

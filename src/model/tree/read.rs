@@ -219,6 +219,11 @@ impl<'de> SeqAccess<'de> for Items<'_> {
         let value = seed.deserialize(Reader(node));
         value.map(Some).map_err(|fault| fault.below(node, Step::Index(index)))
     }
+
+    /// So that a list of one container takes no room for four.
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.0.len())
+    }
 }
 
 struct Entries<'a> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use edged::model::base64;
 use edged::model::pod::Pod;
@@ -165,7 +166,7 @@ impl Api {
     /// Somebody wants this pod.
     fn make(&mut self, mut pod: Pod) {
         pod.metadata.uid = self.uid().into();
-        pod.spec.node_name = Some(NODE.to_owned());
+        Arc::make_mut(&mut pod.spec).node_name = Some(NODE.to_owned());
         let mut value = serde_json::to_value(&pod).expect("plain data");
         value["kind"] = "Pod".into();
         value["apiVersion"] = "v1".into();

@@ -12,7 +12,7 @@ const SYSCTL: &str = "must have at most 253 characters and match regex \
 
 impl Problems {
     pub(super) fn pod_security(&mut self, pod: &Pod) {
-        let PodSpec { host_pid, share_process_namespace, security_context, .. } = &pod.spec;
+        let PodSpec { host_pid, share_process_namespace, security_context, .. } = &*pod.spec;
         if *host_pid && *share_process_namespace {
             let why = "ShareProcessNamespace and HostPID cannot both be enabled";
             self.invalid("spec.shareProcessNamespace", true, why);
