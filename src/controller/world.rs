@@ -120,6 +120,11 @@ impl World {
         match key.kind {
             Kind::Node if !is_edge => return self.gone(now, &key, None),
             Kind::Node => {
+                // An answer that is older than what the watch has told since brings none back.
+                let is_late = matches!(from, From::Call(seen) if object.version <= seen);
+                if is_late && !self.find(&key.name).is_some_and(|node| node.is_known) {
+                    return;
+                }
                 let id = self.node(&key.name);
                 self.at(id).is_known = true;
                 self.becomes_edge(id);
