@@ -41,8 +41,17 @@ enum Asked {
     Fetch(Key),
     /// What a node has, to be kept.
     Record(Line, Verb),
+    /// By a part of ours that takes the answer itself.
+    Own(Own),
     /// Nobody waits for the answer.
     Chore,
+}
+
+/// Who asked beside nodes and what is fetched for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    Lead,
+    Garbage,
 }
 
 impl Calls {
@@ -56,6 +65,11 @@ impl Calls {
         let id = CallId(self.last);
         self.asked.insert(id, asked);
         desk.out.push(Action::Call(id, call));
+    }
+
+    /// Asks for a part of ours.
+    pub(super) fn own(&mut self, own: Own, call: Box<Call>, desk: &mut Desk<'_>) {
+        self.call(Asked::Own(own), call, desk);
     }
 
     /// Asks what this node wants to know, as far as there is room.
@@ -126,7 +140,7 @@ impl Calls {
         (!world.fetch.is_empty() && now < self.fetch_at).then_some(self.fetch_at)
     }
 
-    /// Takes the answer to a call.
+    /// Takes the answer to a call. What is somebody else's to take.
     pub(super) fn answered(
         &mut self,
         id: CallId,
@@ -134,20 +148,21 @@ impl Calls {
         world: &mut World,
         watches: &Watches,
         desk: &mut Desk<'_>,
-    ) {
+    ) -> Option<(Own, CallResult)> {
         let asked = self.asked.remove(&id).expect("an answer to a call that was made");
         if let Some(id) = self.starved.pop_first() {
             world.ready.insert(id);
         }
         match asked {
             Asked::Chore => {}
+            Asked::Own(own) => return Some((own, result)),
             Asked::Record(line, verb) => {
                 self.records -= 1;
                 world.recorded(desk.now.boot, &line, verb, result, desk.out);
             }
             Asked::Fetch(key) => self.fetched(key, result, world, watches, desk),
             Asked::Node(id, session, ask) => {
-                let Some(node) = world.nodes.get_mut(&id) else { return };
+                let node = world.nodes.get_mut(&id)?;
                 if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
                     link.asks.done(&ask.call);
                 }
@@ -155,6 +170,7 @@ impl Calls {
                 world.ready.insert(id);
             }
         }
+        None
     }
 
     fn fetched(

@@ -31,4 +31,8 @@ pub struct Counters {
     pub certificates: u64,
     /// Lists that were begun.
     pub lists: u64,
+    /// What only one replica is to do is ours.
+    pub leads: bool,
+    /// Records of nodes that are no more.
+    pub records_removed: u64,
 }

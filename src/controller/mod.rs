@@ -14,6 +14,7 @@
 //! - `hear`, `upstream`, `restrict`, `legacy`: what nodes say, and whether they may.
 //! - `asks`, `calls`: questions to the API server, in order and bounded.
 //! - `ledger`: what each node has acknowledged. `join`: who gets a certificate.
+//! - `lead`: who of several replicas does `garbage`, the records of nodes that are no more.
 //!
 //! # What holds
 //!
@@ -34,9 +35,11 @@ mod counters;
 mod downstream;
 pub mod event;
 mod follow;
+mod garbage;
 mod hear;
 mod join;
 mod key;
+mod lead;
 mod ledger;
 mod legacy;
 pub mod local;
@@ -61,9 +64,12 @@ use calls::Calls;
 pub use counters::Counters;
 use downstream::Desk;
 use event::{Action, Answer, Event, Exchange, Out, Peer, Refusal, Severity};
+use garbage::Garbage;
 pub use join::Authority;
 use join::Verdict;
 use key::NodeId;
+pub use lead::Candidate;
+use lead::Lead;
 use session::Link;
 use time::{Instant, Now, Rng};
 use watches::Watches;
@@ -89,6 +95,8 @@ pub struct Config {
     pub api_authority: Option<String>,
     /// Where it is kept what each node has.
     pub sync: SyncStore,
+    /// Where the records are others' as well, one at a time cleans up; `None`: there are no others.
+    pub candidate: Option<Candidate>,
 }
 
 /// Where it is kept what each node has.
@@ -107,6 +115,8 @@ pub struct Controller {
     world: World,
     watches: Watches,
     calls: Calls,
+    lead: Lead,
+    garbage: Garbage,
     sessions: BTreeMap<Session, NodeId>,
     /// When which node is looked at, if nothing happens before.
     timers: BTreeSet<(Instant, NodeId)>,
@@ -133,6 +143,8 @@ impl Controller {
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         Self {
             watches: Watches::new(config.sync),
+            lead: Lead::new(config.candidate.clone()),
+            garbage: Garbage::default(),
             config,
             rng: Rng::new(seed),
             world: World::default(),
@@ -205,10 +217,16 @@ impl Controller {
                     out: &mut self.pending,
                 };
                 let (world, watches) = (&mut self.world, &self.watches);
-                self.calls.answered(call, result, world, watches, &mut desk);
+                let own = self.calls.answered(call, result, world, watches, &mut desk);
+                if let Some((own, result)) = own {
+                    self.own_answered(now, own, result);
+                }
             }
             Event::Watched(watch, fact) => self.watched(now, watch, fact),
-            Event::Stop => self.stopping = true,
+            Event::Stop => {
+                self.stopping = true;
+                self.lead.stop(now.boot);
+            }
         }
     }
 
@@ -265,6 +283,7 @@ impl Controller {
         if let Some(at) = node.timer.take() {
             self.timers.remove(&(at, id));
         }
+        self.world.suspect(id);
         self.world.tidy(id);
     }
 
@@ -319,6 +338,7 @@ impl Controller {
             self.due(now);
             self.serve(now);
         }
+        self.lead(now);
         if self.is_loaded && self.config.sync == SyncStore::Objects {
             self.record(now);
         }
@@ -331,7 +351,8 @@ impl Controller {
             ledger.step(now.boot, |id, key| self.world.row(id, key), out);
             self.world.ledger = ledger;
         }
-        if self.stopping && self.world.ledger.may_stop(now.boot) {
+        let is_done = self.world.ledger.may_stop(now.boot) && self.lead.may_stop(now.boot);
+        if self.stopping && is_done {
             out.push(Action::Exit);
         }
         if !self.was_ready && self.is_ready() {
@@ -353,6 +374,7 @@ impl Controller {
             nodes_connected: self.sessions.len(),
             queued: links.map(|link| link.queued()).sum(),
             calls: self.calls.len(),
+            leads: self.lead.leads(self.now.boot),
             ..self.counters.clone()
         }
     }

@@ -17,6 +17,7 @@ impl World {
             let record = Record::kept(&row);
             self.objects.entry(key.clone()).or_default().held.insert(id);
             self.at(id).records.insert(key, record);
+            self.suspect(id);
         }
     }
 

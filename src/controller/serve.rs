@@ -2,12 +2,14 @@
 
 use std::ops::Bound;
 
+use super::calls::Own;
 use super::downstream::Desk;
 use super::event::{Action, Out};
 use super::key::NodeId;
 use super::time::{Instant, Now};
 use super::{Controller, Session};
 use crate::limits::{EDGE_OFFENCES_MAX, NODES_PER_STEP, RECONCILE_MS, RECONCILE_SLICE_MS};
+use crate::model::api::{Call, CallResult};
 
 impl Controller {
     /// Finds those whose time has come.
@@ -57,6 +59,41 @@ impl Controller {
         }
     }
 
+    /// Stands for leader, and does what only the leader is to do.
+    pub(super) fn lead(&mut self, now: Now) {
+        if !self.is_ready() && !self.stopping {
+            return;
+        }
+        let lease = self.lead.step(now, &mut self.pending);
+        let leads = self.lead.leads(now.boot) && !self.stopping;
+        let garbage = self.garbage.step(now.boot, leads, &mut self.world);
+        self.ask_own(now, Own::Lead, lease);
+        self.ask_own(now, Own::Garbage, garbage);
+    }
+
+    fn ask_own(&mut self, now: Now, own: Own, call: Option<Call>) {
+        let mut desk =
+            Desk { now, rng: &mut self.rng, counters: &mut self.counters, out: &mut self.pending };
+        if let Some(call) = call {
+            self.calls.own(own, Box::new(call), &mut desk);
+        }
+    }
+
+    /// The answer to what we asked for ourselves.
+    pub(super) fn own_answered(&mut self, now: Now, own: Own, result: CallResult) {
+        match own {
+            Own::Lead => {
+                let next = self.lead.answered(now, result, &mut self.rng, &mut self.pending);
+                self.ask_own(now, Own::Lead, next);
+            }
+            Own::Garbage => {
+                let leads = self.lead.leads(now.boot);
+                let (world, counters) = (&mut self.world, &mut self.counters);
+                self.garbage.answered(now.boot, &result, leads, world, counters);
+            }
+        }
+    }
+
     /// Keeps in objects what nodes have.
     pub(super) fn record(&mut self, now: Now) {
         let mut desk =
@@ -102,11 +139,13 @@ impl Controller {
     pub fn wake_at(&self) -> Option<Instant> {
         let now = self.now.boot;
         if !self.is_loaded || self.stopping {
-            return self.world.ledger.wake_at();
+            let all = [self.world.ledger.wake_at(), self.lead.wake_at()];
+            return all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)));
         }
         let ready = (!self.world.ready.is_empty()).then_some(now);
         let timer = self.timers.first().map(|(at, _)| *at);
         let reconcile = (!self.sessions.is_empty()).then_some(self.reconcile_at);
+        let is_ready = self.is_ready();
         let all = [
             ready,
             timer,
@@ -114,6 +153,8 @@ impl Controller {
             self.watches.wake_at(),
             self.calls.wake_at(&self.world, now),
             self.world.ledger.wake_at(),
+            self.lead.wake_at().filter(|_| is_ready),
+            self.garbage.wake_at().filter(|_| is_ready),
         ];
         all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)))
     }

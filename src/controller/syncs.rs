@@ -124,6 +124,7 @@ impl World {
                     self.fetch.insert(key);
                 }
                 self.ready.insert(id);
+                self.suspect(id);
             }
         }
     }

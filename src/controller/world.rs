@@ -35,6 +35,8 @@ pub(super) struct World {
     pub(super) ledger: Ledger,
     /// Nodes that the API server has no more.
     pub(super) orphans: BTreeSet<NodeId>,
+    /// Nodes that may be no more, and have records.
+    pub(super) suspects: BTreeSet<NodeId>,
 }
 
 /// One object.
@@ -208,6 +210,7 @@ impl World {
                     self.orphans.insert(id);
                     self.concern(key);
                     self.unwant_all(now, id, key);
+                    self.suspect(id);
                     self.tidy(id);
                 }
             }

@@ -53,3 +53,14 @@ pub const SIGNS_MAX: usize = 64;
 pub const NODE_ROWS_MAX: usize = 4_096;
 /// Records that are written into objects of the API server at once.
 pub const SYNC_CALLS_MAX: usize = 64;
+/// Milliseconds after which another replica may take the Lease over (client-go's).
+pub const LEASE_MS: u64 = 15_000;
+/// Milliseconds after the beginning of the last renewal for which a replica leads (client-go's).
+pub const LEASE_RENEW_MS: u64 = 10_000;
+/// Milliseconds between renewals, and between looks at another's Lease (client-go's).
+pub const LEASE_RETRY_MS: u64 = 2_000;
+/// Milliseconds that a replica which stops takes to give the Lease back.
+pub const LEASE_RELEASE_MS: u64 = 2_000;
+/// Milliseconds that a node without a Node keeps its records: one that registers anew takes a few
+/// seconds, and is not sent again what it has.
+pub const GONE_NODE_MS: u64 = 30_000;

@@ -1,10 +1,13 @@
 //! A node as the cloud sees it: a store that keeps what it is sent, and questions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use edged::model::api::{Call, Kind, Verb};
 use edged::model::message::{Header, Message, Route};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
+
+use crate::world::World;
 
 /// One node.
 #[derive(Default)]
@@ -20,6 +23,8 @@ pub struct Edge {
     pub replies: BTreeMap<String, Message>,
     /// Its socket takes nothing: what is sent stays with the hands.
     pub stuck: bool,
+    /// What it has of a time before its Node was deleted, and nobody knows of any more.
+    pub stale: BTreeSet<String>,
     /// It acknowledges nothing.
     pub deaf: bool,
     last_id: u64,
@@ -89,7 +94,11 @@ impl Edge {
                 let old = self.store.get(&*resource).map(|old| old["metadata"]["uid"].clone());
                 let uid = &content["metadata"]["uid"];
                 let replaced = old.is_some_and(|old| old != *uid);
-                assert!(!replaced, "{resource} was replaced without its predecessor's end");
+                let stale = self.stale.remove(&*resource);
+                assert!(
+                    !replaced || stale,
+                    "{resource} was replaced without its predecessor's end"
+                );
                 self.store.insert(resource.to_string(), content);
             }
             "delete" => {
@@ -112,5 +121,33 @@ impl Edge {
         let mut ack = self.message([&source, &group, "response", &resource], Some(&json!("OK")));
         ack.header.parent_id = message.header.id.clone();
         Some(ack)
+    }
+}
+
+impl World {
+    /// A record may be about to be removed.
+    pub fn look_at_removal(&mut self, call: &Call) {
+        let key = (call.kind, call.namespace.to_string(), call.name.to_string());
+        if let (Verb::Delete, Some(object)) = (call.verb, self.cluster.objects.get(&key))
+            && let Some((node, _)) = call.name.rsplit_once('.')
+        {
+            let spec = object["spec"].clone();
+            let kind = Kind::ALL.into_iter().find(|kind| spec["objectKind"] == kind.name());
+            let name = spec["objectName"].as_str().unwrap_or_default();
+            self.buried(node, kind.expect("a kind"), name);
+        }
+    }
+
+    /// A record is removed. Of a node that is no more that is all: it may come back with what it
+    /// has, as a new one.
+    pub fn buried(&mut self, node: &str, kind: Kind, name: &str) {
+        let own = (Kind::Node, String::new(), node.to_owned());
+        if self.session(node).is_none()
+            && !self.cluster.objects.contains_key(&own)
+            && let Some(edge) = self.edges.get_mut(node)
+        {
+            let namespace = if kind == Kind::Node { "null" } else { "n" };
+            edge.stale.insert(format!("{namespace}/{}/{name}", kind.name().to_lowercase()));
+        }
     }
 }

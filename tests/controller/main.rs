@@ -4,6 +4,7 @@ mod cluster;
 mod edge;
 mod golden;
 mod join;
+mod leaders;
 mod pushes;
 mod questions;
 mod records;

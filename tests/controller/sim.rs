@@ -2,7 +2,8 @@
 //! one, `SEEDS=2000` asks for so many.
 //!
 //! First people change objects while links, watches, calls, the store and the controller fail. Then
-//! the faults stop, and every node must come to have what the API server has for it, and no more.
+//! the faults stop, and every node must come to have what the API server has for it, and no more;
+//! and of a node that is no more no record is left.
 //! Held all the time: nothing foreign goes to a node, nothing goes before it is on record, and
 //! nothing that is on record as acknowledged goes again, unless its node may have lost it.
 
@@ -19,6 +20,8 @@ use crate::world::{Faults, World};
 use crate::{config_map, pod};
 
 const NODES: u64 = 4;
+/// Is here for a while, and then never again.
+const MORTAL: &str = "e4";
 const SEEDS_DEFAULT: u64 = 100;
 
 /// What is drawn for one world.
@@ -95,11 +98,18 @@ fn run(seed: u64) -> Tally {
     let mut world = World::keeping(sync, seed, Cluster::default(), faults);
     world.on_send = Some(judge);
     let mut tally = Tally::default();
-    for _ in 0..200 {
+    let ends_at = rng.below(300);
+    for round in 0..200 {
         let wait = rng.below(2_000);
         whim(&mut world, &mut rng, &whims, &mut tally);
         people(&mut world, &mut rng);
         live(&mut world, &mut rng);
+        if round < ends_at {
+            lives(&mut world, &mut rng, MORTAL);
+        }
+        if round == ends_at {
+            dies(&mut world);
+        }
         world.pass(wait);
     }
     world.faults = Faults { delay_ms: faults.delay_ms.min(1_000), ..Faults::default() };
@@ -140,7 +150,7 @@ fn whim(world: &mut World, rng: &mut Rng, whims: &Whims, tally: &mut Tally) {
 /// What people do to objects.
 fn people(world: &mut World, rng: &mut Rng) {
     let at = rng.below(6);
-    let on = format!("e{}", rng.below(NODES));
+    let on = format!("e{}", rng.below(NODES + 1));
     let name: Name = (Kind::Pod, "n".to_owned(), format!("p{at}"));
     let map: Name = (Kind::ConfigMap, "n".to_owned(), format!("m{}", rng.below(3)));
     match rng.below(12) {
@@ -173,38 +183,49 @@ fn people(world: &mut World, rng: &mut Rng) {
 /// What nodes do: they come back, register, tell how their pods are and delete those that end.
 fn live(world: &mut World, rng: &mut Rng) {
     for at in 0..NODES {
-        let name = format!("e{at}");
-        if world.session(&name).is_none() {
-            world.connect(&name);
-        }
-        if world.session(&name).is_none() {
+        lives(world, rng, &format!("e{at}"));
+    }
+}
+
+fn lives(world: &mut World, rng: &mut Rng, name: &str) {
+    if world.session(name).is_none() {
+        world.connect(name);
+    }
+    if world.session(name).is_none() {
+        return;
+    }
+    let sign = world.edge(name).keepalive();
+    world.say(name, sign);
+    let is_there =
+        world.cluster.objects.contains_key(&(Kind::Node, String::new(), name.to_owned()));
+    if world.is_registered(name) && is_there {
+        world.restarted.remove(name);
+    } else {
+        world.registers(name);
+    }
+    let pods = world.edge(name).store.clone();
+    for (_, pod) in pods.iter().filter(|(resource, _)| resource.contains("/pod/")) {
+        if rng.below(4) > 0 {
             continue;
         }
-        let sign = world.edge(&name).keepalive();
-        world.say(&name, sign);
-        let is_there =
-            world.cluster.objects.contains_key(&(Kind::Node, String::new(), name.clone()));
-        if world.is_registered(&name) && is_there {
-            world.restarted.remove(&name);
+        let edge = world.edge(name);
+        let message = if pod["metadata"]["deletionTimestamp"].is_string() {
+            let options = json!({"preconditions": {"uid": pod["metadata"]["uid"]}});
+            let resource = format!("n/pod/{}", pod["metadata"]["name"].as_str().expect("name"));
+            edge.ask("delete", &resource, Some(&options))
         } else {
-            world.registers(&name);
-        }
-        let pods = world.edge(&name).store.clone();
-        for (_, pod) in pods.iter().filter(|(resource, _)| resource.contains("/pod/")) {
-            if rng.below(4) > 0 {
-                continue;
-            }
-            let edge = world.edge(&name);
-            let message = if pod["metadata"]["deletionTimestamp"].is_string() {
-                let options = json!({"preconditions": {"uid": pod["metadata"]["uid"]}});
-                let resource = format!("n/pod/{}", pod["metadata"]["name"].as_str().expect("name"));
-                edge.ask("delete", &resource, Some(&options))
-            } else {
-                edge.pod_patch(pod, "Running")
-            };
-            world.say(&name, message);
-        }
+            edge.pod_patch(pod, "Running")
+        };
+        world.say(name, message);
     }
+}
+
+/// The mortal node's link is cut, and somebody deletes its Node. Of its pods nobody says anything.
+fn dies(world: &mut World) {
+    if let Some(session) = world.session(MORTAL) {
+        world.disconnect(session);
+    }
+    world.cluster.remove(&(Kind::Node, String::new(), MORTAL.to_owned()));
 }
 
 /// Rules about each message to a node.
@@ -259,9 +280,13 @@ fn judge(world: &World, node: &str, message: &Message) {
 
 /// Faults have stopped: everything becomes as it should be, and then quiet.
 fn settle(world: &mut World, rng: &mut Rng, tally: &mut Tally) {
-    for _ in 0..120 {
+    for round in 0..120 {
         live(world, rng);
         world.pass(10_000);
+        if round == 20 {
+            // Its registration may have been on its way.
+            dies(world);
+        }
     }
     let before = world.controller.counters().messages_down;
     for _ in 0..4 {
@@ -277,6 +302,8 @@ fn settle(world: &mut World, rng: &mut Rng, tally: &mut Tally) {
     for at in 0..NODES {
         converged(world, &format!("e{at}"), tally);
     }
+    let left = world.records(MORTAL);
+    assert!(left.is_empty(), "of a node that is no more: {left:?}");
 }
 
 fn converged(world: &World, node: &str, tally: &mut Tally) {
@@ -310,8 +337,14 @@ fn converged(world: &World, node: &str, tally: &mut Tally) {
             _ => {}
         }
     }
-    let has: BTreeMap<String, Value> =
-        world.edges[node].store.iter().map(|(key, value)| (key.clone(), own(value))).collect();
+    let edge = &world.edges[node];
+    // A ConfigMap that nobody uses costs a few bytes until its name is used again; of a pod its
+    // node tells, and is rid of it.
+    let is_left = |key: &str| {
+        !key.contains("/pod/") && edge.stale.contains(key) && !expected.contains_key(key)
+    };
+    let has = edge.store.iter().filter(|(key, _)| !is_left(key));
+    let has: BTreeMap<String, Value> = has.map(|(key, value)| (key.clone(), own(value))).collect();
     assert_eq!(has, expected, "{node}");
     let rows = world.records(node);
     assert_eq!(rows.len(), expected.len(), "{node}: {rows:?}");

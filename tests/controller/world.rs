@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use edged::controller::event::{Action, Answer, CallId, Event, Exchange, Out, Peer, WatchFact};
 use edged::controller::event::{Refusal, WatchId};
 use edged::controller::time::{Instant, Now, Rng, Wall};
-use edged::controller::{Authority, Config, Controller, SyncStore};
+use edged::controller::{Authority, Candidate, Config, Controller, SyncStore};
 use edged::model::api::{Call, CallError, Kind};
 use edged::model::link::Session;
 use edged::model::message::Message;
@@ -87,6 +87,7 @@ pub fn config() -> Config {
         nodes_max: 10_000,
         api_authority: None,
         sync: SyncStore::Table,
+        candidate: None,
     }
 }
 
@@ -104,7 +105,7 @@ impl World {
             faults,
             sync,
             cluster,
-            controller: Controller::boot(Config { sync, ..config() }, now, seed),
+            controller: Controller::boot(config(), now, seed),
             rows: BTreeMap::new(),
             edges: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -135,7 +136,10 @@ impl World {
 
     fn start(&mut self) {
         let seed = self.rng.bits();
-        self.controller = Controller::boot(Config { sync: self.sync, ..config() }, self.now, seed);
+        let candidate = Candidate { identity: format!("life-{seed}"), namespace: "k".to_owned() };
+        let candidate = Some(candidate).filter(|_| self.sync == SyncStore::Objects);
+        let config = Config { sync: self.sync, candidate, ..config() };
+        self.controller = Controller::boot(config, self.now, seed);
         let rows = self.rows.values().cloned().collect();
         self.tell(Event::Loaded(rows));
     }
@@ -244,6 +248,7 @@ impl World {
         match fact {
             Fact::ToController(event) => self.hand_in(event),
             Fact::Call(id, call) => {
+                self.look_at_removal(&call);
                 let rate = self.faults.call_lost;
                 let done = self.chance(500);
                 let result = if self.chance(rate) {
@@ -284,6 +289,7 @@ impl World {
                 self.rows.insert((key.0, key.1, key.2, row.name.to_string()), row);
             }
             Change::Delete { node, kind, namespace, name } => {
+                self.buried(&node, kind, &name);
                 let key = (node.to_string(), kind, namespace.to_string(), name.to_string());
                 self.rows.remove(&key);
             }

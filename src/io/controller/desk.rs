@@ -156,6 +156,8 @@ impl Desk<'_> {
             ("messages_refused_total", "counter", it.messages_refused),
             ("certificates_total", "counter", it.certificates),
             ("lists_total", "counter", it.lists),
+            ("leads", "gauge", u64::from(it.leads)),
+            ("records_removed_total", "counter", it.records_removed),
         ] {
             page.push(format!("# TYPE {PREFIX}{name} {kind}\n{PREFIX}{name} {value}\n"));
         }

@@ -30,7 +30,7 @@ use mio::{Events, Poll, Token};
 use crate::controller::event::{Action, CallId, Event, Out};
 use crate::controller::local::Objects;
 use crate::controller::time::{Instant, Now};
-use crate::controller::{self, Controller, SyncStore};
+use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::folder::{Held, Manifests, Room};
 use crate::io::journal::{self, Turn};
 use crate::io::signal::{Signals, Told};
@@ -145,6 +145,7 @@ impl Hands {
             nodes_max: settings.nodes_max,
             api_authority: ground.reach.as_ref().map(|reach| reach.authority.clone()),
             sync: ground.sync,
+            candidate: ground.candidate,
         };
         let api = if let Some(reach) = ground.reach {
             Api::Remote(Box::new(Remote::new(reach, API)))
@@ -385,6 +386,7 @@ struct Ground {
     authority: Authority,
     reach: Option<Reach>,
     sync: SyncStore,
+    candidate: Option<Candidate>,
 }
 
 impl Ground {
@@ -392,7 +394,8 @@ impl Ground {
         let mut reach = match &settings.source {
             Source::Folder => {
                 let authority = Authority::open(&settings.pki(), &settings.names, now_s)?;
-                return Ok(Self { authority, reach: None, sync: SyncStore::Table });
+                let (sync, candidate) = (SyncStore::Table, None);
+                return Ok(Self { authority, reach: None, sync, candidate });
             }
             Source::Kubeconfig(path) => Reach::of_file(path)?,
             Source::Cluster => Reach::in_cluster()?,
@@ -401,8 +404,16 @@ impl Ground {
         let crds = remote::has(&mut reach, Kind::ObjectSync)?;
         let sync = if crds { SyncStore::Objects } else { SyncStore::Table };
         ::log::info!("the API server is {}; what nodes have is kept in {sync:?}", reach.host);
-        Ok(Self { authority, reach: Some(reach), sync })
+        // A table is this replica's alone.
+        let candidate =
+            crds.then(|| Candidate { identity: identity(), namespace: settings.namespace.clone() });
+        Ok(Self { authority, reach: Some(reach), sync, candidate })
     }
+}
+
+/// The pod's or the machine's name, and what no other life has.
+fn identity() -> String {
+    format!("{}_{:016x}", sys::hostname().unwrap_or_default(), clock::seed())
 }
 
 fn api_token_at(api: &Api, now: Instant) -> Option<Instant> {

@@ -1,0 +1,123 @@
+//! Records of nodes that are no more (wire spec section 8.3): nobody will ever acknowledge that
+//! such a node is rid of something.
+//!
+//! A node that has records, and neither a Node nor a session here, is suspected. A while later the
+//! leader asks the API server itself: what a watch has told may be old, a node that registers anew
+//! keeps its records, and one that has only lost the label of the edge is not gone.
+//!
+//! Records of objects that are gone are no garbage while their node is there: it is told first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Counters;
+use super::key::NodeId;
+use super::time::Instant;
+use super::world::World;
+use crate::limits::{GONE_NODE_MS, NODES_PER_STEP};
+use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
+
+/// Nodes that may be no more.
+#[derive(Default)]
+pub(super) struct Garbage {
+    /// When each is asked about.
+    queue: BTreeSet<(Instant, NodeId)>,
+    /// The same, by node.
+    due: BTreeMap<NodeId, Instant>,
+    /// About which the API server is asked.
+    asked: Option<NodeId>,
+}
+
+impl Garbage {
+    /// What is to be asked now.
+    pub(super) fn step(&mut self, now: Instant, leads: bool, world: &mut World) -> Option<Call> {
+        for id in std::mem::take(&mut world.suspects) {
+            self.later(now, id);
+        }
+        for _ in 0..NODES_PER_STEP {
+            if self.asked.is_some() {
+                return None;
+            }
+            let (at, id) = *self.queue.first().filter(|(at, _)| *at <= now)?;
+            self.queue.remove(&(at, id));
+            self.due.remove(&id);
+            let Some(node) = world.nodes.get(&id) else { continue };
+            if node.is_edge() || node.records.is_empty() {
+                continue;
+            }
+            if !leads {
+                self.later(now, id);
+                continue;
+            }
+            self.asked = Some(id);
+            return Some(Call {
+                verb: Verb::Get,
+                kind: Kind::Node,
+                namespace: "".into(),
+                name: (&*node.name).into(),
+                subresource: None,
+                body: None,
+            });
+        }
+        None
+    }
+
+    /// The API server has told whether there is such a node.
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        result: &CallResult,
+        leads: bool,
+        world: &mut World,
+        counters: &mut Counters,
+    ) {
+        let id = self.asked.take().expect("an answer to what was asked");
+        let Some(node) = world.nodes.get(&id) else { return };
+        if node.is_edge() {
+            return;
+        }
+        match result {
+            Err(CallError::Refused { code: 404, .. }) if leads => {
+                counters.records_removed += world.bury(id);
+            }
+            // It is there; or it is asked again.
+            Ok(_) | Err(_) => self.later(now, id),
+        }
+    }
+
+    /// It may be no more since now.
+    fn later(&mut self, now: Instant, id: NodeId) {
+        let at = now.plus_ms(GONE_NODE_MS);
+        if let Some(before) = self.due.insert(id, at) {
+            self.queue.remove(&(before, id));
+        }
+        self.queue.insert((at, id));
+    }
+
+    /// When something is to be asked, if nothing happens before.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.queue.first().filter(|_| self.asked.is_none()).map(|(at, _)| *at)
+    }
+}
+
+impl World {
+    /// A node may be no more.
+    pub(super) fn suspect(&mut self, id: NodeId) {
+        let node = self.nodes.get(&id);
+        if node.is_some_and(|node| !node.is_edge() && !node.records.is_empty()) {
+            self.suspects.insert(id);
+        }
+    }
+
+    /// Forgets all that a node had. How much that was.
+    fn bury(&mut self, id: NodeId) -> u64 {
+        let records = std::mem::take(&mut self.at(id).records);
+        for (key, record) in &records {
+            self.ledger.note(id, key, &record.uid);
+            if let Some(entry) = self.objects.get_mut(key) {
+                entry.held.remove(&id);
+                self.drop_if_idle(key);
+            }
+        }
+        records.len() as u64
+    }
+}

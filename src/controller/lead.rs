@@ -1,0 +1,256 @@
+//! Which of several replicas does what only one is to do: the one that holds the Lease, by the
+//! rules of client-go's leader election.
+//!
+//! ```text
+//!  Look ──nobody's, ours, or not renewed for its duration──▶ Write ──▶ holds, until RENEW_DEADLINE
+//!   ▲ └─ none ─▶ Make ─▶ holds                                 │       after the last write began
+//!   └───────────── every RETRY, while another's ◀── conflict ──┘
+//! ```
+//!
+//! Whether another's Lease has run out is told by our own clock, from when we saw it change: clocks
+//! of replicas need not agree. A write names the version that was looked at, so of two that take it
+//! over one fails. Who holds it stops well before another may begin: its time counts from before
+//! the write, the other's from after it was seen.
+//!
+//! If we crash here: nobody leads until the Lease has run out.
+
+use serde_json::{Value, json};
+
+use super::event::{Action, Out, Severity};
+use super::say;
+use super::time::{Instant, Now, Rng};
+use crate::limits::{LEASE_MS, LEASE_RELEASE_MS, LEASE_RENEW_MS, LEASE_RETRY_MS};
+use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
+
+/// Who stands for leader, and where the Lease lies.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// No other replica's, and none of an earlier life.
+    pub identity: String,
+    /// Of the Lease.
+    pub namespace: String,
+}
+
+/// What a replica knows of the Lease.
+pub(super) struct Lead {
+    /// `None`: there are no others.
+    candidate: Option<Candidate>,
+    seen: Option<Seen>,
+    /// It is ours, until then at the least.
+    held_until: Option<Instant>,
+    /// Under way, and since when.
+    asked: Option<(Step, Instant)>,
+    next_at: Instant,
+    /// What was written last may not be what is there.
+    doubts: bool,
+    /// We stop: since then it is only given back.
+    stopped_at: Option<Instant>,
+    /// Trouble was told.
+    said: bool,
+}
+
+/// The Lease, and since when it has been like this.
+struct Seen {
+    lease: Value,
+    at: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Look,
+    /// A Lease of our own, new or taken over or renewed.
+    Write,
+    Release,
+}
+
+/// What the Lease is called.
+const NAME: &str = "edgecontroller";
+
+impl Lead {
+    pub(super) fn new(candidate: Option<Candidate>) -> Self {
+        Self {
+            candidate,
+            seen: None,
+            held_until: None,
+            asked: None,
+            next_at: Instant(0),
+            doubts: true,
+            stopped_at: None,
+            said: false,
+        }
+    }
+
+    /// Whether what only one is to do is ours.
+    pub(super) fn leads(&self, now: Instant) -> bool {
+        self.candidate.is_none() || self.held_until.is_some_and(|until| now < until)
+    }
+
+    /// What is to be asked now.
+    pub(super) fn step(&mut self, now: Now, out: &mut Out) -> Option<Call> {
+        let candidate = self.candidate.as_ref()?;
+        if self.held_until.take_if(|until| *until <= now.boot).is_some() {
+            let line = "lease: lost: it could not be renewed in time".to_owned();
+            out.push(Action::Log(Severity::Warn, line));
+        }
+        if self.asked.is_some() {
+            return None;
+        }
+        if self.stopped_at.is_some() {
+            self.held_until.take()?;
+            let seen = self.seen.as_ref().expect("it is ours");
+            let call = candidate.write(Some(&seen.lease), now, Step::Release)?;
+            self.asked = Some((Step::Release, now.boot));
+            return Some(call);
+        }
+        if now.boot < self.next_at {
+            return None;
+        }
+        self.next_at = now.boot.plus_ms(LEASE_RETRY_MS);
+        let seen = self.seen.as_ref().filter(|_| !self.doubts && self.held_until.is_some());
+        let (step, call) = match seen {
+            Some(seen) => (Step::Write, candidate.write(Some(&seen.lease), now, Step::Write)?),
+            None => (Step::Look, candidate.call(Verb::Get, None)),
+        };
+        self.asked = Some((step, now.boot));
+        Some(call)
+    }
+
+    /// The API server has answered. What is to be asked at once.
+    pub(super) fn answered(
+        &mut self,
+        now: Now,
+        result: CallResult,
+        rng: &mut Rng,
+        out: &mut Out,
+    ) -> Option<Call> {
+        let candidate = self.candidate.as_ref().expect("who asked stands for leader");
+        let (step, asked_at) = self.asked.take().expect("an answer to what was asked");
+        // As client-go: not all at once, when a Lease runs out.
+        let wait_ms = LEASE_RETRY_MS + rng.below(LEASE_RETRY_MS * 6 / 5);
+        self.next_at = now.boot.plus_ms(wait_ms);
+        let is_none = matches!(result, Err(CallError::Refused { code: 404, .. }));
+        let lease: Value = match result {
+            Ok(raw) => serde_json::from_str(raw.get()).unwrap_or_default(),
+            Err(_) if is_none && step == Step::Look => {
+                self.seen = None;
+                let call = candidate.write(None, now, Step::Write)?;
+                self.asked = Some((Step::Write, now.boot));
+                return Some(call);
+            }
+            Err(error) => {
+                self.doubts = true;
+                if let Some(line) = trouble(&error).filter(|_| !self.said) {
+                    self.said = true;
+                    out.push(Action::Log(Severity::Warn, line));
+                }
+                return None;
+            }
+        };
+        self.said = false;
+        let same = self.seen.as_ref().filter(|seen| seen.lease["spec"] == lease["spec"]);
+        let at = same.map_or(now.boot, |seen| seen.at);
+        let seen = self.seen.insert(Seen { lease, at });
+        match step {
+            Step::Look if seen.is_free(&candidate.identity, now.boot) => {
+                let call = candidate.write(Some(&seen.lease), now, Step::Write)?;
+                self.asked = Some((Step::Write, now.boot));
+                Some(call)
+            }
+            Step::Look | Step::Release => None,
+            Step::Write => {
+                self.doubts = false;
+                self.next_at = asked_at.plus_ms(LEASE_RETRY_MS);
+                let until = asked_at.plus_ms(LEASE_RENEW_MS);
+                if now.boot < until && self.held_until.replace(until).is_none() {
+                    let line = format!("lease: {} leads", candidate.identity);
+                    out.push(Action::Log(Severity::Info, line));
+                }
+                None
+            }
+        }
+    }
+
+    /// We stop: what is ours is given back, so that nobody waits for it to run out.
+    pub(super) fn stop(&mut self, now: Instant) {
+        self.stopped_at.get_or_insert(now);
+    }
+
+    /// It is given back, or that takes too long.
+    pub(super) fn may_stop(&self, now: Instant) -> bool {
+        let is_late = self.stopped_at.is_some_and(|at| at.plus_ms(LEASE_RELEASE_MS) <= now);
+        is_late || (self.asked.is_none() && self.held_until.is_none())
+    }
+
+    /// When something is to be done, if nothing happens before.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.candidate.as_ref()?;
+        let late_at = self.stopped_at.map(|at| at.plus_ms(LEASE_RELEASE_MS));
+        let next_at = match (self.asked, late_at) {
+            (Some(_), late_at) => late_at,
+            (None, Some(_)) => None,
+            (None, None) => Some(self.next_at),
+        };
+        next_at.into_iter().chain(self.held_until).min()
+    }
+}
+
+impl Seen {
+    /// Whether this one may take it.
+    fn is_free(&self, identity: &str, now: Instant) -> bool {
+        let spec = &self.lease["spec"];
+        let holder = spec["holderIdentity"].as_str().unwrap_or_default();
+        let seconds = spec["leaseDurationSeconds"].as_u64();
+        let duration_ms = seconds.map_or(LEASE_MS, |seconds| seconds.saturating_mul(1_000));
+        holder.is_empty() || holder == identity || self.at.plus_ms(duration_ms) <= now
+    }
+}
+
+impl Candidate {
+    fn call(&self, verb: Verb, body: Option<&Value>) -> Call {
+        let (namespace, body) = (self.namespace.as_str().into(), body.map(say::json));
+        let (kind, name) = (Kind::Lease, NAME.into());
+        Call { verb, kind, namespace, name, subresource: None, body }
+    }
+
+    /// What makes the Lease ours, or nobody's; `None`: the time is not known.
+    fn write(&self, old: Option<&Value>, now: Now, step: Step) -> Option<Call> {
+        let at = micro_time(now)?;
+        let verb = if old.is_some() { Verb::Update } else { Verb::Create };
+        let mut lease = old.cloned().unwrap_or_else(|| {
+            json!({
+                "kind": Kind::Lease.name(), "apiVersion": Kind::Lease.api_version(),
+                "metadata": {"name": NAME, "namespace": self.namespace},
+            })
+        });
+        let spec = &mut lease["spec"];
+        if spec["holderIdentity"] != self.identity {
+            let changes = spec["leaseTransitions"].as_u64();
+            spec["leaseTransitions"] = json!(changes.map_or(0, |count| count.saturating_add(1)));
+            spec["acquireTime"] = json!(at);
+        }
+        spec["renewTime"] = json!(at);
+        let (holder, duration_ms) = match step {
+            Step::Release => ("", 1_000),
+            Step::Look | Step::Write => (&*self.identity, LEASE_MS),
+        };
+        spec["holderIdentity"] = json!(holder);
+        spec["leaseDurationSeconds"] = json!(duration_ms / 1_000);
+        Some(self.call(verb, Some(&lease)))
+    }
+}
+
+/// What a person should know; `None`: another was faster, which is no trouble.
+fn trouble(error: &CallError) -> Option<String> {
+    match error {
+        CallError::Refused { code: 404 | 409, .. } => None,
+        CallError::Refused { code, status } => Some(format!("lease: {code}: {status}")),
+        CallError::Lost(why) => Some(format!("lease: {why}")),
+    }
+}
+
+/// `metav1.MicroTime`
+fn micro_time(now: Now) -> Option<String> {
+    let (wall, seconds) = (now.wall?, now.timestamp()?.to_string());
+    let ms = wall.0.rem_euclid(1_000);
+    Some(format!("{}.{ms:03}000Z", seconds.trim_end_matches('Z')))
+}
