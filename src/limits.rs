@@ -347,6 +347,9 @@ pub const IMAGES_RETRY_MAX_MS: u64 = 300_000;
 /// Logs that wait to be rotated; those that are left out are found again. A full node has as many
 /// containers.
 pub const LOGS_QUEUE_MAX: usize = 512;
+/// The number of a container's or sandbox's instance: one each second for thirty years. What a
+/// runtime or a log's name tells beyond counts as this, so that there is always a next one.
+pub const ATTEMPT_MAX: u32 = 1 << 30;
 /// Folders of pods that are looked at, of their logs and of all else; the rest when these are gone.
 /// Twice what a full manifest folder may have.
 pub const LOG_DIRS_MAX: usize = 1_024;

@@ -34,11 +34,14 @@ pub enum Event {
     Changed(CallId),
     /// The manifest folder was read: at start, and when it differs from the last reading.
     Manifests(Folder),
-    /// The answer to an [`Action::Job`]: exactly one each; a [`JobSpec::Measure`] that succeeds is
-    /// answered by [`Event::Used`].
+    /// The answer to an [`Action::Job`]: exactly one each; what succeeds and has more to tell is
+    /// answered by [`Event::Used`] or [`Event::Attempts`].
     Job(JobId, Result<(), JobError>),
     /// What the folders take that an [`Action::Job`] asked for, in their order.
     Used(JobId, Vec<Option<Used>>),
+    /// The pod's folders are made; of each container in the order asked the newest attempt that left
+    /// a log.
+    Attempts(JobId, Vec<Option<u32>>),
     /// The answer to an [`Action::Probe`]: exactly one each, unless it was cancelled.
     Probe(ProbeId, Finding),
     /// The answer to an [`Action::Read`]: exactly one each; empty where there is nothing.

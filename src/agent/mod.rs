@@ -236,6 +236,10 @@ impl Agent {
                     "answer to {job:?}, which nobody asked for"
                 );
             }
+            Event::Attempts(job, attempts) => {
+                let taken = self.pods.iter_mut().any(|pod| pod.dirs_made(now, job, &attempts));
+                assert!(taken, "answer to {job:?}, which nobody asked for");
+            }
             Event::Measured(measures) => self.chores.measured(now, &measures),
             // Cancelled while its answer was on the way: of no more interest.
             Event::Probe(probe, finding) => {

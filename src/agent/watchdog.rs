@@ -61,7 +61,7 @@ impl Watchdog {
     pub fn learn(&mut self, event: &Event) {
         let answered = match event {
             Event::Cri(call, _) => Owed::Call(*call),
-            Event::Job(job, _) | Event::Used(job, _) => Owed::Job(*job),
+            Event::Job(job, _) | Event::Used(job, _) | Event::Attempts(job, _) => Owed::Job(*job),
             Event::Probe(probe, _) => Owed::Query(*probe),
             #[cfg(feature = "cloud")]
             Event::LinkUp(..) | Event::LinkDown(..) => Owed::Dial,

@@ -77,6 +77,16 @@ struct Order {
     link: Option<CloudLink>,
 }
 
+/// A job's answer, as the mind hears it.
+fn told(job: JobId, answer: Result<JobReply, JobError>) -> Event {
+    match answer {
+        Ok(JobReply::Done) => Event::Job(job, Ok(())),
+        Ok(JobReply::Used(used)) => Event::Used(job, used),
+        Ok(JobReply::Attempts(attempts)) => Event::Attempts(job, attempts),
+        Err(error) => Event::Job(job, Err(error)),
+    }
+}
+
 impl Jobs {
     /// `program` is what children run: `/proc/self/exe`, which stays the same binary while the
     /// file is replaced by an update.
@@ -93,8 +103,7 @@ impl Jobs {
         answers: &mut Vec<Event>,
     ) {
         let Some(kind) = jobs::kind(&spec) else {
-            let done = jobs::run(&mut self.roots, &spec);
-            answers.push(Event::Job(job, done));
+            answers.push(told(job, jobs::run(&mut self.roots, &spec)));
             return;
         };
         // A child costs more than most folders: it is for those that may take long.
@@ -146,11 +155,7 @@ impl Jobs {
                         );
                         Err(JobError::Died(format!("{how}; {why}")))
                     });
-                    answers.push(match answer {
-                        Ok(JobReply::Done) => Event::Job(job, Ok(())),
-                        Ok(JobReply::Used(used)) => Event::Used(job, used),
-                        Err(error) => Event::Job(job, Err(error)),
-                    });
+                    answers.push(told(job, answer));
                 }
                 false
             }

@@ -16,7 +16,7 @@ pub use volume::{
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum JobSpec {
     /// Make the pod's log folder and its folder below the kubelet's root, and in each of them one
-    /// folder for each container; modes 0755 and 0750.
+    /// folder for each container; modes 0755 and 0750. Tells which logs are there already.
     MakePodDirs {
         /// Whose.
         pod: LogDir,
@@ -83,6 +83,9 @@ pub enum JobReply {
     Done,
     /// To [`JobSpec::Measure`]: of each place in their order; `None`: it is not there.
     Used(Vec<Option<Used>>),
+    /// To [`JobSpec::MakePodDirs`]: of each container in their order the newest attempt that left a
+    /// log; `None`: none did.
+    Attempts(Vec<Option<u32>>),
 }
 
 /// Names `<pod logs>/<namespace>_<name>_<uid>`.

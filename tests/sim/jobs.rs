@@ -114,13 +114,17 @@ impl Disk {
         }
     }
 
-    /// The runtime opens the log of a container.
-    pub fn log_written(&mut self, runtime: &Runtime, number: ContainerNo) {
-        let Some(container) = runtime.containers.get(&number) else { return };
-        let sandbox = &runtime.sandboxes[&container.sandbox];
-        if sandbox.listed.pod.is_some() {
-            self.logs.insert(format!("{}/{}", sandbox.log_directory, container.log_path));
-        }
+    /// The runtime opens the log of a container that starts.
+    pub fn log_begun(&mut self, runtime: &Runtime, number: ContainerNo) {
+        let log = log_path(runtime, number);
+        let taken = log.as_ref().filter(|log| self.logs.contains(*log));
+        assert!(taken.is_none(), "[logs] c{number} writes on in the log of another: {taken:?}");
+        self.logs.extend(log);
+    }
+
+    /// The runtime opens the log of a container again.
+    pub fn log_reopened(&mut self, runtime: &Runtime, number: ContainerNo) {
+        self.logs.extend(log_path(runtime, number));
     }
 
     /// Whether the log that the link names is there.
@@ -142,6 +146,16 @@ impl Disk {
         found.into_iter().chain(others.map(|dir| LogDir::nameless(&dir.uid))).collect()
     }
 
+    /// The newest attempt of a container of which a log is there, itself or rotated ones.
+    fn newest_log(&self, pod: &LogDir, container: &str) -> Option<u32> {
+        let folder = format!("{}/{container}/", folder_of(pod));
+        let rotated = self.rotated.iter().filter(|(_, old)| **old > 0).map(|(path, _)| path);
+        let files = self.logs.iter().chain(rotated);
+        let attempts =
+            files.filter_map(|path| path.strip_prefix(&folder)?.strip_suffix(".log")?.parse().ok());
+        attempts.max()
+    }
+
     /// The logs lay in memory.
     pub fn wipe(&mut self) {
         self.dirs.clear();
@@ -149,6 +163,14 @@ impl Disk {
         self.links.clear();
         self.rotated.clear();
     }
+}
+
+/// Where the runtime writes what a container of a pod says.
+fn log_path(runtime: &Runtime, number: ContainerNo) -> Option<String> {
+    let container = runtime.containers.get(&number)?;
+    let sandbox = &runtime.sandboxes[&container.sandbox];
+    sandbox.listed.pod.as_ref()?;
+    Some(format!("{}/{}", sandbox.log_directory, container.log_path))
 }
 
 impl World {
@@ -197,6 +219,10 @@ impl World {
         self.tell(vec![match (job.result, &job.spec) {
             (Ok(()), JobSpec::Measure(walk)) => {
                 Event::Used(id, short::walk(walk, &self.disk.volumes))
+            }
+            (Ok(()), JobSpec::MakePodDirs { pod, containers }) => {
+                let newest = containers.iter().map(|name| self.disk.newest_log(pod, name));
+                Event::Attempts(id, newest.collect())
             }
             (result, _) => Event::Job(id, result),
         }]);

@@ -458,8 +458,10 @@ impl World {
             if let Effect::SandboxMade(number) = effect {
                 self.cgroup_made(number);
             }
-            if let Effect::Started(number) | Effect::Reopened(number) = effect {
-                self.disk.log_written(&self.runtime, number);
+            match effect {
+                Effect::Started(number) => self.disk.log_begun(&self.runtime, number),
+                Effect::Reopened(number) => self.disk.log_reopened(&self.runtime, number),
+                _ => {}
             }
         }
         for (serial, result) in std::mem::take(&mut self.runtime.told.answers) {

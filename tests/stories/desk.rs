@@ -78,6 +78,8 @@ pub struct Desk {
     /// Jobs of the node.
     pub node_jobs: Vec<JobSpec>,
     pub reopening: Option<CallId>,
+    /// The newest attempt of which a log is there, whichever container's.
+    pub newest_log: Option<u32>,
     made: u32,
 }
 
@@ -176,6 +178,7 @@ impl Desk {
             bad_volume: None,
             node_jobs: Vec::new(),
             reopening: None,
+            newest_log: None,
             made: 0,
         }
     }
@@ -217,10 +220,7 @@ impl Desk {
                     let fails = self.read_only && !makes;
                     let why = JobError::Failed("Read-only file system".to_owned());
                     let result = if fails { Err(why) } else { self.volume_job(&spec) };
-                    let event = match spec {
-                        JobSpec::Measure(walk) => Event::Used(job, self.taken.walk(&walk)),
-                        _ => Event::Job(job, result),
-                    };
+                    let event = self.job_event(job, spec, result);
                     self.agent.handle(self.now, event);
                     learnt = true;
                 }

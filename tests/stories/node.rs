@@ -1,6 +1,6 @@
 //! The desk's side of what keeps a node in order.
 
-use edged::agent::event::Event;
+use edged::agent::event::{Event, JobId};
 use edged::model::cri::{Reply, Request};
 use edged::model::job::{JobError, JobSpec, Used, Walk};
 use edged::model::upkeep::{
@@ -71,6 +71,17 @@ impl Desk {
         self.volume_jobs.push(format!("{what} {volume}"));
         let bad = self.bad_volume == Some(&*volume);
         if bad { Err(JobError::Failed("no such device".to_owned())) } else { Ok(()) }
+    }
+
+    /// What the agent hears of a job.
+    pub fn job_event(&self, job: JobId, spec: JobSpec, result: Result<(), JobError>) -> Event {
+        match (spec, result) {
+            (JobSpec::Measure(walk), _) => Event::Used(job, self.taken.walk(&walk)),
+            (JobSpec::MakePodDirs { containers, .. }, Ok(())) => {
+                Event::Attempts(job, vec![self.newest_log; containers.len()])
+            }
+            (_, result) => Event::Job(job, result),
+        }
     }
 
     /// The log that was to be reopened, and was taken out of the book, is.

@@ -416,3 +416,14 @@ fn a_container_is_known_by_the_image_that_it_was_asked_for_with() {
     // It is of the old image: to start it would be to stop it again.
     assert_eq!(desk.asked_for(), ["remove_container c2"]);
 }
+
+#[test]
+fn a_runtime_that_lost_all_goes_on_counting_behind_the_logs() {
+    let mut desk = Desk::new();
+    desk.newest_log = Some(6);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    assert_eq!(desk.asked_for(), ["create_container m#7"]);
+    desk.does_all(&["create_container m#7", "start_container c2"]);
+    assert_eq!(desk.status()["containerStatuses"][0]["restartCount"], 7);
+}

@@ -69,6 +69,21 @@ impl Pod {
         }
     }
 
+    /// Takes the answer to the job that makes the pod's folders. `false`: it is not this pod's.
+    ///
+    /// The runtime may have lost the containers that left logs there: their numbers are taken, and
+    /// the count of restarts goes on (spec section 2.7).
+    pub fn dirs_made(&mut self, now: Now, job: JobId, attempts: &[Option<u32>]) -> bool {
+        if let Some(JobSpec::MakePodDirs { containers, .. }) = self.jobs.get(&job) {
+            for (name, newest) in containers.iter().zip(attempts) {
+                let floor = newest.map_or(0, |newest| newest.saturating_add(1));
+                let memory = self.memory.entry(name.clone()).or_default();
+                memory.attempt_floor = memory.attempt_floor.max(floor);
+            }
+        }
+        self.job_done(now, job, &Ok(()))
+    }
+
     /// Takes the answer to a job of this pod. `false`: it is not this pod's.
     pub fn job_done(&mut self, now: Now, job: JobId, result: &Result<(), JobError>) -> bool {
         let Some(spec) = self.jobs.remove(&job) else { return false };

@@ -8,7 +8,7 @@
 //! The runtime writes the logs themselves.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -19,24 +19,44 @@ use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use super::{Component, Failure, tree};
-use crate::limits::{LOG_DIRS_MAX, REMOVE_AT_ONCE_MAX};
+use crate::limits::{ATTEMPT_MAX, LOG_DIRS_MAX, REMOVE_AT_ONCE_MAX};
 use crate::model::job::{LogDir, LogLink};
 
 /// The longest file name of ext4 and most others.
 const NAME_BYTES_MAX: usize = 255;
 
+/// Of each container, the newest attempt of which a log is there already.
 pub(super) fn make_dirs(
     logs: BorrowedFd<'_>,
     pod: &LogDir,
     containers: &[Box<str>],
-) -> Result<(), Failure> {
+) -> Result<Vec<Option<u32>>, Failure> {
     let name = dir_name(pod)?;
     let mode = Mode::from_bits_truncate(0o755);
     let dir = tree::make_dir(logs, Component::new(&name)?, mode)?;
-    for container in containers {
-        tree::make_dir(dir.as_fd(), Component::new(container.as_ref())?, mode)?;
+    let made = containers.iter().map(|container| {
+        let container = Component::new(container.as_ref())?;
+        newest(&tree::make_dir(dir.as_fd(), container, mode)?)
+    });
+    made.collect()
+}
+
+/// The greatest `<attempt>` of the files `<attempt>.log` and their rotations.
+fn newest(dir: &OwnedFd) -> Result<Option<u32>, Failure> {
+    let failed = |errno| Failure::at("readdir", "a container's logs", errno);
+    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let mut greatest = None;
+    for entry in Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?.iter() {
+        let entry = entry.map_err(failed)?;
+        let (attempt, rest) = match entry.file_name().to_str().map(|name| name.split_once(".log")) {
+            Ok(Some(parts)) => parts,
+            _ => continue,
+        };
+        if rest.is_empty() || rest.starts_with('.') {
+            greatest = greatest.max(attempt.parse().ok().map(|it: u32| it.min(ATTEMPT_MAX)));
+        }
     }
-    Ok(())
+    Ok(greatest)
 }
 
 /// Links to a log that exists; a link of the same name that leads elsewhere is replaced.

@@ -37,11 +37,12 @@ pub use cgroup::Cgroups;
 pub(in crate::io) use volume::share;
 
 /// Does a quick job now.
-pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
+pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<JobReply, JobError> {
     let done = match spec {
         JobSpec::MakePodDirs { pod, containers } => {
-            log::make_dirs(roots.pod_logs.handle()?, pod, containers)
-                .and_then(|()| pod_dir::make(roots.pods.handle()?, &pod.uid, containers).map(drop))
+            let attempts = log::make_dirs(roots.pod_logs.handle()?, pod, containers)?;
+            pod_dir::make(roots.pods.handle()?, &pod.uid, containers)?;
+            return Ok(JobReply::Attempts(attempts));
         }
         JobSpec::MakeContainerFiles(wanted) => {
             let Roots { pods, pod_logs, .. } = roots;
@@ -58,10 +59,7 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
         JobSpec::RemoveLogDir(_)
         | JobSpec::RemovePodDir(_)
         | JobSpec::TearDownVolumes(_)
-        | JobSpec::Measure(_) => {
-            run_in_child(roots.of(spec).handle()?, spec)?;
-            Ok(())
-        }
+        | JobSpec::Measure(_) => return run_in_child(roots.of(spec).handle()?, spec),
         JobSpec::RotateLog { log, files_max, at_s } => {
             rotate::rotate(roots.pod_logs.handle()?, log, *files_max, *at_s)
         }
@@ -73,7 +71,7 @@ pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
         #[cfg(feature = "cloud")]
         JobSpec::Enrol { .. } => Err(Failure("got a job that is for a child only".to_owned())),
     };
-    done.map_err(JobError::from)
+    done.map(|()| JobReply::Done).map_err(JobError::from)
 }
 
 /// Does a job that runs in a child here and now, if that is a matter of moments. `None`: it is not;

@@ -6,7 +6,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::limits::ATTEMPT_MAX;
 use crate::model::job::{LogDir, LogLink};
+
+/// Of most jobs it only matters that they are done.
+fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
+    super::run(roots, spec).map(drop)
+}
 
 /// A folder of one test, gone with it.
 struct Place(PathBuf);
@@ -60,6 +66,21 @@ fn folders_are_made_with_the_kubelets_names_and_modes() {
         let meta = fs::metadata(place.path(below)).expect(below);
         assert_eq!(meta.permissions().mode() & 0o7777, 0o755, "{below}");
     }
+}
+
+#[test]
+fn the_newest_log_of_each_container_is_told() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    for name in ["9.log", "10.log", "11.log.20260101-000000.gz", "12.logs", "x.log", "-1.log"] {
+        fs::write(place.path("pods/ns_web_u-1/app").join(name), "").expect(name);
+    }
+    let huge = place.path("pods/ns_web_u-1/side/4294967295.log");
+    fs::write(huge, "").expect("a log");
+    let names = ["app", "side", "new"].map(Box::from).to_vec();
+    let spec = JobSpec::MakePodDirs { pod: pod(), containers: names };
+    let newest = vec![Some(11), Some(ATTEMPT_MAX), None];
+    assert_eq!(super::run(&mut roots, &spec), Ok(JobReply::Attempts(newest)));
 }
 
 #[test]

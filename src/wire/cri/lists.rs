@@ -6,7 +6,7 @@
 
 use super::DecodeError;
 use super::fields::{Value, each, text};
-use crate::limits::CRI_LIST_ITEMS_MAX;
+use crate::limits::{ATTEMPT_MAX, CRI_LIST_ITEMS_MAX};
 use crate::model::cri::{Container, ContainerId, ContainerState, PodRef, Sandbox, SandboxId};
 
 /// `ListPodSandboxResponse`
@@ -62,7 +62,7 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
     Ok(Sandbox {
         id: SandboxId(named("PodSandbox.id", id)?),
         pod: labels.pod()?,
-        attempt: attempt as u32,
+        attempt: attempt.min(u64::from(ATTEMPT_MAX)) as u32,
         ready: state == 0,
         created_at: created_at as i64,
         source,
@@ -106,7 +106,7 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
         pod: if name.is_empty() { None } else { labels.pod()? },
         name: name.into(),
         sandbox: SandboxId(sandbox.into()),
-        attempt: attempt as u32,
+        attempt: attempt.min(u64::from(ATTEMPT_MAX)) as u32,
         state: match state {
             1 => ContainerState::Running,
             2 => ContainerState::Exited,
@@ -248,6 +248,14 @@ mod tests {
             assert_eq!(&*read[0].image, expected);
             assert_eq!((read[0].attempt, read[0].state), (3, ContainerState::Running));
         }
+    }
+
+    #[test]
+    fn after_the_greatest_attempt_there_is_a_next_one() {
+        let mut last = listed("a", "b");
+        last.metadata = Some(c::ContainerMetadata { name: "m".to_owned(), attempt: u32::MAX });
+        let read = containers(&message(vec![last])).expect("a list");
+        assert_eq!(read[0].attempt, ATTEMPT_MAX);
     }
 
     #[test]
