@@ -10,12 +10,10 @@ mod storage;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Deserializer};
-
 use super::base64;
 use super::pod::Metadata;
 use super::quantity::Quantity;
-use super::tree::{Fault, Step};
+use super::tree::{Fault, Node, Read, Step, by_tree, fields};
 
 pub use storage::{
     Claim, ClaimRef, ClaimSpec, Local, PersistentVolume, PersistentVolumeSpec, StorageRequest,
@@ -48,8 +46,7 @@ pub enum ObjectKind {
 }
 
 /// core/v1 `ConfigMap`. A key stands in one of the two maps at the most.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigMap {
     /// Name and namespace.
     pub metadata: Metadata,
@@ -59,9 +56,14 @@ pub struct ConfigMap {
     pub binary_data: BTreeMap<String, Bytes>,
 }
 
+fields!(ConfigMap {
+    "metadata" => metadata,
+    "data" => data,
+    "binaryData" => binary_data,
+});
+
 /// core/v1 `Secret`
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Secret {
     /// Name and namespace.
     pub metadata: Metadata,
@@ -71,9 +73,14 @@ pub struct Secret {
     pub data: BTreeMap<String, Bytes>,
 }
 
+fields!(Secret {
+    "metadata" => metadata,
+    "type" => r#type,
+    "data" => data,
+});
+
 /// node.k8s.io/v1 `RuntimeClass`; in no namespace.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimeClass {
     /// Name.
     pub metadata: Metadata,
@@ -83,13 +90,22 @@ pub struct RuntimeClass {
     pub overhead: Overhead,
 }
 
+fields!(RuntimeClass {
+    "metadata" => metadata,
+    "handler" => handler,
+    "overhead" => overhead,
+});
+
 /// node.k8s.io/v1 `Overhead`
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overhead {
     /// By resource name.
     pub pod_fixed: BTreeMap<String, Quantity>,
 }
+
+fields!(Overhead {
+    "podFixed" => pod_fixed,
+});
 
 /// Bytes that a manifest writes in base64. Their `Debug` tells only how many.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -169,12 +185,15 @@ impl fmt::Debug for Bytes {
     }
 }
 
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let bytes = base64::decode(&text).ok_or_else(|| {
-            serde::de::Error::custom("got text that is not base64, expected base64")
-        })?;
-        Ok(Self(bytes.into()))
+impl Read for Bytes {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        let mut text = String::new();
+        text.read(node)?;
+        let bytes = base64::decode(&text);
+        let why = || Fault::bare("got text that is not base64, expected base64".to_owned());
+        self.0 = bytes.ok_or_else(why)?.into();
+        Ok(())
     }
 }
+
+by_tree!(Bytes);

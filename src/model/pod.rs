@@ -11,12 +11,13 @@ mod volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::probe::{Lifecycle, Probe};
 use super::quantity::Quantity;
 use super::status::PodStatus;
+use super::tree::{fields, words};
 
 pub use env::{EnvFrom, EnvVar, EnvVarSource, FieldRef, KeyRef, ObjectRef, ResourceFieldRef};
 pub use network::{DnsConfig, DnsOption, DnsPolicy, HostAlias};
@@ -34,8 +35,7 @@ pub use volume::{
 pub type Rest = Map<String, Value>;
 
 /// core/v1 `Pod`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Pod {
     /// Names and labels.
     pub metadata: Metadata,
@@ -43,13 +43,17 @@ pub struct Pod {
     /// changes it.
     pub spec: Arc<PodSpec>,
     /// What is. Written by the agent, never read from a manifest.
-    #[serde(skip_deserializing)]
     pub status: PodStatus,
 }
 
+fields!(Pod {
+    "metadata" => metadata,
+    "spec" => spec,
+});
+
 /// meta/v1 `ObjectMeta`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// DNS subdomain.
     pub name: String,
@@ -77,6 +81,17 @@ pub struct Metadata {
     pub rest: Rest,
 }
 
+fields!(Metadata {
+    "name" => name,
+    "namespace" => namespace,
+    "uid" => uid,
+    "labels" => labels,
+    "annotations" => annotations,
+    "creationTimestamp" => creation_timestamp,
+    "deletionTimestamp" => deletion_timestamp,
+    "deletionGracePeriodSeconds" => deletion_grace_period_seconds,
+} rest rest);
+
 impl Pod {
     /// The service account that the pod runs as.
     pub fn service_account(&self) -> &str {
@@ -87,8 +102,8 @@ impl Pod {
 }
 
 /// core/v1 `PodSpec`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PodSpec {
     /// Run one after another before the main containers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -165,6 +180,33 @@ pub struct PodSpec {
     pub rest: Rest,
 }
 
+fields!(PodSpec {
+    "initContainers" => init_containers,
+    "containers" => containers,
+    "ephemeralContainers" => ephemeral_containers,
+    "restartPolicy" => restart_policy,
+    "terminationGracePeriodSeconds" => termination_grace_period_seconds,
+    "activeDeadlineSeconds" => active_deadline_seconds,
+    "hostNetwork" => host_network,
+    "hostPID" => host_pid,
+    "hostIPC" => host_ipc,
+    "shareProcessNamespace" => share_process_namespace,
+    "hostAliases" => host_aliases,
+    "subdomain" => subdomain,
+    "setHostnameAsFQDN" => set_hostname_as_fqdn,
+    "dnsPolicy" => dns_policy,
+    "dnsConfig" => dns_config,
+    "readinessGates" => readiness_gates,
+    "runtimeClassName" => runtime_class_name,
+    "overhead" => overhead,
+    "resources" => resources,
+    "securityContext" => security_context,
+    "volumes" => volumes,
+    "hostname" => hostname,
+    "imagePullSecrets" => image_pull_secrets,
+    "nodeName" => node_name,
+} rest rest);
+
 impl PodSpec {
     /// Containers of every kind.
     pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
@@ -173,8 +215,7 @@ impl PodSpec {
 }
 
 /// core/v1 `LocalObjectReference` to a secret of the pod's namespace.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PullSecret {
     /// Its name; empty: none.
     pub name: String,
@@ -183,9 +224,13 @@ pub struct PullSecret {
     pub rest: Rest,
 }
 
+fields!(PullSecret {
+    "name" => name,
+} rest rest);
+
 /// core/v1 `PodReadinessGate`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ReadinessGate {
     /// The condition's name.
     pub condition_type: String,
@@ -194,8 +239,12 @@ pub struct ReadinessGate {
     pub rest: Rest,
 }
 
+fields!(ReadinessGate {
+    "conditionType" => condition_type,
+} rest rest);
+
 /// `PodSpec.restartPolicy`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum RestartPolicy {
     #[default]
@@ -204,9 +253,15 @@ pub enum RestartPolicy {
     Never,
 }
 
+words!(RestartPolicy {
+    "Always" => Always,
+    "OnFailure" => OnFailure,
+    "Never" => Never,
+});
+
 /// core/v1 `Container`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Container {
     /// DNS label, unique in the pod.
     pub name: Box<str>,
@@ -280,8 +335,34 @@ pub struct Container {
     pub rest: Rest,
 }
 
+fields!(Container {
+    "name" => name,
+    "image" => image,
+    "command" => command,
+    "args" => args,
+    "workingDir" => working_dir,
+    "envFrom" => env_from,
+    "env" => env,
+    "ports" => ports,
+    "resources" => resources,
+    "volumeMounts" => volume_mounts,
+    "imagePullPolicy" => image_pull_policy,
+    "restartPolicy" => restart_policy,
+    "securityContext" => security_context,
+    "terminationMessagePath" => termination_message_path,
+    "terminationMessagePolicy" => termination_message_policy,
+    "targetContainerName" => target_container_name,
+    "stdin" => stdin,
+    "stdinOnce" => stdin_once,
+    "tty" => tty,
+    "startupProbe" => startup_probe,
+    "readinessProbe" => readiness_probe,
+    "livenessProbe" => liveness_probe,
+    "lifecycle" => lifecycle,
+} rest rest);
+
 /// `Container.terminationMessagePolicy`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum MessagePolicy {
     #[default]
@@ -289,9 +370,14 @@ pub enum MessagePolicy {
     FallbackToLogsOnError,
 }
 
+words!(MessagePolicy {
+    "File" => File,
+    "FallbackToLogsOnError" => FallbackToLogsOnError,
+});
+
 /// core/v1 `ContainerPort`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ContainerPort {
     /// 1–65535
     pub container_port: u16,
@@ -311,8 +397,16 @@ pub struct ContainerPort {
     pub rest: Rest,
 }
 
+fields!(ContainerPort {
+    "containerPort" => container_port,
+    "hostPort" => host_port,
+    "hostIP" => host_ip,
+    "protocol" => protocol,
+    "name" => name,
+} rest rest);
+
 /// `ContainerPort.protocol`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[expect(missing_docs, reason = "the protocols' own names")]
 pub enum PortProtocol {
@@ -322,9 +416,14 @@ pub enum PortProtocol {
     Sctp,
 }
 
+words!(PortProtocol {
+    "TCP" => Tcp,
+    "UDP" => Udp,
+    "SCTP" => Sctp,
+});
+
 /// core/v1 `ResourceRequirements`, by resource name (`cpu`, `memory`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ResourceRequirements {
     /// The most it may take.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -337,14 +436,26 @@ pub struct ResourceRequirements {
     pub rest: Rest,
 }
 
+fields!(ResourceRequirements {
+    "limits" => limits,
+    "requests" => requests,
+} rest rest);
+
 /// `Container.imagePullPolicy`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum PullPolicy {
+    #[default]
     Always,
     IfNotPresent,
     Never,
 }
+
+words!(PullPolicy {
+    "Always" => Always,
+    "IfNotPresent" => IfNotPresent,
+    "Never" => Never,
+});
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

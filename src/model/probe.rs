@@ -1,15 +1,13 @@
 //! Probes and lifecycle hooks as a manifest writes them (core/v1 `Probe`, `Lifecycle`).
 
-use std::fmt;
-
-use serde::de::{Deserializer, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::pod::{Rest, is_default};
+use super::tree::{self, Fault, Node, Read, Value, by_tree, fields};
 
 /// core/v1 `Probe`. Zero stands for the default, as in the API.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Probe {
     /// What is done. Exactly one of the handler's fields.
     #[serde(flatten)]
@@ -33,6 +31,15 @@ pub struct Probe {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
 }
+
+fields!(Probe {
+    "initialDelaySeconds" => initial_delay_seconds,
+    "timeoutSeconds" => timeout_seconds,
+    "periodSeconds" => period_seconds,
+    "successThreshold" => success_threshold,
+    "failureThreshold" => failure_threshold,
+    "terminationGracePeriodSeconds" => termination_grace_period_seconds,
+} rest handler);
 
 /// What a probe decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,8 +73,8 @@ pub enum HookKind {
 }
 
 /// core/v1 `Lifecycle`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Lifecycle {
     /// Done once the container has started; what follows waits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,9 +87,14 @@ pub struct Lifecycle {
     pub rest: Rest,
 }
 
+fields!(Lifecycle {
+    "postStart" => post_start,
+    "preStop" => pre_stop,
+} rest rest);
+
 /// core/v1 `ProbeHandler` and `LifecycleHandler`: which fields may be set depends on where it is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Handler {
     /// A command in the container.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,17 +116,28 @@ pub struct Handler {
     pub rest: Rest,
 }
 
+fields!(Handler {
+    "exec" => exec,
+    "httpGet" => http_get,
+    "tcpSocket" => tcp_socket,
+    "grpc" => grpc,
+    "sleep" => sleep,
+} rest rest);
+
 /// core/v1 `ExecAction`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Exec {
     /// Program and arguments; no shell.
     pub command: Vec<String>,
 }
 
+fields!(Exec {
+    "command" => command,
+});
+
 /// core/v1 `HTTPGetAction`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct HttpGet {
     /// May have a query; empty: `/`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -132,9 +155,16 @@ pub struct HttpGet {
     pub http_headers: Vec<HttpHeader>,
 }
 
+fields!(HttpGet {
+    "path" => path,
+    "port" => port,
+    "host" => host,
+    "scheme" => scheme,
+    "httpHeaders" => http_headers,
+});
+
 /// core/v1 `HTTPHeader`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HttpHeader {
     /// Any spelling of case.
     pub name: String,
@@ -142,9 +172,13 @@ pub struct HttpHeader {
     pub value: String,
 }
 
+fields!(HttpHeader {
+    "name" => name,
+    "value" => value,
+});
+
 /// core/v1 `TCPSocketAction`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpSocket {
     /// Where.
     pub port: Port,
@@ -153,9 +187,13 @@ pub struct TcpSocket {
     pub host: String,
 }
 
+fields!(TcpSocket {
+    "port" => port,
+    "host" => host,
+});
+
 /// core/v1 `GRPCAction`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Grpc {
     /// A number: names are not allowed here.
     pub port: i32,
@@ -164,13 +202,21 @@ pub struct Grpc {
     pub service: String,
 }
 
+fields!(Grpc {
+    "port" => port,
+    "service" => service,
+});
+
 /// core/v1 `SleepAction`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sleep {
     /// How long.
     pub seconds: i64,
 }
+
+fields!(Sleep {
+    "seconds" => seconds,
+});
 
 /// A port by number, or by the name that the container gives it (`IntOrString`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -188,36 +234,26 @@ impl Default for Port {
     }
 }
 
-impl<'de> Deserialize<'de> for Port {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Written)
+impl Read for Port {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        *self = match &node.value {
+            Value::Null => Self::default(),
+            Value::Int(number) => Self::Number(*number),
+            // What does not fit is out of range in any case.
+            Value::Big(_) => Self::Number(i64::MAX),
+            Value::Text(name) => Self::Name(name.to_string()),
+            _ => return Err(Fault::unlike(node, "a port's number or name")),
+        };
+        Ok(())
     }
 }
 
-struct Written;
+by_tree!(Port);
 
-impl Visitor<'_> for Written {
-    type Value = Port;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a port's number or name")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Port, E> {
-        Ok(Port::Name(name.to_owned()))
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Port, E> {
-        Ok(Port::Number(number))
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Port, E> {
-        // What does not fit is out of range in any case.
-        Ok(Port::Number(i64::try_from(number).unwrap_or(i64::MAX)))
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<Port, E> {
-        Ok(Port::default())
+/// What a probe does stands beside when it does it.
+impl tree::Rest for Handler {
+    fn other(&mut self, key: &str, node: &Node) -> Result<(), Fault> {
+        self.field(key, node)
     }
 }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::Visitor;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
+
+use super::tree::{Fault, Node, Read, Value, by_tree};
 
 /// A number with a suffix, kept as it was written and in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,38 +148,31 @@ impl Serialize for Quantity {
     }
 }
 
-impl<'de> Deserialize<'de> for Quantity {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Written)
+impl Default for Quantity {
+    fn default() -> Self {
+        Self { written: "0".into(), milli: 0 }
     }
 }
 
-/// YAML writes `cpu: 1` as a number, `cpu: "1"` as a string.
-struct Written;
-
-impl Visitor<'_> for Written {
-    type Value = Quantity;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a quantity such as 500m, 0.5, 64Mi or 1e3")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Quantity, E> {
-        text.parse().map_err(E::custom)
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Quantity, E> {
-        number.to_string().parse().map_err(E::custom)
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Quantity, E> {
-        number.to_string().parse().map_err(E::custom)
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Quantity, E> {
-        number.to_string().parse().map_err(E::custom)
+impl Read for Quantity {
+    /// YAML writes `cpu: 1` as a number, `cpu: "1"` as a string.
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        let written = match &node.value {
+            Value::Null => return Ok(()),
+            Value::Text(text) => text.parse(),
+            Value::Int(number) => number.to_string().parse(),
+            Value::Big(number) => number.to_string().parse(),
+            Value::Float(number) => number.to_string().parse(),
+            Value::Bool(_) | Value::List(_) | Value::Map(_) => {
+                return Err(Fault::unlike(node, "a quantity such as 500m, 0.5, 64Mi or 1e3"));
+            }
+        };
+        *self = written.map_err(Fault::bare)?;
+        Ok(())
     }
 }
+
+by_tree!(Quantity);
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,10 @@
 //! Tokens of service accounts (authentication.k8s.io/v1 `TokenRequest`; wire spec section 5.9).
 
-use serde::Deserialize;
-
 use super::time::Timestamp;
+use super::tree::fields;
 
 /// A token as the cloud gave it.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Token {
     /// Whose it is.
     pub metadata: Metadata,
@@ -16,9 +14,14 @@ pub struct Token {
     pub status: Status,
 }
 
+fields!(Token {
+    "metadata" => metadata,
+    "spec" => spec,
+    "status" => status,
+});
+
 /// Whose it is.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The service account.
     pub name: Box<str>,
@@ -26,9 +29,13 @@ pub struct Metadata {
     pub namespace: Box<str>,
 }
 
+fields!(Metadata {
+    "name" => name,
+    "namespace" => namespace,
+});
+
 /// What was asked for.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     /// Who is to take it; none: the API server.
     pub audiences: Option<Vec<Box<str>>>,
@@ -38,9 +45,14 @@ pub struct Spec {
     pub bound_object_ref: Option<Bound>,
 }
 
+fields!(Spec {
+    "audiences" => audiences,
+    "expirationSeconds" => expiration_seconds,
+    "boundObjectRef" => bound_object_ref,
+});
+
 /// What it ends with.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Bound {
     /// A pod's.
     pub name: Box<str>,
@@ -48,15 +60,24 @@ pub struct Bound {
     pub uid: Box<str>,
 }
 
+fields!(Bound {
+    "name" => name,
+    "uid" => uid,
+});
+
 /// What was given.
-#[derive(Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Default, PartialEq, Eq)]
 pub struct Status {
     /// A JWT.
     pub token: Box<str>,
     /// RFC 3339.
     pub expiration_timestamp: Option<Box<str>>,
 }
+
+fields!(Status {
+    "token" => token,
+    "expirationTimestamp" => expiration_timestamp,
+});
 
 /// A token is a secret.
 impl std::fmt::Debug for Status {

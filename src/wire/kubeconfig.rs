@@ -1,11 +1,12 @@
 //! A kubeconfig → where the API server is and by what it knows us: the current context, as far as a
 //! program without plugins can use it.
 
-use serde::Deserialize;
+use serde_json::{Map, Value as Json};
 
 use super::tree;
 use crate::model::base64;
 use crate::model::manifest::Refusal;
+use crate::model::tree::fields;
 
 /// The current context.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,8 +97,7 @@ pub fn parse(bytes: &[u8]) -> Result<Cluster, Refusal> {
     })
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
+#[derive(Default)]
 struct Config {
     current_context: String,
     contexts: Vec<NamedContext>,
@@ -105,31 +105,48 @@ struct Config {
     users: Vec<NamedUser>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+fields!(Config {
+    "current-context" => current_context,
+    "contexts" => contexts,
+    "clusters" => clusters,
+    "users" => users,
+});
+
+#[derive(Default)]
 struct NamedContext {
     name: String,
     context: Context,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+fields!(NamedContext {
+    "name" => name,
+    "context" => context,
+});
+
+#[derive(Default)]
 struct Context {
     cluster: String,
     user: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+fields!(Context {
+    "cluster" => cluster,
+    "user" => user,
+});
+
+#[derive(Default)]
 struct NamedCluster {
     name: String,
     cluster: Server,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
+fields!(NamedCluster {
+    "name" => name,
+    "cluster" => cluster,
+});
+
+#[derive(Default)]
 struct Server {
-    #[serde(rename = "server")]
     url: String,
     tls_server_name: String,
     certificate_authority: String,
@@ -137,26 +154,47 @@ struct Server {
     insecure_skip_tls_verify: bool,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+fields!(Server {
+    "server" => url,
+    "tls-server-name" => tls_server_name,
+    "certificate-authority" => certificate_authority,
+    "certificate-authority-data" => certificate_authority_data,
+    "insecure-skip-tls-verify" => insecure_skip_tls_verify,
+});
+
+#[derive(Default)]
 struct NamedUser {
     name: String,
     user: User,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
+fields!(NamedUser {
+    "name" => name,
+    "user" => user,
+});
+
+#[derive(Default)]
 struct User {
     token: String,
-    #[serde(rename = "tokenFile")]
     token_file: String,
     client_certificate: String,
     client_certificate_data: String,
     client_key: String,
     client_key_data: String,
-    exec: Option<serde::de::IgnoredAny>,
-    auth_provider: Option<serde::de::IgnoredAny>,
+    exec: Option<Map<String, Json>>,
+    auth_provider: Option<Map<String, Json>>,
 }
+
+fields!(User {
+    "token" => token,
+    "tokenFile" => token_file,
+    "client-certificate" => client_certificate,
+    "client-certificate-data" => client_certificate_data,
+    "client-key" => client_key,
+    "client-key-data" => client_key_data,
+    "exec" => exec,
+    "auth-provider" => auth_provider,
+});
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,7 @@ use crate::model::pod::Pod;
 use crate::model::status::{Condition, ConditionKind, Phase, PodStatus};
 use crate::model::time::Timestamp;
 use crate::model::token::Token;
-use crate::model::tree;
+use crate::model::tree::{self, fields};
 
 /// One object of a message.
 #[derive(Debug)]
@@ -105,8 +105,7 @@ fn digest(object: &Map<'_>, metadata: &Map<'_>, phase: Phase) -> u64 {
 }
 
 /// Of a pod's status in the cloud, what the node must not forget when all that ran is gone.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Default)]
 struct ToldStatus {
     phase: Box<str>,
     reason: Box<str>,
@@ -115,8 +114,15 @@ struct ToldStatus {
     conditions: Vec<ToldCondition>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+fields!(ToldStatus {
+    "phase" => phase,
+    "reason" => reason,
+    "message" => message,
+    "startTime" => start_time,
+    "conditions" => conditions,
+});
+
+#[derive(Default)]
 struct ToldCondition {
     r#type: Box<str>,
     status: Box<str>,
@@ -124,6 +130,14 @@ struct ToldCondition {
     reason: Box<str>,
     message: Box<str>,
 }
+
+fields!(ToldCondition {
+    "type" => r#type,
+    "status" => status,
+    "lastTransitionTime" => last_transition_time,
+    "reason" => reason,
+    "message" => message,
+});
 
 /// A status to begin with. One that is not understood is none.
 fn seed(raw: &RawValue) -> PodStatus {
@@ -210,18 +224,25 @@ pub(super) fn uid(text: &str) -> Box<str> {
     tree::of_json::<Named>(text).map(|told| told.metadata.uid).unwrap_or_default()
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Default)]
 struct Named {
     metadata: Names,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+fields!(Named {
+    "metadata" => metadata,
+});
+
+#[derive(Default)]
 struct Names {
     name: Box<str>,
     uid: Box<str>,
 }
+
+fields!(Names {
+    "name" => name,
+    "uid" => uid,
+});
 
 #[cfg(test)]
 mod tests {

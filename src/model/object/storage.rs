@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
 use crate::model::pod::{HostPath, Metadata, Nfs, Rest};
 use crate::model::quantity::Quantity;
+use crate::model::tree::fields;
 
 /// core/v1 `PersistentVolumeClaim`
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claim {
     /// Name and namespace.
     pub metadata: Metadata,
@@ -17,9 +15,13 @@ pub struct Claim {
     pub spec: ClaimSpec,
 }
 
+fields!(Claim {
+    "metadata" => metadata,
+    "spec" => spec,
+});
+
 /// core/v1 `PersistentVolumeClaimSpec`, as far as it is read.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimSpec {
     /// The volume that it is bound to.
     pub volume_name: String,
@@ -31,17 +33,26 @@ pub struct ClaimSpec {
     pub resources: StorageRequest,
 }
 
+fields!(ClaimSpec {
+    "volumeName" => volume_name,
+    "accessModes" => access_modes,
+    "volumeMode" => volume_mode,
+    "resources" => resources,
+});
+
 /// core/v1 `VolumeResourceRequirements`
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StorageRequest {
     /// `storage`: bytes.
     pub requests: BTreeMap<String, Quantity>,
 }
 
+fields!(StorageRequest {
+    "requests" => requests,
+});
+
 /// core/v1 `PersistentVolume`; in no namespace.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PersistentVolume {
     /// Name.
     pub metadata: Metadata,
@@ -49,9 +60,13 @@ pub struct PersistentVolume {
     pub spec: PersistentVolumeSpec,
 }
 
+fields!(PersistentVolume {
+    "metadata" => metadata,
+    "spec" => spec,
+});
+
 /// core/v1 `PersistentVolumeSpec`, as far as it is read.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PersistentVolumeSpec {
     /// `storage`: bytes.
     pub capacity: BTreeMap<String, Quantity>,
@@ -72,13 +87,23 @@ pub struct PersistentVolumeSpec {
     /// A folder of another machine.
     pub nfs: Option<Nfs>,
     /// The other fields, other kinds among them.
-    #[serde(flatten)]
     pub rest: Rest,
 }
 
+fields!(PersistentVolumeSpec {
+    "capacity" => capacity,
+    "accessModes" => access_modes,
+    "volumeMode" => volume_mode,
+    "claimRef" => claim_ref,
+    "mountOptions" => mount_options,
+    "nodeAffinity" => node_affinity,
+    "local" => local,
+    "hostPath" => host_path,
+    "nfs" => nfs,
+} rest rest);
+
 /// core/v1 `LocalVolumeSource`
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Local {
     /// Absolute.
     pub path: String,
@@ -86,12 +111,21 @@ pub struct Local {
     pub fs_type: Option<String>,
 }
 
+fields!(Local {
+    "path" => path,
+    "fsType" => fs_type,
+});
+
 /// Names a claim.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimRef {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
 }
+
+fields!(ClaimRef {
+    "namespace" => namespace,
+    "name" => name,
+});

@@ -1,13 +1,14 @@
 //! Where variables of a container come from (core/v1).
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{Rest, is_default};
 use crate::model::quantity::Quantity;
+use crate::model::tree::fields;
 
 /// core/v1 `EnvVar`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EnvVar {
     /// Printable ASCII without `=`.
     pub name: String,
@@ -22,9 +23,15 @@ pub struct EnvVar {
     pub rest: Rest,
 }
 
+fields!(EnvVar {
+    "name" => name,
+    "value" => value,
+    "valueFrom" => value_from,
+} rest rest);
+
 /// core/v1 `EnvVarSource`: one of these.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EnvVarSource {
     /// A field of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,9 +50,16 @@ pub struct EnvVarSource {
     pub rest: Rest,
 }
 
+fields!(EnvVarSource {
+    "fieldRef" => field_ref,
+    "resourceFieldRef" => resource_field_ref,
+    "configMapKeyRef" => config_map_key_ref,
+    "secretKeyRef" => secret_key_ref,
+} rest rest);
+
 /// core/v1 `ObjectFieldSelector`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct FieldRef {
     /// `v1` unless said.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -57,9 +71,14 @@ pub struct FieldRef {
     pub rest: Rest,
 }
 
+fields!(FieldRef {
+    "apiVersion" => api_version,
+    "fieldPath" => field_path,
+} rest rest);
+
 /// core/v1 `ResourceFieldSelector`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ResourceFieldRef {
     /// Whose; in a variable, empty is the container itself.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -74,9 +93,14 @@ pub struct ResourceFieldRef {
     pub rest: Rest,
 }
 
+fields!(ResourceFieldRef {
+    "containerName" => container_name,
+    "resource" => resource,
+    "divisor" => divisor,
+} rest rest);
+
 /// core/v1 `ConfigMapKeySelector` and `SecretKeySelector`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct KeyRef {
     /// Of the object, in the pod's namespace.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -91,9 +115,15 @@ pub struct KeyRef {
     pub rest: Rest,
 }
 
+fields!(KeyRef {
+    "name" => name,
+    "key" => key,
+    "optional" => optional,
+} rest rest);
+
 /// core/v1 `EnvFromSource`: all of an object's keys.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EnvFrom {
     /// Before each key.
     #[serde(skip_serializing_if = "is_default")]
@@ -109,9 +139,14 @@ pub struct EnvFrom {
     pub rest: Rest,
 }
 
+fields!(EnvFrom {
+    "prefix" => prefix,
+    "configMapRef" => config_map_ref,
+    "secretRef" => secret_ref,
+} rest rest);
+
 /// core/v1 `ConfigMapEnvSource` and `SecretEnvSource`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ObjectRef {
     /// In the pod's namespace.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -123,3 +158,8 @@ pub struct ObjectRef {
     #[serde(flatten)]
     pub rest: Rest,
 }
+
+fields!(ObjectRef {
+    "name" => name,
+    "optional" => optional,
+} rest rest);

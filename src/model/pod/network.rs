@@ -1,12 +1,12 @@
 //! What a pod says of names and addresses (core/v1).
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Rest;
+use crate::model::tree::{fields, words};
 
 /// core/v1 `HostAlias`: a line of `/etc/hosts`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostAlias {
     /// An address.
     pub ip: String,
@@ -18,8 +18,13 @@ pub struct HostAlias {
     pub rest: Rest,
 }
 
+fields!(HostAlias {
+    "ip" => ip,
+    "hostnames" => hostnames,
+} rest rest);
+
 /// `PodSpec.dnsPolicy`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum DnsPolicy {
     #[default]
@@ -29,9 +34,15 @@ pub enum DnsPolicy {
     None,
 }
 
+words!(DnsPolicy {
+    "ClusterFirst" => ClusterFirst,
+    "ClusterFirstWithHostNet" => ClusterFirstWithHostNet,
+    "Default" => Default,
+    "None" => None,
+});
+
 /// core/v1 `PodDNSConfig`: beyond what the policy gives.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DnsConfig {
     /// Addresses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -47,9 +58,14 @@ pub struct DnsConfig {
     pub rest: Rest,
 }
 
+fields!(DnsConfig {
+    "nameservers" => nameservers,
+    "searches" => searches,
+    "options" => options,
+} rest rest);
+
 /// core/v1 `PodDNSConfigOption`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DnsOption {
     /// `ndots`
     pub name: String,
@@ -60,3 +76,8 @@ pub struct DnsOption {
     #[serde(flatten)]
     pub rest: Rest,
 }
+
+fields!(DnsOption {
+    "name" => name,
+    "value" => value,
+} rest rest);

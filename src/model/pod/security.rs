@@ -1,12 +1,13 @@
 //! Security contexts of pods and containers (core/v1).
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{Rest, is_default};
+use crate::model::tree::{self, Fault, Node, Read, Rest as _, Value, by_tree, fields, words};
 
 /// core/v1 `PodSecurityContext`: for every container that does not say otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PodSecurityContext {
     /// User id.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,9 +47,23 @@ pub struct PodSecurityContext {
     pub rest: Rest,
 }
 
+fields!(PodSecurityContext {
+    "runAsUser" => run_as_user,
+    "runAsGroup" => run_as_group,
+    "runAsNonRoot" => run_as_non_root,
+    "fsGroup" => fs_group,
+    "fsGroupChangePolicy" => fs_group_change_policy,
+    "supplementalGroups" => supplemental_groups,
+    "supplementalGroupsPolicy" => supplemental_groups_policy,
+    "seLinuxOptions" => se_linux_options,
+    "seccompProfile" => seccomp_profile,
+    "appArmorProfile" => app_armor_profile,
+    "sysctls" => sysctls,
+} rest rest);
+
 /// core/v1 `SecurityContext`: of one container.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SecurityContext {
     /// User id.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,9 +103,22 @@ pub struct SecurityContext {
     pub rest: Rest,
 }
 
+fields!(SecurityContext {
+    "runAsUser" => run_as_user,
+    "runAsGroup" => run_as_group,
+    "runAsNonRoot" => run_as_non_root,
+    "privileged" => privileged,
+    "allowPrivilegeEscalation" => allow_privilege_escalation,
+    "readOnlyRootFilesystem" => read_only_root_filesystem,
+    "procMount" => proc_mount,
+    "capabilities" => capabilities,
+    "seLinuxOptions" => se_linux_options,
+    "seccompProfile" => seccomp_profile,
+    "appArmorProfile" => app_armor_profile,
+} rest rest);
+
 /// core/v1 `Capabilities`, without `CAP_`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Capabilities {
     /// Given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -103,9 +131,13 @@ pub struct Capabilities {
     pub rest: Rest,
 }
 
+fields!(Capabilities {
+    "add" => add,
+    "drop" => drop,
+} rest rest);
+
 /// core/v1 `SELinuxOptions`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the parts of an SELinux label by their own names")]
 pub struct SeLinuxOptions {
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -120,33 +152,70 @@ pub struct SeLinuxOptions {
     pub rest: Rest,
 }
 
+fields!(SeLinuxOptions {
+    "user" => user,
+    "role" => role,
+    "type" => r#type,
+    "level" => level,
+} rest rest);
+
 /// core/v1 `SeccompProfile` and `AppArmorProfile`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {
     /// Which.
     pub r#type: ProfileType,
     /// With `Localhost`: a file below the kubelet's `seccomp` folder, or the name of a profile that
     /// the kernel has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub localhost_profile: Option<String>,
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,
 }
 
+impl Profile {
+    fn field(&mut self, key: &str, node: &Node) -> Result<(), Fault> {
+        match key {
+            "type" => self.r#type.read(node),
+            "localhostProfile" => self.localhost_profile.read(node),
+            _ => self.rest.other(key, node),
+        }
+    }
+}
+
+impl Read for Profile {
+    /// One without its type is a mistake, whatever else it says.
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        if let Value::Map(map) = &node.value
+            && map.get("type").is_none_or(|entry| entry.node.value == Value::Null)
+        {
+            return Err(Fault::bare("missing field `type`".to_owned()));
+        }
+        tree::each(node, &mut |key, node| self.field(key, node))
+    }
+}
+
+by_tree!(Profile);
+
 /// `type` of a [`Profile`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum ProfileType {
+    #[default]
     RuntimeDefault,
     Localhost,
     Unconfined,
 }
 
+words!(ProfileType {
+    "RuntimeDefault" => RuntimeDefault,
+    "Localhost" => Localhost,
+    "Unconfined" => Unconfined,
+});
+
 /// core/v1 `Sysctl`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Sysctl {
     /// `net.core.somaxconn`, or with `/` for `.`.
     pub name: String,
@@ -157,26 +226,49 @@ pub struct Sysctl {
     pub rest: Rest,
 }
 
+fields!(Sysctl {
+    "name" => name,
+    "value" => value,
+} rest rest);
+
 /// `PodSecurityContext.fsGroupChangePolicy`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum FsGroupChangePolicy {
+    #[default]
     Always,
     OnRootMismatch,
 }
 
+words!(FsGroupChangePolicy {
+    "Always" => Always,
+    "OnRootMismatch" => OnRootMismatch,
+});
+
 /// `PodSecurityContext.supplementalGroupsPolicy`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum SupplementalGroupsPolicy {
+    #[default]
     Merge,
     Strict,
 }
 
+words!(SupplementalGroupsPolicy {
+    "Merge" => Merge,
+    "Strict" => Strict,
+});
+
 /// `SecurityContext.procMount`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum ProcMount {
+    #[default]
     Default,
     Unmasked,
 }
+
+words!(ProcMount {
+    "Default" => Default,
+    "Unmasked" => Unmasked,
+});

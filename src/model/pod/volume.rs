@@ -1,13 +1,14 @@
 //! Volumes and where containers see them (core/v1).
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{FieldRef, ResourceFieldRef, Rest, is_default};
 use crate::model::quantity::Quantity;
+use crate::model::tree::{fields, words};
 
 /// core/v1 `Volume`: a name and one source; without one it is an `emptyDir`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Volume {
     /// DNS label.
     pub name: Box<str>,
@@ -40,9 +41,21 @@ pub struct Volume {
     pub rest: Rest,
 }
 
+fields!(Volume {
+    "name" => name,
+    "emptyDir" => empty_dir,
+    "hostPath" => host_path,
+    "configMap" => config_map,
+    "secret" => secret,
+    "downwardAPI" => downward_api,
+    "projected" => projected,
+    "persistentVolumeClaim" => persistent_volume_claim,
+    "nfs" => nfs,
+} rest rest);
+
 /// core/v1 `PersistentVolumeClaimVolumeSource`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClaimVolume {
     /// In the pod's namespace.
     pub claim_name: String,
@@ -54,9 +67,14 @@ pub struct ClaimVolume {
     pub rest: Rest,
 }
 
+fields!(ClaimVolume {
+    "claimName" => claim_name,
+    "readOnly" => read_only,
+} rest rest);
+
 /// core/v1 `NFSVolumeSource`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Nfs {
     /// Name or address of the machine.
     pub server: String,
@@ -70,9 +88,15 @@ pub struct Nfs {
     pub rest: Rest,
 }
 
+fields!(Nfs {
+    "server" => server,
+    "path" => path,
+    "readOnly" => read_only,
+} rest rest);
+
 /// core/v1 `EmptyDirVolumeSource`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EmptyDir {
     /// Empty: the node's disk; `Memory`: a file system in memory.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -85,9 +109,14 @@ pub struct EmptyDir {
     pub rest: Rest,
 }
 
+fields!(EmptyDir {
+    "medium" => medium,
+    "sizeLimit" => size_limit,
+} rest rest);
+
 /// core/v1 `HostPathVolumeSource`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct HostPath {
     /// On the node.
     pub path: String,
@@ -99,10 +128,15 @@ pub struct HostPath {
     pub rest: Rest,
 }
 
+fields!(HostPath {
+    "path" => path,
+    "type" => r#type,
+} rest rest);
+
 /// core/v1 `ConfigMapVolumeSource`; `ConfigMapProjection` and `SecretProjection`, which have no
 /// mode of their own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectFiles {
     /// In the pod's namespace.
     pub name: String,
@@ -120,9 +154,16 @@ pub struct ObjectFiles {
     pub rest: Rest,
 }
 
+fields!(ObjectFiles {
+    "name" => name,
+    "items" => items,
+    "defaultMode" => default_mode,
+    "optional" => optional,
+} rest rest);
+
 /// core/v1 `SecretVolumeSource`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SecretVolume {
     /// In the pod's namespace.
     pub secret_name: String,
@@ -140,9 +181,15 @@ pub struct SecretVolume {
     pub rest: Rest,
 }
 
+fields!(SecretVolume {
+    "secretName" => secret_name,
+    "items" => items,
+    "defaultMode" => default_mode,
+    "optional" => optional,
+} rest rest);
+
 /// core/v1 `KeyToPath`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct KeyToPath {
     /// In the object's data.
     pub key: String,
@@ -156,9 +203,15 @@ pub struct KeyToPath {
     pub rest: Rest,
 }
 
+fields!(KeyToPath {
+    "key" => key,
+    "path" => path,
+    "mode" => mode,
+} rest rest);
+
 /// core/v1 `VolumeMount`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct VolumeMount {
     /// The volume's.
     pub name: Box<str>,
@@ -184,27 +237,51 @@ pub struct VolumeMount {
     pub rest: Rest,
 }
 
+fields!(VolumeMount {
+    "name" => name,
+    "mountPath" => mount_path,
+    "readOnly" => read_only,
+    "subPath" => sub_path,
+    "subPathExpr" => sub_path_expr,
+    "mountPropagation" => mount_propagation,
+    "recursiveReadOnly" => recursive_read_only,
+} rest rest);
+
 /// `VolumeMount.mountPropagation`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum MountPropagation {
+    #[default]
     None,
     HostToContainer,
     Bidirectional,
 }
 
+words!(MountPropagation {
+    "None" => None,
+    "HostToContainer" => HostToContainer,
+    "Bidirectional" => Bidirectional,
+});
+
 /// `VolumeMount.recursiveReadOnly`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum RecursiveReadOnly {
+    #[default]
     Disabled,
     IfPossible,
     Enabled,
 }
 
+words!(RecursiveReadOnly {
+    "Disabled" => Disabled,
+    "IfPossible" => IfPossible,
+    "Enabled" => Enabled,
+});
+
 /// core/v1 `DownwardAPIVolumeSource`, and `DownwardAPIProjection` without a mode.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct DownwardVolume {
     /// One file each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -217,9 +294,14 @@ pub struct DownwardVolume {
     pub rest: Rest,
 }
 
+fields!(DownwardVolume {
+    "items" => items,
+    "defaultMode" => default_mode,
+} rest rest);
+
 /// core/v1 `DownwardAPIVolumeFile`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct DownwardFile {
     /// Below the volume.
     pub path: String,
@@ -237,9 +319,16 @@ pub struct DownwardFile {
     pub rest: Rest,
 }
 
+fields!(DownwardFile {
+    "path" => path,
+    "fieldRef" => field_ref,
+    "resourceFieldRef" => resource_field_ref,
+    "mode" => mode,
+} rest rest);
+
 /// core/v1 `ProjectedVolumeSource`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Projected {
     /// All in one folder; of two files of one path the later counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -252,9 +341,14 @@ pub struct Projected {
     pub rest: Rest,
 }
 
+fields!(Projected {
+    "sources" => sources,
+    "defaultMode" => default_mode,
+} rest rest);
+
 /// core/v1 `VolumeProjection`: one of these.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ProjectedSource {
     /// Files out of a ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -273,9 +367,16 @@ pub struct ProjectedSource {
     pub rest: Rest,
 }
 
+fields!(ProjectedSource {
+    "configMap" => config_map,
+    "secret" => secret,
+    "downwardAPI" => downward_api,
+    "serviceAccountToken" => service_account_token,
+} rest rest);
+
 /// core/v1 `ServiceAccountTokenProjection`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ServiceAccountToken {
     /// Who is to take it; empty: the API server.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -289,6 +390,12 @@ pub struct ServiceAccountToken {
     #[serde(flatten)]
     pub rest: Rest,
 }
+
+fields!(ServiceAccountToken {
+    "audience" => audience,
+    "expirationSeconds" => expiration_seconds,
+    "path" => path,
+} rest rest);
 
 impl ServiceAccountToken {
     /// Seconds of its life.

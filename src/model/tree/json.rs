@@ -16,10 +16,13 @@ use crate::model::manifest::Refusal;
 
 /// The one value of the text. Its marks are unknown.
 pub fn parse(bytes: &[u8]) -> Result<Node, Refusal> {
-    let nodes = Cell::new(0);
     let mut from = serde_json::Deserializer::from_slice(bytes);
-    let node = Grow { depth: 0, nodes: &nodes }.deserialize(&mut from);
-    node.and_then(|node| from.end().map(|()| node)).map_err(|error| refusal(&error))
+    grow(&mut from).and_then(|node| from.end().map(|()| node)).map_err(|error| refusal(&error))
+}
+
+/// The value that one of serde's sources has. Its marks are unknown.
+pub(super) fn grow<'de, D: Deserializer<'de>>(from: D) -> Result<Node, D::Error> {
+    Grow { depth: 0, nodes: &Cell::new(0) }.deserialize(from)
 }
 
 fn refusal(error: &serde_json::Error) -> Refusal {

@@ -12,9 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use json::parse as parse_json;
-pub use read::read;
-
-use serde::de::DeserializeOwned;
+pub use read::{Read, Rest, deserialize, each, read, to_json, word};
+pub(crate) use read::{by_tree, fields, words};
 
 use super::manifest::Refusal;
 
@@ -142,7 +141,7 @@ impl fmt::Display for Path<'_> {
 
 /// What a JSON text says as a `T`. For texts that no person wrote: what is wrong is told by its
 /// path alone.
-pub fn of_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+pub fn of_json<T: Read + Default>(text: &str) -> Result<T, String> {
     let node = parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;
     read(&node, &[]).map_err(Fault::told)
 }

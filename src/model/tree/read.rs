@@ -1,32 +1,182 @@
-//! Tree → types, by serde. Every error knows the value it is about.
+//! Tree → types. Every error knows the value it is about.
 //!
-//! As Go's JSON reader does, `null` is taken for the empty value where a text, list, map, number or
-//! boolean is expected, and a number without a fraction (`80.0`) for a whole one.
+//! A type says how it fills itself from a value: a struct by its fields' names ([`fields`]), an
+//! enum by its words ([`words`]). Not by serde's derive: for all that a pod may say it makes a
+//! hundred kilobytes of code more, because each type gets a reader of its own for each source.
+//!
+//! As Go's JSON reader does, `null` is taken for the empty value, and a number without a fraction
+//! (`80.0`) for a whole one. Fields that nobody knows are kept where a struct has a rest, and
+//! passed over elsewhere.
 
-use std::fmt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::de::value::{MapAccessDeserializer, StrDeserializer};
-use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error, Expected, IntoDeserializer, MapAccess,
-    SeqAccess, Unexpected, Visitor,
-};
+use serde::de::{Deserializer, Error};
+use serde_json::{Map, Value as Json};
 
-use super::{Entry, Fault, Node, Step, Value, shorten};
+use super::{Fault, Node, Step, Value, json};
+
+/// What can be read out of a tree.
+pub trait Read {
+    /// Takes what the node says; `null` changes nothing.
+    fn read(&mut self, node: &Node) -> Result<(), Fault>;
+}
+
+/// Where the fields of a map go that its struct does not know.
+pub trait Rest {
+    /// Takes one of them.
+    fn other(&mut self, key: &str, node: &Node) -> Result<(), Fault>;
+}
 
 /// What the tree says as a `T`; `path` is where the tree hangs.
-pub fn read<T: DeserializeOwned>(node: &Node, path: &[Step]) -> Result<T, Fault> {
-    T::deserialize(Reader(node)).map_err(|mut fault| {
-        fault.at.get_or_insert(node.at);
-        // Steps were added from the bottom up.
-        fault.path.extend(path.iter().rev().cloned());
-        fault.path.reverse();
-        fault
-    })
+pub fn read<T: Read + Default>(node: &Node, path: &[Step]) -> Result<T, Fault> {
+    let mut value = T::default();
+    match value.read(node) {
+        Ok(()) => Ok(value),
+        Err(mut fault) => {
+            fault.at.get_or_insert(node.at);
+            // Steps were added from the bottom up.
+            fault.path.extend(path.iter().rev().cloned());
+            fault.path.reverse();
+            Err(fault)
+        }
+    }
+}
+
+/// For serde's sources: by way of a tree.
+pub fn deserialize<'de, T: Read + Default, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    read(&json::grow(from)?, &[]).map_err(|fault| D::Error::custom(fault.told()))
+}
+
+/// How a struct is read: `fields!(Type { "name" => field, … })`, and `… rest field` where what is
+/// not known is kept.
+macro_rules! fields {
+    ($type:ty { $($key:literal => $field:ident),* $(,)? } $(rest $rest:ident)?) => {
+        impl $type {
+            fn field(
+                &mut self,
+                key: &str,
+                node: &$crate::model::tree::Node,
+            ) -> Result<(), $crate::model::tree::Fault> {
+                match key {
+                    $($key => $crate::model::tree::Read::read(&mut self.$field, node),)*
+                    _ => {
+                        $($crate::model::tree::Rest::other(&mut self.$rest, key, node)?;)?
+                        Ok(())
+                    }
+                }
+            }
+        }
+        impl $crate::model::tree::Read for $type {
+            fn read(
+                &mut self,
+                node: &$crate::model::tree::Node,
+            ) -> Result<(), $crate::model::tree::Fault> {
+                $crate::model::tree::each(node, &mut |key, node| self.field(key, node))
+            }
+        }
+        $crate::model::tree::by_tree!($type);
+    };
+}
+
+/// How an enum is read: `words!(Type { "Word" => Variant, … })`.
+macro_rules! words {
+    ($type:ty { $($word:literal => $variant:ident),* $(,)? }) => {
+        impl $crate::model::tree::Read for $type {
+            fn read(
+                &mut self,
+                node: &$crate::model::tree::Node,
+            ) -> Result<(), $crate::model::tree::Fault> {
+                match $crate::model::tree::word(node, &[$($word),*])? {
+                    $(Some($word) => *self = Self::$variant,)*
+                    _ => {}
+                }
+                Ok(())
+            }
+        }
+        $crate::model::tree::by_tree!($type);
+    };
+}
+
+/// Whatever serde reads, it reads by the same rules.
+macro_rules! by_tree {
+    ($type:ty) => {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                $crate::model::tree::deserialize(from)
+            }
+        }
+    };
+}
+
+pub(crate) use {by_tree, fields, words};
+
+/// The entries of a map, one after the other.
+pub fn each(
+    node: &Node,
+    take: &mut dyn FnMut(&str, &Node) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    match &node.value {
+        Value::Null => Ok(()),
+        Value::Map(map) => map.iter().try_for_each(|(key, entry)| {
+            let node = &entry.node;
+            take(key, node).map_err(|fault| fault.below(node, Step::Key(key.clone())))
+        }),
+        _ => Err(Fault::unlike(node, "a map")),
+    }
+}
+
+/// One of these; `None` for `null`.
+pub fn word<'a>(node: &'a Node, words: &[&str]) -> Result<Option<&'a str>, Fault> {
+    match &node.value {
+        Value::Null => Ok(None),
+        Value::Text(text) if words.contains(&&**text) => Ok(Some(text)),
+        Value::Text(_) => Err(Fault::unlike(node, &format!("one of {}", words.join(", ")))),
+        _ => Err(Fault::unlike(node, "text")),
+    }
+}
+
+fn text(node: &Node) -> Result<&str, Fault> {
+    match &node.value {
+        Value::Null => Ok(""),
+        Value::Text(text) => Ok(text),
+        _ => Err(Fault::unlike(node, "text (in quotes if it looks like a number or a boolean)")),
+    }
+}
+
+fn list(node: &Node) -> Result<&[Node], Fault> {
+    match &node.value {
+        Value::Null => Ok(&[]),
+        Value::List(list) => Ok(list),
+        _ => Err(Fault::unlike(node, "a list")),
+    }
+}
+
+/// From 2⁵³ on, not every whole number is a float.
+const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+
+fn whole(node: &Node, least: i64, most: i64, expected: &str) -> Result<i64, Fault> {
+    let value = match node.value {
+        Value::Null => Some(0),
+        Value::Int(value) => Some(value),
+        Value::Float(value) if value.fract() == 0.0 && value.abs() < EXACT_BELOW => {
+            Some(value as i64)
+        }
+        _ => None,
+    };
+    let fits = value.filter(|value| (least..=most).contains(value));
+    fits.ok_or_else(|| Fault::unlike(node, expected))
 }
 
 impl Fault {
-    fn bare(why: String) -> Self {
+    /// About the value at hand.
+    pub fn bare(why: String) -> Self {
         Self { at: None, path: Vec::new(), why }
+    }
+
+    /// The value is something else.
+    pub fn unlike(node: &Node, expected: &str) -> Self {
+        Self::bare(format!("got {}, expected {expected}", node.value))
     }
 
     fn below(mut self, node: &Node, step: Step) -> Self {
@@ -36,216 +186,117 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl std::error::Error for Fault {}
-
-impl Error for Fault {
-    fn custom<T: fmt::Display>(why: T) -> Self {
-        Self::bare(why.to_string())
-    }
-
-    fn invalid_type(got: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let got = match got {
-            Unexpected::Bool(value) => value.to_string(),
-            Unexpected::Unsigned(value) => value.to_string(),
-            Unexpected::Signed(value) => value.to_string(),
-            Unexpected::Float(value) => value.to_string(),
-            Unexpected::Str(value) => format!("{:?}", shorten(value)),
-            Unexpected::Unit => "null".into(),
-            Unexpected::Seq => "a list".into(),
-            Unexpected::Map => "a map".into(),
-            other => other.to_string(),
-        };
-        Self::bare(format!("got {got}, expected {}", plain(&expected.to_string())))
-    }
-
-    fn invalid_value(got: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::invalid_type(got, expected)
-    }
-
-    fn unknown_variant(got: &str, expected: &'static [&'static str]) -> Self {
-        Self::bare(format!("got {:?}, expected one of {}", shorten(got), expected.join(", ")))
-    }
-}
-
-/// serde's names of types in the words of a manifest's author.
-fn plain(expected: &str) -> &str {
-    match expected {
-        "u16" => "a whole number from 0 to 65535",
-        "u32" | "u64" => "a whole number from 0 up",
-        "i32" | "i64" => "a whole number",
-        "a boolean" => "true or false",
-        "a sequence" => "a list",
-        "a string" | "string" => "text (in quotes if it looks like a number or a boolean)",
-        _ if expected.starts_with("struct ") => "a map",
-        _ if expected.starts_with("enum ") => "text",
-        _ => expected,
-    }
-}
-
-struct Reader<'a>(&'a Node);
-
-/// serde's methods for whole numbers: `null` is 0, and 80.0 is 80.
 macro_rules! whole_numbers {
-    ($($method:ident)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-            match self.0.value {
-                Value::Null => visitor.visit_u64(0),
-                Value::Float(value) if value.fract() == 0.0 && value.abs() < EXACT_BELOW => {
-                    visitor.visit_i64(value as i64)
-                }
-                _ => self.deserialize_any(visitor),
+    ($($type:ty, $expected:literal;)*) => {
+        $(impl Read for $type {
+            fn read(&mut self, node: &Node) -> Result<(), Fault> {
+                let (least, most) = (i64::from(<$type>::MIN), i64::from(<$type>::MAX));
+                *self = whole(node, least, most, $expected)? as $type;
+                Ok(())
             }
         })*
     };
 }
 
-/// From 2⁵³ on, not every whole number is a float.
-const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+whole_numbers! {
+    u16, "a whole number from 0 to 65535";
+    i32, "a whole number";
+    i64, "a whole number";
+}
 
-impl<'de> Deserializer<'de> for Reader<'_> {
-    type Error = Fault;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match &self.0.value {
-            Value::Null => visitor.visit_unit(),
-            Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Int(value) => match u64::try_from(*value) {
-                Ok(value) => visitor.visit_u64(value),
-                Err(_) => visitor.visit_i64(*value),
-            },
-            Value::Big(value) => visitor.visit_u64(*value),
-            Value::Float(value) => visitor.visit_f64(*value),
-            Value::Text(value) => visitor.visit_str(value),
-            Value::List(list) => visitor.visit_seq(Items(list.iter().enumerate())),
-            Value::Map(map) => visitor.visit_map(Entries { entries: map.iter(), next: None }),
-        }
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match self.0.value {
-            Value::Null => visitor.visit_none(),
-            _ => visitor.visit_some(self),
-        }
-    }
-
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match self.0.value {
-            Value::Null => visitor.visit_bool(false),
-            _ => self.deserialize_any(visitor),
-        }
-    }
-
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match self.0.value {
-            Value::Null => visitor.visit_str(""),
-            _ => self.deserialize_any(visitor),
-        }
-    }
-
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.deserialize_str(visitor)
-    }
-
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match self.0.value {
-            Value::Null => visitor.visit_seq(Items([].iter().enumerate())),
-            _ => self.deserialize_any(visitor),
-        }
-    }
-
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        match &self.0.value {
-            Value::Null => visitor.visit_map(Entries { entries: EMPTY.iter(), next: None }),
-            // A struct's visitor would take a list for its fields in order.
-            Value::List(_) => Err(Fault::invalid_type(Unexpected::Seq, &visitor)),
-            _ => self.deserialize_any(visitor),
-        }
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        self.deserialize_map(visitor)
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Fault> {
-        match &self.0.value {
-            Value::Text(text) => visitor.visit_enum(text.into_deserializer()),
-            Value::Map(map) => {
-                let entries = Entries { entries: map.iter(), next: None };
-                visitor.visit_enum(MapAccessDeserializer::new(entries))
+impl Read for bool {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        match node.value {
+            Value::Null => Ok(()),
+            Value::Bool(value) => {
+                *self = value;
+                Ok(())
             }
-            _ => self.deserialize_any(visitor),
+            _ => Err(Fault::unlike(node, "true or false")),
         }
     }
+}
 
-    whole_numbers! {
-        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
-        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
-    }
-
-    serde::forward_to_deserialize_any! {
-        f32 f64 char bytes byte_buf unit unit_struct newtype_struct tuple tuple_struct identifier
-        ignored_any i128 u128
+impl Read for String {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        text(node)?.clone_into(self);
+        Ok(())
     }
 }
 
-static EMPTY: std::collections::BTreeMap<Box<str>, Entry> = std::collections::BTreeMap::new();
-
-struct Items<'a>(std::iter::Enumerate<std::slice::Iter<'a, Node>>);
-
-impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Fault;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Fault> {
-        let Some((index, node)) = self.0.next() else { return Ok(None) };
-        let value = seed.deserialize(Reader(node));
-        value.map(Some).map_err(|fault| fault.below(node, Step::Index(index)))
-    }
-
-    /// So that a list of one container takes no room for four.
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.0.len())
+impl Read for Box<str> {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        *self = text(node)?.into();
+        Ok(())
     }
 }
 
-struct Entries<'a> {
-    entries: std::collections::btree_map::Iter<'a, Box<str>, Entry>,
-    next: Option<(&'a str, &'a Node)>,
+impl<T: Read + Default> Read for Option<T> {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        if node.value == Value::Null {
+            return Ok(());
+        }
+        self.insert(T::default()).read(node)
+    }
 }
 
-impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = Fault;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Fault> {
-        let Some((key, entry)) = self.entries.next() else { return Ok(None) };
-        self.next = Some((key, &entry.node));
-        seed.deserialize(StrDeserializer::new(key)).map(Some)
+impl<T: Read> Read for Box<T> {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        (**self).read(node)
     }
+}
 
-    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Fault> {
-        let (key, node) = self.next.take().expect("serde asks for the key first");
-        let value = seed.deserialize(Reader(node));
-        value.map_err(|fault| fault.below(node, Step::Key(key.into())))
+impl<T: Read + Clone> Read for Arc<T> {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        Arc::make_mut(self).read(node)
+    }
+}
+
+impl<T: Read + Default> Read for Vec<T> {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        let list = list(node)?;
+        // So that a list of one container takes no room for four.
+        self.reserve_exact(list.len());
+        for (index, node) in list.iter().enumerate() {
+            self.push(T::default());
+            let value = self.last_mut().expect("just pushed");
+            value.read(node).map_err(|fault| fault.below(node, Step::Index(index)))?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Read + Default> Read for BTreeMap<String, T> {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        each(node, &mut |key, node| self.entry(key.to_owned()).or_default().read(node))
+    }
+}
+
+impl Read for Map<String, Json> {
+    fn read(&mut self, node: &Node) -> Result<(), Fault> {
+        each(node, &mut |key, node| self.other(key, node))
+    }
+}
+
+impl Rest for Map<String, Json> {
+    fn other(&mut self, key: &str, node: &Node) -> Result<(), Fault> {
+        self.insert(key.to_owned(), to_json(node));
+        Ok(())
+    }
+}
+
+/// The value as it stands.
+pub fn to_json(node: &Node) -> Json {
+    match &node.value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => (*value).into(),
+        Value::Int(value) => (*value).into(),
+        Value::Big(value) => (*value).into(),
+        Value::Float(value) => (*value).into(),
+        Value::Text(value) => (&**value).into(),
+        Value::List(list) => list.iter().map(to_json).collect(),
+        Value::Map(map) => {
+            map.iter().map(|(key, entry)| (key.to_string(), to_json(&entry.node))).collect()
+        }
     }
 }

@@ -2,12 +2,11 @@
 //!
 //! Of a Secret no error shows a value: errors go to the log, and from there to many eyes.
 
-use serde::Deserialize;
-
 use crate::limits::OBJECT_BYTES_MAX;
 use crate::model::object::{
     Bytes, Claim, ConfigMap, Object, ObjectKind, PersistentVolume, RuntimeClass, Secret,
 };
+use crate::model::tree::fields;
 use crate::wire::tree::{self, Entry, Fault, Node, Step, Value};
 
 /// Reads `node`, which says that it is of this kind.
@@ -70,11 +69,14 @@ fn persistent_volume(node: &Node, path: &[Step]) -> Result<Object, Fault> {
 }
 
 /// What may be written and is read as part of `data`.
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Default)]
 struct Written {
     string_data: std::collections::BTreeMap<String, String>,
 }
+
+fields!(Written {
+    "stringData" => string_data,
+});
 
 fn secret(node: &Node, path: &[Step]) -> Result<Object, Fault> {
     known(node, path, &["data", "stringData", "type", "immutable"])?;

@@ -9,6 +9,7 @@ use super::{Content, Fault, Node, Refusal, Step, Value, field, tree};
 use crate::model::api::Kind;
 use crate::model::base64;
 use crate::model::raw::Manifest;
+use crate::model::tree::to_json;
 
 /// All objects of a file in order. A file counts as a whole.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Manifest>, Refusal> {
@@ -57,7 +58,7 @@ fn any(node: &Node, path: &[Step], found: &mut Vec<Manifest>) -> Result<(), Faul
         | Kind::ObjectSync
         | Kind::ClusterObjectSync => {}
     }
-    let mut value: Json = tree::read(node, path)?;
+    let mut value = to_json(node);
     if kind == Kind::Secret {
         encode(&mut value);
     }
