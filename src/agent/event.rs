@@ -39,8 +39,8 @@ pub enum Event {
     Job(JobId, Result<(), JobError>),
     /// What the folders take that an [`Action::Job`] asked for, in their order.
     Used(JobId, Vec<Option<Used>>),
-    /// The pod's folders are made; of each container in the order asked the newest attempt that left
-    /// a log.
+    /// The pod's folders are made; of each container in the order asked the newest attempt that
+    /// left a log.
     Attempts(JobId, Vec<Option<u32>>),
     /// The answer to an [`Action::Probe`]: exactly one each, unless it was cancelled.
     Probe(ProbeId, Finding),

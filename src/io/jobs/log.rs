@@ -48,10 +48,8 @@ fn newest(dir: &OwnedFd) -> Result<Option<u32>, Failure> {
     let mut greatest = None;
     for entry in Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?.iter() {
         let entry = entry.map_err(failed)?;
-        let (attempt, rest) = match entry.file_name().to_str().map(|name| name.split_once(".log")) {
-            Ok(Some(parts)) => parts,
-            _ => continue,
-        };
+        let parts = entry.file_name().to_str().map(|name| name.split_once(".log"));
+        let Ok(Some((attempt, rest))) = parts else { continue };
         if rest.is_empty() || rest.starts_with('.') {
             greatest = greatest.max(attempt.parse().ok().map(|it: u32| it.min(ATTEMPT_MAX)));
         }
