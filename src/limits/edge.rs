@@ -1,5 +1,11 @@
 //! Bounds of the controller's hands: the ports that nodes dial, and what is kept of each.
 
+/// Connections that have not said yet what they want, of both ports: each costs a handshake's
+/// memory, some 20 KiB. Beyond it the kernel keeps the next: a storm of nodes is served in turn.
+pub const EDGE_STRANGERS_MAX: usize = 1_024;
+/// Milliseconds after which one of them makes room for the next, when there are so many: a
+/// handshake over a slow link takes a few round trips.
+pub const EDGE_STRANGER_MS: u64 = 5_000;
 /// Connections of both ports at once, those that still shake hands included. Each is a descriptor
 /// and some 10 KiB of TLS.
 pub const EDGE_CONNECTIONS_MAX: usize = 16_384;

@@ -30,6 +30,8 @@ mod eviction;
 #[allow(dead_code, reason = "the benchmarks use the rest")]
 mod fake;
 mod garbage;
+#[cfg(feature = "controller")]
+mod hostile;
 mod images;
 mod memory;
 mod registry;
@@ -146,6 +148,8 @@ fn all() -> Vec<Test> {
         controller::TESTS,
         #[cfg(feature = "controller")]
         controller_kills::TESTS,
+        #[cfg(feature = "controller")]
+        hostile::TESTS,
         cli::TESTS,
         runtime::TESTS,
         memory::TESTS,

@@ -148,9 +148,19 @@ impl Cloud {
         });
     }
 
+    /// Its CA's folder.
+    pub fn pki(&self) -> PathBuf {
+        self.dir.join("data/pki")
+    }
+
+    /// Its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
     /// The end of its log.
     pub fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(15)..].join("\n    ")
     }

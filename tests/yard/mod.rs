@@ -14,6 +14,8 @@ pub mod containerd;
 #[cfg(feature = "controller")]
 pub mod controller;
 pub mod cri;
+#[cfg(feature = "controller")]
+pub mod dial;
 pub mod guard;
 pub mod http;
 #[cfg(feature = "cloud")]

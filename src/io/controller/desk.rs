@@ -20,6 +20,8 @@ pub(super) struct Desk<'a> {
     pub(super) local: Option<&'a mut Local>,
     pub(super) folder: &'a Path,
     pub(super) connections: usize,
+    /// Why connections were refused, and how many.
+    pub(super) refused: Vec<(&'static str, u64)>,
     pub(super) now: Now,
 }
 
@@ -160,6 +162,11 @@ impl Desk<'_> {
             ("records_removed_total", "counter", it.records_removed),
         ] {
             page.push(format!("# TYPE {PREFIX}{name} {kind}\n{PREFIX}{name} {value}\n"));
+        }
+        let name = format!("{PREFIX}connections_refused_total");
+        page.push(format!("# TYPE {name} counter\n"));
+        for (why, count) in &self.refused {
+            page.push(format!("{name}{{reason=\"{why}\"}} {count}\n"));
         }
         let name = format!("{PREFIX}ack_latency_seconds");
         page.push(format!("# TYPE {name} histogram\n"));

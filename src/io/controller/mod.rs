@@ -349,6 +349,7 @@ impl Hands {
             local: self.api.local(),
             folder: &self.settings.manifests,
             connections: self.ports.connections(),
+            refused: self.ports.refused().collect(),
             now,
         };
         self.front.tick(now.boot, self.poll.registry(), |call| desk.answer(call));

@@ -8,18 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use edged::io::controller::authority::Authority;
-use edged::model::link::Validity;
 use edged::wire::ws::{Incoming, Kind, Receiver, write};
-use edged::wire::x509;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
-use rustls::client::Resumption;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivateSec1KeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 use serde_json::{Value, json};
+
+use crate::yard::dial;
 
 /// All edges of a run.
 pub struct Edges {
@@ -58,40 +54,9 @@ pub fn name(at: usize) -> String {
 impl Edges {
     /// As many, with certificates of the CA in this folder; none dials yet.
     pub fn new(count: usize, pki: &Path, hub: SocketAddr) -> Self {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let now_s = now.expect("after 1970").as_secs() as i64;
-        let authority = Authority::open(pki, &["127.0.0.1".to_owned()], now_s).expect("its CA");
-        let ca = std::fs::read_to_string(pki.join("ca.crt")).expect("its CA");
-        let ca = x509::pem::decode(&ca).expect("PEM").remove(0).der;
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from(ca)).expect("a CA");
-        let roots = Arc::new(roots);
-        let random = SystemRandom::new();
-        let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
-        let document = EcdsaKeyPair::generate_pkcs8(kind, &random).expect("a key");
-        let key = EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &random).expect("a key");
-        let private = x509::private_of_pkcs8(document.as_ref()).expect("a key");
-        let sec1 = x509::private_key(&private, key.public_key().as_ref());
-        let request = x509::request("any", key.public_key().as_ref());
-        let signature = key.sign(&random, request.to_sign()).expect("a signature");
-        let request = request.signed(signature.as_ref());
-        let validity = Validity { not_before_s: now_s - 60, not_after_s: now_s + 86_400 };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = |at: usize| {
-            let der = authority.sign(&request, &name(at), validity).expect("a certificate");
-            let key = PrivateKeyDer::from(PrivateSec1KeyDer::from(sec1.clone()));
-            let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-                .with_safe_default_protocol_versions()
-                .expect("ring has these")
-                .with_root_certificates(Arc::clone(&roots))
-                .with_client_auth_cert(vec![CertificateDer::from(der)], key)
-                .expect("they belong together");
-            config.resumption = Resumption::disabled();
-            Arc::new(config)
-        };
         Self {
             hub,
-            configs: (0..count).map(config).collect(),
+            configs: dial::configs(pki, (0..count).map(name)),
             poll: Poll::new().expect("a poll"),
             all: (0..count).map(|_| None).collect(),
             waiting: VecDeque::new(),
@@ -157,7 +122,7 @@ impl Edges {
             self.next_beat = Instant::now() + Duration::from_secs(10);
             for at in 0..self.all.len() {
                 if let Some(edge) = self.all[at].as_mut().filter(|edge| edge.up) {
-                    edge.say(&keepalive());
+                    edge.say(&dial::keepalive());
                 }
             }
         }
@@ -169,12 +134,7 @@ impl Edges {
         self.poll.registry().register(&mut socket, Token(at), both).expect("a poll");
         let server = ServerName::try_from("127.0.0.1").expect("a name");
         let mut tls = ClientConnection::new(Arc::clone(&self.configs[at]), server).expect("TLS");
-        let request = format!(
-            "GET /p/{0}/events HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\nUpgrade: websocket\
-             \r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-             node_id: {0}\r\nproject_id: p\r\nConnectionUse: msg\r\n\r\n",
-            name(at)
-        );
+        let request = dial::upgrade(&name(at));
         tls.writer().write_all(request.as_bytes()).expect("it is kept until the handshake is over");
         let receiver = Receiver::new(4 << 20);
         self.all[at] = Some(Edge { socket, tls, receiver, head: Vec::new(), up: false });
@@ -199,7 +159,7 @@ impl Edges {
         if edge.up && !was_up {
             self.up += 1;
             self.dialling -= 1;
-            edge.say(&keepalive());
+            edge.say(&dial::keepalive());
         }
     }
 }
@@ -287,13 +247,4 @@ impl Edge {
         }
         Ok(())
     }
-}
-
-fn keepalive() -> Value {
-    json!({
-        "header": {"msg_id": "k", "timestamp": 1},
-        "route": {"source": "websocket", "group": "resource", "operation": "keepalive",
-                  "resource": "node"},
-        "content": "ping",
-    })
 }

@@ -19,6 +19,8 @@ pub(super) enum Asked {
     Exchange(Box<Ask>),
     /// It needs no mind: this is the answer.
     Nothing(Vec<u8>),
+    /// Nobody serves this: a status, and a line for people.
+    Refused(u16, &'static str),
 }
 
 /// A request on the port of websockets (RFC 6455, section 4.2). KubeEdge ignores the path.
@@ -30,10 +32,10 @@ pub(super) fn websocket(
     let upgrade = call.says("upgrade", "websocket") && call.says("connection", "upgrade");
     let key = call.header("sec-websocket-key");
     if call.method != "GET" || !upgrade {
-        return Asked::Nothing(refusal(426, "expected an upgrade to a websocket"));
+        return Asked::Refused(426, "expected an upgrade to a websocket");
     }
     if call.header("sec-websocket-version") != "13" || key.is_empty() {
-        return Asked::Nothing(refusal(400, "expected Sec-WebSocket-Version 13 and a key"));
+        return Asked::Refused(400, "expected Sec-WebSocket-Version 13 and a key");
     }
     let subject = certificate.and_then(|der| Subject::of(der).ok()).unwrap_or_default();
     let peer = Peer {
@@ -73,14 +75,14 @@ pub(super) fn desk(
         }
         ("GET", path) => match path.strip_prefix("/node/").filter(|name| !name.contains('/')) {
             Some(name) => Asked::Exchange(Box::new(Ask::Node { name: unescaped(name), by: by() })),
-            None => Asked::Nothing(refusal(404, "not here: there are /ca.crt /edge.crt /node/…")),
+            None => Asked::Refused(404, "not here: there are /ca.crt /edge.crt /node/…"),
         },
         // Reports of KubeEdge's node jobs: there are none here, and who reports is not told so.
         ("POST", path) if path == "/nodeupgrade" || path.starts_with("/task/") => match by() {
             Credential::Certificate { .. } => Asked::Nothing(answer(200, b"ok")),
-            _ => Asked::Nothing(refusal(401, "expected a client certificate")),
+            _ => Asked::Refused(401, "expected a client certificate"),
         },
-        _ => Asked::Nothing(refusal(405, "expected GET")),
+        _ => Asked::Refused(405, "expected GET"),
     }
 }
 

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use super::super::authority::Authority;
 use super::Door;
 use super::ask::{self, Asked};
+use super::strangers::Nonsense;
 use crate::controller::event::{Event, Exchange};
 use crate::controller::time::{Instant, Now};
 use crate::io::tls::Tls;
@@ -32,6 +33,9 @@ pub(super) struct Connection {
     pub(super) queued: bool,
     /// Under which moment it is noted.
     pub(super) due: Option<Instant>,
+    pub(super) came_at: Instant,
+    /// Why it got nothing but a refusal.
+    pub(super) refused: Option<String>,
     door: Door,
     stage: Stage,
     /// Then it is given up, unless it is a websocket that is up.
@@ -70,6 +74,8 @@ pub(super) enum Next {
     Exchange(Exchange),
     /// It is over.
     End(String),
+    /// What came was nothing that we serve.
+    Nonsense(Nonsense, String),
 }
 
 impl Connection {
@@ -78,6 +84,8 @@ impl Connection {
             peer,
             queued: false,
             due: None,
+            came_at: now,
+            refused: None,
             door,
             stage: Stage::Shaking(Box::new(tls)),
             deadline: now.plus_ms(EDGE_HELLO_MS),
@@ -90,6 +98,11 @@ impl Connection {
             Stage::Up(_, socket) => Some(socket.stuck_since()?.plus_ms(EDGE_STALL_MS)),
             _ => Some(self.deadline),
         }
+    }
+
+    /// Whether it has not said yet what it wants.
+    pub(super) fn is_stranger(&self) -> bool {
+        matches!(self.stage, Stage::Shaking(_) | Stage::Asking(..))
     }
 
     pub(super) fn session(&self) -> Option<Session> {
@@ -117,7 +130,7 @@ impl Connection {
         events: &mut Vec<Event>,
     ) -> Next {
         if !matches!(self.stage, Stage::Up(..)) && self.deadline <= now.boot {
-            return Next::End(self.late().to_owned());
+            return self.late();
         }
         loop {
             match std::mem::replace(&mut self.stage, Stage::Moving) {
@@ -130,7 +143,7 @@ impl Connection {
                             self.stage = Stage::Shaking(tls);
                             return if more { Next::Again } else { Next::Wait };
                         }
-                        Err(error) => return Next::End(format!("TLS: {error}")),
+                        Err(error) => return no_tls(&error),
                     }
                 }
                 Stage::Asking(tls, head) => {
@@ -158,13 +171,14 @@ impl Connection {
         }
     }
 
-    fn late(&self) -> &'static str {
+    fn late(&self) -> Next {
+        let late = |why: &str| Next::Nonsense(Nonsense::Late, why.to_owned());
         match &self.stage {
-            Stage::Shaking(_) => "no TLS in time",
-            Stage::Asking(..) => "no request in time",
-            Stage::Waiting(..) => "no answer in time",
-            Stage::Telling(..) => "it does not take its answer",
-            Stage::Up(..) | Stage::Leaving(_) | Stage::Moving => "it is over",
+            Stage::Shaking(_) => late("no TLS in time"),
+            Stage::Asking(..) => late("no request in time"),
+            Stage::Waiting(..) => Next::End("no answer in time".to_owned()),
+            Stage::Telling(..) => late("it does not take its answer"),
+            Stage::Up(..) | Stage::Leaving(_) | Stage::Moving => Next::End("it is over".to_owned()),
         }
     }
 
@@ -193,18 +207,18 @@ impl Connection {
                     self.stage = Stage::Asking(tls, head);
                     return Some(if more { Next::Again } else { Next::Wait });
                 }
-                Err(error) => return Some(Next::End(format!("TLS: {error}"))),
+                Err(error) => return Some(no_tls(&error)),
             };
             head.extend_from_slice(&buffer[..count]);
             if head.len() > HTTP_HEAD_BYTES_MAX + body_max + READ_BYTES {
-                return Some(Next::End("a request that does not end".to_owned()));
+                let why = "a request that does not end".to_owned();
+                return Some(Next::Nonsense(Nonsense::Request, why));
             }
             let (request, length) = match call::call(&head, body_max) {
                 Ok(None) => continue,
                 Ok(Some(whole)) => whole,
                 Err(refused) => {
-                    self.begin_telling(tls, ask::refusal(refused.status, &refused.why), now.boot);
-                    return None;
+                    return self.refuse(tls, refused.status, refused.why, now.boot);
                 }
             };
             let certificate = tls.peer_certificate();
@@ -217,6 +231,9 @@ impl Connection {
                 Asked::Nothing(answer) => {
                     self.begin_telling(tls, answer, now.boot);
                     return None;
+                }
+                Asked::Refused(status, why) => {
+                    return self.refuse(tls, status, why.to_owned(), now.boot);
                 }
                 Asked::Session(peer, grant) => {
                     *next_name += 1;
@@ -235,6 +252,12 @@ impl Connection {
                 }
             }
         }
+    }
+
+    fn refuse(&mut self, tls: Box<Tls>, status: u16, why: String, now: Instant) -> Option<Next> {
+        self.begin_telling(tls, ask::refusal(status, &why), now);
+        self.refused = Some(why);
+        None
     }
 
     fn begin_waiting(&mut self, tls: Box<Tls>, wanted: Wanted, now: Instant) {
@@ -368,6 +391,14 @@ impl Connection {
             Stage::Shaking(_) | Stage::Telling(..) | Stage::Leaving(_) | Stage::Moving => {}
         }
     }
+}
+
+/// Whoever only looks whether the port is open is no news.
+fn no_tls(error: &std::io::Error) -> Next {
+    if error.kind() == ErrorKind::UnexpectedEof {
+        return Next::End("hung up".to_owned());
+    }
+    Next::Nonsense(Nonsense::Tls, format!("TLS: {error}"))
 }
 
 fn words(end: End) -> String {

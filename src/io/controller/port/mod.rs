@@ -15,6 +15,7 @@
 
 mod ask;
 mod connection;
+mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
@@ -37,6 +38,7 @@ use crate::limits::{
 use crate::model::link::Session;
 use crate::model::message::Message;
 use connection::{Connection, Next};
+use strangers::{Nonsense, Strangers};
 
 /// Which port a connection came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +65,7 @@ pub struct Ports {
     /// Those with something to do, in the order in which it came up; each stands there once.
     busy: VecDeque<usize>,
     due: BTreeSet<(Instant, usize)>,
-    limit: Limit,
+    strangers: Strangers,
 }
 
 #[derive(Debug)]
@@ -124,7 +126,7 @@ impl Ports {
             next_name: 1,
             busy: VecDeque::new(),
             due: BTreeSet::new(),
-            limit: Limit::default(),
+            strangers: Strangers::default(),
         }
     }
 
@@ -145,10 +147,11 @@ impl Ports {
         authority: &Authority,
         events: &mut Vec<Event>,
     ) {
+        self.strangers.begin_turn(now.boot);
         self.hub.listen(self.first, now.boot, registry);
         self.desk.listen(Token(self.first.0 + 1), now.boot, registry);
         for door in [Door::Hub, Door::Desk] {
-            self.accept(door, now.boot, registry);
+            self.accept(door, now.boot, registry, events);
         }
         while let Some((_, slot)) = self.due.first().filter(|(at, _)| *at <= now.boot).copied() {
             self.settle(slot, None);
@@ -180,7 +183,10 @@ impl Ports {
 
     /// When to call [`Ports::tick`].
     pub fn wake_at(&self) -> Option<Instant> {
-        let waits = |listener: &Listener| listener.waiting && listener.socket.is_some();
+        let room_at = self.strangers.room_at();
+        let waits = |listener: &Listener| {
+            listener.waiting && listener.socket.is_some() && room_at.is_none()
+        };
         if !self.busy.is_empty() || waits(&self.hub) || waits(&self.desk) {
             return Some(Instant(0));
         }
@@ -188,7 +194,7 @@ impl Ports {
             .into_iter()
             .filter(|listener| listener.socket.is_none())
             .map(|listener| listener.retry_at);
-        self.due.first().map(|(at, _)| *at).into_iter().chain(retry).min()
+        self.due.first().map(|(at, _)| *at).into_iter().chain(retry).chain(room_at).min()
     }
 
     /// Finishes the upgrade.
@@ -243,6 +249,11 @@ impl Ports {
         self.slots.len() - self.free.len()
     }
 
+    /// Connections that were refused before anybody asked who it is: why, and how many.
+    pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.strangers.counts()
+    }
+
     fn with_session(&mut self, session: Session, act: impl FnOnce(&mut Connection)) {
         let Some(slot) = self.sessions.get(&session).copied() else { return };
         let Some(connection) = &mut self.slots[slot] else { return };
@@ -261,6 +272,14 @@ impl Ports {
     /// What comes of a connection's turn.
     fn follow(&mut self, slot: usize, next: Next, events: &mut Vec<Event>) {
         let due = self.slots[slot].as_ref().and_then(Connection::wake_at);
+        if let Some(connection) = &mut self.slots[slot] {
+            if !connection.is_stranger() {
+                self.strangers.left(connection.came_at, slot);
+            }
+            if let Some(why) = connection.refused.take() {
+                self.strangers.refused(Nonsense::Request, connection.peer, &why);
+            }
+        }
         match next {
             Next::Wait => self.settle(slot, due),
             Next::Again => {
@@ -288,6 +307,11 @@ impl Ports {
                 }
                 connection.farewell();
             }
+            Next::Nonsense(kind, why) => {
+                let Some(mut connection) = self.release(slot) else { return };
+                self.strangers.refused(kind, connection.peer, &why);
+                connection.farewell();
+            }
         }
     }
 
@@ -306,12 +330,22 @@ impl Ports {
     fn release(&mut self, slot: usize) -> Option<Connection> {
         self.settle(slot, None);
         let connection = self.slots[slot].take()?;
+        self.strangers.left(connection.came_at, slot);
         self.free.push(slot);
         Some(connection)
     }
 
-    fn accept(&mut self, door: Door, now: Instant, registry: &Registry) {
+    fn accept(&mut self, door: Door, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         for _ in 0..EDGE_ACCEPTS_PER_TURN {
+            let listener = match door {
+                Door::Hub => &self.hub,
+                Door::Desk => &self.desk,
+            };
+            if listener.waiting && self.strangers.is_full() {
+                let Some(slot) = self.strangers.oldest() else { return };
+                let why = "others wait, and it has said nothing".to_owned();
+                self.follow(slot, Next::Nonsense(Nonsense::Crowded, why), events);
+            }
             let listener = match door {
                 Door::Hub => &mut self.hub,
                 Door::Desk => &mut self.desk,
@@ -338,10 +372,8 @@ impl Ports {
             };
             let tls = Arc::clone(&listener.tls);
             if self.connections() >= EDGE_CONNECTIONS_MAX {
-                if let Some(kept) = self.limit.pass(now) {
-                    let max = EDGE_CONNECTIONS_MAX;
-                    log::error!("more than {max} connections: {peer} is cut off; repeats={kept}");
-                }
+                let why = format!("there are {EDGE_CONNECTIONS_MAX} connections");
+                self.strangers.refused(Nonsense::Full, peer, &why);
                 continue;
             }
             let slot = self.free.pop().unwrap_or_else(|| {
@@ -352,6 +384,7 @@ impl Ports {
             match open(stream, token, tls, registry) {
                 Ok(tls) => {
                     self.slots[slot] = Some(Connection::new(door, peer, tls, now));
+                    self.strangers.came(now, slot);
                     self.rouse(slot);
                 }
                 Err(error) => {

@@ -1,0 +1,170 @@
+//! Nodes that dial a controller under test, by certificates of its own CA: what they say is the
+//! test's to choose.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use edged::io::controller::authority::Authority;
+use edged::model::link::Validity;
+use edged::wire::ws::{Incoming, Kind, Receiver, write};
+use edged::wire::x509;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivateSec1KeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::{Value, json};
+
+/// How nodes of these names dial the controller whose CA lies in this folder.
+pub fn configs(pki: &Path, names: impl Iterator<Item = String>) -> Vec<Arc<ClientConfig>> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now_s = now.expect("after 1970").as_secs() as i64;
+    let authority = Authority::open(pki, &["127.0.0.1".to_owned()], now_s).expect("its CA");
+    let ca = std::fs::read_to_string(pki.join("ca.crt")).expect("its CA");
+    let ca = x509::pem::decode(&ca).expect("PEM").remove(0).der;
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(ca)).expect("a CA");
+    let roots = Arc::new(roots);
+    let random = SystemRandom::new();
+    let kind = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    let document = EcdsaKeyPair::generate_pkcs8(kind, &random).expect("a key");
+    let key = EcdsaKeyPair::from_pkcs8(kind, document.as_ref(), &random).expect("a key");
+    let private = x509::private_of_pkcs8(document.as_ref()).expect("a key");
+    let sec1 = x509::private_key(&private, key.public_key().as_ref());
+    let request = x509::request("any", key.public_key().as_ref());
+    let signature = key.sign(&random, request.to_sign()).expect("a signature");
+    let request = request.signed(signature.as_ref());
+    let validity = Validity { not_before_s: now_s - 60, not_after_s: now_s + 86_400 };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = |name: String| {
+        let der = authority.sign(&request, &name, validity).expect("a certificate");
+        let key = PrivateKeyDer::from(PrivateSec1KeyDer::from(sec1.clone()));
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("ring has these")
+            .with_root_certificates(Arc::clone(&roots))
+            .with_client_auth_cert(vec![CertificateDer::from(der)], key)
+            .expect("they belong together");
+        config.resumption = Resumption::disabled();
+        Arc::new(config)
+    };
+    names.map(config).collect()
+}
+
+/// The request that asks for a session.
+pub fn upgrade(node: &str) -> String {
+    format!(
+        "GET /p/{node}/events HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         node_id: {node}\r\nproject_id: p\r\nConnectionUse: msg\r\n\r\n"
+    )
+}
+
+/// A sign of life.
+pub fn keepalive() -> Value {
+    json!({
+        "header": {"msg_id": "k", "timestamp": 1},
+        "route": {"source": "websocket", "group": "resource", "operation": "keepalive",
+                  "resource": "node"},
+        "content": "ping",
+    })
+}
+
+/// One connection that waits for what it reads.
+pub struct Dialled {
+    pub stream: StreamOwned<ClientConnection, TcpStream>,
+    receiver: Receiver,
+    rest: Vec<u8>,
+}
+
+impl Dialled {
+    /// TLS, and no more.
+    pub fn tls(to: SocketAddr, config: &Arc<ClientConfig>) -> Self {
+        let socket = TcpStream::connect(to).expect("it listens");
+        let wait = Some(Duration::from_secs(20));
+        socket.set_read_timeout(wait).and_then(|()| socket.set_write_timeout(wait)).expect("ours");
+        let name = ServerName::try_from("127.0.0.1").expect("a name");
+        let connection = ClientConnection::new(Arc::clone(config), name).expect("TLS");
+        let stream = StreamOwned::new(connection, socket);
+        Self { stream, receiver: Receiver::new(8 << 20), rest: Vec::new() }
+    }
+
+    /// A session of this node's; `Err`: what was answered instead.
+    pub fn session(to: SocketAddr, config: &Arc<ClientConfig>, node: &str) -> Result<Self, String> {
+        let mut this = Self::tls(to, config);
+        this.stream.write_all(upgrade(node).as_bytes()).map_err(|error| error.to_string())?;
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") {
+            match this.stream.read(&mut byte) {
+                Ok(1) => head.push(byte[0]),
+                other => return Err(format!("{other:?} {}", String::from_utf8_lossy(&head))),
+            }
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        if head.starts_with("HTTP/1.1 101") { Ok(this) } else { Err(head) }
+    }
+
+    /// Asks, and reads to the end.
+    pub fn ask(&mut self, bytes: &[u8]) -> String {
+        let _ = self.stream.write_all(bytes);
+        let mut said = Vec::new();
+        let mut buffer = [0; 4 << 10];
+        while let Ok(count @ 1..) = self.stream.read(&mut buffer) {
+            said.extend_from_slice(&buffer[..count]);
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// Sends text as one message.
+    pub fn say(&mut self, text: &str) -> std::io::Result<()> {
+        let mut frame = Vec::new();
+        write(Kind::Text, text.as_bytes(), [1, 2, 3, 4], &mut frame);
+        self.stream.write_all(&frame)
+    }
+
+    /// The next message.
+    pub fn hear(&mut self) -> std::io::Result<Value> {
+        let mut buffer = [0; 4 << 10];
+        loop {
+            while !self.rest.is_empty() {
+                let received = self.receiver.receive(&self.rest);
+                let (taken, incoming) = received.map_err(|why| std::io::Error::other(why.0))?;
+                self.rest.drain(..taken);
+                match incoming {
+                    Some(Incoming::Message(bytes)) => {
+                        return serde_json::from_slice(&bytes).map_err(std::io::Error::other);
+                    }
+                    Some(Incoming::Close(..)) => return Err(ErrorKind::UnexpectedEof.into()),
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+            match self.stream.read(&mut buffer)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => self.rest.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    /// Hears of this resource, acknowledging whatever comes.
+    pub fn wait_for(&mut self, resource: &str) -> Value {
+        loop {
+            let message = self.hear().unwrap_or_else(|error| panic!("{resource}: {error}"));
+            let (header, route) = (&message["header"], &message["route"]);
+            let ack = json!({
+                "header": {"msg_id": "a", "parent_msg_id": header["msg_id"], "timestamp": 1},
+                "route": {"source": route["source"], "group": route["group"],
+                          "operation": "response", "resource": route["resource"]},
+                "content": "OK",
+            });
+            self.say(&ack.to_string()).expect("it listens");
+            if route["resource"] == resource {
+                return message;
+            }
+        }
+    }
+}
