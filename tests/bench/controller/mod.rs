@@ -65,7 +65,7 @@ pub fn load(rig: &Rig) -> Vec<Figure> {
     edges.until("nothing was lost", BOUND, |it| it.acked >= acked + pods);
     assert_eq!(edges.lost, 0, "connections that nobody ended");
     vec![
-        Figure::alone(NAMES[0], idle_kib, "KiB", Some(Limit::Most(48.0))),
+        Figure::alone(NAMES[0], idle_kib, "KiB", Some(Limit::Most(24.0))),
         Figure::alone(NAMES[1], count as f64 / connected.as_secs_f64(), "1/s", None),
         Figure::alone(NAMES[2], pods as f64 / made.as_secs_f64(), "1/s", None),
         Figure::alone(NAMES[3], pods as f64 / changed.as_secs_f64(), "1/s", None),
