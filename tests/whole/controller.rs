@@ -10,6 +10,7 @@ use super::World;
 use super::yard::agent::{NODE, Site};
 use super::yard::apiserver::ApiServer;
 use super::yard::controller::{Cloud, Line, map, pod};
+use super::yard::http;
 use super::yard::wait::until;
 
 crate::tests!(
@@ -20,6 +21,7 @@ crate::tests!(
     a_broken_manifest_is_named_and_the_others_go_on,
     an_agent_without_its_store_is_served_again,
     a_cluster_is_served_through_cuts_and_forgotten_histories,
+    of_two_replicas_one_leads_and_the_other_follows_it,
 );
 
 const ONE: &str = "localhost/edged-demo:1";
@@ -256,4 +258,49 @@ fn a_cluster_is_served_through_cuts_and_forgotten_histories(world: &World) {
     let asked = api.asked();
     let patched = |it: &&String| it.starts_with("PATCH /api/v1/namespaces/default/pods/web/status");
     assert!(asked.iter().any(|it| patched(&it)), "{asked:?}");
+}
+
+fn leads(cloud: &Cloud) -> bool {
+    let page = http::get(cloud.api, "/metrics").map(|answer| answer.body).unwrap_or_default();
+    page.lines().any(|line| line == "edgecontroller_leads 1")
+}
+
+fn of_two_replicas_one_leads_and_the_other_follows_it(world: &World) {
+    let api = ApiServer::start();
+    let config = api.kubeconfig(&world.folder("replicas"));
+    let clouds = ["replica-a", "replica-b"].map(|name| {
+        let mut cloud = cloud(world, name);
+        cloud.flags = vec!["--kubeconfig".to_owned(), config.display().to_string()];
+        cloud
+    });
+    let mut running = clouds.each_ref().map(|cloud| Some(cloud.start()));
+    let first = until("one leads", || {
+        let at = clouds.iter().position(leads).ok_or_else(|| clouds[0].log_tail())?;
+        if leads(&clouds[1 - at]) { Err("both lead".to_owned()) } else { Ok(at) }
+    });
+    let lease = || api.object(Kind::Lease, "kubeedge", "edgecontroller")["spec"].clone();
+    let before = lease();
+    // A node that nobody has any more was to be told of a pod.
+    let record = json!({
+        "kind": "ObjectSync", "apiVersion": "reliablesyncs.kubeedge.io/v1alpha1",
+        "metadata": {"namespace": "default", "name": "gone.example.0f6b1c1e"},
+        "spec": {"objectAPIVersion": "v1", "objectKind": "Pod", "objectName": "web"},
+        "status": {"objectResourceVersion": "7"},
+    });
+    api.put(Kind::ObjectSync, "default", "gone.example.0f6b1c1e", &record);
+    drop(running[first].take());
+    until("the other leads", || {
+        if leads(&clouds[1 - first]) { Ok(()) } else { Err(clouds[1 - first].log_tail()) }
+    });
+    assert_ne!(lease()["holderIdentity"], before["holderIdentity"]);
+    assert_eq!(lease()["leaseTransitions"], json!(1), "{before}");
+    until("the record is removed", || {
+        match api.object(Kind::ObjectSync, "default", "gone.example.0f6b1c1e") {
+            Value::Null => Ok(()),
+            _ => Err(clouds[1 - first].log_tail()),
+        }
+    });
+    let last = running[1 - first].take().expect("it runs");
+    last.terminate();
+    assert_eq!(lease()["holderIdentity"], "", "it was given back");
 }
