@@ -29,6 +29,7 @@ mod due;
 mod ends;
 mod faults;
 mod folder;
+mod heap;
 mod jobs;
 mod node;
 mod probed;
@@ -45,15 +46,17 @@ mod world;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tally::Tally;
 use trace::Mode;
 use world::World;
+
+#[global_allocator]
+static HEAP: heap::Heap = heap::Heap;
 
 const SEEDS_DEFAULT: u64 = 2_000;
 /// So many failed seeds are enough.
@@ -82,7 +85,6 @@ struct Total {
 }
 
 fn main() -> ExitCode {
-    keep_freed_memory_at_hand();
     let plan = match Plan::new() {
         Ok(plan) => plan,
         Err(usage) => {
@@ -97,21 +99,6 @@ fn main() -> ExitCode {
     let cpu_s = cpu_s();
     report(&plan, &total, cpu_s);
     if total.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Lists of the fake runtime are made and freed by the thousand a second, and glibc has only seven
-/// freed blocks of a size at hand unless it is told at the start of the process: a fifth of the
-/// time would go into putting the rest together and cutting it up again.
-fn keep_freed_memory_at_hand() {
-    const TUNABLES: &str = "GLIBC_TUNABLES";
-    if std::env::var_os(TUNABLES).is_none() {
-        let mut again = Command::new("/proc/self/exe");
-        let error = again
-            .args(std::env::args_os().skip(1))
-            .env(TUNABLES, "glibc.malloc.tcache_count=2000")
-            .exec();
-        println!("cannot start again with {TUNABLES}, goes on without: {error}");
-    }
 }
 
 impl Plan {
