@@ -60,6 +60,7 @@ impl Check {
             known.of_cloud = true;
             known.unstored = false;
             known.ended_before |= is_over(&pod);
+            known.over |= is_over(&pod);
             let spec_s = pod.spec.termination_grace_period_seconds.unwrap_or(30);
             let grace_s = metadata.deletion_grace_period_seconds.unwrap_or(0).max(spec_s);
             known.grace_ms_max = known.grace_ms_max.max(grace_s.unsigned_abs() * 1000);

@@ -1,9 +1,11 @@
 //! What CloudCore does with what the node says (wire spec sections 2.7 and 5).
 
 use edged::model::message::{Message, Resource};
+use serde::{Serialize, Serializer};
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use super::api::Deed;
+use super::api::{Deed, Object};
 use super::hub::is_over;
 use super::rules::content;
 use super::{Due, Sky};
@@ -39,14 +41,15 @@ impl Sky {
         let name = resource.name;
         let fails = self.chance.percent(self.rates.fail_pct);
         let told = match (&*route.operation, resource.kind) {
-            ("patch" | "insert" | "update", _) if fails => self.failure(),
+            ("patch" | "insert" | "update", _) if fails => Told::Plain(self.failure()),
             ("patch", "podpatch") => {
                 self.patch_pod(now, &format!("{namespace}/pod/{name}"), message)
             }
             ("delete", "pod") if fails => {
-                json!({"ErrStatus": refusal(500, "InternalError")["ErrStatus"]})
+                let refusal = refusal(500, "InternalError");
+                Told::Plain(json!({"ErrStatus": refusal["ErrStatus"]}))
             }
-            ("delete", "pod") => self.delete_pod(&route.resource, message),
+            ("delete", "pod") => Told::Plain(self.delete_pod(&route.resource, message)),
             ("query", "configmap" | "secret" | "persistentvolume" | "persistentvolumeclaim") => {
                 match self.api.get(&route.resource).cloned() {
                     Some(object) => {
@@ -54,7 +57,7 @@ impl Sky {
                         self.hub.line_up("response", &route.resource, &object, Some(parent));
                         return;
                     }
-                    None => refusal(404, "NotFound"),
+                    None => Told::Plain(refusal(404, "NotFound")),
                 }
             }
             (_, "node" | "nodepatch" | "lease") => {
@@ -68,8 +71,19 @@ impl Sky {
     }
 
     /// The answer goes on its way.
-    fn respond(&mut self, conn: u64, to: &Message, content: &Value) {
-        let answer = self.hub.message("response", &to.route.resource, &to.header.id, content);
+    fn respond(&mut self, conn: u64, to: &Message, told: &Told) {
+        let (resource, parent) = (&to.route.resource, &to.header.id);
+        let answer = match told {
+            Told::Plain(content) => self.hub.message("response", resource, parent, content),
+            Told::Object(object) => {
+                let taken = Taken { object: object.value(), error: () };
+                self.hub.about("response", resource, parent, to_raw_value(&taken).expect("JSON"))
+            }
+            Told::Typed(object) => {
+                let taken = Taken { object: Typed(object.value()), error: () };
+                self.hub.about("response", resource, parent, to_raw_value(&taken).expect("JSON"))
+            }
+        };
         self.last_answer += 1;
         let serial = self.last_answer;
         self.answers.insert(serial, (conn, answer));
@@ -89,25 +103,27 @@ impl Sky {
         json!({"Object": none, "Err": error})
     }
 
-    fn patch_pod(&mut self, now: u64, key: &str, message: &Message) -> Value {
+    fn patch_pod(&mut self, now: u64, key: &str, message: &Message) -> Told {
         let patch = content(message);
         let uid = patch["metadata"]["uid"].as_str().unwrap_or_default();
-        let Some(object) = self.api.get(key) else { return failed(404, "NotFound") };
+        let Some(object) = self.api.get(key) else {
+            return Told::Plain(failed(404, "NotFound"));
+        };
         if *object.uid != *uid {
-            return failed(409, "Conflict");
+            return Told::Plain(failed(409, "Conflict"));
         }
-        let before = object.value["status"]["phase"].clone();
+        let before = object.value()["status"]["phase"].clone();
         let foreign = |value: &Value| {
             let conditions = value["status"]["conditions"].as_array();
             let all = conditions.into_iter().flatten();
             all.filter(|it| it["type"] == "example.com/checked").count()
         };
-        let count = foreign(&object.value);
+        let count = foreign(object.value());
         let object = self.api.report(key, &patch);
-        let phase = object.value["status"]["phase"].as_str().unwrap_or_default();
+        let phase = object.value()["status"]["phase"].as_str().unwrap_or_default();
         trace!(now, "    cloud takes the status of {key}, {phase}: {}", patch["status"]);
         assert!(
-            count == foreign(&object.value),
+            count == foreign(object.value()),
             "[others' conditions] {key} loses a condition that is not the node's: {patch}"
         );
         // A life that was cut off before it heard of the answer may not know it.
@@ -115,46 +131,40 @@ impl Sky {
         let over =
             known.is_some_and(|(row, pod)| row.uid == object.uid && pod.status.phase.is_terminal());
         assert!(!over || before == phase, "[ended is ended] {key} was {before}, is said {phase}");
-        let mut value = object.value;
-        if let Some(value) = value.as_object_mut() {
-            // Typed objects do not say what they are.
-            value.remove("kind");
-            value.remove("apiVersion");
-        }
-        json!({"Object": value, "Err": null})
+        Told::Typed(object)
     }
 
     fn delete_pod(&mut self, key: &str, message: &Message) -> Value {
         let options = content(message);
         let uid = options["preconditions"]["uid"].as_str().unwrap_or_default();
         if let Some(object) = self.api.get(key).filter(|object| *object.uid == *uid) {
-            let phase = object.value["status"]["phase"].as_str().unwrap_or_default();
+            let phase = object.value()["status"]["phase"].as_str().unwrap_or_default();
             assert!(is_over(phase), "[delete last] {key} is to be deleted, and is {phase:?}");
-            let ends = object.value["metadata"].get("deletionTimestamp").is_some();
+            let ends = object.value()["metadata"].get("deletionTimestamp").is_some();
             assert!(ends, "[delete last] {key} is deleted by its node, and nobody else wants it");
             self.api.remove(key);
         }
         json!("OK")
     }
 
-    fn node(&mut self, operation: &str, (kind, name): (&str, &str), message: &Message) -> Value {
+    fn node(&mut self, operation: &str, (kind, name): (&str, &str), message: &Message) -> Told {
         let key = match kind {
             "lease" => format!("kube-node-lease/lease/{name}"),
             _ => format!("null/node/{name}"),
         };
         let there = self.api.get(&key).cloned();
         let told = match (operation, there) {
-            ("insert", Some(_)) => return failed(409, "AlreadyExists"),
+            ("insert", Some(_)) => return Told::Plain(failed(409, "AlreadyExists")),
             ("insert", None) => {
                 let mut value = content(message);
                 value["metadata"]["uid"] = format!("{kind}-uid").into();
                 self.api.put(&key, value, Deed::Added)
             }
-            (_, None) => return failed(404, "NotFound"),
+            (_, None) => return Told::Plain(failed(404, "NotFound")),
             ("query", Some(object)) if kind == "node" => {
-                let mut value = object.value;
+                let mut value = object.value().clone();
                 value["kind"] = "Node".into();
-                return value;
+                return Told::Plain(value);
             }
             ("query", Some(object)) => object,
             ("patch", Some(_)) => self.api.report(&key, &content(message)),
@@ -164,17 +174,44 @@ impl Sky {
                 if kind == "lease"
                     && told.as_str().is_some_and(|told| told.parse() != Ok(object.version))
                 {
-                    return failed(409, "Conflict");
+                    return Told::Plain(failed(409, "Conflict"));
                 }
                 value["metadata"]["uid"] = (*object.uid).into();
                 let object = self.api.put(&key, value, Deed::Changed);
                 if kind == "node" {
-                    return json!("OK");
+                    return Told::Plain(json!("OK"));
                 }
                 object
             }
         };
-        json!({"Object": told.value, "Err": null})
+        Told::Object(told)
+    }
+}
+
+/// What an answer says.
+enum Told {
+    Plain(Value),
+    /// The object as it is now.
+    Object(Object),
+    /// Of an object with a type of its own: it does not say what it is.
+    Typed(Object),
+}
+
+/// How the cloud says that it has done something.
+#[derive(Serialize)]
+struct Taken<T> {
+    #[serde(rename = "Object")]
+    object: T,
+    #[serde(rename = "Err")]
+    error: (),
+}
+
+struct Typed<'a>(&'a Value);
+
+impl Serialize for Typed<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let all = self.0.as_object().into_iter().flatten();
+        to.collect_map(all.filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion")))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The API server's objects, and the people who make, change and delete them.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,9 +9,11 @@ use edged::model::base64;
 use edged::model::pod::Pod;
 use edged::model::status::PodStatus;
 use edged::model::time::Timestamp;
+use serde::Deserialize as _;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::merge;
+use super::{hub, merge};
 use crate::chance::Chance;
 use crate::draw::{self, Drawer};
 use crate::world::NODE;
@@ -40,9 +43,39 @@ pub struct Object {
     /// `resourceVersion`
     pub version: u64,
     /// All of it.
-    pub value: Value,
+    body: Rc<Body>,
     /// Of a pod, what it wants.
     pub pod: Option<Rc<Pod>>,
+}
+
+/// What an object says, and what is worked out of that once, if at all.
+struct Body {
+    value: Value,
+    text: OnceCell<Box<RawValue>>,
+    essence: OnceCell<u64>,
+}
+
+impl Object {
+    /// Something of which the node is told.
+    pub fn new(uid: Box<str>, version: u64, value: Value, pod: Option<Rc<Pod>>) -> Self {
+        let body = Body { value, text: OnceCell::new(), essence: OnceCell::new() };
+        Self { uid, version, body: Rc::new(body), pod }
+    }
+
+    /// All of it.
+    pub fn value(&self) -> &Value {
+        &self.body.value
+    }
+
+    /// As JSON.
+    pub fn text(&self) -> &RawValue {
+        self.body.text.get_or_init(|| to_raw_value(&self.body.value).expect("JSON"))
+    }
+
+    /// Of all that makes a difference to a node.
+    pub fn essence(&self) -> u64 {
+        *self.body.essence.get_or_init(|| hub::essence(&self.body.value))
+    }
 }
 
 /// Something that informers tell.
@@ -139,10 +172,10 @@ impl Api {
             let old = self.objects.get(key).and_then(|old| old.pod.clone());
             match old.filter(|_| deed == Deed::Reported) {
                 Some(pod) => pod,
-                None => Rc::new(serde_json::from_value(value.clone()).expect("a pod")),
+                None => Rc::new(Pod::deserialize(&value).expect("a pod")),
             }
         });
-        let object = Object { uid, version, value, pod };
+        let object = Object::new(uid, version, value, pod);
         self.objects.insert(key.into(), object.clone());
         self.changes.push(Change { deed, key: key.into(), object: object.clone() });
         object
@@ -150,10 +183,11 @@ impl Api {
 
     /// It is gone.
     pub fn remove(&mut self, key: &str) {
-        if let Some(mut object) = self.objects.remove(key) {
+        if let Some(object) = self.objects.remove(key) {
             self.version += 1;
-            object.version = self.version;
-            object.value["metadata"]["resourceVersion"] = self.version.to_string().into();
+            let mut value = object.value().clone();
+            value["metadata"]["resourceVersion"] = self.version.to_string().into();
+            let object = Object::new(object.uid, self.version, value, object.pod);
             self.changes.push(Change { deed: Deed::Deleted, key: key.into(), object });
         }
         let back = self.replaced.iter().position(|(other, _)| **other == *key);
@@ -185,11 +219,11 @@ impl Api {
     /// The node's part of a pod: its status.
     pub fn report(&mut self, key: &str, patch: &Value) -> Object {
         let old = &self.objects[key];
-        let mut value = old.value.clone();
+        let mut value = old.value().clone();
         if let Some(status) = patch.get("status") {
             merge::apply(&mut value["status"], status);
         }
-        if value == old.value {
+        if value == *old.value() {
             // The API server writes nothing then.
             return old.clone();
         }
@@ -210,7 +244,7 @@ impl Api {
         if before.is_some_and(|before| before <= grace_s) {
             return;
         }
-        let mut value = object.value.clone();
+        let mut value = object.value().clone();
         grace_s = grace_s.max(1);
         let at = Timestamp(wall_s + grace_s).to_string();
         value["metadata"]["deletionTimestamp"] = at.into();
@@ -272,7 +306,7 @@ impl Api {
 
     /// An object that is not there, or not yet so.
     fn fill(&mut self, key: &str, value: impl FnOnce(&str) -> Value) {
-        let old = self.objects.get(key).map(|old| (old.uid.clone(), old.value["spec"].clone()));
+        let old = self.objects.get(key).map(|old| (old.uid.clone(), old.value()["spec"].clone()));
         let uid = old.as_ref().map_or_else(|| self.uid(), |(uid, _)| uid.clone());
         let value = value(&uid);
         let deed = if old.is_some() { Deed::Changed } else { Deed::Added };
@@ -294,7 +328,7 @@ impl Api {
 
     /// What a file of this object has to say; `None`: there is no such object.
     pub fn text(&self, key: &str) -> Option<String> {
-        text(&self.objects.get(key)?.value)
+        text(self.objects.get(key)?.value())
     }
 
     /// Somebody does something.
@@ -379,10 +413,10 @@ impl Api {
         let object = &self.objects[&key];
         let mut pod = (**object.pod.as_ref().expect("a pod")).clone();
         how(&mut pod, chance);
-        let mut value = object.value.clone();
+        let mut value = object.value().clone();
         value["spec"] = serde_json::to_value(&pod.spec).expect("plain data");
         value["metadata"]["labels"] = json!(pod.metadata.labels);
-        if value == object.value {
+        if value == *object.value() {
             return "nothing";
         }
         self.put(&key, value, Deed::Changed);

@@ -136,9 +136,10 @@ impl World {
                 return Some(format!("the node does not know that {} {uid} is gone", record.key));
             };
             // Of one that ends and begins all the time there is always another status.
-            let same = sky.store.get(&record.key).is_some_and(|it| {
-                it.uid == *uid && it.essence == super::hub::essence(&object.value)
-            });
+            let same = sky
+                .store
+                .get(&record.key)
+                .is_some_and(|it| it.uid == *uid && it.essence == object.essence());
             if object.version > record.version && !same {
                 return Some(format!("the node knows {} as of {}", record.key, record.version));
             }
@@ -162,10 +163,10 @@ impl World {
             let Some(stored) = stored else {
                 return Some(format!("the store does not hold {key} {}", object.uid));
             };
-            if stored.essence != super::hub::essence(&object.value) {
+            if stored.essence != object.essence() {
                 return Some(format!("the store holds another {key} {}", object.uid));
             }
-            self.misreported(key, &object.value["status"], pod)
+            self.misreported(key, &object.value()["status"], pod)
         })
     }
 

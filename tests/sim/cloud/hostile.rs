@@ -1,5 +1,7 @@
 //! Messages that nobody should send: old ones, broken ones, those for others.
 
+use std::rc::Rc;
+
 use edged::model::message::{Header, Message};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -36,7 +38,8 @@ impl Sky {
         if count == 0 {
             return None;
         }
-        let (mut message, said) = self.hub.history[self.chance.index(count)].clone();
+        let (message, said) = self.hub.history[self.chance.index(count)].clone();
+        let mut message = (*message).clone();
         if self.chance.percent(50) {
             message.header.id = self.hub.id();
             message.header.parent_id = "".into();
@@ -78,7 +81,7 @@ impl Sky {
             essence: 0,
             nonsense: true,
         };
-        self.hub.said.insert(message.header.id.clone(), said);
+        self.hub.said.insert(message.header.id.clone(), Rc::new(said));
         message
     }
 
@@ -111,7 +114,7 @@ impl Sky {
         let key: Box<str> = key.into();
         let said =
             Said { key, uid: "".into(), version: 0, gone: true, essence: 0, nonsense: false };
-        self.hub.said.insert(message.header.id.clone(), said);
+        self.hub.said.insert(message.header.id.clone(), Rc::new(said));
         Some(message)
     }
 
@@ -124,7 +127,7 @@ impl Sky {
         let message = self.hub.message("delete", &key, "", &content);
         let said =
             Said { key: key.clone(), uid, version: 0, gone: true, essence: 0, nonsense: false };
-        self.hub.said.insert(message.header.id.clone(), said);
+        self.hub.said.insert(message.header.id.clone(), Rc::new(said));
         Some(message)
     }
 

@@ -7,9 +7,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
 use edged::model::message::{Header, Message, Route};
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::Due;
@@ -30,9 +31,9 @@ pub struct Hub {
     latest: BTreeMap<Box<str>, Outgoing>,
     flight: Option<Flight>,
     /// Everything that was ever sent for an acknowledgement, by id of the message.
-    pub said: BTreeMap<Box<str>, Said>,
+    pub said: BTreeMap<Box<str>, Rc<Said>>,
     /// What was sent over this connection, the newest last.
-    pub history: VecDeque<(Message, Said)>,
+    pub history: VecDeque<(Rc<Message>, Rc<Said>)>,
     /// When the last sign of life came.
     pub alive_at: u64,
     /// Written and not handed to the link.
@@ -53,7 +54,7 @@ pub struct Record {
 }
 
 /// What a message says of an object.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Said {
     /// Of the object.
     pub key: Box<str>,
@@ -71,8 +72,8 @@ pub struct Said {
 
 #[derive(Clone)]
 struct Outgoing {
-    said: Said,
-    message: Message,
+    said: Rc<Said>,
+    message: Rc<Message>,
 }
 
 struct Flight {
@@ -146,7 +147,7 @@ impl Hub {
                     let (namespace, name) = (parts.next(), parts.nth(1));
                     let value =
                         json!({"metadata": {"name": name, "namespace": namespace, "uid": uid}});
-                    let object = Object { uid, version: 0, value, pod: None };
+                    let object = Object::new(uid, 0, value, None);
                     self.line_up("delete", &record.key, &object, None);
                 }
             }
@@ -167,7 +168,7 @@ impl Hub {
         if self.conn.is_none() {
             return;
         }
-        let ends = object.value["metadata"].get("deletionTimestamp").is_some();
+        let ends = object.value()["metadata"].get("deletionTimestamp").is_some();
         let always = ends || parent.is_some() || operation == "delete";
         let known = self.latest.get(&uid).map_or(record, |it| it.said.version);
         if !always && object.version <= known {
@@ -175,7 +176,7 @@ impl Hub {
         }
         let (parent, resource) = parent.unwrap_or(("", key));
         let (message, said) = self.compose(operation, resource, object, parent);
-        self.latest.insert(uid.clone(), Outgoing { said, message });
+        self.latest.insert(uid.clone(), Outgoing { said, message: Rc::new(message) });
         if !self.queue.contains(&uid) {
             self.queue.push_back(uid);
         }
@@ -189,16 +190,16 @@ impl Hub {
         resource: &str,
         object: &Object,
         parent: &str,
-    ) -> (Message, Said) {
-        let said = Said {
+    ) -> (Message, Rc<Said>) {
+        let said = Rc::new(Said {
             key: resource.into(),
             uid: object.uid.clone(),
             version: object.version,
             gone: operation == "delete",
-            essence: essence(&object.value),
+            essence: object.essence(),
             nonsense: false,
-        };
-        let mut message = self.message(operation, resource, parent, &object.value);
+        });
+        let mut message = self.about(operation, resource, parent, object.text().to_owned());
         if object.version > 0 {
             message.header.resource_version = object.version.to_string().into();
         }
@@ -214,6 +215,17 @@ impl Hub {
         parent: &str,
         content: &Value,
     ) -> Message {
+        self.about(operation, resource, parent, to_raw_value(content).expect("JSON"))
+    }
+
+    /// Any message, whose content is JSON already.
+    pub fn about(
+        &mut self,
+        operation: &str,
+        resource: &str,
+        parent: &str,
+        content: Box<RawValue>,
+    ) -> Message {
         let id = self.id();
         let header = Header { id, parent_id: parent.into(), ..Header::default() };
         let route = Route {
@@ -222,8 +234,7 @@ impl Hub {
             operation: operation.into(),
             resource: resource.into(),
         };
-        let content = Some(to_raw_value(content).expect("JSON"));
-        Message { header, route, content }
+        Message { header, route, content: Some(content) }
     }
 
     /// Sends the next one if none is under way.
@@ -237,7 +248,7 @@ impl Hub {
             self.history.pop_front();
         }
         self.history.push_back((outgoing.message.clone(), outgoing.said.clone()));
-        self.written.push(outgoing.message.clone());
+        self.written.push((*outgoing.message).clone());
         self.flight = Some(Flight { serial, uid, outgoing, writes: 1 });
         self.timers.push((AGAIN_MS, Due::Again(conn, serial)));
     }
@@ -250,7 +261,7 @@ impl Hub {
         let Some(flight) = self.flight.as_mut().filter(|it| it.serial == serial) else { return };
         if flight.writes < WRITES_MAX {
             flight.writes += 1;
-            self.written.push(flight.outgoing.message.clone());
+            self.written.push((*flight.outgoing.message).clone());
             self.timers.push((AGAIN_MS, Due::Again(conn, serial)));
             return;
         }
@@ -265,11 +276,12 @@ impl Hub {
     pub fn acknowledged(&mut self, parent: &str) {
         let is_it = |it: &mut Flight| *it.outgoing.message.header.id == *parent;
         let Some(Flight { uid, outgoing, .. }) = self.flight.take_if(is_it) else { return };
-        let Said { key, version, gone, .. } = outgoing.said;
+        let Said { ref key, version, gone, .. } = *outgoing.said;
         if gone {
             self.records.remove(&uid);
         } else {
-            let record = self.records.entry(uid).or_insert(Record { key, version });
+            let record =
+                self.records.entry(uid).or_insert_with(|| Record { key: key.clone(), version });
             record.version = version;
         }
         self.pump();
@@ -282,7 +294,7 @@ impl Hub {
 
     /// What is under way, for the trace.
     pub fn under_way(&self) -> Option<&Said> {
-        self.flight.as_ref().map(|flight| &flight.outgoing.said)
+        self.flight.as_ref().map(|flight| &*flight.outgoing.said)
     }
 
     /// What the node was sent and what of it it acknowledged.
@@ -300,7 +312,7 @@ pub fn essence(value: &Value) -> u64 {
             "metadata" => {
                 for (key, part) in part.as_object().into_iter().flatten() {
                     if key != "managedFields" && key != "resourceVersion" {
-                        (key, part.to_string()).hash(&mut hasher);
+                        (key, part).hash(&mut hasher);
                     }
                 }
             }
@@ -310,7 +322,7 @@ pub fn essence(value: &Value) -> u64 {
             }
             // What it is, objects in answers do not say.
             "kind" | "apiVersion" => {}
-            _ => (key, part.to_string()).hash(&mut hasher),
+            _ => (key, part).hash(&mut hasher),
         }
     }
     hasher.finish()

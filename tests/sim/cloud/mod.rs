@@ -27,7 +27,7 @@ use edged::agent::{Agent, Config};
 use edged::model::job::JobSpec;
 use edged::model::link::Validity;
 use edged::model::message::Message;
-use edged::model::meta::{DiskError, Revision, StoreOrigin};
+use edged::model::meta::{Change, DiskError, Revision, StoreOrigin};
 use edged::model::settings::CloudSettings;
 
 use crate::chance::Chance;
@@ -42,7 +42,7 @@ use hub::Hub;
 use link::Link;
 use rates::Rates;
 use rules::Rules;
-use store::Store;
+use store::{Store, Stored};
 
 /// 2025-11-20, milliseconds since 1970, when the world begins.
 const TODAY_MS: i64 = 1_763_600_000_000;
@@ -259,13 +259,14 @@ impl Sky {
         }
         for change in changes {
             trace!(now, "    {change:?} is durable");
-            self.rules.writes(&change, &self.store);
-            self.store.write(change);
-        }
-        for (_, stored) in self.store.iter() {
-            if stored.ended.is_some() {
-                self.over.push(stored.uid.clone());
-            }
+            let (key, stored) = match change {
+                Change::Put(row) => (row.key.clone(), Some(Stored::of(row))),
+                Change::Delete { key } => (key, None),
+            };
+            self.rules.writes(&key, stored.as_ref(), &self.store);
+            let over = stored.as_ref().filter(|stored| stored.ended.is_some());
+            self.over.extend(over.map(|stored| stored.uid.clone()));
+            self.store.write(key, stored);
         }
         self.events.push(Event::Saved(revision));
     }

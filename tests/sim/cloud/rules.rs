@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::model::message::{Message, Resource};
-use edged::model::meta::Change;
 use serde_json::Value;
 
 use super::hub::{Hub, Said, is_over};
@@ -108,56 +107,52 @@ impl Rules {
     }
 
     /// The store is about to hold this.
-    pub fn writes(&mut self, change: &Change, store: &Store) {
-        match change {
-            Change::Put(row) => {
-                let new = Stored::of(row.clone());
-                if new.uid.is_empty() {
-                    return;
-                }
-                let key = &row.key;
-                if let Some(text) = new.text.as_ref().and_then(|text| text.parse().ok()) {
-                    self.texts.insert(key.clone(), text);
-                }
-                assert!(
-                    !self.gone.contains(&new.uid),
-                    "[never back] {key} {} was deleted, and comes back",
-                    new.uid
-                );
-                let Some(old) = store.get(key) else { return };
-                assert!(
-                    new.version == 0 || new.version >= old.version,
-                    "[never back] {key} {} at version {} after {} at {}",
-                    new.uid,
-                    new.version,
-                    old.uid,
-                    old.version
-                );
-                assert!(
-                    old.uid != new.uid || !old.deleting || new.deleting,
-                    "[never back] {key} {} is not deleted any more",
-                    new.uid
-                );
-                if old.uid != new.uid {
-                    self.gone.insert(old.uid.clone());
-                }
-            }
-            Change::Delete { key } => {
-                let Some(old) = store.get(key) else { return };
-                // With a pod goes what the node has said of it.
-                let key: Box<str> = key.replacen("/podpatch/", "/pod/", 1).into();
-                let any = || self.heard_gone.contains(&(key.clone(), "".into()));
-                let same = self.heard_gone.contains(&(key.clone(), old.uid.clone()));
-                let token = &*old.row.kind == "serviceaccounttoken";
-                let ours = &*old.row.kind == "edged";
-                assert!(
-                    same || token || ours || any(),
-                    "[others' deletion] {key} {} is forgotten, and nobody said that it is gone",
-                    old.uid
-                );
-                self.gone.insert(old.uid.clone());
-            }
+    pub fn writes(&mut self, key: &str, new: Option<&Stored>, store: &Store) {
+        let Some(new) = new else { return self.deletes(key, store) };
+        if new.uid.is_empty() {
+            return;
         }
+        if let Some(text) = new.text.as_ref().and_then(|text| text.parse().ok()) {
+            self.texts.insert(key.into(), text);
+        }
+        assert!(
+            !self.gone.contains(&new.uid),
+            "[never back] {key} {} was deleted, and comes back",
+            new.uid
+        );
+        let Some(old) = store.get(key) else { return };
+        assert!(
+            new.version == 0 || new.version >= old.version,
+            "[never back] {key} {} at version {} after {} at {}",
+            new.uid,
+            new.version,
+            old.uid,
+            old.version
+        );
+        assert!(
+            old.uid != new.uid || !old.deleting || new.deleting,
+            "[never back] {key} {} is not deleted any more",
+            new.uid
+        );
+        if old.uid != new.uid {
+            self.gone.insert(old.uid.clone());
+        }
+    }
+
+    fn deletes(&mut self, key: &str, store: &Store) {
+        let Some(old) = store.get(key) else { return };
+        // With a pod goes what the node has said of it.
+        let key: Box<str> = key.replacen("/podpatch/", "/pod/", 1).into();
+        let any = || self.heard_gone.contains(&(key.clone(), "".into()));
+        let same = self.heard_gone.contains(&(key.clone(), old.uid.clone()));
+        let token = &*old.row.kind == "serviceaccounttoken";
+        let ours = &*old.row.kind == "edged";
+        assert!(
+            same || token || ours || any(),
+            "[others' deletion] {key} {} is forgotten, and nobody said that it is gone",
+            old.uid
+        );
+        self.gone.insert(old.uid.clone());
     }
 
     /// A file of a volume is about to say this of an object.

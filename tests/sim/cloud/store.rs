@@ -6,6 +6,7 @@ use std::rc::Rc;
 use edged::model::meta::{Change, Revision, Row, Saved, StoreOrigin};
 use edged::model::pod::Pod;
 use edged::model::status::Phase;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{api, hub};
@@ -71,16 +72,12 @@ impl Store {
         self.saving.take()
     }
 
-    /// Writes one change.
-    pub fn write(&mut self, change: Change) {
-        match change {
-            Change::Put(row) => {
-                self.rows.insert(row.key.clone(), Stored::of(row));
-            }
-            Change::Delete { key } => {
-                self.rows.remove(&key);
-            }
-        }
+    /// Writes one change: a row, or that there is none.
+    pub fn write(&mut self, key: Box<str>, stored: Option<Stored>) {
+        match stored {
+            Some(stored) => self.rows.insert(key, stored),
+            None => self.rows.remove(&key),
+        };
     }
 
     /// One row.
@@ -139,7 +136,7 @@ impl Stored {
             essence: hub::essence(&value),
             text: api::text(&value),
             pod: ours.then(|| {
-                let mut pod: Pod = serde_json::from_value(value.clone()).expect("a pod");
+                let mut pod: Pod = Pod::deserialize(&value).expect("a pod");
                 pod.status.phase = ended.unwrap_or(Phase::Pending);
                 Rc::new(pod)
             }),
