@@ -22,6 +22,8 @@ pub struct Evictions {
     since: u32,
     /// When each condition's signals were last short.
     short_at: BTreeMap<&'static str, u64>,
+    /// The agent's revision that was judged last; `None`: what it is judged by is another since.
+    pub judged: Option<u64>,
 }
 
 impl Evictions {
@@ -74,6 +76,9 @@ impl Evictions {
 impl Check {
     /// The agent has taken a step, and what it asks for is not yet judged.
     pub fn evictions(&mut self, now: u64, agent: &Agent, volumes: &Volumes) {
+        if self.evict.judged.replace(agent.revision()) == Some(agent.revision()) {
+            return;
+        }
         for at in 0..self.pods.len() {
             let pod = &self.pods[at];
             if pod.told.is_none() || pod.again || pod.said.evicted {

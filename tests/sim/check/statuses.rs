@@ -15,7 +15,8 @@ impl Check {
             return Vec::new();
         }
         self.judged = Some(agent.revision());
-        let mut shown = Vec::new();
+        let mut shown: Vec<(usize, &PodStatus)> = Vec::new();
+        let mut anew = false;
         let pods = &mut self.pods;
         let mut refused = Vec::new();
         self.watched.retain(|&at| {
@@ -23,17 +24,19 @@ impl Check {
             // Only what a source wanted has a status that anybody sees.
             let told = agent.pod(&pod.uid).filter(|told| told.origin() != Origin::Runtime);
             let Some(told) = told else {
+                anew |= pod.said.evicted;
                 pod.said = Said::default();
                 return pod.told.is_some();
             };
             if pod.again && *told.wanted() == Wanted::Yes {
                 assert!(pod.alive == 0, "[old run first] pod {} begins anew, and runs", pod.uid);
                 pod.begin_anew();
+                anew = true;
             }
             if !pod.again {
                 let status = &told.api().status;
                 pod.said(now, status);
-                shown.push(at);
+                shown.push((at, status));
                 // It was refused in an earlier life, and the cloud remembers.
                 pod.said.no_room |= pod.ended_before && status.reason == "OutOfpods";
                 if status.reason == "OutOfpods" && !std::mem::replace(&mut pod.said.no_room, true) {
@@ -42,9 +45,11 @@ impl Check {
             }
             true
         });
-        for at in shown {
-            let told = agent.pod(&self.pods[at].uid).expect("it was found just now");
-            self.check_served(at, &told.api().status);
+        for (at, status) in shown {
+            self.check_served(at, status);
+        }
+        if anew {
+            self.evict.judged = None;
         }
         for at in refused {
             self.refused_for_room(now, runtime, at);

@@ -148,6 +148,7 @@ impl Check {
 
     /// What all sources want now. `first`: one of them has told it for the first time.
     pub(super) fn told_wanted(&mut self, first: bool, agent: &Agent) {
+        self.evict.judged = None;
         let wanted = first_of_each_name(self.files.values().flatten());
         let mut wanted: BTreeMap<Box<str>, (PodRef, Rc<api::Pod>)> = wanted
             .into_iter()
