@@ -9,6 +9,8 @@
 //!
 //! If we crash here: the next life begins by looking.
 
+use std::sync::Arc;
+
 use super::calls::{Calls, Owner};
 use super::event::{CallId, Out};
 use super::time::{Instant, Now};
@@ -48,7 +50,7 @@ struct Look {
 #[derive(Debug)]
 enum Half<T> {
     Asked(CallId),
-    Told(Vec<T>),
+    Told(Vec<Arc<T>>),
 }
 
 /// The runtime's stream of container events.
@@ -72,9 +74,9 @@ pub struct List {
     /// Its serial number.
     pub serial: u64,
     /// All sandboxes.
-    pub sandboxes: Vec<Sandbox>,
+    pub sandboxes: Vec<Arc<Sandbox>>,
     /// All containers.
-    pub containers: Vec<Container>,
+    pub containers: Vec<Arc<Container>>,
 }
 
 impl Pleg {

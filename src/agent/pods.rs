@@ -236,25 +236,27 @@ impl Pods {
             }
             adopted.then(|| Pod::orphan(pod_ref, now))
         };
-        for mut sandbox in list.sandboxes {
-            let Some(pod_ref) = sandbox.pod.take() else { continue };
+        for sandbox in list.sandboxes {
+            let Some(pod_ref) = &sandbox.pod else { continue };
             if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
                 pod.find_sandbox(sandbox);
-            } else if let Some(mut orphan) = adopt(&pod_ref, sandbox.source.as_deref()) {
+            } else if let Some(mut orphan) = adopt(pod_ref, sandbox.source.as_deref()) {
+                let uid = pod_ref.uid.clone();
                 self.orphans += 1;
                 orphan.find_sandbox(sandbox);
-                self.map.insert(pod_ref.uid, orphan);
+                self.map.insert(uid, orphan);
                 self.revision += 1;
             }
         }
-        for mut container in list.containers {
-            let Some(pod_ref) = container.pod.take() else { continue };
+        for container in list.containers {
+            let Some(pod_ref) = &container.pod else { continue };
             if let Some(pod) = self.map.get_mut(&pod_ref.uid) {
                 pod.find_container(container);
-            } else if let Some(mut orphan) = adopt(&pod_ref, None) {
+            } else if let Some(mut orphan) = adopt(pod_ref, None) {
+                let uid = pod_ref.uid.clone();
                 self.orphans += 1;
                 orphan.find_container(container);
-                self.map.insert(pod_ref.uid, orphan);
+                self.map.insert(uid, orphan);
                 self.revision += 1;
             }
         }

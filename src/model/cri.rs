@@ -7,6 +7,7 @@ mod config;
 mod security;
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::upkeep::{Told, Upkeep};
 
@@ -171,10 +172,10 @@ pub enum Reply {
     Status(RuntimeStatus),
     /// To `RuntimeConfig`; `None`: it does not say.
     CgroupDriver(Option<CgroupDriver>),
-    /// To `ListPodSandbox`.
-    Sandboxes(Vec<Sandbox>),
+    /// To `ListPodSandbox`. Looked at by reference: nearly all are as they were a second ago.
+    Sandboxes(Vec<Arc<Sandbox>>),
     /// To `ListContainers`.
-    Containers(Vec<Container>),
+    Containers(Vec<Arc<Container>>),
     /// To `RunPodSandbox`.
     Sandbox(SandboxId),
     /// To `PodSandboxStatus`.

@@ -388,13 +388,15 @@ pub fn brief(request: &Request) -> String {
 fn brief_result(result: &Result<Reply, CallError>) -> String {
     match result {
         Ok(Reply::Sandboxes(sandboxes)) => {
-            let one = |it: &edged::model::cri::Sandbox| {
+            let one = |it: &std::sync::Arc<edged::model::cri::Sandbox>| {
                 format!("{}{}", it.id, if it.ready { "" } else { "†" })
             };
             sandboxes.iter().map(one).collect::<Vec<_>>().join(" ")
         }
         Ok(Reply::Containers(containers)) => {
-            let one = |it: &edged::model::cri::Container| format!("{}={:?}", it.id, it.state);
+            let one = |it: &std::sync::Arc<edged::model::cri::Container>| {
+                format!("{}={:?}", it.id, it.state)
+            };
             containers.iter().map(one).collect::<Vec<_>>().join(" ")
         }
         Ok(reply) => format!("{reply:?}"),

@@ -1,7 +1,7 @@
 //! The desk a story is told at: the mind, a clock, and the runtime's side of the conversation.
 
-use crate::named::is_look;
 pub use crate::named::name;
+use crate::named::{is_look, shared};
 use edged::agent::event::{Action, CallId, Event, Out, ProbeId};
 use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config, Machine};
@@ -278,8 +278,8 @@ impl Desk {
                 }),
                 Request::RuntimeConfig if self.driver.is_some() => Reply::CgroupDriver(self.driver),
                 Request::Status => Reply::Status(self.runtime.clone()),
-                Request::ListPodSandbox => Reply::Sandboxes(self.sandboxes.clone()),
-                Request::ListContainers => Reply::Containers(self.containers.clone()),
+                Request::ListPodSandbox => Reply::Sandboxes(shared(&self.sandboxes)),
+                Request::ListContainers => Reply::Containers(shared(&self.containers)),
                 Request::Upkeep(upkeep) => Reply::Upkeep(self.tell_of_node(&upkeep)),
                 Request::GetContainerEvents | Request::RuntimeConfig => {
                     let message = "unknown method".to_owned();

@@ -1,5 +1,7 @@
 //! Requests in a word or two, as stories name them.
 
+use std::sync::Arc;
+
 use edged::model::cri::Request;
 use edged::model::upkeep::Upkeep;
 
@@ -46,4 +48,9 @@ pub fn name(request: &Request) -> String {
         Request::Upkeep(_) => String::new(),
     };
     format!("{} {what}", request.operation())
+}
+
+/// A list as a reply tells it.
+pub fn shared<T: Clone>(list: &[T]) -> Vec<Arc<T>> {
+    list.iter().cloned().map(Arc::new).collect()
 }

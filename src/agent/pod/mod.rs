@@ -56,6 +56,7 @@ mod volumes;
 mod waiting;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::calls::Uid;
 use super::event::{CallId, JobId};
@@ -376,12 +377,12 @@ impl Pod {
     }
 
     /// A look found this sandbox of the pod.
-    pub fn find_sandbox(&mut self, sandbox: Sandbox) {
+    pub fn find_sandbox(&mut self, sandbox: Arc<Sandbox>) {
         self.found.sandboxes.push(sandbox);
     }
 
     /// A look found this container of the pod.
-    pub fn find_container(&mut self, container: Container) {
+    pub fn find_container(&mut self, container: Arc<Container>) {
         self.found.containers.push(container);
     }
 
@@ -437,6 +438,6 @@ impl Pod {
 /// What a look found of one pod.
 #[derive(Debug, Default)]
 struct Found {
-    sandboxes: Vec<Sandbox>,
-    containers: Vec<Container>,
+    sandboxes: Vec<Arc<Sandbox>>,
+    containers: Vec<Arc<Container>>,
 }

@@ -4,6 +4,8 @@
 //! rest, and their answer is kept for as long as the state they told of holds. What a call of ours
 //! did is entered at once (rule R2), so the next step need not wait for a list.
 
+use std::sync::Arc;
+
 use crate::agent::time::Instant;
 use crate::model::cri::{
     Container, ContainerId, ContainerState, ContainerStatus, Sandbox, SandboxId, SandboxStatus,
@@ -85,12 +87,12 @@ impl SandboxSeen {
             && !(self.ready && self.stopped)
     }
 
-    fn from_list(known: Option<Self>, listed: Sandbox) -> Self {
-        let Sandbox { id, attempt, ready, created_at, .. } = listed;
+    fn from_list(known: Option<Self>, listed: &Sandbox) -> Self {
+        let &Sandbox { ref id, attempt, ready, created_at, .. } = listed;
         let stopped = !ready && known.as_ref().is_some_and(|known| known.stopped);
         let same = known.filter(|known| known.ready == ready);
         let status = same.and_then(|known| known.status);
-        Self { id, attempt, ready, created_at, status, stopped }
+        Self { id: id.clone(), attempt, ready, created_at, status, stopped }
     }
 }
 
@@ -101,21 +103,21 @@ impl ContainerSeen {
             && self.exited_at.is_some() == (self.state == ContainerState::Exited)
     }
 
-    fn from_list(now: Instant, known: Option<Self>, listed: Container) -> Self {
+    fn from_list(now: Instant, known: Option<Self>, listed: &Container) -> Self {
         let ended = listed.state == ContainerState::Exited;
         let seen_at = known.as_ref().and_then(|known| known.exited_at).unwrap_or(now);
         let same = known.filter(|known| known.state == listed.state);
         Self {
             status: same.and_then(|known| known.status),
             exited_at: ended.then_some(seen_at),
-            id: listed.id,
-            name: listed.name,
-            sandbox: listed.sandbox,
+            id: listed.id.clone(),
+            name: listed.name.clone(),
+            sandbox: listed.sandbox.clone(),
             attempt: listed.attempt,
             state: listed.state,
             created_at: listed.created_at,
-            image: listed.image,
-            hash: listed.hash,
+            image: listed.image.clone(),
+            hash: listed.hash.clone(),
             grace_s: listed.grace_s,
         }
     }
@@ -165,8 +167,8 @@ impl Seen {
     pub fn take(
         &mut self,
         now: Instant,
-        sandboxes: &mut Vec<Sandbox>,
-        containers: &mut Vec<Container>,
+        sandboxes: &mut Vec<Arc<Sandbox>>,
+        containers: &mut Vec<Arc<Container>>,
     ) -> bool {
         if self.is_as_listed(sandboxes, containers) {
             sandboxes.clear();
@@ -177,18 +179,18 @@ impl Seen {
         for listed in sandboxes.drain(..) {
             let known = old.sandboxes.iter().position(|known| known.id == listed.id);
             let known = known.map(|at| old.sandboxes.swap_remove(at));
-            self.sandboxes.push(SandboxSeen::from_list(known, listed));
+            self.sandboxes.push(SandboxSeen::from_list(known, &listed));
         }
         for listed in containers.drain(..) {
             let known = old.containers.iter().position(|known| known.id == listed.id);
             let known = known.map(|at| old.containers.swap_remove(at));
-            self.containers.push(ContainerSeen::from_list(now, known, listed));
+            self.containers.push(ContainerSeen::from_list(now, known, &listed));
         }
         self.sort();
         true
     }
 
-    fn is_as_listed(&self, sandboxes: &[Sandbox], containers: &[Container]) -> bool {
+    fn is_as_listed(&self, sandboxes: &[Arc<Sandbox>], containers: &[Arc<Container>]) -> bool {
         // Lists name each object once, so that equal counts make it the same objects.
         self.sandboxes.len() == sandboxes.len()
             && self.containers.len() == containers.len()

@@ -4,18 +4,20 @@
 //! strings and two maps an item only to drop most of them: half of all the agent's cycles. This
 //! reads the dozen fields that count and steps over the rest, whose contents cost nothing.
 
+use std::sync::Arc;
+
 use super::DecodeError;
 use super::fields::{Value, each, text};
 use crate::limits::{ATTEMPT_MAX, CRI_LIST_ITEMS_MAX};
 use crate::model::cri::{Container, ContainerId, ContainerState, PodRef, Sandbox, SandboxId};
 
 /// `ListPodSandboxResponse`
-pub(super) fn sandboxes(message: &[u8]) -> Result<Vec<Sandbox>, DecodeError> {
+pub(super) fn sandboxes(message: &[u8]) -> Result<Vec<Arc<Sandbox>>, DecodeError> {
     list(message, sandbox)
 }
 
 /// `ListContainersResponse`
-pub(super) fn containers(message: &[u8]) -> Result<Vec<Container>, DecodeError> {
+pub(super) fn containers(message: &[u8]) -> Result<Vec<Arc<Container>>, DecodeError> {
     list(message, container)
 }
 
@@ -23,14 +25,14 @@ pub(super) fn containers(message: &[u8]) -> Result<Vec<Container>, DecodeError> 
 fn list<T>(
     message: &[u8],
     item: fn(&[u8]) -> Result<T, DecodeError>,
-) -> Result<Vec<T>, DecodeError> {
+) -> Result<Vec<Arc<T>>, DecodeError> {
     let mut items = Vec::new();
     each(message, |number, value| {
         if let (1, Value::Bytes(bytes)) = (number, value) {
             if items.len() == CRI_LIST_ITEMS_MAX {
                 return Err(DecodeError::TooManyFields);
             }
-            items.push(item(bytes)?);
+            items.push(Arc::new(item(bytes)?));
         }
         Ok(())
     })?;

@@ -1,6 +1,7 @@
 //! Containers: making, starting, stopping and removing them, and how they end.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use edged::model::cri::{
     self, CallError, Code, ContainerConfig, ContainerId, ContainerState, ContainerStatus, Reply,
@@ -125,7 +126,7 @@ impl Runtime {
         let label = config.labels.get("io.kubernetes.container.name");
         let note = |key: &str| config.annotations.get(key).map(String::as_str);
         let grace_s = note("io.kubernetes.pod.terminationGracePeriod");
-        let listed = cri::Container {
+        let listed = Arc::new(cri::Container {
             id: ContainerId(format!("c{number}").into()),
             pod,
             name: label.map(|label| label.as_str().into()).unwrap_or_default(),
@@ -137,7 +138,7 @@ impl Runtime {
             image_id: config.image_ref.clone(),
             hash: note("io.kubernetes.container.hash").map(Into::into),
             grace_s: grace_s.map(|grace| grace.parse().expect("an annotation of ours")),
-        };
+        });
         let status = ContainerStatus {
             state: ContainerState::Created,
             started_at: 0,
@@ -218,7 +219,7 @@ impl Runtime {
 
     fn run(&mut self, clock: Clock, number: ContainerNo) {
         let container = self.containers.get_mut(&number).expect("asked for one that exists");
-        container.listed.state = ContainerState::Running;
+        Arc::make_mut(&mut container.listed).state = ContainerState::Running;
         container.status.started_at = clock.nanos;
         container.alive = true;
         container.began_at = clock.now;
@@ -317,7 +318,7 @@ impl Runtime {
         Ok(Reply::ContainerStatus(Box::new(status)))
     }
 
-    pub(super) fn list_containers(&self) -> Vec<cri::Container> {
+    pub(super) fn list_containers(&self) -> Vec<Arc<cri::Container>> {
         self.containers.values().map(|container| container.listed.clone()).collect()
     }
 }
@@ -337,13 +338,13 @@ impl Container {
     }
 
     pub(super) fn lose_track(&mut self) {
-        self.listed.state = ContainerState::Unknown;
+        Arc::make_mut(&mut self.listed).state = ContainerState::Unknown;
         self.was_unknown = true;
     }
 
     pub(super) fn exit(&mut self, clock: Clock, code: i32, reason: &str) -> End {
         let fitting = if code == 0 { "Completed" } else { "Error" };
-        self.listed.state = ContainerState::Exited;
+        Arc::make_mut(&mut self.listed).state = ContainerState::Exited;
         self.status.finished_at = clock.nanos;
         self.status.exit_code = code;
         self.status.reason = if reason.is_empty() { fitting } else { reason }.into();

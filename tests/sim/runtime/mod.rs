@@ -12,6 +12,7 @@ mod quirks;
 mod sandbox;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use edged::model::cri::{
     self, CallError, Code, ContainerConfig, Reply, Request, RuntimeStatus, SandboxConfig,
@@ -59,7 +60,7 @@ pub struct Runtime {
 /// A sandbox.
 pub struct Sandbox {
     /// As lists show it.
-    pub listed: cri::Sandbox,
+    pub listed: Arc<cri::Sandbox>,
     /// Its address on the pod network, if it has one.
     pub ip: Option<Box<str>>,
     /// On the host's network.
@@ -74,7 +75,7 @@ pub struct Sandbox {
 /// A container.
 pub struct Container {
     /// As lists show it.
-    pub listed: cri::Container,
+    pub listed: Arc<cri::Container>,
     /// As its status shows it, without the state.
     pub status: cri::ContainerStatus,
     /// Where it lives.

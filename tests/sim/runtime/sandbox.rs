@@ -1,6 +1,7 @@
 //! Sandboxes: making, stopping and removing them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use edged::model::cri::{
     self, CallError, Code, Namespaces, Network, PodRef, Reply, SandboxConfig, SandboxId,
@@ -113,14 +114,14 @@ impl Runtime {
         let host_network = config.namespaces.network == Network::Node;
         let ip = format!("10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255);
         let source = config.annotations.get("kubernetes.io/config.source");
-        let listed = cri::Sandbox {
+        let listed = Arc::new(cri::Sandbox {
             id: SandboxId(format!("s{number}").into()),
             pod: pod_of(&config.labels),
             attempt: config.attempt,
             ready: true,
             created_at: clock.nanos,
             source: source.map(|source| source.as_str().into()),
-        };
+        });
         self.names.insert(name.clone(), Holder::Sandbox(number));
         let sandbox = Sandbox {
             listed,
@@ -151,7 +152,7 @@ impl Runtime {
     pub(super) fn sandbox_down(&mut self, number: SandboxNo) {
         let sandbox = self.sandboxes.get_mut(&number).expect("asked for one that exists");
         if sandbox.listed.ready {
-            sandbox.listed.ready = false;
+            Arc::make_mut(&mut sandbox.listed).ready = false;
             self.told.effects.push(Effect::SandboxDown(number));
         }
     }
@@ -217,7 +218,7 @@ impl Runtime {
         })))
     }
 
-    pub(super) fn list_sandboxes(&self) -> Vec<cri::Sandbox> {
+    pub(super) fn list_sandboxes(&self) -> Vec<Arc<cri::Sandbox>> {
         self.sandboxes.values().map(|sandbox| sandbox.listed.clone()).collect()
     }
 

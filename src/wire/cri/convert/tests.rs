@@ -270,7 +270,7 @@ fn listed_sandboxes_belong_to_the_pod_of_their_labels_or_to_none() {
     let Ok(Reply::Sandboxes(list)) = decode(Rpc::ListPodSandbox, &bytes) else { panic!("no list") };
     let pod = PodRef { uid: "u".into(), namespace: "ns".into(), name: "web".into() };
     assert_eq!(
-        list[0],
+        *list[0],
         Sandbox {
             id: SandboxId("1".into()),
             pod: Some(pod),
