@@ -31,6 +31,8 @@ use crate::model::job::{JobError, JobSpec};
 pub(super) struct Cgroup {
     /// As it is to be; `None`: it is not ours to make.
     wanted: Option<Box<PodCgroup>>,
+    /// By which driver, and for the spec as it is, that was worked out; `None`: it was not.
+    planned: Option<CgroupDriver>,
     state: State,
     /// The way has failed; no new try before.
     retry_at: Option<Instant>,
@@ -108,8 +110,12 @@ fn unkept() -> Verdict {
 }
 
 impl Pod {
-    /// Works out what the cgroup has to be.
+    /// Works out what the cgroup has to be: once, unless something of a class's may differ.
     pub(super) fn plan_cgroup(&mut self, hands: &Hands<'_>) {
+        if self.cgroup.planned == Some(hands.driver) && self.class_name().is_none() {
+            return;
+        }
+        self.cgroup.planned = Some(hands.driver);
         self.cgroup.wanted = are_ours(hands.config, hands.driver).then(|| {
             let spec = &self.api.spec;
             Box::new(PodCgroup {
@@ -118,6 +124,11 @@ impl Pod {
                 values: pod_values(spec, self.overhead(hands), hands.config),
             })
         });
+    }
+
+    /// The spec is another.
+    pub(super) fn replan_cgroup(&mut self) {
+        self.cgroup.planned = None;
     }
 
     /// A sandbox of it has stopped: until then the runtime may have made it anew.

@@ -42,7 +42,7 @@ impl Pod {
         handlers.find(|handler| *handler.name == *name).cloned().unwrap_or_default()
     }
 
-    fn class_name(&self) -> Option<&str> {
+    pub(super) fn class_name(&self) -> Option<&str> {
         self.api.spec.runtime_class_name.as_deref().filter(|name| !name.is_empty())
     }
 

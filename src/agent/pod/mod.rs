@@ -330,6 +330,7 @@ impl Pod {
                 let status = std::mem::take(&mut self.api.status);
                 *self.api = api;
                 self.api.status = status;
+                self.replan_cgroup();
             }
             Wanted::No | Wanted::Again(..) => {
                 self.wanted = Wanted::Again(origin, Box::new(api));
