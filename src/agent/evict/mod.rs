@@ -217,8 +217,11 @@ impl Evict {
         gc: &mut Gc,
         asking: &mut Asking,
     ) -> Stage {
-        let idle = self.shortage.is_empty() && !tools.pods.iter().any(local::has_limits);
-        if idle || !self.cycle.is_due(now.boot) {
+        // The pods are walked through only then.
+        if !self.cycle.is_due(now.boot) {
+            return Stage::Rest;
+        }
+        if self.shortage.is_empty() && !tools.pods.iter().any(local::has_limits) {
             return Stage::Rest;
         }
         // Which disk is meant decides what can be won, and who has to go.

@@ -51,9 +51,9 @@ impl Pod {
 
     /// Nothing is left of it in the runtime and on the disk, and nothing is under way.
     pub fn is_finished(&self) -> bool {
-        let idle = self.doing.is_empty() && self.is_probed_out() && self.is_unhooked();
-        let open = !self.jobs.is_empty() || !self.reads.is_empty();
-        self.phase == Phase::Finished && idle && !open
+        let idle = || self.doing.is_empty() && self.is_probed_out() && self.is_unhooked();
+        let open = || !self.jobs.is_empty() || !self.reads.is_empty();
+        self.phase == Phase::Finished && idle() && !open()
     }
 
     /// Something was learnt since it last came to rest, or its time has come.
