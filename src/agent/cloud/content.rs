@@ -20,9 +20,10 @@ use crate::model::time::Timestamp;
 use crate::model::token::Token;
 use crate::model::tree::{self, fields};
 
-/// One object of a message.
+/// One object of a message, as far as it has to be read to tell whether it is news.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct Content<'a> {
+    kind: &'a str,
     /// `metadata.uid`; empty: none.
     pub uid: Box<str>,
     /// `metadata.resourceVersion`; 0: none.
@@ -33,8 +34,8 @@ pub(super) struct Content {
     pub deleting: bool,
     /// To be kept.
     pub value: String,
-    /// What it is to us.
-    pub thing: Thing,
+    /// Of a pod, what of its status must not be forgotten.
+    status: PodStatus,
 }
 
 /// What an object is to a node.
@@ -60,7 +61,7 @@ type Map<'a> = BTreeMap<Box<str>, &'a RawValue>;
 struct Deep<'a>(#[serde(borrow)] Map<'a>);
 
 /// Reads an object of a kind, in the words of the resource: `pod`, `configmap` …
-pub(super) fn read(kind: &str, value: &str, node: &str) -> Result<Content, String> {
+pub(super) fn read<'a>(kind: &'a str, value: &str) -> Result<Content<'a>, String> {
     let told = |what: &str, error: serde_json::Error| format!("{what} of a {kind}: {error}");
     let Deep(mut object) = serde_json::from_str(value).map_err(|error| told("content", error))?;
     let metadata = object.get("metadata").map_or("{}", |raw| raw.get());
@@ -83,9 +84,17 @@ pub(super) fn read(kind: &str, value: &str, node: &str) -> Result<Content, Strin
     if kind == "pod" {
         bulk::pod(&text).map_err(|why| format!("content of a pod: {why}"))?;
     }
-    let thing = thing((kind, &uid), &text, node, status)
-        .map_err(|why| format!("content of a {kind}: {why}"))?;
-    Ok(Content { uid, version, digest, deleting, value: text, thing })
+    Ok(Content { kind, uid, version, digest, deleting, value: text, status })
+}
+
+impl Content<'_> {
+    /// What the object is to this node, and what is to be kept of it. It costs most of the time:
+    /// what is no news is not asked for it.
+    pub(super) fn thing(self, node: &str) -> Result<(Thing, String), String> {
+        let Self { kind, uid, value, status, .. } = self;
+        let thing = thing((kind, &uid), &value, node, status);
+        thing.map(|thing| (thing, value)).map_err(|error| format!("content of a {kind}: {error}"))
+    }
 }
 
 fn digest(object: &Map<'_>, metadata: &Map<'_>, phase: Phase) -> u64 {
@@ -264,7 +273,8 @@ mod tests {
                 "data.key: got a value that is not shown, expected base64",
             ),
         ] {
-            let why = read(kind, text, "gw").expect_err(text);
+            let read = read(kind, text).expect("the outline is right");
+            let why = read.thing("gw").expect_err(text);
             assert_eq!(why, format!("content of a {kind}: {expected}"));
         }
     }
@@ -273,8 +283,8 @@ mod tests {
     fn what_go_writes_for_nothing_is_nothing() {
         let text = r#"{"metadata":{"name":"a","labels":null},
             "spec":{"nodeName":"gw","volumes":null,"containers":[{"name":"c","env":null}]}}"#;
-        let content = read("pod", text, "gw").expect("a pod");
-        let Thing::Pod(pod) = content.thing else { panic!("{:?}", content.thing) };
+        let (thing, _) = read("pod", text).and_then(|it| it.thing("gw")).expect("a pod");
+        let Thing::Pod(pod) = thing else { panic!("{thing:?}") };
         assert!(pod.metadata.labels.is_empty() && pod.spec.volumes.is_empty());
         assert_eq!(pod.spec.containers.len(), 1);
     }

@@ -118,17 +118,19 @@ impl Meta {
     /// Takes what the store held at the start.
     pub(super) fn load(&mut self, saved: Saved, out: &mut Out) {
         for Row { key, kind, value } in saved.rows {
-            let read = content::read(&kind, &value, &self.node);
-            let content = match read {
-                Ok(content) => content,
+            let read = content::read(&kind, &value).and_then(|content| {
+                let version = Version::of(&content);
+                Ok((version, content.thing(&self.node)?.0))
+            });
+            let (version, thing) = match read {
+                Ok(read) => read,
                 Err(why) => {
                     let line = format!("store: row {key} cannot be used and stays: {why}");
                     out.push(Action::Log(Severity::Error, line));
                     continue;
                 }
             };
-            let version = Version::of(&content);
-            self.keep(key, version, value.len(), content.thing);
+            self.keep(key, version, value.len(), thing);
         }
         self.remember_ends();
         let origin = match saved.origin {
@@ -258,22 +260,27 @@ impl Meta {
         value: &str,
         ack: Option<Origin>,
     ) -> Hearing {
-        let content = match content::read(kind, value, &self.node) {
+        let content = match content::read(kind, value) {
             Ok(content) => content,
             Err(why) => return Hearing::Refused(why),
         };
         let version = Version::of(&content);
+        let latest = self.latest(key);
+        let same = latest.is_some_and(|latest| latest.is_same_as(&version));
+        let is_old = latest.is_some_and(|latest| latest.is_newer_than(&version));
+        // What is the same was read when it was heard first.
+        let read = if same { Ok((Thing::Other, content.value)) } else { content.thing(&self.node) };
+        let (thing, value) = match read {
+            Ok(read) => read,
+            Err(why) => return Hearing::Refused(why),
+        };
         if self.gone.contains(&version.uid) {
             return Hearing::Settled;
         }
-        let mut same = false;
-        if let Some(latest) = self.latest(key) {
-            if latest.is_newer_than(&version) {
-                return self.after(key, ack);
-            }
-            same = latest.uid == version.uid && latest.digest == version.digest;
+        if is_old {
+            return self.after(key, ack);
         }
-        if let Some(why) = self.no_room(key, content.value.len()) {
+        if let Some(why) = self.no_room(key, value.len()) {
             return Hearing::Refused(why);
         }
         if same && !self.awaits(key) {
@@ -282,12 +289,12 @@ impl Meta {
             kept.version = version;
             return Hearing::Settled;
         }
-        let row = || Row { key: key.into(), kind: kind.into(), value: content.value.into() };
+        let row = || Row { key: key.into(), kind: kind.into(), value: value.into() };
         self.hear(Heard {
             key: key.into(),
             version: Some(version),
             change: (!same).then(|| Change::Put(row())),
-            thing: content.thing,
+            thing,
             ack,
         })
     }
@@ -469,13 +476,18 @@ impl Heard {
 }
 
 impl Version {
-    fn of(content: &Content) -> Self {
+    fn of(content: &Content<'_>) -> Self {
         Self {
             uid: content.uid.clone(),
             number: content.version,
             digest: content.digest,
             deleting: content.deleting,
         }
+    }
+
+    /// Whether the other says nothing else of the same object.
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.digest == other.digest
     }
 
     /// Whether the other may not take its place. One without a number is taken at its word.
