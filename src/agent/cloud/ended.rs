@@ -28,10 +28,10 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Sees to it that what has ended is kept, with a link or without.
-    pub(super) fn step(&mut self, pods: &Pods, meta: &mut Meta) {
+    /// Sees to it that what has ended is kept, with a link or without. Says whether it had to look.
+    pub(super) fn step(&mut self, pods: &Pods, meta: &mut Meta) -> bool {
         if self.seen == Some(pods.revision()) {
-            return;
+            return false;
         }
         self.seen = Some(pods.revision());
         self.refused.retain(|uid| pods.get(uid).is_some());
@@ -53,6 +53,7 @@ impl Ended {
                 }
             }
         }
+        true
     }
 
     /// Whether the cloud may be told of the pod as it is.

@@ -148,6 +148,7 @@ impl Cloud {
         out: &mut Out,
     ) -> Changed {
         let Settled { acks, pods, objects } = self.meta.saved(revision, out);
+        self.report.stir();
         for ack in acks {
             self.hub.answer(talk::ack(rng, now, &ack));
         }
@@ -396,7 +397,9 @@ impl Cloud {
     /// Speaks with the cloud.
     pub(super) fn step(&mut self, now: Now, tools: Tools<'_>) {
         let Tools { pods, notes, node, rng, last_job, out } = tools;
-        self.ended.step(pods, &mut self.meta);
+        if self.ended.step(pods, &mut self.meta) {
+            self.report.stir();
+        }
         self.meta.step(now, out);
         self.enrol.step(now, rng, last_job, out);
         if self.hub.step(now, self.enrol.may_dial(), rng, out) {

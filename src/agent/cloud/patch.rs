@@ -18,11 +18,9 @@ use serde_json::{Map, Value, json};
 /// What makes `old` into `new`, both the JSON of a `status`; `None`: nothing differs.
 pub(super) fn diff(old: &Value, new: &Value) -> Option<Value> {
     let none = Map::new();
-    let map = |value: &Value| value.as_object().cloned();
-    let (old, new) = (map(old), map(new));
     let patch = of_maps(
-        old.as_ref().unwrap_or(&none),
-        new.as_ref().unwrap_or(&none),
+        old.as_object().unwrap_or(&none),
+        new.as_object().unwrap_or(&none),
         &|patch, key, old, new| match (old.as_array(), new.as_array(), strategy(key)) {
             (Some(old), Some(new), Some(strategy)) => of_lists(patch, key, strategy, old, new),
             _ => false,

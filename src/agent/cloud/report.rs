@@ -36,6 +36,9 @@ use crate::model::status::{ConditionKind, Phase};
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pods: BTreeMap<Uid, Told>,
+    /// At this revision of the pods all was told that was not to wait, in this form; `None`:
+    /// something else was learnt since.
+    seen: Option<(u64, bool)>,
     /// When something is due that waits for its time.
     wake_at: Option<Instant>,
 }
@@ -100,8 +103,14 @@ struct Names {
 }
 
 impl Report {
+    /// Something that decides what is told has changed.
+    pub(super) fn stir(&mut self) {
+        self.seen = None;
+    }
+
     /// The cloud told of a pod, with the status that it has.
     pub(super) fn heard(&mut self, text: &str) {
+        self.stir();
         let Ok(Heard { metadata, status }) = serde_json::from_str::<Heard<'_>>(text) else {
             return;
         };
@@ -118,6 +127,7 @@ impl Report {
 
     /// Takes the answer to a patch or a deletion.
     pub(super) fn answered(&mut self, now: Now, topic: &Topic, answer: Answer, out: &mut Out) {
+        self.stir();
         let retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
         match topic {
             Topic::PodStatus(uid) => {
@@ -170,6 +180,7 @@ impl Report {
         let (Topic::PodStatus(uid) | Topic::PodDelete(uid)) = topic else {
             panic!("{topic:?} is not about a pod");
         };
+        self.stir();
         let Some(told) = self.pods.get_mut(uid) else { return };
         told.retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
         match topic {
@@ -181,6 +192,7 @@ impl Report {
 
     /// The link is new: nothing waits for the end of an old one.
     pub(super) fn up(&mut self) {
+        self.stir();
         for told in self.pods.values_mut() {
             told.retry_at = None;
             told.deletion = Deletion::NotAsked;
@@ -191,6 +203,12 @@ impl Report {
 
     /// Tells what the cloud does not have.
     pub(super) fn step(&mut self, pods: &Pods, known: Known<'_>, mouth: &mut Mouth<'_>) {
+        let due = self.wake_at.is_some_and(|at| at <= mouth.now.boot);
+        let seen = Some((pods.revision(), known.is_legacy));
+        if self.seen == seen && !due {
+            return;
+        }
+        self.seen = seen;
         self.wake_at = None;
         self.pods.retain(|uid, told| {
             let is_here = pods.get(uid).is_some();
@@ -258,7 +276,8 @@ impl Told {
             status.remove("qosClass");
         }
         let base = self.base.as_ref().and_then(|base| serde_json::from_str(base).ok());
-        let difference = match &base {
+        let is_known = base.is_some();
+        let difference = match base {
             _ if is_legacy => Some(status),
             Some(base) => patch::diff(&ours(base, pod), &status),
             None => Some(whole(status)),
@@ -281,9 +300,10 @@ impl Told {
             let content = json!({"UID": metadata.uid, "Name": metadata.name, "Status": difference});
             mouth.ask(topic, "update", &resource("podstatus"), Some(talk::json(&content)));
         } else {
-            let patch = json!({"metadata": {"uid": metadata.uid}, "status": difference});
-            let text = patch.to_string();
-            if self.last.as_deref() == Some(&*text) && base.is_some() {
+            let mut patch = json!({"metadata": {"uid": metadata.uid}});
+            patch["status"] = difference;
+            let text = serde_json::to_string(&patch).expect("plain data");
+            if self.last.as_deref() == Some(&*text) && is_known {
                 // Taken before, and the cloud still has something else: it wants it so.
                 self.has = Some(revision);
                 return None;
@@ -324,8 +344,7 @@ impl Told {
 
 /// What of a status in the cloud is the node's to tell: others set conditions of their own, and one
 /// kind is set by whoever makes the pod go.
-fn ours(status: &Value, pod: &Pod) -> Value {
-    let mut status = status.clone();
+fn ours(mut status: Value, pod: &Pod) -> Value {
     if let Some(status) = status.as_object_mut() {
         status.remove("qosClass");
     }
