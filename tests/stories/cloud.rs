@@ -130,16 +130,17 @@ fn the_store_never_goes_back() {
 
 #[test]
 fn what_was_deleted_does_not_come_back() {
-    let mut sky = running();
-    sky.push("delete", "ns/pod/p", &pod("p", "u", 9));
-    assert_eq!(sky.desk.asked_for(), ["stop_container c2 30"]);
-    sky.acked();
-    let id = sky.push("update", "ns/pod/p", &pod("p", "u", 8));
-    assert_eq!(sky.acked(), [id]);
-    assert_eq!(
-        sky.desk.agent.pods().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count(),
-        0
-    );
+    // Old clouds delete by name alone.
+    for told in [pod("p", "u", 9), json!({"metadata": {"name": "p", "namespace": "ns"}})] {
+        let mut sky = running();
+        sky.push("delete", "ns/pod/p", &told);
+        assert_eq!(sky.desk.asked_for(), ["stop_container c2 30"]);
+        sky.acked();
+        let id = sky.push("update", "ns/pod/p", &pod("p", "u", 8));
+        assert_eq!(sky.acked(), [id]);
+        let mut all = sky.desk.agent.pods();
+        assert!(all.all(|pod| pod.metadata.deletion_timestamp.is_some()));
+    }
 }
 
 #[test]

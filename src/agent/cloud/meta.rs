@@ -301,14 +301,16 @@ impl Meta {
 
     /// The object is gone; `uid` empty: whichever has the name.
     pub(super) fn delete(&mut self, key: &str, uid: &str, ack: Option<Origin>) -> Hearing {
-        if !uid.is_empty() && !self.gone.iter().any(|gone| **gone == *uid) {
+        let named = self.latest(key).map(|latest| &latest.uid).filter(|_| uid.is_empty());
+        let uid: Box<str> = named.map_or_else(|| uid.into(), Clone::clone);
+        if !uid.is_empty() && !self.gone.contains(&uid) {
             if self.gone.len() == TOMBSTONES_MAX {
                 self.gone.pop_front();
             }
-            self.gone.push_back(uid.into());
+            self.gone.push_back(uid.clone());
         }
         match self.latest(key) {
-            Some(latest) if uid.is_empty() || *latest.uid == *uid => {}
+            Some(latest) if latest.uid == uid => {}
             // Another of the same name, or nothing: what it is about is not here.
             Some(_) => return self.after(key, ack),
             None if self.awaits(key) => return self.after(key, ack),
