@@ -373,6 +373,8 @@ impl World {
             return;
         }
         sky.kept(self.now);
+        // Who asked for it is gone.
+        sky.events.clear();
         let new = sky.chance.percent(50);
         let lost = || StoreOrigin::Lost("file is not a database".to_owned());
         sky.store.lose(if new { StoreOrigin::New } else { lost() });
