@@ -82,7 +82,9 @@ impl World {
         let room = self.machine.room(&self.runtime.registry);
         let policy = self.check.garbage.images();
         let used = 100 - room.bytes.available * 100 / room.bytes.capacity;
-        if used < policy.high_percent {
+        // Used is rounded up: where both bounds are the same, enough may be free at the upper one.
+        let enough = room.bytes.capacity * (100 - policy.low_percent) / 100;
+        if used < policy.high_percent || room.bytes.available >= enough {
             return None;
         }
         let specs = wanted.values().map(|pod| &pod.spec);
