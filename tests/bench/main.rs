@@ -36,6 +36,8 @@ mod raw;
 mod rig;
 mod shim;
 mod simulator;
+#[cfg(feature = "cloud")]
+mod start;
 mod watched;
 #[path = "../yard/mod.rs"]
 mod yard;
@@ -64,6 +66,8 @@ const GROUPS: &[Group] = &[
     Group { names: probes::CPU, run: probes::cpu },
     Group { names: probes::LATE, run: probes::late },
     Group { names: garbage::NAMES, run: garbage::stall },
+    #[cfg(feature = "cloud")]
+    Group { names: start::NAMES, run: start::first_call },
     #[cfg(feature = "cloud")]
     Group { names: cloud::MEMORY, run: cloud::memory },
     #[cfg(feature = "cloud")]

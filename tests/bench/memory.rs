@@ -1,5 +1,6 @@
 //! What the agent takes while nothing happens, and after much has happened.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::fake::Fake;
@@ -27,13 +28,21 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// What is flashed is static, and has its libraries in its own file: where `make x86_64-musl` made
 /// it, that is measured, and it is said which.
 pub fn start(site: &Site) -> Watched {
-    let flashed = top().join("target/cross/x86_64-unknown-linux-musl/flash/edged");
-    if flashed.is_file() {
-        eprintln!("bench: memory of the static program, {}", flashed.display());
-        return Watched::start_of(site, &flashed);
-    }
-    eprintln!("bench: memory of the release on glibc: `make x86_64-musl` makes what is flashed");
-    Watched::start(site)
+    let program = program(site);
+    let which = if program == flashed() { "static program" } else { "release on glibc" };
+    eprintln!("bench: of the {which}, {}", program.display());
+    Watched::start_of(site, &program)
+}
+
+/// The program that [`start`] starts.
+pub fn program(site: &Site) -> PathBuf {
+    let flashed = flashed();
+    if flashed.is_file() { flashed } else { site.command().get_program().into() }
+}
+
+/// Made by `make x86_64-musl`.
+fn flashed() -> PathBuf {
+    top().join("target/cross/x86_64-unknown-linux-musl/flash/edged")
 }
 
 /// Megabytes of a process.
