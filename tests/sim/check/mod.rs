@@ -462,6 +462,11 @@ impl Pod {
         self.open.iter().any(|&(_, kind)| kind == Kind::StopContainer)
     }
 
+    /// Whether the answer to something asked for it is still due: it may be found lost by then.
+    pub fn is_waited_for(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// The highest number that an instance of a container had in this run.
     pub fn attempt_max(&self, name: &str) -> u32 {
         let slot = self.slots.iter().find(|slot| &*slot.name == name);

@@ -67,6 +67,9 @@ impl World {
         let clock = self.clock();
         for number in left {
             trace!(self.now, "people remove s{number} by hand");
+            if let Some(pod) = &self.runtime.sandboxes[&number].listed.pod {
+                self.check.lost(&pod.uid);
+            }
             self.runtime.drop_sandbox(clock, number);
         }
         self.settle_runtime();

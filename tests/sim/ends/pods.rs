@@ -313,6 +313,7 @@ impl World {
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
                 && !(bounded && containers.iter().any(|it| it.is_exited()))
                 && spec.active_deadline_seconds.is_none()
+                && !self.check.pod(&uid).is_some_and(Pod::is_waited_for)
                 && !self.has_to_go(pod, self.check.pod(&uid).is_some_and(|it| it.of_cloud));
             let calm = main_runs && all.next().is_none() && tidy;
             calm.then_some(uid)
