@@ -27,6 +27,8 @@ pub struct Counters {
     pub sessions_refused: u64,
     /// Messages that were refused: malformed, too large, or about what is not the node's.
     pub messages_refused: u64,
+    /// Messages to modules that are not here: MetaServer's cloud side, routers, devices, tasks.
+    pub messages_unserved: u64,
     /// Certificates signed.
     pub certificates: u64,
     /// Lists that were begun.

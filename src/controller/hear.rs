@@ -45,7 +45,7 @@ impl Controller {
                     &format!("got a message of {}, expected the node's", route.source),
                 );
             }
-            _ if ELSEWHERE.contains(&&*route.source) => {}
+            _ if ELSEWHERE.contains(&&*route.source) => self.ask_elsewhere(now, id, message),
             _ => self.asked_for(now, id, session, message),
         }
     }
@@ -55,7 +55,10 @@ impl Controller {
         let reader = Reader { world: &self.world, id, node: &node, message, now };
         let asks = match reader.read() {
             Ok(Heard::Ask(asks)) => asks,
-            Ok(Heard::Ignored) => return,
+            Ok(Heard::Ignored) => {
+                self.counters.messages_unserved += 1;
+                return;
+            }
             Err(problem) => return self.refuse(now, id, session, message, &problem),
         };
         for ask in asks {
@@ -141,7 +144,7 @@ impl Controller {
         self.answer(id, answer);
     }
 
-    fn answer(&mut self, id: NodeId, answer: Box<Message>) {
+    pub(super) fn answer(&mut self, id: NodeId, answer: Box<Message>) {
         if let Some(session) = self.world.at(id).link.as_ref().map(|link| link.session) {
             self.world.tell(id, session, answer);
         }

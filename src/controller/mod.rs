@@ -33,6 +33,7 @@ mod asks;
 mod calls;
 mod counters;
 mod downstream;
+mod elsewhere;
 pub mod event;
 mod follow;
 mod garbage;

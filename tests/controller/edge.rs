@@ -55,6 +55,11 @@ impl Edge {
         self.message(["edged", "meta", operation, resource], content)
     }
 
+    /// A request of its MetaServer's.
+    pub fn apply(&mut self, resource: &str, content: &Value) -> Message {
+        self.message(["metaserver", "dynamiccontroller", "null", resource], Some(content))
+    }
+
     /// What is asked when it begins to live.
     pub fn register(&mut self) -> Message {
         let node = json!({"metadata": {"name": self.name, "labels": {
@@ -107,7 +112,7 @@ impl Edge {
                     self.store.remove(&*resource);
                 }
             }
-            "response" => {
+            "response" | "applicationResponse" => {
                 let is_object = content["metadata"]["uid"].is_string();
                 if is_object && !message.header.resource_version.is_empty() {
                     self.store.insert(resource.to_string(), content.clone());

@@ -210,3 +210,33 @@ fn events_are_written_for_what_is_the_nodes_own() {
     asked(&mut world, "insert", "n/event/other.1", Some(&event("Pod", "other")));
     assert!(!world.cluster.objects.contains_key(&(Kind::Event, "n".into(), "other.1".into())));
 }
+
+#[test]
+fn who_asks_a_module_that_is_not_here_is_told_so() {
+    let mut world = listed(&[(Kind::Node, node("e1"))]);
+    world.connect("e1");
+    let asked = json!({"ID": "ab", "Key": "/core/v1/pods/n/null", "Verb": "list", "Nodename": "e1",
+        "Option": "e30=", "ReqBody": "e30=", "Status": "InApplying", "Reason": ""});
+    let message = world.edge("e1").apply("null", &asked);
+    let id = world.say("e1", message);
+    world.pass(100);
+    let reply = world.edge("e1").replies.remove(&id).expect("an answer");
+    assert_eq!(&*reply.route.operation, "applicationResponse");
+    assert_eq!(&*reply.route.resource, "ignore/Application/ignore");
+    let answer = world.edge("e1").answers.remove(&id).expect("an answer");
+    assert_eq!((&answer["ID"], &answer["Status"]), (&json!("ab"), &json!("Rejected")));
+    assert_eq!(answer["Error"]["ErrStatus"]["code"], 501);
+
+    let message = world.edge("e1").apply("watchapp/sync", &json!({"ab": asked}));
+    let id = world.say("e1", message);
+    world.pass(100);
+    let answer = world.edge("e1").answers.remove(&id).expect("an answer");
+    assert_eq!(answer["ab"]["Status"], "Rejected");
+    let counters = world.controller.counters();
+    assert_eq!((counters.messages_unserved, counters.messages_refused), (2, 0));
+
+    let message = world.edge("e1").apply("null", &json!(["none"]));
+    world.say("e1", message);
+    world.pass(100);
+    assert_eq!(world.controller.counters().messages_refused, 1);
+}

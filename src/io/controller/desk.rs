@@ -156,6 +156,7 @@ impl Desk<'_> {
             ("calls", "gauge", it.calls as u64),
             ("sessions_refused_total", "counter", it.sessions_refused),
             ("messages_refused_total", "counter", it.messages_refused),
+            ("messages_unserved_total", "counter", it.messages_unserved),
             ("certificates_total", "counter", it.certificates),
             ("lists_total", "counter", it.lists),
             ("leads", "gauge", u64::from(it.leads)),
