@@ -136,8 +136,10 @@ fn what_was_deleted_does_not_come_back() {
         sky.push("delete", "ns/pod/p", &told);
         assert_eq!(sky.desk.asked_for(), ["stop_container c2 30"]);
         sky.acked();
+        sky.keeps = false;
         let id = sky.push("update", "ns/pod/p", &pod("p", "u", 8));
         assert_eq!(sky.acked(), [id]);
+        assert_eq!(sky.saves.len(), 0, "it is not kept, and the next life hears nothing of it");
         let mut all = sky.desk.agent.pods();
         assert!(all.all(|pod| pod.metadata.deletion_timestamp.is_some()));
     }
