@@ -48,6 +48,7 @@ impl World {
         self.check.request(self.now, &self.runtime, id, &request, deadline);
         self.check_volumes(&request);
         self.check_cgroup(&request);
+        self.check_log(&request);
         // The agent may not have been told yet.
         if self.lose(id) {
             return;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::event::{Event, JobId};
 use edged::agent::time::Instant;
+use edged::model::cri::Request;
 use edged::model::job::{JobError, JobSpec, LastWords, LogDir, LogLink};
 
 use crate::runtime::{ContainerNo, Runtime};
@@ -114,17 +115,13 @@ impl Disk {
         }
     }
 
-    /// The runtime opens the log of a container that starts.
-    pub fn log_begun(&mut self, runtime: &Runtime, number: ContainerNo) {
-        let log = log_path(runtime, number);
-        let taken = log.as_ref().filter(|log| self.logs.contains(*log));
-        assert!(taken.is_none(), "[logs] c{number} writes on in the log of another: {taken:?}");
-        self.logs.extend(log);
-    }
-
-    /// The runtime opens the log of a container again.
-    pub fn log_reopened(&mut self, runtime: &Runtime, number: ContainerNo) {
-        self.logs.extend(log_path(runtime, number));
+    /// The runtime opens the log of a container.
+    pub fn log_written(&mut self, runtime: &Runtime, number: ContainerNo) {
+        let Some(container) = runtime.containers.get(&number) else { return };
+        let sandbox = &runtime.sandboxes[&container.sandbox];
+        if sandbox.listed.pod.is_some() {
+            self.logs.insert(format!("{}/{}", sandbox.log_directory, container.log_path));
+        }
     }
 
     /// Whether the log that the link names is there.
@@ -165,15 +162,14 @@ impl Disk {
     }
 }
 
-/// Where the runtime writes what a container of a pod says.
-fn log_path(runtime: &Runtime, number: ContainerNo) -> Option<String> {
-    let container = runtime.containers.get(&number)?;
-    let sandbox = &runtime.sandboxes[&container.sandbox];
-    sandbox.listed.pod.as_ref()?;
-    Some(format!("{}/{}", sandbox.log_directory, container.log_path))
-}
-
 impl World {
+    /// No container is made to write on in the log of another.
+    pub(crate) fn check_log(&self, request: &Request) {
+        let Request::CreateContainer { config, sandbox_config, .. } = request else { return };
+        let log = format!("{}/{}", sandbox_config.log_directory, config.log_path);
+        assert!(!self.disk.logs.contains(&log), "[logs] {log} is another's");
+    }
+
     pub(crate) fn start_job(&mut self, id: JobId, spec: JobSpec, deadline: Instant) {
         trace!(self.now, "{id:?} {spec:?}");
         let deadline = self.world_time(deadline);

@@ -458,10 +458,8 @@ impl World {
             if let Effect::SandboxMade(number) = effect {
                 self.cgroup_made(number);
             }
-            match effect {
-                Effect::Started(number) => self.disk.log_begun(&self.runtime, number),
-                Effect::Reopened(number) => self.disk.log_reopened(&self.runtime, number),
-                _ => {}
+            if let Effect::Started(number) | Effect::Reopened(number) = effect {
+                self.disk.log_written(&self.runtime, number);
             }
         }
         for (serial, result) in std::mem::take(&mut self.runtime.told.answers) {
