@@ -1,10 +1,11 @@
 //! Whoever dials the controller and does not keep to the protocol is refused, counted and told of
 //! once; nobody else notices. Real sockets on loopback, real TLS.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use edged::wire::ws::{Kind, write};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -25,6 +26,11 @@ crate::tests!(
     a_node_that_floods_holds_back_itself_alone,
     frames_that_no_client_sends_end_the_connection,
 );
+
+/// So long a node waits for the next that it hears.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// More questions than wait anywhere.
+const FLOOD: u64 = 600;
 
 /// A controller with two nodes that it knows, and how these dial it.
 struct Place<'a> {
@@ -61,11 +67,9 @@ impl<'a> Place<'a> {
 
     /// The good node gets a new pod, and soon.
     fn serves(&self, good: &mut Dialled, name: &str) {
-        let begun = Instant::now();
+        good.stream.sock.set_read_timeout(Some(PATIENCE)).expect("it is ours");
         self.cloud.put(&format!("{name}.json"), &pod(name, "good", "example.invalid/a:1"));
         good.wait_for(&format!("default/pod/{name}"));
-        let took = begun.elapsed();
-        assert!(took < Duration::from_secs(10), "{took:?} until the good node had {name}");
     }
 
     fn metric(&self, name: &str) -> u64 {
@@ -134,9 +138,7 @@ fn who_dials_and_says_nothing_takes_no_nodes_place(world: &World) {
         crowd.push(one);
     }
     place.serves(&mut good, "during");
-    let begun = Instant::now();
     let mut late = place.session(0).expect("another node comes in all the same");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     late.wait_for("null/node/bad");
     place.wait_metric("connections_refused_total{reason=\"crowded\"}", (CROWD - 1_024) as u64);
     assert!(place.metric("connections") <= 1_024 + 2);
@@ -225,10 +227,11 @@ fn a_node_that_floods_holds_back_itself_alone(world: &World) {
     let wait = Some(Duration::from_millis(500));
     bad.stream.sock.set_write_timeout(wait).expect("it is ours");
     let question = message("query", "default/node/bad", &Value::Null);
+    let served = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&served);
     let flood = std::thread::spawn(move || {
-        let begun = Instant::now();
         let mut said = 0_u64;
-        while begun.elapsed() < Duration::from_secs(8) && bad.say(&question).is_ok() {
+        while (said <= FLOOD || !over.load(Ordering::Relaxed)) && bad.say(&question).is_ok() {
             said += 1;
         }
         said
@@ -236,8 +239,9 @@ fn a_node_that_floods_holds_back_itself_alone(world: &World) {
     for at in 0..5 {
         place.serves(&mut good, &format!("p{at}"));
     }
+    served.store(true, Ordering::Relaxed);
     let said = flood.join().expect("it ends");
-    assert!(said > 600, "{said}: that is no flood");
+    assert!(said > FLOOD, "{said}: that is no flood");
 }
 
 fn frames_that_no_client_sends_end_the_connection(world: &World) {
@@ -254,9 +258,13 @@ fn frames_that_no_client_sends_end_the_connection(world: &World) {
         let mut bad = place.session(0).expect("it may come again");
         // As much behind it as the longest head has.
         bad.stream.write_all(&[frame, &[0; 16]].concat()).expect("it listens");
-        let begun = Instant::now();
-        while bad.hear().is_ok() {}
-        assert!(begun.elapsed() < Duration::from_secs(10), "{frame:?} is taken");
+        bad.stream.sock.set_read_timeout(Some(PATIENCE)).expect("it is ours");
+        let end = loop {
+            if let Err(end) = bad.hear() {
+                break end;
+            }
+        };
+        assert_ne!(end.kind(), ErrorKind::WouldBlock, "{frame:?} is taken, and nothing comes");
     }
     // A message of exabytes is passed over as it comes, and takes no memory.
     let mut bad = place.session(0).expect("it may come again");
