@@ -9,7 +9,7 @@ use super::say::{self, Origin};
 use super::time::Now;
 use crate::model::message::{Message, inner};
 
-/// A question of MetaServer's, and all those that watch, which it sends now and then.
+/// All requests of MetaServer's that watch, which it sends again now and then.
 const WATCHES: &str = "watchapp/sync";
 const REASON: &str = "MetaServer's cloud side is not built into edgecontroller";
 

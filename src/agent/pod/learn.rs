@@ -72,7 +72,7 @@ impl Pod {
     /// Takes the answer to the job that makes the pod's folders. `false`: it is not this pod's.
     ///
     /// The runtime may have lost the containers that left logs there: their numbers are taken, and
-    /// the count of restarts goes on (spec section 2.7).
+    /// the count of restarts goes on (spec section 2.5).
     pub fn dirs_made(&mut self, now: Now, job: JobId, attempts: &[Option<u32>]) -> bool {
         if let Some(JobSpec::MakePodDirs { containers, .. }) = self.jobs.get(&job) {
             for (name, newest) in containers.iter().zip(attempts) {
