@@ -30,9 +30,23 @@ impl Amounts {
         }
     }
 
-    /// Without what eviction keeps free, and of the memory without what huge pages have taken.
+    /// Without what is reserved for others: more than that is not given to all pods together.
+    pub fn of_pods(config: &Config) -> Self {
+        let all = Self::capacity(config);
+        let reserved = config.upkeep.reserved();
+        Self {
+            cpu_milli: all.cpu_milli.saturating_sub(reserved.cpu_milli),
+            memory_bytes: all.memory_bytes.saturating_sub(reserved.memory_bytes),
+            storage_bytes: all.storage_bytes.saturating_sub(reserved.storage_bytes),
+            huge_pages: all.huge_pages,
+        }
+    }
+
+    /// Of that, without what eviction keeps free, and of the memory without what huge pages have
+    /// taken.
     pub fn allocatable(config: &Config) -> Self {
-        let mut amounts = Self::capacity(config);
+        let all = Self::capacity(config);
+        let mut amounts = Self::of_pods(config);
         let kept = |signal: Signal, capacity: u64| {
             config.upkeep.eviction.hard.get(&signal).map_or(0, |least| least.of(capacity))
         };
@@ -40,8 +54,8 @@ impl Amounts {
             amounts.huge_pages.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         let (memory, storage) = (amounts.memory_bytes, amounts.storage_bytes);
         amounts.memory_bytes =
-            memory.saturating_sub(kept(Signal::Memory, memory)).saturating_sub(pages);
-        amounts.storage_bytes = storage.saturating_sub(kept(Signal::NodeFs, storage));
+            memory.saturating_sub(kept(Signal::Memory, all.memory_bytes)).saturating_sub(pages);
+        amounts.storage_bytes = storage.saturating_sub(kept(Signal::NodeFs, all.storage_bytes));
         amounts
     }
 }
@@ -50,7 +64,7 @@ impl Amounts {
 mod tests {
     use super::*;
     use crate::agent::Machine;
-    use crate::model::upkeep::Threshold;
+    use crate::model::upkeep::{Reserved, Threshold};
 
     /// The machine of the conversations that were recorded with a kubelet.
     #[test]
@@ -75,6 +89,17 @@ mod tests {
         let allocatable = Amounts::allocatable(&config);
         assert_eq!(allocatable.memory_bytes, (24_581_692 - (64 << 10)) << 10);
         assert_eq!(allocatable.huge_pages[&(2 << 20)], 64 << 20);
+
+        config.upkeep.system_reserved =
+            Reserved { cpu_milli: 300, memory_bytes: 1 << 20, ..Reserved::default() };
+        config.upkeep.kube_reserved =
+            Reserved { cpu_milli: 200, storage_bytes: 1 << 30, ..Reserved::default() };
+        let allocatable = Amounts::allocatable(&config);
+        assert_eq!(allocatable.cpu_milli, 1_500);
+        assert_eq!(allocatable.memory_bytes, (24_581_692 - (65 << 10)) << 10);
+        assert_eq!(allocatable.storage_bytes, 243_497_856_615 - (1 << 30));
+        let of_pods = Amounts::of_pods(&config);
+        assert_eq!(of_pods.memory_bytes, (24_684_092 - (1 << 10)) << 10);
 
         config.upkeep.eviction.hard.insert(Signal::Memory, Threshold::Amount(u64::MAX));
         assert_eq!(Amounts::allocatable(&config).memory_bytes, 0, "never less");

@@ -111,6 +111,8 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Thousandths of a core.
     pub cpu_milli: u64,
+    /// Processes and threads at once; 0: not known.
+    pub pids_max: u64,
     /// Linux's version: the first two numbers.
     pub kernel: (u32, u32),
     /// The kernel enforces AppArmor profiles.

@@ -4,11 +4,13 @@
 //! Looked at every minute, and when the manifests differ; asked for only where the values do. If we
 //! crash here: the next life sets them again.
 
+use super::amounts::Amounts;
 use super::chores::{Regular, Tools};
 use super::event::{Action, JobId, Severity};
 use super::pod::cgroup::are_ours;
 use super::pod::{Phase, burstable_milli};
 use super::time::{Instant, Now};
+use crate::agent::Config;
 use crate::limits;
 use crate::model::cgroup::{Hierarchy, QosCgroups, Values, shares};
 use crate::model::cri::CgroupDriver;
@@ -103,17 +105,25 @@ impl Qos {
 }
 
 fn wanted(tools: &Tools<'_>) -> QosCgroups {
-    let machine = &tools.config.machine;
-    let milli = i64::try_from(machine.cpu_milli).unwrap_or(i64::MAX);
+    let of_pods = Amounts::of_pods(tools.config);
+    let milli = i64::try_from(of_pods.cpu_milli).unwrap_or(i64::MAX);
     let running = tools.pods.iter().filter(|pod| pod.phase() < Phase::Terminated);
     let asked = running.map(|pod| burstable_milli(&pod.api().spec)).fold(0, i64::saturating_add);
     QosCgroups {
         all: Values {
             cpu_shares: shares(milli),
             cpu_period: tools.config.settings.cgroups.cpu_period_us,
-            memory: i64::try_from(machine.memory_bytes).ok().filter(|&bytes| bytes > 0),
+            memory: i64::try_from(of_pods.memory_bytes).ok().filter(|&bytes| bytes > 0),
+            pids: pids_max(tools.config),
             ..Values::default()
         },
         burstable_shares: shares(asked),
     }
+}
+
+/// Processes of all pods together. Where none are reserved the kernel's own bound does.
+fn pids_max(config: &Config) -> Option<u64> {
+    let reserved = config.upkeep.reserved().pids;
+    let all = config.machine.pids_max;
+    (all > 0 && reserved > 0).then(|| all.saturating_sub(reserved).max(1))
 }

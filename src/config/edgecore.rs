@@ -5,6 +5,7 @@ mod images;
 mod kinds;
 mod modules;
 pub(super) mod pods;
+mod reserved;
 
 use core::net::IpAddr;
 
@@ -194,7 +195,7 @@ const TAILORED: Table = Table {
             }),
         ),
     ],
-    more: &[keys::TAILORED, cloud::TAILORED],
+    more: &[keys::TAILORED, cloud::TAILORED, reserved::TAILORED],
     unused: "apiVersion \
         configMapAndSecretChangeDetectionStrategy \
         containerLogMaxWorkers contentType \
@@ -205,7 +206,7 @@ const TAILORED: Table = Table {
         failCgroupV1 \
         failSwapOn featureGates fileCheckFrequency hairpinMode \
         imageServiceEndpoint \
-        iptablesDropBit iptablesMasqueradeBit kernelMemcgNotification kind kubeReserved \
+        iptablesDropBit iptablesMasqueradeBit kernelMemcgNotification kind \
         kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging \
         makeIPTablesUtilChains maxOpenFiles memoryManagerPolicy \
         memorySwap memoryThrottlingFactor oomScoreAdj podCIDR \
@@ -214,7 +215,7 @@ const TAILORED: Table = Table {
         runtimeRequestTimeout showHiddenMetricsForVersion \
         shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods \
         streamingConnectionIdleTimeout systemCgroups \
-        systemReserved systemReservedCgroup topologyManagerPolicy topologyManagerPolicyOptions \
+        systemReservedCgroup topologyManagerPolicy topologyManagerPolicyOptions \
         topologyManagerScope volumePluginDir volumeStatsAggPeriod",
 };
 

@@ -295,6 +295,7 @@ mod tests {
                 transition_ms: 60_000,
                 grace_max_s: 60,
             },
+            ..Settings::default()
         };
         let config = read(edged, tailored).expect("all of it is right");
         assert_eq!(config.upkeep, want);

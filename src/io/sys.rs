@@ -55,6 +55,7 @@ pub fn machine(root: &str) -> Machine {
     Machine {
         memory_bytes: memory_bytes(&memory),
         cpu_milli: cores * 1_000,
+        pids_max: pids_max(),
         storage_bytes: storage_bytes(Path::new(root)),
         kernel: version_of(&release),
         apparmor: apparmor.is_ok_and(|enabled| enabled.starts_with('Y')),
@@ -67,6 +68,13 @@ pub fn machine(root: &str) -> Machine {
         identity: identity::read(),
         cgroups: cgroups(),
     }
+}
+
+/// The lower of the kernel's two bounds.
+fn pids_max() -> u64 {
+    let bounds = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
+    let told = bounds.into_iter().filter_map(|path| fs::read_to_string(path).ok());
+    told.filter_map(|text| text.trim().parse().ok()).min().unwrap_or(0)
 }
 
 /// Folders `hugepages-2048kB` with a file `nr_hugepages`.

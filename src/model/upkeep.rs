@@ -150,6 +150,36 @@ pub struct Settings {
     pub logs: LogPolicy,
     /// Of pods where the node runs short.
     pub eviction: EvictionPolicy,
+    /// `systemReserved`: of the machine, for what is no pod.
+    pub system_reserved: Reserved,
+    /// `kubeReserved`: for edged and the runtime.
+    pub kube_reserved: Reserved,
+}
+
+/// What pods may not take of a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// `cpu`, thousandths of a core.
+    pub cpu_milli: u64,
+    /// `memory`
+    pub memory_bytes: u64,
+    /// `ephemeral-storage`
+    pub storage_bytes: u64,
+    /// `pid`, a count.
+    pub pids: u64,
+}
+
+impl Settings {
+    /// Both together.
+    pub fn reserved(&self) -> Reserved {
+        let (system, kube) = (self.system_reserved, self.kube_reserved);
+        Reserved {
+            cpu_milli: system.cpu_milli.saturating_add(kube.cpu_milli),
+            memory_bytes: system.memory_bytes.saturating_add(kube.memory_bytes),
+            storage_bytes: system.storage_bytes.saturating_add(kube.storage_bytes),
+            pids: system.pids.saturating_add(kube.pids),
+        }
+    }
 }
 
 /// Which dead containers go (spec section 8.1).

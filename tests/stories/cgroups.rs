@@ -4,6 +4,7 @@ use edged::model::cgroup::{Cgroups, Hierarchy, PodCgroup, QosCgroups};
 use edged::model::cri::CgroupDriver;
 use edged::model::job::JobSpec;
 use edged::model::status::QosClass;
+use edged::model::upkeep::Reserved;
 
 use crate::desk::{Desk, MAIN, START, UID, pod};
 use crate::made::{made_on, sandbox_of};
@@ -173,4 +174,23 @@ fn the_classes_get_what_their_pods_ask_for() {
     assert_eq!(qos(&desk).last().map(|last| last.burstable_shares), Some(256));
     desk.pass(200_000);
     assert_eq!(qos(&desk).len(), 2, "what is done is not done again");
+}
+
+#[test]
+fn all_pods_together_are_held_to_what_is_not_reserved() {
+    let mut desk = Desk::with(|config| {
+        config.machine.cgroups = Cgroups { hierarchy: Hierarchy::V2, ..Cgroups::default() };
+        config.machine.pids_max = 32_768;
+        config.upkeep.system_reserved =
+            Reserved { cpu_milli: 500, memory_bytes: 128 << 20, ..Reserved::default() };
+        config.upkeep.kube_reserved = Reserved { pids: 768, ..Reserved::default() };
+    });
+    desk.manifests(&[]);
+    let set = desk.node_jobs.iter().find_map(|spec| match spec {
+        JobSpec::SetQosCgroups(wanted) => Some(&wanted.all),
+        _ => None,
+    });
+    let all = set.expect("they are set");
+    assert_eq!((all.memory, all.pids), (Some((1 << 30) - (128 << 20)), Some(32_000)));
+    assert_eq!(all.cpu_shares, 1_536);
 }

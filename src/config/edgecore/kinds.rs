@@ -60,8 +60,8 @@ const KINDS: &[(Kind, &str)] = &[
     ),
     (
         Kind::Map,
-        "cpuManagerPolicyOptions database edgeHub featureGates kubeReserved logging memorySwap \
-         metaManager nodeLabels qosReserved systemReserved topologyManagerPolicyOptions",
+        "cpuManagerPolicyOptions database edgeHub featureGates logging memorySwap \
+         metaManager nodeLabels qosReserved topologyManagerPolicyOptions",
     ),
 ];
 

@@ -1,0 +1,91 @@
+//! Keys about what pods may not take of a machine.
+
+use super::{Row, Set, Value, text};
+use crate::model::quantity::Quantity;
+use crate::model::upkeep::Reserved;
+
+pub(super) const TAILORED: &[Row] = &[
+    (
+        "kubeReserved",
+        Set(|config, value| {
+            config.upkeep.kube_reserved = reserved(value)?;
+            Ok(())
+        }),
+    ),
+    (
+        "systemReserved",
+        Set(|config, value| {
+            config.upkeep.system_reserved = reserved(value)?;
+            Ok(())
+        }),
+    ),
+];
+
+fn reserved(value: &Value) -> Result<Reserved, String> {
+    let Value::Map(map) = value else { return Err(format!("got {value}, expected a map")) };
+    let mut reserved = Reserved::default();
+    for (key, entry) in map {
+        let amount = |of: fn(&Quantity) -> i64| {
+            let said = text(&entry.node.value).map_err(|why| format!("{key}: {why}"))?;
+            let quantity: Quantity = said.parse().map_err(|why| format!("{key}: {why}"))?;
+            let negative = |_| format!("{key}: got {said}, expected 0 or more");
+            u64::try_from(of(&quantity)).map_err(negative)
+        };
+        match &**key {
+            "cpu" => reserved.cpu_milli = amount(Quantity::milli)?,
+            "memory" => reserved.memory_bytes = amount(Quantity::whole)?,
+            "ephemeral-storage" => reserved.storage_bytes = amount(Quantity::whole)?,
+            "pid" => reserved.pids = amount(Quantity::whole)?,
+            _ => {
+                return Err(format!(
+                    "got {key:?}, expected one of cpu, memory, ephemeral-storage, pid"
+                ));
+            }
+        }
+    }
+    Ok(reserved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+    use crate::config::overlay;
+
+    fn read(line: &str) -> Result<Config, String> {
+        let text = format!("modules: {{edged: {{tailoredKubeletConfig: {{{line}}}}}}}\n");
+        let mut config = Config::default();
+        match overlay(&mut config, text.as_bytes()) {
+            Ok(unused) => {
+                assert_eq!(unused, [] as [&str; 0]);
+                Ok(config)
+            }
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_the_machine_is_the_sum_of_both() {
+        let config = read(
+            "systemReserved: {cpu: 100m, memory: 64Mi, ephemeral-storage: 1Gi}, \
+             kubeReserved: {cpu: '0.5', memory: 32Mi, pid: '500'}",
+        );
+        let want =
+            Reserved { cpu_milli: 600, memory_bytes: 96 << 20, storage_bytes: 1 << 30, pids: 500 };
+        assert_eq!(config.expect("it is right").upkeep.reserved(), want);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, want) in [
+            ("systemReserved: {memory: lots}", "memory: got \"lots\", expected a quantity"),
+            ("systemReserved: {memory: '-1'}", "memory: got -1, expected 0 or more"),
+            ("kubeReserved: {disk: 1Gi}", "got \"disk\", expected one of cpu, memory, ephemeral"),
+            ("kubeReserved: 5", "kubeReserved: got 5, expected a map"),
+            ("kubeReserved: {cpu: 1}", "cpu: got 1, expected text"),
+        ] {
+            let why = read(line).expect_err(line);
+            assert!(why.contains(want), "{why}\n{want}");
+        }
+    }
+}
