@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::amounts::Amounts;
 use super::calls::{Calls, Owner};
 use super::event::{Action, CallId, JobId, Out};
 use super::evict::Evict;
@@ -33,7 +34,7 @@ use crate::model::cri::{CallError, CgroupDriver, Reply, Request};
 use crate::model::job::{JobError, JobSpec, Used};
 use crate::model::node::Pressure;
 use crate::model::note::{NoteKind, Object};
-use crate::model::upkeep::{Ask, Measures, Settings, Upkeep};
+use crate::model::upkeep::{Ask, Measures, Upkeep};
 
 /// All chores.
 #[derive(Debug)]
@@ -73,7 +74,9 @@ pub struct Tools<'a> {
 
 impl Chores {
     /// Nothing done yet.
-    pub fn new(settings: &Settings, now: Now) -> Self {
+    pub fn new(config: &Config, now: Now) -> Self {
+        let settings = &config.upkeep;
+        let pods_memory_max = Amounts::of_pods(config).memory_bytes;
         Self {
             measuring: false,
             stepped_at: now.boot,
@@ -82,7 +85,7 @@ impl Chores {
             gc: gc::Gc::new(settings, now.boot),
             #[cfg(feature = "logs")]
             logs: Logs::new(settings.logs.clone(), now.boot),
-            evict: Evict::new(&settings.eviction, now.boot),
+            evict: Evict::new(&settings.eviction, pods_memory_max, now.boot),
         }
     }
 

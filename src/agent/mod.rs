@@ -169,7 +169,7 @@ pub struct Agent {
 impl Agent {
     /// Knows nothing yet but its configuration; looks at the runtime before it acts.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
-        let chores = Chores::new(&config.upkeep, now);
+        let chores = Chores::new(&config, now);
         let driver = config.settings.cgroups.driver;
         let pulls = config.pulls;
         let cloud = Self::cloud(&config, now);

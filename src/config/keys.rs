@@ -208,8 +208,7 @@ fn signals(value: &Value) -> Result<Vec<(Signal, &Value)>, String> {
     Ok(taken)
 }
 
-const DERIVED: [&str; 3] =
-    ["allocatableMemory.available", "containerfs.available", "containerfs.inodesFree"];
+const DERIVED: [&str; 2] = ["containerfs.available", "containerfs.inodesFree"];
 
 fn name_of(signal: Signal) -> &'static str {
     let found = Signal::ALL.iter().find(|(known, _)| *known == signal);
@@ -263,7 +262,8 @@ mod tests {
                      podSandboxImage: p:1";
         let tailored = "containerLogMaxFiles: 3, containerLogMaxSize: 1Mi, \
              containerLogMonitorInterval: 5s, evictionHard: {memory.available: 5%, \
-             nodefs.available: 1Gi, imagefs.available: 0%, containerfs.available: 1%}, \
+             nodefs.available: 1Gi, imagefs.available: 0%, containerfs.available: 1%, \
+             allocatableMemory.available: 10%}, \
              evictionMaxPodGracePeriod: 60, evictionMinimumReclaim: {nodefs.available: 100Mi}, \
              evictionPressureTransitionPeriod: 1m, evictionSoftGracePeriod: {pid.available: 2m}, \
              evictionSoft: {pid.available: '500'}, imageGCHighThresholdPercent: 70, \
@@ -287,6 +287,7 @@ mod tests {
             eviction: EvictionPolicy {
                 hard: [
                     (Signal::Memory, Threshold::Millionths(50_000)),
+                    (Signal::PodsMemory, Threshold::Millionths(100_000)),
                     (Signal::NodeFs, Threshold::Amount(1 << 30)),
                 ]
                 .into(),
@@ -306,7 +307,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (tailored, want) in [
-            ("evictionHard: {mem: 5%}", "got \"mem\", expected one of memory.available, nodefs"),
+            ("evictionHard: {mem: 5%}", "got \"mem\", expected one of memory.available, allo"),
             ("evictionHard: {memory.available: lots}", "memory.available: got \"lots\", expected"),
             ("evictionHard: 5", "evictionHard: got 5, expected a map"),
             ("evictionSoft: {memory.available: 5%}", "got memory.available without a grace period"),

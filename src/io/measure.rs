@@ -14,6 +14,7 @@ use nix::sys::statvfs::statvfs;
 
 use crate::agent::time::Instant;
 use crate::limits::MOUNTS_VALID_MS;
+use crate::model::cgroup::Hierarchy;
 use crate::model::upkeep::{Amount, Ask, Measures, Room};
 
 /// Reads the machine's gauges.
@@ -21,14 +22,20 @@ use crate::model::upkeep::{Amount, Ask, Measures, Room};
 pub struct Meter {
     /// Where pods have their files: `/var/lib/kubelet`.
     root: PathBuf,
+    /// Where the kernel shows the memory's cgroups, and by which of its interfaces.
+    cgroups: (PathBuf, Hierarchy),
     /// Whether a path may be asked, and until when that holds.
     known: BTreeMap<PathBuf, (Instant, bool)>,
 }
 
 impl Meter {
     /// Reads nothing yet.
-    pub fn new(root: PathBuf) -> Self {
-        Self { root, known: BTreeMap::new() }
+    pub fn new(root: PathBuf, cgroups: &Path, hierarchy: Hierarchy) -> Self {
+        let memory = match hierarchy {
+            Hierarchy::V1 => cgroups.join("memory"),
+            Hierarchy::None | Hierarchy::V2 => cgroups.to_owned(),
+        };
+        Self { root, cgroups: (memory, hierarchy), known: BTreeMap::new() }
     }
 
     /// What the machine is like now.
@@ -40,6 +47,7 @@ impl Meter {
         let image_fs = ask.image_fs.as_deref().map(Path::new);
         Measures {
             memory: memory(&text("/proc/meminfo")),
+            pods_memory: ask.pods_cgroup.as_deref().and_then(|path| self.working_set(path)),
             pids: ask
                 .pids
                 .then(|| {
@@ -52,6 +60,20 @@ impl Meter {
             image_fs: image_fs.and_then(|path| self.room(now, path)),
             ..Measures::default()
         }
+    }
+
+    /// Of a cgroup: what is used without the pages of files that nobody touched lately.
+    fn working_set(&self, path: &str) -> Option<u64> {
+        let (top, hierarchy) = &self.cgroups;
+        let (usage, inactive) = match hierarchy {
+            Hierarchy::None => return None,
+            Hierarchy::V1 => ("memory.usage_in_bytes", "total_inactive_file"),
+            Hierarchy::V2 => ("memory.current", "inactive_file"),
+        };
+        let dir = top.join(path.trim_start_matches('/'));
+        let text = |file: &str| fs::read_to_string(dir.join(file)).ok();
+        let used: u64 = text(usage)?.trim().parse().ok()?;
+        Some(used.saturating_sub(entry(&text("memory.stat")?, inactive)?))
     }
 
     fn room(&mut self, now: Instant, path: &Path) -> Option<Room> {
@@ -99,6 +121,12 @@ fn memory(meminfo: &str) -> Option<Amount> {
     let capacity = kib("MemTotal")? * 1_024;
     let available = (kib("MemFree")? + kib("Inactive(file)")?) * 1_024;
     Some(Amount { capacity, available: available.min(capacity) })
+}
+
+/// One line of a `memory.stat`: `inactive_file 4096`.
+fn entry(stat: &str, name: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.parse().ok()
 }
 
 /// `most`: the kernel's bounds, one text each. `loadavg`: `0.00 0.01 0.05 1/234 5678`.
@@ -197,8 +225,34 @@ mod tests {
     }
 
     #[test]
+    fn what_pods_use_is_read_by_either_interface() {
+        let top = std::env::temp_dir().join(format!("edged-measure-{}", std::process::id()));
+        let write = |dir: &str, files: [(&str, &str); 2]| {
+            let dir = top.join(dir);
+            fs::create_dir_all(&dir).expect("a folder");
+            for (file, text) in files {
+                fs::write(dir.join(file), text).expect("a file");
+            }
+        };
+        let stat = "anon 5\ninactive_file 1000\nactive_file 7\ntotal_inactive_file 1500\n";
+        write("a/kubepods", [("memory.current", "9000\n"), ("memory.stat", stat)]);
+        write("memory/a/kubepods", [("memory.usage_in_bytes", "9000\n"), ("memory.stat", stat)]);
+        let used = |hierarchy, path: &str| {
+            let mut meter = Meter::new(PathBuf::from("/"), &top, hierarchy);
+            let ask = Ask { pods_cgroup: Some(path.into()), ..Ask::default() };
+            meter.read(Instant(1), &ask).pods_memory
+        };
+        assert_eq!(used(Hierarchy::V2, "/a/kubepods"), Some(8_000));
+        assert_eq!(used(Hierarchy::V1, "/a/kubepods"), Some(7_500));
+        assert_eq!(used(Hierarchy::None, "/a/kubepods"), None);
+        assert_eq!(used(Hierarchy::V2, "/b/kubepods"), None, "no pod was there yet");
+        fs::remove_dir_all(&top).expect("ours");
+    }
+
+    #[test]
     fn this_machine_has_some_of_everything() {
-        let mut meter = Meter::new(PathBuf::from("/nowhere/at/all"));
+        let nowhere = PathBuf::from("/nowhere/at/all");
+        let mut meter = Meter::new(nowhere.clone(), &nowhere, Hierarchy::V2);
         let ask = Ask { image_fs: Some("/".into()), pids: true, ..Ask::default() };
         let measures = meter.read(Instant(1), &ask);
         let left = |amount: Option<Amount>| amount.is_some_and(|it| it.available > 0);

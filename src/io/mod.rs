@@ -212,7 +212,7 @@ impl<'a> Hands<'a> {
                 FOLDER,
             ),
             jobs: Jobs::new(PathBuf::from("/proc/self/exe"), roots),
-            meter: Meter::new(PathBuf::from(&config.root)),
+            meter: Meter::new(PathBuf::from(&config.root), Path::new(sys::CGROUPS), hierarchy),
             probes: Probes::new(PROBES),
             #[cfg(feature = "cloud")]
             cloud: Cloud::new(link_of(&config), PathBuf::from("/proc/self/exe"), CLOUD),

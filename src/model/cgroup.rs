@@ -123,6 +123,9 @@ pub fn huge_page_name(bytes: u64) -> Box<str> {
     format!("{}{name}", bytes / unit).into()
 }
 
+/// The folder that all pods' cgroups lie below.
+pub const ALL_PODS: &str = "kubepods";
+
 /// The folder of a class's pods below `kubepods`; Guaranteed pods lie in that itself.
 pub fn class_folder(class: QosClass) -> Option<&'static str> {
     match class {
@@ -135,8 +138,20 @@ pub fn class_folder(class: QosClass) -> Option<&'static str> {
 /// `PodSandboxConfig.linux.cgroup_parent`, as the driver wants it.
 pub fn parent(driver: CgroupDriver, root: &[Box<str>], class: QosClass, uid: &str) -> String {
     let pod = format!("pod{uid}");
-    let parts = ["kubepods"].into_iter().chain(class_folder(class)).chain([&*pod]);
-    let parts = root.iter().map(|part| &**part).chain(parts);
+    path(driver, root, class_folder(class).into_iter().chain([&*pod]))
+}
+
+/// That of all pods, as the driver names it.
+pub fn all_pods(driver: CgroupDriver, root: &[Box<str>]) -> String {
+    path(driver, root, None)
+}
+
+fn path<'a>(
+    driver: CgroupDriver,
+    root: &'a [Box<str>],
+    below: impl IntoIterator<Item = &'a str>,
+) -> String {
+    let parts = root.iter().map(|part| &**part).chain([ALL_PODS]).chain(below);
     match driver {
         CgroupDriver::Cgroupfs => parts.flat_map(|part| ["/", part]).collect(),
         CgroupDriver::Systemd => slices(parts),
@@ -196,6 +211,7 @@ mod tests {
         ] {
             let root: Vec<Box<str>> = root.iter().map(|&part| part.into()).collect();
             assert_eq!(parent(driver, &root, class, "a-b"), want);
+            assert!(want.starts_with(&all_pods(driver, &root)), "{want}");
         }
     }
 

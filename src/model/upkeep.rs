@@ -99,6 +99,8 @@ pub struct Ask {
     pub log_dirs: bool,
     /// Processes and threads.
     pub pids: bool,
+    /// The memory of the cgroup of all pods: its absolute path in the hierarchy.
+    pub pods_cgroup: Option<Box<str>>,
 }
 
 /// The machine as it is at this moment. `None`: it could not be read, or not without waiting.
@@ -106,6 +108,8 @@ pub struct Ask {
 pub struct Measures {
     /// Memory; what is available is what the kernel can give away: all but the working set.
     pub memory: Option<Amount>,
+    /// The working set of all pods together.
+    pub pods_memory: Option<u64>,
     /// Processes and threads, a count.
     pub pids: Option<Amount>,
     /// The file system of `<root>`.
@@ -287,6 +291,8 @@ impl Default for EvictionPolicy {
 pub enum Signal {
     /// `memory.available`
     Memory,
+    /// `allocatableMemory.available`: of what all pods together may take.
+    PodsMemory,
     /// `nodefs.available`
     NodeFs,
     /// `nodefs.inodesFree`
@@ -301,8 +307,9 @@ pub enum Signal {
 
 impl Signal {
     /// Each, with its name in the configuration.
-    pub const ALL: [(Self, &'static str); 6] = [
+    pub const ALL: [(Self, &'static str); 7] = [
         (Self::Memory, "memory.available"),
+        (Self::PodsMemory, "allocatableMemory.available"),
         (Self::NodeFs, "nodefs.available"),
         (Self::NodeFsInodes, "nodefs.inodesFree"),
         (Self::ImageFs, "imagefs.available"),

@@ -8,7 +8,7 @@ use edged::agent::admit::EVICTABLE;
 use edged::model::job::{Used, Walk};
 use edged::model::pod::{EmptyDir, Pod, Volume};
 use edged::model::upkeep::{
-    Amount, ContainerUsage, EvictionPolicy, Measures, Room, SandboxUsage, Signal, Threshold,
+    Amount, Ask, ContainerUsage, EvictionPolicy, Measures, Room, SandboxUsage, Signal, Threshold,
 };
 
 use crate::chance::Chance;
@@ -103,6 +103,8 @@ pub fn walk(walk: &Walk, volumes: &Volumes) -> Vec<Option<Used>> {
 pub struct Rest {
     memory_taken: u64,
     pids_taken: u64,
+    /// By pods, beyond what the runtime tells of their containers.
+    of_pods_unseen: u64,
 }
 
 impl Rest {
@@ -110,17 +112,24 @@ impl Rest {
     pub fn change(&mut self, chance: &mut Chance) {
         self.memory_taken = (chance.below(1_000) << 20).min(MEMORY);
         self.pids_taken = if chance.percent(20) { chance.below(1_000) } else { 0 };
+        self.of_pods_unseen = if chance.percent(20) { chance.below(1_000) << 20 } else { 0 };
     }
 
     /// What is left.
-    pub fn fill(self, runtime: &Runtime, pids: bool, room: Room, measures: &mut Measures) {
+    pub fn fill(self, runtime: &Runtime, ask: &Ask, room: Room, measures: &mut Measures) {
         let taken: u64 = runtime.living().map(|(number, _)| memory_of(number)).sum();
         let available = MEMORY.saturating_sub(self.memory_taken + taken);
         measures.memory = Some(Amount { capacity: MEMORY, available });
         let available = 1_000 - self.pids_taken;
-        measures.pids = pids.then_some(Amount { capacity: 1_000, available });
+        measures.pids = ask.pids.then_some(Amount { capacity: 1_000, available });
+        measures.pods_memory = ask.pods_cgroup.as_ref().map(|_| self.of_pods_unseen + taken);
         measures.node_fs = Some(room);
     }
+}
+
+/// What is left of the memory that pods may take: nothing is reserved.
+pub fn of_pods(used: u64) -> Amount {
+    Amount { capacity: MEMORY, available: MEMORY.saturating_sub(used) }
 }
 
 /// What the runtime tells of its containers.

@@ -82,17 +82,16 @@ impl World {
         let ask = self.machine.ask.take().expect("it was asked for in this life");
         let room = self.machine.room(&self.runtime.registry);
         let blind = self.chance.percent(self.faults.job_fail_pct);
-        let pids = ask.pids;
         let mut measures = Measures {
-            image_fs: ask.image_fs.filter(|_| !blind).map(|place| {
-                assert!(&*place == IMAGES, "[image fs] asks for {place}");
+            image_fs: ask.image_fs.as_ref().filter(|_| !blind).map(|place| {
+                assert!(&**place == IMAGES, "[image fs] asks for {place}");
                 room
             }),
-            logs: ask.logs.into_iter().map(|log| self.size_of_log(log)).collect(),
+            logs: ask.logs.iter().map(|log| self.size_of_log(log.clone())).collect(),
             log_dirs: ask.log_dirs.then(|| self.disk.pods_with_logs()),
             ..Measures::default()
         };
-        self.machine.rest.fill(&self.runtime, pids, room, &mut measures);
+        self.machine.rest.fill(&self.runtime, &ask, room, &mut measures);
         trace!(self.now, "→ {measures:?}");
         self.tell(vec![Event::Measured(Box::new(measures))]);
     }

@@ -116,6 +116,29 @@ fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
 }
 
 #[test]
+fn pods_that_take_more_than_their_share_lose_one_though_the_machine_has_memory_left() {
+    let reserve = |config: &mut Config| {
+        config.upkeep.system_reserved.memory_bytes = 512 << 20;
+    };
+    let mut desk = running(&["a", "b"], MAIN, reserve);
+    takes(&mut desk, "a", 50, 0);
+    takes(&mut desk, "b", 380, 0);
+    // As much is left of the pods' share as has to be of the whole.
+    desk.machine.pods_memory = Some(412 << 20);
+    desk.pass(3 * CYCLE_MS);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    desk.machine.pods_memory = Some(430 << 20);
+    desk.pass(CYCLE_MS);
+    desk.does("stop_container c-b 2");
+    let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
+                   82Mi. Container m was using 380Mi, request is 0, has larger consumption of \
+                   memory. ";
+    assert_eq!(told(&desk, &format!("Evicted {message}")), 1, "{:?}", desk.events);
+    assert_eq!(told(&desk, "EvictionThresholdMet Attempting to reclaim memory"), 1);
+    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
+}
+
+#[test]
 fn when_memory_can_be_had_again_nobody_goes_and_the_pressure_is_told_for_a_while() {
     let mut desk = running(&["a", "b"], MAIN, |_| ());
     desk.machine.memory = Some(memory(99));

@@ -53,6 +53,8 @@ impl Desk {
         let mut measures = self.machine.clone();
         measures.image_fs = measures.image_fs.filter(|_| ask.image_fs.is_some());
         measures.log_dirs = measures.log_dirs.filter(|_| ask.log_dirs);
+        let asked = ask.pods_cgroup.as_deref() == Some("/kubepods");
+        measures.pods_memory = measures.pods_memory.filter(|_| asked);
         measures.logs.retain(|(link, _)| ask.logs.contains(link));
         measures
     }

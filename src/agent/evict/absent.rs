@@ -16,7 +16,7 @@ pub struct Evict;
 
 impl Evict {
     /// Whatever the policy.
-    pub fn new(_: &EvictionPolicy, _: Instant) -> Self {
+    pub fn new(_: &EvictionPolicy, _: u64, _: Instant) -> Self {
         Self
     }
 

@@ -54,7 +54,8 @@ impl Needs {
     pub fn new(due: &[Threshold], limits: bool) -> Self {
         // Only the gravest is acted on.
         let first = due.first().map(|threshold| threshold.signal);
-        let is_disk = |signal| !matches!(signal, Signal::Memory | Signal::Pids);
+        let is_disk =
+            |signal| !matches!(signal, Signal::Memory | Signal::PodsMemory | Signal::Pids);
         Self { limits, disk: first.is_some_and(is_disk), pids: first == Some(Signal::Pids) }
     }
 }

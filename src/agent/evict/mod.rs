@@ -32,6 +32,7 @@ use super::gc::Gc;
 use super::pod::{Eviction, Origin, Phase, Pod, Wanted};
 use super::time::{Instant, Now};
 use crate::limits;
+use crate::model::cgroup;
 use crate::model::cri::{CallError, Reply};
 use crate::model::job::Used;
 use crate::model::node::Pressure;
@@ -45,6 +46,7 @@ use shortage::{Observed, Shortage, Threshold};
 pub struct Evict {
     shortage: Shortage,
     grace_max_s: i64,
+    pods_memory_max: u64,
     cycle: Regular,
     /// When the limits of pods are looked at.
     limits: Regular,
@@ -101,9 +103,10 @@ struct Case {
 }
 
 impl Evict {
-    /// Nothing measured yet.
-    pub fn new(policy: &EvictionPolicy, now: Instant) -> Self {
+    /// Nothing measured yet; all pods together may take `pods_memory_max` bytes.
+    pub fn new(policy: &EvictionPolicy, pods_memory_max: u64, now: Instant) -> Self {
         Self {
+            pods_memory_max,
             shortage: Shortage::new(policy),
             grace_max_s: policy.grace_max_s,
             cycle: Regular::new(limits::EVICTION_MS, now),
@@ -126,7 +129,7 @@ impl Evict {
     /// Takes the machine's gauges.
     pub fn measured(&mut self, measures: &Measures) {
         if std::mem::take(&mut self.asked) {
-            self.observed = Some(Observed::of(measures));
+            self.observed = Some(Observed::of(measures, self.pods_memory_max));
         }
     }
 
@@ -227,7 +230,7 @@ impl Evict {
         // Which disk is meant decides what can be won, and who has to go.
         let known = gc.find_place(now, tools, self.knows_place);
         self.knows_place = true;
-        if known && self.ask(gc, asking) {
+        if known && self.ask(tools, gc, asking) {
             self.cycle.done(now.boot);
             return Stage::Measuring;
         }
@@ -235,12 +238,16 @@ impl Evict {
     }
 
     /// Asks for gauges; `false`: others are being read.
-    fn ask(&mut self, gc: &Gc, asking: &mut Asking) -> bool {
+    fn ask(&mut self, tools: &Tools<'_>, gc: &Gc, asking: &mut Asking) -> bool {
         let Some(ask) = asking.want() else { return false };
         if let Some(place) = gc.image_place() {
             ask.image_fs = Some(place.into());
         }
         ask.pids |= self.shortage.has(Signal::Pids);
+        let settings = &tools.config.settings.cgroups;
+        if settings.per_qos && self.shortage.has(Signal::PodsMemory) {
+            ask.pods_cgroup = Some(cgroup::all_pods(tools.driver, &settings.root).into());
+        }
         self.asked = true;
         self.observed = None;
         true
@@ -310,7 +317,7 @@ impl Evict {
                 }
             }
             Reclaimed::Images => {
-                if (!gc.is_pressed() || late) && self.ask(gc, asking) {
+                if (!gc.is_pressed() || late) && self.ask(tools, gc, asking) {
                     reclaim.what = Reclaimed::Both;
                 }
             }

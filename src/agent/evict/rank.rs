@@ -43,7 +43,9 @@ fn place(pod: &api::Pod, signal: Signal, dedicated: bool, usage: Option<&Usage>)
         return (false, false, priority, Reverse(0));
     };
     let used = match signal {
-        Signal::Memory => usage.containers.values().filter_map(|it| it.memory).sum(),
+        Signal::Memory | Signal::PodsMemory => {
+            usage.containers.values().filter_map(|it| it.memory).sum()
+        }
         Signal::NodeFs => on_disk(usage, dedicated, Disk::Node).bytes,
         Signal::NodeFsInodes => on_disk(usage, dedicated, Disk::Node).inodes,
         Signal::ImageFs => on_disk(usage, dedicated, Disk::Images).bytes,
@@ -76,7 +78,7 @@ fn on_disk(usage: &Usage, dedicated: bool, disk: Disk) -> Used {
 /// What the pod asks for of what is short; nobody asks for inodes.
 fn requested(pod: &api::Pod, signal: Signal) -> i64 {
     match signal {
-        Signal::Memory => requests::of_pod(&pod.spec, MEMORY),
+        Signal::Memory | Signal::PodsMemory => requests::of_pod(&pod.spec, MEMORY),
         Signal::NodeFs | Signal::ImageFs => requests::of_pod(&pod.spec, STORAGE),
         Signal::NodeFsInodes | Signal::ImageFsInodes | Signal::Pids => 0,
     }

@@ -60,13 +60,13 @@ impl Threshold {
         match self.signal {
             Signal::NodeFs | Signal::NodeFsInodes => !dedicated,
             Signal::ImageFs | Signal::ImageFsInodes => true,
-            Signal::Memory | Signal::Pids => false,
+            Signal::Memory | Signal::PodsMemory | Signal::Pids => false,
         }
     }
 
     fn pressure(&self) -> Pressure {
         match self.signal {
-            Signal::Memory => Pressure::Memory,
+            Signal::Memory | Signal::PodsMemory => Pressure::Memory,
             Signal::NodeFs | Signal::NodeFsInodes | Signal::ImageFs | Signal::ImageFsInodes => {
                 Pressure::Disk
             }
@@ -76,13 +76,18 @@ impl Threshold {
 }
 
 impl Observed {
-    /// What is left of each.
-    pub fn of(measures: &Measures) -> Self {
-        let Measures { memory, pids, node_fs, image_fs, .. } = measures;
+    /// What is left of each; all pods together may take `pods_memory_max` bytes, 0: not known.
+    pub fn of(measures: &Measures, pods_memory_max: u64) -> Self {
+        let Measures { memory, pods_memory, pids, node_fs, image_fs, .. } = measures;
+        let of_pods = |used: u64| Amount {
+            capacity: pods_memory_max,
+            available: pods_memory_max.saturating_sub(used),
+        };
         // Who does not count inodes has enough of them.
         let inodes = |room: &upkeep::Room| Some(room.inodes).filter(|it| it.capacity > 0);
         let amounts = [
             (Signal::Memory, *memory),
+            (Signal::PodsMemory, pods_memory.filter(|_| pods_memory_max > 0).map(of_pods)),
             (Signal::NodeFs, node_fs.map(|room| room.bytes)),
             (Signal::NodeFsInodes, node_fs.as_ref().and_then(inodes)),
             (Signal::ImageFs, image_fs.map(|room| room.bytes)),
@@ -110,7 +115,14 @@ impl Shortage {
             reclaim_min: policy.reclaim_min.get(signal).copied(),
             grace_ms,
         };
+        // As every kubelet: what is to be left of the machine's memory is to be left of the pods'
+        // share of it as well, beside what the settings say of that.
+        let of_pods = policy.hard.get(&Signal::Memory).map(|least| Threshold {
+            signal: Signal::PodsMemory,
+            ..make(&Signal::Memory, least, None)
+        });
         let hard = policy.hard.iter().map(|(signal, least)| make(signal, least, None));
+        let hard = hard.chain(of_pods);
         let soft = policy
             .soft
             .iter()
@@ -182,7 +194,7 @@ mod tests {
         let room = upkeep::Room { bytes: amount(disk), ..upkeep::Room::default() };
         let measures =
             Measures { memory: Some(amount(memory)), node_fs: Some(room), ..Measures::default() };
-        Observed::of(&measures)
+        Observed::of(&measures, 0)
     }
 
     fn policy() -> EvictionPolicy {
@@ -252,10 +264,36 @@ mod tests {
         };
         let measures =
             |image_fs| Measures { node_fs: Some(room(1, 0)), image_fs, ..Measures::default() };
-        let same = Observed::of(&measures(Some(room(1, 7))));
+        let same = Observed::of(&measures(Some(room(1, 7))), 0);
         assert!(!same.dedicated && same.get(Signal::NodeFsInodes).is_none());
         assert_eq!(same.get(Signal::ImageFsInodes), Some(Amount { capacity: 7, available: 0 }));
-        assert!(Observed::of(&measures(Some(room(2, 0)))).dedicated);
-        assert!(!Observed::of(&measures(None)).dedicated);
+        assert!(Observed::of(&measures(Some(room(2, 0))), 0).dedicated);
+        assert!(!Observed::of(&measures(None), 0).dedicated);
+    }
+    #[test]
+    fn pods_together_may_run_short_of_memory_though_the_machine_does_not() {
+        let machine = Amount { capacity: 1_000, available: 900 };
+        let observed = |used: Option<u64>| {
+            let measures =
+                Measures { memory: Some(machine), pods_memory: used, ..Measures::default() };
+            Observed::of(&measures, 400)
+        };
+        let mut shortage = Shortage::new(&policy());
+        let mut due = |used| signals(&shortage.observe(Instant(0), &observed(used)).0);
+        assert_eq!(due(Some(300)), [], "as much as is to be left of the whole machine");
+        assert_eq!(due(Some(301)), [(Signal::PodsMemory, false)]);
+        assert_eq!(due(Some(500)), [(Signal::PodsMemory, false)], "more than they may have");
+        assert_eq!(due(None), [], "nobody knows");
+
+        let own = EvictionPolicy {
+            hard: [(Signal::PodsMemory, Least::Millionths(500_000))].into(),
+            soft: [(Signal::PodsMemory, (Least::Amount(300), 0))].into(),
+            ..policy()
+        };
+        let mut shortage = Shortage::new(&own);
+        let mut due = |used| signals(&shortage.observe(Instant(0), &observed(Some(used))).0);
+        assert_eq!(due(100), []);
+        assert_eq!(due(101), [(Signal::PodsMemory, true)]);
+        assert_eq!(due(201), [(Signal::PodsMemory, false), (Signal::PodsMemory, true)]);
     }
 }

@@ -13,7 +13,7 @@ use crate::model::upkeep::Signal;
 /// What is short, as events name it.
 pub fn resource(signal: Signal) -> &'static str {
     match signal {
-        Signal::Memory => "memory",
+        Signal::Memory | Signal::PodsMemory => "memory",
         Signal::NodeFs | Signal::ImageFs => STORAGE,
         Signal::NodeFsInodes | Signal::ImageFsInodes => "inodes",
         Signal::Pids => "pids",
@@ -75,7 +75,9 @@ fn threshold_met(
     due.iter().filter(about).find_map(|threshold| {
         let amount = observed.get(threshold.signal)?;
         let available = match threshold.signal {
-            Signal::Memory | Signal::NodeFs | Signal::ImageFs => binary(amount.available),
+            Signal::Memory | Signal::PodsMemory | Signal::NodeFs | Signal::ImageFs => {
+                binary(amount.available)
+            }
             Signal::NodeFsInodes | Signal::ImageFsInodes | Signal::Pids => {
                 decimal(amount.available)
             }
@@ -121,7 +123,7 @@ mod tests {
             ..Measures::default()
         };
         let due = due(Signal::Memory, Least::Amount(100 << 20));
-        let (text, annotations) = message(&pod(), Some(&usage), &due, &Observed::of(&measures));
+        let (text, annotations) = message(&pod(), Some(&usage), &due, &Observed::of(&measures, 0));
         assert_eq!(
             text,
             "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. \
@@ -144,7 +146,7 @@ mod tests {
         let container = ContainerUse { root: used(1 << 20), logs: used(1 << 20), memory: None };
         let usage = Usage { containers: [("a".into(), container)].into(), ..Usage::default() };
         let told = |signal, least| {
-            let observed = Observed::of(&measures);
+            let observed = Observed::of(&measures, 0);
             message(&pod(), Some(&usage), &due(signal, least), &observed).0
         };
         assert_eq!(

@@ -24,14 +24,13 @@ use nix::unistd::{Pid, UnlinkatFlags, unlinkat};
 use super::{Component, Failure, pod_dir, tree};
 use crate::limits::{CGROUP_DEPTH_MAX, CGROUP_PROCS_BYTES_MAX};
 use crate::model::cgroup::{
-    Hierarchy, PodCgroup, QosCgroups, SHARES_MIN, Values, class_folder, weight,
+    ALL_PODS, Hierarchy, PodCgroup, QosCgroups, SHARES_MIN, Values, class_folder, weight,
 };
 use crate::model::status::QosClass;
 
 const CLASSES: [QosClass; 3] = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
 /// Those whose values are set.
 const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "hugetlb"];
-const ALL_PODS: &str = "kubepods";
 
 /// Where cgroups are made.
 #[derive(Debug, Default)]

@@ -53,16 +53,21 @@ impl Evictions {
             return;
         }
         let mut any = false;
-        for (signal, least) in &self.policy.hard {
+        // Of the pods' share as much has to be left as of the whole.
+        let of_pods = self.policy.hard.get(&Signal::Memory).map(|it| (&Signal::PodsMemory, it));
+        for (signal, least) in self.policy.hard.iter().chain(of_pods) {
             let (condition, amount): (_, Option<Amount>) = match signal {
                 Signal::Memory => ("MemoryPressure", measures.memory),
+                Signal::PodsMemory => ("MemoryPressure", measures.pods_memory.map(short::of_pods)),
                 Signal::NodeFs => ("DiskPressure", measures.node_fs.map(|it| it.bytes)),
                 Signal::ImageFs => ("DiskPressure", measures.image_fs.map(|it| it.bytes)),
                 Signal::Pids => ("PIDPressure", measures.pids),
                 Signal::NodeFsInodes | Signal::ImageFsInodes => continue,
             };
             let Some(amount) = amount else { continue };
-            let more = self.policy.reclaim_min.get(signal).map_or(0, |it| it.of(amount.capacity));
+            let reclaimed = if *signal == Signal::PodsMemory { &Signal::Memory } else { signal };
+            let more =
+                self.policy.reclaim_min.get(reclaimed).map_or(0, |it| it.of(amount.capacity));
             if amount.available < least.of(amount.capacity) + more {
                 any = true;
                 self.short_at.insert(condition, now);
