@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::figure::{Figure, Limit, median};
 use crate::rig::Rig;
@@ -15,7 +15,8 @@ use crate::watched::{RUNS, Watched};
 use crate::yard::agent::NODE;
 use crate::yard::cloud::{Cloud, Setup, Told};
 use crate::yard::containerd::run;
-use crate::yard::joined::{self, join, pod};
+use crate::yard::harass::{harass, idle};
+use crate::yard::joined::{self, join};
 use crate::yard::process::pss_kb;
 use crate::yard::wait::until;
 
@@ -33,13 +34,6 @@ const PODS: usize = 10;
 /// Written in it counts for as much of a day.
 const WINDOW: Duration = Duration::from_secs(120);
 
-fn idle(name: &str) -> (String, Value) {
-    let container =
-        json!([{"name": "main", "image": "localhost/pause:1", "imagePullPolicy": "Never"}]);
-    let pod = pod(name, &json!({"hostNetwork": true, "containers": container}));
-    (format!("default/pod/{name}"), pod)
-}
-
 /// Megabytes with thirty pods of the cloud, and the most while that cloud is hostile.
 pub fn memory(rig: &Rig) -> Vec<Figure> {
     rig.wipe();
@@ -56,7 +50,7 @@ pub fn memory(rig: &Rig) -> Vec<Figure> {
     std::thread::sleep(SETTLE);
     let steady = pss_kb(agent.pid()) as f64 / 1024.0;
     let most = Most::of(agent.pid());
-    harass(&cloud);
+    harass(&cloud, 1);
     let most = most.end() as f64 / 1024.0;
     let running = site.pods().expect("it answers").iter().filter(|pod| pod.runs()).count();
     assert_eq!(running, 30, "whatever the cloud says");
@@ -66,71 +60,6 @@ pub fn memory(rig: &Rig) -> Vec<Figure> {
         Figure::alone(MEMORY[0], steady, "MB", Some(Limit::Most(6.0))),
         Figure::alone(MEMORY[1], most, "MB", Some(Limit::Most(32.0))),
     ]
-}
-
-/// Huge frames, deep JSON, floods, objects without number, slow drips.
-fn harass(cloud: &Cloud) {
-    let mut links = 1;
-    // A frame of 2^40 bytes, and some of them.
-    let mut frame = vec![0x81, 127];
-    frame.extend((1_u64 << 40).to_be_bytes());
-    frame.extend(vec![b'x'; 1 << 20]);
-    // A message in frames that do not end.
-    let mut endless = vec![0x01, 126, 0xff, 0xff];
-    endless.extend(vec![b'['; 0xffff]);
-    let part: Vec<u8> = [0x00, 126, 0xff, 0xff].into_iter().chain(vec![b'['; 0xffff]).collect();
-    endless.extend(std::iter::repeat_n(part, 400).flatten());
-    for bytes in [frame, endless] {
-        cloud.raw(bytes);
-        std::thread::sleep(Duration::from_secs(5));
-        cloud.drop_link();
-        links += 1;
-        cloud.connected(links);
-    }
-    let deep = format!("{}{}", "[".repeat(1 << 20), "]".repeat(1 << 20));
-    cloud.send(&json!({"header": {"msg_id": "deep"}, "content": deep}));
-    // Small as a text, not as what it says.
-    let wide = |key: &str, one: &str| {
-        let (_, mut pod) = idle("wide");
-        pod["metadata"]["uid"] = json!("wide");
-        pod["spec"][key] = json!(
-            serde_json::from_str::<Vec<Value>>(&format!(
-                "[{}{one}]",
-                format!("{one},").repeat(1 << 20)
-            ))
-            .expect("JSON")
-        );
-        pod
-    };
-    for (key, one) in [("containers", "{}"), ("volumes", "{}"), ("more", "0")] {
-        cloud.send(&json!({
-            "header": {"msg_id": format!("wide-{key}"), "timestamp": 0},
-            "route": {"source": "edgecontroller", "group": "resource", "operation": "insert",
-                      "resource": "default/pod/wide"},
-            "content": wide(key, one),
-        }));
-    }
-    for n in 0..20_000 {
-        cloud.send(&json!({
-            "header": {"msg_id": format!("flood-{n}"), "timestamp": 0},
-            "route": {"source": "edgecontroller", "group": "resource", "operation": "update",
-                      "resource": format!("default/configmap/none-{n}")},
-            "content": {"metadata": {"name": format!("none-{n}"), "namespace": "default"}},
-        }));
-    }
-    for n in 0..300 {
-        let (resource, mut pod) = idle(&format!("many{n}"));
-        pod["spec"]["nodeSelector"] = json!({"not": "here"});
-        pod["spec"]["os"] = json!({"name": "windows"});
-        pod["metadata"]["annotations"] = json!({"ballast": "x".repeat(64 << 10)});
-        cloud.put(&resource, pod);
-    }
-    std::thread::sleep(SETTLE);
-    cloud.script(|script| script.drip = Some(Duration::from_millis(50)));
-    let (resource, mut pod) = idle("slow");
-    pod["metadata"]["annotations"] = json!({"ballast": "x".repeat(64 << 10)});
-    cloud.put(&resource, pod);
-    std::thread::sleep(SETTLE);
 }
 
 /// The most memory that a process has had, looked at again and again.

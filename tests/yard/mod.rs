@@ -17,6 +17,8 @@ pub mod cri;
 #[cfg(feature = "controller")]
 pub mod dial;
 pub mod guard;
+#[cfg(feature = "cloud")]
+pub mod harass;
 pub mod http;
 #[cfg(feature = "cloud")]
 pub mod joined;
