@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use crate::{Scratch, TOP};
 
@@ -61,6 +62,66 @@ fn openrc_and_systemd_get_a_service_that_starts_at_boot() {
     assert!(
         fs::read_to_string(scratch.path(wants)).expect("the link leads there").contains("Unit")
     );
+}
+
+/// What systemd has against the service as it was installed.
+#[test]
+fn systemd_understands_all_of_the_service() {
+    let scratch = Scratch::new();
+    install(&scratch, &["lib/systemd/systemd"]);
+    let unit = scratch.path("root/etc/systemd/system/edged.service");
+    let verified = |text: &str| -> Vec<String> {
+        // Its program is there, wherever this root is.
+        let program = scratch.path("root/usr/sbin/edged-run").display().to_string();
+        fs::write(&unit, text.replace("/usr/sbin/edged-run", &program)).expect("a file of ours");
+        let mut command = Command::new("systemd-analyze");
+        let done = command.args(["verify", "--man=no"]).arg(&unit).output();
+        let done = done.expect("systemd-analyze is missing: run `make setup`");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        said.lines().filter(|line| line.contains("edged.service")).map(str::to_owned).collect()
+    };
+    let text = fs::read_to_string(&unit).expect("it was installed");
+    assert_eq!(verified(&text), [] as [&str; 0]);
+    let wrong = verified(&text.replace("KillMode=mixed", "KillMode=gently"));
+    assert!(wrong.iter().any(|line| line.contains("kill mode")), "{wrong:?}");
+}
+
+/// OpenRC sources it by the machine's shell, and so does this, as far as OpenRC would ask it.
+#[test]
+fn openrcs_service_starts_and_reloads_the_keeper() {
+    let scratch = Scratch::new();
+    install(&scratch, &["sbin/openrc-run"]);
+    scratch.program("bin/supervise-daemon", "#!/bin/sh\necho \"supervise-daemon $*\"\n");
+    let asked = scratch.program(
+        "asked",
+        "set -eu\nRC_SVCNAME=edged\nafter() { echo \"after $*\"; }\n. \"$1\"\ndepend\n\
+         echo \"$supervisor $command $respawn_delay $respawn_max $extra_started_commands\"\n\
+         reload\n",
+    );
+    let mut command = Command::new("/bin/busybox");
+    command.arg("sh").arg(asked).arg(scratch.path("root/etc/init.d/edged"));
+    let done = command.env("PATH", scratch.path("bin")).output().expect("busybox runs");
+    let why = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{why}");
+    assert_eq!(
+        String::from_utf8_lossy(&done.stdout),
+        "after containerd\nsupervise-daemon /usr/sbin/edged-run 1 0 reload\n\
+         supervise-daemon edged --signal HUP\n"
+    );
+}
+
+/// A file with Windows' line ends, or half a file, would be found out at the first boot.
+#[test]
+fn whatever_a_shell_runs_at_boot_is_a_script() {
+    let scratch = Scratch::new();
+    install(&scratch, &["etc/inittab", "etc/init.d/rcS"]);
+    install(&scratch, &["sbin/openrc-run"]);
+    for file in ["usr/sbin/edged-run", "etc/init.d/S90edged", "etc/default/edged"] {
+        let mut command = Command::new("/bin/busybox");
+        let done = command.args(["sh", "-n"]).arg(scratch.path("root").join(file)).output();
+        let done = done.expect("busybox runs");
+        assert!(done.status.success(), "{file}: {}", String::from_utf8_lossy(&done.stderr));
+    }
 }
 
 #[test]
