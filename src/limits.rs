@@ -7,6 +7,7 @@ mod controller;
 #[cfg(feature = "controller")]
 mod edge;
 mod link;
+mod memory;
 #[cfg(feature = "cloud")]
 mod node;
 mod probe;
@@ -20,6 +21,7 @@ pub use controller::*;
 #[cfg(feature = "controller")]
 pub use edge::*;
 pub use link::*;
+pub use memory::*;
 #[cfg(feature = "cloud")]
 pub use node::*;
 pub use probe::*;
@@ -213,9 +215,6 @@ pub const ORPHANS_MAX: usize = 256;
 
 /// The largest CRI message either way, as kubelet and the runtimes have it: 16 MiB.
 pub const CRI_MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// All replies that are still arriving, together: one of the largest and room for the others, so
-/// that a runtime answering everything at once cannot take the gateway's memory.
-pub const CRI_UNFINISHED_BYTES_MAX: usize = 24 << 20;
 /// Fields inside one reply: an empty field costs two bytes on the wire and some hundred in memory.
 /// 110 pods with four containers each have about 30,000.
 pub const CRI_FIELDS_MAX: usize = 1 << 17;

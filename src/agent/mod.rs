@@ -61,6 +61,7 @@ use source::Source;
 use time::{Instant, Now, Rng};
 use watchdog::Watchdog;
 
+use crate::limits::Budget;
 use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
 #[cfg(feature = "cloud")]
@@ -119,6 +120,8 @@ pub struct Machine {
     pub apparmor: bool,
     /// Bytes of the file system with the kubelet's root.
     pub storage_bytes: u64,
+    /// The bounds of what others may make this process keep.
+    pub budget: Budget,
     /// Bytes set aside for huge pages, by the bytes of one page.
     pub huge_pages: BTreeMap<u64, u64>,
     /// Folders with counters of the processors' heat, which containers are not to see.

@@ -42,7 +42,7 @@ use crate::limits::STORE_WAL_PAGES;
 use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 pub use ground::Ground;
 use ground::Log;
-use rows::Held;
+use rows::{Found, Held};
 pub use store::Store;
 
 /// The open store.
@@ -106,8 +106,8 @@ impl Disk {
         let mut conn = ground.connect(path)?;
         let (origin, rows, held) = if rows::are_there(&conn)? {
             check::sound(&mut conn)?;
-            let (rows, held) = rows::read(&conn)?;
-            (StoreOrigin::Kept, rows, held)
+            let mut found = rows::read(&conn, ground.read_bytes_max)?;
+            (found.origin(), found.rows, found.held)
         } else {
             (StoreOrigin::New, Vec::new(), Held::default())
         };
@@ -137,7 +137,8 @@ impl Disk {
 
     /// Puts the damaged file aside and begins anew with what could be read of it.
     fn replace(ground: Ground, path: &Path, why: &str) -> (Self, Saved) {
-        let rows = ground.connect(path).map(|conn| rows::salvage(&conn)).unwrap_or_default();
+        let rows = ground.connect(path).map(|conn| rows::salvage(&conn, ground.read_bytes_max));
+        let rows = rows.unwrap_or_default();
         let count = rows.len();
         let replaced = if ground.is_machine() {
             aside::replace(path, &rows)
@@ -168,11 +169,11 @@ impl Disk {
 
     /// Reads a file that cannot be taken; if not even that, there is nothing.
     fn away(ground: Ground, path: &Path, why: DiskError) -> (Self, Saved) {
-        let read = if ground.is_machine() { read_only(path) } else { None };
-        let known = read.as_deref().map(digest);
-        let saved = if let Some(rows) = read {
+        let read = if ground.is_machine() { read_only(&ground, path) } else { None };
+        let known = read.as_ref().map(|found| digest(&found.rows));
+        let saved = if let Some(mut found) = read {
             log::error!("{}: can only be read: {why}", path.display());
-            Saved { rows, origin: StoreOrigin::Kept }
+            Saved { origin: found.origin(), rows: found.rows }
         } else {
             let why = format!("{}: cannot be opened: {why}", path.display());
             log::error!("{why}");
@@ -293,19 +294,19 @@ fn answer<T: rusqlite::types::FromSql>(conn: &Connection, sql: &str) -> rusqlite
 }
 
 /// The rows of a file on which no lock can be had. Not without its log: that would go back.
-fn read_only(path: &Path) -> Option<Vec<Row>> {
+fn read_only(ground: &Ground, path: &Path) -> Option<Found> {
     let left = |end| aside::beside(path, end).metadata().is_ok_and(|about| about.len() > 0);
     let log = if left("-wal") { Log::Read } else { Log::None };
     if left("-journal") || !path.exists() {
         return None;
     }
-    let read = || -> Result<Vec<Row>, Trouble> {
+    let read = || -> Result<Found, Trouble> {
         let mut conn = Ground::connect_read_only(path, log)?;
         if !rows::are_there(&conn)? {
-            return Ok(Vec::new());
+            return Ok(Found::default());
         }
         check::sound(&mut conn)?;
-        Ok(rows::read(&conn)?.0)
+        rows::read(&conn, ground.read_bytes_max)
     };
     read().map_err(|trouble| log::warn!("{}: cannot be read: {trouble}", path.display())).ok()
 }

@@ -84,7 +84,9 @@ use crate::agent::Agent;
 use crate::agent::event::{Action, Event, Out};
 use crate::agent::time::{Instant, Now};
 use crate::config::Config;
-use crate::limits::{ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX};
+use crate::limits::{
+    ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, PROCESS_BYTES_FULL, TURN_ROUNDS_MAX,
+};
 use crate::model::cri::Dns;
 use crate::wire::manifest;
 use cloud::Cloud;
@@ -187,7 +189,16 @@ impl<'a> Hands<'a> {
             ::log::warn!("containers will not see mounts that are made later: {why}");
         }
         let mut events = Vec::new();
-        let store = Store::open(&config, &mut events)?;
+        let mind = for_the_mind(&config);
+        let budget = mind.machine.budget;
+        if budget.process_bytes < PROCESS_BYTES_FULL {
+            let (process, kept) = (budget.process_bytes, budget.message_bytes_max);
+            ::log::info!(
+                "this process may use {process} bytes of memory: what the cloud and the runtime \
+                 send is bounded by that, a message of the cloud's by {kept}"
+            );
+        }
+        let store = Store::open(&config, &budget, &mut events)?;
         let registry = poll.registry();
         let links = Some(&config.container_logs).filter(|path| !path.is_empty());
         let roots = Roots::new(
@@ -201,9 +212,9 @@ impl<'a> Hands<'a> {
         let root = config.settings.cgroups.root.clone();
         let roots = roots.with_cgroups(Cgroups::new(sys::CGROUPS.into(), hierarchy, root));
         Ok(Self {
-            agent: Agent::boot(for_the_mind(&config), clock::now(), clock::seed()),
+            agent: Agent::boot(mind, clock::now(), clock::seed()),
             signals: Signals::open(registry, SIGNALS)?,
-            runtime: Runtime::new(PathBuf::from(&config.runtime), RUNTIME),
+            runtime: Runtime::new(PathBuf::from(&config.runtime), RUNTIME).within(budget.cri),
             server: Server::new(config.listen, SERVER),
             manifests: Manifests::open(
                 PathBuf::from(&config.manifests),
@@ -215,7 +226,8 @@ impl<'a> Hands<'a> {
             meter: Meter::new(PathBuf::from(&config.root), Path::new(sys::CGROUPS), hierarchy),
             probes: Probes::new(PROBES),
             #[cfg(feature = "cloud")]
-            cloud: Cloud::new(link_of(&config), PathBuf::from("/proc/self/exe"), CLOUD),
+            cloud: Cloud::new(link_of(&config), PathBuf::from("/proc/self/exe"), CLOUD)
+                .within(budget),
             #[cfg(not(feature = "cloud"))]
             cloud: Cloud,
             registry: Keeper::new(config.image_mirror, &config.image_folders),

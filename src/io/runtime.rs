@@ -29,7 +29,7 @@ use super::log::Limit;
 use crate::agent::event::{CallId, Event};
 use crate::agent::time::Instant;
 use crate::limits::{
-    CONNECT_BACKOFF_MAX_MS, CONNECT_BACKOFF_MIN_MS, RUNTIME_GOODBYE_MS, RUNTIME_PONG_MS,
+    CONNECT_BACKOFF_MAX_MS, CONNECT_BACKOFF_MIN_MS, CriBudget, RUNTIME_GOODBYE_MS, RUNTIME_PONG_MS,
     RUNTIME_READ_BYTES, RUNTIME_TURN_READS,
 };
 use crate::model::cri::{CallError, Lost, Request};
@@ -46,6 +46,7 @@ pub struct Runtime {
     told_down: bool,
     buffer: Box<[u8]>,
     limit: Limit,
+    budget: CriBudget,
 }
 
 #[derive(Debug)]
@@ -83,7 +84,14 @@ impl Runtime {
             told_down: false,
             buffer: vec![0; RUNTIME_READ_BYTES].into(),
             limit: Limit::default(),
+            budget: CriBudget::default(),
         }
+    }
+
+    /// The same with other bounds of what is taken.
+    #[must_use]
+    pub fn within(self, budget: CriBudget) -> Self {
+        Self { budget, ..self }
     }
 
     /// Makes a call, or answers at once that there is no connection.
@@ -162,7 +170,7 @@ impl Runtime {
         match connected {
             Ok(socket) => {
                 log::info!("runtime={path} connected");
-                let calls = Calls::new();
+                let calls = Calls::new().within(self.budget);
                 self.state = State::Up(Box::new(Link {
                     socket,
                     calls,

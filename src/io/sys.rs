@@ -3,6 +3,7 @@
 
 #[cfg(feature = "cloud")]
 mod identity;
+mod memory;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,6 +58,7 @@ pub fn machine(root: &str) -> Machine {
         cpu_milli: cores * 1_000,
         pids_max: pids_max(),
         storage_bytes: storage_bytes(Path::new(root)),
+        budget: memory::budget(memory_bytes(&memory)),
         kernel: version_of(&release),
         apparmor: apparmor.is_ok_and(|enabled| enabled.starts_with('Y')),
         thermal_paths: (0..cores)

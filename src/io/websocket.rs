@@ -10,9 +10,7 @@ use std::io::{ErrorKind, Read, Write};
 
 use super::tls::Tls;
 use crate::agent::time::Instant;
-use crate::limits::{
-    CLOUD_BUFFER_KEPT_BYTES, CLOUD_TURN_BYTES, CLOUD_TURN_MESSAGES, MESSAGE_BYTES_MAX,
-};
+use crate::limits::{CLOUD_BUFFER_KEPT_BYTES, CLOUD_TURN_BYTES, CLOUD_TURN_MESSAGES};
 use crate::wire::ws::{self, Incoming, Kind, Receiver};
 
 /// Both ways of one websocket.
@@ -43,6 +41,15 @@ pub(in crate::io) enum Role {
     Server,
 }
 
+/// What may come in one piece, and what may wait to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::io) struct Bounds {
+    /// Larger messages are passed over.
+    pub(in crate::io) message_bytes_max: usize,
+    /// Of what waits to be sent.
+    pub(in crate::io) out_bytes_max: usize,
+}
+
 /// Why a websocket is over.
 #[derive(Debug)]
 pub(in crate::io) enum End {
@@ -69,10 +76,11 @@ pub(in crate::io) enum Came {
 
 impl Websocket {
     /// `tail`: what came behind the upgrade.
-    pub(in crate::io) fn new(tls: Tls, tail: Vec<u8>, role: Role, out_bytes_max: usize) -> Self {
+    pub(in crate::io) fn new(tls: Tls, tail: Vec<u8>, role: Role, bounds: Bounds) -> Self {
+        let Bounds { message_bytes_max, out_bytes_max } = bounds;
         let receiver = match role {
-            Role::Client => Receiver::new(MESSAGE_BYTES_MAX),
-            Role::Server => Receiver::of_client(MESSAGE_BYTES_MAX),
+            Role::Client => Receiver::new(message_bytes_max),
+            Role::Server => Receiver::of_client(message_bytes_max),
         };
         Self {
             tls,

@@ -46,22 +46,9 @@ pub const RENEW_AGAIN_MS: u64 = 3_600_000;
 
 /// Objects that are kept: as many pods as a folder may hold, and what they use.
 pub const META_ROWS_MAX: usize = 4_096;
-/// Bytes of all of them. A pod's metadata are in memory twice, as the cloud wants them and as they
-/// are worked on, so this is half of what a cloud can make of a gateway's memory; thirty pods have
-/// some 200 KiB.
-pub const META_BYTES_MAX: usize = 8 << 20;
 /// Objects heard that are not durable yet. The cloud waits for one after another, so more come
 /// only while nothing can be saved; what is beyond is sent again.
 pub const META_WAITING_MAX: usize = 64;
-/// Bytes of all of these: one of the largest messages beside a smaller one.
-pub const META_WAITING_BYTES_MAX: usize = 6 << 20;
-/// Values of one message's content: elements of all its lists and maps, and these themselves. A
-/// ConfigMap of the largest size with a key for every twenty bytes passes; as a map of texts it has
-/// some 8 MB.
-pub const MESSAGE_VALUES_MAX: usize = 1 << 16;
-/// Values of one pod without its managedFields, each of which may become a kilobyte: hundred
-/// containers with eighty each pass.
-pub const POD_VALUES_MAX: usize = 1 << 13;
 /// Milliseconds before a save that failed is tried again; doubles with each.
 pub const SAVE_RETRY_MIN_MS: u64 = 1_000;
 /// Milliseconds between such tries at the most.

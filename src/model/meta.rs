@@ -49,6 +49,11 @@ pub enum StoreOrigin {
     /// It was kept: what it does not hold the cloud has not sent.
     #[default]
     Kept,
+    /// It was kept, and there is not the memory to read all of it.
+    Part {
+        /// The rows that were left as they are: their keys, and their objects' uids.
+        unread: Vec<(Box<str>, Box<str>)>,
+    },
     /// There was none; one was made.
     New,
     /// There was one that could not be used: it was put aside, or cannot even be opened.

@@ -13,7 +13,7 @@ use std::fmt;
 use super::base64;
 use super::pod::Metadata;
 use super::quantity::Quantity;
-use super::tree::{Fault, Node, Read, Step, by_tree, fields};
+use super::tree::{self, Fault, Node, Read, Step, by_tree, fields};
 
 pub use storage::{
     Claim, ClaimRef, ClaimSpec, Local, PersistentVolume, PersistentVolumeSpec, StorageRequest,
@@ -134,6 +134,18 @@ impl Object {
         }
     }
 
+    /// About how many bytes of memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let behind = match self {
+            Self::ConfigMap(map) => map.heap_bytes(),
+            Self::Secret(secret) => secret.heap_bytes(),
+            Self::RuntimeClass(class) => class.heap_bytes(),
+            Self::Claim(claim) => claim.heap_bytes(),
+            Self::PersistentVolume(volume) => volume.heap_bytes(),
+        };
+        tree::piece_bytes(size_of::<Self>()) + behind
+    }
+
     /// Bytes of its keys and values.
     pub fn size_bytes(&self) -> usize {
         fn of<T: AsRef<[u8]>>(map: &BTreeMap<String, T>) -> usize {
@@ -193,6 +205,10 @@ impl Read for Bytes {
         let why = || Fault::bare("got text that is not base64, expected base64".to_owned());
         self.0 = bytes.ok_or_else(why)?.into();
         Ok(())
+    }
+
+    fn heap_bytes(&self) -> usize {
+        tree::piece_bytes(self.0.len())
     }
 }
 

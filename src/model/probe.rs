@@ -246,6 +246,13 @@ impl Read for Port {
         };
         Ok(())
     }
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Number(_) => 0,
+            Self::Name(name) => name.heap_bytes(),
+        }
+    }
 }
 
 by_tree!(Port);
@@ -254,6 +261,10 @@ by_tree!(Port);
 impl tree::Rest for Handler {
     fn other(&mut self, key: &str, node: &Node) -> Result<(), Fault> {
         self.field(key, node)
+    }
+
+    fn rest_bytes(&self) -> usize {
+        self.heap_bytes()
     }
 }
 

@@ -170,6 +170,10 @@ impl Read for Quantity {
         *self = written.map_err(Fault::bare)?;
         Ok(())
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.written.heap_bytes()
+    }
 }
 
 by_tree!(Quantity);

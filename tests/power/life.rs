@@ -112,6 +112,9 @@ impl Life {
             StoreOrigin::Kept => true,
             // Nothing was answered yet, so nothing need be there.
             StoreOrigin::New => true,
+            StoreOrigin::Part { unread } => {
+                return Err(format!("these rows stayed unread: {unread:?}"));
+            }
             StoreOrigin::Lost(why) => {
                 let (dead, faults) = vfs::with(|platter| (platter.is_dead(), platter.faults));
                 let excused = dead || faults.full_percent + faults.sync_percent > 0;

@@ -1,6 +1,6 @@
 //! What a cloud sends that would become far more in memory than it is as a text.
 
-use edged::limits::{MESSAGE_VALUES_MAX, POD_VALUES_MAX};
+use edged::limits::Budget;
 use serde_json::{Value, json};
 
 use crate::sky::{Sky, content, pod};
@@ -16,10 +16,10 @@ fn refused(sky: &mut Sky) -> Vec<(String, String)> {
 fn it_is_refused_before_it_is_read() {
     let mut sky = Sky::new();
     let mut wide = pod("p", "u", 7);
-    wide["spec"]["containers"] = Value::Array(vec![json!({}); POD_VALUES_MAX]);
+    wide["spec"]["containers"] = Value::Array(vec![json!({}); Budget::FULL.pod_values_max]);
     let wide = sky.push("insert", "ns/pod/p", &wide);
     let mut broad = json!({"metadata": {"name": "cm", "namespace": "ns"}});
-    broad["more"] = Value::Array(vec![json!(0); MESSAGE_VALUES_MAX]);
+    broad["more"] = Value::Array(vec![json!(0); Budget::FULL.message_values_max]);
     let broad = sky.push("insert", "ns/configmap/cm", &broad);
     assert_eq!(sky.desk.agent.pods().count(), 0);
     let told = refused(&mut sky);

@@ -85,10 +85,10 @@ struct Test {
 /// Lists functions as tests under their own names.
 #[macro_export]
 macro_rules! tests {
-    ($($name:ident),* $(,)?) => {
+    ($($(#[$when:meta])* $name:ident),* $(,)?) => {
         /// The tests of this module.
         pub(crate) const TESTS: &[(&str, fn(&$crate::World))] = &[
-            $((concat!(module_path!(), "::", stringify!($name)), $name)),*
+            $($(#[$when])* (concat!(module_path!(), "::", stringify!($name)), $name)),*
         ];
     };
 }

@@ -1,19 +1,32 @@
-//! A full node under a hard bound of memory, with a runtime that does its worst.
+//! A full node under a hard bound of memory, with a runtime and a cloud that do their worst.
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+#[cfg(feature = "cloud")]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use crate::fake::{Fake, Mood, UNKIND};
-use crate::yard::agent::{Site, manifest};
+use crate::yard::agent::{Pod, Site, manifest};
+#[cfg(feature = "cloud")]
+use crate::yard::cloud::{Cloud, Setup};
+#[cfg(feature = "cloud")]
+use crate::yard::harass;
+#[cfg(feature = "cloud")]
+use crate::yard::joined::join;
 use crate::yard::process::signal;
-use crate::yard::{guard, http, wait};
+use crate::yard::{guard, wait};
 use crate::{World, tests};
 
-tests![a_full_node_lives_in_sixteen_megabytes_whatever_the_runtime_says];
+tests![
+    a_full_node_lives_in_sixteen_megabytes_whatever_the_runtime_says,
+    #[cfg(feature = "cloud")]
+    it_lives_in_them_whatever_the_cloud_says_as_well,
+];
 
 /// Pods that a node may have.
 const PODS: usize = 110;
@@ -21,49 +34,127 @@ const PODS: usize = 110;
 const BYTES_MAX: u64 = 16 << 20;
 
 fn a_full_node_lives_in_sixteen_megabytes_whatever_the_runtime_says(world: &World) {
-    let folder = world.folder("memory");
-    fs::create_dir_all(&folder).expect("a folder of ours");
-    let fake = Fake::start(folder.join("r.sock"));
-    let site = Site::new(folder.join("site"), fake.socket().to_owned());
-    let cell = Cell::new();
-    let made = site.command();
-    let mut command = Command::new("sh");
-    command.args(["-c", "echo $$ >\"$1\" && shift && exec \"$@\"", "sh"]);
-    command.arg(cell.0.join("cgroup.procs")).arg(made.get_program()).args(made.get_args());
-    let log = fs::File::create(site.dir.join("memory.log")).expect("a file of ours");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    let mut child = command.spawn().expect("a shell");
-    guard::keep(guard::Left::Process(child.id()));
-    for n in 0..PODS {
-        site.put(&format!("p{n}.yaml"), &manifest(&format!("p{n}"), "  hostNetwork: true\n", ""));
-    }
-    let all_run = || {
-        let answer = http::get(site.api, "/pods").map_err(|error| error.to_string())?;
-        let count = answer.body.matches("\"phase\":\"Running\"").count();
-        if count == PODS { Ok(()) } else { Err(format!("{count} run; {}", cell.tells())) }
-    };
-    wait::until("all pods run", all_run);
-    println!("at rest: {}", cell.tells());
+    let node = Node::start(world, "memory", PODS, |_| ());
+    node.runs();
     for mood in UNKIND {
-        fake.turn(mood);
-        // Several looks, and as many connections as are lost.
-        std::thread::sleep(Duration::from_secs(5));
-        println!("{mood:?}: {}", cell.tells());
-        let ended = child.try_wait().expect("it is our child");
-        assert!(ended.is_none(), "{mood:?}: it ended with {ended:?}; {}", cell.tells());
+        node.suffer(mood);
     }
-    fake.turn(Mood::Kind);
-    wait::until("all pods run again", all_run);
-    signal(child.id(), Signal::SIGTERM);
-    assert!(child.wait().expect("it is our child").success());
+    node.fake.turn(Mood::Kind);
+    node.runs();
+    node.stop();
+}
+
+/// Half of the pods are the cloud's, and so is all the trouble that the runtime does not make.
+#[cfg(feature = "cloud")]
+fn it_lives_in_them_whatever_the_cloud_says_as_well(world: &World) {
+    let cloud = Cloud::start(&Setup::default());
+    let node = Node::start(world, "harassed", PODS / 2, |site| join(site, &cloud));
+    cloud.connected(1);
+    for n in PODS / 2..PODS {
+        let (resource, pod) = harass::idle(&format!("p{n}"));
+        cloud.put(&resource, pod);
+    }
+    node.runs();
+    let (over, suffering) = (&AtomicBool::new(false), &node);
+    std::thread::scope(|scope| {
+        let runtime = scope.spawn(move || {
+            // The store of a cloud that is heard takes its time, and so do connections.
+            for mood in UNKIND.into_iter().cycle() {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                suffering.suffer(mood);
+                suffering.fake.turn(Mood::Kind);
+                std::thread::sleep(Duration::from_secs(2));
+            }
+        });
+        harass::harass(&cloud, 1);
+        over.store(true, Ordering::Relaxed);
+        runtime.join().expect("the agent lives");
+    });
+    node.fake.turn(Mood::Kind);
+    node.runs();
+    node.stop();
+}
+
+/// An agent of its own runtime in a cgroup of its own.
+struct Node {
+    fake: Fake,
+    site: Site,
+    cell: Cell,
+    child: Mutex<Child>,
+}
+
+impl Node {
+    /// With so many pods of the manifest folder.
+    fn start(world: &World, name: &str, pods: usize, change: impl FnOnce(&mut Site)) -> Self {
+        let folder = world.folder(name);
+        fs::create_dir_all(&folder).expect("a folder of ours");
+        let fake = Fake::start(folder.join("r.sock"));
+        let mut site = Site::new(folder.join("site"), fake.socket().to_owned());
+        change(&mut site);
+        let cell = Cell::new(name);
+        let made = site.command();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ >\"$1\" && shift && exec \"$@\"", "sh"]);
+        command.arg(cell.0.join("cgroup.procs")).arg(made.get_program()).args(made.get_args());
+        let log = fs::File::create(site.dir.join("memory.log")).expect("a file of ours");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().expect("a shell");
+        guard::keep(guard::Left::Process(child.id()));
+        for n in 0..pods {
+            let text = manifest(&format!("p{n}"), "  hostNetwork: true\n", "");
+            site.put(&format!("p{n}.yaml"), &text);
+        }
+        Self { fake, site, cell, child: Mutex::new(child) }
+    }
+
+    /// Waits until all pods run.
+    fn runs(&self) {
+        wait::until("all pods run", || {
+            self.lives("on the way");
+            let pods = self.site.pods()?;
+            let wanted = |pod: &&Pod| pod.0["metadata"]["name"].as_str().is_some_and(is_wanted);
+            let count = pods.iter().filter(wanted).filter(|pod| pod.runs()).count();
+            if count == PODS { Ok(()) } else { Err(format!("{count} run; {}", self.cell.tells())) }
+        });
+        println!("all run: {}", self.cell.tells());
+    }
+
+    /// Several looks, and as many connections as are lost.
+    fn suffer(&self, mood: Mood) {
+        self.fake.turn(mood);
+        std::thread::sleep(Duration::from_secs(5));
+        println!("{mood:?}: {}", self.cell.tells());
+        self.lives(&format!("{mood:?}"));
+    }
+
+    /// Neither it nor a child of its was ever killed for its memory.
+    fn lives(&self, when: &str) {
+        let ended = self.child.lock().expect("nobody panics").try_wait().expect("our child");
+        assert!(ended.is_none(), "{when}: it ended with {ended:?}; {}", self.cell.tells());
+        assert_eq!(self.cell.kills(), 0, "{when}: {}", self.cell.tells());
+    }
+
+    fn stop(self) {
+        self.lives("at the end");
+        let mut child = self.child.into_inner().expect("nobody panics");
+        signal(child.id(), Signal::SIGTERM);
+        assert!(child.wait().expect("it is our child").success());
+    }
+}
+
+/// `p7`, and `p7-gw` of the manifest folder.
+fn is_wanted(name: &str) -> bool {
+    name.starts_with('p') && name[1..].starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// A cgroup of the bounded agent's own, by either version; removed at the end.
 struct Cell(PathBuf);
 
 impl Cell {
-    fn new() -> Self {
-        let name = format!("edged-memory-{}", std::process::id());
+    fn new(name: &str) -> Self {
+        let name = format!("edged-{name}-{}", std::process::id());
         let old = PathBuf::from("/sys/fs/cgroup/memory");
         let (top, file) = if old.is_dir() {
             (old, "memory.limit_in_bytes")
@@ -81,7 +172,20 @@ impl Cell {
     fn tells(&self) -> String {
         let files = ["memory.max_usage_in_bytes", "memory.failcnt", "memory.peak", "memory.events"];
         let read = |file: &&str| Some(format!("{file}={}", self.read(file)?));
-        files.iter().filter_map(read).collect::<Vec<_>>().join(" ")
+        let of_files = files.iter().filter_map(read);
+        // What of it cannot be read again from a file, by either version.
+        let stat = self.read("memory.stat").unwrap_or_default();
+        let own =
+            stat.split(',').filter(|line| line.starts_with("rss ") || line.starts_with("anon "));
+        of_files.chain(own.map(str::to_owned)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Processes in it that the kernel killed for want of memory.
+    fn kills(&self) -> u64 {
+        let told = self.read("memory.events").or_else(|| self.read("memory.oom_control"));
+        let told = told.expect("the kernel counts");
+        let count = told.split(',').find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.parse().ok()).expect("the kernel counts them")
     }
 
     fn read(&self, file: &str) -> Option<String> {

@@ -194,7 +194,7 @@ fn an_absent_cgroup_driver_is_not_systemd() {
 fn replies_have_bounds() {
     let large = vec![0; limits::CRI_MESSAGE_BYTES_MAX + 1];
     let error = decode::<VersionRequest>(&large).unwrap_err();
-    assert_eq!(error, DecodeError::TooLarge { got_bytes: large.len() });
+    assert_eq!(error, DecodeError::TooLarge { got_bytes: large.len(), max_bytes: large.len() - 1 });
     assert_eq!(error.to_string(), "reply has 16777217 bytes, expected at most 16777216");
 
     let containers = |count: usize| hex("0a00").repeat(count);
@@ -213,7 +213,7 @@ fn replies_have_bounds() {
         [hidden.clone(), [hex("a306a406"), hidden].concat(), [too_many, vec![0x0f]].concat()]
     {
         let error = decode::<edged::wire::cri::container::ContainerStatusRequest>(&bytes);
-        assert_eq!(error.unwrap_err(), DecodeError::TooManyFields);
+        assert_eq!(error.unwrap_err(), DecodeError::TooManyFields { max: limits::CRI_FIELDS_MAX });
     }
 }
 

@@ -1,6 +1,7 @@
 //! gRPC: messages, and what is made of a response that is not as it should be.
 
 use edged::limits;
+use edged::limits::CRI_MESSAGE_BYTES_MAX as MAX;
 use edged::wire::grpc::{Assembler, CallKey, Code, Event, Refused, Status, Unreadable};
 
 use crate::peer::{
@@ -34,7 +35,7 @@ fn messages_are_put_together_from_any_split() {
         let mut got = Vec::new();
         for mut part in wire.chunks(size) {
             while !part.is_empty() {
-                got.extend(assembler.next(&mut part).unwrap());
+                got.extend(assembler.next(&mut part, MAX).unwrap());
             }
         }
         assert_eq!(got, [b"one".to_vec(), b"".to_vec(), vec![7; 300]]);
@@ -46,12 +47,12 @@ fn messages_are_put_together_from_any_split() {
 #[test]
 fn memory_follows_what_has_come() {
     let mut assembler = Assembler::default();
-    assert_eq!(assembler.next(&mut &[0, 1, 0, 0, 0, 42][..]), Ok(None));
+    assert_eq!(assembler.next(&mut &[0, 1, 0, 0, 0, 42][..], MAX), Ok(None));
     assert_eq!(assembler.held_bytes(), 1);
     let too_large = [0, 1, 0, 0, 1];
     let got_bytes = (16 << 20) + 1;
-    let error = Assembler::default().next(&mut &too_large[..]).unwrap_err();
-    assert_eq!(error, Unreadable::TooLarge { got_bytes });
+    let error = Assembler::default().next(&mut &too_large[..], MAX).unwrap_err();
+    assert_eq!(error, Unreadable::TooLarge { got_bytes, max_bytes: MAX });
 }
 
 #[test]

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::bulk;
+use crate::limits::Budget;
 use crate::model::message::Message;
 
 /// The answer to a question.
@@ -54,9 +55,9 @@ struct Bare {
 impl Answer {
     /// Reads one. Anything that is neither an object nor «OK» is a refusal: an answer that is not
     /// understood must not pass for an object.
-    pub(super) fn read(message: &Message) -> Self {
+    pub(super) fn read(message: &Message, budget: &Budget) -> Self {
         let Some(content) = &message.content else { return Self::unclear("nothing") };
-        let text = match bulk::inner(content) {
+        let text = match bulk::inner(content, budget) {
             Ok(text) => text,
             Err(why) => return Self::unclear(&why),
         };

@@ -5,25 +5,30 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use crate::limits::{MESSAGE_VALUES_MAX, POD_VALUES_MAX};
-use crate::model::message;
+use crate::limits::Budget;
+use crate::model::message::{self, Message};
 
 /// The content of a message as an object's JSON; fails where it holds too many values.
-pub(super) fn inner(content: &RawValue) -> Result<Cow<'_, str>, String> {
+pub(super) fn inner<'a>(content: &'a RawValue, budget: &Budget) -> Result<Cow<'a, str>, String> {
     let text = message::inner(content);
-    within(&text, MESSAGE_VALUES_MAX)?;
+    within(&text, budget.message_values_max, budget)?;
     Ok(text)
 }
 
-/// Fails where a pod holds too many values.
-pub(super) fn pod(json: &str) -> Result<(), String> {
-    within(json, POD_VALUES_MAX)
+/// The same of a message, which may have none.
+pub(super) fn content<'a>(message: &'a Message, budget: &Budget) -> Result<Cow<'a, str>, String> {
+    message.content.as_deref().map_or(Ok(Cow::default()), |content| inner(content, budget))
 }
 
-fn within(json: &str, most: usize) -> Result<(), String> {
+/// Fails where a pod holds too many values.
+pub(super) fn pod(json: &str, budget: &Budget) -> Result<(), String> {
+    within(json, budget.pod_values_max, budget)
+}
+
+fn within(json: &str, most: usize, budget: &Budget) -> Result<(), String> {
     let got = values(json);
     if got > most {
-        return Err(format!("got {got} values, expected at most {most}"));
+        return Err(format!("got {got} values, expected at most {most}{}", budget.why()));
     }
     Ok(())
 }
@@ -65,15 +70,28 @@ mod tests {
     #[test]
     fn a_message_has_a_bound_in_either_form() {
         let list = |length: usize| format!("[{}]", vec!["0"; length].join(","));
-        for (length, fits) in [(MESSAGE_VALUES_MAX, true), (MESSAGE_VALUES_MAX + 1, false)] {
+        let full = Budget::FULL;
+        let most = full.message_values_max;
+        for (length, fits) in [(most, true), (most + 1, false)] {
             let list = list(length);
             let quoted = serde_json::to_string(&list).expect("a text");
             for content in [list, quoted] {
                 let raw = RawValue::from_string(content).expect("JSON");
-                assert_eq!(inner(&raw).is_ok(), fits, "{length}");
+                assert_eq!(inner(&raw, &full).is_ok(), fits, "{length}");
             }
         }
-        let why = pod(&list(POD_VALUES_MAX + 1)).expect_err("one too many");
+        let why = pod(&list(full.pod_values_max + 1), &full).expect_err("one too many");
         assert_eq!(why, "got 8193 values, expected at most 8192");
+    }
+
+    #[test]
+    fn a_small_process_has_a_smaller_bound_and_says_why() {
+        let small = Budget::of(16 << 20);
+        let why = pod(&format!("[{}]", vec!["0"; 2_049].join(",")), &small).expect_err("too many");
+        assert_eq!(
+            why,
+            "got 2049 values, expected at most 2048, because this process may use 16777216 bytes \
+             of memory"
+        );
     }
 }

@@ -13,12 +13,13 @@ use serde_json::value::RawValue;
 use super::{bulk, ended};
 use crate::agent::pod::DISRUPTED;
 use crate::agent::source::SOURCE;
+use crate::limits::Budget;
 use crate::model::object::{Object, Secret};
 use crate::model::pod::Pod;
 use crate::model::status::{Condition, ConditionKind, Phase, PodStatus};
 use crate::model::time::Timestamp;
 use crate::model::token::Token;
-use crate::model::tree::{self, fields};
+use crate::model::tree::{self, Read as _, fields};
 
 /// One object of a message, as far as it has to be read to tell whether it is news.
 #[derive(Debug)]
@@ -55,13 +56,27 @@ pub(super) enum Thing {
     Other,
 }
 
+impl Thing {
+    /// About how many bytes of memory it takes, wherever the agent has it.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match self {
+            // Its metadata once as they came, and once as they are worked on.
+            Self::Pod(pod) => size_of::<Pod>() + pod.heap_bytes() + pod.metadata.heap_bytes(),
+            Self::Object(object) => object.memory_bytes(),
+            Self::Token(token) => size_of::<Token>() + token.heap_bytes(),
+            Self::Ended(..) => size_of::<PodStatus>(),
+            Self::Node(_) | Self::Other => 0,
+        }
+    }
+}
+
 type Map<'a> = BTreeMap<Box<str>, &'a RawValue>;
 
 #[derive(Deserialize)]
 struct Deep<'a>(#[serde(borrow)] Map<'a>);
 
 /// Reads an object of a kind, in the words of the resource: `pod`, `configmap` …
-pub(super) fn read<'a>(kind: &'a str, value: &str) -> Result<Content<'a>, String> {
+pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Content<'a>, String> {
     let told = |what: &str, error: serde_json::Error| format!("{what} of a {kind}: {error}");
     let Deep(mut object) = serde_json::from_str(value).map_err(|error| told("content", error))?;
     let metadata = object.get("metadata").map_or("{}", |raw| raw.get());
@@ -82,7 +97,7 @@ pub(super) fn read<'a>(kind: &'a str, value: &str) -> Result<Content<'a>, String
     let text = serde_json::to_string(&object).expect("it was JSON");
     let digest = digest(&object, &metadata, status.phase);
     if kind == "pod" {
-        bulk::pod(&text).map_err(|why| format!("content of a pod: {why}"))?;
+        bulk::pod(&text, budget).map_err(|why| format!("content of a pod: {why}"))?;
     }
     Ok(Content { kind, uid, version, digest, deleting, value: text, status })
 }
@@ -273,17 +288,42 @@ mod tests {
                 "data.key: got a value that is not shown, expected base64",
             ),
         ] {
-            let read = read(kind, text).expect("the outline is right");
+            let read = read(kind, text, &Budget::FULL).expect("the outline is right");
             let why = read.thing("gw").expect_err(text);
             assert_eq!(why, format!("content of a {kind}: {expected}"));
         }
     }
 
     #[test]
+    fn what_an_object_takes_in_memory_is_more_than_its_text_and_counted() {
+        let bytes = |kind: &str, text: &str| {
+            let read = read(kind, text, &Budget::FULL).and_then(|it| it.thing("gw"));
+            read.expect(text).0.memory_bytes()
+        };
+        let pod = |containers: &str| {
+            format!(r#"{{"spec":{{"nodeName":"gw","containers":[{containers}]}}}}"#)
+        };
+        let few = bytes("pod", &pod(&["{}"; 10].join(",")));
+        let many = bytes("pod", &pod(&["{}"; 110].join(",")));
+        assert!(many - few >= 100 * size_of::<crate::model::pod::Container>(), "{few} {many}");
+        let annotated = |annotation: &str| {
+            let metadata = format!(r#""metadata":{{"annotations":{{"a":"{annotation}"}}}}"#);
+            bytes("pod", &format!(r#"{{{metadata},"spec":{{"nodeName":"gw"}}}}"#))
+        };
+        // Metadata are there twice.
+        let more = annotated(&"x".repeat(1_000)) - annotated("x");
+        assert!((1_950..2_050).contains(&more), "{more}");
+        let secret = bytes("secret", r#"{"data":{"a":"AAAA","b":"AAAA"}}"#);
+        assert!((150..1_000).contains(&secret), "{secret}");
+        assert_eq!(bytes("node", r#"{"metadata":{"name":"other"}}"#), 0);
+    }
+
+    #[test]
     fn what_go_writes_for_nothing_is_nothing() {
         let text = r#"{"metadata":{"name":"a","labels":null},
             "spec":{"nodeName":"gw","volumes":null,"containers":[{"name":"c","env":null}]}}"#;
-        let (thing, _) = read("pod", text).and_then(|it| it.thing("gw")).expect("a pod");
+        let read = read("pod", text, &Budget::FULL);
+        let (thing, _) = read.and_then(|it| it.thing("gw")).expect("a pod");
         let Thing::Pod(pod) = thing else { panic!("{thing:?}") };
         assert!(pod.metadata.labels.is_empty() && pod.spec.volumes.is_empty());
         assert_eq!(pod.spec.containers.len(), 1);

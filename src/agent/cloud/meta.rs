@@ -13,35 +13,38 @@
 //!
 //! If we crash here: what was not saved was not acknowledged, and the cloud sends it again.
 
+mod load;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
 use crate::limits::{
-    META_BYTES_MAX, META_ROWS_MAX, META_WAITING_BYTES_MAX, META_WAITING_MAX, SAVE_RETRY_MAX_MS,
-    SAVE_RETRY_MIN_MS, STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX, TOMBSTONES_MAX,
+    Budget, META_ROWS_MAX, META_WAITING_MAX, SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS,
+    STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX, TOMBSTONES_MAX,
 };
-use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
+use crate::model::meta::{Change, DiskError, Revision, Row, StoreOrigin};
 use crate::model::object::Object;
-use crate::model::status::PodStatus;
 use crate::model::token::Token;
 
 use super::content::{self, Content, Thing};
 use super::talk::Origin;
 
-/// The row that says that the store may not know all pods of the cloud that run here: it was new or
-/// lost, and they are left alone until there are none, in the next lives as well.
-const MARK: &str = "edged/store/incomplete";
-
 /// What is kept, and what is about to be.
 #[derive(Debug, Default)]
 pub(super) struct Meta {
     node: Box<str>,
+    budget: Budget,
     /// By the key of its row.
     kept: BTreeMap<Box<str>, Kept>,
-    /// Bytes of the kept rows' values.
+    /// What they take, in memory or as texts, whichever is more.
     bytes: usize,
+    /// Rows of the store that there is no memory for: uids by key. They are not known, and stay.
+    unread: BTreeMap<Box<str>, Box<str>>,
+    /// What was refused for want of memory, until it is told.
+    refused: Option<String>,
+    told_refused: bool,
     waiting: Vec<Heard>,
     saving: Option<(Revision, Vec<Heard>)>,
     last: Revision,
@@ -58,6 +61,7 @@ pub(super) struct Meta {
 #[derive(Debug)]
 struct Kept {
     version: Version,
+    /// See [`Meta::bytes`].
     bytes: usize,
     thing: Thing,
 }
@@ -80,6 +84,8 @@ struct Heard {
     /// `None`: the object is deleted.
     version: Option<Version>,
     thing: Thing,
+    /// That it will take; see [`Meta::bytes`].
+    bytes: usize,
     /// `None`: nothing to write; it only waits for what was heard before.
     change: Option<Change>,
     /// Whom to tell that it is durable.
@@ -111,87 +117,13 @@ pub(super) struct Settled {
 }
 
 impl Meta {
-    pub(super) fn new(node: &str) -> Self {
-        Self { node: node.into(), ..Self::default() }
+    pub(super) fn new(node: &str, budget: Budget) -> Self {
+        Self { node: node.into(), budget, ..Self::default() }
     }
 
-    /// Takes what the store held at the start.
-    pub(super) fn load(&mut self, saved: Saved, out: &mut Out) {
-        for Row { key, kind, value } in saved.rows {
-            let read = content::read(&kind, &value).and_then(|content| {
-                let version = Version::of(&content);
-                Ok((version, content.thing(&self.node)?.0))
-            });
-            let (version, thing) = match read {
-                Ok(read) => read,
-                Err(why) => {
-                    let line = format!("store: row {key} cannot be used and stays: {why}");
-                    out.push(Action::Log(Severity::Error, line));
-                    continue;
-                }
-            };
-            self.keep(key, version, value.len(), thing);
-        }
-        self.remember_ends();
-        let origin = match saved.origin {
-            StoreOrigin::Kept if self.kept.contains_key(MARK) => {
-                StoreOrigin::Lost("it was in an earlier life, and not all has come back".to_owned())
-            }
-            // The life that made it was cut off before it could say so.
-            StoreOrigin::Kept if self.kept.is_empty() => StoreOrigin::New,
-            other => other,
-        };
-        match &origin {
-            StoreOrigin::Kept => {}
-            StoreOrigin::New => {
-                let line = "store: new; pods of a cloud that run here already are left alone";
-                out.push(Action::Log(Severity::Info, line.to_owned()));
-            }
-            StoreOrigin::Lost(why) => {
-                let line = format!(
-                    "store: what the cloud sent is lost, pods that run are left alone: {why}"
-                );
-                out.push(Action::Log(Severity::Error, line));
-            }
-        }
-        if origin != StoreOrigin::Kept && !self.kept.contains_key(MARK) {
-            let row = Row { key: MARK.into(), kind: "edged".into(), value: "{}".into() };
-            self.mark(Some(Version::default()), Change::Put(row));
-        }
-        self.origin = Some(origin);
-    }
-
-    /// Pods of which an earlier life found that they had ended, and perhaps told the cloud.
-    fn remember_ends(&mut self) {
-        let ends: BTreeMap<Box<str>, PodStatus> = self
-            .things()
-            .filter_map(|thing| match thing {
-                Thing::Ended(uid, status) => Some((uid.clone(), (**status).clone())),
-                _ => None,
-            })
-            .collect();
-        for kept in self.kept.values_mut() {
-            if let Thing::Pod(pod) = &mut kept.thing
-                && !pod.status.phase.is_terminal()
-                && let Some(status) = ends.get(&*pod.metadata.uid)
-            {
-                Arc::make_mut(pod).status = status.clone();
-            }
-        }
-    }
-
-    /// Every pod of a cloud that runs here is one that the store knows: it holds all there is.
-    pub(super) fn is_whole(&mut self) {
-        if matches!(self.origin, Some(StoreOrigin::New | StoreOrigin::Lost(_))) {
-            self.origin = Some(StoreOrigin::Kept);
-            self.mark(None, Change::Delete { key: MARK.into() });
-        }
-    }
-
-    /// A row of our own, which no message is about.
-    fn mark(&mut self, version: Option<Version>, change: Change) {
-        let (thing, change) = (Thing::Other, Some(change));
-        self.waiting.push(Heard { key: MARK.into(), version, thing, change, ack: None });
+    /// What it and all that is read for it may take.
+    pub(super) fn budget(&self) -> Budget {
+        self.budget
     }
 
     /// How the store came to hold what it holds; `None`: it was not read yet.
@@ -260,7 +192,7 @@ impl Meta {
         value: &str,
         ack: Option<Origin>,
     ) -> Hearing {
-        let content = match content::read(kind, value) {
+        let content = match content::read(kind, value, &self.budget) {
             Ok(content) => content,
             Err(why) => return Hearing::Refused(why),
         };
@@ -280,7 +212,10 @@ impl Meta {
         if is_old {
             return self.after(key, ack);
         }
-        if let Some(why) = self.no_room(key, value.len()) {
+        // What takes no memory takes room in the store, which has the same bound.
+        let bytes = memory_bytes(key, &version, &thing).max(value.len());
+        let bytes = if same { 0 } else { bytes };
+        if let Some(why) = self.no_room(key, value.len(), bytes) {
             return Hearing::Refused(why);
         }
         if same && !self.awaits(key) {
@@ -295,6 +230,7 @@ impl Meta {
             version: Some(version),
             change: (!same).then(|| Change::Put(row())),
             thing,
+            bytes,
             ack,
         })
     }
@@ -313,11 +249,11 @@ impl Meta {
             Some(latest) if latest.uid == uid => {}
             // Another of the same name, or nothing: what it is about is not here.
             Some(_) => return self.after(key, ack),
+            None if self.has_unread(key, &uid) => {}
             None if self.awaits(key) => return self.after(key, ack),
             None => return Hearing::Settled,
         }
-        let change = Some(Change::Delete { key: key.into() });
-        self.hear(Heard { key: key.into(), version: None, thing: Thing::Other, change, ack })
+        self.hear(Heard::deletion(key, ack))
     }
 
     /// There is nothing to write, but what was heard of the key before is not durable yet.
@@ -326,7 +262,8 @@ impl Meta {
             return Hearing::Settled;
         }
         let version = self.latest(key).cloned();
-        self.hear(Heard { key: key.into(), version, thing: Thing::Other, change: None, ack })
+        let thing = Thing::Other;
+        self.hear(Heard { key: key.into(), version, thing, bytes: 0, change: None, ack })
     }
 
     fn hear(&mut self, heard: Heard) -> Hearing {
@@ -336,8 +273,10 @@ impl Meta {
         if heard.ack.as_ref().is_some_and(|ack| acks.any(|other| other.is_same(ack))) {
             return Hearing::Waits;
         }
-        let bytes = heard.bytes() + self.waiting.iter().map(Heard::bytes).sum::<usize>();
-        if self.waiting.len() >= META_WAITING_MAX || bytes > META_WAITING_BYTES_MAX {
+        let waiting: usize = self.waiting.iter().map(Heard::text_bytes).sum();
+        let bytes = waiting + heard.text_bytes();
+        let max = self.budget.meta_waiting_bytes_max;
+        if self.waiting.len() >= META_WAITING_MAX || bytes > max {
             return Hearing::Dropped;
         }
         self.waiting.push(heard);
@@ -345,23 +284,30 @@ impl Meta {
     }
 
     /// Why the store would not take it: one row that it refuses fails all that go with it.
-    fn no_room(&self, key: &str, bytes: usize) -> Option<String> {
-        if key.len() > STORE_KEY_BYTES_MAX || bytes > STORE_VALUE_BYTES_MAX {
+    fn no_room(&mut self, key: &str, text_bytes: usize, bytes: usize) -> Option<String> {
+        if key.len() > STORE_KEY_BYTES_MAX || text_bytes > STORE_VALUE_BYTES_MAX {
             let (key, max) = (key.len(), STORE_VALUE_BYTES_MAX);
             return Some(format!(
-                "got a name of {key} bytes with {bytes} bytes, expected {STORE_KEY_BYTES_MAX} and \
-                 {max} at most"
+                "got a name of {key} bytes with {text_bytes} bytes, expected \
+                 {STORE_KEY_BYTES_MAX} and {max} at most"
             ));
         }
         let old = self.kept.get(key);
         if old.is_none() && self.kept.len() + self.waiting.len() >= META_ROWS_MAX {
             return Some(format!("got one object more than the {META_ROWS_MAX} that are kept"));
         }
-        let waiting: usize = self.waiting.iter().map(Heard::bytes).sum();
+        let waiting: usize = self.waiting.iter().map(|heard| heard.bytes).sum();
         let sum = self.bytes - old.map_or(0, |old| old.bytes) + waiting + bytes;
-        (sum > META_BYTES_MAX).then(|| {
-            format!("got objects of {sum} bytes in all, expected {META_BYTES_MAX} at most")
-        })
+        let max = self.budget.meta_bytes_max;
+        if bytes == 0 || sum <= max {
+            return None;
+        }
+        let why = format!(
+            "got objects that take {sum} bytes of memory in all, expected {max} at most{}",
+            self.budget.why()
+        );
+        self.refused.get_or_insert_with(|| format!("{key} of the cloud's is not taken: {why}"));
+        Some(why)
     }
 
     fn heard(&self, key: &str) -> Option<&Heard> {
@@ -379,6 +325,11 @@ impl Meta {
 
     /// Asks for what waits to be kept, in one transaction.
     pub(super) fn step(&mut self, now: Now, out: &mut Out) {
+        // Once: a cloud that has too much says so again and again.
+        if let Some(line) = self.refused.take().filter(|_| !self.told_refused) {
+            self.told_refused = true;
+            out.push(Action::Log(Severity::Error, line));
+        }
         let due = self.retry_at.is_none_or(|at| at <= now.boot);
         if self.saving.is_some() || self.waiting.is_empty() || !due || self.origin.is_none() {
             return;
@@ -400,18 +351,15 @@ impl Meta {
         }
         self.backoff = Backoff::default();
         let mut settled = Settled::default();
-        for Heard { key, version, thing, change, ack } in heard {
+        for Heard { key, version, thing, bytes, change, ack } in heard {
             settled.acks.extend(ack);
-            let bytes = match &change {
-                Some(Change::Put(row)) => row.value.len(),
-                Some(Change::Delete { .. }) => 0,
-                None => {
-                    if let (Some(kept), Some(version)) = (self.kept.get_mut(&key), version) {
-                        kept.version = version;
-                    }
-                    continue;
+            if change.is_none() {
+                if let (Some(kept), Some(version)) = (self.kept.get_mut(&key), version) {
+                    kept.version = version;
                 }
-            };
+                continue;
+            }
+            self.unread.remove(&key);
             let before = self.forget(&key);
             for thing in before.iter().chain([&thing]) {
                 settled.pods |= matches!(thing, Thing::Pod(_));
@@ -468,8 +416,20 @@ impl Meta {
     }
 }
 
+/// What a row takes in memory.
+fn memory_bytes(key: &str, version: &Version, thing: &Thing) -> usize {
+    let texts = 2 * size_of::<Box<str>>() + key.len() + version.uid.len();
+    size_of::<Kept>() + texts + thing.memory_bytes()
+}
+
 impl Heard {
-    fn bytes(&self) -> usize {
+    fn deletion(key: &str, ack: Option<Origin>) -> Self {
+        let change = Some(Change::Delete { key: key.into() });
+        Self { key: key.into(), version: None, thing: Thing::Other, bytes: 0, change, ack }
+    }
+
+    /// Of the text that is to be written.
+    fn text_bytes(&self) -> usize {
         match &self.change {
             Some(Change::Put(row)) => row.value.len(),
             Some(Change::Delete { .. }) | None => 0,

@@ -36,6 +36,7 @@ use crate::agent::event::{JobId, Out};
 use crate::agent::notes::Notes;
 use crate::agent::pods::{Knowledge, Pods};
 use crate::agent::time::{Instant, Now, Rng, Wall};
+use crate::limits::Budget;
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::message::{Message, Resource};
@@ -105,10 +106,10 @@ pub(super) struct Changed {
 }
 
 impl Cloud {
-    pub(super) fn new(settings: &CloudSettings, node: &str, now: Now) -> Self {
+    pub(super) fn new(settings: &CloudSettings, node: &str, budget: Budget, now: Now) -> Self {
         Self {
             hub: Hub::new(settings, now),
-            meta: Meta::new(node),
+            meta: Meta::new(node, budget),
             ended: Ended::default(),
             asks: Asks::default(),
             enrol: Enrol::new(settings),
@@ -276,14 +277,14 @@ impl Cloud {
             if Resource::parse(&message.route.resource)
                 .is_some_and(|told| wants::is_kept(told.kind))
             {
-                match Answer::read(message) {
+                match Answer::read(message, &self.meta.budget()) {
                     Answer::Object(_) => self.object(now, message, rng),
                     Answer::Done | Answer::Refused(_) => self.ack(now, message, rng),
                 }
             }
             return;
         };
-        let answer = Answer::read(message);
+        let answer = Answer::read(message, &self.meta.budget());
         match &topic {
             Topic::Token(need) => match answer {
                 Answer::Object(object) => {
@@ -356,8 +357,8 @@ impl Cloud {
             return;
         }
         let ack = Some(Origin::of(message));
-        let text = match message.content.as_deref().map(bulk::inner).transpose() {
-            Ok(text) => text.unwrap_or_default(),
+        let text = match bulk::content(message, &self.meta.budget()) {
+            Ok(text) => text,
             Err(why) => return self.conclude(now, Hearing::Refused(why), message, rng),
         };
         let hearing = if &*route.operation == "delete" {
@@ -474,6 +475,7 @@ impl Cloud {
         match self.meta.origin() {
             None => Knowledge::Silent,
             Some(StoreOrigin::New | StoreOrigin::Lost(_)) => Knowledge::Broken,
+            Some(StoreOrigin::Part { .. }) => Knowledge::Broken,
             Some(StoreOrigin::Kept) => Knowledge::Whole,
         }
     }

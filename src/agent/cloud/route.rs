@@ -12,7 +12,7 @@ impl Agent {
     /// Makes the cloud side, if a cloud is configured.
     pub(in crate::agent) fn cloud(config: &Config, now: Now) -> Option<Box<Cloud>> {
         let settings = config.cloud.as_ref()?;
-        Some(Box::new(Cloud::new(settings, &config.node_name, now)))
+        Some(Box::new(Cloud::new(settings, &config.node_name, config.machine.budget, now)))
     }
 
     /// The moment, with the cloud's clock where there is no other.

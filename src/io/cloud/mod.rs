@@ -36,7 +36,7 @@ use mio::{Registry, Token};
 
 use crate::agent::event::Event;
 use crate::agent::time::{Instant, Now};
-use crate::limits::CLOUD_LOOKUPS_MAX;
+use crate::limits::{Budget, CLOUD_LOOKUPS_MAX};
 use crate::model::link::{Cause, Session};
 use crate::model::message::Message;
 use crate::model::settings::CloudLink;
@@ -50,6 +50,7 @@ use tls::{Credentials, explain};
 pub struct Cloud {
     /// `None`: no cloud is configured.
     link: Option<CloudLink>,
+    budget: Budget,
     /// What children run.
     program: PathBuf,
     first: Token,
@@ -80,7 +81,14 @@ impl Cloud {
     /// `first`: this token and the next are ours. `program`: see [`crate::io::job::Jobs::new`].
     pub fn new(link: Option<CloudLink>, program: PathBuf, first: Token) -> Self {
         let (known, children) = (Vec::new(), Vec::new());
-        Self { link, program, first, state: State::Down, known, children }
+        let budget = Budget::FULL;
+        Self { link, budget, program, first, state: State::Down, known, children }
+    }
+
+    /// The same with other bounds of what is taken in one piece.
+    #[must_use]
+    pub fn within(self, budget: Budget) -> Self {
+        Self { budget, ..self }
     }
 
     /// Whether the token is one of ours.
@@ -244,7 +252,7 @@ impl Cloud {
             Ok(Outcome::Busy) => *busy = true,
             Ok(Outcome::Up(tls, tail)) => {
                 events.push(Event::LinkUp(name, dial.validity));
-                let session = Box::new(session::Session::new(name, *tls, tail));
+                let session = Box::new(session::Session::new(name, *tls, tail, self.budget));
                 self.state = State::Up { session, unread: true, to: link.server.clone() };
             }
             Err(cause) => {

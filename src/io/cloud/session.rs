@@ -1,12 +1,12 @@
 //! A session that is up: messages in, messages out, and the mind told of both.
 
-use super::super::websocket::{Came, Role, Websocket};
+use super::super::websocket::{Bounds, Came, Role, Websocket};
 use crate::agent::event::Event;
 use crate::agent::time::Instant;
 use crate::io::log::Limit;
 use crate::io::tls::Tls;
 pub(super) use crate::io::websocket::End;
-use crate::limits::{CLOUD_OUTPUT_BYTES_MAX, MESSAGE_BYTES_MAX};
+use crate::limits::{Budget, CLOUD_OUTPUT_BYTES_MAX};
 use crate::model::link::Session as Name;
 use crate::model::message::Message;
 use crate::wire::edge;
@@ -17,13 +17,16 @@ pub(super) struct Session {
     pub(super) name: Name,
     socket: Websocket,
     limit: Limit,
+    budget: Budget,
 }
 
 impl Session {
     /// `tail`: what came behind the upgrade.
-    pub(super) fn new(name: Name, tls: Tls, tail: Vec<u8>) -> Self {
-        let socket = Websocket::new(tls, tail, Role::Client, CLOUD_OUTPUT_BYTES_MAX);
-        Self { name, socket, limit: Limit::default() }
+    pub(super) fn new(name: Name, tls: Tls, tail: Vec<u8>, budget: Budget) -> Self {
+        let message_bytes_max = budget.message_bytes_max;
+        let bounds = Bounds { message_bytes_max, out_bytes_max: CLOUD_OUTPUT_BYTES_MAX };
+        let socket = Websocket::new(tls, tail, Role::Client, bounds);
+        Self { name, socket, limit: Limit::default(), budget }
     }
 
     /// Puts a message behind what waits.
@@ -39,13 +42,15 @@ impl Session {
     /// Reads as much as a turn may. `true`: there is more.
     pub(super) fn read(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<bool, End> {
         let (name, limit, first) = (self.name, &mut self.limit, events.len());
+        let budget = self.budget;
         let done = self.socket.read(&mut |came| match came {
             Came::Message(bytes) => match edge::decode(&bytes) {
                 Ok(message) => events.push(Event::Cloud(name, Box::new(message))),
                 Err(why) => dropped(limit, now, &format!("{why}; {}", excerpt(&bytes))),
             },
             Came::TooLarge(size) => {
-                let why = format!("got {size} bytes, expected {MESSAGE_BYTES_MAX} at most");
+                let (max, because) = (budget.message_bytes_max, budget.why());
+                let why = format!("got {size} bytes, expected {max} at most{because}");
                 dropped(limit, now, &why);
             }
         });

@@ -5,6 +5,7 @@ use std::io;
 use crate::agent::event::Event;
 use crate::agent::time::Instant;
 use crate::config::Config;
+use crate::limits::Budget;
 
 /// Nothing.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub struct Store;
 
 impl Store {
     /// There is nothing to open.
-    pub fn open(_config: &Config, _events: &mut Vec<Event>) -> io::Result<Self> {
+    pub fn open(_config: &Config, _budget: &Budget, _events: &mut Vec<Event>) -> io::Result<Self> {
         Ok(Self)
     }
 

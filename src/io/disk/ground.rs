@@ -6,19 +6,32 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::limits::{STORE_BUSY_MS, STORE_CACHE_KIB};
+use crate::limits::{STORE_BUSY_MS, STORE_BYTES_MAX, STORE_CACHE_KIB};
 
 /// Where SQLite's reads and writes go.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Ground {
     /// An SQLite VFS by its name; `None`: the machine's own.
     vfs: Option<String>,
+    /// Bytes of rows that there is memory to read; the others stay unread.
+    pub(super) read_bytes_max: usize,
+}
+
+impl Default for Ground {
+    fn default() -> Self {
+        Self { vfs: None, read_bytes_max: STORE_BYTES_MAX }
+    }
 }
 
 impl Ground {
+    /// The machine's file system, with memory for so many bytes of rows.
+    pub fn with_memory(read_bytes_max: usize) -> Self {
+        Self { read_bytes_max, ..Self::default() }
+    }
+
     /// A file system of a test's own: the SQLite VFS that it registered under this name.
     pub fn of_test(vfs: &str) -> Self {
-        Self { vfs: Some(vfs.to_owned()) }
+        Self { vfs: Some(vfs.to_owned()), ..Self::default() }
     }
 
     /// Files can be renamed and made beside SQLite's back.

@@ -2,11 +2,12 @@
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::Trouble;
 use crate::limits::{STORE_BYTES_MAX, STORE_KEY_BYTES_MAX, STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX};
-use crate::model::meta::{Change, DiskError, Row};
+use crate::model::meta::{Change, DiskError, Row, StoreOrigin};
 
 /// KubeEdge's own words for it (gorm's since 1.23; beego's columns are the same).
 pub(super) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS `meta` \
@@ -25,21 +26,48 @@ pub(super) fn are_there(conn: &Connection) -> rusqlite::Result<bool> {
     conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
 }
 
-/// All rows, in the order of their keys. What is no row of KubeEdge's, or is larger than any
-/// object, is left where it is and named in the log.
-pub(super) fn read(conn: &Connection) -> Result<(Vec<Row>, Held), Trouble> {
-    let mut held = Held::default();
+/// What was read of a table.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// In the order of their keys.
+    pub(super) rows: Vec<Row>,
+    /// Of all rows.
+    pub(super) held: Held,
+    /// Keys and uids of rows that are too large, or too much.
+    unread: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Found {
+    /// How the store came to hold this.
+    pub(super) fn origin(&mut self) -> StoreOrigin {
+        let unread = std::mem::take(&mut self.unread);
+        if unread.is_empty() { StoreOrigin::Kept } else { StoreOrigin::Part { unread } }
+    }
+}
+
+/// All rows that there is memory for. What is no row of KubeEdge's, or is larger than any object,
+/// is left where it is and named in the log.
+pub(super) fn read(conn: &Connection, bytes_max: usize) -> Result<Found, Trouble> {
+    let (mut held, mut bytes) = (Held::default(), 0);
     let mut rows: Vec<Row> = Vec::new();
-    let mut left = Vec::new();
+    let (mut left, mut unread) = (Vec::new(), Vec::new());
     // Without the index: what is read is the rows themselves.
     let mut statement = conn.prepare(ALL)?;
     let mut found = statement.query([])?;
     while let Some(row) = found.next()? {
         let row = taken(row)?;
         held.rows += 1;
-        held.bytes += row.as_ref().map_or(0, |row| row.key.len() + row.value.len());
+        let size = row.as_ref().map_or(0, |row| row.key.len() + row.value.len());
+        held.bytes += size;
         match row {
-            Some(row) if check(&row).is_ok() && held.check().is_ok() => rows.push(row),
+            Some(row) if check(&row).is_ok() && held.rows <= STORE_ROWS_MAX => {
+                if bytes + size <= bytes_max {
+                    bytes += size;
+                    rows.push(row);
+                } else {
+                    unread.push((row.key, uid(&row.value)));
+                }
+            }
             Some(row) => left.push(row.key.chars().take(100).collect()),
             None => left.push("a row that is no text".to_owned()),
         }
@@ -52,17 +80,30 @@ pub(super) fn read(conn: &Connection) -> Result<(Vec<Row>, Held), Trouble> {
         let (count, few) = (left.len(), &left[..left.len().min(5)]);
         log::warn!("{count} rows of the store are left unread, too large or no text: {few:?}");
     }
-    Ok((rows, held))
+    Ok(Found { rows, held, unread })
+}
+
+/// `metadata.uid`; empty where there is none.
+fn uid(value: &str) -> Box<str> {
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        uid: Box<str>,
+    }
+    serde_json::from_str::<Object>(value).map(|object| object.metadata.uid).unwrap_or_default()
 }
 
 const ALL: &str = "SELECT key, type, value FROM meta NOT INDEXED";
 
 /// What can still be read of a damaged table: rows that are whole. They are read from both ends,
 /// each as far as it goes, and what came out twice and different is dropped.
-pub(super) fn salvage(conn: &Connection) -> Vec<Row> {
+pub(super) fn salvage(conn: &Connection, bytes_max: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for order in ["", " ORDER BY rowid DESC"] {
-        if let Err(trouble) = reach(conn, order, &mut rows) {
+        if let Err(trouble) = reach(conn, order, bytes_max, &mut rows) {
             log::warn!("the damaged store could be read in part: {trouble}");
         }
     }
@@ -84,13 +125,24 @@ pub(super) fn salvage(conn: &Connection) -> Vec<Row> {
     rows
 }
 
-fn reach(conn: &Connection, order: &str, rows: &mut Vec<Row>) -> Result<(), Trouble> {
+fn reach(
+    conn: &Connection,
+    order: &str,
+    bytes_max: usize,
+    rows: &mut Vec<Row>,
+) -> Result<(), Trouble> {
     let mut statement = conn.prepare(&format!("{ALL}{order}"))?;
     let mut found = statement.query([])?;
+    let mut left = bytes_max;
     // A ring of damaged pages has no end.
     for _ in 0..STORE_ROWS_MAX {
         let Some(row) = found.next()? else { break };
-        rows.extend(taken(row)?.filter(is_whole));
+        let Some(row) = taken(row)?.filter(is_whole) else { continue };
+        let size = row.key.len() + row.value.len();
+        // What there is no memory for stays in the file that is put aside.
+        let Some(rest) = left.checked_sub(size) else { break };
+        left = rest;
+        rows.push(row);
     }
     Ok(())
 }

@@ -3,13 +3,13 @@
 use std::io;
 use std::path::Path;
 
-use super::Disk;
+use super::{Disk, Ground};
 use crate::agent::event::Event;
 use crate::agent::time::Instant;
 use crate::config::Config;
 use crate::io::clock;
 use crate::io::log::Limit;
-use crate::limits::STORE_COMMIT_MS_MAX;
+use crate::limits::{Budget, STORE_COMMIT_MS_MAX};
 use crate::model::meta::{Change, Revision};
 
 /// The open store, where there is a cloud.
@@ -24,10 +24,11 @@ pub struct Store {
 impl Store {
     /// Opens the store where a cloud is configured and tells what it holds. Fails where another
     /// agent has it.
-    pub fn open(config: &Config, events: &mut Vec<Event>) -> io::Result<Self> {
+    pub fn open(config: &Config, budget: &Budget, events: &mut Vec<Event>) -> io::Result<Self> {
         let mut store = Self { disk: None, asked: None, limit: Limit::default() };
         if config.cloud.is_configured() {
-            let (disk, saved) = Disk::open(Path::new(&config.cloud.store))
+            let ground = Ground::with_memory(budget.meta_bytes_max);
+            let (disk, saved) = Disk::open_on(ground, Path::new(&config.cloud.store))
                 .map_err(|refused| io::Error::other(refused.to_string()))?;
             events.push(Event::Loaded(Box::new(saved)));
             store.disk = Some(disk);
@@ -74,7 +75,7 @@ mod tests {
     fn it_is_there_where_a_cloud_is() {
         let mut events = Vec::new();
         let mut config = Config::default();
-        let mut store = Store::open(&config, &mut events).expect("there is none");
+        let mut store = Store::open(&config, &Budget::FULL, &mut events).expect("there is none");
         store.commit(Instant(1), &mut events);
         assert!(events.is_empty());
         store.close();
@@ -87,13 +88,13 @@ mod tests {
             folder.display()
         );
         overlay(&mut config, text.as_bytes()).expect(&text);
-        let mut store = Store::open(&config, &mut events).expect("nobody has it");
-        assert!(Store::open(&config, &mut Vec::new()).is_err());
+        let mut store = Store::open(&config, &Budget::FULL, &mut events).expect("nobody has it");
+        assert!(Store::open(&config, &Budget::FULL, &mut Vec::new()).is_err());
         let row = Row { key: "a/pod/a".into(), kind: "pod".into(), value: "{}".into() };
         store.ask(Revision(3), vec![Change::Put(row)]);
         store.commit(Instant(1), &mut events);
         store.close();
-        let mut store = Store::open(&config, &mut events).expect("it was closed");
+        let mut store = Store::open(&config, &Budget::FULL, &mut events).expect("it was closed");
         let [Event::Loaded(first), Event::Saved(Revision(3)), Event::Loaded(then)] = &events[..]
         else {
             panic!("{events:?}")

@@ -212,6 +212,30 @@ fn what_is_too_large_is_refused_and_nothing_of_it_is_kept() {
 }
 
 #[test]
+fn what_there_is_no_memory_for_stays_and_is_named() {
+    let place = Place::new();
+    let large = format!("{{\"metadata\":{{\"uid\":\"u\"}},\"more\":\"{}\"}}", "x".repeat(1_000));
+    let (mut disk, _) = open(&place.db());
+    let all = [put("a/pod/a", "{}"), put("a/pod/b", &large), put("a/pod/c", "{}")];
+    assert_eq!(save(&mut disk, &all), Ok(()));
+    disk.close();
+    let with = |bytes: usize| {
+        Disk::open_on(Ground::with_memory(bytes), &place.db()).expect("nobody else has it")
+    };
+    let (mut disk, saved) = with(1_000);
+    let rows = vec![row("a/pod/a", "{}"), row("a/pod/c", "{}")];
+    let unread = vec![("a/pod/b".into(), "u".into())];
+    assert_eq!(saved, Saved { rows, origin: StoreOrigin::Part { unread } });
+    // The store itself goes on, and the next start may have the memory.
+    assert_eq!(save(&mut disk, &[delete("a/pod/a")]), Ok(()));
+    disk.close();
+    let (disk, saved) = with(2_000);
+    let rows = vec![row("a/pod/b", &large), row("a/pod/c", "{}")];
+    assert_eq!(saved, Saved { rows, origin: StoreOrigin::Kept });
+    disk.close();
+}
+
+#[test]
 fn a_long_log_is_shortened_again() {
     let place = Place::new();
     let (mut disk, _) = open(&place.db());

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::log::Limit;
 use crate::agent::event::{CallId, Event};
 use crate::agent::time::Instant;
+use crate::limits::CriBudget;
 use crate::model::cri::{CallError, Code, Lost, Request};
 use crate::wire::cri::{Rpc, convert};
 use crate::wire::grpc::{self, CallKey, Client, Status};
@@ -24,6 +25,7 @@ pub struct Calls {
     deadlines: BTreeSet<(Instant, CallId)>,
     heard: bool,
     limit: Limit,
+    budget: CriBudget,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +49,14 @@ impl Calls {
             deadlines: BTreeSet::new(),
             heard: false,
             limit: Limit::default(),
+            budget: CriBudget::default(),
         }
+    }
+
+    /// The same with other bounds of what is taken.
+    #[must_use]
+    pub fn within(self, budget: CriBudget) -> Self {
+        Self { client: self.client.within(&budget), budget, ..self }
     }
 
     /// Makes a call.
@@ -176,7 +185,7 @@ impl Calls {
             let answer = match event {
                 grpc::Event::Reply(_, message) => {
                     self.heard = true;
-                    convert::decode(rpc, &message).map_err(|unusable| {
+                    convert::decode_within(rpc, &message, &self.budget).map_err(|unusable| {
                         if let Some(kept) = self.limit.pass(now) {
                             log::warn!("unusable reply of the runtime: {unusable}; repeats={kept}");
                         }

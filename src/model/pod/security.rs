@@ -194,6 +194,10 @@ impl Read for Profile {
         }
         tree::each(node, &mut |key, node| self.field(key, node))
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.localhost_profile.heap_bytes() + self.rest.rest_bytes()
+    }
 }
 
 by_tree!(Profile);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use json::parse as parse_json;
-pub use read::{Read, Rest, deserialize, each, read, to_json, word};
+pub use read::{Read, Rest, deserialize, each, piece_bytes, read, to_json, word};
 pub(crate) use read::{by_tree, fields, words};
 
 use super::manifest::Refusal;

@@ -20,12 +20,29 @@ use super::{Fault, Node, Step, Value, json};
 pub trait Read {
     /// Takes what the node says; `null` changes nothing.
     fn read(&mut self, node: &Node) -> Result<(), Fault>;
+
+    /// About how many bytes hang on it in memory, its own not among them. A text can make that a
+    /// hundred times as much as it has itself.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// What the allocator adds to each piece.
+pub const PIECE_BYTES: usize = 16;
+
+/// Of a text, or whatever else is one piece of so many bytes.
+pub fn piece_bytes(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { bytes + PIECE_BYTES }
 }
 
 /// Where the fields of a map go that its struct does not know.
 pub trait Rest {
     /// Takes one of them.
     fn other(&mut self, key: &str, node: &Node) -> Result<(), Fault>;
+
+    /// As [`Read::heap_bytes`].
+    fn rest_bytes(&self) -> usize;
 }
 
 /// What the tree says as a `T`; `path` is where the tree hangs.
@@ -73,6 +90,11 @@ macro_rules! fields {
                 node: &$crate::model::tree::Node,
             ) -> Result<(), $crate::model::tree::Fault> {
                 $crate::model::tree::each(node, &mut |key, node| self.field(key, node))
+            }
+
+            fn heap_bytes(&self) -> usize {
+                let known = 0 $(+ $crate::model::tree::Read::heap_bytes(&self.$field))*;
+                known $(+ $crate::model::tree::Rest::rest_bytes(&self.$rest))?
             }
         }
         $crate::model::tree::by_tree!($type);
@@ -222,12 +244,20 @@ impl Read for String {
         text(node)?.clone_into(self);
         Ok(())
     }
+
+    fn heap_bytes(&self) -> usize {
+        piece_bytes(self.capacity())
+    }
 }
 
 impl Read for Box<str> {
     fn read(&mut self, node: &Node) -> Result<(), Fault> {
         *self = text(node)?.into();
         Ok(())
+    }
+
+    fn heap_bytes(&self) -> usize {
+        piece_bytes(self.len())
     }
 }
 
@@ -238,17 +268,29 @@ impl<T: Read + Default> Read for Option<T> {
         }
         self.insert(T::default()).read(node)
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.as_ref().map_or(0, T::heap_bytes)
+    }
 }
 
 impl<T: Read> Read for Box<T> {
     fn read(&mut self, node: &Node) -> Result<(), Fault> {
         (**self).read(node)
     }
+
+    fn heap_bytes(&self) -> usize {
+        piece_bytes(size_of::<T>()) + (**self).heap_bytes()
+    }
 }
 
 impl<T: Read + Clone> Read for Arc<T> {
     fn read(&mut self, node: &Node) -> Result<(), Fault> {
         Arc::make_mut(self).read(node)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        piece_bytes(size_of::<T>()) + (**self).heap_bytes()
     }
 }
 
@@ -264,11 +306,23 @@ impl<T: Read + Default> Read for Vec<T> {
         }
         Ok(())
     }
+
+    fn heap_bytes(&self) -> usize {
+        let all: usize = self.iter().map(T::heap_bytes).sum();
+        piece_bytes(self.capacity() * size_of::<T>()) + all
+    }
 }
 
 impl<T: Read + Default> Read for BTreeMap<String, T> {
     fn read(&mut self, node: &Node) -> Result<(), Fault> {
         each(node, &mut |key, node| self.entry(key.to_owned()).or_default().read(node))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        // The tree's nodes are about half full where keys come in order.
+        let entry = 2 * (size_of::<String>() + size_of::<T>());
+        let of = |(key, value): (&String, &T)| entry + key.heap_bytes() + value.heap_bytes();
+        self.iter().map(of).sum()
     }
 }
 
@@ -276,12 +330,34 @@ impl Read for Map<String, Json> {
     fn read(&mut self, node: &Node) -> Result<(), Fault> {
         each(node, &mut |key, node| self.other(key, node))
     }
+
+    fn heap_bytes(&self) -> usize {
+        let entry = 2 * (size_of::<String>() + size_of::<Json>());
+        let of = |(key, value): (&String, &Json)| entry + key.heap_bytes() + json_bytes(value);
+        self.iter().map(of).sum()
+    }
+}
+
+fn json_bytes(value: &Json) -> usize {
+    match value {
+        Json::Null | Json::Bool(_) | Json::Number(_) => 0,
+        Json::String(text) => text.heap_bytes(),
+        Json::Array(list) => {
+            let all: usize = list.iter().map(json_bytes).sum();
+            piece_bytes(list.capacity() * size_of::<Json>()) + all
+        }
+        Json::Object(map) => map.heap_bytes(),
+    }
 }
 
 impl Rest for Map<String, Json> {
     fn other(&mut self, key: &str, node: &Node) -> Result<(), Fault> {
         self.insert(key.to_owned(), to_json(node));
         Ok(())
+    }
+
+    fn rest_bytes(&self) -> usize {
+        self.heap_bytes()
     }
 }
 

@@ -4,20 +4,36 @@ use std::fmt;
 
 use super::Request;
 use super::fields::{Value, next};
-use crate::limits::{CRI_DEPTH_MAX, CRI_FIELDS_MAX, CRI_MESSAGE_BYTES_MAX};
+use crate::limits::{CRI_DEPTH_MAX, CriBudget};
 
 /// Decodes the reply to a request of type `R`, if it is within the bounds of `limits`.
 pub fn decode<R: Request>(bytes: &[u8]) -> Result<R::Reply, DecodeError> {
-    if bytes.len() > CRI_MESSAGE_BYTES_MAX {
-        return Err(DecodeError::TooLarge { got_bytes: bytes.len() });
-    }
+    decode_within::<R>(bytes, &CriBudget::default())
+}
+
+/// The same by other bounds.
+pub(super) fn decode_within<R: Request>(
+    bytes: &[u8],
+    budget: &CriBudget,
+) -> Result<R::Reply, DecodeError> {
+    size(bytes, budget)?;
     let depth = if R::RPC.is_opaque() { 0 } else { CRI_DEPTH_MAX };
+    let max = budget.fields_max;
     // A field has two bytes at the least: most replies are too small to hold too many.
-    let many = bytes.len() / 2 > CRI_FIELDS_MAX;
-    if many && count_fields(bytes, depth, 0).is_none() {
-        return Err(DecodeError::TooManyFields);
+    let many = bytes.len() / 2 > max;
+    if many && count_fields(bytes, depth, 0, max).is_none() {
+        return Err(DecodeError::TooManyFields { max });
     }
     prost::Message::decode(bytes).map_err(|error| DecodeError::Malformed(error.to_string()))
+}
+
+/// Fails where a reply is larger than any.
+pub(super) fn size(bytes: &[u8], budget: &CriBudget) -> Result<(), DecodeError> {
+    let (got_bytes, max_bytes) = (bytes.len(), budget.message_bytes_max);
+    if got_bytes > max_bytes {
+        return Err(DecodeError::TooLarge { got_bytes, max_bytes });
+    }
+    Ok(())
 }
 
 /// Why a reply was not decoded; the runtime's fault.
@@ -27,9 +43,14 @@ pub enum DecodeError {
     TooLarge {
         /// Its size.
         got_bytes: usize,
+        /// The bound.
+        max_bytes: usize,
     },
-    /// Beyond the count of fields that a full node has.
-    TooManyFields,
+    /// Beyond the count of fields, or of a list's items, that a full node has.
+    TooManyFields {
+        /// The bound.
+        max: usize,
+    },
     /// Not a protobuf message of that type.
     Malformed(String),
 }
@@ -37,11 +58,11 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DecodeError::TooLarge { got_bytes } => {
-                write!(f, "reply has {got_bytes} bytes, expected at most {CRI_MESSAGE_BYTES_MAX}")
+            DecodeError::TooLarge { got_bytes, max_bytes } => {
+                write!(f, "reply has {got_bytes} bytes, expected at most {max_bytes}")
             }
-            DecodeError::TooManyFields => {
-                write!(f, "reply has more fields than the {CRI_FIELDS_MAX} expected at most")
+            DecodeError::TooManyFields { max } => {
+                write!(f, "reply has more fields than the {max} expected at most")
             }
             DecodeError::Malformed(why) => write!(f, "reply is malformed: {why}"),
         }
@@ -54,17 +75,17 @@ impl std::error::Error for DecodeError {}
 /// string or a struct. Which of them are messages is not known here, so each is read as one, and
 /// what was read before the first thing that is no field counts: decoding would get as far. `None`
 /// beyond the bound.
-fn count_fields(bytes: &[u8], depth: usize, fields: usize) -> Option<usize> {
+fn count_fields(bytes: &[u8], depth: usize, fields: usize, max: usize) -> Option<usize> {
     let mut rest = bytes;
     let mut fields = fields;
     while let Some((_, value)) = next(&mut rest) {
         let Value::Bytes(inner) = value else { continue };
         fields += 1;
-        if fields > CRI_FIELDS_MAX {
+        if fields > max {
             return None;
         }
         if depth > 0 {
-            fields = count_fields(inner, depth - 1, fields)?;
+            fields = count_fields(inner, depth - 1, fields, max)?;
         }
     }
     Some(fields)

@@ -11,13 +11,14 @@ mod upkeep;
 
 use std::fmt;
 
+use super::bounds::{self, decode_within as decode_reply};
 use super::container as c;
 use super::image as i;
 use super::runtime as r;
 use super::sandbox as s;
 use super::security::NamespaceMode;
 use super::{DecodeError, Rpc, events, lists};
-use crate::limits::{CRI_MESSAGE_BYTES_MAX, PROBE_OUTPUT_BYTES_MAX};
+use crate::limits::{CriBudget, PROBE_OUTPUT_BYTES_MAX};
 use crate::model::cri::{
     CgroupDriver, ContainerId, ContainerState, ContainerStatus, Exec, Image, ImageUser, Network,
     Reply, Request, RuntimeHandler, RuntimeStatus, SandboxId, SandboxStatus, Version,
@@ -98,45 +99,50 @@ fn of<R: super::Request>(request: &R) -> (Rpc, Vec<u8>) {
 
 /// Reads the reply to a call of `rpc`, which is one that [`encode`] makes.
 pub fn decode(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Unusable> {
-    decode_one(rpc, bytes).map_err(|why| Unusable { rpc, why })
+    decode_within(rpc, bytes, &CriBudget::default())
 }
 
-fn decode_one(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Why> {
+/// The same by other bounds.
+pub fn decode_within(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Unusable> {
+    decode_one(rpc, bytes, budget).map_err(|why| Unusable { rpc, why })
+}
+
+fn decode_one(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Why> {
     Ok(match rpc {
-        Rpc::Version => version(super::decode::<r::VersionRequest>(bytes)?)?,
-        Rpc::Status => status(super::decode::<r::StatusRequest>(bytes)?)?,
+        Rpc::Version => version(decode_reply::<r::VersionRequest>(bytes, budget)?)?,
+        Rpc::Status => status(decode_reply::<r::StatusRequest>(bytes, budget)?)?,
         Rpc::RuntimeConfig => {
-            let reply = super::decode::<r::RuntimeConfigRequest>(bytes)?;
+            let reply = decode_reply::<r::RuntimeConfigRequest>(bytes, budget)?;
             Reply::CgroupDriver(reply.linux.map(|linux| match linux.cgroup_driver() {
                 r::CgroupDriver::Systemd => CgroupDriver::Systemd,
                 r::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
             }))
         }
-        Rpc::ListPodSandbox => Reply::Sandboxes(within(bytes, lists::sandboxes)?),
-        Rpc::ListContainers => Reply::Containers(within(bytes, lists::containers)?),
+        Rpc::ListPodSandbox => Reply::Sandboxes(within(bytes, budget, lists::sandboxes)?),
+        Rpc::ListContainers => Reply::Containers(within(bytes, budget, lists::containers)?),
         Rpc::RunPodSandbox => {
-            let reply = super::decode::<s::RunPodSandboxRequest>(bytes)?;
+            let reply = decode_reply::<s::RunPodSandboxRequest>(bytes, budget)?;
             Reply::Sandbox(SandboxId(named("pod_sandbox_id", reply.pod_sandbox_id)?))
         }
         Rpc::PodSandboxStatus => {
-            let reply = super::decode::<s::PodSandboxStatusRequest>(bytes)?;
+            let reply = decode_reply::<s::PodSandboxStatusRequest>(bytes, budget)?;
             sandbox_status(reply.status.ok_or(Why::Lacks("status"))?)
         }
         Rpc::CreateContainer => {
-            let reply = super::decode::<c::CreateContainerRequest>(bytes)?;
+            let reply = decode_reply::<c::CreateContainerRequest>(bytes, budget)?;
             Reply::Container(ContainerId(named("container_id", reply.container_id)?))
         }
         Rpc::ContainerStatus => {
-            let reply = super::decode::<c::ContainerStatusRequest>(bytes)?;
+            let reply = decode_reply::<c::ContainerStatusRequest>(bytes, budget)?;
             container_status(reply.status.ok_or(Why::Lacks("status"))?)
         }
-        Rpc::ExecSync => exec(super::decode::<c::ExecSyncRequest>(bytes)?),
+        Rpc::ExecSync => exec(decode_reply::<c::ExecSyncRequest>(bytes, budget)?),
         Rpc::ImageStatus => {
-            let reply = super::decode::<i::ImageStatusRequest>(bytes)?;
+            let reply = decode_reply::<i::ImageStatusRequest>(bytes, budget)?;
             Reply::Image(reply.image.map(image).transpose()?)
         }
         Rpc::PullImage => {
-            let reply = super::decode::<i::PullImageRequest>(bytes)?;
+            let reply = decode_reply::<i::PullImageRequest>(bytes, budget)?;
             Reply::Pulled(named("image_ref", reply.image_ref)?)
         }
         // Their replies are empty today; what a newer runtime says there is of no interest.
@@ -147,17 +153,17 @@ fn decode_one(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Why> {
         | Rpc::RemoveContainer => Reply::Done,
         Rpc::RemoveImage | Rpc::ReopenContainerLog => Reply::Done,
         Rpc::ImageFsInfo => {
-            Reply::Upkeep(upkeep::image_fs(super::decode::<i::ImageFsInfoRequest>(bytes)?))
+            Reply::Upkeep(upkeep::image_fs(decode_reply::<i::ImageFsInfoRequest>(bytes, budget)?))
         }
         Rpc::ListImages => {
-            Reply::Upkeep(upkeep::images(super::decode::<i::ListImagesRequest>(bytes)?)?)
+            Reply::Upkeep(upkeep::images(decode_reply::<i::ListImagesRequest>(bytes, budget)?)?)
         }
-        Rpc::ListContainerStats => Reply::Upkeep(upkeep::containers(super::decode::<
+        Rpc::ListContainerStats => Reply::Upkeep(upkeep::containers(decode_reply::<
             super::stats::ListContainerStatsRequest,
-        >(bytes)?)),
-        Rpc::ListPodSandboxStats => Reply::Upkeep(upkeep::sandboxes(super::decode::<
+        >(bytes, budget)?)),
+        Rpc::ListPodSandboxStats => Reply::Upkeep(upkeep::sandboxes(decode_reply::<
             super::stats::ListPodSandboxStatsRequest,
-        >(bytes)?)),
+        >(bytes, budget)?)),
         _ => return Err(Why::Lacks("a reader, since this agent never makes the call")),
     })
 }
@@ -165,12 +171,11 @@ fn decode_one(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Why> {
 /// A list, if it is within the bound of every message.
 fn within<T>(
     bytes: &[u8],
-    read: fn(&[u8]) -> Result<Vec<T>, DecodeError>,
+    budget: &CriBudget,
+    read: fn(&[u8], usize) -> Result<Vec<T>, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
-    if bytes.len() > CRI_MESSAGE_BYTES_MAX {
-        return Err(DecodeError::TooLarge { got_bytes: bytes.len() });
-    }
-    read(bytes)
+    bounds::size(bytes, budget)?;
+    read(bytes, budget.list_items_max)
 }
 
 /// A reply that says nothing usable; the runtime's fault.

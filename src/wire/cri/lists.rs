@@ -8,29 +8,36 @@ use std::sync::Arc;
 
 use super::DecodeError;
 use super::fields::{Value, each, text};
-use crate::limits::{ATTEMPT_MAX, CRI_LIST_ITEMS_MAX};
+use crate::limits::ATTEMPT_MAX;
 use crate::model::cri::{Container, ContainerId, ContainerState, PodRef, Sandbox, SandboxId};
 
 /// `ListPodSandboxResponse`
-pub(super) fn sandboxes(message: &[u8]) -> Result<Vec<Arc<Sandbox>>, DecodeError> {
-    list(message, sandbox)
+pub(super) fn sandboxes(
+    message: &[u8],
+    items_max: usize,
+) -> Result<Vec<Arc<Sandbox>>, DecodeError> {
+    list(message, items_max, sandbox)
 }
 
 /// `ListContainersResponse`
-pub(super) fn containers(message: &[u8]) -> Result<Vec<Arc<Container>>, DecodeError> {
-    list(message, container)
+pub(super) fn containers(
+    message: &[u8],
+    items_max: usize,
+) -> Result<Vec<Arc<Container>>, DecodeError> {
+    list(message, items_max, container)
 }
 
 /// Both have their items in field 1.
 fn list<T>(
     message: &[u8],
+    items_max: usize,
     item: fn(&[u8]) -> Result<T, DecodeError>,
 ) -> Result<Vec<Arc<T>>, DecodeError> {
     let mut items = Vec::new();
     each(message, |number, value| {
         if let (1, Value::Bytes(bytes)) = (number, value) {
-            if items.len() == CRI_LIST_ITEMS_MAX {
-                return Err(DecodeError::TooManyFields);
+            if items.len() == items_max {
+                return Err(DecodeError::TooManyFields { max: items_max });
             }
             items.push(Arc::new(item(bytes)?));
         }
@@ -211,6 +218,7 @@ mod tests {
 
     use super::super::{container as c, image};
     use super::*;
+    use crate::limits::CRI_LIST_ITEMS_MAX as MAX;
 
     fn listed(image: &str, written: &str) -> c::Container {
         let map = |pairs: [(&str, &str); 4]| {
@@ -246,7 +254,7 @@ mod tests {
         for (image, written, expected) in
             [("sha256:1", "i:1", "i:1"), ("sha256:1", "", "sha256:1"), ("", "", "")]
         {
-            let read = containers(&message(vec![listed(image, written)])).expect("a list");
+            let read = containers(&message(vec![listed(image, written)]), MAX).expect("a list");
             assert_eq!(&*read[0].image, expected);
             assert_eq!((read[0].attempt, read[0].state), (3, ContainerState::Running));
         }
@@ -256,7 +264,7 @@ mod tests {
     fn after_the_greatest_attempt_there_is_a_next_one() {
         let mut last = listed("a", "b");
         last.metadata = Some(c::ContainerMetadata { name: "m".to_owned(), attempt: u32::MAX });
-        let read = containers(&message(vec![last])).expect("a list");
+        let read = containers(&message(vec![last]), MAX).expect("a list");
         assert_eq!(read[0].attempt, ATTEMPT_MAX);
     }
 
@@ -265,7 +273,7 @@ mod tests {
         let whole = message(vec![listed("a", "b"), listed("c", "d")]);
         let item = whole.len() / 2;
         for end in 0..whole.len() {
-            match containers(&whole[..end]) {
+            match containers(&whole[..end], MAX) {
                 Ok(read) => assert_eq!(read.len() * item, end, "cut at {end}"),
                 Err(error) => assert!(error.to_string().contains("got no field"), "{error}"),
             }
@@ -275,15 +283,15 @@ mod tests {
     #[test]
     fn more_items_than_any_node_has_are_refused() {
         let small = c::Container { id: "c".to_owned(), ..c::Container::default() };
-        let many = message(vec![small.clone(); CRI_LIST_ITEMS_MAX]);
-        assert_eq!(containers(&many).map(|read| read.len()), Ok(CRI_LIST_ITEMS_MAX));
-        let more = message(vec![small; CRI_LIST_ITEMS_MAX + 1]);
-        assert_eq!(containers(&more), Err(DecodeError::TooManyFields));
+        let many = message(vec![small.clone(); MAX]);
+        assert_eq!(containers(&many, MAX).map(|read| read.len()), Ok(MAX));
+        let more = message(vec![small; MAX + 1]);
+        assert_eq!(containers(&more, MAX), Err(DecodeError::TooManyFields { max: MAX }));
     }
 
     #[test]
     fn a_container_without_an_id_is_refused() {
-        let error = containers(&message(vec![c::Container::default()])).expect_err("no id");
+        let error = containers(&message(vec![c::Container::default()]), MAX).expect_err("no id");
         assert!(error.to_string().contains("got an empty Container.id"), "{error}");
     }
 }

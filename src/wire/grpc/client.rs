@@ -20,6 +20,8 @@ pub struct Client {
     events: VecDeque<Event>,
     /// Why no call can be made any more.
     closing: Option<String>,
+    message_bytes_max: usize,
+    unfinished_bytes_max: usize,
 }
 
 /// Who speaks to whom, as each call says.
@@ -106,6 +108,18 @@ impl Client {
             waiting: VecDeque::new(),
             events: VecDeque::new(),
             closing: None,
+            message_bytes_max: limits::CRI_MESSAGE_BYTES_MAX,
+            unfinished_bytes_max: limits::CriBudget::default().unfinished_bytes_max,
+        }
+    }
+
+    /// The same with other bounds of the replies.
+    #[must_use]
+    pub fn within(self, budget: &limits::CriBudget) -> Client {
+        Client {
+            message_bytes_max: budget.message_bytes_max,
+            unfinished_bytes_max: budget.unfinished_bytes_max,
+            ..self
         }
     }
 
@@ -328,13 +342,15 @@ impl Client {
     fn data(&mut self, stream: StreamId, mut bytes: &[u8]) -> Result<(), Broken> {
         let held: usize = self.open.values().map(Call::held_bytes).sum();
         let Some(call) = self.open.get_mut(&stream) else { return Ok(()) };
-        if held + bytes.len() > limits::CRI_UNFINISHED_BYTES_MAX {
-            let max = limits::CRI_UNFINISHED_BYTES_MAX;
+        let max = self.unfinished_bytes_max;
+        if held + bytes.len() > max {
             let text = format!("unfinished replies have {held} bytes, expected at most {max}");
             return Err(Broken(Status::new(Code::ResourceExhausted, text)));
         }
         while !bytes.is_empty() {
-            let Some(message) = call.assembler.next(&mut bytes)? else { continue };
+            let Some(message) = call.assembler.next(&mut bytes, self.message_bytes_max)? else {
+                continue;
+            };
             match call.shape {
                 Shape::Stream => self.events.push_back(Event::Message(call.key, message)),
                 Shape::Unary if call.reply.is_none() => call.reply = Some(message),

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::limits::CRI_MESSAGE_BYTES_MAX;
-
 /// What precedes each message.
 pub const PREFIX_BYTES: usize = 5;
 
@@ -28,7 +26,8 @@ pub struct Assembler {
 
 impl Assembler {
     /// Takes bytes from the front of `input` until a message is whole, or none are left.
-    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+    /// `max`: bytes of one message.
+    pub fn next(&mut self, input: &mut &[u8], max: usize) -> Result<Option<Vec<u8>>, Unreadable> {
         let missing = PREFIX_BYTES - self.prefix_filled;
         if missing > 0 {
             let part = take(input, missing);
@@ -38,7 +37,7 @@ impl Assembler {
                 return Ok(None);
             }
         }
-        let expected = self.expected()?;
+        let expected = self.expected(max)?;
         let part = take(input, expected - self.message.len());
         self.reserve(part.len(), expected);
         self.message.extend_from_slice(part);
@@ -59,14 +58,14 @@ impl Assembler {
         self.message.len()
     }
 
-    fn expected(&self) -> Result<usize, Unreadable> {
+    fn expected(&self, max: usize) -> Result<usize, Unreadable> {
         let [flag, length @ ..] = self.prefix;
         let length = u32::from_be_bytes(length) as usize;
         if flag != 0 {
             return Err(Unreadable::Compressed { flag });
         }
-        if length > CRI_MESSAGE_BYTES_MAX {
-            return Err(Unreadable::TooLarge { got_bytes: length });
+        if length > max {
+            return Err(Unreadable::TooLarge { got_bytes: length, max_bytes: max });
         }
         Ok(length)
     }
@@ -93,6 +92,8 @@ pub enum Unreadable {
     TooLarge {
         /// The announced length.
         got_bytes: usize,
+        /// The bound.
+        max_bytes: usize,
     },
 }
 
@@ -102,8 +103,8 @@ impl fmt::Display for Unreadable {
             Unreadable::Compressed { flag } => {
                 write!(f, "message has compressed flag {flag}, expected 0")
             }
-            Unreadable::TooLarge { got_bytes } => {
-                write!(f, "message has {got_bytes} bytes, expected at most {CRI_MESSAGE_BYTES_MAX}")
+            Unreadable::TooLarge { got_bytes, max_bytes } => {
+                write!(f, "message has {got_bytes} bytes, expected at most {max_bytes}")
             }
         }
     }

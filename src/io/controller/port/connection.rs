@@ -16,7 +16,7 @@ use super::strangers::Nonsense;
 use crate::controller::event::{Event, Exchange};
 use crate::controller::time::{Instant, Now};
 use crate::io::tls::Tls;
-use crate::io::websocket::{Came, End, Role, Websocket};
+use crate::io::websocket::{Bounds, Came, End, Role, Websocket};
 use crate::limits::{
     EDGE_ANSWER_MS, EDGE_HELLO_MS, EDGE_LEAVE_MS, EDGE_OUTPUT_BYTES_MAX, EDGE_REQUEST_BYTES_MAX,
     EDGE_STALL_MS, HTTP_HEAD_BYTES_MAX, MESSAGE_BYTES_MAX,
@@ -274,7 +274,7 @@ impl Connection {
     pub(super) fn accept(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Moving) {
             Stage::Waiting(tls, Wanted::Session(session, grant, tail)) => {
-                let mut socket = Websocket::new(*tls, tail, Role::Server, EDGE_OUTPUT_BYTES_MAX);
+                let mut socket = Websocket::new(*tls, tail, Role::Server, BOUNDS);
                 socket.put_head(&grant);
                 Stage::Up(session, Box::new(socket))
             }
@@ -411,3 +411,6 @@ fn words(end: End) -> String {
 
 /// On the stack.
 const READ_BYTES: usize = 4 << 10;
+/// Of a node's websocket.
+const BOUNDS: Bounds =
+    Bounds { message_bytes_max: MESSAGE_BYTES_MAX, out_bytes_max: EDGE_OUTPUT_BYTES_MAX };

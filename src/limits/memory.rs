@@ -1,0 +1,164 @@
+//! Of the memory that others can fill: what a cloud and a runtime send, and what is kept of it.
+//!
+//! Everything else that this process takes is its own affair: with a full node of 110 pods some
+//! 4 MiB, and pages of its program, which the kernel takes back where memory is short. What others
+//! send has to fit into the rest, at its worst and all at once. So these bounds are not constants:
+//! they follow from what the process may use, which the hands find out at the start. That is the
+//! least of its cgroups' limits, half of the machine's memory, and [`PROCESS_BYTES_FULL`], where
+//! they are as wide as they ever get. From [`PROCESS_BYTES_LEAST`] on they grow in a straight line;
+//! a process with less has the bounds of that, and may not do.
+//!
+//! | bound | at 16 MiB | at 96 MiB | what it costs at the worst |
+//! |---|---|---|---|
+//! | objects of the cloud's that are kept | 3 MiB | 12 MiB | itself: it is counted in memory |
+//! | objects not yet durable | 768 KiB | 6 MiB | itself |
+//! | one message of the cloud's | 512 KiB | 4 MiB | four times: buffer, content, text, row |
+//! | its values | 8,192 | 65,536 | 160 bytes each while it is read: 1.3 and 10 MiB |
+//! | replies of the runtime's that arrive | 3 MiB | 24 MiB | itself |
+//! | items of a list among them | 8,192 | 65,536 | some 300 bytes each: 2.4 and 19 MiB |
+//!
+//! A message and a list are read one after the other. So with 16 MiB that is 3 + 0.75 + 3 and 3.3
+//! for the larger of the two, some 10 MiB beside the agent's own four; with 96 MiB it is 42 and 26.
+//! The whole-test `memory` sees 12.4 MiB at the most.
+//!
+//! Not here: what the manifest folder holds. Who writes it has this machine already.
+
+use std::fmt;
+
+/// From so much on the bounds are as wide as they get: what all of them and the agent itself take
+/// at the worst.
+pub const PROCESS_BYTES_FULL: u64 = 96 << 20;
+/// With less a full node is not promised to live.
+pub const PROCESS_BYTES_LEAST: u64 = 16 << 20;
+
+/// The bounds of what others send. Plain data, given to the mind and to the hands as they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// What this process may use.
+    pub process_bytes: u64,
+    /// One message between edge and cloud: [`super::MESSAGE_BYTES_MAX`] or less.
+    pub message_bytes_max: usize,
+    /// Values of one message's content: elements of all its lists and maps, and these themselves.
+    /// A ConfigMap of the largest size with a key for every twenty bytes passes.
+    pub message_values_max: usize,
+    /// Values of one pod without its managedFields, each of which may become a kilobyte before it
+    /// is weighed: hundred containers with eighty each pass, or twenty-five.
+    pub pod_values_max: usize,
+    /// Bytes in memory of all objects that the cloud has sent and that are kept. A pod as real ones
+    /// are takes 7 to 17 KiB.
+    pub meta_bytes_max: usize,
+    /// Bytes, as texts, of the objects that are not durable yet: one of the largest messages
+    /// beside a smaller one.
+    pub meta_waiting_bytes_max: usize,
+    /// Of the container runtime's replies.
+    pub cri: CriBudget,
+}
+
+/// The bounds of what the container runtime sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CriBudget {
+    /// One reply: [`super::CRI_MESSAGE_BYTES_MAX`] or less. A list of a full node has less than
+    /// one MiB.
+    pub message_bytes_max: usize,
+    /// All replies that are still arriving, together: one of the largest and room for the others,
+    /// so that a runtime answering everything at once cannot take the gateway's memory.
+    pub unfinished_bytes_max: usize,
+    /// Fields inside one reply, lists of pods and containers aside: an empty field costs two bytes
+    /// on the wire and some hundred in memory.
+    pub fields_max: usize,
+    /// Items of one list of pods or containers. A full node has a few hundred.
+    pub list_items_max: usize,
+}
+
+impl Budget {
+    /// The widest.
+    pub const FULL: Self = Self::of(PROCESS_BYTES_FULL);
+
+    /// What follows of so many bytes for the whole process.
+    pub const fn of(process_bytes: u64) -> Self {
+        let room = Room(process_bytes);
+        Self {
+            process_bytes,
+            message_bytes_max: room.part(512 << 10, super::MESSAGE_BYTES_MAX),
+            message_values_max: room.part(1 << 13, 1 << 16),
+            pod_values_max: room.part(1 << 11, 1 << 13),
+            meta_bytes_max: room.part(3 << 20, 12 << 20),
+            meta_waiting_bytes_max: room.part(768 << 10, 6 << 20),
+            cri: CriBudget {
+                message_bytes_max: room.part(2 << 20, super::CRI_MESSAGE_BYTES_MAX),
+                unfinished_bytes_max: room.part(3 << 20, 24 << 20),
+                fields_max: room.part(1 << 14, super::CRI_FIELDS_MAX),
+                list_items_max: room.part(1 << 13, super::CRI_LIST_ITEMS_MAX),
+            },
+        }
+    }
+
+    /// Why a bound is no wider, to stand behind it in what is said to people; nothing where it is
+    /// the widest.
+    pub fn why(&self) -> Why {
+        Why((self.process_bytes < PROCESS_BYTES_FULL).then_some(self.process_bytes))
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::FULL
+    }
+}
+
+impl Default for CriBudget {
+    fn default() -> Self {
+        Budget::FULL.cri
+    }
+}
+
+/// See [`Budget::why`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Why(Option<u64>);
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, ", because this process may use {bytes} bytes of memory"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Bytes of the whole process.
+struct Room(u64);
+
+impl Room {
+    /// On the line from `least` to `most`.
+    const fn part(&self, least: usize, most: usize) -> usize {
+        let (low, high) = (PROCESS_BYTES_LEAST, PROCESS_BYTES_FULL);
+        let bytes = if self.0 < low { low } else { self.0 };
+        let bytes = if bytes > high { high } else { bytes };
+        // Of at most 2^25 times 2^27.
+        let more = (most - least) as u64 * (bytes - low) / (high - low);
+        least + more as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_grow_in_a_straight_line_between_two_ends() {
+        let messages = |process: u64| Budget::of(process).message_bytes_max;
+        assert_eq!(messages(1), 512 << 10);
+        assert_eq!(messages(PROCESS_BYTES_LEAST), 512 << 10);
+        assert_eq!(messages(56 << 20), (512 << 10) + (3_584 << 10) / 2);
+        assert_eq!(messages(PROCESS_BYTES_FULL), super::super::MESSAGE_BYTES_MAX);
+        assert_eq!(messages(u64::MAX), super::super::MESSAGE_BYTES_MAX);
+        assert_eq!(Budget::of(u64::MAX).cri, CriBudget::default());
+    }
+
+    #[test]
+    fn only_a_narrow_bound_is_explained() {
+        assert_eq!(Budget::FULL.why().to_string(), "");
+        let why = Budget::of(16 << 20).why().to_string();
+        assert_eq!(why, ", because this process may use 16777216 bytes of memory");
+    }
+}

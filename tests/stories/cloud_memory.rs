@@ -1,0 +1,106 @@
+//! A cloud that sends more than the process may keep in memory.
+
+use edged::agent::Config;
+use edged::limits::Budget;
+use edged::model::meta::{Change, Saved, StoreOrigin};
+use edged::model::settings::CloudSettings;
+use serde_json::{Value, json};
+
+use crate::desk::{START, container, sandbox};
+use crate::sky::{Sky, content, pod, row};
+use edged::model::cri::ContainerState;
+
+/// The smallest process that a full node fits into.
+fn small(config: &mut Config) {
+    config.cloud = Some(CloudSettings::default());
+    config.machine.budget = Budget::of(16 << 20);
+}
+
+fn nothing() -> Saved {
+    Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
+}
+
+/// Few bytes as a text, many in memory.
+fn crumbs(name: &str) -> Value {
+    let data: Value = (0..4_000).map(|key| (key.to_string(), json!(""))).collect();
+    json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "data": data})
+}
+
+fn refusals(sky: &mut Sky) -> Vec<String> {
+    let sent = std::mem::take(&mut sky.sent);
+    let refused = sent.iter().filter(|message| &*message.route.operation == "error");
+    refused.map(|it| content(it).to_string()).collect()
+}
+
+fn lines<'a>(sky: &'a Sky, of: &'a str) -> Vec<&'a String> {
+    sky.desk.log.iter().filter(|line| line.contains(of)).collect()
+}
+
+#[test]
+fn what_there_is_no_memory_for_is_refused_and_said_once() {
+    let mut sky = Sky::set_up(nothing(), small);
+    sky.connect();
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    for n in 0..20 {
+        sky.push("insert", &format!("ns/configmap/c{n}"), &crumbs(&format!("c{n}")));
+    }
+    let told = refusals(&mut sky);
+    // Some 150 bytes for each key: they would have been 12 MB.
+    assert!((14..18).contains(&told.len()), "{told:?}");
+    let why = "of memory in all, expected 3145728 at most, because this process may use 16777216 \
+               bytes of memory";
+    assert!(told.iter().all(|told| told.contains(why)), "{told:?}");
+    assert_eq!(lines(&sky, "is not taken").len(), 1, "{:?}", sky.desk.log);
+    // What was there before is there still, and may change; what goes makes room.
+    sky.push("update", "ns/pod/p", &pod("p", "u", 8));
+    sky.push("update", "ns/configmap/c0", &crumbs("c0"));
+    sky.push("delete", "ns/configmap/c0", &crumbs("c0"));
+    sky.push("insert", "ns/configmap/again", &crumbs("again"));
+    assert_eq!(refusals(&mut sky), [] as [&str; 0]);
+    sky.work();
+    assert_eq!(sky.desk.running(), ["m"]);
+}
+
+#[test]
+fn what_the_store_has_beyond_the_memory_stays_there_and_its_pods_run_on() {
+    let mut rows: Vec<_> = (0..20)
+        .map(|n| row(&format!("ns/configmap/c{n:02}"), &crumbs(&format!("c{n:02}"))))
+        .collect();
+    let mut large = pod("p", "u", 7);
+    large["metadata"]["annotations"] = (0..1_900).map(|n| (n.to_string(), json!(""))).collect();
+    rows.push(row("ns/pod/p", &large));
+    let saved = Saved { rows, origin: StoreOrigin::Kept };
+    let mut sky = Sky::beside(saved, small, |desk| {
+        let mut one = sandbox("s1", 0, true);
+        one.source = Some("api".into());
+        desk.sandboxes.push(one);
+        desk.containers.push(container("c1", "m", ContainerState::Running));
+    });
+    sky.keeps = false;
+    sky.pass(60_000);
+    assert_eq!(sky.desk.asked_for(), [] as [&str; 0], "nobody is stopped");
+    assert_eq!(lines(&sky, "rows stay unread").len(), 1, "{:?}", sky.desk.log);
+    // Its rows are the store's, and nothing but what is told to go does.
+    let deletes = |sky: &Sky, key: &str| {
+        let all = sky.saves.iter().flat_map(|(_, changes)| changes);
+        all.filter(|change| matches!(change, Change::Delete { key: it } if **it == *key)).count()
+    };
+    assert!(sky.saves.is_empty(), "{:?}", sky.saves);
+    sky.connect();
+    sky.push("delete", "ns/configmap/c19", &crumbs("another"));
+    assert_eq!(deletes(&sky, "ns/configmap/c19"), 0, "another object of the name is not there");
+    sky.push("delete", "ns/configmap/c19", &crumbs("c19"));
+    assert_eq!(deletes(&sky, "ns/configmap/c19"), 1);
+}
+
+#[test]
+fn rows_that_the_hands_did_not_read_are_taken_for_what_they_are() {
+    let unread = vec![("ns/pod/p".into(), "u".into())];
+    let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Part { unread } };
+    let mut sky = Sky::set_up(saved, small);
+    sky.connect();
+    // The cloud sends it again, smaller perhaps: it is taken.
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    sky.desk.does_all(START);
+    assert_eq!(sky.desk.running(), ["m"]);
+}
