@@ -218,9 +218,9 @@ pub const CRI_MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Fields inside one reply: an empty field costs two bytes on the wire and some hundred in memory.
 /// 110 pods with four containers each have about 30,000.
 pub const CRI_FIELDS_MAX: usize = 1 << 17;
-/// Items of one list of the runtime. A full node has a few hundred, and a message of 16 MiB holds
-/// 50,000 with all they carry; at this many the list takes some 20 MB.
-pub const CRI_LIST_ITEMS_MAX: usize = 1 << 16;
+/// Items of one list of the runtime. A full node has a few hundred; at this many two lists take
+/// some 13 MB, and what their texts take.
+pub const CRI_LIST_ITEMS_MAX: usize = 1 << 14;
 /// Messages inside messages: CRI v1 nests seven deep.
 pub const CRI_DEPTH_MAX: usize = 16;
 /// Of a gRPC status text: it ends up in pod statuses and in the log, and runtimes quote whole

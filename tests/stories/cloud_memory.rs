@@ -46,8 +46,8 @@ fn what_there_is_no_memory_for_is_refused_and_said_once() {
     }
     let told = refusals(&mut sky);
     // Some 150 bytes for each key: they would have been 12 MB.
-    assert!((14..18).contains(&told.len()), "{told:?}");
-    let why = "of memory in all, expected 3145728 at most, because this process may use 16777216 \
+    assert!((14..19).contains(&told.len()), "{told:?}");
+    let why = "of memory in all, expected 2621440 at most, because this process may use 16777216 \
                bytes of memory";
     assert!(told.iter().all(|told| told.contains(why)), "{told:?}");
     assert_eq!(lines(&sky, "is not taken").len(), 1, "{:?}", sky.desk.log);

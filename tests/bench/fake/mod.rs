@@ -29,10 +29,13 @@ pub enum Mood {
     Hollow,
     /// With settings and pings that want to be answered.
     Chatter,
+    /// With lists of what it has and of thousands of pods beside that nobody asked for.
+    Crowd,
 }
 
 /// All of the unkind ones.
-pub const UNKIND: [Mood; 4] = [Mood::Noise, Mood::Endless, Mood::Hollow, Mood::Chatter];
+pub const UNKIND: [Mood; 5] =
+    [Mood::Noise, Mood::Endless, Mood::Hollow, Mood::Chatter, Mood::Crowd];
 
 /// A running one; it lives as long as this process.
 pub struct Fake {
@@ -79,6 +82,9 @@ impl Fake {
 const HEAP: usize = 900 << 10;
 /// Items of a hollow list.
 const HOLLOW: usize = 60_000;
+/// Items of a list that nobody asked for: about as many as the smallest agent takes, and as large
+/// as a stream's window lets through.
+const CROWD: usize = 1_800;
 /// Pings for one request.
 const CHATTER: usize = 50_000;
 
@@ -104,7 +110,14 @@ fn serve(mut connection: UnixStream, state: &Mutex<State>, mood: &AtomicU8) {
                 server.chatter(CHATTER);
             } else {
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                server.answer(stream, state.answer(&path, &message));
+                let mut answer = state.answer(&path, &message);
+                if mood == Mood::Crowd as u8
+                    && let Ok(list) = &mut answer
+                {
+                    // Messages one behind the other are one.
+                    list.extend(state::crowd(&path, CROWD));
+                }
+                server.answer(stream, answer);
             }
         }
         let output = server.take_output();

@@ -45,6 +45,40 @@ type Answer = Result<Vec<u8>, Refusal>;
 
 const IMAGE: &str = "sha256:8d147537fb7d1ac8895da4d55a5e53621949981e2e6460976dae812f83d84a44";
 
+/// More of what this call lists; nothing where it is another one.
+pub fn crowd(path: &str, count: usize) -> Vec<u8> {
+    let labels = |n: usize| {
+        let name = n.to_string();
+        let container = ("io.kubernetes.container.name", "c".to_owned());
+        let all = [
+            ("io.kubernetes.pod.name", format!("{n:0>300}")),
+            ("io.kubernetes.pod.namespace", "n".to_owned()),
+            ("io.kubernetes.pod.uid", name),
+            container,
+        ];
+        all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    };
+    if path == Rpc::ListPodSandbox.path() {
+        let item = |n: usize| s::PodSandbox {
+            id: format!("s{n}"),
+            labels: labels(n),
+            ..s::PodSandbox::default()
+        };
+        s::ListPodSandboxResponse { items: (0..count).map(item).collect() }.encode_to_vec()
+    } else if path == Rpc::ListContainers.path() {
+        let item = |n: usize| c::Container {
+            id: format!("c{n}"),
+            pod_sandbox_id: format!("s{n}"),
+            state: c::ContainerState::Running as i32,
+            labels: labels(n),
+            ..c::Container::default()
+        };
+        c::ListContainersResponse { containers: (0..count).map(item).collect() }.encode_to_vec()
+    } else {
+        Vec::new()
+    }
+}
+
 impl State {
     /// Answers one call.
     pub fn answer(&mut self, path: &str, message: &[u8]) -> Answer {
