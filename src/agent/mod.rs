@@ -288,7 +288,8 @@ impl Agent {
             Owner::Pleg => {
                 if let Some(list) = self.pleg.answer(now, call, result) {
                     self.chores.look(now, &list, &self.pods);
-                    self.pods.look(now, list, self.sources());
+                    let doomed = self.cloud.as_ref().map(|cloud| cloud.doomed());
+                    self.pods.look(now, list, self.sources(), doomed);
                     if let Some(cloud) = self.cloud.as_mut().filter(|_| self.pods.is_complete()) {
                         cloud.nothing_is_unknown();
                     }

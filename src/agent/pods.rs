@@ -212,8 +212,8 @@ impl Pods {
         super::admit::without_room(api, runs, &others, config).as_ref().map(Verdict::rejected)
     }
 
-    /// Takes what a look found.
-    pub fn look(&mut self, now: Now, list: List, sources: Sources) {
+    /// Takes what a look found. `doomed`: uids of pods that are nobody's, whatever else is known.
+    pub fn look(&mut self, now: Now, list: List, sources: Sources, doomed: Option<&BTreeSet<Uid>>) {
         let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();
         let mut room = limits::ORPHANS_MAX.saturating_sub(strangers);
         // Two pods of one name must not run side by side, whatever a broken manifest may hold.
@@ -223,7 +223,9 @@ impl Pods {
         let mut left = BTreeMap::new();
         let mut adopt = |pod_ref: &PodRef, source: Option<&str>| {
             let is_replaced = || names.contains(&(pod_ref.namespace.clone(), pod_ref.name.clone()));
+            let is_doomed = doomed.is_some_and(|doomed| doomed.contains(&pod_ref.uid));
             let is_orphan = match sources.of(source) {
+                _ if is_doomed => true,
                 Knowledge::Silent => false,
                 Knowledge::Broken => is_replaced(),
                 Knowledge::Whole => true,

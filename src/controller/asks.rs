@@ -58,6 +58,8 @@ pub(super) enum Then {
     Finish {
         uid: Box<str>,
     },
+    /// The node lists its pods in MetaServer's words: this was asked, JSON.
+    List(Box<str>),
 }
 
 /// Those of one session.

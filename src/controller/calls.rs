@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::Session;
 use super::asks::{Ask, Form, Then};
 use super::downstream::Desk;
+use super::elsewhere;
 use super::event::{Action, CallId};
 use super::key::{Key, NodeId};
 use super::ledger::Line;
@@ -240,6 +241,10 @@ impl Calls {
                 Err((503, say::status(503, "ServiceUnavailable", &words)))
             }
         };
+        if let Then::List(asked) = &ask.then {
+            let answer = elsewhere::listed(desk, &ask.origin, asked, &result);
+            return world.tell(id, session, answer);
+        }
         let Some(content) = content(ask.form, &result) else { return };
         let message = say::response(desk.rng, desk.now, &ask.origin, version, Some(content));
         world.tell(id, session, message);
@@ -259,7 +264,7 @@ impl Calls {
     ) -> Outcome {
         let kind = ask.call.kind;
         match &ask.then {
-            Then::Nothing => Outcome::Tell(raw, 0),
+            Then::Nothing | Then::List(_) => Outcome::Tell(raw, 0),
             Then::Learn | Then::Registered | Then::Finish { .. } => {
                 if let Then::Finish { uid } = &ask.then {
                     let mut call = ask.call.clone();

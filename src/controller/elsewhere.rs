@@ -1,44 +1,147 @@
 //! What is asked of modules that are not here: MetaServer's cloud side, routers and tasks (wire
 //! spec sections 5.12 and 5.13). All is counted; who waits for an answer gets one that says so.
+//!
+//! One question of MetaServer's is answered: a node may list its own pods. That is how one that
+//! lost its store learns which of those that run are still wanted.
 
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::Controller;
+use super::asks::{Ask, Form, Then};
+use super::downstream::Desk;
 use super::key::NodeId;
+use super::object::Object;
 use super::say::{self, Origin};
-use super::time::Now;
+use super::time::{Now, Rng};
+use crate::model::api::{Call, Kind, ListOptions, Verb};
+use crate::model::base64;
 use crate::model::message::{Message, inner};
 
 /// All requests of MetaServer's that watch, which it sends again now and then.
 const WATCHES: &str = "watchapp/sync";
 const REASON: &str = "MetaServer's cloud side is not built into edgecontroller";
+/// All pods, of all namespaces.
+const PODS: &str = "/core/v1/pods/null/null";
 
 impl Controller {
     /// A message to a module that is not here.
     pub(super) fn ask_elsewhere(&mut self, now: Now, id: NodeId, message: &Message) {
-        self.counters.messages_unserved += 1;
         if &*message.route.source != "metaserver" {
+            self.counters.messages_unserved += 1;
             return;
         }
         let watches = &*message.route.resource == WATCHES;
         let content = message.content.as_deref().map(inner).unwrap_or_default();
         let content = serde_json::from_str::<Map<String, Value>>(&content);
-        let Some(answer) = content.ok().and_then(|asked| rejected(asked, watches)) else {
+        let origin = Origin { id: message.header.id.clone(), resource: answered(watches).into() };
+        if let Ok(asked) = &content
+            && let Some(ask) = own_pods(asked, &self.world.at(id).name, &origin)
+            && self.take(id, ask)
+        {
+            return;
+        }
+        self.counters.messages_unserved += 1;
+        let Some(content) = content.ok().and_then(|asked| rejected(asked, watches)) else {
             let why = format!(
                 "got a request of MetaServer's that is none, expected {}",
                 if watches { "Applications by their ids" } else { "an Application" }
             );
             return self.offended(id, &why);
         };
-        let resource = if watches { WATCHES } else { "ignore/Application/ignore" };
-        let origin = Origin { id: message.header.id.clone(), resource: resource.into() };
-        let mut answer = say::response(&mut self.rng, now, &origin, 0, Some(say::json(&answer)));
-        answer.route.source = "dynamiccontroller".into();
-        if !watches {
-            answer.route.operation = "applicationResponse".into();
-        }
+        let operation = if watches { "response" } else { ANSWER };
+        let answer = answer(&mut self.rng, now, &origin, operation, &content);
         self.answer(id, answer);
     }
+}
+
+const ANSWER: &str = "applicationResponse";
+
+fn answered(watches: bool) -> &'static str {
+    if watches { WATCHES } else { "ignore/Application/ignore" }
+}
+
+fn answer(
+    rng: &mut Rng,
+    now: Now,
+    origin: &Origin,
+    operation: &str,
+    content: &Map<String, Value>,
+) -> Box<Message> {
+    let mut answer = say::response(rng, now, origin, 0, Some(say::json(content)));
+    answer.route.source = "dynamiccontroller".into();
+    answer.route.operation = operation.into();
+    answer
+}
+
+/// The question for the pods of this node; `None`: it is another.
+fn own_pods(asked: &Map<String, Value>, node: &str, origin: &Origin) -> Option<Ask> {
+    let text = |key: &str| asked.get(key).and_then(Value::as_str);
+    if text("Verb")? != "list" || text("Key")? != PODS {
+        return None;
+    }
+    let options = base64::decode(text("Option")?)?;
+    let options: ListOptions = serde_json::from_slice(&options).ok()?;
+    if options.field_selector != format!("spec.nodeName={node}") {
+        return None;
+    }
+    let call = Call {
+        verb: Verb::List,
+        kind: Kind::Pod,
+        namespace: "".into(),
+        name: "".into(),
+        subresource: None,
+        body: Some(say::json(&options)),
+    };
+    let mut asked = asked.clone();
+    asked.remove("ReqBody");
+    let then = Then::List(Value::Object(asked).to_string().into());
+    Some(Ask { origin: origin.clone(), call: Box::new(call), form: Form::Object, then })
+}
+
+/// What the API server has answered to such a question.
+pub(super) fn listed(
+    desk: &mut Desk<'_>,
+    origin: &Origin,
+    asked: &str,
+    result: &Result<Box<RawValue>, (u16, Box<RawValue>)>,
+) -> Box<Message> {
+    let mut content: Map<String, Value> = serde_json::from_str(asked).expect("it was read before");
+    let error = match result.as_ref().map(|list| without_managers(list)) {
+        Ok(Some(list)) => {
+            content.insert("Status".to_owned(), json!("Approved"));
+            content.insert("RespBody".to_owned(), base64::encode(list.as_bytes()).into());
+            return answer(desk.rng, desk.now, origin, ANSWER, &content);
+        }
+        Ok(None) => say::status(500, "InternalError", "the API server's list is none"),
+        Err((_, status)) => status.clone(),
+    };
+    content.insert("Status".to_owned(), json!("Rejected"));
+    content.insert("Error".to_owned(), json!({"ErrStatus": error}));
+    answer(desk.rng, desk.now, origin, ANSWER, &content)
+}
+
+#[derive(Serialize, Deserialize)]
+struct List {
+    #[serde(default)]
+    kind: String,
+    #[serde(default, rename = "apiVersion")]
+    api_version: String,
+    metadata: Box<RawValue>,
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+/// `managedFields` are more than a third of what the API server sends.
+fn without_managers(list: &RawValue) -> Option<String> {
+    let mut list: List = serde_json::from_str(list.get()).ok()?;
+    for item in list.items.iter_mut().flatten() {
+        // One that is not understood here the node may understand.
+        if let Ok(read) = Object::read(Kind::Pod, item) {
+            *item = say::copy(&read.object.json);
+        }
+    }
+    serde_json::to_string(&list).ok()
 }
 
 /// The same, with what has become of it.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::asks::Ask;
 use super::calls;
 use super::event::{Action, Severity};
 use super::key::NodeId;
@@ -63,15 +64,20 @@ impl Controller {
         };
         for ask in asks {
             let form = ask.form;
-            let link = self.world.at(id).link.as_mut().expect("a session that is on");
-            let fits = link.asks.add(ask);
-            self.world.ready.insert(id);
-            if !fits {
+            if !self.take(id, ask) {
                 let words = "too many questions at once".to_owned();
                 let problem = Problem { code: 429, reason: "TooManyRequests", words, form };
                 return self.refuse(now, id, session, message, &problem);
             }
         }
+    }
+
+    /// A question waits for its turn. `false`: there are too many.
+    pub(super) fn take(&mut self, id: NodeId, ask: Ask) -> bool {
+        let link = self.world.at(id).link.as_mut().expect("a session that is on");
+        let fits = link.asks.add(ask);
+        self.world.ready.insert(id);
+        fits
     }
 
     fn refuse(

@@ -55,3 +55,14 @@ pub const SAVE_RETRY_MIN_MS: u64 = 1_000;
 pub const SAVE_RETRY_MAX_MS: u64 = 60_000;
 /// Deleted objects whose uids are remembered: far more than the cloud has on their way at once.
 pub const TOMBSTONES_MAX: usize = 1_024;
+/// Pods that a store which was lost does not know, and of which the cloud says that they are gone:
+/// twice as many as a node runs.
+pub const DOOMED_MAX: usize = 256;
+/// Pods of one answer when the cloud lists all that it wants here: with their managedFields and in
+/// base64 ten of them have some 200 KiB.
+pub const RELIST_PAGE: u32 = 10;
+/// Milliseconds before the list is asked for again where it did not come; doubles with each. Most
+/// clouds that do not answer never will.
+pub const RELIST_RETRY_MIN_MS: u64 = 30_000;
+/// Milliseconds between such questions at the most.
+pub const RELIST_RETRY_MAX_MS: u64 = 3_600_000;

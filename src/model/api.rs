@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// The label that makes a node one of the edge.
@@ -148,8 +149,20 @@ pub struct Call {
     pub name: Box<str>,
     /// A part of it.
     pub subresource: Option<Subresource>,
-    /// The object, the patch, or the `DeleteOptions`.
+    /// The object, the patch, the `DeleteOptions`, or the [`ListOptions`].
     pub body: Option<Box<RawValue>>,
+}
+
+/// Which objects of a kind are listed (meta/v1 `ListOptions`, as far as it is used).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ListOptions {
+    /// Empty: all.
+    pub field_selector: String,
+    /// Of one answer; 0: all at once.
+    pub limit: u32,
+    /// The `continue` of the answer before; empty: the first.
+    pub r#continue: String,
 }
 
 /// What is to be done with an object.
@@ -157,6 +170,8 @@ pub struct Call {
 pub enum Verb {
     /// GET
     Get,
+    /// GET of the collection, or of a part of it.
+    List,
     /// POST: to the collection, or to the subresource where one is named.
     Create,
     /// PUT

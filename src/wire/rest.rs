@@ -4,7 +4,7 @@
 use serde_json::value::RawValue;
 
 use super::http1::call::{self, unescaped};
-use crate::model::api::{Call, Kind, PatchType, Subresource, Verb};
+use crate::model::api::{Call, Kind, ListOptions, PatchType, Subresource, Verb};
 
 /// A request's line and what its body is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Target {
 
 /// How a call is asked.
 pub fn of_call(call: &Call) -> Target {
-    let named = !matches!((call.verb, call.subresource), (Verb::Create, None));
+    let named = !matches!((call.verb, call.subresource), (Verb::Create, None) | (Verb::List, _));
     let mut path = collection(call.kind, &call.namespace);
     if named {
         path.push('/');
@@ -32,6 +32,10 @@ pub fn of_call(call: &Call) -> Target {
     }
     let (method, content_type) = match call.verb {
         Verb::Get => ("GET", JSON),
+        Verb::List => {
+            path.push_str(&query(call.body.as_deref()));
+            ("GET", JSON)
+        }
         Verb::Create => ("POST", JSON),
         Verb::Update => ("PUT", JSON),
         Verb::Patch(PatchType::Merge) => ("PATCH", MERGE),
@@ -39,6 +43,21 @@ pub fn of_call(call: &Call) -> Target {
         Verb::Delete => ("DELETE", JSON),
     };
     Target { method, path, content_type }
+}
+
+/// Of a call's [`ListOptions`].
+fn query(options: Option<&RawValue>) -> String {
+    let options = options.map_or("{}", RawValue::get);
+    let options: ListOptions = serde_json::from_str(options).unwrap_or_default();
+    let mut query = format!("?limit={}", options.limit);
+    for (key, value) in
+        [("fieldSelector", options.field_selector), ("continue", options.r#continue)]
+    {
+        if !value.is_empty() {
+            query.extend(["&", key, "=", &escaped(&value)]);
+        }
+    }
+    query
 }
 
 /// The path of a part of a list; `next`: the `continue` of the part before, empty: the first.
@@ -250,6 +269,18 @@ mod tests {
         let Ok(Asked::Watch { kind: Kind::Node, version }) = read(&request) else { panic!() };
         assert_eq!(version, "7");
         assert_eq!(request.asked("labelSelector").as_deref(), Some("node-role.kubernetes.io/edge"));
+    }
+
+    #[test]
+    fn a_list_for_somebody_carries_what_he_asked_for() {
+        let body = r#"{"fieldSelector":"spec.nodeName=a","limit":7,"continue":"x="}"#;
+        let body = RawValue::from_string(body.to_owned()).expect("JSON");
+        let call = Call { body: Some(body), ..ask(Verb::List, Kind::Pod, "", None) };
+        let target = of_call(&call);
+        assert_eq!(
+            (target.method, &*target.path),
+            ("GET", "/api/v1/pods?limit=7&fieldSelector=spec.nodeName%3Da&continue=x%3D")
+        );
     }
 
     #[test]

@@ -127,8 +127,12 @@ impl Cluster {
             token["status"] = json!({"token": "t", "expirationTimestamp": "2027-01-15T09:00:00Z"});
             return Ok(raw(&token));
         }
+        if call.verb == Verb::List {
+            return Ok(self.part(&body));
+        }
         let old = self.objects.get(&name).cloned();
         match (call.verb, old) {
+            (Verb::List, _) => unreachable!("just seen"),
             (Verb::Create, None) => {
                 assert_eq!(name_of(call.kind, &body), name, "the body is another object");
                 self.last_uid += 1;
@@ -156,6 +160,16 @@ impl Cluster {
                 Ok(raw(&json!({"kind": "Status", "status": "Success"})))
             }
         }
+    }
+
+    /// Pods of one node.
+    fn part(&self, options: &Value) -> Box<RawValue> {
+        let selector = options["fieldSelector"].as_str().expect("a selector");
+        let node = selector.strip_prefix("spec.nodeName=").expect("one node's");
+        let of_it = |object: &&Value| object["spec"]["nodeName"] == node;
+        let pods = self.objects.iter().filter(|((kind, ..), _)| *kind == Kind::Pod);
+        let items: Vec<&Value> = pods.map(|(_, pod)| pod).filter(of_it).collect();
+        raw(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
     }
 
     fn patch(

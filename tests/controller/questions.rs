@@ -1,6 +1,7 @@
 //! What nodes tell and ask, and how they are answered.
 
 use edged::model::api::{Kind, PatchType, Subresource, Verb};
+use edged::model::base64;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -209,6 +210,39 @@ fn events_are_written_for_what_is_the_nodes_own() {
     assert!(world.cluster.objects.contains_key(&(Kind::Event, "n".into(), "web.1".into())));
     asked(&mut world, "insert", "n/event/other.1", Some(&event("Pod", "other")));
     assert!(!world.cluster.objects.contains_key(&(Kind::Event, "n".into(), "other.1".into())));
+}
+
+#[test]
+fn a_node_may_list_its_own_pods_and_no_others() {
+    let mut world = with_pod();
+    world.cluster.apply(Kind::Pod, pod("other", "e2"));
+    world.pass(100);
+    for (selector, status) in [
+        ("spec.nodeName=e1", "Approved"),
+        ("spec.nodeName=e2", "Rejected"),
+        ("spec.nodeName=e1,status.phase=Running", "Rejected"),
+        ("", "Rejected"),
+    ] {
+        let options = json!({"fieldSelector": selector, "limit": 10}).to_string();
+        let asked = json!({"ID": "ab", "Key": "/core/v1/pods/null/null", "Verb": "list",
+            "Nodename": "e1", "Option": base64::encode(options.as_bytes()), "ReqBody": "",
+            "Status": "InApplying", "Reason": ""});
+        let message = world.edge("e1").apply("null", &asked);
+        let id = world.say("e1", message);
+        world.pass(100);
+        let reply = world.edge("e1").replies.remove(&id).expect("an answer");
+        assert_eq!(&*reply.route.operation, "applicationResponse");
+        assert_eq!(&*reply.route.resource, "ignore/Application/ignore");
+        let answer = world.edge("e1").answers.remove(&id).expect("an answer");
+        assert_eq!((&answer["ID"], &answer["Status"]), (&json!("ab"), &json!(status)));
+        if status == "Approved" {
+            let body = answer["RespBody"].as_str().and_then(base64::decode).expect("base64");
+            let list: Value = serde_json::from_slice(&body).expect("JSON");
+            assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
+            assert_eq!(list["items"][0]["metadata"]["name"], "web");
+            assert_eq!(list["items"][0]["kind"], "Pod");
+        }
+    }
 }
 
 #[test]

@@ -180,19 +180,53 @@ fn an_agent_without_its_store_is_served_again(world: &World) {
     let cloud = cloud(world, "storeless");
     let _controller = cloud.start();
     let site = site(world, "storeless", &cloud);
-    cloud.put("web.json", &pod("web", NODE, ONE));
+    let names = ["web", "job", "gone"];
+    for name in names {
+        cloud.put(&format!("{name}.json"), &pod(name, NODE, ONE));
+    }
     let agent = site.start();
-    let before = cloud.wait_phase("web", "Running");
+    let before = names.map(|name| cloud.wait_phase(name, "Running"));
     agent.kill();
     for end in ["", "-wal", "-shm"] {
         let _ = fs::remove_file(site.dir.join(format!("edgecore.db{end}")));
     }
-    let _next = site.start();
-    until("the agent has its pod again", || {
-        let pods = site.pods()?;
-        let found = pods.iter().any(|pod| pod.uid() == before["metadata"]["uid"]);
-        if found { Ok(()) } else { Err(format!("{} pods\n{}", pods.len(), site.log_tail())) }
+    // By force: the node is away, and says nothing of its end.
+    cloud.take("gone.json");
+    let (path, now) = ("/api/v1/namespaces/default/pods/gone", r#"{"gracePeriodSeconds":0}"#);
+    let request = format!(
+        "DELETE {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n{now}",
+        cloud.api,
+        now.len()
+    );
+    until("the cloud has forgotten the pod", || {
+        let answer =
+            http::send(cloud.api, request.as_bytes()).map_err(|error| error.to_string())?;
+        if answer.code == 404 { Ok(()) } else { Err(answer.body) }
     });
+    let _next = site.start();
+    let uid = |pod: &Value| pod["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    until("the agent has its pods again, and not the one that is gone", || {
+        let pods = site.pods()?;
+        let has = |pod: &Value| pods.iter().any(|it| it.uid() == uid(pod));
+        let all = has(&before[0]) && has(&before[1]);
+        let left = site.seen().of(&uid(&before[2]));
+        if all && left.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{} pods, left {}\n{}", pods.len(), left.short(), site.log_tail()))
+    });
+    for was in &before[..2] {
+        let name = was["metadata"]["name"].as_str().expect("a name");
+        let now = cloud.wait_phase(name, "Running");
+        assert_eq!(container(&now), container(was), "{name} runs on as it was");
+        assert_eq!(now["status"]["containerStatuses"][0]["restartCount"], 0);
+    }
+    assert!(
+        site.log().contains("all pods that the cloud wants here are kept"),
+        "{}",
+        site.log_tail()
+    );
 }
 
 fn a_cluster_is_served_through_cuts_and_forgotten_histories(world: &World) {

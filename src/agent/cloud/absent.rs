@@ -1,5 +1,8 @@
 //! No cloud side: the manifest folder is the only source of pods.
 
+use std::collections::BTreeSet;
+
+use crate::agent::calls::Uid;
 use crate::agent::event::{JobId, Out};
 use crate::agent::pods::Knowledge;
 use crate::agent::time::{Instant, Now};
@@ -14,6 +17,10 @@ pub(super) enum Cloud {}
 
 impl Cloud {
     pub(super) fn knowledge(&self) -> Knowledge {
+        match *self {}
+    }
+
+    pub(super) fn doomed(&self) -> &BTreeSet<Uid> {
         match *self {}
     }
 

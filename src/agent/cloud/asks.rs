@@ -8,6 +8,7 @@ use crate::agent::calls::Uid;
 use crate::agent::event::Out;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::ASKS_MAX;
+use crate::model::message::Message;
 use serde_json::value::RawValue;
 
 /// What a question is about.
@@ -27,6 +28,8 @@ pub(super) enum Topic {
     Object(Box<str>),
     /// A token for this pod, kept under this key.
     Token(Box<str>),
+    /// List the pods that the cloud wants here.
+    Pods,
 }
 
 /// The book.
@@ -74,6 +77,13 @@ impl Mouth<'_> {
         content: Option<Box<RawValue>>,
     ) {
         self.ask_within(self.timeout_ms, topic, operation, resource, content);
+    }
+
+    /// Asks by a message that is made already. There is room.
+    pub(super) fn ask_by(&mut self, topic: Topic, message: Message) {
+        let deadline = self.now.boot.plus_ms(self.timeout_ms);
+        self.asks.open.insert(message.header.id.clone(), Ask { topic, deadline });
+        self.hub.send(self.now, message, self.out);
     }
 
     /// As [`Mouth::ask`], to be answered within another time.

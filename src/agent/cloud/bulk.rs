@@ -20,6 +20,11 @@ pub(super) fn content<'a>(message: &'a Message, budget: &Budget) -> Result<Cow<'
     message.content.as_deref().map_or(Ok(Cow::default()), |content| inner(content, budget))
 }
 
+/// Fails where a list that came in a text holds too many values.
+pub(super) fn within_a_message(json: &str, budget: &Budget) -> Result<(), String> {
+    within(json, budget.message_values_max, budget)
+}
+
 /// Fails where a pod holds too many values.
 pub(super) fn pod(json: &str, budget: &Budget) -> Result<(), String> {
     within(json, budget.pod_values_max, budget)

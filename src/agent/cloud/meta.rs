@@ -14,6 +14,7 @@
 //! If we crash here: what was not saved was not acknowledged, and the cloud sends it again.
 
 mod load;
+mod lost;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::model::token::Token;
 
 use super::content::{self, Content, Thing};
 use super::talk::Origin;
+use lost::{Lost, MARK};
 
 /// What is kept, and what is about to be.
 #[derive(Debug, Default)]
@@ -53,6 +55,7 @@ pub(super) struct Meta {
     /// Uids of objects that were deleted, the oldest first: they never come back.
     gone: VecDeque<Box<str>>,
     origin: Option<StoreOrigin>,
+    lost: Lost,
     /// Why nothing can be kept now.
     trouble: Option<String>,
 }
@@ -245,12 +248,14 @@ impl Meta {
             }
             self.gone.push_back(uid.clone());
         }
+        let dooms = self.doom(key, &uid);
         match self.latest(key) {
             Some(latest) if latest.uid == uid => {}
             // Another of the same name, or nothing: what it is about is not here.
             Some(_) => return self.after(key, ack),
             None if self.has_unread(key, &uid) => {}
             None if self.awaits(key) => return self.after(key, ack),
+            None if dooms => return self.after(MARK, ack),
             None => return Hearing::Settled,
         }
         self.hear(Heard::deletion(key, ack))
@@ -353,6 +358,7 @@ impl Meta {
         let mut settled = Settled::default();
         for Heard { key, version, thing, bytes, change, ack } in heard {
             settled.acks.extend(ack);
+            settled.pods |= self.lost.saved(&key, change.as_ref());
             if change.is_none() {
                 if let (Some(kept), Some(version)) = (self.kept.get_mut(&key), version) {
                     kept.version = version;
@@ -408,6 +414,11 @@ impl Meta {
         let kept = self.kept.remove(key)?;
         self.bytes -= kept.bytes;
         Some(kept.thing)
+    }
+
+    /// Whether all that was heard is durable.
+    pub(super) fn is_settled(&self) -> bool {
+        self.saving.is_none() && self.waiting.is_empty()
     }
 
     /// When the next try to save is due.

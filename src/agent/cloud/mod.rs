@@ -23,40 +23,36 @@ mod hub;
 mod meta;
 mod node;
 mod patch;
+mod relist;
 mod report;
 mod route;
 mod talk;
 mod tokens;
 mod unserved;
+mod view;
 mod wants;
-
-use std::sync::Arc;
 
 use crate::agent::event::{JobId, Out};
 use crate::agent::notes::Notes;
-use crate::agent::pods::{Knowledge, Pods};
+use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now, Rng, Wall};
 use crate::limits::Budget;
 use crate::model::job::JobError;
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::message::{Message, Resource};
-use crate::model::meta::{DiskError, Revision, Saved, StoreOrigin};
-use crate::model::object::Object;
-use crate::model::pod::Pod;
+use crate::model::meta::{DiskError, Revision, Saved};
 use crate::model::settings::CloudSettings;
-use crate::model::token::Token;
-use crate::model::view::CloudOverview;
 use serde_json::value::RawValue;
 
 use answer::Answer;
 use asks::{Asks, Mouth, Topic};
-use content::Thing;
 use ended::Ended;
 use enrol::Enrol;
 use events::Events;
 use hub::Hub;
 use meta::{Hearing, Meta, Settled};
 use node::{Node, Seen};
+use relist::Relist;
 use report::{Known, Report};
 use talk::Origin;
 use tokens::Tokens;
@@ -75,6 +71,7 @@ pub(super) struct Cloud {
     wants: Wants,
     tokens: Tokens,
     report: Report,
+    relist: Relist,
     events: Option<Events>,
     /// What the cloud's clock showed when ours, counting from boot, showed this.
     clock: Option<(Instant, Wall)>,
@@ -117,6 +114,7 @@ impl Cloud {
             wants: Wants::default(),
             tokens: Tokens::default(),
             report: Report::default(),
+            relist: Relist::default(),
             events: Events::new(settings, now),
             clock: None,
             settings: settings.clone(),
@@ -149,6 +147,7 @@ impl Cloud {
         out: &mut Out,
     ) -> Changed {
         let Settled { acks, pods, objects } = self.meta.saved(revision, out);
+        self.relist.conclude(&mut self.meta, out);
         self.report.stir();
         for ack in acks {
             self.hub.answer(talk::ack(rng, now, &ack));
@@ -258,7 +257,9 @@ impl Cloud {
                 let to = Origin::of(message);
                 self.hub.answer(talk::answer(rng, now, &to, "response", talk::json("ack")));
             }
-            (_, "response" | "error") if !message.header.parent_id.is_empty() => {
+            (_, "response" | "error" | "applicationResponse")
+                if !message.header.parent_id.is_empty() =>
+            {
                 self.response(now, message, rng, out);
             }
             ("resource" | "func", _) => self.object(now, message, rng),
@@ -286,6 +287,7 @@ impl Cloud {
         };
         let answer = Answer::read(message, &self.meta.budget());
         match &topic {
+            Topic::Pods => self.relist.answered(now, message, &mut self.meta, out),
             Topic::Token(need) => match answer {
                 Answer::Object(object) => {
                     if let Some(key) = tokens::key(object.get()) {
@@ -342,6 +344,7 @@ impl Cloud {
                 self.node.unanswered(now, topic, self.hub.is_up(), timeout_ms);
             }
             Topic::PodStatus(_) | Topic::PodDelete(_) => self.report.unanswered(now, topic),
+            Topic::Pods => self.relist.unanswered(now),
         }
     }
 
@@ -416,6 +419,7 @@ impl Cloud {
         let mut mouth =
             Mouth { hub: &mut self.hub, asks: &mut self.asks, rng, out, now, timeout_ms };
         self.node.step(&node, &self.meta, &self.settings, &mut mouth);
+        self.relist.step(&node.config.node_name, &self.meta, &mut mouth);
         self.wants.step(&self.meta, &mut mouth);
         self.tokens.step(&self.meta, &mut mouth);
         let told = Known { ended: &self.ended, meta: &self.meta, is_legacy: self.node.is_legacy() };
@@ -442,6 +446,7 @@ impl Cloud {
             if self.asks.has_room() {
                 let others = [
                     self.wants.wake_at(),
+                    self.relist.wake_at(&self.meta),
                     self.tokens.wake_at(now),
                     self.report.wake_at(),
                     self.events.as_ref().and_then(Events::wake_at),
@@ -452,49 +457,5 @@ impl Cloud {
             wake_at = wake_at.into_iter().chain(said).min();
         }
         wake_at.map(|at| at.max(now.boot.plus_ms(1)))
-    }
-
-    /// How it stands with the cloud.
-    pub(super) fn overview(&self, now: Now) -> CloudOverview {
-        CloudOverview {
-            up_ms: self.hub.up_ms(now),
-            trouble: self.hub.trouble().map(str::to_owned),
-            store_trouble: self.meta.trouble().map(str::to_owned),
-            store_is_new: self.knowledge() == Knowledge::Broken,
-            objects: self.meta.things().count(),
-        }
-    }
-
-    /// A look found no pod that nobody knows.
-    pub(super) fn nothing_is_unknown(&mut self) {
-        self.meta.is_whole();
-    }
-
-    /// What is known of the cloud's pods.
-    pub(super) fn knowledge(&self) -> Knowledge {
-        match self.meta.origin() {
-            None => Knowledge::Silent,
-            Some(StoreOrigin::New | StoreOrigin::Lost(_)) => Knowledge::Broken,
-            Some(StoreOrigin::Part { .. }) => Knowledge::Broken,
-            Some(StoreOrigin::Kept) => Knowledge::Whole,
-        }
-    }
-
-    /// The pods that the cloud wants here.
-    pub(super) fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.meta.things().filter_map(|thing| match thing {
-            Thing::Pod(pod) => Some(&**pod),
-            _ => None,
-        })
-    }
-
-    /// The tokens that they were given.
-    pub(super) fn service_account_tokens(&self) -> Vec<Arc<Token>> {
-        self.meta.tokens().cloned().collect()
-    }
-
-    /// The objects that they use.
-    pub(super) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
-        self.meta.objects()
     }
 }

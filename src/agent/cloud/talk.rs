@@ -62,6 +62,11 @@ pub(super) fn request(
     message(rng, now, ["edged", "meta", operation, resource], content)
 }
 
+/// Something asked of the cloud's dynamic controller in MetaServer's name (section 5.12).
+pub(super) fn application(rng: &mut Rng, now: Now, content: Box<RawValue>) -> Message {
+    message(rng, now, ["metaserver", "dynamiccontroller", "null", "null"], Some(content))
+}
+
 /// We have it, and will still have it after a power cut (section 2.6).
 pub(super) fn ack(rng: &mut Rng, now: Now, to: &Origin) -> Message {
     answer(rng, now, to, "response", json("OK"))

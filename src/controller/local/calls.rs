@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::{Key, Objects, is_shown, patch, version_of};
 use crate::limits::LOCAL_OBJECTS_MAX;
-use crate::model::api::{Call, CallError, CallResult, Kind, PatchType, Subresource, Verb};
+use crate::model::api::{
+    Call, CallError, CallResult, Kind, ListOptions, PatchType, Subresource, Verb,
+};
 use crate::model::time::Timestamp;
 
 impl Objects {
@@ -25,6 +27,7 @@ impl Objects {
         let about = key.clone();
         let done = match (call.verb, call.subresource) {
             (Verb::Get, _) => self.get(&key),
+            (Verb::List, _) => self.part(&key, &body),
             (Verb::Create, None) => self.create(key, body, now),
             (Verb::Create, Some(Subresource::Token)) => {
                 // There is nobody here who could check one.
@@ -45,6 +48,36 @@ impl Objects {
 
     fn get(&self, key: &Key) -> Result<Box<str>, CallError> {
         self.rows.get(key).map(|object| object.row.text.clone()).ok_or_else(|| missing(key))
+    }
+
+    /// The pods of a node, or some of them, as nodes ask for them.
+    fn part(&self, key: &Key, options: &Value) -> Result<Box<str>, CallError> {
+        if !self.read {
+            // What the manifests want may not be here yet, and who lists takes it for all.
+            return Err(refused(503, "ServiceUnavailable", key, "the manifests are being read"));
+        }
+        let options: ListOptions = serde_json::from_value(options.clone()).unwrap_or_default();
+        let node = options.field_selector.strip_prefix("spec.nodeName=");
+        let node = node.filter(|_| key.kind == Kind::Pod).ok_or_else(|| {
+            refused(400, "BadRequest", key, "expected pods, and fieldSelector spec.nodeName=…")
+        })?;
+        let place = |key: &Key| format!("{}/{}", key.namespace, key.name);
+        let all = self.rows.iter().filter(|(at, _)| at.kind == Kind::Pod);
+        let mut items: Vec<(String, Value)> = all
+            .map(|(at, _)| (place(at), self.value(at).unwrap_or_default()))
+            .filter(|(at, pod)| *at > options.r#continue && pod["spec"]["nodeName"] == node)
+            .collect();
+        items.sort_by(|one, other| one.0.cmp(&other.0));
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit as usize };
+        let rest = items.split_off(items.len().min(limit));
+        let mut metadata = json!({"resourceVersion": self.version.to_string()});
+        if let Some((last, _)) = items.last().filter(|_| !rest.is_empty()) {
+            metadata["continue"] = last.as_str().into();
+        }
+        let items: Vec<Value> = items.into_iter().map(|(_, pod)| pod).collect();
+        let list =
+            json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items});
+        Ok(list.to_string().into())
     }
 
     fn create(

@@ -36,6 +36,13 @@ impl Check {
         }
     }
 
+    /// Who is gone in the cloud may go here, whether the store knows him or not.
+    pub fn cloud_has(&mut self, has: impl Fn(&str) -> bool) {
+        for pod in self.pods.iter_mut().filter(|pod| pod.unstored) {
+            pod.unstored = has(&pod.uid);
+        }
+    }
+
     /// The cloud has been told that the pod has ended.
     pub fn cloud_knows_end(&mut self, uid: &str) {
         if let Some(&at) = self.by_uid.get(uid) {

@@ -1,5 +1,6 @@
 //! What CloudCore does with what the node says (wire spec sections 2.7 and 5).
 
+use edged::model::base64;
 use edged::model::message::{Message, Resource};
 use serde::{Serialize, Serializer};
 use serde_json::value::to_raw_value;
@@ -36,6 +37,13 @@ impl Sky {
             return;
         }
         let route = &message.route;
+        if &*route.source == "metaserver" {
+            if self.rates.lists && !mute {
+                let told = Told::List(self.list(message));
+                self.respond(conn, message, &told);
+            }
+            return;
+        }
         let Some(resource) = Resource::parse(&route.resource) else { return };
         let namespace = resource.namespace.unwrap_or("null");
         let name = resource.name;
@@ -74,6 +82,10 @@ impl Sky {
     fn respond(&mut self, conn: u64, to: &Message, told: &Told) {
         let (resource, parent) = (&to.route.resource, &to.header.id);
         let answer = match told {
+            Told::List(content) => {
+                let resource = "ignore/Application/ignore";
+                self.hub.message("applicationResponse", resource, parent, content)
+            }
             Told::Plain(content) => self.hub.message("response", resource, parent, content),
             Told::Object(object) => {
                 let taken = Taken { object: object.value(), error: () };
@@ -89,6 +101,32 @@ impl Sky {
         self.answers.insert(serial, (conn, answer));
         let ms = self.chance.below(self.rates.api_ms + 1);
         self.timers.push((ms, Due::Answer(serial)));
+    }
+
+    /// What the dynamic controller says to the question for the node's pods.
+    fn list(&mut self, message: &Message) -> Value {
+        let mut told: Value =
+            serde_json::from_str(message.content.as_ref().expect("a question").get())
+                .expect("JSON");
+        if self.chance.percent(self.rates.fail_pct) {
+            told["Status"] = "Rejected".into();
+            return told;
+        }
+        let options = told["Option"].as_str().and_then(base64::decode).expect("base64");
+        let options: Value = serde_json::from_slice(&options).expect("JSON");
+        let behind = options["continue"].as_str().unwrap_or_default().to_owned();
+        let limit = options["limit"].as_u64().expect("a number") as usize;
+        let left = self.api.pods().filter(|(key, ..)| ***key > *behind);
+        let mut left: Vec<_> = left.map(|(key, object, _)| (key, object.value())).collect();
+        let more = left.len() > limit;
+        left.truncate(limit);
+        let next = left.last().filter(|_| more).map(|(key, _)| key.to_string());
+        let items: Vec<&Value> = left.into_iter().map(|(_, value)| value).collect();
+        let list = json!({"kind": "PodList", "metadata": {"continue": next}, "items": items});
+        told["RespBody"] = base64::encode(list.to_string().as_bytes()).into();
+        told["Status"] = "Approved".into();
+        self.count("lists answered");
+        told
     }
 
     /// What a cloud says that did nothing.
@@ -191,6 +229,8 @@ impl Sky {
 /// What an answer says.
 enum Told {
     Plain(Value),
+    /// In MetaServer's words.
+    List(Value),
     /// The object as it is now.
     Object(Object),
     /// Of an object with a type of its own: it does not say what it is.

@@ -25,8 +25,8 @@ impl World {
     pub(crate) fn sky_calms(&mut self) {
         let Some(sky) = &mut self.sky else { return };
         let now = self.now;
-        let echoes = sky.rates.echoes;
-        sky.rates = Rates { echoes, ..Rates::calm() };
+        let (echoes, lists) = (sky.rates.echoes, sky.rates.lists);
+        sky.rates = Rates { echoes, lists, ..Rates::calm() };
         sky.down_until = 0;
         sky.closed_until = 0;
         sky.store.full_until = 0;

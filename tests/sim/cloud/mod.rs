@@ -205,6 +205,9 @@ impl Sky {
 
     /// The agent is told something, and acts on it from now on.
     pub fn told(&mut self, now: u64, event: &Event, check: &mut Check, agent: &Agent) {
+        if self.lost {
+            check.cloud_has(|uid| self.api.pods().any(|(_, object, _)| *object.uid == *uid));
+        }
         match event {
             Event::Loaded(_) => {
                 check.cloud_read();

@@ -31,6 +31,8 @@ pub struct Rates {
     pub api_ms: u64,
     /// A status that the node wrote comes back at once, not only from the synchroniser.
     pub echoes: bool,
+    /// The cloud lists pods for those who ask.
+    pub lists: bool,
     /// Messages that nobody should send.
     pub mischief_ppm: u64,
     /// A save takes.
@@ -52,7 +54,14 @@ pub struct Rates {
 impl Rates {
     /// Nothing goes wrong.
     pub fn calm() -> Self {
-        Self { latency_ms: 20, api_ms: 20, save_ms: 5, echoes: true, ..Self::default() }
+        Self {
+            latency_ms: 20,
+            api_ms: 20,
+            save_ms: 5,
+            echoes: true,
+            lists: true,
+            ..Self::default()
+        }
     }
 
     /// Those of a seed: many are zero.
@@ -79,6 +88,7 @@ impl Rates {
             lost_pct: chance.rate(40),
             revoke_ppm: chance.rate(1_000),
             restart_ppm: chance.rate(3_000),
+            lists: chance.percent(70),
         }
     }
 }

@@ -7,20 +7,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Heard, Meta, Version, memory_bytes};
+use super::lost::MARK;
+use super::{Meta, Version, memory_bytes};
 use crate::agent::cloud::content::{self, Thing};
 use crate::agent::event::{Action, Out, Severity};
-use crate::model::meta::{Change, Row, Saved, StoreOrigin};
+use crate::model::meta::{Row, Saved, StoreOrigin};
 use crate::model::status::PodStatus;
-
-/// The row that says that the store may not know all pods of the cloud that run here: it was new or
-/// lost, and they are left alone until there are none, in the next lives as well.
-const MARK: &str = "edged/store/incomplete";
 
 impl Meta {
     /// Takes what the store held at the start.
     pub(in crate::agent::cloud) fn load(&mut self, saved: Saved, out: &mut Out) {
         for row in saved.rows {
+            self.lost.load(&row.key, &row.value);
             self.load_row(row, out);
         }
         self.remember_ends();
@@ -43,11 +41,10 @@ impl Meta {
             other => other,
         };
         self.tell(&origin, out);
-        if origin != StoreOrigin::Kept && !self.kept.contains_key(MARK) {
-            let row = Row { key: MARK.into(), kind: "edged".into(), value: "{}".into() };
-            self.mark(Some(Version::default()), Change::Put(row));
-        }
         self.origin = Some(origin);
+        if self.is_broken() && !self.kept.contains_key(MARK) {
+            self.mark();
+        }
     }
 
     fn load_row(&mut self, Row { key, kind, value }: Row, out: &mut Out) {
@@ -121,20 +118,5 @@ impl Meta {
                 Arc::make_mut(pod).status = status.clone();
             }
         }
-    }
-
-    /// Every pod of a cloud that runs here is one that the store knows: it holds all there is.
-    pub(in crate::agent::cloud) fn is_whole(&mut self) {
-        if matches!(self.origin, Some(StoreOrigin::New | StoreOrigin::Lost(_))) {
-            self.origin = Some(StoreOrigin::Kept);
-            self.mark(None, Change::Delete { key: MARK.into() });
-        }
-    }
-
-    /// A row of our own, which no message is about.
-    fn mark(&mut self, version: Option<Version>, change: Change) {
-        let (thing, change) = (Thing::Other, Some(change));
-        let (key, ack) = (MARK.into(), None);
-        self.waiting.push(Heard { key, version, thing, bytes: 0, change, ack });
     }
 }

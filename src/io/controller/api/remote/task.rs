@@ -8,7 +8,7 @@ use crate::limits::{
     API_CALL_MS, API_LIST_MS, API_PAGE, API_WATCH_LATE_MS, API_WATCH_S, RESPONSE_BODY_BYTES_MAX,
     WATCH_LINE_BYTES_MAX,
 };
-use crate::model::api::{Call, CallError, CallResult, Kind};
+use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 use crate::wire::rest::{self, Target};
 
 /// What was asked.
@@ -51,7 +51,8 @@ impl Task {
         let get = |path| Target { method: "GET", path, content_type: "application/json" };
         let (target, body) = match &self.work {
             Work::Call(_, call) => {
-                (rest::of_call(call), call.body.as_ref().map(|body| body.get().as_bytes()))
+                let body = call.body.as_ref().filter(|_| call.verb != Verb::List);
+                (rest::of_call(call), body.map(|body| body.get().as_bytes()))
             }
             Work::List(_, kind, next) => (get(rest::of_list(*kind, API_PAGE, next)), None),
             Work::Watch(_, kind, version) => {
@@ -190,7 +191,7 @@ impl Work {
     /// Whether asking twice does no harm.
     pub(super) fn is_read(&self) -> bool {
         match self {
-            Self::Call(_, call) => call.verb == crate::model::api::Verb::Get,
+            Self::Call(_, call) => matches!(call.verb, Verb::Get | Verb::List),
             Self::List(..) | Self::Watch(..) => true,
         }
     }

@@ -1,0 +1,213 @@
+//! A store that was new or lost: which pods that run are still wanted is asked of the cloud.
+
+use edged::agent::Config;
+use edged::model::base64;
+use edged::model::cri::ContainerState;
+use edged::model::message::{Header, Message, Route};
+use edged::model::meta::{Change, Saved, StoreOrigin};
+use edged::model::settings::CloudSettings;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use crate::desk::{UID, container, sandbox};
+use crate::sky::{Sky, content, pod, row};
+
+const STOPS: &[&str] = &["stop_container c1 2"];
+const NOTHING: &[&str] = &[];
+const MARK: &str = "edged/store/incomplete";
+
+/// A pod that some cloud has sent runs, and the store is this.
+fn after(saved: Saved) -> Sky {
+    let set = |config: &mut Config| config.cloud = Some(CloudSettings::default());
+    let mut sky = Sky::beside(saved, set, |desk| {
+        let mut one = sandbox("s1", 0, true);
+        one.source = Some("api".into());
+        desk.sandboxes.push(one);
+        desk.containers.push(container("c1", "m", ContainerState::Running));
+    });
+    sky.pass(2_000);
+    sky
+}
+
+fn lost() -> Sky {
+    let mut sky = after(Saved { rows: vec![], origin: StoreOrigin::New });
+    sky.connect();
+    sky
+}
+
+/// The question for the list.
+fn asked(sky: &mut Sky) -> Option<Message> {
+    let at = sky.sent.iter().position(|said| &*said.route.source == "metaserver")?;
+    Some(sky.sent.remove(at))
+}
+
+fn options(question: &Message) -> Value {
+    let text = content(question)["Option"].as_str().expect("a text").to_owned();
+    serde_json::from_slice(&base64::decode(&text).expect("base64")).expect("JSON")
+}
+
+fn reply(sky: &mut Sky, to: &Message, application: &Value) {
+    let route = ["dynamiccontroller", "resource", "applicationResponse"].map(Box::from);
+    let [source, group, operation] = route;
+    sky.replay(Message {
+        header: Header {
+            id: "r".into(),
+            parent_id: to.header.id.clone(),
+            timestamp_ms: 1_800_000_000_000,
+            ..Header::default()
+        },
+        route: Route { source, group, operation, resource: "ignore/Application/ignore".into() },
+        content: Some(to_raw_value(application).expect("JSON")),
+    });
+}
+
+/// The cloud has these pods, and more behind this.
+fn list(sky: &mut Sky, to: &Message, pods: &[Value], next: &str) {
+    let metadata = json!({"resourceVersion": "90", "continue": next});
+    let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": pods});
+    let body = base64::encode(list.to_string().as_bytes());
+    let mut told = content(to);
+    told["Status"] = json!("Approved");
+    told["RespBody"] = json!(body);
+    reply(sky, to, &told);
+    sky.pass(2_000);
+}
+
+/// The pod that runs.
+fn own() -> Value {
+    let mut own = pod("p-gw", UID, 7);
+    own["metadata"]["namespace"] = json!("default");
+    own
+}
+
+fn is_new(sky: &Sky) -> bool {
+    let overview = sky.desk.agent.overview(sky.desk.now);
+    overview.cloud.expect("there is one").store_is_new
+}
+
+#[test]
+fn what_the_cloud_does_not_list_ends() {
+    let mut sky = lost();
+    let question = asked(&mut sky).expect("a question");
+    assert_eq!(content(&question)["Key"], "/core/v1/pods/null/null");
+    assert_eq!(content(&question)["Verb"], "list");
+    assert_eq!(options(&question), json!({"fieldSelector": "spec.nodeName=gw", "limit": 10}));
+    assert_eq!(sky.desk.asked_for(), NOTHING);
+    list(&mut sky, &question, &[], "");
+    assert_eq!(sky.desk.asked_for(), STOPS);
+    assert!(!is_new(&sky));
+}
+
+#[test]
+fn what_the_cloud_lists_goes_on_and_is_kept_before_anything_ends() {
+    let mut sky = lost();
+    let question = asked(&mut sky).expect("a question");
+    sky.keeps = false;
+    list(&mut sky, &question, &[own()], "");
+    assert!(is_new(&sky), "nothing of it is durable");
+    let changes = sky.save();
+    assert!(
+        matches!(&changes[..], [Change::Put(row)] if &*row.key == "default/pod/p-gw"),
+        "{changes:?}"
+    );
+    assert!(!is_new(&sky));
+    let changes = sky.save();
+    assert!(matches!(&changes[..], [Change::Delete { key }] if &**key == MARK), "{changes:?}");
+    sky.pass(5_000);
+    assert_eq!(sky.desk.asked_for().iter().filter(|it| it.contains("stop")).count(), 0);
+    assert!(sky.desk.agent.pod(UID).is_some());
+}
+
+#[test]
+fn a_long_list_comes_page_by_page_and_only_the_whole_one_counts() {
+    let mut sky = lost();
+    let question = asked(&mut sky).expect("a question");
+    list(&mut sky, &question, &[pod("a", "ua", 3)], "token");
+    assert!(is_new(&sky));
+    let question = asked(&mut sky).expect("the next page");
+    assert_eq!(options(&question)["continue"], "token");
+    list(&mut sky, &question, &[own()], "");
+    assert!(!is_new(&sky));
+    assert!(sky.desk.agent.pod("ua").is_some() && sky.desk.agent.pod(UID).is_some());
+}
+
+#[test]
+fn a_list_that_is_none_or_cannot_be_kept_ends_nothing() {
+    let body =
+        |text: &str| json!({"Status": "Approved", "RespBody": base64::encode(text.as_bytes())});
+    let mut broken = own();
+    broken["spec"]["containers"] = json!(7);
+    let with_broken = json!({"kind": "PodList", "metadata": {}, "items": [broken]}).to_string();
+    for (n, answer) in [
+        json!({"Status": "Rejected", "Reason": "no", "Error": {"ErrStatus": {"message": "no"}}}),
+        json!({"Status": "Approved", "RespBody": null}),
+        json!("OK"),
+        body("{}"),
+        body(r#"{"kind":"Status","metadata":{},"items":[]}"#),
+        body(&with_broken),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut sky = lost();
+        let question = asked(&mut sky).expect("a question");
+        reply(&mut sky, &question, answer);
+        sky.pass(10_000);
+        assert_eq!(sky.desk.asked_for(), NOTHING, "{n}");
+        assert!(is_new(&sky), "{n}");
+        assert!(asked(&mut sky).is_none(), "{n}: not at once");
+        sky.pass(30_000);
+        assert!(asked(&mut sky).is_some(), "{n}: again");
+    }
+}
+
+#[test]
+fn a_cloud_that_does_not_list_is_asked_for_less_and_more_and_more_seldom() {
+    let mut sky = lost();
+    let mut questions = Vec::new();
+    for _ in 0..900 {
+        sky.hear();
+        sky.pass(1_000);
+        questions.extend(asked(&mut sky).map(|question| options(&question)["limit"].clone()));
+    }
+    assert_eq!(questions[0], 10);
+    assert!(questions[1..].iter().all(|limit| *limit == 1), "{questions:?}");
+    assert!((2..=5).contains(&questions.len()), "{questions:?}");
+    assert_eq!(sky.desk.asked_for(), NOTHING);
+}
+
+#[test]
+fn a_store_that_holds_all_asks_for_no_list() {
+    let mut sky = after(Saved { rows: vec![row("default/pod/p-gw", &own())], ..Saved::default() });
+    sky.connect();
+    sky.pass(60_000);
+    assert!(asked(&mut sky).is_none());
+}
+
+#[test]
+fn a_pod_that_the_cloud_says_is_gone_ends_though_the_store_does_not_know_it() {
+    let mut sky = lost();
+    sky.acked();
+    sky.keeps = false;
+    let gone = json!({"metadata": {"name": "p-gw", "namespace": "default", "uid": UID}});
+    let id = sky.push("delete", "default/pod/p-gw", &gone);
+    assert_eq!(sky.acked(), [] as [&str; 0], "nothing of it is durable");
+    let again = sky.push("delete", "default/pod/p-gw", &gone);
+    sky.pass(5_000);
+    assert_eq!(sky.desk.asked_for(), NOTHING);
+    let changes = sky.save();
+    let [Change::Put(mark)] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!(serde_json::from_str::<Value>(&mark.value).expect("JSON"), json!({"gone": [UID]}));
+    assert!(sky.acked().contains(&id));
+    while !sky.saves.is_empty() {
+        sky.save();
+    }
+    assert!(sky.acked().contains(&again) || again != id);
+    sky.pass(5_000);
+    assert_eq!(sky.desk.asked_for(), STOPS);
+
+    // The next life ends it as well.
+    let mut next = after(Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept });
+    assert_eq!(next.desk.asked_for(), STOPS);
+    assert!(!is_new(&next), "nobody else runs");
+}
