@@ -15,7 +15,7 @@ use super::calls::Uid;
 use super::objects::Key;
 use super::pleg::List;
 use super::pod::next::World;
-use super::pod::{Hands, Origin, Phase, Place, Pod, Verdict, Wanted};
+use super::pod::{self, Hands, Origin, Phase, Place, Pod, Verdict, Wanted};
 use super::source::Wish;
 use super::time::{Instant, Now};
 use crate::limits;
@@ -452,4 +452,5 @@ fn is_same<'a>(ours: &'a api::Pod, theirs: &'a api::Pod) -> bool {
         && ours.metadata.deletion_timestamp == theirs.metadata.deletion_timestamp
         && ours.metadata.deletion_grace_period_seconds
             == theirs.metadata.deletion_grace_period_seconds
+        && !pod::overrules(&ours.status, &theirs.status)
 }

@@ -207,7 +207,7 @@ fn a_pod_that_the_cloud_says_is_gone_ends_though_the_store_does_not_know_it() {
     assert_eq!(sky.desk.asked_for(), STOPS);
 
     // The next life ends it as well.
-    let mut next = after(Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept });
+    let next = after(Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept });
     assert_eq!(next.desk.asked_for(), STOPS);
     assert!(!is_new(&next), "nobody else runs");
 }

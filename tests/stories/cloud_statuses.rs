@@ -77,3 +77,49 @@ fn a_pod_that_was_about_to_be_evicted_in_an_earlier_life_is_not_said_to_be() {
     assert_eq!(status["phase"], "Running");
     assert!(status.get("reason").is_none() && status.get("message").is_none(), "{status}");
 }
+
+#[test]
+fn a_pod_whose_phase_somebody_has_made_final_in_the_cloud_ends_and_stays_so() {
+    for phase in ["Failed", "Succeeded"] {
+        let mut sky = Sky::new();
+        let mut wanted = pod("p", "u", 7);
+        wanted["spec"]["terminationGracePeriodSeconds"] = json!(7);
+        sky.push("insert", "ns/pod/p", &wanted);
+        sky.work();
+        sky.hear();
+        sky.pass(2_000);
+        let mut runs = wanted.clone();
+        let mut told = sky.said("podpatch");
+        while let Some(message) = told.pop() {
+            runs["metadata"]["resourceVersion"] = json!("8");
+            let status = patch(&message)["status"].clone();
+            for (key, value) in status.as_object().expect("a map") {
+                runs["status"][key] = value.clone();
+            }
+            sky.answer(&message, &json!({"Object": runs, "Err": null}));
+            told = sky.said("podpatch");
+        }
+        let mut given_up = wanted.clone();
+        given_up["metadata"]["resourceVersion"] = json!("9");
+        given_up["status"] =
+            json!({"phase": phase, "reason": "Shutdown", "message": "the node was drained"});
+        let id = sky.push("update", "ns/pod/p", &given_up);
+        assert!(sky.acked().contains(&id));
+        assert_eq!(sky.desk.asked_for(), ["stop_container c2 7"]);
+        sky.work();
+        sky.hear();
+        sky.pass(15_000);
+        assert_eq!(sky.desk.running(), [] as [&str; 0], "whatever its restartPolicy");
+        let status = sky.desk.status();
+        assert_eq!((&status["phase"], &status["reason"]), (&json!(phase), &json!("Shutdown")));
+        assert_eq!(status["message"], "the node was drained");
+        let told = sky.said("podpatch");
+        assert!(!told.is_empty(), "of its containers");
+        for message in told {
+            let status = &patch(&message)["status"];
+            assert!(status.get("phase").is_none() && status.get("reason").is_none(), "{status}");
+        }
+        // Nobody has asked for its deletion.
+        assert!(sky.sent.iter().all(|said| &*said.route.operation != "delete"));
+    }
+}

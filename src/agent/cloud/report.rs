@@ -275,8 +275,13 @@ impl Told {
             // Given once and for all when the pod was made.
             status.remove("qosClass");
         }
-        let base = self.base.as_ref().and_then(|base| serde_json::from_str(base).ok());
+        let base: Option<Value> =
+            self.base.as_ref().and_then(|base| serde_json::from_str(base).ok());
         let is_known = base.is_some();
+        if base.as_ref().is_some_and(is_over) && !api.status.phase.is_terminal() {
+            // Somebody has said that it has ended, which is about to be durable here.
+            return None;
+        }
         let difference = match base {
             _ if is_legacy => Some(status),
             Some(base) => patch::diff(&ours(base, pod), &status),
@@ -340,6 +345,10 @@ impl Told {
         self.deletion = Deletion::Asked;
         None
     }
+}
+
+fn is_over(status: &Value) -> bool {
+    matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 /// What of a status in the cloud is the node's to tell: others set conditions of their own, and one

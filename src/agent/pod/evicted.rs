@@ -1,9 +1,13 @@
 //! A pod that had to go for the node's sake (spec section 9.4). It stays as Failed while its source
 //! wants it; what it left in the runtime goes.
+//!
+//! Or for the cloud's: whoever sets the phase of a pod that runs to Failed or Succeeded there, as
+//! people and controllers do who give a pod up, ends it, as every kubelet does (`pod_workers.go`).
 
 use std::collections::BTreeMap;
 
 use super::{Phase, Pod, Verdict, volumes};
+use crate::model::status::PodStatus;
 
 /// Why and how it goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +49,12 @@ impl Pod {
         let eviction = self.eviction.as_ref().filter(|_| reason == EVICTED);
         eviction.map(|eviction| eviction.annotations.clone()).unwrap_or_default()
     }
+}
+
+/// Whether what the cloud tells of a pod's status ends it. That it runs the node knows better; that
+/// it has ended is final, whoever said it.
+pub fn overrules(ours: &PodStatus, told: &PodStatus) -> bool {
+    told.phase.is_terminal() && !ours.phase.is_terminal()
 }
 
 const EVICTED: &str = "Evicted";

@@ -65,12 +65,12 @@ use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
 use crate::model::job::JobSpec;
 use crate::model::note::NoteKind;
 use crate::model::pod as api;
-use crate::model::status::Waiting;
+use crate::model::status::{PodStatus, Waiting};
 use image::{FailedPull, Image};
 use seen::Seen;
 use volumes::Volumes;
 
-pub use evicted::{DISRUPTED, Eviction};
+pub use evicted::{DISRUPTED, Eviction, overrules};
 pub use learn::Answer;
 pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, Place};
@@ -327,8 +327,13 @@ impl Pod {
                     ending.grace_s = ending.grace_s.min(grace_s.max(1));
                 }
                 self.images_change(&api.spec);
-                let status = std::mem::take(&mut self.api.status);
+                let mut status = std::mem::take(&mut self.api.status);
                 *self.api = api;
+                let told = std::mem::take(&mut self.api.status);
+                if overrules(&status, &told) {
+                    let PodStatus { phase, message, reason, .. } = told;
+                    status = PodStatus { phase, message, reason, ..status };
+                }
                 self.api.status = status;
                 self.replan_cgroup();
             }
