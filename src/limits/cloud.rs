@@ -66,3 +66,5 @@ pub const RELIST_PAGE: u32 = 10;
 pub const RELIST_RETRY_MIN_MS: u64 = 30_000;
 /// Milliseconds between such questions at the most.
 pub const RELIST_RETRY_MAX_MS: u64 = 3_600_000;
+/// Pods of one message of the minute's report to old clouds: some 100 KiB.
+pub const METASYNC_PODS_MAX: usize = 32;

@@ -25,6 +25,8 @@ mod cloud_memory;
 #[cfg(feature = "cloud")]
 mod cloud_node;
 #[cfg(feature = "cloud")]
+mod cloud_old;
+#[cfg(feature = "cloud")]
 mod cloud_room;
 #[cfg(feature = "cloud")]
 mod cloud_statuses;

@@ -106,6 +106,12 @@ impl Mouth<'_> {
         let message = talk::request(self.rng, self.now, operation, resource, Some(content));
         self.hub.send(self.now, message, self.out);
     }
+
+    /// Tells in MetaManager's name. There is room.
+    pub(super) fn sync(&mut self, resource: &str, content: Box<RawValue>) {
+        let message = talk::sync(self.rng, self.now, resource, content);
+        self.hub.send(self.now, message, self.out);
+    }
 }
 
 impl Asks {

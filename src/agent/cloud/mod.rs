@@ -21,6 +21,7 @@ mod enrol;
 mod events;
 mod hub;
 mod meta;
+mod metasync;
 mod node;
 mod patch;
 mod relist;
@@ -51,6 +52,7 @@ use enrol::Enrol;
 use events::Events;
 use hub::Hub;
 use meta::{Hearing, Meta, Settled};
+use metasync::Metasync;
 use node::{Node, Seen};
 use relist::Relist;
 use report::{Known, Report};
@@ -71,6 +73,7 @@ pub(super) struct Cloud {
     wants: Wants,
     tokens: Tokens,
     report: Report,
+    metasync: Metasync,
     relist: Relist,
     events: Option<Events>,
     /// What the cloud's clock showed when ours, counting from boot, showed this.
@@ -114,6 +117,7 @@ impl Cloud {
             wants: Wants::default(),
             tokens: Tokens::default(),
             report: Report::default(),
+            metasync: Metasync::default(),
             relist: Relist::default(),
             events: Events::new(settings, now),
             clock: None,
@@ -183,6 +187,7 @@ impl Cloud {
             self.wants.up();
             self.tokens.up();
             self.report.up();
+            self.metasync.up();
         }
     }
 
@@ -424,6 +429,7 @@ impl Cloud {
         self.tokens.step(&self.meta, &mut mouth);
         let told = Known { ended: &self.ended, meta: &self.meta, is_legacy: self.node.is_legacy() };
         self.report.step(pods, told, &mut mouth);
+        self.metasync.step(pods, told, self.settings.pod_status_sync_ms, &mut mouth);
         if let Some(events) = &mut self.events {
             events.step(notes, &node.config.node_name, &mut mouth);
         }
@@ -442,7 +448,8 @@ impl Cloud {
         .min();
         // What is to be said waits for its time, and for room.
         if let Some(room_at) = self.hub.room_at() {
-            let mut said = self.node.wake_at(now, &self.settings);
+            let own = [self.node.wake_at(now, &self.settings), self.metasync.wake_at()];
+            let mut said = own.into_iter().flatten().min();
             if self.asks.has_room() {
                 let others = [
                     self.wants.wake_at(),

@@ -67,6 +67,11 @@ pub(super) fn application(rng: &mut Rng, now: Now, content: Box<RawValue>) -> Me
     message(rng, now, ["metaserver", "dynamiccontroller", "null", "null"], Some(content))
 }
 
+/// Something told in the name of MetaManager, as it was called up to 1.11 (section 6.3).
+pub(super) fn sync(rng: &mut Rng, now: Now, resource: &str, content: Box<RawValue>) -> Message {
+    message(rng, now, ["metaManager", "resource", "update", resource], Some(content))
+}
+
 /// We have it, and will still have it after a power cut (section 2.6).
 pub(super) fn ack(rng: &mut Rng, now: Now, to: &Origin) -> Message {
     answer(rng, now, to, "response", json("OK"))

@@ -1,0 +1,84 @@
+//! The report of all pods to clouds up to KubeEdge 1.10, each minute (wire spec section 6.3).
+//!
+//! Such a cloud acts on a status only when it hears one: it deletes a pod whose end is reported,
+//! and tells of one that it does not have. If that failed there, nothing but another report makes
+//! it try again. Later clouds compare by themselves and are told nothing twice.
+//!
+//! If we crash here: the next life tells all pods at once, and these a minute later.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::asks::Mouth;
+use super::report::Known;
+use super::talk;
+use crate::agent::pod::{Origin, Pod, Wanted};
+use crate::agent::pods::Pods;
+use crate::agent::time::Instant;
+use crate::limits::METASYNC_PODS_MAX;
+use crate::model::message::Resource;
+
+/// When it is due.
+#[derive(Debug, Default)]
+pub(super) struct Metasync {
+    /// `None`: the cloud is not known to be so old.
+    at: Option<Instant>,
+    /// Namespaces that are still to be told of.
+    open: BTreeSet<Box<str>>,
+}
+
+impl Metasync {
+    /// The link is new: all is told over it at once, one by one.
+    pub(super) fn up(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Tells of all pods whose time has come.
+    pub(super) fn step(
+        &mut self,
+        pods: &Pods,
+        known: Known<'_>,
+        interval_ms: u64,
+        mouth: &mut Mouth<'_>,
+    ) {
+        if !known.is_legacy {
+            return self.up();
+        }
+        let now = mouth.now.boot;
+        let at = *self.at.get_or_insert(now.plus_ms(interval_ms));
+        if at > now && self.open.is_empty() {
+            return;
+        }
+        let told = |pod: &&Pod| {
+            pod.origin() == Origin::Cloud
+                && *pod.wanted() == Wanted::Yes
+                && pod.is_told()
+                && known.ended.is_kept(known.meta, pod)
+        };
+        let mut all: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        for pod in pods.iter().filter(told) {
+            let api = pod.api();
+            let metadata = &api.metadata;
+            let status = json!({"UID": metadata.uid, "Name": metadata.name, "Status": api.status});
+            all.entry(&metadata.namespace).or_default().push(status);
+        }
+        if at <= now {
+            self.at = Some(now.plus_ms(interval_ms));
+            self.open = all.keys().map(|namespace| (*namespace).into()).collect();
+        }
+        while let Some(namespace) = self.open.first().cloned().filter(|_| mouth.may_speak()) {
+            self.open.remove(&namespace);
+            let resource = Resource { namespace: Some(&namespace), kind: "podstatus", name: "" };
+            let statuses = all.remove(&*namespace).unwrap_or_default();
+            for some in statuses.chunks(METASYNC_PODS_MAX) {
+                mouth.sync(&resource.to_string(), talk::json(some));
+            }
+        }
+    }
+
+    /// When it is due, if nothing happens before.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        if self.open.is_empty() { self.at } else { Some(Instant(0)) }
+    }
+}
