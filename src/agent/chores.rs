@@ -21,6 +21,8 @@ use super::event::{Action, CallId, JobId, Out};
 use super::evict::Evict;
 #[cfg(feature = "gc")]
 use super::gc;
+#[cfg(feature = "cloud")]
+use super::inventory::Inventory;
 #[cfg(feature = "logs")]
 use super::logs::Logs;
 use super::notes::Notes;
@@ -34,6 +36,8 @@ use crate::model::cri::{CallError, CgroupDriver, Reply, Request};
 use crate::model::job::{JobError, JobSpec, Used};
 use crate::model::node::Pressure;
 use crate::model::note::{NoteKind, Object};
+#[cfg(feature = "cloud")]
+use crate::model::upkeep::StoredImage;
 use crate::model::upkeep::{Ask, Measures, Upkeep};
 
 /// All chores.
@@ -45,6 +49,8 @@ pub struct Chores {
     qos: Qos,
     #[cfg(feature = "gc")]
     gc: gc::Gc,
+    #[cfg(feature = "cloud")]
+    inventory: Inventory,
     #[cfg(feature = "logs")]
     logs: Logs,
     evict: Evict,
@@ -83,6 +89,8 @@ impl Chores {
             qos: Qos::new(now.boot),
             #[cfg(feature = "gc")]
             gc: gc::Gc::new(settings, now.boot),
+            #[cfg(feature = "cloud")]
+            inventory: Inventory::new(config, now.boot),
             #[cfg(feature = "logs")]
             logs: Logs::new(settings.logs.clone(), now.boot),
             evict: Evict::new(&settings.eviction, pods_memory_max, now.boot),
@@ -93,6 +101,8 @@ impl Chores {
     pub fn up(&mut self) {
         #[cfg(feature = "gc")]
         self.gc.up();
+        #[cfg(feature = "cloud")]
+        self.inventory.up();
         #[cfg(feature = "logs")]
         self.logs.up();
         self.evict.up();
@@ -123,6 +133,10 @@ impl Chores {
     pub fn answer(&mut self, now: Now, call: CallId, result: &Result<Reply, CallError>) {
         #[cfg(feature = "gc")]
         if self.gc.answer(now.boot, call, result) {
+            return;
+        }
+        #[cfg(feature = "cloud")]
+        if self.inventory.answer(call, result) {
             return;
         }
         #[cfg(feature = "logs")]
@@ -156,6 +170,12 @@ impl Chores {
         self.evict.used(job, used)
     }
 
+    /// The images that the node's status names; `None`: not known yet.
+    #[cfg(feature = "cloud")]
+    pub fn images(&self) -> Option<&[StoredImage]> {
+        self.inventory.images()
+    }
+
     /// What the node runs short of, if that was found out since the last step.
     pub fn take_pressures(&mut self) -> Option<BTreeSet<Pressure>> {
         self.evict.take_pressures()
@@ -173,6 +193,8 @@ impl Chores {
         let mut asking = Asking { closed: self.measuring, ask: None };
         #[cfg(feature = "gc")]
         self.gc.step(now, tools, &mut asking);
+        #[cfg(feature = "cloud")]
+        self.inventory.step(now, tools);
         #[cfg(feature = "logs")]
         self.logs.step(now, tools, &mut asking);
         #[cfg(feature = "eviction")]
@@ -191,6 +213,8 @@ impl Chores {
             Some(self.qos.due_at()),
             #[cfg(feature = "gc")]
             self.gc.due_at(),
+            #[cfg(feature = "cloud")]
+            self.inventory.due_at(),
             #[cfg(feature = "logs")]
             self.logs.due_at(),
             self.evict.due_at(),

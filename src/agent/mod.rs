@@ -19,6 +19,8 @@ mod evict;
 #[cfg(feature = "gc")]
 mod gc;
 pub mod image;
+#[cfg(feature = "cloud")]
+mod inventory;
 #[cfg(feature = "logs")]
 mod logs;
 mod node;

@@ -14,3 +14,8 @@ pub const RUNTIME_DOWN_MS: u64 = 30_000;
 /// Bytes of a node's status, as the cloud tells it, that are taken: those parts that are ours have
 /// some 3 KiB. Of a larger one nothing is known, and ours is told as a whole.
 pub const NODE_STATUS_BYTES_MAX: usize = 64 << 10;
+/// Images that a node's status names, whatever is asked for: twice the kubelet's own choice. Each
+/// takes some 250 bytes, which the API server keeps and sends to all who watch nodes.
+pub const NODE_IMAGES_MAX: usize = 100;
+/// Names of one of them (the kubelet's).
+pub const NODE_IMAGE_NAMES_MAX: usize = 5;

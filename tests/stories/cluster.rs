@@ -163,7 +163,7 @@ fn apply(to: &mut Value, patch: &Value) {
         match (to.get_mut(key), value) {
             (_, Value::Null) => drop(to.remove(key)),
             (Some(old @ Value::Object(_)), Value::Object(_)) => apply(old, value),
-            (Some(Value::Array(old)), Value::Array(list)) => merge(old, list),
+            (Some(Value::Array(old)), Value::Array(list)) if key != "images" => merge(old, list),
             (_, value) => drop(to.insert(key.clone(), value.clone())),
         }
     }

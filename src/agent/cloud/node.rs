@@ -18,6 +18,7 @@
 //! If we crash here: the next life registers, which the cloud answers by that there is one, and
 //! asks for the rest.
 
+mod images;
 mod labels;
 mod lease;
 mod status;
@@ -35,6 +36,7 @@ use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
 use crate::limits::{LEGACY_PROBE_MS, REGISTER_RETRY_MAX_MS, REGISTER_RETRY_MIN_MS};
 use crate::model::message::Resource;
 use crate::model::settings::CloudSettings;
+use images::Images;
 use labels::Labels;
 use lease::Lease;
 pub(in crate::agent) use status::Seen;
@@ -100,6 +102,7 @@ struct Status {
     last: Option<String>,
     /// That the node is ready again was told at once.
     hurried: bool,
+    images: Images,
 }
 
 impl Node {
@@ -163,6 +166,7 @@ impl Node {
         let base = told.status();
         self.status.hurried &= !status::is_ready(&base);
         self.status.base = Some(base);
+        self.status.images.learn(told);
         self.labels.learn(told);
     }
 
@@ -384,7 +388,11 @@ impl Node {
                 let told = self.health.conditions(seen, meta.trouble(), Some(base));
                 let mut status = status::over(base, status::status(seen));
                 status["conditions"] = status::conditions(&told, Some(base), mouth.now, beat);
-                let Some(difference) = patch::diff(base, &status) else { return };
+                let mut difference = patch::diff(base, &status);
+                if let Some(images) = self.status.images.news(seen) {
+                    difference.get_or_insert_with(|| json!({}))["images"] = images;
+                }
+                let Some(difference) = difference else { return };
                 let text = json!({"status": difference}).to_string();
                 if self.status.last.as_ref() == Some(&text) {
                     return;

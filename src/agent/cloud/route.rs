@@ -82,8 +82,8 @@ impl Agent {
 
     /// Speaks with the cloud. Last in a step: what changed in it is told.
     pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
-        let Self { config, addresses, runtime, pleg, node, .. } = self;
-        let seen = Seen { config, addresses, runtime, pleg, node };
+        let Self { config, addresses, runtime, pleg, node, chores, .. } = self;
+        let seen = Seen { config, addresses, runtime, pleg, node, images: chores.images() };
         let Self { cloud, pods, notes, rng, last_job, .. } = self;
         if let Some(cloud) = cloud {
             cloud.step(now, Tools { pods, notes, node: seen, rng, last_job, out });

@@ -14,6 +14,7 @@ use crate::agent::pleg::Pleg;
 use crate::agent::runtime::Runtime;
 use crate::agent::time::Now;
 use crate::model::settings::Registration;
+use crate::model::upkeep::StoredImage;
 pub(super) use health::{Condition, Health};
 
 /// Where the cloud reaches the node's HTTP API through its tunnel, as far as the node's object
@@ -31,6 +32,8 @@ pub(in crate::agent) struct Seen<'a> {
     pub runtime: &'a Runtime,
     pub pleg: &'a Pleg,
     pub node: &'a Node,
+    /// Images to be named; `None`: not known yet.
+    pub images: Option<&'a [StoredImage]>,
 }
 
 /// Which heartbeats are new.

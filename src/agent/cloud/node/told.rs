@@ -25,7 +25,7 @@ pub(super) struct Names {
     labels: Option<BTreeMap<Box<str>, Box<str>>>,
 }
 
-/// Of a status, what we write: images and volumes can be many, and are others' here.
+/// Of a status, what we write: volumes can be many, and are others' here.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Parts<'a> {
@@ -39,6 +39,8 @@ struct Parts<'a> {
     addresses: Option<&'a RawValue>,
     #[serde(borrow)]
     node_info: Option<&'a RawValue>,
+    #[serde(borrow)]
+    images: Option<&'a RawValue>,
 }
 
 impl<'a> Told<'a> {
@@ -57,7 +59,12 @@ impl<'a> Told<'a> {
         self.metadata.labels.as_ref()?.get(key).map(|value| &**value)
     }
 
-    /// Those parts of its status that are ours.
+    /// The images that it names, JSON.
+    pub(super) fn images(&self) -> Option<&str> {
+        self.status.images.map(RawValue::get).filter(|text| *text != "null")
+    }
+
+    /// Those parts of its status that are ours, but for the images: these can be many.
     pub(super) fn status(&self) -> Value {
         let parts = [
             ("capacity", self.status.capacity),

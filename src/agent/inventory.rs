@@ -1,0 +1,128 @@
+//! The images that the node's status names (`nodeStatusMaxImages`), for a scheduler that puts pods
+//! where their images are already.
+//!
+//! Intended behaviour: where none are to be named, which is KubeEdge's own choice, nothing is asked
+//! and nothing kept. Otherwise the runtime is asked every few minutes; the largest are named, as
+//! the kubelet does, by five names each at the most.
+//!
+//! If we crash here: the next life asks at once.
+
+use std::cmp::Reverse;
+
+use super::Config;
+use super::chores::{Regular, Tools};
+use super::event::CallId;
+use super::time::{Instant, Now};
+use crate::limits;
+use crate::model::cri::{CallError, Reply};
+use crate::model::upkeep::{StoredImage, Told, Upkeep};
+
+/// What is told of them.
+#[derive(Debug)]
+pub struct Inventory {
+    /// So many are named; none: nothing is asked.
+    most: usize,
+    list: Regular,
+    call: Option<CallId>,
+    /// The largest first; `None`: not known yet.
+    images: Option<Vec<StoredImage>>,
+}
+
+impl Inventory {
+    /// Nothing known.
+    pub fn new(config: &Config, now: Instant) -> Self {
+        let asked = config.cloud.as_ref().map(|cloud| cloud.status_images_max);
+        let most = asked.map_or(0, |max| max.unwrap_or(usize::MAX).min(limits::NODE_IMAGES_MAX));
+        let list = Regular::new(limits::IMAGES_LIST_MS, now);
+        // That there are none to name is known.
+        Self { most, list, call: None, images: (most == 0).then(Vec::new) }
+    }
+
+    /// The runtime is back, and may be another: calls under way were answered before.
+    pub fn up(&mut self) {
+        self.call = None;
+        self.list = Regular::new(limits::IMAGES_LIST_MS, Instant(0));
+    }
+
+    /// Takes the answer to a call. `false`: it is none of these.
+    pub fn answer(&mut self, call: CallId, result: &Result<Reply, CallError>) -> bool {
+        if self.call != Some(call) {
+            return false;
+        }
+        self.call = None;
+        match result {
+            Ok(Reply::Upkeep(Told::Images(images))) => {
+                self.images = Some(largest(images, self.most));
+            }
+            Ok(other) => panic!("ListImages cannot answer {other:?}"),
+            // What was told stays; it is asked again in its time.
+            Err(_) => {}
+        }
+        true
+    }
+
+    /// Asks for what is due.
+    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>) {
+        if self.most == 0 || self.call.is_some() || !self.list.is_due(now.boot) {
+            return;
+        }
+        self.call = tools.call(now, Upkeep::ListImages);
+        if self.call.is_some() {
+            self.list.done(now.boot);
+        }
+    }
+
+    /// When something is due.
+    pub fn due_at(&self) -> Option<Instant> {
+        (self.most > 0 && self.call.is_none()).then(|| self.list.due_at())
+    }
+
+    /// Those that are named, the largest first; `None`: not known yet.
+    pub fn images(&self) -> Option<&[StoredImage]> {
+        self.images.as_deref()
+    }
+}
+
+/// By size, and by id where they are equal: an order of the runtime's own would be news each time.
+fn largest(images: &[StoredImage], most: usize) -> Vec<StoredImage> {
+    let mut images: Vec<&StoredImage> =
+        images.iter().filter(|image| !image.names.is_empty()).collect();
+    images
+        .sort_by(|one, other| (Reverse(one.size), &one.id).cmp(&(Reverse(other.size), &other.id)));
+    let named = images.into_iter().take(most).map(|image| {
+        let mut names = image.names.clone();
+        // Digests first, as the kubelet has them.
+        names.sort_by_key(|name| (!name.contains('@'), name.clone()));
+        names.truncate(limits::NODE_IMAGE_NAMES_MAX);
+        StoredImage { names, ..image.clone() }
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(id: &str, size: u64, names: &[&str]) -> StoredImage {
+        let names = names.iter().map(|name| (*name).into()).collect();
+        StoredImage { id: id.into(), names, size, pinned: false }
+    }
+
+    #[test]
+    fn the_largest_are_named_with_their_digests_first() {
+        let many = ["x:6", "x:5", "x:4", "x:3", "x:2", "x@sha256:1"];
+        let images = [
+            image("b", 5, &["b:1"]),
+            image("nameless", 9, &[]),
+            image("x", 7, &many),
+            image("a", 5, &["a:1"]),
+        ];
+        let told = largest(&images, 2);
+        let ids: Vec<&str> = told.iter().map(|image| &*image.id).collect();
+        assert_eq!(ids, ["x", "a"]);
+        let names: Vec<&str> = told[0].names.iter().map(|name| &**name).collect();
+        assert_eq!(names, ["x@sha256:1", "x:2", "x:3", "x:4", "x:5"]);
+        assert_eq!(largest(&images, 0), []);
+        assert_eq!(largest(&images, 9).len(), 3);
+    }
+}

@@ -1,0 +1,78 @@
+//! The images that the node's status names.
+
+use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::settings::CloudSettings;
+use edged::model::upkeep::StoredImage;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::sky::Sky;
+
+fn image(name: &str, size: u64) -> StoredImage {
+    StoredImage { id: name.into(), names: vec![name.into()], size, pinned: false }
+}
+
+/// The node has joined, with two images, of which so many are to be named.
+fn joined(max: Option<usize>, had: Option<Value>) -> (Sky, Cluster) {
+    let rows = Vec::new();
+    let settings = CloudSettings { status_images_max: max, ..CloudSettings::default() };
+    let set = |config: &mut edged::agent::Config| config.cloud = Some(settings);
+    let mut sky = Sky::beside(Saved { rows, origin: StoreOrigin::Kept }, set, |desk| {
+        desk.stored = vec![image("a:1", 10), image("b:1", 20)];
+    });
+    let mut cluster = Cluster::default();
+    sky.connect();
+    cluster.serve(&mut sky);
+    if let Some(had) = had {
+        cluster.change(|status| status["images"] = had);
+        let node = cluster.node.clone().expect("a node");
+        sky.push("update", "null/node/gw", &node);
+    }
+    // The first list was made before they were there.
+    cluster.pass(&mut sky, 330_000);
+    (sky, cluster)
+}
+
+fn told(cluster: &mut Cluster) -> Vec<Value> {
+    let patches = cluster.contents("patch nodepatch").into_iter();
+    patches.map(|patch| patch["status"]["images"].clone()).filter(|it| !it.is_null()).collect()
+}
+
+#[test]
+fn by_default_no_image_is_named() {
+    let (_, mut cluster) = joined(Some(0), None);
+    assert_eq!(told(&mut cluster), [] as [Value; 0]);
+}
+
+#[test]
+fn images_that_another_agent_has_named_are_taken_away() {
+    let had = json!([{"names": ["old:1"], "sizeBytes": 7}]);
+    let (mut sky, mut cluster) = joined(Some(0), Some(had));
+    assert_eq!(told(&mut cluster), [json!([])]);
+    cluster.pass(&mut sky, 600_000);
+    assert_eq!(told(&mut cluster), [] as [Value; 0]);
+}
+
+#[test]
+fn the_largest_are_named_once_and_again_when_they_change() {
+    let all = json!([
+        {"names": ["b:1"], "sizeBytes": 20}, {"names": ["a:1"], "sizeBytes": 10},
+    ]);
+    for (max, expected) in [(None, all.clone()), (Some(1), json!([all[0]]))] {
+        let (mut sky, mut cluster) = joined(max, None);
+        assert_eq!(told(&mut cluster), std::slice::from_ref(&expected), "{max:?}");
+        cluster.pass(&mut sky, 900_000);
+        assert_eq!(told(&mut cluster), [] as [Value; 0], "{max:?}: nothing has changed");
+        sky.desk.stored.push(image("c:1", 30));
+        cluster.pass(&mut sky, 400_000);
+        let now = told(&mut cluster);
+        assert_eq!(now.len(), 1, "{max:?}");
+        assert_eq!(now[0][0], json!({"names": ["c:1"], "sizeBytes": 30}));
+        // After a break they are what the cloud has.
+        sky.disconnect();
+        sky.pass(2_000);
+        sky.connect();
+        cluster.pass(&mut sky, 60_000);
+        assert_eq!(told(&mut cluster), [] as [Value; 0], "{max:?}: it has them");
+    }
+}
