@@ -269,6 +269,39 @@ fn kept(site: &Site, key: &str) -> Value {
     text.map_or(Value::Null, |text| serde_json::from_str(&text).expect("JSON"))
 }
 
+/// The file is one that a Go EdgeCore starts from, and it leaves a change of its own behind.
+fn is_edgecores(site: &Site, web: &Pod) {
+    let path = site.dir.join("edgecore.db");
+    for end in ["-wal", "-shm", "-journal"] {
+        assert!(!site.dir.join(format!("edgecore.db{end}")).exists(), "{end}");
+    }
+    let store = rusqlite::Connection::open(&path).expect("the store");
+    let mode: String =
+        store.query_row("PRAGMA journal_mode", [], |row| row.get(0)).expect("a mode");
+    assert_eq!(mode, "delete", "EdgeCore's own, and nobody else has it open");
+    // At its start it reads all of this type, and stops at one that is no pod.
+    let mut found = store.prepare("SELECT key, value FROM meta WHERE type = 'pod'").expect("rows");
+    let rows = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("texts");
+    let rows: Vec<(String, String)> = rows.map(|row| row.expect("a row")).collect();
+    let [(key, value)] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!(key, "default/pod/web");
+    let pod: Value = serde_json::from_str(value).expect("JSON");
+    let metadata = &pod["metadata"];
+    assert_eq!((&metadata["namespace"], &metadata["name"]), (&json!("default"), &json!("web")));
+    assert_eq!(metadata["uid"], web.uid());
+    assert!(metadata["resourceVersion"].is_string(), "{metadata}");
+    assert_eq!(pod["spec"]["nodeName"], NODE);
+    assert!(pod["spec"]["containers"][0]["image"].is_string());
+    // Its node it reads from here alone.
+    let node: Value = kept(site, &format!("null/node/{NODE}"));
+    assert_eq!(node["metadata"]["name"], NODE);
+    // What it says of a pod it keeps like this.
+    let patch = format!("{{\"metadata\":{{\"uid\":\"{}\"}},\"status\":{{}}}}", web.uid());
+    let sql = "INSERT OR REPLACE INTO meta (key, type, value) VALUES (?, ?, ?)";
+    let row = ["default/podpatch/web", "podpatch", &patch];
+    assert_eq!(store.execute(sql, row), Ok(1));
+}
+
 fn another_life_takes_the_pods_of_the_cloud_over_without_touching_them(world: &World) {
     let cloud = Cloud::start(&Setup::default());
     let site = site(world, "cloud-takeover", &cloud);
@@ -277,12 +310,7 @@ fn another_life_takes_the_pods_of_the_cloud_over_without_touching_them(world: &W
     cloud.put("default/pod/web", pod("web", &json!({})));
     let before = wait_running(&site, "web");
     assert!(agent.terminate().success());
-    // As a Go EdgeCore leaves the file: with its own journal.
-    let store = rusqlite::Connection::open(site.dir.join("edgecore.db")).expect("the store");
-    let mode: String =
-        store.query_row("PRAGMA journal_mode=DELETE", [], |row| row.get(0)).expect("a mode");
-    assert_eq!(mode, "delete", "nobody else has it open");
-    drop(store);
+    is_edgecores(&site, &before);
     let _next = site.start();
     cloud.connected(2);
     let after = wait_running(&site, "web");

@@ -169,6 +169,48 @@ fn the_store_of_a_go_edgecore_is_taken_over_and_handed_back() {
     assert!(saved.rows.contains(&row("default/pod/p2", "1")));
 }
 
+/// What EdgeCore's ORM looks at before it uses a table, and how it then reads and writes pods.
+#[test]
+fn a_store_that_we_made_is_one_that_edgecore_takes() {
+    let place = Place::new();
+    let (mut disk, _) = open(&place.db());
+    let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","uid":"u-1"}}"#;
+    assert_eq!(save(&mut disk, &[put("default/pod/p", pod)]), Ok(()));
+    disk.close();
+    assert_eq!(place.files(), ["edgecore.db"], "a journal of ours would not be its own");
+    let ours = Connection::open(place.db()).expect("the file is free");
+    let other = Place::new();
+    let theirs = other.edgecore();
+    let text = |conn: &Connection, sql: &str| -> String {
+        conn.query_row(sql, [], |row| row.get(0)).expect(sql)
+    };
+    assert_eq!(text(&ours, "PRAGMA journal_mode"), "delete");
+    // Of the file's head: no vacuum by itself, UTF-8.
+    let head = fs::read(place.db()).expect("it is there");
+    assert_eq!((&head[52..56], &head[56..60]), (&[0; 4][..], &[0, 0, 0, 1][..]));
+    let number = |sql: &str| -> i64 { ours.query_row(sql, [], |row| row.get(0)).expect(sql) };
+    // Word for word: its migrations read the statement itself.
+    let made = "SELECT sql FROM sqlite_schema WHERE name = 'meta'";
+    assert_eq!(text(&ours, made), text(&theirs, made));
+    let columns = |conn: &Connection| -> Vec<(String, String, i64, i64)> {
+        let mut found = conn.prepare("PRAGMA table_info(meta)").expect("a table");
+        let rows =
+            found.query_map([], |row| Ok((row.get(1)?, row.get(2)?, row.get(3)?, row.get(5)?)));
+        rows.expect("columns").map(|row| row.expect("a column")).collect()
+    };
+    let column = |name: &str, key| (name.to_owned(), "TEXT".to_owned(), 0, key);
+    assert_eq!(columns(&ours), [column("key", 1), column("type", 0), column("value", 0)]);
+    assert_eq!(columns(&ours), columns(&theirs));
+    // Its own statements.
+    assert_eq!(text(&ours, "SELECT value FROM meta WHERE type = 'pod'"), pod);
+    let replace = "INSERT OR REPLACE INTO meta (key, type, value) VALUES (?, ?, ?)";
+    assert_eq!(ours.execute(replace, ["default/pod/p", "pod", pod]), Ok(1));
+    assert_eq!(number("SELECT count(*) FROM meta"), 1, "the key is unique");
+    let remove = "DELETE FROM meta WHERE key = ? AND value LIKE ?";
+    assert_eq!(ours.execute(remove, ["default/pod/p", "%u-2%"]), Ok(0));
+    assert_eq!(ours.execute(remove, ["default/pod/p", "%u-1%"]), Ok(1));
+}
+
 #[test]
 fn what_does_not_change_is_not_written() {
     let place = Place::new();
