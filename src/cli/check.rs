@@ -1,6 +1,8 @@
 //! `edged check`: looks for what is missing on this machine before a pod misses it, and names each
 //! remedy. Changes nothing.
 
+#[cfg(feature = "cloud")]
+mod cloud;
 mod judge;
 
 use std::io::Write;

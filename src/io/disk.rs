@@ -24,6 +24,7 @@
 mod aside;
 mod check;
 mod ground;
+mod inspect;
 mod rows;
 mod store;
 
@@ -42,6 +43,7 @@ use crate::limits::STORE_WAL_PAGES;
 use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 pub use ground::Ground;
 use ground::Log;
+pub use inspect::{Inspection, State as Health, inspect};
 use rows::{Found, Held};
 pub use store::Store;
 
@@ -295,9 +297,8 @@ fn answer<T: rusqlite::types::FromSql>(conn: &Connection, sql: &str) -> rusqlite
 
 /// The rows of a file on which no lock can be had. Not without its log: that would go back.
 fn read_only(ground: &Ground, path: &Path) -> Option<Found> {
-    let left = |end| aside::beside(path, end).metadata().is_ok_and(|about| about.len() > 0);
-    let log = if left("-wal") { Log::Read } else { Log::None };
-    if left("-journal") || !path.exists() {
+    let log = left_log(path);
+    if left(path, "-journal") || !path.exists() {
         return None;
     }
     let read = || -> Result<Found, Trouble> {
@@ -309,6 +310,15 @@ fn read_only(ground: &Ground, path: &Path) -> Option<Found> {
         rows::read(&conn, ground.read_bytes_max)
     };
     read().map_err(|trouble| log::warn!("{}: cannot be read: {trouble}", path.display())).ok()
+}
+
+/// The log that a crash has left beside the file.
+fn left_log(path: &Path) -> Log {
+    if left(path, "-wal") { Log::Read } else { Log::None }
+}
+
+fn left(path: &Path, end: &str) -> bool {
+    aside::beside(path, end).metadata().is_ok_and(|about| about.len() > 0)
 }
 
 fn digest(rows: &[Row]) -> u64 {

@@ -3,6 +3,8 @@
 //! Each fact is the kernel's own text where that is small, so that the judging can be tested with
 //! the texts of other machines.
 
+#[cfg(feature = "cloud")]
+mod cloud;
 mod runtime;
 
 use std::ffi::OsString;
@@ -17,6 +19,8 @@ use super::clock;
 use crate::config::{Config, Error, load};
 use crate::limits::{MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX};
 use crate::model::cri::{RuntimeStatus, Version};
+#[cfg(feature = "cloud")]
+pub use cloud::CloudFacts;
 
 /// All of them.
 #[derive(Clone, Debug)]
@@ -57,6 +61,9 @@ pub struct Facts {
     pub cni_plugins: Vec<String>,
     /// The manifests, by path; an error for the folder as a whole.
     pub manifests: Option<Result<Vec<Manifest>, String>>,
+    /// What joins it to its cloud, if it is to have one.
+    #[cfg(feature = "cloud")]
+    pub cloud: Option<CloudFacts>,
 }
 
 /// A manifest file's path and bytes.
@@ -111,6 +118,8 @@ pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
         cni: cni(),
         cni_plugins: CNI_PLUGINS.iter().flat_map(|folder| names(folder)).collect(),
         manifests: Some(manifests(Path::new(&config.manifests))),
+        #[cfg(feature = "cloud")]
+        cloud: cloud::look(&config),
     })
 }
 

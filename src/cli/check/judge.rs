@@ -33,16 +33,16 @@ impl Verdict {
     }
 }
 
-fn ok(name: &'static str, detail: impl Into<String>) -> Row {
+pub(super) fn ok(name: &'static str, detail: impl Into<String>) -> Row {
     Row { verdict: Verdict::Ok, name, detail: detail.into(), remedy: None }
 }
 
-fn warn(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
+pub(super) fn warn(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
     let remedy = Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty());
     Row { verdict: Verdict::Warn, name, detail: detail.into(), remedy }
 }
 
-fn fail(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
+pub(super) fn fail(name: &'static str, detail: impl Into<String>, remedy: &str) -> Row {
     Row { verdict: Verdict::Fail, ..warn(name, detail, remedy) }
 }
 
@@ -68,6 +68,8 @@ pub(super) fn all(facts: &Facts) -> Vec<Row> {
         warn("hosts", "there is no /etc/hosts for pods on the host's network", remedy)
     });
     rows.extend(manifests(facts));
+    #[cfg(feature = "cloud")]
+    rows.extend(facts.cloud.iter().flat_map(super::cloud::rows));
     rows
 }
 

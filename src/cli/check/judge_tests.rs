@@ -43,6 +43,8 @@ fn machine() -> Facts {
         cni: vec![("10-pods.conflist".to_owned(), BRIDGE.to_owned())],
         cni_plugins: owned(&["bridge", "host-local", "portmap"]),
         manifests: Some(Ok(Vec::new())),
+        #[cfg(feature = "cloud")]
+        cloud: None,
     }
 }
 

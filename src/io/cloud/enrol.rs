@@ -157,7 +157,7 @@ pub(super) struct Token(Secret);
 
 impl Token {
     /// That of the file, else that of the configuration.
-    fn find(link: &CloudLink) -> Result<Self, String> {
+    pub(super) fn find(link: &CloudLink) -> Result<Self, String> {
         let file = &link.token_file;
         match files::read(Path::new(file)) {
             Ok(text) if !text.trim().is_empty() => {

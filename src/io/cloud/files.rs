@@ -64,6 +64,11 @@ impl Pair {
         Err(first)
     }
 
+    /// Reads the pair as it lies, and finishes nothing.
+    pub(super) fn peek(link: &CloudLink, provider: &CryptoProvider) -> Result<Self, String> {
+        Self::of(Path::new(&link.cert_file), Path::new(&link.key_file), provider)
+    }
+
     fn of(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<Self, String> {
         let chain = certificates(cert)?;
         let certified = CertifiedKey::from_der(chain.clone(), private_key(key)?, provider)

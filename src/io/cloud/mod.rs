@@ -22,6 +22,7 @@ mod dial;
 mod enrol;
 pub(in crate::io) mod files;
 mod https;
+mod inspect;
 pub mod join;
 pub(in crate::io) mod names;
 mod session;
@@ -42,6 +43,7 @@ use crate::model::message::Message;
 use crate::model::settings::CloudLink;
 use dial::{Dial, Outcome, Place};
 pub use enrol::enrol;
+pub use inspect::{Inspection, inspect};
 use session::End;
 use tls::{Credentials, explain};
 

@@ -129,6 +129,11 @@ fn numbers(path: &Path) -> Vec<u32> {
     numbers
 }
 
+/// The stores that were put aside, the oldest first.
+pub(super) fn all(path: &Path) -> Vec<PathBuf> {
+    numbers(path).into_iter().map(|number| aside(path, number)).collect()
+}
+
 const ASIDE: &str = ".corrupt-";
 
 fn aside(path: &Path, number: u32) -> PathBuf {

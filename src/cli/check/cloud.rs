@@ -1,0 +1,234 @@
+//! What joins the node to its cloud: the store, the certificate, the way there.
+
+use super::judge::{Row, fail, ok, warn};
+use crate::io::cloud::Inspection;
+use crate::io::disk::{self, Health};
+use crate::io::facts::CloudFacts;
+use crate::model::time::Timestamp;
+
+/// The rows about the cloud.
+pub(super) fn rows(facts: &CloudFacts) -> Vec<Row> {
+    let mut rows = vec![store(&facts.store)];
+    rows.extend(mode(&facts.store));
+    rows.extend(aside(&facts.store));
+    rows.push(certificate(&facts.link, facts.now_s));
+    rows.extend(facts.link.open_key.as_ref().map(|key| {
+        let detail = format!("{key}: others than its owner may read it");
+        warn("certificate", detail, &format!("chmod 600 {key}"))
+    }));
+    rows.push(match &facts.link.reach {
+        Ok(()) => ok("cloud", format!("{} takes connections", facts.link.server)),
+        Err(why) => {
+            let detail = format!("{} cannot be reached: {why}", facts.link.server);
+            let remedy = "pods that are here run without it; else look at the network, the name \
+                          server, the cloud's port, and modules.edgeHub.websocket.server";
+            warn("cloud", detail, remedy)
+        }
+    });
+    rows
+}
+
+fn store(store: &disk::Inspection) -> Row {
+    let path = store.path.display();
+    match &store.state {
+        Health::Absent => ok("store", format!("{path} is made at the first start")),
+        Health::InUse => ok("store", format!("{path} is in use by an agent that runs")),
+        Health::Sound(rows) => ok("store", format!("{path}: rows {rows}, all whole")),
+        Health::Damaged(why) => {
+            let remedy = "the next start puts it aside, keeps the rows that are whole and asks the \
+                          cloud for its pods; see `dmesg` for what is wrong with the disk";
+            warn("store", format!("{path} is damaged: {why}"), remedy)
+        }
+        Health::Unusable(why) => {
+            let remedy = "run as root on a file system that is mounted for writing, or name \
+                          another file in database.dataSource";
+            fail("store", format!("{path} cannot be used: {why}"), remedy)
+        }
+    }
+}
+
+fn mode(store: &disk::Inspection) -> Option<Row> {
+    let mode = store.mode.filter(|mode| mode & 0o077 != 0)?;
+    let path = store.path.display();
+    let detail = format!("{path} has the mode {mode:04o}: others may read the Secrets in it");
+    Some(warn("store", detail, &format!("chmod 600 {path}")))
+}
+
+fn aside(store: &disk::Inspection) -> Option<Row> {
+    let last = store.aside.last()?.display();
+    let count = store.aside.len();
+    let detail = format!("{count} damaged before, the last is {last}");
+    let remedy = format!(
+        "see `dmesg` for what is wrong with the disk; then rm {}.corrupt-*",
+        store.path.display()
+    );
+    Some(warn("store", detail, &remedy))
+}
+
+const JOIN: &str = "edged join --cloudcore-ipport HOST:10000 --token TOKEN, with a token of \
+    `keadm gettoken` or `edgecontroller token`";
+
+fn certificate(link: &Inspection, now_s: Option<i64>) -> Row {
+    let name = "certificate";
+    let (file, validity) = match (&link.certificate, &link.ca) {
+        (Ok(found), Ok(())) => found,
+        (Err(why), _) | (Ok(_), Err(why)) if link.has_token => {
+            return ok(name, format!("applied for at the next start, by the token; now: {why}"));
+        }
+        (Err(why), _) | (Ok(_), Err(why)) => return fail(name, why.as_str(), JOIN),
+    };
+    let (begins, ends) = (Timestamp(validity.not_before_s), Timestamp(validity.not_after_s));
+    let Some(now_s) = now_s else {
+        return ok(name, format!("{file} is good from {begins} until {ends}"));
+    };
+    if validity.not_after_s < now_s {
+        let detail = format!("{file} ended at {ends}");
+        return if link.has_token { warn(name, detail, TOKEN) } else { fail(name, detail, JOIN) };
+    }
+    if now_s < validity.not_before_s {
+        let remedy = "set this machine's clock (ntpd, chrony, a clock chip)";
+        return warn(name, format!("{file} begins at {begins}, which is to come"), remedy);
+    }
+    let days = (validity.not_after_s - now_s) / 86_400;
+    if days < DAYS_LEFT_MIN {
+        let remedy = "it is renewed by itself over a link: is rotateCertificates true, and the \
+                      cloud within reach?";
+        return warn(name, format!("{file} ends at {ends}, in {days} days"), remedy);
+    }
+    ok(name, format!("{file} is good until {ends}"))
+}
+
+const TOKEN: &str = "it is applied for anew at the next start, by the token, if that is still good";
+/// It is renewed after nine tenths of its time at the latest; of a year that leaves 36 days.
+const DAYS_LEFT_MIN: i64 = 14;
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::judge::Verdict;
+    use super::*;
+    use crate::model::link::Validity;
+
+    const NOW_S: i64 = 1_800_000_000;
+    const DAY_S: i64 = 86_400;
+
+    fn facts() -> CloudFacts {
+        let validity =
+            Validity { not_before_s: NOW_S - 100 * DAY_S, not_after_s: NOW_S + 265 * DAY_S };
+        CloudFacts {
+            store: disk::Inspection {
+                path: PathBuf::from("/s/edgecore.db"),
+                mode: Some(0o600),
+                state: Health::Sound(41),
+                aside: Vec::new(),
+            },
+            link: Inspection {
+                server: "c:10000".to_owned(),
+                certificate: Ok(("/c/server.crt".to_owned(), validity)),
+                ca: Ok(()),
+                open_key: None,
+                has_token: false,
+                reach: Ok(()),
+            },
+            now_s: Some(NOW_S),
+        }
+    }
+
+    /// With this one thing changed, exactly this is said and this to be done.
+    fn check(change: impl Fn(&mut CloudFacts), start: &str, remedy: &str) {
+        let mut facts = facts();
+        change(&mut facts);
+        let rows = rows(&facts);
+        let bad: Vec<_> = rows.iter().filter(|row| row.verdict != Verdict::Ok).collect();
+        let [row] = &bad[..] else { panic!("{start}: {bad:#?}") };
+        let told = format!("{} {}: {}", row.verdict.word(), row.name, row.detail);
+        assert!(told.starts_with(start), "{told}\n{start}");
+        let told = row.remedy.as_deref().unwrap_or_default();
+        assert!(told.contains(remedy), "{told}\n{remedy}");
+    }
+
+    #[test]
+    fn a_node_that_has_joined_is_well() {
+        let all = [Health::Sound(41), Health::Absent, Health::InUse];
+        for state in all {
+            let mut facts = facts();
+            facts.store.state = state;
+            assert!(rows(&facts).iter().all(|row| row.verdict == Verdict::Ok));
+        }
+        let mut facts = facts();
+        (facts.link.certificate, facts.link.has_token) = (Err("none".to_owned()), true);
+        let told = rows(&facts);
+        let applied = told.iter().any(|row| row.detail.contains("applied for at the next start"));
+        assert!(applied && told.iter().all(|row| row.verdict == Verdict::Ok), "{told:#?}");
+    }
+
+    #[test]
+    fn the_store_is_judged() {
+        let is = |facts: &mut CloudFacts, state: Health| facts.store.state = state;
+        check(
+            |facts| is(facts, Health::Damaged("no".to_owned())),
+            "warn store: /s/edgecore.db is damaged: no",
+            "dmesg",
+        );
+        check(
+            |facts| is(facts, Health::Unusable("no".to_owned())),
+            "fail store: /s/edgecore.db cannot be used: no",
+            "database.dataSource",
+        );
+        check(
+            |facts| facts.store.mode = Some(0o644),
+            "warn store: /s/edgecore.db has the mode 0644",
+            "chmod 600 /s/edgecore.db",
+        );
+        check(
+            |facts| facts.store.aside = vec!["/s/edgecore.db.corrupt-3".into()],
+            "warn store: 1 damaged before, the last is /s/edgecore.db.corrupt-3",
+            "rm /s/edgecore.db.corrupt-*",
+        );
+    }
+
+    #[test]
+    fn the_certificate_and_the_way_are_judged() {
+        let ends = |facts: &mut CloudFacts, at_s: i64| {
+            let found = facts.link.certificate.as_mut().expect("there is one");
+            found.1.not_after_s = at_s;
+        };
+        let none = |facts: &mut CloudFacts| facts.link.certificate = Err("none".to_owned());
+        check(none, "fail certificate: none", "edged join");
+        check(|facts| facts.link.ca = Err("none".to_owned()), "fail certificate: none", "--token");
+        check(
+            |facts| ends(facts, NOW_S - 1),
+            "fail certificate: /c/server.crt ended",
+            "edged join",
+        );
+        check(
+            |facts| {
+                ends(facts, NOW_S - 1);
+                facts.link.has_token = true;
+            },
+            "warn certificate: /c/server.crt ended",
+            "token",
+        );
+        check(
+            |facts| ends(facts, NOW_S + 3 * DAY_S),
+            "warn certificate: /c/server.crt ends at 2027-01-18T08:00:00Z, in 3 days",
+            "rotateCertificates",
+        );
+        check(
+            |facts| facts.now_s = Some(NOW_S - 200 * DAY_S),
+            "warn certificate: /c/server.crt begins at",
+            "clock",
+        );
+        check(
+            |facts| facts.link.open_key = Some("/c/server.key".to_owned()),
+            "warn certificate: /c/server.key: others",
+            "chmod 600 /c/server.key",
+        );
+        check(
+            |facts| facts.link.reach = Err("refused".to_owned()),
+            "warn cloud: c:10000 cannot be reached: refused",
+            "name server",
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! What the node has to join its cloud with, and whether that is within reach, for `edged check`.
+//! Changes nothing on the disk; of the cloud only the address is dialled.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustls::crypto::ring;
+
+use super::enrol::Token;
+use super::files::{self, Pair};
+use super::tls;
+use crate::limits::{CHECK_DIAL_MS, CLOUD_ADDRESSES_MAX};
+use crate::model::link::Validity;
+use crate::model::settings::CloudLink;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// Where messages go, `host:port`.
+    pub server: String,
+    /// The node's certificate and the file that it is in; or what is wrong.
+    pub certificate: Result<(String, Validity), String>,
+    /// The cloud's CA can be read; or why not.
+    pub ca: Result<(), String>,
+    /// The key's file, where others than its owner may read it.
+    pub open_key: Option<String>,
+    /// There is a token to apply with.
+    pub has_token: bool,
+    /// Somebody takes the connection; or why not.
+    pub reach: Result<(), String>,
+}
+
+/// Looks.
+pub fn inspect(link: &CloudLink) -> Inspection {
+    let provider = ring::default_provider();
+    let of_node = |pair: Pair| tls::judge(link, &pair, None);
+    let certificate = Pair::peek(link, &provider).and_then(of_node);
+    let mode = fs::metadata(Path::new(&link.key_file)).map(|about| about.permissions().mode());
+    Inspection {
+        server: link.server.clone(),
+        certificate: certificate.map(|validity| (link.cert_file.clone(), validity)),
+        ca: files::certificates(Path::new(&link.ca_file)).map(drop),
+        open_key: mode.is_ok_and(|mode| mode & 0o077 != 0).then(|| link.key_file.clone()),
+        has_token: Token::find(link).is_ok(),
+        reach: reach(&link.server),
+    }
+}
+
+/// Dials each address of the name until one answers.
+fn reach(server: &str) -> Result<(), String> {
+    let found = server.to_socket_addrs().map_err(|error| error.to_string())?;
+    let addresses: Vec<SocketAddr> = found.take(CLOUD_ADDRESSES_MAX).collect();
+    let mut why = "the name has no address".to_owned();
+    for address in addresses {
+        let patience = Duration::from_millis(CHECK_DIAL_MS);
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(_) => return Ok(()),
+            Err(error) => why = format!("{address}: {error}"),
+        }
+    }
+    Err(why)
+}

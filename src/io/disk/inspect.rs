@@ -1,0 +1,89 @@
+//! What a store is like, for `edged check`: read only, without a lock and without a trace.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+
+use super::{Ground, Trouble, aside, check, left_log, rows};
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// Absolute.
+    pub path: PathBuf,
+    /// Of the file: who may do what; `None`: there is none.
+    pub mode: Option<u32>,
+    /// What it holds.
+    pub state: State,
+    /// Damaged ones that were put aside, the oldest first.
+    pub aside: Vec<PathBuf>,
+}
+
+/// What a store holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is no file.
+    Absent,
+    /// An agent has it open, which has looked itself.
+    InUse,
+    /// So many rows, all of them whole; 0 as well where nobody has used it yet.
+    Sound(usize),
+    /// It is not what it is to be.
+    Damaged(String),
+    /// It cannot be read, or nothing can be written where it is.
+    Unusable(String),
+}
+
+/// Looks at the store at this absolute path.
+pub fn inspect(path: &Path) -> Inspection {
+    let mode = fs::metadata(path).ok().map(|about| about.permissions().mode() & 0o777);
+    Inspection { path: path.to_owned(), mode, state: state(path), aside: aside::all(path) }
+}
+
+fn state(path: &Path) -> State {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return State::Absent,
+        Err(error) => return State::Unusable(error.to_string()),
+        Ok(file) => match is_locked(&file) {
+            Ok(true) => return State::InUse,
+            Ok(false) => {}
+            Err(why) => return State::Unusable(why.to_string()),
+        },
+    }
+    let looked = || -> Result<usize, Trouble> {
+        let mut conn = Ground::connect_read_only(path, left_log(path))?;
+        if !rows::are_there(&conn)? {
+            return Ok(0);
+        }
+        check::sound(&mut conn)?;
+        let count: i64 = conn.query_row("SELECT count(*) FROM meta", [], |row| row.get(0))?;
+        Ok(count as usize)
+    };
+    match looked() {
+        Ok(rows) => State::Sound(rows),
+        Err(Trouble::Held) => State::InUse,
+        Err(Trouble::Damaged(why)) => State::Damaged(why),
+        Err(Trouble::Failed(why)) => State::Unusable(why.to_string()),
+    }
+}
+
+/// Whether another process holds one of SQLite's locks on it.
+fn is_locked(file: &File) -> nix::Result<bool> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as _,
+        l_whence: libc::SEEK_SET as _,
+        l_start: LOCKS_AT as _,
+        l_len: LOCKS as _,
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_GETLK(&mut lock))?;
+    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+/// Where SQLite's file format has its locks (`PENDING_BYTE`), and how many bytes they take.
+const LOCKS_AT: i64 = 0x4000_0000;
+const LOCKS: i64 = 512;
