@@ -97,6 +97,9 @@ pub struct Ask {
     pub logs: Vec<LogLink>,
     /// The folders of pods that there are, their logs' and those below the kubelet's root.
     pub log_dirs: bool,
+    /// Pods of which an idle cgroup is left, beside these, whose uids are sorted; `None`: cgroups
+    /// are not ours to remove.
+    pub cgroups_but: Option<Vec<Box<str>>>,
     /// Processes and threads.
     pub pids: bool,
     /// The memory of the cgroup of all pods: its absolute path in the hierarchy.
@@ -119,7 +122,7 @@ pub struct Measures {
     /// Of the logs asked for; `None`: it is not there.
     pub logs: Vec<(LogLink, Option<u64>)>,
     /// The log folders, if asked for, and of pods that have none but a folder below the kubelet's
-    /// root [`LogDir::nameless`].
+    /// root, or an idle cgroup, [`LogDir::nameless`].
     pub log_dirs: Option<Vec<LogDir>>,
 }
 

@@ -31,7 +31,7 @@ pub fn settings(seed: u64) -> PodSettings {
 }
 
 impl World {
-    fn driver(&self) -> CgroupDriver {
+    pub(crate) fn driver(&self) -> CgroupDriver {
         match self.runtime.quirks.runtime_config() {
             Ok(Reply::CgroupDriver(Some(driver))) => driver,
             _ => self.config.settings.cgroups.driver,
@@ -65,6 +65,18 @@ impl World {
         if let Some(pod) = sandbox.listed.pod.as_ref().filter(|_| ours) {
             self.disk.cgroups.insert(pod.uid.clone());
         }
+    }
+
+    /// Pods, but not these, that have a cgroup in which nothing runs.
+    pub(crate) fn idle_cgroups(&self, known: &[Box<str>]) -> Vec<Box<str>> {
+        let busy = |uid: &str| {
+            self.runtime
+                .containers
+                .values()
+                .any(|it| it.alive && it.listed.pod.as_ref().is_some_and(|pod| *pod.uid == *uid))
+        };
+        let all = self.disk.cgroups.iter();
+        all.filter(|uid| known.binary_search(uid).is_err() && !busy(uid)).cloned().collect()
     }
 
     /// What is wrong with the cgroup of a wanted pod in the end.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use edged::agent::event::Event;
 use edged::model::cri::{CallError, Code, Reply};
-use edged::model::job::LogLink;
+use edged::model::job::{LogDir, LogLink};
 use edged::model::upkeep::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
 
 use crate::chance::Chance;
@@ -88,7 +88,15 @@ impl World {
                 room
             }),
             logs: ask.logs.iter().map(|log| self.size_of_log(log.clone())).collect(),
-            log_dirs: ask.log_dirs.then(|| self.disk.pods_with_logs()),
+            log_dirs: ask.log_dirs.then(|| {
+                let mut dirs = self.disk.pods_with_logs();
+                let idle = ask.cgroups_but.as_ref().map(|known| self.idle_cgroups(known));
+                let more = idle.into_iter().flatten();
+                let more = more.filter(|uid| !dirs.iter().any(|dir| dir.uid == *uid));
+                let more: Vec<LogDir> = more.map(|uid| LogDir::nameless(&uid)).collect();
+                dirs.extend(more);
+                dirs
+            }),
             ..Measures::default()
         };
         self.machine.rest.fill(&self.runtime, &ask, room, &mut measures);

@@ -1,5 +1,6 @@
 //! A pod's own cgroup: its name, its values, and when it comes and goes.
 
+use edged::limits;
 use edged::model::cgroup::{Cgroups, Hierarchy, PodCgroup, QosCgroups};
 use edged::model::cri::CgroupDriver;
 use edged::model::job::JobSpec;
@@ -193,4 +194,32 @@ fn all_pods_together_are_held_to_what_is_not_reserved() {
     let all = set.expect("they are set");
     assert_eq!((all.memory, all.pids), (Some((1 << 30) - (128 << 20)), Some(32_000)));
     assert_eq!(all.cpu_shares, 1_536);
+}
+
+#[test]
+fn an_idle_cgroup_of_a_pod_that_nobody_knows_goes_once_all_is_known() {
+    let swept = |desk: &Desk| {
+        let of_stray = JobSpec::RemovePodCgroup("stray".into());
+        desk.specs.iter().filter(|spec| **spec == of_stray).count()
+    };
+    let mut desk = desk(Hierarchy::V2);
+    // Of a pod that has no more than its cgroup, and of one that runs.
+    desk.taken.idle_cgroups = vec!["stray", UID];
+    desk.pass(2 * limits::GARBAGE_MS);
+    assert_eq!(swept(&desk), 0, "no source has delivered");
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    desk.pass(2 * limits::GARBAGE_MS);
+    assert!(swept(&desk) > 0, "{:?}", desk.specs);
+    assert_eq!(removals(&desk), 0, "it is known");
+    assert_eq!(desk.running(), ["m"]);
+
+    let driver = CgroupDriver::Systemd;
+    let mut desk = Desk::booted_with(driver, |config| {
+        config.machine.cgroups = Cgroups { hierarchy: Hierarchy::V2, ..Cgroups::default() };
+    });
+    desk.taken.idle_cgroups = vec!["stray"];
+    desk.manifests(&[]);
+    desk.pass(3 * limits::GARBAGE_MS);
+    assert_eq!(swept(&desk), 0, "slices are systemd's");
 }

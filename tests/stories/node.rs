@@ -2,7 +2,7 @@
 
 use edged::agent::event::{Event, JobId};
 use edged::model::cri::{Reply, Request};
-use edged::model::job::{JobError, JobSpec, Used, Walk};
+use edged::model::job::{JobError, JobSpec, LogDir, Used, Walk};
 use edged::model::upkeep::{
     Amount, Ask, ContainerUsage, Measures, Room, SandboxUsage, Told, Upkeep,
 };
@@ -14,6 +14,8 @@ use crate::desk::Desk;
 pub struct Taken {
     pub containers: Vec<ContainerUsage>,
     pub sandboxes: Vec<SandboxUsage>,
+    /// Uids of pods that have a cgroup without a process.
+    pub idle_cgroups: Vec<&'static str>,
     /// The runtime does not tell.
     pub silent: bool,
     /// Bytes of folders, by the name of the volume or container; others are not there.
@@ -53,6 +55,12 @@ impl Desk {
         let mut measures = self.machine.clone();
         measures.image_fs = measures.image_fs.filter(|_| ask.image_fs.is_some());
         measures.log_dirs = measures.log_dirs.filter(|_| ask.log_dirs);
+        if let (true, Some(known)) = (ask.log_dirs, &ask.cgroups_but) {
+            let idle = self.taken.idle_cgroups.iter();
+            let left = idle.filter(|uid| known.binary_search(&(**uid).into()).is_err());
+            let left = left.map(|uid| LogDir::nameless(uid));
+            measures.log_dirs.get_or_insert_default().extend(left);
+        }
         let asked = ask.pods_cgroup.as_deref() == Some("/kubepods");
         measures.pods_memory = measures.pods_memory.filter(|_| asked);
         measures.logs.retain(|(link, _)| ask.logs.contains(link));

@@ -1,14 +1,15 @@
-//! Folders and links that nobody answers for (spec sections 1.12 and 8.3): of logs, and below the
-//! kubelet's root: left by an agent that was
-//! killed between two steps, or by another before us.
+//! Folders, links and cgroups that nobody answers for (spec sections 1.12 and 8.3): of logs, below
+//! the kubelet's root, and where nothing runs any more: left by an agent that was killed between
+//! two steps, or by another before us.
 //!
-//! A folder whose pod is neither wanted nor in the runtime becomes a pod of which only that is
-//! left, and ends as every pod does: so one that is wanted again while its old logs go waits, and
-//! nothing is removed under its feet. Nothing is done before every source has delivered and the
-//! runtime was looked at whole.
+//! A folder or cgroup whose pod is neither wanted nor in the runtime becomes a pod of which only
+//! that is left, and ends as every pod does: so one that is wanted again while its old logs go
+//! waits, and nothing is removed under its feet. Nothing is done before every source has delivered
+//! and the runtime was looked at whole.
 
 use crate::agent::chores::{Asking, Regular, Tools};
 use crate::agent::event::JobId;
+use crate::agent::pod::cgroup::are_ours;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::ContainerState;
@@ -56,6 +57,8 @@ impl Leftovers {
         }
         let Some(ask) = asking.want() else { return };
         ask.log_dirs = true;
+        let known = || tools.pods.iter().map(|pod| pod.uid().clone()).collect();
+        ask.cgroups_but = are_ours(tools.config, tools.driver).then(known);
         self.regular.done(now.boot);
         let seen = tools.pods.iter().flat_map(|pod| &pod.seen().containers);
         let living = seen.filter(|it| it.state != ContainerState::Exited);

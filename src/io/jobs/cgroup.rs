@@ -9,6 +9,7 @@
 //! ever removed, and nothing but what runs in them killed. A controller that the kernel lacks is
 //! left out: `edged check` names it, and the runtime refuses containers that need it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,7 +23,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, UnlinkatFlags, unlinkat};
 
 use super::{Component, Failure, pod_dir, tree};
-use crate::limits::{CGROUP_DEPTH_MAX, CGROUP_PROCS_BYTES_MAX};
+use crate::limits::{CGROUP_DEPTH_MAX, CGROUP_PROCS_BYTES_MAX, LOG_DIRS_MAX};
 use crate::model::cgroup::{
     ALL_PODS, Hierarchy, PodCgroup, QosCgroups, SHARES_MIN, Values, class_folder, weight,
 };
@@ -84,6 +85,34 @@ impl Cgroups {
             }
         }
         Ok(())
+    }
+
+    /// The uids of pods that have cgroups, but not these, and in none of them a process. Those of
+    /// another agent's pods are left alone as long as they run.
+    pub(super) fn idle_pods(&self, known: &[Box<str>]) -> Result<BTreeSet<String>, Failure> {
+        let (mut idle, mut busy) = (BTreeSet::new(), BTreeSet::new());
+        for top in self.tops()? {
+            for class in CLASSES {
+                let Some(parent) = existing(top.as_fd(), &self.way(class_folder(class)))? else {
+                    continue;
+                };
+                for name in pod_dir::names(parent.as_fd())? {
+                    let Some(uid) = name.to_str().and_then(|name| name.strip_prefix("pod")) else {
+                        continue;
+                    };
+                    let is_known = known.binary_search_by(|other| (**other).cmp(uid)).is_ok();
+                    if is_known || !pod_dir::is_uid(uid) || idle.len() == LOG_DIRS_MAX {
+                        continue;
+                    }
+                    if is_idle(parent.as_fd(), Component::new(&name)?, 0)? {
+                        idle.insert(uid.to_owned());
+                    } else {
+                        busy.insert(uid.to_owned());
+                    }
+                }
+            }
+        }
+        Ok(idle.difference(&busy).cloned().collect())
     }
 
     fn way<'a>(&'a self, below: impl IntoIterator<Item = &'a str>) -> Way<'a> {
@@ -255,6 +284,21 @@ fn remove(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<(
         }
         Err(errno) => Err(Failure::at("rmdir", name.as_os_str(), errno)),
     }
+}
+
+/// Whether no process is in the cgroup, nor in those below it.
+fn is_idle(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<bool, Failure> {
+    // Below the topmost, what is no folder is one of the kernel's files.
+    let Ok(Some(dir)) = tree::existing_dir(parent, name) else { return Ok(depth > 0) };
+    if depth >= CGROUP_DEPTH_MAX || !text(dir.as_fd(), "cgroup.procs")?.is_empty() {
+        return Ok(false);
+    }
+    for child in pod_dir::names(dir.as_fd())? {
+        if !is_idle(dir.as_fd(), Component::new(&child)?, depth + 1)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Kills what is left of containers that the runtime has stopped; says how many.

@@ -116,7 +116,11 @@ pub(super) fn measure(roots: &mut Roots, ask: &Ask, measures: &mut Measures) {
         }
     }
     if ask.log_dirs {
-        let pods = roots.pods.handle().and_then(pod_dir::uids).unwrap_or_default();
+        let mut pods = roots.pods.handle().and_then(pod_dir::uids).unwrap_or_default();
+        if let Some(known) = &ask.cgroups_but {
+            let idle = roots.cgroups.idle_pods(known).unwrap_or_default();
+            pods.extend(idle.into_iter().filter(|uid| !pods.contains(uid)).collect::<Vec<_>>());
+        }
         measures.log_dirs = log::dirs(logs).ok().map(|mut dirs| {
             let with_logs: BTreeSet<Box<str>> = dirs.iter().map(|dir| dir.uid.clone()).collect();
             let without = pods.iter().filter(|uid| !with_logs.contains(&***uid));

@@ -67,15 +67,19 @@ pub(super) fn uids(pods: BorrowedFd<'_>) -> Result<Vec<String>, Failure> {
     for entry in Dir::openat(pods, ".", flags, Mode::empty()).map_err(failed)?.iter() {
         let entry = entry.map_err(failed)?;
         let is_dir = matches!(entry.file_type(), Some(Type::Directory) | None);
-        let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-        let fits = |name: &&str| (1..=64).contains(&name.len()) && name.bytes().all(plain);
-        let name = entry.file_name().to_str().ok().filter(fits);
+        let name = entry.file_name().to_str().ok().filter(|name| is_uid(name));
         found.extend(name.filter(|_| is_dir).map(str::to_owned));
         if found.len() == LOG_DIRS_MAX {
             break;
         }
     }
     Ok(found)
+}
+
+/// Whether a name may be that of a pod of ours: `[0-9a-z-]{1,64}`.
+pub(super) fn is_uid(name: &str) -> bool {
+    let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(plain)
 }
 
 /// Unmounts what is mounted there, and removes the pod's folder with all in it.

@@ -9,6 +9,7 @@ mod pods;
 
 use std::collections::BTreeMap;
 
+use edged::agent::pod::cgroup::are_ours;
 use edged::model::pod as api;
 
 use crate::check::told::first_of_each_name;
@@ -210,11 +211,8 @@ impl World {
         if let Some(dir) = self.disk.pod_dirs.iter().find(|dir| unwanted(&dir.uid)) {
             return Some(format!("the folder of {dir:?} is left behind"));
         }
-        let left = |uid: &str| {
-            let pod = self.check.pod(uid);
-            unwanted(uid) && pod.is_some_and(|pod| !pod.lost && !pod.forgotten)
-        };
-        if let Some(uid) = self.disk.cgroups.iter().find(|uid| left(uid)) {
+        let ours = are_ours(&self.config, self.driver());
+        if let Some(uid) = self.disk.cgroups.iter().find(|uid| ours && unwanted(uid)) {
             return Some(format!("the cgroup of pod {uid} is left behind"));
         }
         if let Some(((uid, volume), _)) =

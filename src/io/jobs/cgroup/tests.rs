@@ -131,6 +131,38 @@ fn only_the_pods_own_folders_go() {
 }
 
 #[test]
+fn only_cgroups_without_a_process_are_idle() {
+    let place = Place::new("idle");
+    let procs = ["cgroup.procs"];
+    for dir in [
+        "cpu/kubepods/podleft",
+        "cpu/kubepods/podleft/abc",
+        "cpu/kubepods/podknown",
+        "cpu/kubepods/podelsewhere",
+        "memory/kubepods/burstable/podelsewhere",
+        "memory/kubepods/besteffort/podbusy",
+        "memory/kubepods/besteffort/podbusy/abc",
+        "memory/kubepods/besteffort/podNobodys",
+        "memory/kubepods/besteffort/other",
+        "memory/podoutside",
+    ] {
+        place.dir(dir, &procs);
+    }
+    let run =
+        |dir: &str| fs::write(place.0.join(dir).join("cgroup.procs"), "77\n").expect("a file");
+    run("memory/kubepods/besteffort/podbusy/abc");
+    run("memory/kubepods/burstable/podelsewhere");
+    let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V1, Vec::new());
+    let idle = |known: &[&str]| {
+        let known: Vec<Box<str>> = known.iter().map(|&uid| uid.into()).collect();
+        let idle = cgroups.idle_pods(&known).expect("it can be read");
+        idle.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(idle(&["a", "known", "z"]), ["left"]);
+    assert_eq!(idle(&["busy", "left"]), ["known"]);
+}
+
+#[test]
 fn a_machine_without_cgroups_says_so() {
     let cgroups = Cgroups::new("/nowhere".into(), Hierarchy::None, Vec::new());
     let Failure(why) = cgroups.make_pod(&pod(QosClass::Burstable)).expect_err("nothing is there");
