@@ -106,6 +106,10 @@ pub enum Action {
         /// Then the child is killed and [`JobError::Deadline`] is the answer.
         deadline: Instant,
     },
+    /// The job is of no more interest: end its child. It is answered all the same, with
+    /// [`JobError::Killed`] unless the answer was on its way; what the kernel was doing for the
+    /// child may take effect later.
+    KillJob(JobId),
     /// Look how much room the machine has. Not asked again before it is answered.
     Measure(Box<Ask>),
     /// Ask this over the network.

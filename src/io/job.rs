@@ -3,12 +3,13 @@
 //! ```text
 //!  start ─▶ quick: done, answered
 //!       └─▶ queue (bounded) ─▶ child `edged job <kind>` ─exit─▶ its answer, or how it died
-//!                                 └─ deadline ─▶ SIGKILL, answered; its place stays taken
-//!                                                until it ended
+//!                                 └─ deadline, ─▶ SIGKILL, answered; its place stays taken
+//!                                    given up      until it ended
 //! ```
 //!
 //! A child, not a thread: a thread stuck in the kernel keeps the agent from exiting, so init could
-//! not restart it. The child gets one end of a socket pair as standard input, the folder that it
+//! not restart it. It leads a process group, and is killed with all in it: mount(8) would go on
+//! alone. The child gets one end of a socket pair as standard input, the folder that it
 //! works below as standard output, and no other descriptor of ours. Messages are a length (4 bytes,
 //! little-endian) and postcard. The answer fits into the socket's buffer, so it is read when the
 //! child has ended: SIGCHLD is the only wake.
@@ -20,10 +21,12 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::jobs;
@@ -167,8 +170,7 @@ impl Jobs {
     pub fn tick(&mut self, now: Instant, answers: &mut Vec<Event>) {
         for running in &mut self.children {
             if let Some((job, _)) = running.asked.take_if(|(_, deadline)| *deadline <= now) {
-                // It ends when the kernel lets go of it; until then it keeps its place.
-                let _ = running.child.kill();
+                running.kill();
                 answers.push(Event::Job(job, Err(JobError::Deadline)));
             }
         }
@@ -178,6 +180,23 @@ impl Jobs {
                 answers.push(Event::Job(waiting.job, Err(JobError::Deadline)));
             }
             !late
+        });
+    }
+
+    /// Gives up one job, if it is not answered yet.
+    pub fn kill(&mut self, job: JobId, answers: &mut Vec<Event>) {
+        let is_it = |asked: &mut (JobId, Instant)| asked.0 == job;
+        for running in &mut self.children {
+            if running.asked.take_if(is_it).is_some() {
+                running.kill();
+                answers.push(Event::Job(job, Err(JobError::Killed)));
+            }
+        }
+        self.queue.retain(|waiting| {
+            if waiting.job == job {
+                answers.push(Event::Job(job, Err(JobError::Killed)));
+            }
+            waiting.job != job
         });
     }
 
@@ -228,6 +247,7 @@ impl Jobs {
             .args(["job", waiting.kind])
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(root))
+            .process_group(0)
             .spawn()
             .map_err(|error| said("cannot start a child", &error))?;
         log::debug!("job={} kind={} pid={} started", waiting.job.0, waiting.kind, child.id());
@@ -237,6 +257,14 @@ impl Jobs {
             socket: ours,
             asked: Some((waiting.job, waiting.deadline)),
         })
+    }
+}
+
+impl Running {
+    /// It ends when the kernel lets go of it; until then it keeps its place.
+    fn kill(&mut self) {
+        // Not reaped yet, so that the number is nobody else's.
+        let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
     }
 }
 

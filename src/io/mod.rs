@@ -354,6 +354,7 @@ impl<'a> Hands<'a> {
                 self.jobs.start(job, spec, deadline, &mut self.events);
                 turn.lap("a job");
             }
+            Action::KillJob(job) => self.jobs.kill(job, &mut self.events),
             Action::Measure(ask) => {
                 let mut measures = self.meter.read(clock::boot(), &ask);
                 self.jobs.measure(&ask, &mut measures);

@@ -174,6 +174,8 @@ pub enum JobError {
     Deadline,
     /// The child ended without an answer.
     Died(String),
+    /// Nobody wanted it any more; the child was killed, or had not begun.
+    Killed,
 }
 
 impl std::fmt::Display for JobError {
@@ -181,6 +183,7 @@ impl std::fmt::Display for JobError {
         match self {
             Self::Failed(why) => f.write_str(why),
             Self::Deadline => f.write_str("not done in time, the child was killed"),
+            Self::Killed => f.write_str("given up, the child was killed"),
             Self::Died(how) => write!(f, "the child ended without an answer: {how}"),
         }
     }

@@ -1,6 +1,7 @@
 //! `io::job` with real children: the built binary, and programs that misbehave.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +10,9 @@ use edged::agent::time::Instant;
 use edged::io::job::{Jobs, Roots};
 use edged::limits::{JOB_QUEUE_MAX, JOBS_MAX, REMOVE_AT_ONCE_MAX, REMOVE_DEPTH_MAX};
 use edged::model::job::{JobError, JobSpec, LogDir};
+use nix::sys::stat::Mode;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::mkfifo;
 
 const NOW: Instant = Instant(1_000);
 const LATER: Instant = Instant(60_000);
@@ -178,6 +181,44 @@ fn a_hanging_child_is_killed_at_its_deadline_and_its_place_is_given_on() {
     assert!(matches!(events[..], [Event::Job(JobId(9), Err(JobError::Deadline))]), "{events:?}");
     while waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).is_ok() {
         assert!(place.ended().is_empty());
+    }
+}
+
+#[test]
+fn a_job_that_is_given_up_ends_with_all_that_it_started() {
+    let mut place = Place::with(&misbehaving("hang-below"));
+    place.fill();
+    let below = place.dir.join("pods/below");
+    mkfifo(&below, Mode::S_IRWXU).expect("a pipe with a name");
+    assert!(place.start(1).is_empty());
+    // Both of them hold its other end.
+    let mut below = fs::File::open(below).expect("the child opens it too");
+    below.read_exact(&mut [0; 3]).expect("the child has one of its own");
+    let mut events = Vec::new();
+    place.jobs.kill(JobId(2), &mut events);
+    assert!(events.is_empty(), "another's: {events:?}");
+    place.jobs.kill(JobId(1), &mut events);
+    assert!(matches!(events[..], [Event::Job(JobId(1), Err(JobError::Killed))]), "{events:?}");
+    assert_eq!(place.jobs.wake_at(), None);
+    assert_eq!(below.read(&mut [0]).expect("an end"), 0, "both are gone");
+    assert!(place.ended().is_empty(), "answered once");
+    place.jobs.kill(JobId(1), &mut events);
+    assert_eq!(events.len(), 1, "answered once: {events:?}");
+}
+
+#[test]
+fn a_job_that_waits_for_a_place_can_be_given_up() {
+    let mut place = Place::with(&misbehaving("hang"));
+    for job in 1..=JOBS_MAX as u64 + 1 {
+        assert!(place.start(job).is_empty());
+    }
+    let last = JobId(JOBS_MAX as u64 + 1);
+    let mut events = Vec::new();
+    place.jobs.kill(last, &mut events);
+    assert!(matches!(&events[..], [Event::Job(job, Err(JobError::Killed))] if *job == last));
+    assert_eq!(place.tick(LATER).len(), JOBS_MAX, "the others go on");
+    for _ in 0..JOBS_MAX {
+        place.ended();
     }
 }
 

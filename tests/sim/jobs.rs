@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::event::{Event, JobId};
+use edged::agent::pod::Phase;
 use edged::agent::time::Instant;
 use edged::model::cri::Request;
 use edged::model::job::{JobError, JobSpec, LastWords, LogDir, LogLink};
@@ -42,6 +43,8 @@ pub struct Job {
     result: Result<(), JobError>,
     /// It does what it was asked for, whatever it answers.
     happens: bool,
+    /// The agent has given it up.
+    killed: bool,
 }
 
 impl Disk {
@@ -197,14 +200,15 @@ impl World {
         }
         let life = self.life;
         self.at(ms.min(deadline - self.now), Thing::JobEnds(life, id));
-        self.jobs.insert(id, Job { spec, result, happens });
+        self.jobs.insert(id, Job { spec, result, happens, killed: false });
     }
 
     pub(crate) fn job_ends(&mut self, life: u32, id: JobId) {
         if life != self.life {
             return;
         }
-        let job = self.jobs.remove(&id).expect("it was started in this life and ends once");
+        // One that was given up has ended before its time.
+        let Some(job) = self.jobs.remove(&id) else { return };
         if job.happens {
             self.sky_job(id, &job.spec);
             self.disk.perform(&job.spec);
@@ -222,6 +226,30 @@ impl World {
             }
             (result, _) => Event::Job(id, result),
         }]);
+    }
+
+    /// The agent gives up a job: it may have done what it was asked for.
+    pub(crate) fn kill_job(&mut self, id: JobId) {
+        trace!(self.now, "kill {id:?}");
+        let job = self.jobs.get_mut(&id).expect("[kill] a job that is under way");
+        assert!(!job.killed, "[kill] {id:?} twice");
+        job.killed = true;
+        job.result = Err(JobError::Killed);
+        let life = self.life;
+        self.at(1, Thing::JobEnds(life, id));
+    }
+
+    /// No pod that ends waits for a mount.
+    pub(crate) fn check_vain_mounts(&self) {
+        for (id, job) in self.jobs.iter().filter(|(_, job)| !job.killed) {
+            let uid = match &job.spec {
+                JobSpec::SetUpVolume(wanted) => &wanted.uid,
+                JobSpec::BindSubPath(part) => &part.uid,
+                _ => continue,
+            };
+            let ends = self.agent.pod(uid).is_some_and(|pod| pod.phase() > Phase::Syncing);
+            assert!(!ends, "[mounts in vain] pod {uid} ends and waits for {id:?}");
+        }
     }
 
     pub(crate) fn read_words(&mut self, job: JobId, words: &LastWords) {

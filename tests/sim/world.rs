@@ -352,6 +352,7 @@ impl World {
             let at = self.world_time(at) + late_ms;
             self.turn_by(at);
         }
+        self.check_vain_mounts();
         let stops_due = self.check.stepped(self.now, &self.runtime, &self.agent);
         for pod in stops_due {
             self.at(1_000, Thing::StopDue(pod));
@@ -371,6 +372,7 @@ impl World {
             Action::Cri { call, request, deadline } => self.ask(call, request, deadline),
             Action::CancelCri(call) => self.cancel(call),
             Action::Job { job, spec, deadline } => self.start_job(job, spec, deadline),
+            Action::KillJob(job) => self.kill_job(job),
             Action::Measure(ask) => self.measure(*ask),
             Action::Probe { probe, query, deadline } => self.start_query(probe, query, deadline),
             Action::CancelProbe(probe) => self.cancel_query(probe),

@@ -220,10 +220,9 @@ impl Desk {
                     let fails = self.read_only && !makes;
                     let why = JobError::Failed("Read-only file system".to_owned());
                     let result = if fails { Err(why) } else { self.volume_job(&spec) };
-                    let event = self.job_event(job, spec, result);
-                    self.agent.handle(self.now, event);
-                    learnt = true;
+                    learnt |= self.tell_job(job, spec, result);
                 }
+                Action::KillJob(job) => learnt |= self.kill_job(job),
                 Action::Measure(ask) => {
                     let measures = self.measure(&ask);
                     self.agent.handle(self.now, Event::Measured(Box::new(measures)));

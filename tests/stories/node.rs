@@ -16,6 +16,9 @@ pub struct Taken {
     pub sandboxes: Vec<SandboxUsage>,
     /// Uids of pods that have a cgroup without a process.
     pub idle_cgroups: Vec<&'static str>,
+    /// A volume whose mount never ends, and the job that is about it.
+    pub hangs: Option<&'static str>,
+    pub hung: Option<JobId>,
     /// The runtime does not tell.
     pub silent: bool,
     /// Bytes of folders, by the name of the volume or container; others are not there.
@@ -81,6 +84,27 @@ impl Desk {
         self.volume_jobs.push(format!("{what} {volume}"));
         let bad = self.bad_volume == Some(&*volume);
         if bad { Err(JobError::Failed("no such device".to_owned())) } else { Ok(()) }
+    }
+
+    /// Tells how a job ended, unless it hangs.
+    pub fn tell_job(&mut self, job: JobId, spec: JobSpec, result: Result<(), JobError>) -> bool {
+        if let JobSpec::SetUpVolume(wanted) = &spec
+            && self.taken.hangs == Some(&*wanted.volume)
+        {
+            assert_eq!(self.taken.hung.replace(job), None, "one at a time");
+            return false;
+        }
+        let event = self.job_event(job, spec, result);
+        self.agent.handle(self.now, event);
+        true
+    }
+
+    /// Ends one that hangs.
+    pub fn kill_job(&mut self, job: JobId) -> bool {
+        assert_eq!(self.taken.hung.take(), Some(job), "it is killed once, and no other");
+        self.volume_jobs.push("kill".to_owned());
+        self.agent.handle(self.now, Event::Job(job, Err(JobError::Killed)));
+        true
     }
 
     /// What the agent hears of a job.

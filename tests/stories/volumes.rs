@@ -1,6 +1,7 @@
 //! Volumes: there before the first container, good for the next one, gone after the last.
 
 use edged::model::cri::{Propagation, Request};
+use edged::model::job::JobSpec;
 
 use super::desk::{Desk, UID, pod};
 
@@ -72,6 +73,29 @@ fn a_volume_that_fails_is_tried_again_with_growing_waits_and_heals() {
     assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
     desk.bad_volume = None;
     desk.pass(130_000);
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+}
+
+#[test]
+fn a_mount_that_hangs_does_not_keep_a_pod_from_going() {
+    let mut desk = Desk::new();
+    desk.taken.hangs = Some("v");
+    let hanging = with(EMPTY, MOUNT);
+    desk.manifests(&[&hanging]);
+    desk.pass(20_000);
+    assert_eq!(desk.volume_jobs, ["set up v"], "it is under way, and wanted");
+    assert!(desk.taken.hung.is_some());
+    let before = desk.now.boot;
+    desk.manifests(&[]);
+    assert_eq!(desk.volume_jobs, ["set up v", "kill"]);
+    let removed = desk.specs.iter().any(|spec| matches!(spec, JobSpec::RemovePodDir(_)));
+    assert!(removed, "{:?}", desk.specs);
+    assert_eq!(desk.agent.pods().count(), 0);
+    assert!(desk.now.boot.since_ms(before) < 5_000, "at once, not at the job's deadline");
+    assert!(!desk.events.iter().any(|it| it.starts_with("FailedMount")), "{:?}", desk.events);
+    // What comes again begins anew.
+    desk.taken.hangs = None;
+    desk.manifests(&[&hanging]);
     assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
 }
 

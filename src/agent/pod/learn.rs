@@ -88,6 +88,9 @@ impl Pod {
     pub fn job_done(&mut self, now: Now, job: JobId, result: &Result<(), JobError>) -> bool {
         let Some(spec) = self.jobs.remove(&job) else { return false };
         self.stir();
+        if self.ended_in_vain(job, result) {
+            return true;
+        }
         let retry_at = now.boot.plus_ms(limits::RETRY_MS);
         match (spec, result) {
             (JobSpec::MakePodDirs { .. }, Ok(())) => self.log_dirs = LogDirs::Made,

@@ -51,6 +51,7 @@ pub mod seen;
 mod status;
 mod step;
 mod stopping;
+mod vain;
 mod verdict;
 mod volumes;
 mod waiting;
@@ -108,6 +109,7 @@ pub struct Pod {
     #[cfg(feature = "hooks")]
     hooks: hooks::Hooks,
     jobs: BTreeMap<JobId, JobSpec>,
+    vain: vain::Vain,
     log_dirs: LogDirs,
     cgroup: cgroup::Cgroup,
     volumes: Volumes,
@@ -288,6 +290,7 @@ impl Pod {
             #[cfg(feature = "hooks")]
             hooks: hooks::Hooks::default(),
             jobs: BTreeMap::new(),
+            vain: vain::Vain::default(),
             log_dirs: LogDirs::Unknown,
             cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),

@@ -6,7 +6,7 @@ use super::seen::{ContainerSeen, Seen};
 use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
 use super::{cgroup, volumes};
 use super::{config, security};
-use crate::agent::event::CallId;
+use crate::agent::event::{CallId, JobId};
 use crate::agent::time::Instant;
 use crate::limits;
 use crate::model::cri::{ContainerId, ContainerState, RuntimeStatus};
@@ -30,6 +30,8 @@ pub enum Next {
     GiveUpHook(ContainerId),
     /// Have this done on the file system.
     Job(JobSpec),
+    /// Give this up.
+    GiveUpJob(JobId),
     /// Go to this phase.
     Enter(Phase),
     /// The pod as a whole has failed.
@@ -108,6 +110,9 @@ impl Plan {
 
 /// Names the one next thing.
 pub fn next(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
+    if let Some(job) = pod.vain_job() {
+        return Plan::only(Next::GiveUpJob(job));
+    }
     match pod.phase {
         Phase::Syncing => syncing(pod, world, now),
         Phase::Terminating => Plan::only(terminating(pod, now)),

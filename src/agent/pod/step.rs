@@ -204,6 +204,7 @@ impl Pod {
                     gave_up = true;
                 }
                 Next::Job(spec) => self.begin_job(now, spec, hands),
+                Next::GiveUpJob(job) => self.give_up_job(job, hands.out),
                 Next::Enter(phase) => self.go(now, phase, hands),
                 Next::Fail(verdict) => self.fail(verdict),
                 Next::Look => {
