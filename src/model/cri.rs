@@ -366,6 +366,17 @@ pub struct Container {
     pub hash: Option<Box<str>>,
     /// Annotation `io.kubernetes.pod.terminationGracePeriod`, seconds.
     pub grace_s: Option<i64>,
+    /// What is to be done before its stop.
+    pub pre_stop: Option<Box<PreStop>>,
+}
+
+/// A hook as it was noted on a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreStop {
+    /// Annotation `io.kubernetes.container.preStopHandler`: a `LifecycleHandler` in JSON.
+    pub handler: Box<str>,
+    /// Annotation `io.kubernetes.container.ports`: a list of `ContainerPort` in JSON, or empty.
+    pub ports: Box<str>,
 }
 
 /// `ContainerState`

@@ -1,10 +1,10 @@
 //! Lifecycle hooks: when they run, and what becomes of a container whose hook fails.
 
-use edged::model::cri::{Code, Request};
+use edged::model::cri::{Code, ContainerState, PreStop, Request};
 use edged::model::net::{Finding, Query};
 use serde_json::Value;
 
-use crate::desk::{Desk, pod, sandbox};
+use crate::desk::{Desk, container, pod, sandbox};
 
 /// The main container `m` has this lifecycle; its start was asked for and done.
 fn start(lifecycle: &str, pod_fields: &str) -> Desk {
@@ -264,4 +264,60 @@ fn a_later_agent_finds_the_hook_on_the_container() {
     let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
     let key = "io.kubernetes.container.preStopHandler";
     assert_eq!(config.annotations.get(key).map(String::as_str), Some(hook));
+}
+
+/// The container `m` of a pod whose manifest is gone runs, with this hook and these ports noted.
+fn orphan(handler: &str, ports: &str) -> Desk {
+    let mut desk = Desk::new();
+    let mut left = container("c1", "m", ContainerState::Running);
+    let (handler, ports) = (handler.into(), ports.into());
+    left.pre_stop = Some(Box::new(PreStop { handler, ports }));
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(left);
+    desk.manifests(&[]);
+    desk
+}
+
+#[test]
+fn a_pod_whose_manifest_is_gone_still_has_its_pre_stop() {
+    let mut desk = orphan(r#"{"exec":{"command":["bye"]}}"#, "");
+    assert_eq!(desk.asked_for(), ["exec_sync c1 bye"]);
+    was_told(&desk, "Killing Stopping container m");
+    desk.exec("c1 bye", 0, "");
+    desk.does("stop_container c1 2");
+}
+
+#[test]
+fn the_pre_stop_of_an_orphan_has_no_more_time_than_its_grace() {
+    let mut desk = orphan(r#"{"exec":{"command":["bye"]}}"#, "");
+    desk.pass(1_100);
+    was_told(&desk, "FailedPreStopHook PreStopHook failed");
+    desk.does("stop_container c1 2");
+}
+
+#[test]
+fn a_hook_over_http_finds_an_orphan_by_what_the_runtime_knows() {
+    let get = r#"{"httpGet":{"path":"/bye","port":"web"}}"#;
+    let mut desk = orphan(get, r#"[{"name":"web","containerPort":8080,"protocol":"TCP"}]"#);
+    assert_eq!(desk.asked_for(), ["podsandbox_status s1"]);
+    desk.does("podsandbox_status s1");
+    let [(_, Query::Http(query))] = &desk.queries[..] else { panic!("no query") };
+    assert_eq!((&*query.host, query.port, &*query.target), ("10.0.0.5", 8080, "/bye"));
+    desk.finds(Finding::Good);
+    desk.does("stop_container c1 2");
+    // One that cannot be asked for its address is stopped all the same.
+    let mut desk = orphan(get, "");
+    desk.refuses("podsandbox_status s1", Code::Internal, "no");
+    desk.pass(1_100);
+    desk.refuses("podsandbox_status s1", Code::Internal, "no");
+    desk.does("stop_container c1 2");
+}
+
+#[test]
+fn what_is_noted_and_cannot_be_read_keeps_no_orphan() {
+    for (handler, ports) in [("{", ""), ("[]", ""), (r#"{"sleep":{"seconds":1}}"#, "{}")] {
+        let mut desk = orphan(handler, ports);
+        was_told(&desk, "FailedPreStopHook PreStopHook failed");
+        desk.does("stop_container c1 2");
+    }
 }

@@ -29,6 +29,7 @@ pub fn container(id: &str, name: &str, state: ContainerState) -> Container {
         image_id: "sha256:1".into(),
         hash: None,
         grace_s: None,
+        pre_stop: None,
     }
 }
 

@@ -11,8 +11,12 @@
 //! begun. preStop is part of the grace period, runs at most once for an instance, and whatever
 //! becomes of it the container is stopped. A hook whose container has ended is given up.
 //!
+//! Of pods whose manifest is gone the containers' own notes tell the hooks: `orphan`.
+//!
 //! If we crash here: a postStart under way is not run again, as the container then runs; a preStop
 //! is, with the next life's stop.
+
+mod orphan;
 
 use super::next::Next;
 use super::probe::hook_get;

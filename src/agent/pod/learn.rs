@@ -153,6 +153,7 @@ impl Pod {
             (Step::InspectSandbox(id), Reply::SandboxStatus(status)) => {
                 if let Some(sandbox) = self.seen.sandbox_mut(&id) {
                     self.blind |= !sandbox.inspect(*status);
+                    self.take_address(&id);
                 }
             }
             (Step::StopSandbox(id), Reply::Done) => self.sandbox_stopped(now.boot, &id),

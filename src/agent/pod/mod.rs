@@ -397,6 +397,7 @@ impl Pod {
 
     /// All that the look found of the pod is told: takes it, unless it is too old (rule R3).
     pub fn look(&mut self, now: Now, serial: u64) {
+        self.restore_hooks();
         let Self { found, seen, memory, .. } = self;
         if serial <= self.stale_looks || self.doing.iter().any(|doing| doing.step.is_change()) {
             found.sandboxes.clear();

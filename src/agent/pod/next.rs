@@ -370,6 +370,9 @@ fn terminating(pod: &Pod, now: Instant) -> Next {
     if pod.blind {
         return if pod.doing.is_empty() { Next::Look } else { Next::Rest };
     }
+    if let Some(step) = pod.address_for_hooks(now) {
+        return Next::Call(step);
+    }
     if let Some(next) = stop_all(pod, ending, now) {
         return next;
     }

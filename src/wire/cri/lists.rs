@@ -9,7 +9,9 @@ use std::sync::Arc;
 use super::DecodeError;
 use super::fields::{Value, each, text};
 use crate::limits::ATTEMPT_MAX;
-use crate::model::cri::{Container, ContainerId, ContainerState, PodRef, Sandbox, SandboxId};
+use crate::model::cri::{
+    Container, ContainerId, ContainerState, PodRef, PreStop, Sandbox, SandboxId,
+};
 
 /// `ListPodSandboxResponse`
 pub(super) fn sandboxes(
@@ -86,6 +88,7 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
     let (mut attempt, mut state, mut created_at) = (0, 0, 0);
     let mut labels = Labels::default();
     let (mut hash, mut grace_s) = (None, None);
+    let (mut handler, mut ports) = ("", "");
     each(message, |number, value| {
         match (number, value) {
             (1, Value::Bytes(bytes)) => id = text(bytes)?,
@@ -101,6 +104,8 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
                 (b"io.kubernetes.pod.terminationGracePeriod", told) => {
                     grace_s = text(told)?.parse().ok();
                 }
+                (b"io.kubernetes.container.preStopHandler", told) => handler = text(told)?,
+                (b"io.kubernetes.container.ports", told) => ports = text(told)?,
                 _ => {}
             },
             (10, Value::Bytes(bytes)) => image_id = text(bytes)?,
@@ -127,6 +132,8 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
         image_id: if image_id.is_empty() { image_ref } else { image_id }.into(),
         hash,
         grace_s,
+        pre_stop: (!handler.is_empty())
+            .then(|| Box::new(PreStop { handler: handler.into(), ports: ports.into() })),
     })
 }
 

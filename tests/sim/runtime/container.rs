@@ -138,6 +138,10 @@ impl Runtime {
             image_id: config.image_ref.clone(),
             hash: note("io.kubernetes.container.hash").map(Into::into),
             grace_s: grace_s.map(|grace| grace.parse().expect("an annotation of ours")),
+            pre_stop: note("io.kubernetes.container.preStopHandler").map(|handler| {
+                let ports = note("io.kubernetes.container.ports").unwrap_or_default();
+                Box::new(cri::PreStop { handler: handler.into(), ports: ports.into() })
+            }),
         });
         let status = ContainerStatus {
             state: ContainerState::Created,

@@ -4,11 +4,11 @@
 use super::Pod;
 use super::next::Next;
 use super::seen::ContainerSeen;
-use super::step::Hands;
+use super::step::{Hands, Step};
 use super::stopping::StopReason;
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now};
-use crate::model::cri::{CallError, ContainerId, Reply};
+use crate::model::cri::{CallError, ContainerId, Reply, SandboxId};
 use crate::model::net::Finding;
 use crate::model::probe::HookKind;
 
@@ -40,6 +40,14 @@ impl Pod {
     pub(super) fn pre_stop(&self, _: &ContainerSeen) -> PreStop {
         PreStop::None
     }
+
+    pub(super) fn restore_hooks(&mut self) {}
+
+    pub(super) fn address_for_hooks(&self, _: Instant) -> Option<Step> {
+        None
+    }
+
+    pub(super) fn take_address(&mut self, _: &SandboxId) {}
 
     pub(super) fn tick_hooks(&mut self, _: Now, _: &mut Hands<'_>) {}
 

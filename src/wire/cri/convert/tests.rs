@@ -301,6 +301,8 @@ fn listed_containers_carry_what_a_later_agent_knows_them_by() {
         annotations: map(&[
             ("io.kubernetes.container.hash", "abcd"),
             ("io.kubernetes.pod.terminationGracePeriod", "30"),
+            ("io.kubernetes.container.ports", "[]"),
+            ("io.kubernetes.container.preStopHandler", "{}"),
         ]),
         ..Default::default()
     };
@@ -314,6 +316,8 @@ fn listed_containers_carry_what_a_later_agent_knows_them_by() {
     assert_eq!((one.attempt, one.state), (5, ContainerState::Exited));
     assert_eq!((one.hash.as_deref(), one.grace_s), (Some("abcd"), Some(30)));
     assert_eq!(one.pod.as_ref().map(|pod| &*pod.uid), Some("u"));
+    let noted = one.pre_stop.as_ref().map(|noted| (&*noted.handler, &*noted.ports));
+    assert_eq!((noted, &list[1].pre_stop), (Some(("{}", "[]")), &None));
     assert_eq!((&list[1].pod, &list[1].hash, list[1].grace_s), (&None, &None, None));
 }
 
