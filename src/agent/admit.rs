@@ -10,6 +10,7 @@
 mod fields;
 mod host;
 mod node;
+mod pages;
 mod pressure;
 mod probes;
 mod room;

@@ -131,6 +131,7 @@ impl Desk {
             pod_logs: "/var/log/pods".to_owned(),
             machine: Machine {
                 memory_bytes: 1 << 30,
+                huge_pages: [(2 << 20, 64 << 20)].into(),
                 cpu_milli: 2000,
                 kernel: (6, 1),
                 ..Machine::default()

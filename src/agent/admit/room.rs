@@ -3,8 +3,8 @@
 //! Pods of the manifest folder are static: they are taken in whatever they ask for, as the node is
 //! nothing without them; only their number and their host ports are bounded.
 
-use super::Refused;
 use super::pressure::is_static;
+use super::{Refused, pages};
 use crate::agent::Config;
 use crate::agent::amounts::Amounts;
 use crate::agent::requests::{self, CPU, MEMORY, STORAGE};
@@ -15,6 +15,7 @@ pub fn without_room(pod: &Pod, runs: bool, others: &[&Pod], config: &Config) -> 
     let asks = !(runs || is_static(pod));
     too_many(others.len(), config.pods_max)
         .or_else(|| if asks { too_much(&pod.spec, others, config) } else { None })
+        .or_else(|| if runs { None } else { pages::too_many(pod, others, config) })
         .or_else(|| taken_port(pod, others))
 }
 

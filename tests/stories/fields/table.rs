@@ -295,6 +295,7 @@ const ROWS: &[Row] = &[
     row(RESOURCES, "limits", r#"{"cpu":"500m"}"#, Shows("cpu_quota: 50000")),
     row(RESOURCES, "limits", r#"{"memory":"64Mi"}"#, Shows("memory_limit: 67108864")),
     row(RESOURCES, "limits", r#"{"hugepages-2Mi":"4Mi"}"#, Shows("(\"2MB\", 4194304)")),
+    row(RESOURCES, "limits", r#"{"hugepages-1Gi":"1Gi"}"#, Refused("resource: hugepages-1Gi")),
     row(
         RESOURCES,
         "limits",
