@@ -55,3 +55,33 @@ fn what_changes_is_written_while_the_pod_runs_and_what_goes_stays() {
     desk.does("container_status c2");
     assert_eq!(desk.asked_for(), ["image_status i:1"], "good for the next container");
 }
+
+#[test]
+fn what_goes_back_while_it_is_written_is_written_again() {
+    let mut desk = Desk::new();
+    folder(&mut desk, &with(MAP, MOUNT), Some("1"));
+    start(&mut desk);
+    desk.taken.hangs = Some("v");
+    folder(&mut desk, &with(MAP, MOUNT), Some("2"));
+    desk.taken.hangs = None;
+    folder(&mut desk, &with(MAP, MOUNT), Some("1"));
+    assert_eq!(desk.volume_jobs.len(), 2, "one at a time");
+    let under_way = desk.taken.hung.take().expect("it hangs");
+    desk.tell(Event::Job(under_way, Ok(())));
+    assert_eq!(desk.volume_jobs.len(), 3, "\"2\" was written over \"1\"");
+    desk.pass(60_000);
+    assert_eq!(desk.volume_jobs.len(), 3, "and that is all");
+}
+
+#[test]
+fn what_goes_back_after_a_failure_is_written_again() {
+    let mut desk = Desk::new();
+    folder(&mut desk, &with(MAP, MOUNT), Some("1"));
+    start(&mut desk);
+    desk.bad_volume = Some("v");
+    folder(&mut desk, &with(MAP, MOUNT), Some("2"));
+    desk.bad_volume = None;
+    folder(&mut desk, &with(MAP, MOUNT), Some("1"));
+    desk.pass(60_000);
+    assert_eq!(desk.volume_jobs.len(), 3, "some of \"2\" may be there");
+}

@@ -58,6 +58,8 @@ struct One {
     place: Option<Place>,
     /// Digest of what was brought about last, in this life.
     done: Option<u64>,
+    /// Something else was tried since and failed: some of it may be there.
+    unsure: bool,
     failures: Failures,
 }
 
@@ -359,7 +361,8 @@ impl Pod {
                     };
                     one.trouble = None;
                     one.place = Some(place);
-                    one.todo = (one.done != Some(digest(&set_up))).then(|| Box::new(set_up));
+                    let is_there = one.done == Some(digest(&set_up)) && !one.unsure;
+                    one.todo = (!is_there).then(|| Box::new(set_up));
                 }
                 Err(why) => {
                     if one.trouble.as_ref() != Some(&why) {
@@ -447,13 +450,18 @@ impl Pod {
                 let digest = digest(&done);
                 let Some(one) = self.volumes.each.get_mut(&done.volume) else { return };
                 one.done = Some(digest);
+                one.unsure = false;
                 one.failures = Failures::default();
                 one.todo.take_if(|todo| **todo == *done);
+                // What was wanted while it ran was held against what was there before.
+                self.volumes.stir();
             }
             (JobSpec::SetUpVolume(failed), Err(error)) => {
                 if let Some(one) = self.volumes.each.get_mut(&failed.volume) {
+                    one.unsure = true;
                     one.failures.again(now);
                 }
+                self.volumes.stir();
                 self.cannot_mount(&failed.volume, &error.to_string());
             }
             (JobSpec::BindSubPath(part), Ok(())) => {
