@@ -90,6 +90,8 @@ enum Registered {
 struct Status {
     /// As the cloud has it; `None`: not known.
     base: Option<Value>,
+    /// By that, the node is not ready.
+    unready: bool,
     /// The node's `resourceVersion` with it.
     version: u64,
     asked: bool,
@@ -164,7 +166,8 @@ impl Node {
             self.status.look_at = now.boot;
         }
         let base = told.status();
-        self.status.hurried &= !status::is_ready(&base);
+        self.status.unready = !status::is_ready(&base);
+        self.status.hurried &= self.status.unready;
         self.status.base = Some(base);
         self.status.images.learn(told);
         self.labels.learn(told);
@@ -412,8 +415,8 @@ impl Node {
 
     /// The cloud thinks that the node is not ready, and it is: told at once.
     fn is_ready_again(&self) -> bool {
-        let Some(base) = &self.status.base else { return false };
-        self.health.is_ready() && !self.status.hurried && !status::is_ready(base)
+        let Status { base, unready, hurried, .. } = &self.status;
+        base.is_some() && *unready && !hurried && self.health.is_ready()
     }
 
     /// Tells an old cloud all of it.

@@ -14,6 +14,8 @@ use super::told::Told;
 pub(super) struct Labels {
     /// Those that it lacks, or has with another value than a machine's; `None`: not known.
     had: Option<BTreeMap<&'static str, Box<str>>>,
+    /// There is nothing to tell, as far as it is known.
+    settled: bool,
     told: bool,
 }
 
@@ -40,18 +42,23 @@ impl Labels {
         let keys = ARCH.iter().chain(&OS).chain([&NAME]);
         let had = keys.filter_map(|key| Some((*key, told.label(key)?.into())));
         self.had = Some(had.collect());
+        self.settled = self.told;
     }
 
     /// Those that the cloud has to be told; `None`: it has them all, or was told.
-    pub(super) fn missing<'a>(&self, seen: &Seen<'a>) -> Option<BTreeMap<&'static str, &'a str>> {
-        let had = self.had.as_ref().filter(|_| !self.told)?;
+    pub(super) fn missing<'a>(
+        &mut self,
+        seen: &Seen<'a>,
+    ) -> Option<BTreeMap<&'static str, &'a str>> {
+        let had = self.had.as_ref().filter(|_| !self.settled)?;
         let mut missing = of(seen);
         missing.retain(|key, value| had.get(key).is_none_or(|had| **had != **value));
-        (!missing.is_empty()).then_some(missing)
+        self.settled = missing.is_empty();
+        (!self.settled).then_some(missing)
     }
 
     /// The cloud was told.
     pub(super) fn told(&mut self) {
-        self.told = true;
+        (self.told, self.settled) = (true, true);
     }
 }
