@@ -110,7 +110,12 @@ impl Drawer {
 
     fn main(&self, number: u64, chance: &mut Chance) -> Container {
         let storm = self.class == Class::Storm && chance.percent(80);
-        let draw = if storm { chance.between(60, 83) } else { chance.below(100) };
+        let draw = match self.class {
+            _ if storm => chance.between(60, 83),
+            // Most of what runs there runs on.
+            Class::Site if chance.percent(80) => 0,
+            _ => chance.below(100),
+        };
         let then = match draw {
             0..72 => Then::Run,
             72..84 => Then::Exit(0),

@@ -107,8 +107,11 @@ pub struct Faults {
 /// Between two chances for each `_ppm`.
 pub const TICK_MS: u64 = 500;
 
+/// So much rarer than elsewhere things go wrong where a site is left alone.
+pub const RARELY: u64 = 200;
+
 /// What kind of world a seed is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A handful of pods, faults as they come.
     Usual,
@@ -118,6 +121,8 @@ pub enum Class {
     Storm,
     /// As many pods as a node can hold.
     Crowd,
+    /// A site that is left alone for days: all goes wrong at some time, and little at once.
+    Site,
 }
 
 impl Class {
@@ -127,6 +132,7 @@ impl Class {
             7 => Self::Crowd,
             13 | 33 | 53 | 73 | 93 => Self::Storm,
             3 | 23 => Self::Calm,
+            17 | 43 | 67 | 83 => Self::Site,
             _ => Self::Usual,
         }
     }
@@ -140,6 +146,7 @@ impl Faults {
             Class::Usual | Class::Storm => Self::rates(chance),
             // Each fault hits more pods there, and the seed costs more.
             Class::Crowd => Self::rates(chance).thinned(),
+            Class::Site => Self::rates(chance).rare(),
         }
     }
 
@@ -217,6 +224,46 @@ impl Faults {
         self.stall_ppm = chance.rate(8_000);
         self.stall_ms = chance.spread(60_000);
         self.address_ppm = chance.rate(3_000);
+    }
+
+    /// What happens each minute elsewhere happens each few hours: much of what an agent does by the
+    /// clock shows only in between.
+    fn rare(mut self) -> Self {
+        for ppm in [
+            &mut self.stream_ppm,
+            &mut self.crash_ppm,
+            &mut self.stop_ppm,
+            &mut self.flap_ppm,
+            &mut self.daemon_ppm,
+            &mut self.reboot_ppm,
+            &mut self.kill_ppm,
+            &mut self.kill_sandbox_ppm,
+            &mut self.lose_ppm,
+            &mut self.lose_image_ppm,
+            &mut self.fill_ppm,
+            &mut self.unready_ppm,
+            &mut self.stranger_ppm,
+            &mut self.jump_ppm,
+            &mut self.stall_ppm,
+            &mut self.address_ppm,
+            &mut self.disk_ppm,
+        ] {
+            *ppm /= RARELY;
+        }
+        // Looks are asked for each second, and the like.
+        for pct in [
+            &mut self.refuse_pct,
+            &mut self.mute_pct,
+            &mut self.never_pct,
+            &mut self.late_pct,
+            &mut self.slow_pct,
+            &mut self.job_fail_pct,
+            &mut self.job_lost_pct,
+        ] {
+            *pct = u64::from(*pct > 10);
+        }
+        self.will_ms *= RARELY;
+        self
     }
 
     fn thinned(mut self) -> Self {

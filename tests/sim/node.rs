@@ -54,7 +54,7 @@ fn room(class: Class, seed: u64) -> usize {
     match class {
         _ if !chance.percent(10) => ROOM_FOR_ALL,
         Class::Crowd => chance.between(20, 80) as usize,
-        Class::Usual | Class::Calm | Class::Storm => chance.between(1, 8) as usize,
+        Class::Usual | Class::Calm | Class::Storm | Class::Site => chance.between(1, 8) as usize,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::faults::Class;
 use crate::folder::Deed;
 
 /// Counts of one run, or of many.
@@ -19,12 +20,26 @@ pub struct Tally {
     pub simulated_ms: u64,
     /// Longest time it took to become as it should be, milliseconds.
     pub settled_ms_max: u64,
+    kinds: BTreeMap<Class, Spent>,
     calls: BTreeMap<&'static str, u64>,
     faults: BTreeMap<&'static str, u64>,
     deeds: BTreeMap<&'static str, u64>,
 }
 
+/// What worlds of one kind took.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    simulated_ms: u64,
+    cpu_ns: u64,
+}
+
 impl Tally {
+    /// The run is over: so long it lasted, and so long the processor worked for it.
+    pub fn spent(&mut self, class: Class, simulated_ms: u64, cpu_ns: u64) {
+        self.simulated_ms = simulated_ms;
+        self.kinds.insert(class, Spent { simulated_ms, cpu_ns });
+    }
+
     /// One more call.
     pub fn call(&mut self, operation: &'static str) {
         *self.calls.entry(operation).or_default() += 1;
@@ -63,6 +78,11 @@ impl Tally {
         self.lines += other.lines;
         self.simulated_ms += other.simulated_ms;
         self.settled_ms_max = self.settled_ms_max.max(other.settled_ms_max);
+        for (&class, theirs) in &other.kinds {
+            let mine = self.kinds.entry(class).or_default();
+            mine.simulated_ms += theirs.simulated_ms;
+            mine.cpu_ns += theirs.cpu_ns;
+        }
         for (mine, theirs) in [
             (&mut self.calls, &other.calls),
             (&mut self.faults, &other.faults),
@@ -80,7 +100,12 @@ impl Tally {
             let one = |(name, count): (&&str, &u64)| format!("{count} {name}");
             counts.iter().map(one).collect::<Vec<_>>().join(", ")
         };
+        let speed = |(class, spent): (&Class, &Spent)| {
+            let (hours, cpu_s) = (spent.simulated_ms as f64 / 3.6e6, spent.cpu_ns as f64 / 1e9);
+            format!("{class:?} {hours:.1} h at {:.1} h/s", hours / cpu_s.max(1e-9))
+        };
         vec![
+            format!("kinds: {}", self.kinds.iter().map(speed).collect::<Vec<_>>().join(", ")),
             format!("calls: {}", list(&self.calls)),
             format!("faults: {}", list(&self.faults)),
             format!("manifests: {}", list(&self.deeds)),

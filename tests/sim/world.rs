@@ -119,7 +119,9 @@ impl World {
         }
         let mut pods_wished = match class {
             Class::Crowd => 70,
-            Class::Usual | Class::Calm | Class::Storm => 1 + chance.below(12) as usize,
+            Class::Usual | Class::Calm | Class::Storm | Class::Site => {
+                1 + chance.below(12) as usize
+            }
         };
         let sky = cloud::draw(class, seed, &mut config, &mut pods_wished);
         let now = Now { boot: Instant(BOOTED_MS), wall: None };

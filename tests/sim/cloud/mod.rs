@@ -148,6 +148,7 @@ pub fn draw(
     let rates = match class {
         Class::Calm => Rates::calm(),
         Class::Usual | Class::Storm | Class::Crowd => Rates::draw(&mut chance),
+        Class::Site => Rates::draw(&mut chance).rare(),
     };
     let drawer = Drawer::beside(class, 30_000);
     let mut api = Api::new(drawer, wished, chance.percent(30));

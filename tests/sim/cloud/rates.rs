@@ -1,6 +1,7 @@
 //! How often what goes wrong between node and cloud.
 
 use crate::chance::Chance;
+use crate::faults::RARELY;
 
 /// `_pct` is a chance in a hundred each time, `_ppm` one in a million at each tick.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +63,27 @@ impl Rates {
             lists: true,
             ..Self::default()
         }
+    }
+
+    /// At a site that is left alone for days.
+    pub fn rare(mut self) -> Self {
+        for ppm in [
+            &mut self.cut_ppm,
+            &mut self.hold_ppm,
+            &mut self.down_ppm,
+            &mut self.mischief_ppm,
+            &mut self.full_ppm,
+            &mut self.revoke_ppm,
+            &mut self.restart_ppm,
+        ] {
+            *ppm /= RARELY;
+        }
+        for pct in [&mut self.mute_pct, &mut self.fail_pct, &mut self.save_fail_pct] {
+            *pct = u64::from(*pct > 10);
+        }
+        // Days without a cloud, now and then.
+        self.down_ms *= RARELY;
+        self
     }
 
     /// Those of a seed: many are zero.

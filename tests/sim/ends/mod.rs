@@ -20,6 +20,7 @@ use crate::world::{Thing, World};
 
 /// The longest grace, deadline and back-offs one after another.
 const SETTLE_MS: u64 = 2_400_000;
+const HOUR_MS: u64 = 3_600_000;
 const LOOK_MS: u64 = 5_000;
 const QUIET_MS: u64 = 90_000;
 /// The longest grace, a look in the slowest way, and a turn at pulling.
@@ -30,6 +31,7 @@ impl World {
     pub fn live(&mut self) {
         let ms = match self.class {
             Class::Crowd => self.chance.between(60_000, 600_000),
+            Class::Site => self.chance.between(12 * HOUR_MS, 72 * HOUR_MS),
             Class::Usual | Class::Calm | Class::Storm => {
                 self.chance.between(60_000, 600_000) + self.chance.spread(1_800_000)
             }
