@@ -336,6 +336,34 @@ fn a_damaged_store_is_put_aside_and_whole_rows_are_kept() {
 type Damage = fn(&Place);
 
 #[test]
+fn a_look_from_outside_tells_what_a_store_is_like_and_leaves_no_trace() {
+    let place = Place::new();
+    assert_eq!(inspect(&place.db()).state, Health::Absent);
+    let (mut disk, _) = open(&place.db());
+    assert_eq!(save(&mut disk, &[put("a/pod/a", "{}"), put("a/pod/b", "{}")]), Ok(()));
+    // With the log that a crash leaves, and without one.
+    killed(disk);
+    let looked = |rows: usize, files: &[&str]| {
+        assert_eq!(place.files(), files);
+        let found = inspect(&place.db());
+        assert_eq!((found.state, found.mode), (Health::Sound(rows), Some(0o600)));
+        assert_eq!(place.files(), files);
+    };
+    looked(2, &["edgecore.db", "edgecore.db-wal"]);
+    let (mut disk, _) = open(&place.db());
+    assert_eq!(save(&mut disk, &[put("a/pod/c", "{}")]), Ok(()));
+    disk.close();
+    looked(3, &["edgecore.db"]);
+    spoil(&place.db(), 0, 16);
+    let found = inspect(&place.db());
+    assert!(matches!(found.state, Health::Damaged(_)), "{found:?}");
+    assert!(found.aside.is_empty());
+    let _ = open(&place.db());
+    let found = inspect(&place.db());
+    assert_eq!(found.aside.len(), 1, "{found:?}");
+}
+
+#[test]
 fn every_kind_of_damage_ends_in_a_store_that_works() {
     fn put_all(place: &Place) {
         let (mut disk, _) = open(&place.db());
