@@ -23,6 +23,8 @@
 mod bare;
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "cloud")]
+mod cloud_link;
 #[cfg(feature = "controller")]
 mod controller;
 #[allow(dead_code, reason = "the whole-tests use the rest")]
@@ -74,6 +76,10 @@ const GROUPS: &[Group] = &[
     Group { names: cloud::READY, run: cloud::ready },
     #[cfg(feature = "cloud")]
     Group { names: cloud::FLASH, run: cloud::flash },
+    #[cfg(feature = "cloud")]
+    Group { names: cloud_link::BACK, run: cloud_link::back },
+    #[cfg(feature = "cloud")]
+    Group { names: cloud_link::IDLE, run: cloud_link::idle },
     #[cfg(feature = "controller")]
     Group { names: controller::NAMES, run: controller::load },
     Group { names: simulator::NAMES, run: simulator::speed },

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::World;
 use super::yard::agent::{NODE, Site};
 use super::yard::apiserver::ApiServer;
-use super::yard::controller::{Cloud, Line, map, pod};
+use super::yard::controller::{Cloud, map, pod};
 use super::yard::http;
+use super::yard::line::Line;
 use super::yard::wait::until;
 
 crate::tests!(

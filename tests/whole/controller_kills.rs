@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::World;
 use super::yard::agent::{Agent, Site};
 use super::yard::containerd::Containerd;
-use super::yard::controller::{Cloud, Controller, Line, map, pod};
+use super::yard::controller::{Cloud, Controller, map, pod};
+use super::yard::line::Line;
 use super::yard::wait::until;
 
 crate::tests!(two_agents_and_a_controller_killed_at_random_converge);

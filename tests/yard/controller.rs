@@ -1,13 +1,9 @@
-//! The controller as a process, with the folders and the ports it was given; and a line to it that
-//! can be cut.
+//! The controller as a process, with the folders and the ports it was given.
 
 use std::fs::{self, OpenOptions};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -207,60 +203,6 @@ impl Drop for Controller<'_> {
         let _ = self.child.wait();
         guard::gone(&guard::Left::Process(self.child.id()));
     }
-}
-
-/// A line to somewhere that can be cut: connections that are there end, and new ones too.
-pub struct Line {
-    /// Where to dial it.
-    pub address: SocketAddr,
-    cut: Arc<AtomicBool>,
-    open: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Line {
-    /// Opens one.
-    pub fn open(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
-        let cut = Arc::new(AtomicBool::new(false));
-        let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        let (is_cut, all) = (Arc::clone(&cut), Arc::clone(&open));
-        std::thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                let Ok(far) = TcpStream::connect(to) else { continue };
-                if is_cut.load(Ordering::SeqCst) {
-                    continue;
-                }
-                for (from, into) in [(&near, &far), (&far, &near)] {
-                    let pair = (from.try_clone(), into.try_clone());
-                    let (Ok(from), Ok(into)) = pair else { continue };
-                    std::thread::spawn(move || carry(from, into));
-                }
-                all.lock().unwrap_or_else(PoisonError::into_inner).extend([near, far]);
-            }
-        });
-        Self { address, cut, open }
-    }
-
-    /// Cuts it, or mends it.
-    pub fn cut(&self, cut: bool) {
-        self.cut.store(cut, Ordering::SeqCst);
-        if cut {
-            for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                let _ = stream.shutdown(Shutdown::Both);
-            }
-        }
-    }
-}
-
-fn carry(mut from: TcpStream, mut into: TcpStream) {
-    let mut buffer = [0; 16 << 10];
-    while let Ok(count @ 1..) = from.read(&mut buffer) {
-        if into.write_all(&buffer[..count]).is_err() {
-            break;
-        }
-    }
-    let _ = into.shutdown(Shutdown::Both);
 }
 
 /// A pod on the host's network that sleeps, and ends at once when it is told to.

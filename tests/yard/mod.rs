@@ -22,6 +22,8 @@ pub mod harass;
 pub mod http;
 #[cfg(feature = "cloud")]
 pub mod joined;
+#[cfg(feature = "cloud")]
+pub mod line;
 pub mod log_line;
 pub mod process;
 pub mod registry;
