@@ -217,8 +217,8 @@ fn a_job_that_waits_for_a_place_can_be_given_up() {
     place.jobs.kill(last, &mut events);
     assert!(matches!(&events[..], [Event::Job(job, Err(JobError::Killed))] if *job == last));
     assert_eq!(place.tick(LATER).len(), JOBS_MAX, "the others go on");
-    for _ in 0..JOBS_MAX {
-        place.ended();
+    while waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).is_ok() {
+        assert!(place.ended().is_empty(), "answered once");
     }
 }
 
