@@ -132,7 +132,7 @@ impl Class {
             7 => Self::Crowd,
             13 | 33 | 53 | 73 | 93 => Self::Storm,
             3 | 23 => Self::Calm,
-            17 | 43 | 67 | 83 => Self::Site,
+            17 | 37 | 43 | 57 | 67 | 83 => Self::Site,
             _ => Self::Usual,
         }
     }

@@ -12,7 +12,7 @@
 //! faults stop, and the runtime must become what the manifests say, the statuses true, and all of
 //! it quiet. What the rules are stands in `check`, what the end must be in `ends`.
 //!
-//! Most worlds live for minutes in which all goes wrong at once. In one of 25, a site that is left
+//! Most worlds live for minutes in which all goes wrong at once. In six of 100, a site that is left
 //! alone, the same happens within days: what an agent does by the clock shows only in between. The
 //! report tells the speed of each kind of world.
 //!
