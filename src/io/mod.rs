@@ -31,6 +31,8 @@ pub mod cloud;
 #[cfg(feature = "controller")]
 pub mod controller;
 mod credentials;
+#[cfg(any(feature = "cloud", feature = "probe-https"))]
+mod crypto;
 #[cfg(feature = "cloud")]
 pub mod disk;
 #[cfg(not(feature = "cloud"))]

@@ -20,7 +20,7 @@ use ring::digest;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 use rustls::ClientConfig;
-use rustls::crypto::{CryptoProvider, ring as provider};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateSec1KeyDer};
 use rustls::sign::CertifiedKey;
 
@@ -28,12 +28,13 @@ use super::files::{self, Pair};
 use super::https::{self, Answer, Anybody};
 use super::tls::{Credentials, Trust, builder};
 use crate::agent::time::Wall;
+use crate::io::crypto;
 use crate::model::settings::{CloudLink, Secret};
 use crate::wire::x509::{self, About, NODE_PREFIX, pem};
 
 /// Applies, and stores what was given. `wall`: `None` while the clock is not to be believed.
 pub fn enrol(link: &CloudLink, renew: bool, wall: Option<Wall>) -> Result<About, String> {
-    let provider = Arc::new(provider::default_provider());
+    let provider = Arc::new(crypto::provider());
     let key = Key::generate()?;
     let application = key.application(&link.node_name)?;
     let (answer, ca) = if renew {
@@ -61,7 +62,7 @@ pub fn enrol(link: &CloudLink, renew: bool, wall: Option<Wall>) -> Result<About,
 
 /// Whether the cloud has a node of this name already. Clouds before 1.20 do not say.
 pub(super) fn is_taken(link: &CloudLink, wall: Option<Wall>) -> Result<bool, String> {
-    let provider = Arc::new(provider::default_provider());
+    let provider = Arc::new(crypto::provider());
     let token = Token::new(link.token.reveal())?;
     let ca = fetch_ca(link, &token, &provider)?;
     let trust = Trust::new(link, vec![ca], wall, &provider)?;

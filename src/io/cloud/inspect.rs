@@ -7,11 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustls::crypto::ring;
-
 use super::enrol::Token;
 use super::files::{self, Pair};
 use super::tls;
+use crate::io::crypto;
 use crate::limits::{CHECK_DIAL_MS, CLOUD_ADDRESSES_MAX};
 use crate::model::link::Validity;
 use crate::model::settings::CloudLink;
@@ -35,7 +34,7 @@ pub struct Inspection {
 
 /// Looks.
 pub fn inspect(link: &CloudLink) -> Inspection {
-    let provider = ring::default_provider();
+    let provider = crypto::provider();
     let of_node = |pair: Pair| tls::judge(link, &pair, None);
     let certificate = Pair::peek(link, &provider).and_then(of_node);
     let mode = fs::metadata(Path::new(&link.key_file)).map(|about| about.permissions().mode());

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::SingleCertAndKey;
@@ -28,6 +28,7 @@ use rustls::{
 
 use super::files::{self, Pair};
 use crate::agent::time::Wall;
+use crate::io::crypto;
 use crate::model::link::{Cause, Validity};
 use crate::model::settings::CloudLink;
 use crate::model::time::Timestamp;
@@ -44,7 +45,7 @@ pub(super) struct Credentials {
 impl Credentials {
     /// Reads them. A fault of theirs is a [`Cause::Credentials`]: the node has to apply anew.
     pub(super) fn load(link: &CloudLink, wall: Option<Wall>) -> Result<Self, Cause> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(crypto::provider());
         let roots = files::certificates(Path::new(&link.ca_file)).map_err(Cause::Credentials)?;
         let pair = Pair::load(link, &provider).map_err(Cause::Credentials)?;
         let validity = judge(link, &pair, wall).map_err(Cause::Credentials)?;

@@ -7,9 +7,11 @@ use std::sync::{Arc, OnceLock};
 
 use mio::net::TcpStream;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
+
+use crate::io::crypto;
 
 /// One connection's TLS.
 #[derive(Debug)]
@@ -101,7 +103,7 @@ const FIRST_BYTES: usize = 8;
 fn config() -> Arc<ClientConfig> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     let made = CONFIG.get_or_init(|| {
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(crypto::provider());
         let verifier = Arc::new(Anybody(Arc::clone(&provider)));
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
