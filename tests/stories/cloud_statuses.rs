@@ -79,6 +79,20 @@ fn a_pod_that_was_about_to_be_evicted_in_an_earlier_life_is_not_said_to_be() {
 }
 
 #[test]
+fn what_an_earlier_life_said_of_a_pod_is_taken_back() {
+    let mut about = pod("p", "u", 7);
+    about["status"] = json!({"phase": "Running", "reason": "Evicted", "message": "it was low"});
+    let rows = vec![row("ns/pod/p", &about)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.connect();
+    sky.hear();
+    sky.pass(5_000);
+    let status = patch(&sky.said("podpatch")[0])["status"].clone();
+    let status = status.as_object().expect("a map");
+    assert_eq!((&status["reason"], &status["message"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
 fn a_pod_whose_phase_somebody_has_made_final_in_the_cloud_ends_and_stays_so() {
     for phase in ["Failed", "Succeeded"] {
         let mut sky = Sky::new();

@@ -370,8 +370,14 @@ fn ours(mut status: Value, pod: &Pod) -> Value {
 }
 
 /// The whole status as a patch to one that is not known: lists that would be merged are replaced,
-/// but conditions, of which others may have set some.
+/// but conditions, of which others may have set some. Why it is as it is may have been told by an
+/// earlier life, and be true no more.
 fn whole(mut status: Value) -> Value {
+    for word in ["reason", "message"] {
+        if status.get(word).is_none() {
+            status[word] = Value::Null;
+        }
+    }
     for list in ["podIPs", "hostIPs"] {
         if let Some(list) = status.get_mut(list).and_then(Value::as_array_mut) {
             list.insert(0, json!({"$patch": "replace"}));
