@@ -212,6 +212,17 @@ fn events_are_written_for_what_is_the_nodes_own() {
     assert!(!world.cluster.objects.contains_key(&(Kind::Event, "n".into(), "other.1".into())));
 }
 
+/// What MetaServer of the node `e1` hears of its Application.
+fn applied(world: &mut World, asked: &Value) -> Value {
+    let message = world.edge("e1").apply("null", asked);
+    let id = world.say("e1", message);
+    world.pass(100);
+    let reply = world.edge("e1").replies.remove(&id).expect("an answer");
+    assert_eq!(&*reply.route.operation, "applicationResponse");
+    assert_eq!(&*reply.route.resource, "ignore/Application/ignore");
+    world.edge("e1").answers.remove(&id).expect("an answer")
+}
+
 #[test]
 fn a_node_may_list_its_own_pods_and_no_others() {
     let mut world = with_pod();
@@ -227,13 +238,7 @@ fn a_node_may_list_its_own_pods_and_no_others() {
         let asked = json!({"ID": "ab", "Key": "/core/v1/pods/null/null", "Verb": "list",
             "Nodename": "e1", "Option": base64::encode(options.as_bytes()), "ReqBody": "",
             "Status": "InApplying", "Reason": ""});
-        let message = world.edge("e1").apply("null", &asked);
-        let id = world.say("e1", message);
-        world.pass(100);
-        let reply = world.edge("e1").replies.remove(&id).expect("an answer");
-        assert_eq!(&*reply.route.operation, "applicationResponse");
-        assert_eq!(&*reply.route.resource, "ignore/Application/ignore");
-        let answer = world.edge("e1").answers.remove(&id).expect("an answer");
+        let answer = applied(&mut world, &asked);
         assert_eq!((&answer["ID"], &answer["Status"]), (&json!("ab"), &json!(status)));
         if status == "Approved" {
             let body = answer["RespBody"].as_str().and_then(base64::decode).expect("base64");
@@ -251,13 +256,7 @@ fn who_asks_a_module_that_is_not_here_is_told_so() {
     world.connect("e1");
     let asked = json!({"ID": "ab", "Key": "/core/v1/pods/n/null", "Verb": "list", "Nodename": "e1",
         "Option": "e30=", "ReqBody": "e30=", "Status": "InApplying", "Reason": ""});
-    let message = world.edge("e1").apply("null", &asked);
-    let id = world.say("e1", message);
-    world.pass(100);
-    let reply = world.edge("e1").replies.remove(&id).expect("an answer");
-    assert_eq!(&*reply.route.operation, "applicationResponse");
-    assert_eq!(&*reply.route.resource, "ignore/Application/ignore");
-    let answer = world.edge("e1").answers.remove(&id).expect("an answer");
+    let answer = applied(&mut world, &asked);
     assert_eq!((&answer["ID"], &answer["Status"]), (&json!("ab"), &json!("Rejected")));
     assert_eq!(answer["Error"]["ErrStatus"]["code"], 501);
 
