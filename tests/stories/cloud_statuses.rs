@@ -66,12 +66,17 @@ fn pods_that_have_ended_take_no_room_in_the_next_life() {
     assert_eq!(sky.desk.running().len(), 2);
 }
 
-#[test]
-fn a_pod_that_was_about_to_be_evicted_in_an_earlier_life_is_not_said_to_be() {
+/// The life before began to evict the pod, told the cloud, and was cut off.
+fn about_to_be_evicted() -> Sky {
     let mut leaving = pod("p", "u", 7);
     leaving["status"] = json!({"phase": "Running", "reason": "Evicted", "message": "it was low"});
     let rows = vec![row("ns/pod/p", &leaving)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    Sky::with(Saved { rows, origin: StoreOrigin::Kept })
+}
+
+#[test]
+fn a_pod_that_was_about_to_be_evicted_in_an_earlier_life_is_not_said_to_be() {
+    let mut sky = about_to_be_evicted();
     sky.work();
     let status = sky.desk.status();
     assert_eq!(status["phase"], "Running");
@@ -80,10 +85,7 @@ fn a_pod_that_was_about_to_be_evicted_in_an_earlier_life_is_not_said_to_be() {
 
 #[test]
 fn what_an_earlier_life_said_of_a_pod_is_taken_back() {
-    let mut about = pod("p", "u", 7);
-    about["status"] = json!({"phase": "Running", "reason": "Evicted", "message": "it was low"});
-    let rows = vec![row("ns/pod/p", &about)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    let mut sky = about_to_be_evicted();
     sky.connect();
     sky.hear();
     sky.pass(5_000);
