@@ -306,6 +306,16 @@ mod tests {
         load(&flags, Some("gw".to_owned()))
     }
 
+    /// A configuration whose `modules.edged` says this, all of it honoured.
+    pub fn edged_section(section: &str) -> Result<Config, String> {
+        let text = format!("modules: {{edged: {{{section}}}}}\n");
+        let mut config = Config::default();
+        let unused =
+            overlay(&mut config, text.as_bytes()).map_err(|refusal| refusal.to_string())?;
+        assert_eq!(unused, [] as [&str; 0]);
+        Ok(config)
+    }
+
     const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/edgecore.yaml");
 
     #[test]

@@ -240,20 +240,11 @@ fn quantity(said: &str) -> Result<i64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::overlay;
+    use crate::config::tests::edged_section;
     use crate::model::upkeep::{ContainerPolicy, EvictionPolicy, ImagePolicy, LogPolicy, Settings};
 
     fn read(edged: &str, tailored: &str) -> Result<Config, String> {
-        let text =
-            format!("modules: {{edged: {{{edged}, tailoredKubeletConfig: {{{tailored}}}}}}}\n");
-        let mut config = Config::default();
-        match overlay(&mut config, text.as_bytes()) {
-            Ok(unused) => {
-                assert_eq!(unused, [] as [&str; 0]);
-                Ok(config)
-            }
-            Err(refusal) => Err(refusal.to_string()),
-        }
+        edged_section(&format!("{edged}, tailoredKubeletConfig: {{{tailored}}}"))
     }
 
     #[test]

@@ -54,15 +54,11 @@ const SILENCE_MS_MIN: u64 = 300_000;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::config::overlay;
+    use crate::config::tests::edged_section;
     use crate::model::watchdog::Settings;
 
     fn read(line: &str) -> Result<Settings, String> {
-        let mut config = Config::default();
-        let text = format!("modules: {{edged: {{watchdog: {{{line}}}}}}}\n");
-        overlay(&mut config, text.as_bytes()).map_err(|refusal| refusal.to_string())?;
-        Ok(config.watchdog)
+        edged_section(&format!("watchdog: {{{line}}}")).map(|config| config.watchdog)
     }
 
     #[test]

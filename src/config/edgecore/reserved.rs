@@ -50,18 +50,10 @@ fn reserved(value: &Value) -> Result<Reserved, String> {
 mod tests {
     use super::super::Config;
     use super::*;
-    use crate::config::overlay;
+    use crate::config::tests::edged_section;
 
     fn read(line: &str) -> Result<Config, String> {
-        let text = format!("modules: {{edged: {{tailoredKubeletConfig: {{{line}}}}}}}\n");
-        let mut config = Config::default();
-        match overlay(&mut config, text.as_bytes()) {
-            Ok(unused) => {
-                assert_eq!(unused, [] as [&str; 0]);
-                Ok(config)
-            }
-            Err(refusal) => Err(refusal.to_string()),
-        }
+        edged_section(&format!("tailoredKubeletConfig: {{{line}}}"))
     }
 
     #[test]
