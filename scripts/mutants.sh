@@ -5,8 +5,8 @@
 # Those in tests/controller/mutants are of the cloud side, and tests/controller has to notice.
 #
 # When: after a change to src/agent or to the tests that guard it. An hour for all: most of it is
-# building, so it keeps a tree and a build folder of its own in target/mutants, builds in pieces that
-# can be used again, and asks the stories first, which are built and run in half a minute; the
+# building, so it keeps a tree and a build folder of its own in target/mutants, builds in pieces
+# that can be used again, and asks the stories first, which are built and run in half a minute; the
 # simulator is asked about what they let pass.
 #
 #   scripts/mutants.sh [--seeds N] [NAME…]     at most N seeds of the simulator for each (2000)
