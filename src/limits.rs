@@ -200,6 +200,9 @@ pub const VOLUME_RETRY_MAX_MS: u64 = 122_000;
 /// Milliseconds that a pod waits for its volumes until that is told, and told again (the
 /// kubelet's).
 pub const VOLUME_WAIT_MS: u64 = 123_000;
+/// Milliseconds that the cloud may take to give what its pods use until that counts as missing: a
+/// round trip over a slow link.
+pub const OBJECT_WAIT_MS: u64 = 2_000;
 /// Milliseconds between looks at the cgroups of the QoS classes (the kubelet's).
 pub const QOS_CGROUPS_MS: u64 = 60_000;
 /// Cgroups one in another below a pod's: a container that runs containers of its own.

@@ -13,6 +13,8 @@
 //! Only volumes that a container mounts count. If we crash here: everything is done again and finds
 //! what is there.
 
+mod troubles;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -20,7 +22,7 @@ use super::config;
 use super::next::Next;
 use super::step::Hands;
 use super::waiting::CONFIG_ERROR;
-use super::{News, Phase, Pod, Step, Wanted};
+use super::{Phase, Pod, Step, Wanted};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
 use crate::agent::volume::Place;
@@ -54,6 +56,8 @@ struct One {
     todo: Option<Box<VolumeSetUp>>,
     /// Why it is not known.
     trouble: Option<String>,
+    /// That was said.
+    told: bool,
     /// Where it is, as last known.
     place: Option<Place>,
     /// Digest of what was brought about last, in this life.
@@ -132,6 +136,9 @@ pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
     if progress.waits {
         let tell_at = pod.volumes.waits_since.unwrap_or(now).plus_ms(limits::VOLUME_WAIT_MS);
         progress.until = Some(earlier(progress.until, tell_at));
+    }
+    if let Some(at) = pod.troubles_at() {
+        progress.until = Some(earlier(progress.until, at));
     }
     progress
 }
@@ -326,12 +333,9 @@ impl Pod {
             .iter()
             .filter_map(|(name, one)| one.done.is_none().then_some(&**name))
             .collect();
-        if waits.is_empty() {
-            self.volumes.waits_since = None;
-            return;
-        }
-        let since = *self.volumes.waits_since.get_or_insert(now);
-        if now.since_ms(since) >= limits::VOLUME_WAIT_MS {
+        let waited = (!waits.is_empty()).then(|| self.volumes.waits_since.unwrap_or(now));
+        self.volumes.waits_since = waited;
+        if waited.is_some_and(|since| now.since_ms(since) >= limits::VOLUME_WAIT_MS) {
             let message = format!(
                 "Unable to attach or mount volumes: unmounted volumes=[{}], unattached \
                  volumes=[], failed to process volumes=[]: context deadline exceeded",
@@ -340,13 +344,13 @@ impl Pod {
             self.volumes.waits_since = Some(now);
             self.warn("FailedMount", message);
         }
+        self.tell_troubles(now);
     }
 
     fn work_out(&mut self, objects: &Objects, config: &Config) {
         let context = volume::Context { pod: &self.api, objects, config };
         let spec = &self.api.spec;
         let mut old = std::mem::take(&mut self.volumes.each);
-        let mut troubles = Vec::new();
         for wanted in spec.volumes.iter().filter(|volume| is_used(&volume.name, spec)) {
             let mut one = old.remove(&wanted.name).unwrap_or_default();
             match volume::plan(wanted, context) {
@@ -365,16 +369,11 @@ impl Pod {
                     one.todo = (!is_there).then(|| Box::new(set_up));
                 }
                 Err(why) => {
-                    if one.trouble.as_ref() != Some(&why) {
-                        troubles.push((wanted.name.clone(), why.clone()));
-                    }
+                    one.told &= one.trouble.as_ref() == Some(&why);
                     (one.todo, one.trouble) = (None, Some(why));
                 }
             }
             self.volumes.each.insert(wanted.name.clone(), one);
-        }
-        for (name, why) in troubles {
-            self.cannot_mount(&name, &why);
         }
     }
 
@@ -382,16 +381,6 @@ impl Pod {
     pub(super) fn places(&self) -> BTreeMap<Box<str>, Place> {
         let each = self.volumes.each.iter();
         each.filter_map(|(name, one)| Some((name.clone(), one.place.clone()?))).collect()
-    }
-
-    fn cannot_mount(&mut self, volume: &str, why: &str) {
-        let message = format!("MountVolume.SetUp failed for volume {volume:?} : {why}");
-        self.news.push(News {
-            kind: NoteKind::Warning,
-            container: None,
-            reason: "FailedMount",
-            message,
-        });
     }
 
     /// Before a container is made: the parts of volumes that it sees are mounted by themselves.
