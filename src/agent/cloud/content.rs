@@ -87,7 +87,9 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
         let text = map.get(key).and_then(|raw| serde_json::from_str::<Box<str>>(raw.get()).ok());
         text.unwrap_or_default()
     };
-    let uid = plain(&metadata, "uid");
+    // A token has none of its own: newer API servers give it that of the service account.
+    let is_token = kind == "serviceaccounttoken";
+    let uid = if is_token { Box::default() } else { plain(&metadata, "uid") };
     let version = plain(&metadata, "resourceVersion").parse().unwrap_or(0);
     let deleting = metadata.get("deletionTimestamp").is_some_and(|raw| raw.get() != "null");
     let stripped = serde_json::value::to_raw_value(&metadata).expect("it was JSON");

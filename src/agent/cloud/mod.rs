@@ -33,7 +33,7 @@ mod unserved;
 mod view;
 mod wants;
 
-use crate::agent::event::{JobId, Out};
+use crate::agent::event::{Action, JobId, Out, Severity};
 use crate::agent::notes::Notes;
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now, Rng, Wall};
@@ -295,13 +295,18 @@ impl Cloud {
             Topic::Pods => self.relist.answered(now, message, &mut self.meta, out),
             Topic::Token(need) => match answer {
                 Answer::Object(object) => {
-                    if let Some(key) = tokens::key(object.get()) {
+                    // For a pod that is gone there is none any more.
+                    let is_needed = self.tokens.answered(now, need);
+                    if let Some(key) = tokens::key(object.get()).filter(|_| is_needed) {
                         // No answer that the cloud waits for.
                         let _ = self.meta.put(&key, "serviceaccounttoken", object.get(), None);
                     }
-                    self.tokens.answered(now, need);
                 }
-                Answer::Done | Answer::Refused(_) => self.tokens.refused(now, need, rng),
+                Answer::Done => self.tokens.unanswered(now, need),
+                Answer::Refused(why) => {
+                    let line = self.tokens.refused(now, need, why.message, rng);
+                    out.actions.extend(line.map(|line| Action::Log(Severity::Warn, line)));
+                }
             },
             Topic::Object(key) => match answer {
                 Answer::Object(object) => {

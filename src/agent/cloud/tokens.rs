@@ -39,6 +39,8 @@ struct Need {
     audience: Box<str>,
     seconds: i64,
     state: State,
+    /// Why the cloud did not give it last time.
+    refused: Box<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,14 +65,25 @@ impl Tokens {
         }
     }
 
-    /// The cloud gave it: it is here when it is kept.
-    pub(super) fn answered(&mut self, now: Now, need: &str) {
+    /// The cloud gave it: it is here when it is kept. `false`: it is needed no more.
+    pub(super) fn answered(&mut self, now: Now, need: &str) -> bool {
         self.again(now, need, QUERY_RETRY_MS);
+        self.needs.contains_key(need)
     }
 
-    /// The cloud did not give it.
-    pub(super) fn refused(&mut self, now: Now, need: &str, rng: &mut Rng) {
+    /// The cloud did not give it. Returns what to say of that, once.
+    pub(super) fn refused(
+        &mut self,
+        now: Now,
+        need: &str,
+        why: Box<str>,
+        rng: &mut Rng,
+    ) -> Option<String> {
         self.again(now, need, rng.jitter_ms(QUERY_RETRY_MS));
+        let need = self.needs.get_mut(need).filter(|need| need.refused != why)?;
+        need.refused = why;
+        let Need { namespace, account, pod, refused, .. } = need;
+        Some(format!("cloud: no token of {namespace}/{account} for pod {pod}: {refused}"))
     }
 
     /// No answer came.
@@ -126,7 +139,7 @@ impl Tokens {
     }
 
     fn work_out(&mut self, meta: &Meta) {
-        let old = std::mem::take(&mut self.needs);
+        let mut old = std::mem::take(&mut self.needs);
         for thing in meta.things() {
             let Thing::Pod(pod) = thing else { continue };
             if pod.metadata.deletion_timestamp.is_some() || pod.status.phase.is_terminal() {
@@ -136,13 +149,15 @@ impl Tokens {
             let sources = projected.flat_map(|projected| &projected.sources);
             for wanted in sources.filter_map(|source| source.service_account_token.as_ref()) {
                 let (name, mut need) = need(pod, wanted);
-                need.state = match newest(meta, &need) {
-                    Some(token) => State::Here(replace_at(token)),
-                    None => match old.get(&name).map(|old| old.state) {
-                        Some(State::Here(_)) | None => State::Missing(Instant(0)),
-                        Some(state) => state,
-                    },
+                let before = old.remove(&name);
+                need.state = match (newest(meta, &need), &before) {
+                    (Some(token), _) => State::Here(replace_at(token)),
+                    (None, Some(Need { state: State::Here(_), .. }) | None) => {
+                        State::Missing(Instant(0))
+                    }
+                    (None, Some(before)) => before.state,
                 };
+                need.refused = before.map(|before| before.refused).unwrap_or_default();
                 self.needs.insert(name, need);
             }
         }
@@ -171,6 +186,7 @@ fn need(pod: &Pod, wanted: &ServiceAccountToken) -> (Box<str>, Need) {
         audience: wanted.audience.as_str().into(),
         seconds: wanted.seconds(),
         state: State::Asked,
+        refused: Box::default(),
     };
     let name = format!("{}/{}/{}/{}", need.uid, need.account, need.audience, need.seconds);
     (name.into(), need)
