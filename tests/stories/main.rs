@@ -32,6 +32,8 @@ mod cloud_old;
 mod cloud_room;
 #[cfg(feature = "cloud")]
 mod cloud_statuses;
+#[cfg(feature = "cloud")]
+mod cloud_taken_over;
 #[cfg(all(feature = "cloud", feature = "projected"))]
 mod cloud_tokens;
 #[cfg(feature = "cloud")]

@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{bulk, ended};
@@ -16,7 +17,9 @@ use crate::agent::source::SOURCE;
 use crate::limits::Budget;
 use crate::model::object::{Object, Secret};
 use crate::model::pod::Pod;
-use crate::model::status::{Condition, ConditionKind, Phase, PodStatus};
+use crate::model::status::{
+    Condition, ConditionKind, ContainerStatus, Phase, PodStatus, State, Terminated,
+};
 use crate::model::time::Timestamp;
 use crate::model::token::Token;
 use crate::model::tree::{self, Read as _, fields};
@@ -138,7 +141,10 @@ struct ToldStatus {
     message: Box<str>,
     start_time: Option<Box<str>>,
     conditions: Vec<ToldCondition>,
+    init_container_statuses: Vec<Json>,
 }
+
+type Json = serde_json::Map<String, Value>;
 
 fields!(ToldStatus {
     "phase" => phase,
@@ -146,6 +152,7 @@ fields!(ToldStatus {
     "message" => message,
     "startTime" => start_time,
     "conditions" => conditions,
+    "initContainerStatuses" => init_container_statuses,
 });
 
 #[derive(Default)]
@@ -199,8 +206,36 @@ fn seed(raw: &RawValue) -> PodStatus {
         message: if over { told.message.into() } else { String::new() },
         start_time: at(told.start_time),
         conditions: conditions.collect(),
+        init_container_statuses: told.init_container_statuses.iter().filter_map(ended).collect(),
         ..PodStatus::default()
     }
+}
+
+/// Of an init container that has ended. An agent before us may have removed it while the pod runs.
+fn ended(told: &Json) -> Option<ContainerStatus> {
+    let text = |from: Option<&Value>| from.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let end = told.get("state")?.get("terminated")?;
+    let at = |key| Timestamp::parse(end.get(key)?.as_str()?);
+    let exit_code = i32::try_from(end.get("exitCode")?.as_i64()?).ok()?;
+    let restarts = told.get("restartCount").and_then(Value::as_u64);
+    let container_id = text(told.get("containerID"));
+    Some(ContainerStatus {
+        name: text(told.get("name")).into(),
+        state: State::Terminated(Box::new(Terminated {
+            exit_code,
+            reason: text(end.get("reason")).into(),
+            message: text(end.get("message")).into(),
+            started_at: at("startedAt"),
+            finished_at: at("finishedAt"),
+            container_id: container_id.clone(),
+        })),
+        ready: exit_code == 0,
+        restart_count: restarts.and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
+        image: text(told.get("image")).into(),
+        image_id: text(told.get("imageID")).into(),
+        container_id,
+        ..ContainerStatus::default()
+    })
 }
 
 fn thing(

@@ -101,6 +101,8 @@ pub struct Pod {
     blind: bool,
     /// Looked at since the last call ended.
     fresh: bool,
+    /// All of it was looked at in this life.
+    known: bool,
     /// Looks with this serial number and below are too old to believe (rule R3).
     stale_looks: u64,
     doing: Vec<Doing>,
@@ -283,6 +285,7 @@ impl Pod {
             found: Found::default(),
             blind: true,
             fresh: false,
+            known: false,
             stale_looks: 0,
             doing: Vec::new(),
             #[cfg(feature = "probes")]

@@ -37,6 +37,7 @@ impl Pod {
     pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
         let learnt = std::mem::take(&mut self.dirty);
         if learnt {
+            self.known |= self.is_told();
             let status = self.status(now, place);
             if status != self.api.status {
                 self.api.status = status;
@@ -72,7 +73,12 @@ impl Pod {
             status.message.clone_from(&verdict.message);
         }
         self.addresses(&mut status, place);
-        status.conditions = self.conditions(&status, now);
+        status.conditions = if self.known || old.conditions.is_empty() {
+            self.conditions(&status, now)
+        } else {
+            // What an earlier life said holds until all is looked at: it has not changed meanwhile.
+            old.conditions.clone()
+        };
         let mut all = status.init_container_statuses.iter().chain(&status.container_statuses);
         let never_made = |told: &ContainerStatus| {
             told.container_id.is_empty()

@@ -1,0 +1,52 @@
+//! Pods of the cloud that another agent began: what it said of them holds.
+
+use edged::model::cri::ContainerState;
+use edged::model::meta::{Saved, StoreOrigin};
+use serde_json::json;
+
+use crate::desk::{container, sandbox};
+use crate::sky::{Sky, pod, row};
+
+#[test]
+fn of_an_init_container_that_another_agent_removed_the_end_is_known() {
+    let at = "2026-11-22T12:36:53Z";
+    let mut theirs = pod("p", "u1", 7);
+    theirs["spec"]["initContainers"] = json!([{"name": "i", "image": "i:2"}]);
+    let end = json!({"exitCode": 0, "reason": "Completed", "startedAt": at, "finishedAt": at,
+        "containerID": "containerd://c0"});
+    let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": at});
+    theirs["status"] = json!({
+        "phase": "Running", "conditions": [ready],
+        "initContainerStatuses": [{
+            "name": "i", "state": {"terminated": end}, "lastState": {}, "ready": true,
+            "restartCount": 2, "image": "i:2", "imageID": "sha256:2", "started": false,
+            "containerID": "containerd://c0",
+        }],
+    });
+    let rows = vec![row("ns/pod/p", &theirs)];
+    let saved = Saved { rows, origin: StoreOrigin::Kept };
+    let mut sky = Sky::beside(
+        saved,
+        |_| (),
+        |desk| {
+            let whose = || {
+                container("c1", "m", ContainerState::Running).pod.map(|pod| {
+                    edged::model::cri::PodRef { namespace: "ns".into(), name: "p".into(), ..pod }
+                })
+            };
+            let mut running = sandbox("s1", 0, true);
+            (running.pod, running.source) = (whose(), Some("api".into()));
+            desk.sandboxes.push(running);
+            let mut main = container("c1", "m", ContainerState::Running);
+            main.pod = whose();
+            desk.containers.push(main);
+        },
+    );
+    sky.work();
+    assert_eq!(sky.desk.trace, ["podsandbox_status s1", "container_status c1"]);
+    let status = sky.desk.status();
+    assert_eq!(status["initContainerStatuses"][0], theirs["status"]["initContainerStatuses"][0]);
+    let conditions = status["conditions"].as_array().expect("conditions");
+    let ready = conditions.iter().find(|told| told["type"] == "Ready").expect("it runs");
+    assert_eq!((&ready["status"], &ready["lastTransitionTime"]), (&json!("True"), &json!(at)));
+}
