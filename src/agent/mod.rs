@@ -289,6 +289,11 @@ impl Agent {
             }
             Owner::Pleg => {
                 if let Some(list) = self.pleg.answer(now, call, result) {
+                    let renamed = self.source.take_over(&list, &self.pods);
+                    if !renamed.is_empty() {
+                        self.pods.remove(&renamed);
+                        self.want(now);
+                    }
                     self.chores.look(now, &list, &self.pods);
                     let doomed = self.cloud.as_ref().map(|cloud| cloud.doomed());
                     self.pods.look(now, list, self.sources(), doomed);

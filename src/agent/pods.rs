@@ -212,6 +212,17 @@ impl Pods {
         super::admit::without_room(api, runs, &others, config).as_ref().map(Verdict::rejected)
     }
 
+    /// These have other uids from now on; nothing was begun under the ones that they had.
+    pub fn remove(&mut self, uids: &[Uid]) {
+        for uid in uids {
+            let pod = self.map.remove(uid);
+            assert!(pod.is_none_or(|pod| pod.is_untouched()), "pod {uid} has begun");
+            self.unseen.remove(uid);
+            self.unadmitted.remove(uid);
+        }
+        self.revision += 1;
+    }
+
     /// Takes what a look found. `doomed`: uids of pods that are nobody's, whatever else is known.
     pub fn look(&mut self, now: Now, list: List, sources: Sources, doomed: Option<&BTreeSet<Uid>>) {
         let strangers = self.map.values().filter(|pod| pod.origin() == Origin::Runtime).count();

@@ -2,20 +2,31 @@
 //!
 //! A file that was good and is broken now keeps what it had: an editor that saves in two steps, or
 //! a typing mistake, must not stop what runs. What is wrong is said once, with file and place.
+//!
+//! A kubelet derives the uid of a pod from the manifest by Go's printing of its own types, which
+//! differs from release to release and is nobody else's to repeat; so ours is another. Where a pod
+//! of ours runs already under a uid that it did not get from us, and its file is older than that,
+//! it was another agent that began it: the pod keeps that uid, and goes on untouched. A file that
+//! was changed since is a change of the pod, as it always is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::calls::Uid;
 use super::event::{Action, Out, Severity};
-use super::pod::Origin;
+use super::pleg::List;
+use super::pod::{Origin, Pod};
+use super::pods::Pods;
 use crate::limits;
+use crate::model::cri::PodRef;
 use crate::model::manifest::{Content, Folder};
 use crate::model::object::Object;
-use crate::model::pod::Pod;
+use crate::model::pod as api;
 
 /// The annotation that says where a pod comes from: `file` or `api`.
 pub(super) const SOURCE: &str = "kubernetes.io/config.source";
+/// Out of the manifest folder.
+const FILE: &str = "file";
 const HASH: &str = "kubernetes.io/config.hash";
 
 /// What the folder said last.
@@ -24,28 +35,38 @@ pub struct Source {
     /// It was read at least once: only from then on is a pod that is not in it unwanted.
     delivered: bool,
     files: BTreeMap<Box<str>, File>,
+    /// Uids of ours, each with the one that another agent gave the pod.
+    taken_over: BTreeMap<Box<str>, Box<str>>,
 }
 
 #[derive(Debug, Default)]
 struct File {
-    pods: Vec<Pod>,
+    pods: Vec<Static>,
+    changed_ns: i64,
     objects: Vec<Arc<Object>>,
     trouble: Option<String>,
+}
+
+#[derive(Debug)]
+struct Static {
+    pod: api::Pod,
+    /// The uid that is ours to give; `None`: its manifest names one.
+    ours: Option<Box<str>>,
 }
 
 /// What the folder wants now.
 #[derive(Debug, Default)]
 pub struct Wish<'a> {
     /// By uid, with the source of each.
-    pub pods: BTreeMap<&'a str, (Origin, &'a Pod)>,
+    pub pods: BTreeMap<&'a str, (Origin, &'a api::Pod)>,
     /// Pods that are left out because another has their name or uid: the one that stays, and why.
     pub doubles: Vec<(Uid, String)>,
 }
 
 impl<'a> Wish<'a> {
     /// What the cloud wants as well. A pod that the folder has already stays the folder's.
-    pub fn add_cloud(&mut self, pods: impl Iterator<Item = &'a Pod>) {
-        let name = |pod: &'a Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
+    pub fn add_cloud(&mut self, pods: impl Iterator<Item = &'a api::Pod>) {
+        let name = |pod: &'a api::Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
         let taken: BTreeMap<_, _> =
             self.pods.iter().map(|(uid, (_, pod))| (name(pod), *uid)).collect();
         for pod in pods {
@@ -78,7 +99,7 @@ impl Source {
                 Ok(Content { pods, objects }) => {
                     let made = |pod| static_pod(pod, &read.path, node_name);
                     let pods = pods.into_iter().map(made).collect();
-                    File { pods, objects, trouble: None }
+                    File { pods, changed_ns: read.changed_ns, objects, trouble: None }
                 }
                 Err(refusal) => {
                     let trouble = format!("{}{refusal}", read.path);
@@ -91,6 +112,52 @@ impl Source {
             };
             self.files.insert(read.path, file);
         }
+        let mut kept = BTreeMap::new();
+        for one in self.files.values_mut().flat_map(|file| &mut file.pods) {
+            let ours = one.ours.as_ref();
+            if let Some((ours, uid)) = ours.and_then(|ours| self.taken_over.remove_entry(ours)) {
+                name(&mut one.pod, &uid);
+                kept.insert(ours, uid);
+            }
+        }
+        self.taken_over = kept;
+    }
+
+    /// Pods of the folder that another agent began go on under the uids that they have from it.
+    /// Returns the uids that they had from us: those pods are no more.
+    pub fn take_over(&mut self, list: &List, pods: &Pods) -> Vec<Uid> {
+        let mut renamed = Vec::new();
+        for sandbox in &list.sandboxes {
+            let Some(found) = &sandbox.pod else { continue };
+            let is_file = sandbox.source.as_deref() == Some(FILE);
+            if !sandbox.ready || !is_file || pods.get(&found.uid).is_some() {
+                continue;
+            }
+            let Some(one) = self.unchanged(found, sandbox.created_at) else { continue };
+            // What we began ourselves in an earlier life is ours.
+            let is_ours = |other: &PodRef| one.ours.as_deref() == Some(&other.uid);
+            let mut all = list.sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
+            let Some(ours) = one.ours.clone() else { continue };
+            if *ours != *one.pod.metadata.uid
+                || all.any(is_ours)
+                || !pods.get(&ours).is_none_or(Pod::is_untouched)
+            {
+                continue;
+            }
+            name(&mut one.pod, &found.uid);
+            self.taken_over.insert(ours.clone(), found.uid.clone());
+            renamed.push(ours);
+        }
+        renamed
+    }
+
+    /// The pod of this name, if its file is as it was at that time.
+    fn unchanged(&mut self, found: &PodRef, at_ns: i64) -> Option<&mut Static> {
+        let is_older = |file: &&mut File| (1..at_ns).contains(&file.changed_ns);
+        self.files.values_mut().filter(is_older).flat_map(|file| &mut file.pods).find(|one| {
+            let metadata = &one.pod.metadata;
+            *metadata.name == *found.name && *metadata.namespace == *found.namespace
+        })
     }
 
     /// Whether the folder was read at least once.
@@ -119,7 +186,7 @@ impl Source {
         let mut names = BTreeMap::<(&str, &str), &str>::new();
         let mut said = BTreeSet::new();
         for (path, file) in &self.files {
-            for pod in file.pods.iter().take(limits::MANIFEST_PODS_MAX) {
+            for Static { pod, .. } in file.pods.iter().take(limits::MANIFEST_PODS_MAX) {
                 let metadata = &pod.metadata;
                 let uid = metadata.uid.as_str();
                 let name = (metadata.namespace.as_str(), metadata.name.as_str());
@@ -145,19 +212,18 @@ impl Source {
 
 /// What a kubelet makes of a manifest: named after the node, and with a uid of its own that any
 /// change of the manifest changes as well.
-fn static_pod(mut pod: Pod, path: &str, node_name: &str) -> Pod {
-    if pod.metadata.uid.is_empty() {
-        pod.metadata.uid = digest(&pod, path, node_name);
-    }
+fn static_pod(mut pod: api::Pod, path: &str, node_name: &str) -> Static {
+    let named = !pod.metadata.uid.is_empty();
+    let ours = (!named).then(|| Box::from(digest(&pod, path, node_name)));
+    let uid: Box<str> = ours.clone().unwrap_or_else(|| pod.metadata.uid.as_str().into());
+    name(&mut pod, &uid);
     if pod.metadata.namespace.is_empty() {
         "default".clone_into(&mut pod.metadata.namespace);
     }
     pod.metadata.name = format!("{}-{node_name}", pod.metadata.name);
     let spec = Arc::make_mut(&mut pod.spec);
     spec.node_name = Some(node_name.to_owned());
-    let annotations = &mut pod.metadata.annotations;
-    annotations.insert(SOURCE.to_owned(), "file".to_owned());
-    annotations.insert(HASH.to_owned(), pod.metadata.uid.clone());
+    pod.metadata.annotations.insert(SOURCE.to_owned(), FILE.to_owned());
     if spec.host_network {
         for container in &mut spec.containers {
             for port in &mut container.ports {
@@ -167,11 +233,16 @@ fn static_pod(mut pod: Pod, path: &str, node_name: &str) -> Pod {
             }
         }
     }
-    pod
+    Static { pod, ours }
+}
+
+fn name(pod: &mut api::Pod, uid: &str) {
+    pod.metadata.uid = uid.to_owned();
+    pod.metadata.annotations.insert(HASH.to_owned(), uid.to_owned());
 }
 
 /// 32 hex digits that stand for the pod as written, the node and the file.
-fn digest(pod: &Pod, path: &str, node_name: &str) -> String {
+fn digest(pod: &api::Pod, path: &str, node_name: &str) -> String {
     let text = serde_json::to_string(pod).expect("a pod is plain data");
     let mut fnv = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
     for byte in text.bytes().chain([0]).chain(node_name.bytes()).chain([0]).chain(path.bytes()) {
@@ -185,7 +256,7 @@ mod tests {
     use super::*;
     use crate::model::manifest::{File as Read, Refusal};
 
-    fn pod(name: &str, image: &str) -> Pod {
+    fn pod(name: &str, image: &str) -> api::Pod {
         let json = format!(
             r#"{{"metadata":{{"name":"{name}"}},
                 "spec":{{"containers":[{{"name":"c","image":"{image}"}}]}}}}"#
@@ -193,12 +264,12 @@ mod tests {
         serde_json::from_str(&json).expect("a pod")
     }
 
-    fn folder(files: &[(&str, Result<Vec<Pod>, &str>)]) -> Folder {
+    fn folder(files: &[(&str, Result<Vec<api::Pod>, &str>)]) -> Folder {
         let refusal = |why: &str| Refusal { line: 3, column: 7, why: why.to_owned() };
         let files = files
             .iter()
             .map(|(path, pods)| (path, pods.clone().map(Content::from).map_err(refusal)))
-            .map(|(path, content)| Read { path: (*path).into(), content });
+            .map(|(path, content)| Read { path: (*path).into(), changed_ns: 5, content });
         Folder { files: files.collect() }
     }
 
@@ -208,18 +279,18 @@ mod tests {
 
     #[test]
     fn a_static_pod_is_named_after_its_node_and_its_uid_follows_the_manifest() {
-        let one = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw");
+        let one = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw").pod;
         assert_eq!(one.metadata.name, "web-gw");
         assert_eq!(one.metadata.namespace, "default");
         assert_eq!(one.metadata.uid.len(), 32);
-        let same = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw");
+        let same = static_pod(pod("web", "a:1"), "/m/web.yaml", "gw").pod;
         assert_eq!(one.metadata.uid, same.metadata.uid);
         for other in [
             static_pod(pod("web", "a:2"), "/m/web.yaml", "gw"),
             static_pod(pod("web", "a:1"), "/m/other.yaml", "gw"),
             static_pod(pod("web", "a:1"), "/m/web.yaml", "gw2"),
         ] {
-            assert_ne!(one.metadata.uid, other.metadata.uid);
+            assert_ne!(one.metadata.uid, other.pod.metadata.uid);
         }
     }
 
@@ -245,7 +316,7 @@ mod tests {
         let (mut source, mut out) = (Source::default(), Out::default());
         let object = Arc::new(Object::Secret(crate::model::object::Secret::default()));
         let content = Ok(Content { pods: Vec::new(), objects: vec![object] });
-        let files = vec![Read { path: "/m/a".into(), content }];
+        let files = vec![Read { path: "/m/a".into(), changed_ns: 5, content }];
         source.take(Folder { files }, "gw", &mut out);
         assert_eq!(source.objects().count(), 1);
         source.take(folder(&[("/m/a", Err("bad"))]), "gw", &mut out);

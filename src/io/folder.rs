@@ -273,7 +273,8 @@ impl<C: Held> Manifests<C> {
         let refusal = |why: String| Refusal { line: 0, column: 0, why };
         if let Some(why) = &self.trouble {
             let path = self.path.to_string_lossy().into();
-            files.push(manifest::File { path, content: Err(refusal(why.clone())) });
+            let content = Err(refusal(why.clone()));
+            files.push(manifest::File { path, changed_ns: 0, content });
         }
         let mut room = C::MOST;
         for (name, kept) in &self.files {
@@ -286,7 +287,8 @@ impl<C: Held> Manifests<C> {
                 Err(refusal) => Err(refusal.clone()),
             };
             let path = self.path.join(name).to_string_lossy().into();
-            files.push(manifest::File { path, content });
+            let changed_ns = kept.read.map_or(0, |(.., changed_ns)| changed_ns as i64);
+            files.push(manifest::File { path, changed_ns, content });
         }
         Folder { files }
     }

@@ -17,6 +17,8 @@ pub struct Folder<C = Content> {
 pub struct File<C = Content> {
     /// Absolute.
     pub path: Box<str>,
+    /// When it last changed, in nanoseconds since 1970 (`st_ctim`); 0: not known.
+    pub changed_ns: i64,
     /// What is in it, or what is wrong with it. A file counts as a whole.
     pub content: Result<C, Refusal>,
 }

@@ -157,7 +157,7 @@ impl Bed {
                 "x".repeat(bytes)
             );
             let content = manifest::parse(format!("# one\n{text}").as_bytes());
-            File { path: format!("/m/{n}.yaml").into(), content }
+            File { path: format!("/m/{n}.yaml").into(), changed_ns: 0, content }
         });
         let event = Event::Manifests(Folder { files: files.collect() });
         self.agent.handle(self.now, event);

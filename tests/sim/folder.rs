@@ -60,11 +60,15 @@ impl Folder {
     pub fn read(&self) -> Read {
         let files = self.files.iter().map(|(path, file)| File {
             path: path.clone(),
+            changed_ns: 0,
             content: if file.broken { Err(refusal()) } else { Ok(file.pods.clone().into()) },
         });
         let objects = Content { pods: Vec::new(), objects: self.objects.read() };
-        let objects =
-            File { path: "/etc/kubeedge/manifests/objects.yaml".into(), content: Ok(objects) };
+        let objects = File {
+            path: "/etc/kubeedge/manifests/objects.yaml".into(),
+            changed_ns: 0,
+            content: Ok(objects),
+        };
         Read { files: files.chain([objects]).collect() }
     }
 

@@ -23,7 +23,7 @@ fn tell(desk: &mut Desk, handler: Option<&str>, overhead: &str) {
         Arc::new(Object::RuntimeClass(class))
     });
     let content = Content { pods, objects: class.into_iter().collect() };
-    let files = vec![File { path: "/m/0".into(), content: Ok(content) }];
+    let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
     desk.tell(Event::Manifests(Folder { files }));
 }
 

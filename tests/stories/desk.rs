@@ -302,6 +302,7 @@ impl Desk {
     pub fn folder(pods: &[&str]) -> Event {
         let files = pods.iter().enumerate().map(|(n, json)| File {
             path: format!("/m/{n}").into(),
+            changed_ns: 0,
             content: Ok(vec![serde_json::from_str::<Pod>(json).expect("a pod")].into()),
         });
         Event::Manifests(Folder { files: files.collect() })
@@ -310,7 +311,7 @@ impl Desk {
     /// The manifest of the only pod cannot be read.
     pub fn broken_manifest(&mut self) {
         let refusal = Refusal { line: 1, column: 1, why: "bad".to_owned() };
-        let file = File { path: "/m/0".into(), content: Err(refusal) };
+        let file = File { path: "/m/0".into(), changed_ns: 0, content: Err(refusal) };
         self.tell(Event::Manifests(Folder { files: vec![file] }));
     }
 

@@ -41,7 +41,7 @@ fn tell(desk: &mut Desk, spec: &str, objects: &[Arc<Object>]) {
     let metadata = r#","labels":{"app":"web"},"annotations":{"note":"hello"}"#;
     let pods = vec![serde_json::from_str::<Pod>(&annotated(metadata, spec)).expect("a pod")];
     let content = Content { pods, objects: objects.to_vec() };
-    let files = vec![File { path: "/m/0".into(), content: Ok(content) }];
+    let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
     desk.tell(Event::Manifests(Folder { files }));
 }
 

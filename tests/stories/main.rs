@@ -67,6 +67,7 @@ mod security;
 #[cfg(feature = "cloud")]
 mod sky;
 mod statuses;
+mod taken_over;
 #[cfg(feature = "configmap")]
 mod volume_files;
 mod volumes;

@@ -69,8 +69,8 @@ fn a_pod_waits_for_one_of_its_name_that_no_manifest_tells_of() {
     let other = pod(MAIN).replace(UID, "another");
     let content = vec![serde_json::from_str::<Pod>(&other).expect("a pod")].into();
     let files = vec![
-        File { path: "/m/0".into(), content: Err(refusal) },
-        File { path: "/m/1".into(), content: Ok(content) },
+        File { path: "/m/0".into(), changed_ns: 0, content: Err(refusal) },
+        File { path: "/m/1".into(), changed_ns: 0, content: Ok(content) },
     ];
     let mut running = sandbox("s1", 0, true);
     running.pod.as_mut().expect("ours").name = "p-gw".into();
@@ -338,8 +338,8 @@ fn a_replaced_pod_ends_even_while_another_manifest_is_broken() {
     let good = Ok(pods.into());
     let refusal = Refusal { line: 1, column: 1, why: "bad".to_owned() };
     let files = vec![
-        File { path: "/m/0".into(), content: good },
-        File { path: "/m/1".into(), content: Err(refusal) },
+        File { path: "/m/0".into(), changed_ns: 0, content: good },
+        File { path: "/m/1".into(), changed_ns: 0, content: Err(refusal) },
     ];
     desk.tell(Event::Manifests(Folder { files }));
     assert_eq!(desk.asked_for(), ["stop_container c1 2"], "and nothing starts beside it");

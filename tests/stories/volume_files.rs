@@ -22,7 +22,9 @@ fn folder(desk: &mut Desk, json: &str, value: Option<&str>) {
         Arc::new(Object::ConfigMap(map))
     };
     let content = Ok(Content { pods, objects: value.map(object).into_iter().collect() });
-    desk.tell(Event::Manifests(Folder { files: vec![File { path: "/m/0".into(), content }] }));
+    desk.tell(Event::Manifests(Folder {
+        files: vec![File { path: "/m/0".into(), changed_ns: 0, content }],
+    }));
 }
 
 #[test]

@@ -81,6 +81,11 @@ impl Pod {
         ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
     }
 
+    /// Nothing is there of it, and nothing was begun.
+    pub fn is_untouched(&self) -> bool {
+        self.seen.is_empty() && self.doing.is_empty() && self.jobs.is_empty()
+    }
+
     /// Grows with each change of the status.
     pub fn status_revision(&self) -> u64 {
         self.status_revision
