@@ -21,6 +21,8 @@ pub(super) struct Ask {
 pub(super) enum Form {
     /// By `{"Object":…,"Err":…}`.
     ObjectResp,
+    /// The same, with an empty object beside an error: EdgeCore looks into it there.
+    Made,
     /// By the object, or `{"ErrStatus":…}`.
     Object,
     /// By «OK», or `{"ErrStatus":…}`.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Session;
@@ -337,8 +338,11 @@ pub(super) fn content(
     let ok = || Some(say::json("OK"));
     match (form, result) {
         (Form::Silent, _) | (Form::OkOrNothing, Err(_)) => None,
-        (Form::ObjectResp, Ok(object)) => Some(say::object_resp(Ok(object))),
-        (Form::ObjectResp, Err((_, status))) => Some(say::object_resp(Err(status))),
+        (Form::ObjectResp | Form::Made, Ok(object)) => Some(say::object_resp(Some(object), None)),
+        (Form::ObjectResp, Err((_, status))) => Some(say::object_resp(None, Some(status))),
+        (Form::Made, Err((_, status))) => {
+            Some(say::object_resp(Some(&say::json(&json!({}))), Some(status)))
+        }
         (Form::Object, Ok(object)) => Some(object.clone()),
         (Form::Ok | Form::OkIfGone | Form::OkIfThere | Form::OkOrNothing, Ok(_)) => ok(),
         // Deleted, or deleted and made anew: it is done.

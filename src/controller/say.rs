@@ -101,11 +101,8 @@ struct Failure<'a> {
 }
 
 /// How creates, patches and leases are answered: both keys are always there.
-pub(super) fn object_resp(result: Result<&RawValue, &RawValue>) -> Box<RawValue> {
-    json(&match result {
-        Ok(object) => ObjectResp { object: Some(object), error: None },
-        Err(status) => ObjectResp { object: None, error: Some(Failure { status }) },
-    })
+pub(super) fn object_resp(object: Option<&RawValue>, error: Option<&RawValue>) -> Box<RawValue> {
+    json(&ObjectResp { object, error: error.map(|status| Failure { status }) })
 }
 
 /// How a query is answered that has failed.

@@ -300,7 +300,7 @@ impl Reader<'_> {
     }
 
     fn mirror_pod(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {
-        let form = Form::ObjectResp;
+        let form = Form::Made;
         let pod: Value = self.parsed(form)?;
         let is_mirror = pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string();
         let namespace = resource.namespace.unwrap_or_default();

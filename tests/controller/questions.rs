@@ -99,6 +99,21 @@ fn answer_version(world: &World) -> u64 {
 }
 
 #[test]
+fn a_picture_of_a_static_pod_is_made_and_a_second_one_is_refused_beside_an_object() {
+    let mut world = with_pod();
+    let mut picture = pod("static-e1", "e1");
+    picture["spec"].as_object_mut().expect("a map").remove("serviceAccountName");
+    picture["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "0123"});
+    let answer = asked(&mut world, "insert", "n/pod/static-e1", Some(&picture));
+    assert_eq!(answer["Err"], Value::Null, "{answer}");
+    assert_eq!(answer["Object"]["metadata"]["name"], "static-e1");
+    // A kubelet compares the annotations of that object, though there is none.
+    let answer = asked(&mut world, "insert", "n/pod/static-e1", Some(&picture));
+    assert_eq!(answer["Err"]["ErrStatus"]["reason"], "AlreadyExists", "{answer}");
+    assert_eq!(answer["Object"], json!({}));
+}
+
+#[test]
 fn a_lease_is_asked_for_made_and_renewed() {
     let mut world = with_pod();
     let resource = "kube-node-lease/lease/e1";
