@@ -229,7 +229,7 @@ fn ended(told: &Json) -> Option<ContainerStatus> {
             finished_at: at("finishedAt"),
             container_id: container_id.clone(),
         })),
-        ready: exit_code == 0,
+        ready: told.get("ready").and_then(Value::as_bool).unwrap_or(false),
         restart_count: restarts.and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
         image: text(told.get("image")).into(),
         image_id: text(told.get("imageID")).into(),
