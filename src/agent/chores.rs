@@ -45,6 +45,8 @@ use crate::model::upkeep::{Ask, Measures, Upkeep};
 pub struct Chores {
     /// A [`Action::Measure`] is under way.
     measuring: bool,
+    /// The room for images is among them.
+    images_measured: bool,
     stepped_at: Instant,
     qos: Qos,
     #[cfg(feature = "gc")]
@@ -85,6 +87,7 @@ impl Chores {
         let pods_memory_max = Amounts::of_pods(config).memory_bytes;
         Self {
             measuring: false,
+            images_measured: false,
             stepped_at: now.boot,
             qos: Qos::new(now.boot),
             #[cfg(feature = "gc")]
@@ -123,7 +126,7 @@ impl Chores {
     pub fn measured(&mut self, now: Now, measures: &Measures) {
         assert!(std::mem::take(&mut self.measuring), "gauges that nobody asked for");
         #[cfg(feature = "gc")]
-        self.gc.measured(now.boot, measures);
+        self.gc.measured(now.boot, measures, self.images_measured);
         #[cfg(feature = "logs")]
         self.logs.measured(measures);
         self.evict.measured(measures);
@@ -203,6 +206,7 @@ impl Chores {
         }
         if let Some(ask) = asking.ask {
             self.measuring = true;
+            self.images_measured = ask.image_fs.is_some();
             tools.out.push(Action::Measure(Box::new(ask)));
         }
     }

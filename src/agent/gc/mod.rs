@@ -50,9 +50,11 @@ impl Gc {
         self.images.look(now, list, pods);
     }
 
-    /// Takes the machine's gauges.
-    pub fn measured(&mut self, now: Instant, measures: &Measures) {
-        self.images.measured(now, measures.image_fs);
+    /// Takes the machine's gauges; `of_images`: the room for them was asked for.
+    pub fn measured(&mut self, now: Instant, measures: &Measures, of_images: bool) {
+        if of_images {
+            self.images.measured(now, measures.image_fs);
+        }
         self.leftovers.measured(measures.log_dirs.as_deref());
     }
 
