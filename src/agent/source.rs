@@ -237,7 +237,7 @@ fn static_pod(mut pod: api::Pod, path: &str, node_name: &str) -> Static {
 }
 
 fn name(pod: &mut api::Pod, uid: &str) {
-    pod.metadata.uid = uid.to_owned();
+    uid.clone_into(&mut pod.metadata.uid);
     pod.metadata.annotations.insert(HASH.to_owned(), uid.to_owned());
 }
 
