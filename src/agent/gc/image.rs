@@ -176,9 +176,9 @@ impl Images {
         }
     }
 
-    /// Takes the room where the images lie.
-    pub fn measured(&mut self, now: Instant, room: Option<Room>) {
-        let blind = room.is_none() && self.place().is_some();
+    /// Takes the room where the images lie. One that was not `asked` for says nothing of it.
+    pub fn measured(&mut self, now: Instant, room: Option<Room>, asked: bool) {
+        let blind = if asked { room.is_none() && self.place().is_some() } else { self.blind };
         if blind && !self.blind {
             let place = self.place().unwrap_or_default();
             let line = format!("path={place} images there are not watched: no room can be read");

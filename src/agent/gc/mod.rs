@@ -52,9 +52,7 @@ impl Gc {
 
     /// Takes the machine's gauges; `of_images`: the room for them was asked for.
     pub fn measured(&mut self, now: Instant, measures: &Measures, of_images: bool) {
-        if of_images {
-            self.images.measured(now, measures.image_fs);
-        }
+        self.images.measured(now, measures.image_fs, of_images);
         self.leftovers.measured(measures.log_dirs.as_deref());
     }
 
