@@ -146,6 +146,9 @@ impl Check {
             !(gone && of_begin),
             "[nothing probed after the end] {who}, and no source wants it"
         );
+        let made_of = runtime.containers.get(&number).map(|it| &it.listed.image);
+        let outdated =
+            pod.spec_of(name).zip(made_of).is_some_and(|(spec, made_of)| spec.image != *made_of);
         self.judged = None;
         let instance = self.probed.instances.entry(number).or_default();
         match asked {
@@ -155,6 +158,10 @@ impl Check {
                 (hook.begun, hook.under_way) = (1, true);
                 if asked == Asked::Pre {
                     self.pods[at].stop_asked_at = now;
+                    if outdated {
+                        // Even if the pod has its image back before the hook is over.
+                        self.pods[at].slots[slot].to_run_again.push(number);
+                    }
                 }
                 return;
             }

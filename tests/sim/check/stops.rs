@@ -48,6 +48,7 @@ impl Check {
                     || unknown
                     || !container.alive
                     || self.is_condemned(number)
+                    || pod.is_to_run_again(number)
                     || self.may_end(now, at, name),
                 "[no stop without reason] c{number} ({name}) of pod {uid} is stopped"
             );
