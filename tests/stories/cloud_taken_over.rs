@@ -19,7 +19,7 @@ fn of_an_init_container_that_another_agent_removed_the_end_is_known() {
         "phase": "Running", "conditions": [ready],
         "initContainerStatuses": [{
             "name": "i", "state": {"terminated": end}, "lastState": {}, "ready": true,
-            "restartCount": 2, "image": "i:2", "imageID": "sha256:2", "started": false,
+            "restartCount": 0, "image": "i:2", "imageID": "sha256:2", "started": false,
             "containerID": "containerd://c0",
         }],
     });

@@ -212,12 +212,12 @@ fn seed(raw: &RawValue) -> PodStatus {
 }
 
 /// Of an init container that has ended. An agent before us may have removed it while the pod runs.
+/// Not its restarts: one that is there, or is run again, tells of them itself.
 fn ended(told: &Json) -> Option<ContainerStatus> {
     let text = |from: Option<&Value>| from.and_then(Value::as_str).unwrap_or_default().to_owned();
     let end = told.get("state")?.get("terminated")?;
     let at = |key| Timestamp::parse(end.get(key)?.as_str()?);
     let exit_code = i32::try_from(end.get("exitCode")?.as_i64()?).ok()?;
-    let restarts = told.get("restartCount").and_then(Value::as_u64);
     let container_id = text(told.get("containerID"));
     Some(ContainerStatus {
         name: text(told.get("name")).into(),
@@ -230,7 +230,6 @@ fn ended(told: &Json) -> Option<ContainerStatus> {
             container_id: container_id.clone(),
         })),
         ready: told.get("ready").and_then(Value::as_bool).unwrap_or(false),
-        restart_count: restarts.and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
         image: text(told.get("image")).into(),
         image_id: text(told.get("imageID")).into(),
         container_id,

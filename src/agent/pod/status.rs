@@ -37,10 +37,7 @@ impl Pod {
     pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
         let learnt = std::mem::take(&mut self.dirty);
         if learnt {
-            if !self.known && self.is_told() {
-                self.known = true;
-                self.keep_ended_inits();
-            }
+            self.known |= self.is_told();
             let status = self.status(now, place);
             if status != self.api.status {
                 self.api.status = status;
@@ -48,15 +45,6 @@ impl Pod {
             }
         }
         learnt
-    }
-
-    /// What an earlier life said of init containers counts where they were removed and what they
-    /// began is there; else the runtime tells of them, or they run again.
-    fn keep_ended_inits(&mut self) {
-        let Self { api, seen, .. } = self;
-        let has = |name: &str| seen.of(name).next().is_some();
-        let began = api.spec.containers.iter().any(|main| has(&main.name));
-        api.status.init_container_statuses.retain(|told| began && !has(&told.name));
     }
 
     fn status(&self, now: Now, place: Place<'_>) -> PodStatus {
