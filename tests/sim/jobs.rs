@@ -166,6 +166,12 @@ impl Disk {
 }
 
 impl World {
+    /// A job that hangs since the faults, and that something may wait for.
+    pub(crate) fn hanging(&self) -> Option<String> {
+        let hangs = |job: &Job| matches!(job.result, Err(JobError::Deadline));
+        self.jobs.iter().find(|(_, job)| hangs(job)).map(|(id, _)| format!("{id:?} hangs"))
+    }
+
     /// No container is made to write on in the log of another.
     pub(crate) fn check_log(&self, request: &Request) {
         let Request::CreateContainer { config, sandbox_config, .. } = request else { return };

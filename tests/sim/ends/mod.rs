@@ -191,6 +191,7 @@ impl World {
                 })
             })
             .or_else(|| self.sky_unsettled())
+            .or_else(|| self.hanging())
     }
 
     /// What nobody wants and is there.
