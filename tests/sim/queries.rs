@@ -27,7 +27,8 @@ impl World {
         let Query::Http(get) = query else { panic!("[probes] no manifest asks for {query:?}") };
         let number = self.runtime.listens(get.port);
         // One that was there since may be gone already: then nobody knows who is meant.
-        let last = || self.runtime.last_on(get.port).filter(|&it| self.check.is_last(it));
+        let last =
+            || self.runtime.last_on(&get.host, get.port).filter(|&it| self.check.is_last(it));
         if let Some(asked) = number.or_else(last) {
             self.check.query_asked(self.now, &self.runtime, id, asked, &get.target);
         }

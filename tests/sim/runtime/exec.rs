@@ -79,10 +79,16 @@ impl Runtime {
         all.find(|(_, it)| it.alive && it.program.manners.port == port).map(|(&number, _)| number)
     }
 
-    /// Who listened there last, if nobody does any more.
-    pub fn last_on(&self, port: u16) -> Option<ContainerNo> {
+    /// Who listened there last, if nobody does any more. A manifest that has moved to another file
+    /// is another pod on the same port.
+    pub fn last_on(&self, host: &str, port: u16) -> Option<ContainerNo> {
+        let is_there = |sandbox| {
+            let ip = self.sandboxes.get(sandbox).and_then(|sandbox| sandbox.ip.as_deref());
+            ip.is_none_or(|ip| ip == host)
+        };
         let mut all = self.containers.iter().rev();
-        all.find(|(_, it)| it.program.manners.port == port).map(|(&number, _)| number)
+        all.find(|(_, it)| it.program.manners.port == port && is_there(&it.sandbox))
+            .map(|(&number, _)| number)
     }
 
     /// Whether a living container answers its probes well.
