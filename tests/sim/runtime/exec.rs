@@ -1,9 +1,9 @@
 //! Commands in containers: probes and hooks, which answer as the container's manners are.
 
-use edged::model::cri::{CallError, Code, Exec, Lost, Reply};
+use edged::model::cri::{CallError, Code, ContainerState, Exec, Lost, Reply};
 
 use super::quirks::refused;
-use super::{Begun, Clock, ContainerNo, Operation, Runtime, Serial, number_of};
+use super::{Begun, Clock, Container, ContainerNo, Operation, Runtime, Serial, number_of};
 use crate::chance::Chance;
 use crate::faults::Faults;
 use crate::program::Conduct;
@@ -86,7 +86,9 @@ impl Runtime {
             let ip = self.sandboxes.get(sandbox).and_then(|sandbox| sandbox.ip.as_deref());
             ip.is_none_or(|ip| ip == host)
         };
-        let mut all = self.containers.iter().rev();
+        // One that was made late was never started.
+        let began = |it: &Container| it.listed.state != ContainerState::Created;
+        let mut all = self.containers.iter().rev().filter(|(_, it)| began(it));
         all.find(|(_, it)| it.program.manners.port == port && is_there(&it.sandbox))
             .map(|(&number, _)| number)
     }
