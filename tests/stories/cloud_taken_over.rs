@@ -1,6 +1,6 @@
 //! Pods of the cloud that another agent began: what it said of them holds.
 
-use edged::model::cri::ContainerState;
+use edged::model::cri::{ContainerState, PodRef};
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::json;
 
@@ -29,16 +29,12 @@ fn of_an_init_container_that_another_agent_removed_the_end_is_known() {
         saved,
         |_| (),
         |desk| {
-            let whose = || {
-                container("c1", "m", ContainerState::Running).pod.map(|pod| {
-                    edged::model::cri::PodRef { namespace: "ns".into(), name: "p".into(), ..pod }
-                })
-            };
-            let mut running = sandbox("s1", 0, true);
-            (running.pod, running.source) = (whose(), Some("api".into()));
-            desk.sandboxes.push(running);
             let mut main = container("c1", "m", ContainerState::Running);
-            main.pod = whose();
+            main.pod =
+                main.pod.map(|pod| PodRef { namespace: "ns".into(), name: "p".into(), ..pod });
+            let mut running = sandbox("s1", 0, true);
+            (running.pod, running.source) = (main.pod.clone(), Some("api".into()));
+            desk.sandboxes.push(running);
             desk.containers.push(main);
         },
     );
