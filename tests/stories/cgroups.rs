@@ -1,5 +1,6 @@
 //! A pod's own cgroup: its name, its values, and when it comes and goes.
 
+use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cgroup::{Cgroups, Hierarchy, PodCgroup, QosCgroups};
 use edged::model::cri::CgroupDriver;
@@ -9,6 +10,7 @@ use edged::model::upkeep::Reserved;
 
 use crate::desk::{Desk, MAIN, START, UID, pod};
 use crate::made::{made_on, sandbox_of};
+use crate::node::CGROUP;
 
 /// On a machine with cgroups of this version.
 fn desk(hierarchy: Hierarchy) -> Desk {
@@ -118,6 +120,20 @@ fn a_cgroup_that_cannot_be_made_keeps_the_pod_waiting_and_is_tried_again() {
     desk.bad_cgroups = false;
     desk.pass(10_000);
     sandbox_of(&mut desk);
+}
+
+#[test]
+fn one_that_is_still_being_made_goes_when_it_is_there() {
+    let mut desk = desk(Hierarchy::V1);
+    desk.taken.hangs = Some(CGROUP);
+    desk.manifests(&[&pod(MAIN)]);
+    let making = desk.taken.hung.take().expect("it is being made");
+    desk.manifests(&[]);
+    desk.pass(5_000);
+    assert_eq!(removals(&desk), 0, "it would come after that, and stay: {:?}", desk.specs);
+    desk.tell(Event::Job(making, Ok(())));
+    desk.pass(1_000);
+    assert_eq!(removals(&desk), 1, "{:?}", desk.specs);
 }
 
 #[test]

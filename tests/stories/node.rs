@@ -9,6 +9,9 @@ use edged::model::upkeep::{
 
 use crate::desk::Desk;
 
+/// That a pod's cgroup is made.
+pub const CGROUP: &str = "its cgroup";
+
 /// What pods take, as the runtime and walks tell it.
 #[derive(Default)]
 pub struct Taken {
@@ -16,7 +19,7 @@ pub struct Taken {
     pub sandboxes: Vec<SandboxUsage>,
     /// Uids of pods that have a cgroup without a process.
     pub idle_cgroups: Vec<&'static str>,
-    /// A volume whose mount never ends, and the job that is about it.
+    /// A volume whose mount never ends, or [`CGROUP`], and the job that is about it.
     pub hangs: Option<&'static str>,
     pub hung: Option<JobId>,
     /// The runtime does not tell.
@@ -88,9 +91,12 @@ impl Desk {
 
     /// Tells how a job ended, unless it hangs.
     pub fn tell_job(&mut self, job: JobId, spec: JobSpec, result: Result<(), JobError>) -> bool {
-        if let JobSpec::SetUpVolume(wanted) = &spec
-            && self.taken.hangs == Some(&*wanted.volume)
-        {
+        let about = match &spec {
+            JobSpec::SetUpVolume(wanted) => Some(&*wanted.volume),
+            JobSpec::MakePodCgroup(_) => Some(CGROUP),
+            _ => None,
+        };
+        if about.is_some() && self.taken.hangs == about {
             assert_eq!(self.taken.hung.replace(job), None, "one at a time");
             return false;
         }
