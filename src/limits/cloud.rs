@@ -28,6 +28,11 @@ pub const QUERY_RETRY_MS: u64 = 10_000;
 pub const REPORT_GATHER_MS: u64 = 1_000;
 /// Milliseconds before a report that was not taken is made again (the kubelet's).
 pub const REPORT_RETRY_MS: u64 = 10_000;
+/// Milliseconds before a mirror that the API server has not taken is offered again: it may be away
+/// for a moment.
+pub const MIRROR_POD_RETRY_MIN_MS: u64 = 10_000;
+/// The longest: what it lacks, such as a namespace, people have to make.
+pub const MIRROR_POD_RETRY_MAX_MS: u64 = 600_000;
 /// Milliseconds after which a pod that the cloud said it would delete is told of as gone again.
 pub const DELETE_AGAIN_MS: u64 = 60_000;
 /// Seconds after which a token of a service account is replaced at the latest (the kubelet's).

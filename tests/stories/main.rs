@@ -25,6 +25,8 @@ mod cloud_lost;
 #[cfg(feature = "cloud")]
 mod cloud_memory;
 #[cfg(feature = "cloud")]
+mod cloud_mirror;
+#[cfg(feature = "cloud")]
 mod cloud_node;
 #[cfg(feature = "cloud")]
 mod cloud_old;

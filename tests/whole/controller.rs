@@ -7,7 +7,7 @@ use edged::model::api::Kind;
 use serde_json::{Value, json};
 
 use super::World;
-use super::yard::agent::{NODE, Site};
+use super::yard::agent::{NODE, Site, sleeper};
 use super::yard::apiserver::ApiServer;
 use super::yard::controller::{Cloud, map, pod};
 use super::yard::http;
@@ -21,6 +21,7 @@ crate::tests!(
     a_link_that_was_cut_is_made_good,
     a_broken_manifest_is_named_and_the_others_go_on,
     an_agent_without_its_store_is_served_again,
+    static_pods_are_shown_in_the_cloud_and_stay_the_nodes,
     a_cluster_is_served_through_cuts_and_forgotten_histories,
     of_two_replicas_one_leads_and_the_other_follows_it,
 );
@@ -228,6 +229,36 @@ fn an_agent_without_its_store_is_served_again(world: &World) {
         "{}",
         site.log_tail()
     );
+}
+
+fn static_pods_are_shown_in_the_cloud_and_stay_the_nodes(world: &World) {
+    let cloud = cloud(world, "shown");
+    let _controller = cloud.start();
+    let site = site(world, "shown", &cloud);
+    site.put("own.json", &sleeper("own"));
+    let _agent = site.start();
+    let name = format!("own-{NODE}");
+    let shown = cloud.wait_phase(&name, "Running");
+    let own = site.wait_running("own");
+    let annotations = &shown["metadata"]["annotations"];
+    assert_eq!(annotations["kubernetes.io/config.mirror"], own.uid(), "{shown}");
+    let id = own.container_id("main");
+    assert_eq!(container(&shown), format!("containerd://{id}"));
+    // What else is wanted of the node does not touch it, nor does its end in the cloud.
+    cloud.put("web.json", &pod("web", NODE, ONE));
+    cloud.wait_phase("web", "Running");
+    assert_eq!(cloud.wait_phase(&name, "Running")["metadata"]["uid"], shown["metadata"]["uid"]);
+    cloud.delete(&name);
+    let again = until("it is shown again", || {
+        let again = cloud.pod(&name)?.ok_or("it is gone")?;
+        let is_other = again["metadata"]["uid"] != shown["metadata"]["uid"];
+        if is_other { Ok(again) } else { Err("it is the same".to_owned()) }
+    });
+    assert_eq!(again["metadata"]["annotations"], shown["metadata"]["annotations"]);
+    assert_eq!(site.wait_running("own").container_id("main"), id, "nobody touched it");
+    site.take("own.json");
+    site.wait_gone(&own);
+    cloud.wait_gone(&name);
 }
 
 fn a_cluster_is_served_through_cuts_and_forgotten_histories(world: &World) {

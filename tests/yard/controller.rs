@@ -74,6 +74,15 @@ impl Cloud {
         String::from_utf8_lossy(&said.stdout).trim().to_owned()
     }
 
+    /// Deletes a pod by `edgecontroller delete`.
+    pub fn delete(&self, pod: &str) {
+        let server = self.api.to_string();
+        let said =
+            Command::new(binary()).args(["delete", "pod", pod, "--server", &server]).output();
+        let said = said.expect("it runs");
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+
     /// The agents of this site know this cloud, and dial it here.
     pub fn welcome(&self, site: &mut Site, hub: SocketAddr) {
         self.welcome_with(site, hub, &self.token());

@@ -24,6 +24,10 @@ pub(super) enum Topic {
     PodStatus(Uid),
     /// Delete this pod, of which nothing runs any more.
     PodDelete(Uid),
+    /// Make the mirror of this key.
+    MirrorMake(Box<str>),
+    /// Delete the mirror of this key and uid.
+    MirrorDelete(Box<str>, Box<str>),
     /// Read the object of this key.
     Object(Box<str>),
     /// A token for this pod, kept under this key.

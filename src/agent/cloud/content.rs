@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::mirror::Mirror;
 use super::{bulk, ended};
 use crate::agent::pod::DISRUPTED;
 use crate::agent::source::SOURCE;
@@ -53,6 +54,8 @@ pub(super) enum Thing {
     Token(Arc<Token>),
     /// That the pod of this uid has ended, as the node found.
     Ended(Box<str>, Box<PodStatus>),
+    /// What the API server was shown of a pod of the manifest folder.
+    Mirror(Mirror),
     /// This node; its uid.
     Node(Box<str>),
     /// Kept for the cloud's sake.
@@ -68,6 +71,7 @@ impl Thing {
             Self::Object(object) => object.memory_bytes(),
             Self::Token(token) => size_of::<Token>() + token.heap_bytes(),
             Self::Ended(..) => size_of::<PodStatus>(),
+            Self::Mirror(it) => it.uid.len() + it.of.len(),
             Self::Node(_) | Self::Other => 0,
         }
     }
@@ -260,19 +264,24 @@ fn thing(
     })
 }
 
-/// Pods of other nodes, and the API server's pictures of static pods, are none of ours.
+/// Pods of other nodes are none of ours, and mirrors are never run.
 fn pod(mut pod: Pod, node: &str, status: PodStatus) -> Thing {
     let metadata = &mut pod.metadata;
-    let is_mirror = metadata.annotations.contains_key(MIRROR);
-    if is_mirror || pod.spec.node_name.as_deref() != Some(node) {
+    if pod.spec.node_name.as_deref() != Some(node) {
         return Thing::Other;
+    }
+    if let Some(of) = metadata.annotations.get(MIRROR) {
+        let deleting = metadata.deletion_timestamp.is_some();
+        let (uid, of) = (metadata.uid.as_str().into(), of.as_str().into());
+        return Thing::Mirror(Mirror { uid, of, deleting });
     }
     metadata.annotations.insert(SOURCE.to_owned(), "api".to_owned());
     pod.status = status;
     Thing::Pod(Arc::new(pod))
 }
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The annotation that says which pod of a manifest folder a pod of the API server shows.
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 fn secret(text: &str) -> Result<Secret, String> {
     let node = tree::parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;

@@ -30,6 +30,7 @@ use crate::model::object::Object;
 use crate::model::token::Token;
 
 use super::content::{self, Content, Thing};
+use super::mirror::Mirror;
 use super::talk::Origin;
 use lost::{Lost, MARK};
 
@@ -158,6 +159,14 @@ impl Meta {
     pub(super) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
         self.things().filter_map(|thing| match thing {
             Thing::Object(object) => Some(object.clone()),
+            _ => None,
+        })
+    }
+
+    /// The mirrors of static pods, by key.
+    pub(super) fn mirrors(&self) -> impl Iterator<Item = (&str, &Mirror)> {
+        self.kept.iter().filter_map(|(key, kept)| match &kept.thing {
+            Thing::Mirror(mirror) => Some((&**key, mirror)),
             _ => None,
         })
     }

@@ -22,6 +22,7 @@ mod events;
 mod hub;
 mod meta;
 mod metasync;
+mod mirror;
 mod node;
 mod patch;
 mod relist;
@@ -53,6 +54,7 @@ use events::Events;
 use hub::Hub;
 use meta::{Hearing, Meta, Settled};
 use metasync::Metasync;
+use mirror::{Mirrors, Owner};
 use node::{Node, Seen};
 use relist::Relist;
 use report::{Known, Report};
@@ -74,6 +76,7 @@ pub(super) struct Cloud {
     tokens: Tokens,
     report: Report,
     metasync: Metasync,
+    mirrors: Mirrors,
     relist: Relist,
     events: Option<Events>,
     /// What the cloud's clock showed when ours, counting from boot, showed this.
@@ -86,6 +89,8 @@ pub(super) struct Tools<'a> {
     pub pods: &'a Pods,
     /// What happened.
     pub notes: &'a Notes,
+    /// No pod of the manifest folder is unknown.
+    pub folder_is_whole: bool,
     /// The node that they run on.
     pub node: Seen<'a>,
     /// For ids, and what is spread in time.
@@ -118,6 +123,7 @@ impl Cloud {
             tokens: Tokens::default(),
             report: Report::default(),
             metasync: Metasync::default(),
+            mirrors: Mirrors::default(),
             relist: Relist::default(),
             events: Events::new(settings, now),
             clock: None,
@@ -153,6 +159,7 @@ impl Cloud {
         let Settled { acks, pods, objects } = self.meta.saved(revision, out);
         self.relist.conclude(&mut self.meta, out);
         self.report.stir();
+        self.mirrors.stir();
         for ack in acks {
             self.hub.answer(talk::ack(rng, now, &ack));
         }
@@ -188,6 +195,7 @@ impl Cloud {
             self.tokens.up();
             self.report.up();
             self.metasync.up();
+            self.mirrors.up();
         }
     }
 
@@ -330,6 +338,9 @@ impl Cloud {
                 }
                 self.report.answered(now, &topic, answer, out);
             }
+            Topic::MirrorMake(_) | Topic::MirrorDelete(..) => {
+                self.mirrors.answered(now, &topic, answer, &mut self.meta, out);
+            }
         }
     }
 
@@ -354,6 +365,9 @@ impl Cloud {
                 self.node.unanswered(now, topic, self.hub.is_up(), timeout_ms);
             }
             Topic::PodStatus(_) | Topic::PodDelete(_) => self.report.unanswered(now, topic),
+            Topic::MirrorMake(_) | Topic::MirrorDelete(..) => {
+                self.mirrors.unanswered(now, topic);
+            }
             Topic::Pods => self.relist.unanswered(now),
         }
     }
@@ -410,7 +424,7 @@ impl Cloud {
 
     /// Speaks with the cloud.
     pub(super) fn step(&mut self, now: Now, tools: Tools<'_>) {
-        let Tools { pods, notes, node, rng, last_job, out } = tools;
+        let Tools { pods, notes, folder_is_whole, node, rng, last_job, out } = tools;
         if self.ended.step(pods, &mut self.meta) {
             self.report.stir();
         }
@@ -434,6 +448,10 @@ impl Cloud {
         self.tokens.step(&self.meta, &mut mouth);
         let told = Known { ended: &self.ended, meta: &self.meta, is_legacy: self.node.is_legacy() };
         self.report.step(pods, told, &mut mouth);
+        if !told.is_legacy {
+            let (name, uid) = (&*node.config.node_name, self.node.uid());
+            self.mirrors.step(pods, Owner { name, uid, folder_is_whole }, &self.meta, &mut mouth);
+        }
         self.metasync.step(pods, told, self.settings.pod_status_sync_ms, &mut mouth);
         if let Some(events) = &mut self.events {
             events.step(notes, &node.config.node_name, &mut mouth);
@@ -461,6 +479,7 @@ impl Cloud {
                     self.relist.wake_at(&self.meta),
                     self.tokens.wake_at(now),
                     self.report.wake_at(),
+                    self.mirrors.wake_at(),
                     self.events.as_ref().and_then(Events::wake_at),
                 ];
                 said = others.into_iter().chain([said]).flatten().min();

@@ -123,6 +123,11 @@ impl Node {
         }
     }
 
+    /// Of the Node object; `None`: not known yet.
+    pub(super) fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
+    }
+
     /// Whether the cloud is older than 1.12, and is to be told in its words.
     pub(super) fn is_legacy(&self) -> bool {
         self.form == Form::Legacy

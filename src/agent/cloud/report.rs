@@ -22,6 +22,7 @@ use super::answer::Answer;
 use super::asks::{Mouth, Topic};
 use super::ended::Ended;
 use super::meta::Meta;
+use super::mirror::Mirror;
 use super::{patch, talk};
 use crate::agent::calls::Uid;
 use crate::agent::event::{Action, Out, Severity};
@@ -210,15 +211,22 @@ impl Report {
         }
         self.seen = seen;
         self.wake_at = None;
+        // Of pods of the manifest folder it is their mirrors that have a status in the cloud.
+        let mirrored = |(_, mirror): (&str, &Mirror)| {
+            let pod = pods.get(&mirror.of).filter(|pod| pod.origin() == Origin::File)?;
+            Some((Uid::from(&*mirror.uid), pod))
+        };
+        let mirrors: BTreeMap<Uid, &Pod> = known.meta.mirrors().filter_map(mirrored).collect();
         self.pods.retain(|uid, told| {
-            let is_here = pods.get(uid).is_some();
+            let is_here = pods.get(uid).is_some() || mirrors.contains_key(uid);
             told.is_new &= !is_here;
             is_here || told.is_new
         });
         let ours = |pod: &&Pod| pod.origin() == Origin::Cloud && *pod.wanted() == Wanted::Yes;
-        for pod in pods.iter().filter(ours) {
-            let told = self.pods.entry(pod.uid().clone()).or_default();
-            let at = told.step(pod, known, mouth);
+        let of_cloud = pods.iter().filter(ours).map(|pod| (pod.uid().clone(), pod));
+        for (uid, pod) in of_cloud.chain(mirrors) {
+            let told = self.pods.entry(uid.clone()).or_default();
+            let at = told.step(&uid, pod, known, mouth);
             self.wake_at = self.wake_at.into_iter().chain(at).min();
         }
     }
@@ -231,13 +239,21 @@ impl Report {
 
 impl Told {
     /// Tells of one pod; says when there is something to do that waits for its time.
-    fn step(&mut self, pod: &Pod, known: Known<'_>, mouth: &mut Mouth<'_>) -> Option<Instant> {
+    fn step(
+        &mut self,
+        uid: &Uid,
+        pod: &Pod,
+        known: Known<'_>,
+        mouth: &mut Mouth<'_>,
+    ) -> Option<Instant> {
         let now = mouth.now.boot;
         if self.is_gone || self.asked.is_some() {
             return None;
         }
+        let of_cloud = pod.origin() == Origin::Cloud;
+        let is_cleared = of_cloud && pod.is_cleared();
         let current = self.has == Some(pod.status_revision());
-        if current && !pod.is_cleared() {
+        if current && !is_cleared {
             self.since = None;
             return None;
         }
@@ -245,14 +261,15 @@ impl Told {
             return Some(at);
         }
         if !current {
-            if !pod.is_told() || !known.ended.is_kept(known.meta, pod) {
+            // A static pod that has ended may run again, with the next boot.
+            if !pod.is_told() || of_cloud && !known.ended.is_kept(known.meta, pod) {
                 return None;
             }
             if let Some(at) = self.gathers(pod, now) {
                 return Some(at);
             }
-            let at = self.tell(pod, known.is_legacy, mouth);
-            if self.has != Some(pod.status_revision()) || !pod.is_cleared() {
+            let at = self.tell(uid, pod, known.is_legacy, mouth);
+            if self.has != Some(pod.status_revision()) || !is_cleared {
                 return at;
             }
         }
@@ -267,7 +284,13 @@ impl Told {
         (starts && until > now).then_some(until)
     }
 
-    fn tell(&mut self, pod: &Pod, is_legacy: bool, mouth: &mut Mouth<'_>) -> Option<Instant> {
+    fn tell(
+        &mut self,
+        uid: &Uid,
+        pod: &Pod,
+        is_legacy: bool,
+        mouth: &mut Mouth<'_>,
+    ) -> Option<Instant> {
         let api = pod.api();
         let revision = pod.status_revision();
         let mut status = serde_json::to_value(&api.status).expect("plain data");
@@ -278,7 +301,8 @@ impl Told {
         let base: Option<Value> =
             self.base.as_ref().and_then(|base| serde_json::from_str(base).ok());
         let is_known = base.is_some();
-        if base.as_ref().is_some_and(is_over) && !api.status.phase.is_terminal() {
+        let of_cloud = pod.origin() == Origin::Cloud;
+        if of_cloud && base.as_ref().is_some_and(is_over) && !api.status.phase.is_terminal() {
             // Somebody has said that it has ended, which is about to be durable here.
             return None;
         }
@@ -300,12 +324,12 @@ impl Told {
             let namespace = Some(metadata.namespace.as_str());
             Resource { namespace, kind, name: &metadata.name }.to_string()
         };
-        let topic = Topic::PodStatus(pod.uid().clone());
+        let topic = Topic::PodStatus(uid.clone());
         if is_legacy {
-            let content = json!({"UID": metadata.uid, "Name": metadata.name, "Status": difference});
+            let content = json!({"UID": uid, "Name": metadata.name, "Status": difference});
             mouth.ask(topic, "update", &resource("podstatus"), Some(talk::json(&content)));
         } else {
-            let mut patch = json!({"metadata": {"uid": metadata.uid}});
+            let mut patch = json!({"metadata": {"uid": uid}});
             patch["status"] = difference;
             let text = serde_json::to_string(&patch).expect("plain data");
             if self.last.as_deref() == Some(&*text) && is_known {
@@ -360,7 +384,9 @@ fn ours(mut status: Value, pod: &Pod) -> Value {
     let is_ours = |condition: &Value| {
         condition["type"].as_str().and_then(ConditionKind::parse).is_some_and(|kind| {
             let told = || pod.api().status.conditions.iter().any(|told| told.kind == kind);
-            kind != ConditionKind::DisruptionTarget || told()
+            // Nobody but the node makes a static pod go.
+            let theirs = kind == ConditionKind::DisruptionTarget && pod.origin() == Origin::Cloud;
+            !theirs || told()
         })
     };
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {

@@ -84,9 +84,11 @@ impl Agent {
     pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
         let Self { config, addresses, runtime, pleg, node, chores, .. } = self;
         let seen = Seen { config, addresses, runtime, pleg, node, images: chores.images() };
-        let Self { cloud, pods, notes, rng, last_job, .. } = self;
+        let Self { cloud, pods, notes, source, rng, last_job, .. } = self;
+        let folder_is_whole = source.is_delivered() && !source.is_broken();
         if let Some(cloud) = cloud {
-            cloud.step(now, Tools { pods, notes, node: seen, rng, last_job, out });
+            let tools = Tools { pods, notes, folder_is_whole, node: seen, rng, last_job, out };
+            cloud.step(now, tools);
         }
     }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::api::{Deed, Object};
 use super::hub::is_over;
+use super::mirrors::MIRROR;
 use super::rules::content;
 use super::{Due, Sky};
 use crate::trace::trace;
@@ -58,6 +59,7 @@ impl Sky {
                 Told::Plain(json!({"ErrStatus": refusal["ErrStatus"]}))
             }
             ("delete", "pod") => Told::Plain(self.delete_pod(&route.resource, message)),
+            ("insert", "pod") => self.mirror(&resource, message),
             ("query", "configmap" | "secret" | "persistentvolume" | "persistentvolumeclaim") => {
                 match self.api.get(&route.resource).cloned() {
                     Some(object) => {
@@ -116,8 +118,9 @@ impl Sky {
         let options: Value = serde_json::from_slice(&options).expect("JSON");
         let behind = options["continue"].as_str().unwrap_or_default().to_owned();
         let limit = options["limit"].as_u64().expect("a number") as usize;
-        let left = self.api.pods().filter(|(key, ..)| ***key > *behind);
-        let mut left: Vec<_> = left.map(|(key, object, _)| (key, object.value())).collect();
+        let all = self.api.iter().filter(|(key, _)| key.contains("/pod/"));
+        let left = all.filter(|(key, _)| ***key > *behind);
+        let mut left: Vec<_> = left.map(|(key, object)| (key, object.value())).collect();
         let more = left.len() > limit;
         left.truncate(limit);
         let next = left.last().filter(|_| more).map(|(key, _)| key.to_string());
@@ -176,6 +179,10 @@ impl Sky {
         let options = content(message);
         let uid = options["preconditions"]["uid"].as_str().unwrap_or_default();
         if let Some(object) = self.api.get(key).filter(|object| *object.uid == *uid) {
+            if object.value()["metadata"]["annotations"][MIRROR].is_string() {
+                self.api.remove(key);
+                return json!("OK");
+            }
             let phase = object.value()["status"]["phase"].as_str().unwrap_or_default();
             assert!(is_over(phase), "[delete last] {key} is to be deleted, and is {phase:?}");
             let ends = object.value()["metadata"].get("deletionTimestamp").is_some();
@@ -227,7 +234,7 @@ impl Sky {
 }
 
 /// What an answer says.
-enum Told {
+pub(super) enum Told {
     Plain(Value),
     /// In MetaServer's words.
     List(Value),
@@ -260,6 +267,6 @@ fn refusal(code: u16, reason: &str) -> Value {
         "code": code}})
 }
 
-fn failed(code: u16, reason: &str) -> Value {
+pub(super) fn failed(code: u16, reason: &str) -> Value {
     json!({"Object": null, "Err": refusal(code, reason)})
 }

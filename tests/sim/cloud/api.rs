@@ -13,6 +13,7 @@ use serde::Deserialize as _;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::mirrors::MIRROR;
 use super::{hub, merge};
 use crate::chance::Chance;
 use crate::draw::{self, Drawer};
@@ -156,7 +157,7 @@ impl Api {
         })
     }
 
-    fn uid(&mut self) -> Box<str> {
+    pub(super) fn uid(&mut self) -> Box<str> {
         self.uids += 1;
         format!("c-{}", self.uids).into()
     }
@@ -168,7 +169,8 @@ impl Api {
         value["metadata"]["resourceVersion"] = version.to_string().into();
         value["metadata"]["managedFields"] = json!([{"manager": "x", "time": version}]);
         let uid = value["metadata"]["uid"].as_str().unwrap_or_default().into();
-        let pod = (value["kind"] == "Pod").then(|| {
+        let is_mirror = value["metadata"]["annotations"][MIRROR].is_string();
+        let pod = (value["kind"] == "Pod" && !is_mirror).then(|| {
             let old = self.objects.get(key).and_then(|old| old.pod.clone());
             match old.filter(|_| deed == Deed::Reported) {
                 Some(pod) => pod,
@@ -348,6 +350,7 @@ impl Api {
                 pod.metadata.labels.insert("tier".to_owned(), label);
             }),
             79..83 => self.change_claim(chance),
+            83..85 => self.end_mirror(chance),
             78 if chance.percent(30) => {
                 let all: Vec<Box<str>> = self.pods().map(|(key, ..)| key.clone()).collect();
                 for key in &all {

@@ -1,7 +1,5 @@
 //! The end: the cloud is within reach, and both sides know the same.
 
-use std::rc::Rc;
-
 use edged::agent::pod::{self, Origin};
 use edged::model::cri::PodRef;
 use edged::model::job::{JobSpec, Source};
@@ -161,7 +159,7 @@ impl World {
         if let Some((key, _)) = sky.store.iter().find(|(key, _)| is_left(key)) {
             return Some(format!("the store holds {key}, and there is no such pod"));
         }
-        sky.api.pods().find_map(|(key, object, pod)| {
+        let of_cloud = sky.api.pods().find_map(|(key, object, pod)| {
             let stored = sky.store.get(key).filter(|stored| stored.uid == object.uid);
             let Some(stored) = stored else {
                 return Some(format!("the store does not hold {key} {}", object.uid));
@@ -169,32 +167,34 @@ impl World {
             if stored.essence != object.essence() {
                 return Some(format!("the store holds another {key} {}", object.uid));
             }
-            self.misreported(key, &object.value()["status"], pod)
-        })
-    }
-
-    /// Whether the cloud's status of a pod is not the node's.
-    fn misreported(&self, key: &str, has: &Value, pod: &Rc<Pod>) -> Option<String> {
-        let uid = &pod.metadata.uid;
-        let Some(told) = self.agent.pod(uid) else {
-            return Some(format!("the agent does not know {key} {uid}"));
-        };
-        let status = serde_json::to_value(&told.api().status).expect("plain data");
-        let (ours, theirs) = (plain(&status), plain(has));
-        let differs = ours.iter().find(|(key, ours)| theirs.get(*key) != Some(*ours));
-        let more = theirs.iter().find(|(key, _)| !ours.contains_key(*key));
-        let (part, value) = differs.or(more)?;
-        Some(format!(
-            "{part} of {key} {uid} is {:?}, and the cloud has {:?}",
-            ours.get(part).map_or_else(|| format!("nothing for {value}"), ToString::to_string),
-            theirs.get(part).map(ToString::to_string)
-        ))
+            let uid = &pod.metadata.uid;
+            match self.agent.pod(uid) {
+                Some(told) => misreported(key, &object.value()["status"], told),
+                None => Some(format!("the agent does not know {key} {uid}")),
+            }
+        });
+        of_cloud.or_else(|| self.mismirrored())
     }
 
     /// No pod that only runs is reported again and again.
     pub(crate) fn sky_is_quiet(&self, uid: &str, since: u64) -> bool {
         self.sky.as_deref().is_none_or(|sky| sky.rules.reports(uid, since) <= REPORTS_MAX)
     }
+}
+
+/// Whether the cloud's status of a pod is not the node's.
+pub(super) fn misreported(key: &str, has: &Value, told: &pod::Pod) -> Option<String> {
+    let status = serde_json::to_value(&told.api().status).expect("plain data");
+    let (ours, theirs) = (plain(&status), plain(has));
+    let differs = ours.iter().find(|(key, ours)| theirs.get(*key) != Some(*ours));
+    let more = theirs.iter().find(|(key, _)| !ours.contains_key(*key));
+    let (part, value) = differs.or(more)?;
+    Some(format!(
+        "{part} of {key} {} is {:?}, and the cloud has {:?}",
+        told.uid(),
+        ours.get(part).map_or_else(|| format!("nothing for {value}"), ToString::to_string),
+        theirs.get(part).map(ToString::to_string)
+    ))
 }
 
 /// The key of the object that fills a volume.

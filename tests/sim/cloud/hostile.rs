@@ -138,9 +138,10 @@ impl Sky {
         let name = if mirror { "mirror" } else { "stray" };
         let notes =
             if mirror { json!({"kubernetes.io/config.mirror": "x"}) } else { json!({"a": "b"}) };
+        let uid = format!("uid-{name}-{}", self.api.uid());
         let content = json!({
             "kind": "Pod", "apiVersion": "v1",
-            "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"),
+            "metadata": {"name": name, "namespace": "default", "uid": uid,
                 "resourceVersion": "5", "annotations": notes},
             "spec": {"nodeName": node, "containers": [{"name": "main", "image": "busybox"}]},
         });

@@ -15,6 +15,7 @@ mod hostile;
 mod hub;
 mod link;
 mod merge;
+mod mirrors;
 mod rates;
 mod rules;
 mod store;

@@ -19,6 +19,8 @@ pub struct Rules {
     gone: BTreeSet<Box<str>>,
     /// What each object said last when it was durable; it only grows.
     texts: BTreeMap<Box<str>, u64>,
+    /// Mirrors that the agent wanted gone: they are, or there were none.
+    ended_mirrors: BTreeSet<Box<str>>,
     /// When reports of each pod were sent.
     reports: BTreeMap<Box<str>, Vec<u64>>,
     /// Messages that the agent refused.
@@ -77,8 +79,9 @@ impl Rules {
             self.reports.entry(uid.into()).or_default().push(now);
             let over = content["status"]["phase"].as_str().is_some_and(is_over);
             let key = Resource { kind: "pod", ..resource }.to_string();
+            let is_mirror = store.get(&key).is_some_and(|row| row.is_mirror);
             assert!(
-                !over || store.has_ended(&key, uid),
+                !over || is_mirror || store.has_ended(&key, uid),
                 "[told is durable] {key} {uid} is said to have ended, which is not durable"
             );
             return;
@@ -88,6 +91,7 @@ impl Rules {
         }
         let uid = content["preconditions"]["uid"].as_str().expect("a deletion names its pod");
         assert!(content["gracePeriodSeconds"] == 0, "[delete last] {content}");
+        self.ended_mirrors.insert(uid.into());
         let alive = check.pod(uid).map_or(0, |pod| pod.alive);
         assert!(alive == 0, "[delete last] pod {uid} is to be deleted, and {alive} of it run");
     }
@@ -147,8 +151,9 @@ impl Rules {
         let same = self.heard_gone.contains(&(key.clone(), old.uid.clone()));
         let token = &*old.row.kind == "serviceaccounttoken";
         let ours = &*old.row.kind == "edged";
+        let mirror = old.is_mirror && self.ended_mirrors.contains(&old.uid);
         assert!(
-            same || token || ours || any(),
+            same || token || ours || mirror || any(),
             "[others' deletion] {key} {} is forgotten, and nobody said that it is gone",
             old.uid
         );

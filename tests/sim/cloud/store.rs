@@ -9,6 +9,7 @@ use edged::model::status::Phase;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::mirrors::MIRROR;
 use super::{api, hub};
 
 /// The rows.
@@ -36,6 +37,8 @@ pub struct Stored {
     pub pod: Option<Rc<Pod>>,
     /// What it says of a pod, if that has ended: the pod's row, or the node's word.
     pub ended: Option<Phase>,
+    /// It shows a pod of the manifest folder.
+    pub is_mirror: bool,
 }
 
 impl Store {
@@ -120,9 +123,9 @@ impl Stored {
         let value: Value = serde_json::from_str(&row.value).unwrap_or_default();
         let metadata = &value["metadata"];
         let text = |value: &Value| value.as_str().map(Box::from);
-        let ours = &*row.kind == "pod"
-            && value["spec"]["nodeName"] == crate::world::NODE
-            && metadata["annotations"].get("kubernetes.io/config.mirror").is_none();
+        let is_mirror = metadata["annotations"].get(MIRROR).is_some();
+        let ours =
+            &*row.kind == "pod" && value["spec"]["nodeName"] == crate::world::NODE && !is_mirror;
         let ended = match value["status"]["phase"].as_str() {
             Some("Succeeded") => Some(Phase::Succeeded),
             Some("Failed") => Some(Phase::Failed),
@@ -141,6 +144,7 @@ impl Stored {
                 Rc::new(pod)
             }),
             ended,
+            is_mirror,
             row,
         }
     }

@@ -1,0 +1,290 @@
+//! Mirror pods: what the API server is shown of the pods of the manifest folder (behaviour spec
+//! section 1.8).
+//!
+//! Such a pod is nobody's but the node's. For the cloud to see it, and for its scheduler to count
+//! what it takes, the node makes a pod of the same name there (wire spec section 5), with an
+//! annotation that says which incarnation it mirrors; statuses are told to that. The cloud sends
+//! mirrors like all pods of the node, so the rows of the store tell which there are.
+//!
+//! ```text
+//!  no mirror ──insert──▶ mirrored ──changed, deleted, or its pod is gone──delete──▶ no mirror
+//! ```
+//!
+//! Intended behaviour: level-triggered. Whatever becomes of a mirror, the pod runs on. While it
+//! ends its mirror stays, and so do all while the folder is not known as a whole.
+//!
+//! If we crash here: the rows and the folder are compared again.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Refusal};
+use super::asks::{Mouth, Topic};
+use super::content::{MIRROR, Thing};
+use super::meta::Meta;
+use super::talk;
+use crate::agent::event::{Action, Out, Severity};
+use crate::agent::pod::{Origin, Pod, Wanted};
+use crate::agent::pods::Pods;
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
+use crate::model::message::Resource;
+
+/// A mirror that the API server has, as far as the store knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mirror {
+    /// Its own, which the API server gave it.
+    pub uid: Box<str>,
+    /// The incarnation that it mirrors: the uid of the static pod.
+    pub of: Box<str>,
+    /// Somebody deletes it.
+    pub deleting: bool,
+}
+
+/// What was asked for, and is not to be asked for again yet.
+#[derive(Debug, Default)]
+pub(super) struct Mirrors {
+    /// By key: `default/pod/web-gw`.
+    asked: BTreeMap<Box<str>, Asked>,
+    /// The revision of the pods, whether the folder was whole and the node known when all was
+    /// compared; `None`: something else was learnt since.
+    seen: Option<(u64, bool, bool)>,
+    wake_at: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    what: What,
+    /// Not the same again before; `None`: it is not answered.
+    until: Option<Instant>,
+    backoff: Backoff,
+    /// The mirror that the cloud said it has deleted.
+    deleted: Option<Box<str>>,
+    /// That there is a pod of this name was said before.
+    refused: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum What {
+    #[default]
+    Insertion,
+    Deletion,
+}
+
+/// What the node is, and what is known of its folder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner<'a> {
+    /// The node's name.
+    pub name: &'a str,
+    /// Of the Node object; `None`: not known yet.
+    pub uid: Option<&'a str>,
+    /// Nothing of the folder is unknown: what has no pod there is no mirror of one.
+    pub folder_is_whole: bool,
+}
+
+impl Mirrors {
+    /// Something that decides which mirrors there are to be has changed.
+    pub(super) fn stir(&mut self) {
+        self.seen = None;
+    }
+
+    /// The link is new: nothing waits for the end of an old one.
+    pub(super) fn up(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Takes the answer to an insertion or a deletion.
+    pub(super) fn answered(
+        &mut self,
+        now: Now,
+        topic: &Topic,
+        answer: Answer,
+        meta: &mut Meta,
+        out: &mut Out,
+    ) {
+        self.stir();
+        match topic {
+            Topic::MirrorMake(key) => {
+                let asked = self.asked.entry(key.clone()).or_default();
+                // What is made is in the store before.
+                asked.again(now);
+                match answer {
+                    Answer::Object(object) => {
+                        asked.refused = false;
+                        // No answer that the cloud waits for.
+                        let _ = meta.put(key, "pod", object.get(), None);
+                    }
+                    Answer::Done => {}
+                    Answer::Refused(why) => asked.is_refused(key, &why, out),
+                }
+            }
+            Topic::MirrorDelete(key, uid) => {
+                let asked = self.asked.entry(key.clone()).or_default();
+                asked.again(now);
+                match answer {
+                    // It has told of the deletion long ago, or there was none to tell of.
+                    Answer::Done | Answer::Object(_) if asked.deleted.as_ref() == Some(uid) => {
+                        let _ = meta.delete(key, uid, None);
+                    }
+                    Answer::Done | Answer::Object(_) => {
+                        asked.deleted = Some(uid.clone());
+                        asked.until = Some(now.boot.plus_ms(DELETE_AGAIN_MS));
+                    }
+                    Answer::Refused(why) if why.is_not_found() || why.is_conflict() => {
+                        let _ = meta.delete(key, uid, None);
+                    }
+                    Answer::Refused(_) => {}
+                }
+            }
+            other => panic!("{other:?} is not about a mirror"),
+        }
+    }
+
+    /// No answer came: clouds before 1.17 know no mirrors, and say nothing.
+    pub(super) fn unanswered(&mut self, now: Now, topic: &Topic) {
+        let (Topic::MirrorMake(key) | Topic::MirrorDelete(key, _)) = topic else {
+            panic!("{topic:?} is not about a mirror");
+        };
+        self.stir();
+        self.asked.entry(key.clone()).or_default().again(now);
+    }
+
+    /// Asks for what is missing, and for the end of what is too much.
+    pub(super) fn step(
+        &mut self,
+        pods: &Pods,
+        owner: Owner<'_>,
+        meta: &Meta,
+        mouth: &mut Mouth<'_>,
+    ) {
+        let due = self.wake_at.is_some_and(|at| at <= mouth.now.boot);
+        let seen = Some((pods.revision(), owner.folder_is_whole, owner.uid.is_some()));
+        if self.seen == seen && !due {
+            return;
+        }
+        self.seen = seen;
+        self.wake_at = None;
+        let mut statics = BTreeMap::new();
+        for pod in pods.iter().filter(|pod| pod.origin() == Origin::File) {
+            // Of two of a name, the one that ends has the mirror.
+            let one: &mut &Pod = statics.entry(key(pod)).or_insert(pod);
+            if *pod.wanted() == Wanted::No {
+                *one = pod;
+            }
+        }
+        for (key, mirror) in meta.mirrors() {
+            let ends = match statics.get(key) {
+                Some(pod) if *pod.wanted() == Wanted::No => false,
+                Some(pod) => mirror.deleting || *mirror.of != **pod.uid(),
+                None => owner.folder_is_whole,
+            };
+            if ends && self.may_ask(key, What::Deletion, mouth) {
+                let topic = Topic::MirrorDelete(key.into(), mirror.uid.clone());
+                let precondition = json!({"uid": mirror.uid});
+                let content = json!({"gracePeriodSeconds": 0, "preconditions": precondition});
+                mouth.ask(topic, "delete", key, Some(talk::json(&content)));
+            }
+        }
+        let Some(node_uid) = owner.uid else { return };
+        for (key, pod) in &statics {
+            let is_taken = matches!(meta.thing(key), Some(Thing::Mirror(_) | Thing::Pod(_)));
+            if is_taken || meta.awaits(key) || *pod.wanted() == Wanted::No {
+                continue;
+            }
+            if self.may_ask(key, What::Insertion, mouth) {
+                let topic = Topic::MirrorMake(key.as_str().into());
+                let content = picture(pod, owner.name, node_uid);
+                mouth.ask(topic, "insert", key, Some(talk::json(&content)));
+            }
+        }
+        // Of what is as it is to be, nothing is remembered.
+        self.asked.retain(|key, asked| {
+            let to_be_there = asked.what == What::Insertion && statics.contains_key(&**key);
+            let is_there = matches!(meta.thing(key), Some(Thing::Mirror(_)));
+            asked.until.is_none() || to_be_there != is_there
+        });
+    }
+
+    /// Whether it can be asked for now; if so, it is taken for asked.
+    fn may_ask(&mut self, key: &str, what: What, mouth: &mut Mouth<'_>) -> bool {
+        let now = mouth.now.boot;
+        let later = match self.asked.get(key) {
+            Some(Asked { until: None, .. }) => return false,
+            Some(asked) if asked.what == what && asked.until > Some(now) => asked.until,
+            _ if !mouth.has_room() => Some(now),
+            _ => None,
+        };
+        if later.is_some() {
+            self.wake_at = self.wake_at.into_iter().chain(later).min();
+            return false;
+        }
+        let asked = self.asked.entry(key.into()).or_default();
+        if asked.what != what {
+            asked.backoff = Backoff::default();
+        }
+        (asked.what, asked.until) = (what, None);
+        true
+    }
+
+    /// When something is due, if nothing happens before.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.wake_at
+    }
+}
+
+impl Asked {
+    /// It is tried again, ever more rarely.
+    fn again(&mut self, now: Now) {
+        let bounds = BackoffBounds {
+            min_ms: MIRROR_POD_RETRY_MIN_MS,
+            max_ms: MIRROR_POD_RETRY_MAX_MS,
+            calm_ms: u64::MAX,
+        };
+        self.backoff.grow(now.boot, now.boot, bounds);
+        self.until = Some(now.boot.plus_ms(self.backoff.delay_ms()));
+    }
+
+    /// The API server does not take it, mostly for what the pod uses. One that is there already is
+    /// about to be heard of, if it is ours.
+    fn is_refused(&mut self, key: &str, why: &Refusal, out: &mut Out) {
+        let is_new = !std::mem::replace(&mut self.refused, true);
+        if is_new != why.is_conflict() {
+            let line = format!("cloud: {key} of the manifest folder is not shown: {why}");
+            out.push(Action::Log(Severity::Warn, line));
+        }
+    }
+}
+
+fn key(pod: &Pod) -> String {
+    let metadata = &pod.api().metadata;
+    Resource { namespace: Some(&metadata.namespace), kind: "pod", name: &metadata.name }.to_string()
+}
+
+/// The pod as the API server is to have it.
+fn picture(pod: &Pod, node: &str, node_uid: &str) -> Value {
+    let api = pod.api();
+    let metadata = &api.metadata;
+    let text = serde_json::to_string(api).expect("plain data");
+    let mut whole: Value = serde_json::from_str(&text).expect("it was JSON");
+    let mut spec = whole["spec"].take();
+    // Or the cloud would delete it when the node is away for five minutes.
+    let stays = json!({"operator": "Exists", "effect": "NoExecute"});
+    match spec["tolerations"].as_array_mut() {
+        Some(tolerations) if tolerations.contains(&stays) => {}
+        Some(tolerations) => tolerations.push(stays),
+        None => spec["tolerations"] = json!([stays]),
+    }
+    let mut annotations = metadata.annotations.clone();
+    annotations.insert(MIRROR.to_owned(), pod.uid().to_string());
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": metadata.name, "namespace": metadata.namespace, "labels": metadata.labels,
+            "annotations": annotations,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node,
+                "uid": node_uid, "controller": true}],
+        },
+        "spec": spec,
+    })
+}

@@ -1,0 +1,103 @@
+//! Mirrors of static pods: what the API server makes of them, and whether they are as they should
+//! be in the end.
+
+use edged::model::message::{Message, Resource};
+use edged::model::pod::Pod;
+use serde_json::{Value, json};
+
+use super::Sky;
+use super::answers::{Told, failed};
+use super::api::{Api, Deed};
+use super::ends::misreported;
+use super::rules::content;
+use crate::chance::Chance;
+use crate::check::told::first_of_each_name;
+use crate::world::{NODE, World};
+
+/// The annotation that says which static pod it is.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// The API server takes no mirror of a pod that uses such objects (its `ServiceAccount` admission).
+fn is_forbidden(pod: &Pod) -> bool {
+    pod.spec.volumes.iter().any(|it| it.config_map.is_some() || it.secret.is_some())
+}
+
+fn key_of(pod: &Pod) -> String {
+    let metadata = &pod.metadata;
+    let namespace = Some(&*metadata.namespace).filter(|it| !it.is_empty()).unwrap_or("default");
+    format!("{namespace}/pod/{}-{NODE}", metadata.name)
+}
+
+impl Sky {
+    /// The node makes a pod: a mirror, and nothing else.
+    pub(super) fn mirror(&mut self, resource: &Resource<'_>, message: &Message) -> Told {
+        let mut value = content(message);
+        let metadata = &value["metadata"];
+        let named = [metadata["namespace"].as_str(), metadata["name"].as_str()];
+        let route = [resource.namespace, Some(resource.name)];
+        assert!(named == route, "[mirrors] {named:?} under the name of {route:?}");
+        assert!(metadata["annotations"][MIRROR].is_string(), "[mirrors] {metadata} is no mirror");
+        assert!(value["spec"]["nodeName"] == NODE, "[mirrors] a mirror for another node");
+        let owner = self.api.get(&format!("null/node/{NODE}")).map(|it| it.uid.clone());
+        let told = metadata["ownerReferences"][0]["uid"].as_str();
+        assert!(owner.as_deref() == told, "[mirrors] {told:?} is not the node, which is {owner:?}");
+        let key = resource.to_string();
+        if self.api.get(&key).is_some() {
+            return Told::Plain(failed(409, "AlreadyExists"));
+        }
+        let pod: Pod = serde_json::from_value(value.clone()).expect("a pod");
+        if is_forbidden(&pod) {
+            return Told::Plain(failed(403, "Forbidden"));
+        }
+        value["metadata"]["uid"] = (*self.api.uid()).into();
+        value["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
+        self.count("mirrors made");
+        Told::Typed(self.api.put(&key, value, Deed::Added))
+    }
+}
+
+impl Api {
+    /// Somebody deletes a mirror, which does nothing to the pod.
+    pub(super) fn end_mirror(&mut self, chance: &mut Chance) -> &'static str {
+        let is_mirror = |value: &Value| value["metadata"]["annotations"][MIRROR].is_string();
+        let all = self.iter().filter(|(_, object)| is_mirror(object.value()));
+        let keys: Vec<Box<str>> = all.map(|(key, _)| key.clone()).collect();
+        if keys.is_empty() {
+            return "nothing";
+        }
+        let key = chance.pick(&keys);
+        let mut value = self.get(key).expect("just listed").value().clone();
+        value["metadata"]["deletionTimestamp"] = "2025-11-20T01:00:30Z".into();
+        value["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        self.put(key, value, Deed::Changed);
+        "delete mirror"
+    }
+}
+
+impl World {
+    /// Whether some static pod has no mirror that says what the node says of it, or some mirror
+    /// none such pod.
+    pub(super) fn mismirrored(&self) -> Option<String> {
+        let sky = self.sky.as_deref()?;
+        let wanted = first_of_each_name(self.folder.pods());
+        for (uid, pod) in &wanted {
+            let key = key_of(pod);
+            let mirror = sky.api.get(&key);
+            let (Some(told), false) = (self.agent.pod(uid), is_forbidden(pod)) else { continue };
+            let Some(mirror) = mirror else { return Some(format!("{key} has no mirror")) };
+            let of = mirror.value()["metadata"]["annotations"][MIRROR].as_str();
+            if of != Some(&**uid) {
+                return Some(format!("the mirror {key} is of {of:?}, and it is {uid}"));
+            }
+            if let Some(why) = misreported(&key, &mirror.value()["status"], told) {
+                return Some(why);
+            }
+        }
+        let keys: Vec<String> = wanted.values().map(|pod| key_of(pod)).collect();
+        let left = sky.api.iter().find(|(key, object)| {
+            let is_mirror = object.value()["metadata"]["annotations"][MIRROR].is_string();
+            is_mirror && !keys.iter().any(|other| *other == ***key)
+        });
+        left.map(|(key, _)| format!("{key} is the mirror of no pod"))
+    }
+}

@@ -1,0 +1,237 @@
+//! Pods of the manifest folder, as the cloud is shown them.
+
+use edged::model::message::Message;
+use serde_json::{Value, json};
+
+use crate::desk::{MAIN, UID, pod};
+use crate::sky::{Sky, content, patch};
+
+const KEY: &str = "default/pod/p-gw";
+
+/// The node is registered, and one pod of the folder runs.
+fn running() -> Sky {
+    let mut sky = Sky::new();
+    register(&mut sky);
+    sky.desk.manifests(&[&pod(MAIN)]);
+    sky.work();
+    sky.pass(2_000);
+    sky
+}
+
+fn register(sky: &mut Sky) {
+    sky.hear();
+    sky.pass(1_000);
+    for message in sky.said("node") {
+        let mut node = content(&message);
+        node["metadata"]["uid"] = "node-1".into();
+        sky.answer(&message, &json!({"Object": node, "Err": null}));
+    }
+}
+
+/// The only insertion or deletion of a pod that was asked for.
+fn asked(sky: &mut Sky, operation: &str) -> Message {
+    let mut all = sky.said("pod");
+    assert_eq!(all.len(), 1, "{all:?}");
+    let message = all.remove(0);
+    assert_eq!((&*message.route.operation, &*message.route.resource), (operation, KEY));
+    message
+}
+
+/// The API server has made it.
+fn made(mut mirror: Value, uid: &str, version: u64) -> Value {
+    mirror["metadata"]["uid"] = uid.into();
+    mirror["metadata"]["resourceVersion"] = version.to_string().into();
+    mirror["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
+    mirror
+}
+
+/// As [`running`], and the cloud has the mirror.
+fn mirrored() -> (Sky, Value) {
+    let mut sky = running();
+    let message = asked(&mut sky, "insert");
+    let mirror = made(content(&message), "m1", 7);
+    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
+    sky.push("insert", KEY, &mirror);
+    (sky, mirror)
+}
+
+fn refusal(code: u16, reason: &str) -> Value {
+    let status = json!({"code": code, "reason": reason, "message": "no"});
+    json!({"Object": {"metadata": {}}, "Err": {"ErrStatus": status}})
+}
+
+#[test]
+fn a_static_pod_is_shown_with_the_node_as_its_owner() {
+    let mut sky = running();
+    let mirror = content(&asked(&mut sky, "insert"));
+    let metadata = &mirror["metadata"];
+    assert_eq!(metadata["annotations"]["kubernetes.io/config.mirror"], UID);
+    assert_eq!(metadata["annotations"]["kubernetes.io/config.hash"], UID);
+    assert_eq!(metadata["annotations"]["kubernetes.io/config.source"], "file");
+    assert!(metadata.get("uid").is_none() && mirror.get("status").is_none(), "{mirror}");
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "gw", "uid": "node-1",
+        "controller": true}]);
+    assert_eq!(metadata["ownerReferences"], owner);
+    assert_eq!(mirror["spec"]["nodeName"], "gw");
+    assert_eq!(mirror["spec"]["containers"][0]["image"], "i:1");
+    let stays = json!([{"operator": "Exists", "effect": "NoExecute"}]);
+    assert_eq!(mirror["spec"]["tolerations"], stays);
+    sky.pass(50_000);
+    assert_eq!(sky.said("pod").len(), 0, "asked once");
+}
+
+#[test]
+fn none_is_made_before_the_node_is_known_to_the_cloud() {
+    let mut sky = Sky::new();
+    sky.desk.manifests(&[&pod(MAIN)]);
+    sky.work();
+    sky.hear();
+    sky.pass(2_000);
+    assert_eq!(sky.said("pod").len(), 0);
+    register(&mut sky);
+    asked(&mut sky, "insert");
+}
+
+#[test]
+fn its_mirror_is_told_its_status_and_is_never_run() {
+    let (mut sky, mirror) = mirrored();
+    sky.pass(2_000);
+    let told = sky.said("podpatch");
+    let patch = patch(told.first().expect("a status"));
+    assert_eq!(*told[0].route.resource, *"default/podpatch/p-gw");
+    assert_eq!(patch["metadata"]["uid"], "m1");
+    assert_eq!(patch["status"]["phase"], "Running");
+    let mut runs = mirror;
+    runs["metadata"]["resourceVersion"] = "8".into();
+    for (key, value) in patch["status"].as_object().expect("a map") {
+        let mut value = value.clone();
+        if let Some(list) = value.as_array_mut() {
+            list.retain(|item| item.get("$patch").is_none());
+        }
+        runs["status"][key] = value;
+    }
+    sky.answer(&told[0], &json!({"Object": runs, "Err": null}));
+    sky.push("update", KEY, &runs);
+    sky.hear();
+    sky.pass(12_000);
+    let told = sky.said("podpatch");
+    assert_eq!(told.len(), 0, "the cloud has it: {:?}", content(&told[0]));
+    assert_eq!(sky.said("pod").len(), 0, "it is there");
+    assert_eq!(sky.desk.running().len(), 1, "one pod, and not its mirror");
+}
+
+#[test]
+fn a_mirror_that_somebody_deletes_comes_back_and_the_pod_runs_on() {
+    let (mut sky, mut mirror) = mirrored();
+    sky.said("podpatch");
+    let before = sky.desk.trace.len();
+    mirror["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z".into();
+    mirror["metadata"]["resourceVersion"] = "8".into();
+    sky.push("update", KEY, &mirror);
+    let message = asked(&mut sky, "delete");
+    let expected = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "m1"}});
+    assert_eq!(content(&message), expected);
+    sky.answer(&message, &json!("OK"));
+    sky.push("delete", KEY, &mirror);
+    asked(&mut sky, "insert");
+    assert_eq!(sky.desk.trace.len(), before, "{:?}", sky.desk.trace);
+}
+
+#[test]
+fn a_pod_that_is_another_now_gets_another_mirror_when_the_one_before_has_ended() {
+    let (mut sky, mirror) = mirrored();
+    sky.said("podpatch");
+    sky.desk.manifests(&[&pod(MAIN).replace(UID, "another")]);
+    sky.settle();
+    assert_eq!(sky.said("pod").len(), 0, "the one before has not ended");
+    sky.work();
+    sky.pass(2_000);
+    let message = asked(&mut sky, "delete");
+    sky.answer(&message, &json!("OK"));
+    sky.push("delete", KEY, &mirror);
+    let mirror = content(&asked(&mut sky, "insert"));
+    assert_eq!(mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"], "another");
+}
+
+#[test]
+fn the_mirror_of_a_pod_that_is_gone_is_deleted_when_it_has_ended() {
+    let (mut sky, _) = mirrored();
+    sky.desk.manifests(&[]);
+    sky.settle();
+    assert_eq!(sky.said("pod").len(), 0, "it has not ended");
+    sky.work();
+    sky.pass(3_000);
+    let message = asked(&mut sky, "delete");
+    // It is gone already: nothing will be pushed.
+    sky.answer(&message, &json!("OK"));
+    sky.hear();
+    sky.pass(30_000);
+    sky.hear();
+    sky.pass(31_000);
+    let message = asked(&mut sky, "delete");
+    sky.answer(&message, &json!("OK"));
+    for _ in 0..4 {
+        sky.hear();
+        sky.pass(30_000);
+    }
+    assert_eq!(sky.said("pod").len(), 0, "the store has none any more");
+}
+
+#[test]
+fn mirrors_stay_while_a_manifest_cannot_be_read() {
+    let mut sky = Sky::new();
+    register(&mut sky);
+    sky.desk.broken_manifest();
+    let mirror = json!({"kind": "Pod", "apiVersion": "v1",
+        "metadata": {"name": "p-gw", "namespace": "default",
+            "annotations": {"kubernetes.io/config.mirror": "old"}},
+        "spec": {"nodeName": "gw", "containers": [{"name": "m", "image": "i:1"}]}});
+    sky.push("insert", KEY, &made(mirror, "m0", 7));
+    sky.pass(2_000);
+    assert_eq!(sky.said("pod").len(), 0, "it may be the mirror of a pod in that file");
+    sky.desk.manifests(&[]);
+    sky.pass(1_000);
+    asked(&mut sky, "delete");
+}
+
+#[test]
+fn what_the_api_server_does_not_take_is_said_once_and_offered_ever_more_rarely() {
+    let mut sky = running();
+    let mut offers = 0;
+    for _ in 0..120 {
+        sky.hear();
+        sky.pass(15_000);
+        for message in sky.said("pod") {
+            sky.answer(&message, &refusal(404, "NotFound"));
+            offers += 1;
+        }
+    }
+    assert_eq!(offers, 8, "at once, and 10, 20, 40 … 640 seconds later, in half an hour");
+    let said = sky.desk.log.iter().filter(|line| line.contains("is not shown: no (NotFound)"));
+    assert_eq!(said.count(), 1, "{:?}", sky.desk.log);
+}
+
+#[test]
+fn one_that_is_there_already_is_no_trouble_if_it_is_heard_of() {
+    let mut sky = running();
+    let message = asked(&mut sky, "insert");
+    let mirror = made(content(&message), "m1", 7);
+    sky.answer(&message, &refusal(409, "AlreadyExists"));
+    sky.push("update", KEY, &mirror);
+    sky.pass(2_000);
+    assert_eq!(patch(&sky.said("podpatch")[0])["metadata"]["uid"], "m1");
+    assert!(!sky.desk.log.iter().any(|line| line.contains("is not shown")), "{:?}", sky.desk.log);
+}
+
+#[test]
+fn a_new_link_offers_at_once_what_was_not_taken() {
+    let mut sky = running();
+    let message = asked(&mut sky, "insert");
+    sky.answer(&message, &refusal(500, "InternalError"));
+    sky.disconnect();
+    sky.pass(20_000);
+    sky.connect();
+    sky.hear();
+    sky.pass(1_000);
+    asked(&mut sky, "insert");
+}
