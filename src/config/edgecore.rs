@@ -13,6 +13,7 @@ use super::{Config, cloud, keys, watchdog};
 use crate::agent::admit::is_subdomain;
 use crate::limits::{BACKOFF_MAX_MS, MANIFEST_PODS_MAX};
 use crate::model::manifest::Refusal;
+use crate::model::tree::decimal;
 use crate::wire::tree::{self, Fault, Mark, Node, Step, Value};
 
 /// Lays the file over the settings; returns the paths of the keys that have no effect.
@@ -383,7 +384,7 @@ fn duration_ms(said: &str) -> Option<u64> {
     }
     while !rest.is_empty() {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
+        let number = decimal(&rest[..end])?;
         rest = &rest[end..];
         let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
         sum_ms += number

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::cri::ContainerId;
 use super::job::{LogDir, LogLink};
 use super::quantity::Quantity;
+use super::tree::decimal;
 
 /// A call to the runtime that concerns no pod as a whole. Each is the CRI RPC of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -337,7 +338,7 @@ impl Threshold {
         let wrong = || format!("got {said:?}, expected a quantity such as 100Mi or a share as 15%");
         if let Some(share) = said.strip_suffix('%') {
             let digits = share.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-            let percent: f64 = share.parse().ok().filter(|_| digits).ok_or_else(wrong)?;
+            let percent = decimal(share).filter(|_| digits).ok_or_else(wrong)?;
             if percent > 100.0 {
                 return Err(format!("got {said}, expected at most 100%"));
             }

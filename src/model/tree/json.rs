@@ -175,3 +175,55 @@ impl<'de> Visitor<'de> for Locate<'_> {
         Ok(())
     }
 }
+
+/// The number that decimal digits say, such as `1.5`, `.5`, `2.` or `1e3`, with a sign or without.
+/// By JSON's reader, which is here anyway: that of the standard library has tables of 10 kB.
+pub fn decimal(text: &str) -> Option<f64> {
+    let plain = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let digit = |c: char| c.is_ascii_digit();
+    if !plain.starts_with(|c| digit(c) || c == '.') || !plain.contains(digit) {
+        return None;
+    }
+    // In JSON a digit stands on both sides of the point, and no zero before others.
+    let plain = plain.trim_start_matches('0');
+    let zero = |text: &str| if text.starts_with(digit) { "" } else { "0" };
+    let (whole, part) = plain.split_once('.').unwrap_or((plain, ""));
+    let point = if plain.contains('.') { [".", zero(part)] } else { ["", ""] };
+    let json = [zero(whole), whole, point[0], point[1], part].concat();
+    let value: f64 = serde_json::from_str::<serde_json::Value>(&json).ok()?.as_f64()?;
+    Some(if text.starts_with('-') { -value } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_what_the_standard_library_makes_of_them() {
+        for text in [
+            "0",
+            "007",
+            "1.5",
+            ".5",
+            "2.",
+            "-2.5",
+            "+3",
+            "1e3",
+            "1.e3",
+            "0.1",
+            "15.25",
+            "100",
+            "-0",
+            "0.000001",
+            "123456789.125",
+            "3E-2",
+            "00",
+            "0.0",
+        ] {
+            assert_eq!(decimal(text), text.parse().ok(), "{text}");
+        }
+        for text in ["", ".", "-", "+-1", "e5", "1x", "1..2", "1e", "inf", "NaN", "1e999", " 1"] {
+            assert_eq!(decimal(text), None, "{text}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ mod read;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use json::parse as parse_json;
+pub use json::{decimal, parse as parse_json};
 pub use read::{Read, Rest, deserialize, each, piece_bytes, read, to_json, word};
 pub(crate) use read::{by_tree, fields, words};
 

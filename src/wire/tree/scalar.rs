@@ -12,6 +12,7 @@
 //! such numbers and refuses them.
 
 use super::Value;
+use crate::model::tree::decimal;
 
 /// The value of a scalar that is neither quoted nor tagged.
 pub(super) fn resolve(text: &str) -> Value {
@@ -44,7 +45,7 @@ fn number(text: &str) -> Option<Value> {
     if !is_float(digits) {
         return None;
     }
-    plain.parse().ok().filter(|value: &f64| value.is_finite()).map(Value::Float)
+    decimal(&plain).map(Value::Float)
 }
 
 fn whole(sign: &str, digits: &str) -> Option<Value> {
