@@ -70,7 +70,7 @@ qemu-small: ## boots edged alone in QEMU: check, and the start on manifests (TAR
 release: ## makes tarballs of all targets, with sums and lists of packages, in target/dist
 	@scripts/release
 
-size: ## measures what is flashed, per set and feature, into README.md (hours; SETS=1: sets only)
+size: ## measures what is flashed, per set and feature, into README.md (2 h; SETS=1: sets only)
 	@scripts/size $(if $(SETS),--sets)
 
 size-gate: ## builds the gateway for armv7 and fails where its budget is missed
