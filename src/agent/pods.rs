@@ -143,6 +143,8 @@ impl Pods {
         let sysctl = || super::admit::forbidden_sysctl(&api, config);
         let refused = review.refused.or_else(sysctl).or_else(misplaced);
         let mut pod = Pod::new(api, origin, refused.as_ref().map(Verdict::rejected), now);
+        // Above all that were told of a pod of its uid.
+        pod.status_revision_from(self.revision);
         let name = pod.name();
         let is_new = |left: &BTreeMap<Uid, _>| {
             // One of its name that runs is to be found first: it has to end before.

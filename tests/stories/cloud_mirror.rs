@@ -3,16 +3,16 @@
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
-use crate::desk::{MAIN, UID, pod};
+use crate::desk::{Desk, MAIN, UID, pod};
 use crate::sky::{Sky, content, patch};
 
 const KEY: &str = "default/pod/p-gw";
 
-/// The node is registered, and one pod of the folder runs.
-fn running() -> Sky {
+/// The node is registered, and a pod of the folder runs, if it may.
+fn running(spec: &str) -> Sky {
     let mut sky = Sky::new();
     register(&mut sky);
-    sky.desk.manifests(&[&pod(MAIN)]);
+    sky.desk.manifests(&[&pod(spec)]);
     sky.work();
     sky.pass(2_000);
     sky
@@ -47,12 +47,26 @@ fn made(mut mirror: Value, uid: &str, version: u64) -> Value {
 
 /// As [`running`], and the cloud has the mirror.
 fn mirrored() -> (Sky, Value) {
-    let mut sky = running();
+    let mut sky = running(MAIN);
     let message = asked(&mut sky, "insert");
     let mirror = made(content(&message), "m1", 7);
     sky.answer(&message, &json!({"Object": mirror, "Err": null}));
     sky.push("insert", KEY, &mirror);
     (sky, mirror)
+}
+
+/// The API server has taken a status that was not known to it.
+fn reported(mirror: &Value, status: &Value) -> Value {
+    let mut reported = mirror.clone();
+    reported["metadata"]["resourceVersion"] = "8".into();
+    for (key, value) in status.as_object().expect("a map") {
+        let mut value = value.clone();
+        if let Some(list) = value.as_array_mut() {
+            list.retain(|item| item.get("$patch").is_none());
+        }
+        reported["status"][key] = value;
+    }
+    reported
 }
 
 fn refusal(code: u16, reason: &str) -> Value {
@@ -62,13 +76,13 @@ fn refusal(code: u16, reason: &str) -> Value {
 
 #[test]
 fn a_static_pod_is_shown_with_the_node_as_its_owner() {
-    let mut sky = running();
+    let mut sky = running(MAIN);
     let mirror = content(&asked(&mut sky, "insert"));
     let metadata = &mirror["metadata"];
     assert_eq!(metadata["annotations"]["kubernetes.io/config.mirror"], UID);
     assert_eq!(metadata["annotations"]["kubernetes.io/config.hash"], UID);
     assert_eq!(metadata["annotations"]["kubernetes.io/config.source"], "file");
-    assert!(metadata.get("uid").is_none() && mirror.get("status").is_none(), "{mirror}");
+    assert!(metadata.get("uid").is_none() && mirror["status"].is_null(), "{mirror}");
     let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "gw", "uid": "node-1",
         "controller": true}]);
     assert_eq!(metadata["ownerReferences"], owner);
@@ -101,15 +115,7 @@ fn its_mirror_is_told_its_status_and_is_never_run() {
     assert_eq!(*told[0].route.resource, *"default/podpatch/p-gw");
     assert_eq!(patch["metadata"]["uid"], "m1");
     assert_eq!(patch["status"]["phase"], "Running");
-    let mut runs = mirror;
-    runs["metadata"]["resourceVersion"] = "8".into();
-    for (key, value) in patch["status"].as_object().expect("a map") {
-        let mut value = value.clone();
-        if let Some(list) = value.as_array_mut() {
-            list.retain(|item| item.get("$patch").is_none());
-        }
-        runs["status"][key] = value;
-    }
+    let runs = reported(&mirror, &patch["status"]);
     sky.answer(&told[0], &json!({"Object": runs, "Err": null}));
     sky.push("update", KEY, &runs);
     sky.hear();
@@ -178,6 +184,34 @@ fn the_mirror_of_a_pod_that_is_gone_is_deleted_when_it_has_ended() {
 }
 
 #[test]
+fn one_that_goes_and_comes_back_under_its_uid_is_told_of_anew() {
+    let misplaced = format!(r#""nodeSelector":{{"disk":"ssd"}},{MAIN}"#);
+    let mut sky = running(&misplaced);
+    let message = asked(&mut sky, "insert");
+    let mirror = made(content(&message), "m1", 7);
+    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
+    let since = |sky: &mut Sky| {
+        sky.hear();
+        sky.pass(3_000);
+        let told = sky.said("podpatch");
+        let status = patch(told.last().expect("a status"))["status"].clone();
+        let conditions = status["conditions"].as_array().expect("conditions");
+        let ready = conditions.iter().find(|it| it["type"] == "Ready");
+        let answer = json!({"Object": reported(&mirror, &status), "Err": null});
+        sky.answer(told.last().expect("a status"), &answer);
+        ready.expect("it is told")["lastTransitionTime"].clone()
+    };
+    let before = since(&mut sky);
+    sky.pass(9_000);
+    // Before anything is done about the one before: the mirror stays.
+    sky.desk.agent.handle(sky.desk.now, Desk::folder(&[]));
+    sky.desk.manifests(&[&pod(&misplaced)]);
+    sky.work();
+    let after = since(&mut sky);
+    assert_ne!(after, before);
+}
+
+#[test]
 fn mirrors_stay_while_a_manifest_cannot_be_read() {
     let mut sky = Sky::new();
     register(&mut sky);
@@ -196,7 +230,7 @@ fn mirrors_stay_while_a_manifest_cannot_be_read() {
 
 #[test]
 fn what_the_api_server_does_not_take_is_said_once_and_offered_ever_more_rarely() {
-    let mut sky = running();
+    let mut sky = running(MAIN);
     let mut offers = 0;
     for _ in 0..120 {
         sky.hear();
@@ -213,7 +247,7 @@ fn what_the_api_server_does_not_take_is_said_once_and_offered_ever_more_rarely()
 
 #[test]
 fn one_that_is_there_already_is_no_trouble_if_it_is_heard_of() {
-    let mut sky = running();
+    let mut sky = running(MAIN);
     let message = asked(&mut sky, "insert");
     let mirror = made(content(&message), "m1", 7);
     sky.answer(&message, &refusal(409, "AlreadyExists"));
@@ -225,7 +259,7 @@ fn one_that_is_there_already_is_no_trouble_if_it_is_heard_of() {
 
 #[test]
 fn a_new_link_offers_at_once_what_was_not_taken() {
-    let mut sky = running();
+    let mut sky = running(MAIN);
     let message = asked(&mut sky, "insert");
     sky.answer(&message, &refusal(500, "InternalError"));
     sky.disconnect();

@@ -15,8 +15,6 @@
 //!
 //! If we crash here: the rows and the folder are compared again.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Refusal};
@@ -45,16 +43,18 @@ pub(super) struct Mirror {
 /// What was asked for, and is not to be asked for again yet.
 #[derive(Debug, Default)]
 pub(super) struct Mirrors {
-    /// By key: `default/pod/web-gw`.
-    asked: BTreeMap<Box<str>, Asked>,
+    /// Of few: pods of the folder are written by hand.
+    asked: Vec<Asked>,
     /// The revision of the pods, whether the folder was whole and the node known when all was
     /// compared; `None`: something else was learnt since.
     seen: Option<(u64, bool, bool)>,
     wake_at: Option<Instant>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Asked {
+    /// `default/pod/web-gw`
+    key: Box<str>,
     what: What,
     /// Not the same again before; `None`: it is not answered.
     until: Option<Instant>,
@@ -65,9 +65,8 @@ struct Asked {
     refused: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    #[default]
     Insertion,
     Deletion,
 }
@@ -106,7 +105,7 @@ impl Mirrors {
         self.stir();
         match topic {
             Topic::MirrorMake(key) => {
-                let asked = self.asked.entry(key.clone()).or_default();
+                let Some(asked) = self.about(key) else { return };
                 // What is made is in the store before.
                 asked.again(now);
                 match answer {
@@ -116,11 +115,11 @@ impl Mirrors {
                         let _ = meta.put(key, "pod", object.get(), None);
                     }
                     Answer::Done => {}
-                    Answer::Refused(why) => asked.is_refused(key, &why, out),
+                    Answer::Refused(why) => asked.is_refused(&why, out),
                 }
             }
             Topic::MirrorDelete(key, uid) => {
-                let asked = self.asked.entry(key.clone()).or_default();
+                let Some(asked) = self.about(key) else { return };
                 asked.again(now);
                 match answer {
                     // It has told of the deletion long ago, or there was none to tell of.
@@ -147,7 +146,13 @@ impl Mirrors {
             panic!("{topic:?} is not about a mirror");
         };
         self.stir();
-        self.asked.entry(key.clone()).or_default().again(now);
+        if let Some(asked) = self.about(key) {
+            asked.again(now);
+        }
+    }
+
+    fn about(&mut self, key: &str) -> Option<&mut Asked> {
+        self.asked.iter_mut().find(|asked| *asked.key == *key)
     }
 
     /// Asks for what is missing, and for the end of what is too much.
@@ -165,17 +170,17 @@ impl Mirrors {
         }
         self.seen = seen;
         self.wake_at = None;
-        let mut statics = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| pod.origin() == Origin::File) {
-            // Of two of a name, the one that ends has the mirror.
-            let one: &mut &Pod = statics.entry(key(pod)).or_insert(pod);
-            if *pod.wanted() == Wanted::No {
-                *one = pod;
-            }
-        }
+        let statics = pods.iter().filter(|pod| pod.origin() == Origin::File);
+        let statics: Vec<(String, &Pod)> = statics.map(|pod| (key(pod), pod)).collect();
+        let is_ending = |pod: &&Pod| *pod.wanted() == Wanted::No;
+        // Of two of a name, the one that ends has the mirror.
+        let of = |key: &str| {
+            let all = || statics.iter().filter(|(other, _)| other == key).map(|(_, pod)| *pod);
+            all().find(is_ending).or_else(|| all().next())
+        };
         for (key, mirror) in meta.mirrors() {
-            let ends = match statics.get(key) {
-                Some(pod) if *pod.wanted() == Wanted::No => false,
+            let ends = match of(key) {
+                Some(pod) if is_ending(&pod) => false,
                 Some(pod) => mirror.deleting || *mirror.of != **pod.uid(),
                 None => owner.folder_is_whole,
             };
@@ -189,7 +194,7 @@ impl Mirrors {
         let Some(node_uid) = owner.uid else { return };
         for (key, pod) in &statics {
             let is_taken = matches!(meta.thing(key), Some(Thing::Mirror(_) | Thing::Pod(_)));
-            if is_taken || meta.awaits(key) || *pod.wanted() == Wanted::No {
+            if is_taken || meta.awaits(key) || of(key).as_ref().is_some_and(is_ending) {
                 continue;
             }
             if self.may_ask(key, What::Insertion, mouth) {
@@ -199,8 +204,9 @@ impl Mirrors {
             }
         }
         // Of what is as it is to be, nothing is remembered.
-        self.asked.retain(|key, asked| {
-            let to_be_there = asked.what == What::Insertion && statics.contains_key(&**key);
+        self.asked.retain(|asked| {
+            let key = &*asked.key;
+            let to_be_there = asked.what == What::Insertion && of(key).is_some();
             let is_there = matches!(meta.thing(key), Some(Thing::Mirror(_)));
             asked.until.is_none() || to_be_there != is_there
         });
@@ -209,7 +215,8 @@ impl Mirrors {
     /// Whether it can be asked for now; if so, it is taken for asked.
     fn may_ask(&mut self, key: &str, what: What, mouth: &mut Mouth<'_>) -> bool {
         let now = mouth.now.boot;
-        let later = match self.asked.get(key) {
+        let asked = self.asked.iter().position(|asked| *asked.key == *key);
+        let later = match asked.map(|at| &self.asked[at]) {
             Some(Asked { until: None, .. }) => return false,
             Some(asked) if asked.what == what && asked.until > Some(now) => asked.until,
             _ if !mouth.has_room() => Some(now),
@@ -219,11 +226,11 @@ impl Mirrors {
             self.wake_at = self.wake_at.into_iter().chain(later).min();
             return false;
         }
-        let asked = self.asked.entry(key.into()).or_default();
-        if asked.what != what {
-            asked.backoff = Backoff::default();
+        match asked.map(|at| &mut self.asked[at]) {
+            Some(asked) if asked.what == what => asked.until = None,
+            Some(asked) => *asked = Asked::new(key, what),
+            None => self.asked.push(Asked::new(key, what)),
         }
-        (asked.what, asked.until) = (what, None);
         true
     }
 
@@ -234,6 +241,11 @@ impl Mirrors {
 }
 
 impl Asked {
+    fn new(key: &str, what: What) -> Self {
+        let key = key.into();
+        Self { key, what, until: None, backoff: Backoff::default(), deleted: None, refused: false }
+    }
+
     /// It is tried again, ever more rarely.
     fn again(&mut self, now: Now) {
         let bounds = BackoffBounds {
@@ -247,10 +259,10 @@ impl Asked {
 
     /// The API server does not take it, mostly for what the pod uses. One that is there already is
     /// about to be heard of, if it is ours.
-    fn is_refused(&mut self, key: &str, why: &Refusal, out: &mut Out) {
+    fn is_refused(&mut self, why: &Refusal, out: &mut Out) {
         let is_new = !std::mem::replace(&mut self.refused, true);
         if is_new != why.is_conflict() {
-            let line = format!("cloud: {key} of the manifest folder is not shown: {why}");
+            let line = format!("cloud: {} of the manifest folder is not shown: {why}", self.key);
             out.push(Action::Log(Severity::Warn, line));
         }
     }
@@ -263,28 +275,25 @@ fn key(pod: &Pod) -> String {
 
 /// The pod as the API server is to have it.
 fn picture(pod: &Pod, node: &str, node_uid: &str) -> Value {
-    let api = pod.api();
-    let metadata = &api.metadata;
-    let text = serde_json::to_string(api).expect("plain data");
-    let mut whole: Value = serde_json::from_str(&text).expect("it was JSON");
-    let mut spec = whole["spec"].take();
+    let text = serde_json::to_string(pod.api()).expect("plain data");
+    let mut mirror: Value = serde_json::from_str(&text).expect("it was JSON");
+    mirror["apiVersion"] = "v1".into();
+    mirror["kind"] = "Pod".into();
+    mirror["status"].take();
+    let metadata = &mut mirror["metadata"];
+    if let Some(metadata) = metadata.as_object_mut() {
+        let shown = ["name", "namespace", "labels", "annotations"];
+        metadata.retain(|key, _| shown.contains(&&**key));
+    }
+    metadata["annotations"][MIRROR] = (**pod.uid()).into();
+    metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": node,
+        "uid": node_uid, "controller": true}]);
     // Or the cloud would delete it when the node is away for five minutes.
     let stays = json!({"operator": "Exists", "effect": "NoExecute"});
-    match spec["tolerations"].as_array_mut() {
-        Some(tolerations) if tolerations.contains(&stays) => {}
-        Some(tolerations) => tolerations.push(stays),
-        None => spec["tolerations"] = json!([stays]),
+    match &mut mirror["spec"]["tolerations"] {
+        Value::Array(tolerations) if tolerations.contains(&stays) => {}
+        Value::Array(tolerations) => tolerations.push(stays),
+        none => *none = json!([stays]),
     }
-    let mut annotations = metadata.annotations.clone();
-    annotations.insert(MIRROR.to_owned(), pod.uid().to_string());
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": metadata.name, "namespace": metadata.namespace, "labels": metadata.labels,
-            "annotations": annotations,
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node,
-                "uid": node_uid, "controller": true}],
-        },
-        "spec": spec,
-    })
+    mirror
 }

@@ -216,9 +216,10 @@ impl Report {
             let pod = pods.get(&mirror.of).filter(|pod| pod.origin() == Origin::File)?;
             Some((Uid::from(&*mirror.uid), pod))
         };
-        let mirrors: BTreeMap<Uid, &Pod> = known.meta.mirrors().filter_map(mirrored).collect();
+        let mirrors: Vec<(Uid, &Pod)> = known.meta.mirrors().filter_map(mirrored).collect();
         self.pods.retain(|uid, told| {
-            let is_here = pods.get(uid).is_some() || mirrors.contains_key(uid);
+            let is_here =
+                pods.get(uid).is_some() || mirrors.iter().any(|(mirror, _)| mirror == uid);
             told.is_new &= !is_here;
             is_here || told.is_new
         });

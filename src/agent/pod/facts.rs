@@ -86,6 +86,11 @@ impl Pod {
         self.seen.is_empty() && self.doing.is_empty() && self.jobs.is_empty()
     }
 
+    /// Its status begins behind this revision.
+    pub fn status_revision_from(&mut self, revision: u64) {
+        self.status_revision = revision;
+    }
+
     /// Grows with each change of the status.
     pub fn status_revision(&self) -> u64 {
         self.status_revision
