@@ -61,7 +61,7 @@ armv7-test: ## runs units, wire and stories for armv7 under emulation
 aarch64-test: ## runs units, wire and stories for aarch64 under emulation
 	@scripts/cross aarch64 test
 
-qemu: ## boots a gateway with edged and the demo's pods in QEMU (TARGET=armv7 or aarch64)
+qemu: ## boots a gateway with edged and the demo's pods in QEMU (TARGET=armv7, aarch64, x86_64)
 	@scripts/qemu $(or $(TARGET),armv7)
 
 qemu-small: ## boots edged alone in QEMU: check, and the start on manifests (TARGET=…)
