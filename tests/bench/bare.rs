@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use edged::agent::objects::Objects;
 use edged::agent::pod::config::{Making, Seeing, container_config, sandbox_config};
@@ -21,7 +21,7 @@ use edged::wire::grpc::CallKey;
 use edged::wire::manifest;
 
 use crate::yard::agent::NODE;
-use crate::yard::cri::Cri;
+use crate::yard::cri::{Cri, Refusal};
 
 /// One call of a pod's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +57,22 @@ pub const DELETE: &[Step] = &[
     Step::RemoveSandbox,
 ];
 
+/// From what a reboot left to a container that can be started, in the agent's order.
+const AGAIN: &[Step] = &[
+    Step::ContainerStatus,
+    Step::StopSandbox,
+    Step::RunSandbox,
+    Step::SandboxStatus,
+    Step::ImageStatus,
+    Step::Create,
+];
+
 /// Pods that are started and deleted by bare calls.
 pub struct Bare {
     cri: Cri,
     config: Config,
+    /// The dead keep the names of those before.
+    attempt: u32,
     pods: Vec<BarePod>,
     objects: Objects,
 }
@@ -76,12 +88,12 @@ struct BarePod {
 }
 
 impl BarePod {
-    fn making<'a>(&'a self, objects: &'a Objects, config: &'a Config) -> Making<'a> {
+    fn making<'a>(&'a self, attempt: u32, objects: &'a Objects, config: &'a Config) -> Making<'a> {
         let downward = Downward { pod: &self.api, host_ips: &[], pod_ips: &self.pod_ips, config };
         Making {
             pod: &self.api,
             container: &self.api.spec.containers[0],
-            attempt: 0,
+            attempt,
             image_ref: &self.image_ref,
             image_user: &self.image_user,
             sources: Sources { downward, objects },
@@ -111,7 +123,7 @@ impl Bare {
             let folder = sandbox.expect("a plain pod").log_directory;
             let folder = Path::new(&folder).join(&*pod.api.spec.containers[0].name);
             std::fs::create_dir_all(folder).expect("a folder of ours");
-            let made = container_config(&pod.making(&objects, &config), &config);
+            let made = container_config(&pod.making(0, &objects, &config), &config);
             for mount in made.expect("a plain container").mounts {
                 let path = Path::new(&mount.host_path);
                 std::fs::create_dir_all(path.parent().expect("a folder")).expect("ours");
@@ -119,12 +131,45 @@ impl Bare {
             }
         }
         let cri = Cri::connect(runtime).expect("the runtime listens");
-        Bare { cri, config, pods, objects }
+        Bare { cri, config, attempt: 0, pods, objects }
     }
 
     /// Takes all pods through these steps; seconds.
     pub fn run(&mut self, steps: &[Step]) -> f64 {
         let begun = Instant::now();
+        let (_, last) = self.take(steps);
+        (last - begun).as_secs_f64()
+    }
+
+    /// The runtime is back, with nothing but what is left of the pods: looks as the agent does, as
+    /// soon as it is let, and makes them anew. Returns when the first container could be started.
+    pub fn run_again(&mut self, runtime: &Path) -> Instant {
+        self.cri = Cri::connect(runtime).expect("the runtime listens");
+        self.attempt += 1;
+        while !self.is_ready() {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        for look in [Request::ListPodSandbox, Request::ListContainers] {
+            self.ask(&look).expect("a list");
+        }
+        let (first, _) = self.take(AGAIN);
+        first
+    }
+
+    fn is_ready(&mut self) -> bool {
+        matches!(self.ask(&Request::Status), Ok(Reply::Status(status)) if status.runtime.is_ok())
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply, Refusal> {
+        let (rpc, message) = convert::encode(request);
+        self.cri.begin(rpc, &message);
+        let (_, answer) = self.cri.next();
+        Ok(convert::decode(rpc, &answer?).expect("a reply"))
+    }
+
+    /// When the first pod was through, and when the last.
+    fn take(&mut self, steps: &[Step]) -> (Instant, Instant) {
+        let mut first = None;
         let mut queue: VecDeque<(usize, usize)> =
             (0..self.pods.len()).map(|pod| (pod, 0)).collect();
         let mut open: BTreeMap<CallKey, (usize, usize, Rpc)> = BTreeMap::new();
@@ -143,7 +188,8 @@ impl Bare {
             }
             queue = refused;
             if open.is_empty() {
-                return begun.elapsed().as_secs_f64();
+                let last = Instant::now();
+                return (first.unwrap_or(last), last);
             }
             let (key, answer) = self.cri.next();
             let (pod, at, rpc) = open.remove(&key).expect("it was asked for");
@@ -154,6 +200,8 @@ impl Bare {
             working -= usize::from(!step.is_stop());
             if at + 1 < steps.len() {
                 queue.push_back((pod, at + 1));
+            } else {
+                first.get_or_insert_with(Instant::now);
             }
         }
     }
@@ -176,7 +224,7 @@ impl Bare {
         let sandbox = || pod.sandbox.clone().expect("a step before made it");
         let container = || pod.container.clone().expect("a step before made it");
         let config = || {
-            let made = sandbox_config(&pod.api, 0, &Dns::default(), &self.config);
+            let made = sandbox_config(&pod.api, self.attempt, &Dns::default(), &self.config);
             Box::new(made.expect("a plain pod"))
         };
         match step {
@@ -186,8 +234,11 @@ impl Bare {
             Step::Create => Request::CreateContainer {
                 sandbox: sandbox(),
                 config: Box::new(
-                    container_config(&pod.making(&self.objects, &self.config), &self.config)
-                        .expect("a plain container"),
+                    container_config(
+                        &pod.making(self.attempt, &self.objects, &self.config),
+                        &self.config,
+                    )
+                    .expect("a plain container"),
                 ),
                 sandbox_config: config(),
             },

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Every figure that depends on the machine stands beside a reference that was measured in the same
-//! run, in turns with it, and only their ratio has a limit. Medians of several rounds; the load of
-//! the machine is written down, because others on the same cores stretch both sides, unevenly.
-//! With `--check` the exit code says whether every figure keeps its limit.
+//! run, in turns with it, and only their ratio or their difference has a limit. Medians of several
+//! rounds; the load of the machine is written down, because others on the same cores stretch both
+//! sides, unevenly. With `--check` the exit code says whether every figure keeps its limit.
 //!
 //! **Time** is taken where it disturbs least: a pod's start is from the moment its manifest is
 //! renamed into the folder to the moment that the agent's log line `status=Running` arrives on a
@@ -20,6 +20,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a table on stdout, progress beside")]
 
+#[cfg_attr(not(feature = "cloud"), allow(dead_code, reason = "figures of the cloud use the rest"))]
 mod bare;
 #[cfg(feature = "cloud")]
 mod cloud;
@@ -29,12 +30,15 @@ mod cloud_link;
 mod controller;
 #[allow(dead_code, reason = "the whole-tests use the rest")]
 mod fake;
+#[cfg_attr(not(feature = "cloud"), allow(dead_code, reason = "figures of the cloud use the rest"))]
 mod figure;
 mod garbage;
 mod memory;
 mod pods;
 mod probes;
 mod raw;
+#[cfg(feature = "cloud")]
+mod reboot;
 mod rig;
 mod shim;
 mod simulator;
@@ -76,6 +80,8 @@ const GROUPS: &[Group] = &[
     Group { names: cloud::READY, run: cloud::ready },
     #[cfg(feature = "cloud")]
     Group { names: cloud::FLASH, run: cloud::flash },
+    #[cfg(feature = "cloud")]
+    Group { names: reboot::NAMES, run: reboot::offline },
     #[cfg(feature = "cloud")]
     Group { names: cloud_link::BACK, run: cloud_link::back },
     #[cfg(feature = "cloud")]

@@ -29,13 +29,18 @@ impl Rig {
         Rig { dir: scratch("bench"), containerd: OnceCell::new(), sites: Cell::new(0) }
     }
 
-    /// The socket of the real runtime.
-    pub fn runtime(&self) -> PathBuf {
+    /// The real runtime.
+    pub fn containerd(&self) -> &Containerd {
         let start = || {
             eprintln!("bench: starting a private containerd");
             Containerd::start(self.dir.join("c"))
         };
-        self.containerd.get_or_init(start).socket()
+        self.containerd.get_or_init(start)
+    }
+
+    /// The socket of the real runtime.
+    pub fn runtime(&self) -> PathBuf {
+        self.containerd().socket()
     }
 
     /// A new site on the real runtime.

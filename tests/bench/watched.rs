@@ -40,7 +40,8 @@ impl Watched {
         Self::start_by(command)
     }
 
-    fn start_by(mut command: Command) -> Watched {
+    /// The same by a command that becomes it.
+    pub fn start_by(mut command: Command) -> Watched {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -1,0 +1,180 @@
+//! How soon the pods of a cloud start after a reboot without that cloud: the agent was there first,
+//! has them in its store alone, and waits for the runtime.
+//!
+//! ```text
+//! agent starts ─▶ dials in vain ─▶ socket answers ─▶ back-off ─▶ looks ─▶ calls ─▶ StartContainer
+//!                                        └───────────────── measured ──────────────────┘
+//! ```
+//!
+//! The runtime is cut as the power would cut it: what it keeps on the disk is there again, and the
+//! pods of before are dead in it. The end is the agent's line of the call `StartContainer` at level
+//! debug: it is written in the turn at whose end the call leaves.
+
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use edged::wire::cri::runtime::VersionRequest;
+
+use crate::bare::{Bare, START};
+use crate::figure::{Figure, Limit};
+use crate::rig::{Network, Rig, idler};
+use crate::watched::Watched;
+use crate::yard::agent::Site;
+use crate::yard::cloud::{Cloud, Setup};
+use crate::yard::containerd::Containerd;
+use crate::yard::cri::Cri;
+use crate::yard::harass::idle;
+use crate::yard::joined::{self, join};
+use crate::yard::wait::until;
+
+/// Names of [`offline`].
+pub const NAMES: &[&str] = &["cloud.reboot"];
+
+const ROUNDS: u32 = 7;
+const PODS: usize = 10;
+/// Nobody else's.
+const NAME_SERVER: &str = "127.0.53.53";
+const NOWHERE: &str = "no-such-host.invalid";
+/// By then the wait between dials is the longest.
+const OUTAGE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The line that tells of the call.
+const COMMAND: &str = "rpc=StartContainer";
+
+/// Milliseconds from the first answer on the runtime's socket to the first container's start, of
+/// ten pods; beside them those of a client that asks every half millisecond whether it may begin,
+/// and then makes the same calls.
+pub fn offline(rig: &Rig) -> Vec<Figure> {
+    rig.wipe();
+    let mut site = rig.site();
+    fill_store(&mut site);
+    rig.wipe();
+    let dark = Dark::new(&site);
+    let (mut took, mut reference) = (Vec::new(), Vec::new());
+    // The first warms the caches of both.
+    for round in 0..=ROUNDS {
+        let bare_took = bare(rig, &site);
+        rig.wipe();
+        let agent_took = agent(rig, &mut site, &dark, round);
+        rig.wipe();
+        eprintln!("bench:   {} round {round}: {agent_took:.1} ms beside {bare_took:.1}", NAMES[0]);
+        if round > 0 {
+            took.push(agent_took);
+            reference.push(bare_took);
+        }
+    }
+    assert!(dark.was_asked(), "names were looked up there");
+    vec![Figure::beside(NAMES[0], &took, &reference, "ms", Limit::Above(300.0))]
+}
+
+/// The cloud hands out its pods, and is never heard of again.
+fn fill_store(site: &mut Site) {
+    let cloud = Cloud::start(&Setup::default());
+    join(site, &cloud);
+    let agent = Watched::start(site);
+    cloud.connected(1);
+    let put = |n| {
+        let (resource, pod) = idle(&format!("p{n}"));
+        cloud.put(&resource, pod)
+    };
+    let ids: Vec<String> = (0..PODS).map(put).collect();
+    wait_running(site);
+    for id in &ids {
+        cloud.acked(id);
+    }
+    drop(agent);
+    let (https, websocket) = (format!("{NOWHERE}:10002"), format!("{NOWHERE}:10000"));
+    joined::configure(site, &joined::store(site), &https, &websocket, "x.y.z.w");
+}
+
+fn bare(rig: &Rig, site: &Site) -> f64 {
+    let texts: Vec<String> = (0..PODS).map(|n| idler(&format!("b{n}"), Network::Host)).collect();
+    let mut bare = Bare::connect(&site.runtime, &site.pod_logs, &texts);
+    bare.run(START);
+    let containerd = rig.containerd();
+    containerd.cut();
+    boot(containerd, || bare.run_again(&site.runtime))
+}
+
+fn agent(rig: &Rig, site: &mut Site, dark: &Dark, round: u32) -> f64 {
+    let containerd = rig.containerd();
+    let before = dark.start(site);
+    wait_running(site);
+    // Killed with SIGKILL.
+    drop(before);
+    containerd.cut();
+    site.level = "debug";
+    let mut after = dark.start(site);
+    site.level = "info";
+    after.wait(1, "no connection to the runtime");
+    // Not in step with the waits between dials.
+    std::thread::sleep(OUTAGE + round * Duration::from_millis(37));
+    let took = boot(containerd, || after.wait(1, COMMAND));
+    wait_running(site);
+    took
+}
+
+/// Every pod runs. Their phase does not tell: it is in the store, and has not changed.
+fn wait_running(site: &Site) {
+    until("every pod runs", || {
+        let seen = site.seen();
+        let all = (seen.running("main").len(), seen.ready().len()) == (PODS, PODS);
+        if all { Ok(()) } else { Err(seen.short()) }
+    });
+}
+
+/// Starts the runtime; milliseconds from its first answer to what is waited for.
+fn boot(containerd: &Containerd, wait: impl FnOnce() -> Instant) -> f64 {
+    let socket = containerd.socket();
+    let begun = Instant::now();
+    let (answered, ended) = std::thread::scope(|scope| {
+        let starting = scope.spawn(|| containerd.again());
+        let answers = || {
+            let version = VersionRequest { version: String::new() };
+            Cri::connect(&socket).is_ok_and(|mut cri| cri.call(&version).is_ok())
+        };
+        while !answers() {
+            assert!(begun.elapsed() < PATIENCE, "the runtime does not start");
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        let answered = Instant::now();
+        let ended = wait();
+        starting.join().expect("it starts");
+        (answered, ended)
+    });
+    (ended - answered).as_secs_f64() * 1_000.0
+}
+
+/// A place where a name server takes questions and never answers.
+struct Dark {
+    resolv_conf: String,
+    server: UdpSocket,
+}
+
+impl Dark {
+    fn new(site: &Site) -> Self {
+        let server = UdpSocket::bind((NAME_SERVER, 53)).expect("a port of loopback for root");
+        let path = site.dir.join("resolv.conf");
+        std::fs::write(&path, format!("nameserver {NAME_SERVER}\n")).expect("a file of ours");
+        Self { resolv_conf: path.to_string_lossy().into_owned(), server }
+    }
+
+    /// Whether a question came.
+    fn was_asked(&self) -> bool {
+        self.server.set_nonblocking(true).expect("a socket of ours");
+        self.server.recv(&mut [0; 512]).is_ok()
+    }
+
+    /// Starts an agent there, in a mount namespace of its own.
+    fn start(&self, site: &Site) -> Watched {
+        let made = site.command();
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\""])
+            .arg(&self.resolv_conf)
+            .arg(made.get_program())
+            .args(made.get_args());
+        Watched::start_by(command)
+    }
+}
