@@ -92,6 +92,11 @@ const GROUPS: &[Group] = &[
 ];
 
 fn main() -> ExitCode {
+    #[cfg(feature = "controller")]
+    if let Some(pki) = std::env::var_os(controller::tls::ALONE) {
+        println!("{}", controller::tls::alone(pki.as_ref()));
+        return ExitCode::SUCCESS;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let check = arguments.iter().any(|word| word == "--check");
     // Cargo itself passes --bench.

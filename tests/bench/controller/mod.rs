@@ -2,6 +2,7 @@
 //! many. Edges and controller share the machine's cores, so that times are upper bounds.
 
 mod edges;
+pub mod tls;
 
 use std::time::Duration;
 
@@ -28,14 +29,16 @@ const PODS_PER_EDGE: usize = 10;
 const FILE: usize = 1_000;
 const BOUND: Duration = Duration::from_secs(300);
 
-/// Memory of an idle connection, rates, and what a storm of reconnects takes.
+/// Memory of an idle connection beside what TLS alone takes, rates, and what a storm of reconnects
+/// takes.
 pub fn load(rig: &Rig) -> Vec<Figure> {
     let count = std::env::var("EDGES").ok().and_then(|text| text.parse().ok()).unwrap_or(5_000);
     let pods = (count * PODS_PER_EDGE) as u64;
     let cloud = Cloud::new(rig.socket("cloud"));
     write(&cloud, "nodes", (0..count).map(node));
     let controller = cloud.start();
-    let mut edges = Edges::new(count, &rig.socket("cloud").join("data/pki"), cloud.hub);
+    let tls_kib = tls::idle_kib(&cloud.pki());
+    let mut edges = Edges::new(count, &cloud.pki(), cloud.hub);
     edges.rest(Duration::from_secs(3));
     let before_kb = pss_anon_kb(controller.pid());
     eprintln!("bench: {count} edges connect");
@@ -64,8 +67,9 @@ pub fn load(rig: &Rig) -> Vec<Figure> {
     write(&cloud, "pods", each(count, "three"));
     edges.until("nothing was lost", BOUND, |it| it.acked >= acked + pods);
     assert_eq!(edges.lost, 0, "connections that nobody ended");
+    let idle = Figure::alone(NAMES[0], idle_kib, "KiB", Some(Limit::Most(24.0)));
     vec![
-        Figure::alone(NAMES[0], idle_kib, "KiB", Some(Limit::Most(24.0))),
+        Figure { reference: Some(tls_kib), ..idle },
         Figure::alone(NAMES[1], count as f64 / connected.as_secs_f64(), "1/s", None),
         Figure::alone(NAMES[2], pods as f64 / made.as_secs_f64(), "1/s", None),
         Figure::alone(NAMES[3], pods as f64 / changed.as_secs_f64(), "1/s", None),
