@@ -35,10 +35,10 @@ fuzz: ## runs each fuzz target for a minute (needs cargo-fuzz)
 	@scripts/fuzz
 
 bench: setup ## measures time, memory and CPU beside their references into target/bench.json
-	@scripts/cargo bench --locked --bench bench
+	@scripts/cargo bench --locked --features controller --bench bench
 
 bench-check: setup ## the same, and fails where a figure misses its limit
-	@scripts/cargo bench --locked --bench bench -- --check
+	@scripts/cargo bench --locked --features controller --bench bench -- --check
 
 features: setup ## checks each named feature set, each feature alone and each one missing
 	@scripts/features
@@ -70,7 +70,7 @@ qemu-small: ## boots edged alone in QEMU: check, and the start on manifests (TAR
 release: ## makes tarballs of all targets, with sums and lists of packages, in target/dist
 	@scripts/release
 
-size: ## measures what is flashed, per set and feature, into README.md (2 h; SETS=1: sets only)
+size: ## measures what is flashed, per set and feature, into README.md (an hour; SETS=1: sets only)
 	@scripts/size $(if $(SETS),--sets)
 
 size-gate: ## builds the gateway for armv7 and fails where its budget is missed

@@ -286,10 +286,10 @@ pub const MANIFEST_TURN_BYTES: usize = 256 << 10;
 // The runtime's socket.
 
 /// The first wait after a failed connect, milliseconds.
-pub const CONNECT_BACKOFF_MIN_MS: u64 = 100;
-/// The longest. A failed connect to a local socket costs microseconds, and after a reboot pods are
-/// to start within 300 ms of the socket's appearance.
-pub const CONNECT_BACKOFF_MAX_MS: u64 = 250;
+pub const CONNECT_BACKOFF_MIN_MS: u64 = 25;
+/// The longest. A failed connect to a local socket costs microseconds, ten a second are nothing
+/// beside a runtime, and it is what pods wait for in vain after a reboot (bench `cloud.reboot`).
+pub const CONNECT_BACKOFF_MAX_MS: u64 = 100;
 /// The one buffer that replies are read into.
 pub const RUNTIME_READ_BYTES: usize = 16 << 10;
 /// Reads of the runtime's socket in one turn; what is left is read in the next.
