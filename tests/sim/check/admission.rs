@@ -41,17 +41,21 @@ impl Check {
             pod.uid,
             stay().count()
         );
-        // What has run since before the agent stays in its place: both were first told together.
+        // What has run since before the agent stays in its place, where both were told together:
+        // room that was given while the folder was not read yet is not taken back.
         let began = |number| self.containers.get(number).is_some_and(|it| it.alive);
         let runs = runtime.containers.iter().any(|(number, container)| {
             let owner = container.listed.pod.as_ref().is_some_and(|it| it.uid == pod.uid);
             owner && began(number) && container.began_at < self.born_at
         });
-        if !pod.told_first || !runs || pod.lost {
+        if pod.told_first.is_none() || !runs || pod.lost {
             return;
         }
         let newcomer = stay().find(|it| {
-            it.told_first && it.sandboxes == 0 && it.alive == 0 && it.changed_at < self.born_at
+            it.told_first == pod.told_first
+                && it.sandboxes == 0
+                && it.alive == 0
+                && it.changed_at < self.born_at
         });
         if let Some(newcomer) = newcomer {
             panic!(

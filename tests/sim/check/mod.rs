@@ -99,8 +99,8 @@ pub struct Pod {
     pub told: Option<Rc<api::Pod>>,
     /// The last one, in this life.
     spec_was: Option<Rc<api::Pod>>,
-    /// It was in the first reading of the folder in this life, and since.
-    told_first: bool,
+    /// When it was told, if that was a source's first word in this life.
+    told_first: Option<u64>,
     /// The agent took a step while no source wanted it.
     pub gone_at: Option<u64>,
     /// It came back after that: the old run has to end first.
@@ -379,7 +379,7 @@ impl Pod {
             uid: uid.into(),
             told: None,
             spec_was: None,
-            told_first: false,
+            told_first: None,
             gone_at: None,
             again: false,
             alive: 0,

@@ -51,7 +51,7 @@ impl Check {
     }
 
     /// These pods of the cloud are durable.
-    pub fn told_cloud(&mut self, pods: Vec<Rc<api::Pod>>, agent: &Agent) {
+    pub fn told_cloud(&mut self, now: u64, pods: Vec<Rc<api::Pod>>, agent: &Agent) {
         let first = std::mem::take(&mut self.cloud.fresh);
         self.cloud.pods.clear();
         self.cloud.ending = 0;
@@ -78,7 +78,7 @@ impl Check {
                 self.cloud.ending += 1;
             }
         }
-        self.told_wanted(first, agent);
+        self.told_wanted(first.then_some(now), agent);
     }
 
     /// Nothing of the cloud's is ended for being unknown while there is reason not to know it, in

@@ -33,7 +33,7 @@ impl Check {
                 self.exec_told(now, *id, Some(result));
                 self.answered(now, *id, result.is_ok());
             }
-            Event::Manifests(folder) => self.told_folder(folder, agent),
+            Event::Manifests(folder) => self.told_folder(now, folder, agent),
             Event::Measured(measures) => {
                 self.garbage.measured(measures);
                 self.evict.measured(now, measures);
@@ -128,7 +128,7 @@ impl Check {
         }
     }
 
-    fn told_folder(&mut self, folder: &Folder, agent: &Agent) {
+    fn told_folder(&mut self, now: u64, folder: &Folder, agent: &Agent) {
         self.judged = None;
         let mut files = BTreeMap::new();
         for file in &folder.files {
@@ -143,11 +143,11 @@ impl Check {
         }
         self.files = files;
         let first = !std::mem::replace(&mut self.delivered, true);
-        self.told_wanted(first, agent);
+        self.told_wanted(first.then_some(now), agent);
     }
 
-    /// What all sources want now. `first`: one of them has told it for the first time.
-    pub(super) fn told_wanted(&mut self, first: bool, agent: &Agent) {
+    /// What all sources want now. `first`: now one of them has told it for the first time.
+    pub(super) fn told_wanted(&mut self, first: Option<u64>, agent: &Agent) {
         self.evict.judged = None;
         let wanted = first_of_each_name(self.files.values().flatten());
         let mut wanted: BTreeMap<Box<str>, (PodRef, Rc<api::Pod>)> = wanted

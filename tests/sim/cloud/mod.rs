@@ -213,9 +213,9 @@ impl Sky {
         match event {
             Event::Loaded(_) => {
                 check.cloud_read();
-                self.tell_pods(check, agent);
+                self.tell_pods(now, check, agent);
             }
-            Event::Saved(_) => self.tell_pods(check, agent),
+            Event::Saved(_) => self.tell_pods(now, check, agent),
             Event::LinkUp(session, _) if self.link.dialling == Some(*session) => {
                 self.link.dialling = None;
                 self.link.told_up = Some(*session);
@@ -241,8 +241,8 @@ impl Sky {
     }
 
     /// What is durable counts.
-    fn tell_pods(&self, check: &mut Check, agent: &Agent) {
-        check.told_cloud(self.store.pods().collect(), agent);
+    fn tell_pods(&self, now: u64, check: &mut Check, agent: &Agent) {
+        check.told_cloud(now, self.store.pods().collect(), agent);
     }
 
     fn keep(&mut self, now: u64, revision: Revision) {
