@@ -35,9 +35,12 @@ mkdir -p "$work"
 git ls-files -z --cached --others --exclude-standard |
     xargs -0 cp --parents --preserve=timestamps --target-directory "$work"
 
-# tests CARGO-ARGUMENT... : runs one level on the mutant; its output is in $out.
+# tests SECONDS CARGO-ARGUMENT... : runs one level on the mutant; its output is in $out. One that
+# comes to no end is noticed too.
 tests() {
-    if (cd "$work" && scripts/cargo test --locked "$@") >"$out" 2>&1; then
+    seconds=$1
+    shift
+    if (cd "$work" && timeout "$seconds" scripts/cargo test --locked "$@") >"$out" 2>&1; then
         return 0
     fi
     if grep -q '^error: could not compile' "$out"; then
@@ -50,9 +53,9 @@ tests() {
 
 # A test that fails without a mutant catches everything.
 name='without a mutant'
-tests --test stories || { cat "$out" && exit 1; }
-tests --profile sim --test sim -- 1 "$seeds" || { cat "$out" && exit 1; }
-tests --features controller --test controller || { cat "$out" && exit 1; }
+tests 900 --test stories || { cat "$out" && exit 1; }
+tests 7200 --profile sim --test sim -- 1 "$seeds" || { cat "$out" && exit 1; }
+tests 900 --features controller --test controller || { cat "$out" && exit 1; }
 
 survived=0
 for patch in "$@"; do
@@ -67,16 +70,17 @@ for patch in "$@"; do
     fi
     at=$(date +%s)
     if [ "$patch" = "$of_controller" ]; then
-        if tests --features controller --test controller; then
+        if tests 900 --features controller --test controller; then
             caught=
             survived=$((survived + 1))
         else
             caught='the tests of the controller'
         fi
-    elif ! tests --test stories; then
+    elif ! tests 900 --test stories; then
         # The summary is there however much cargo was told to be quiet.
-        caught="$(sed -n 's/^test result: FAILED\..* \([0-9]*\) failed;.*/\1/p' "$out") stories"
-    elif ! tests --profile sim --test sim -- 1 "$seeds"; then
+        count=$(sed -n 's/^test result: FAILED\..* \([0-9]*\) failed;.*/\1/p' "$out")
+        caught="${count:-endless} stories"
+    elif ! tests 7200 --profile sim --test sim -- 1 "$seeds"; then
         caught="the simulator: $(sed -n 's/^violated: \(.*\) [0-9]* times, first/\1/p' "$out")"
     else
         caught=
