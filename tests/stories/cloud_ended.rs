@@ -70,6 +70,39 @@ fn what_was_kept_of_its_end_keeps_a_pod_from_running_again() {
 }
 
 #[test]
+fn of_one_whose_place_another_is_about_to_take_nothing_is_kept() {
+    let rows = vec![row("ns/pod/p", &job())];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.connect();
+    sky.work();
+    sky.keeps = false;
+    let mut other = job();
+    (other["metadata"]["uid"], other["metadata"]["resourceVersion"]) = ("v".into(), "9".into());
+    sky.push("update", "ns/pod/p", &other);
+    sky.desk.exits("m", 0);
+    sky.desk.pass(2_000);
+    sky.work();
+    while !sky.saves.is_empty() {
+        for change in sky.save() {
+            assert!(matches!(&change, Change::Put(row) if &*row.key == "ns/pod/p"), "{change:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_kept_of_an_end_goes_when_another_takes_the_place() {
+    let (mut sky, _) = ended();
+    sky.save();
+    sky.connect();
+    let mut other = job();
+    (other["metadata"]["uid"], other["metadata"]["resourceVersion"]) = ("v".into(), "9".into());
+    sky.push("update", "ns/pod/p", &other);
+    let changes = sky.save();
+    let gone = |change: &Change| matches!(change, Change::Delete { key } if &**key == WORD);
+    assert!(changes.iter().any(gone), "{changes:?}");
+}
+
+#[test]
 fn with_the_pod_goes_what_was_kept_of_its_end() {
     let (mut sky, _) = ended();
     sky.save();

@@ -41,7 +41,9 @@ impl Ended {
                 && pod.api().status.phase.is_terminal()
         };
         for pod in pods.iter().filter(ours) {
-            if self.is_kept(meta, pod) || meta.awaits(&key(pod, KIND)) {
+            // Of one that is about to go, or whose place another has taken, nobody asks any more.
+            let is_past = !meta.is_latest(&key(pod, "pod"), pod.uid());
+            if is_past || self.is_kept(meta, pod) || meta.awaits(&key(pod, KIND)) {
                 continue;
             }
             match meta.put(&key(pod, KIND), KIND, &value(pod), None) {
@@ -74,6 +76,16 @@ impl Ended {
             _ => false,
         };
         by_us() || by_the_cloud()
+    }
+}
+
+/// Something was heard of a pod: what was kept of the end of another of its name goes.
+pub(super) fn tidy(meta: &mut Meta, resource: Resource<'_>) {
+    let word = Resource { kind: KIND, ..resource }.to_string();
+    let Some(Thing::Ended(uid, _)) = meta.thing(&word) else { return };
+    let uid = uid.clone();
+    if !meta.is_latest(&resource.to_string(), &uid) {
+        let _ = meta.delete(&word, &uid, None);
     }
 }
 

@@ -150,6 +150,11 @@ impl Meta {
         self.kept.get(key).map(|kept| &kept.thing)
     }
 
+    /// Whether this incarnation is the last that was heard of the key, durable or not.
+    pub(super) fn is_latest(&self, key: &str, uid: &str) -> bool {
+        self.latest(key).is_some_and(|latest| *latest.uid == *uid)
+    }
+
     /// Whether something of this key is on its way to the disk.
     pub(super) fn awaits(&self, key: &str) -> bool {
         self.heard(key).is_some()

@@ -404,6 +404,9 @@ impl Cloud {
             }
             self.meta.put(&route.resource, resource.kind, &text, ack)
         };
+        if resource.kind == "pod" {
+            ended::tidy(&mut self.meta, resource);
+        }
         self.conclude(now, hearing, message, rng);
     }
 

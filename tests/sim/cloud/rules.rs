@@ -103,8 +103,10 @@ impl Rules {
         match row {
             None => said.gone || told_gone(&said.uid),
             Some(row) if said.gone => !said.uid.is_empty() && row.uid != said.uid,
+            // A static pod that has ended may begin again, and then there is nothing to write: that
+            // a mirror had ended in between is no loss.
             Some(row) if row.uid == said.uid => {
-                row.version >= said.version || row.essence == said.essence
+                row.is_mirror || row.version >= said.version || row.essence == said.essence
             }
             Some(row) => row.version > said.version || told_gone(&said.uid),
         }
@@ -152,8 +154,11 @@ impl Rules {
         let token = &*old.row.kind == "serviceaccounttoken";
         let ours = &*old.row.kind == "edged";
         let mirror = old.is_mirror && self.ended_mirrors.contains(&old.uid);
+        // Another has taken the pod's place.
+        let past =
+            &*old.row.kind == "podpatch" && store.get(&key).is_none_or(|pod| pod.uid != old.uid);
         assert!(
-            same || token || ours || mirror || any(),
+            same || token || ours || mirror || past || any(),
             "[others' deletion] {key} {} is forgotten, and nobody said that it is gone",
             old.uid
         );
