@@ -15,6 +15,10 @@ pub const ROOM_FOR_ALL: usize = 110;
 /// The settings of this seed's node.
 pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
     let capped = class == Class::Storm || chance.percent(20);
+    let backoff_max_ms = if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 };
+    // In a crowd of which many begin and end every few seconds there is no moment in which all is
+    // as it should be.
+    let backoff_min_ms = if class == Class::Crowd { 60_000 } else { 0 };
     Config {
         node_name: NODE.to_owned(),
         node_labels: std::collections::BTreeMap::new(),
@@ -28,7 +32,7 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
             ..agent::Machine::default()
         },
         pods_max: room(class, seed),
-        crash_backoff_max_ms: if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 },
+        crash_backoff_max_ms: backoff_max_ms.max(backoff_min_ms),
         upkeep: Settings { eviction: crate::short::policy(seed), ..upkeep(chance) },
         pulls: agent::image::Settings {
             parallel_max: *chance.pick(&[1, 1, 2, 5, 16]),
