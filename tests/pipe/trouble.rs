@@ -140,7 +140,7 @@ fn one_that_accepts_and_hangs_up_is_tried_more_slowly_and_told_in_turns() {
         assert!(matches!(events[..], [Event::RuntimeUp]), "{events:?}");
         drop(Peer::accept(&listener));
     }
-    assert_eq!(waits, [100, 200, 250, 250]);
+    assert_eq!(waits, [25, 50, 100, 100]);
 }
 
 #[test]
