@@ -1,6 +1,6 @@
 //! What a wanted pod must be in the end: by its manifest, and by how its containers ended.
 
-use edged::model::cri::ContainerState;
+use edged::model::cri::{ContainerState, PodRef};
 use edged::model::pod::{self as api, PullPolicy, RestartPolicy};
 use edged::model::status::{ContainerStatus, Phase, PodStatus, State};
 
@@ -315,10 +315,21 @@ impl World {
                 && spec.active_deadline_seconds.is_none()
                 && !self.check.pod(&uid).is_some_and(Pod::is_waited_for)
                 && !self.has_to_go(pod, self.check.pod(&uid).is_some_and(|it| it.of_cloud));
-            let calm = main_runs && all.next().is_none() && tidy;
+            let calm = main_runs && all.next().is_none() && tidy && !self.has_emptied(&uid);
             calm.then_some(uid)
         };
         self.wanted().into_iter().filter_map(steady).collect()
+    }
+}
+
+impl World {
+    /// Whether a dead sandbox of the pod has lost its last container: it goes with the next look.
+    fn has_emptied(&self, uid: &str) -> bool {
+        let of_it = |pod: &PodRef| *pod.uid == *uid;
+        let filled = |number| self.runtime.containers.values().any(|it| it.sandbox == number);
+        self.runtime.sandboxes.iter().any(|(&number, it)| {
+            !it.listed.ready && it.listed.pod.as_ref().is_some_and(of_it) && !filled(number)
+        })
     }
 }
 
