@@ -34,6 +34,8 @@ rm -rf "$work"
 mkdir -p "$work"
 git ls-files -z --cached --others --exclude-standard |
     xargs -0 cp --parents --preserve=timestamps --target-directory "$work"
+# A run that was cut off may have left a mutant built, newer than the source that it was made of.
+find "$work/src" -name '*.rs' -exec touch {} +
 
 # tests SECONDS CARGO-ARGUMENT... : runs one level on the mutant; its output is in $out. One that
 # comes to no end is noticed too.
