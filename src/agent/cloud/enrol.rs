@@ -5,7 +5,7 @@
 //! by a dial first, since a clock may have been set meanwhile, then by an application.
 
 use crate::agent::event::{Action, JobId, Out, Severity};
-use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
+use crate::agent::time::{Backoff, Instant, Now, Rng};
 use crate::limits::{ENROL_MS, ENROL_RETRY_MAX_MS, ENROL_RETRY_MIN_MS, RENEW_AGAIN_MS};
 use crate::model::job::{JobError, JobSpec};
 use crate::model::link::{Cause, Validity};
@@ -128,13 +128,8 @@ impl Enrol {
                 self.said = None;
             }
             Err(why) => {
-                let bounds = BackoffBounds {
-                    min_ms: ENROL_RETRY_MIN_MS,
-                    max_ms: ENROL_RETRY_MAX_MS,
-                    calm_ms: u64::MAX,
-                };
-                self.backoff.grow(now.boot, now.boot, bounds);
-                self.retry_at = Some(now.boot.plus_ms(self.backoff.delay_ms()));
+                let again_at = self.backoff.again(now.boot, ENROL_RETRY_MIN_MS, ENROL_RETRY_MAX_MS);
+                self.retry_at = Some(again_at);
                 let why = why.to_string();
                 if self.said.as_ref() != Some(&why) {
                     let line = format!("cloud: no certificate, the pods stay as they are: {why}");

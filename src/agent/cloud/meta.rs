@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::agent::event::{Action, Out, Severity};
-use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{
     Budget, META_ROWS_MAX, META_WAITING_MAX, SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS,
     STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX, TOMBSTONES_MAX,
@@ -404,13 +404,8 @@ impl Meta {
         assert_eq!(asked, revision, "saves are answered one by one");
         heard.append(&mut self.waiting);
         self.waiting = heard;
-        let bounds = BackoffBounds {
-            min_ms: SAVE_RETRY_MIN_MS,
-            max_ms: SAVE_RETRY_MAX_MS,
-            calm_ms: u64::MAX,
-        };
-        self.backoff.grow(now.boot, now.boot, bounds);
-        self.retry_at = Some(now.boot.plus_ms(self.backoff.delay_ms()));
+        let again_at = self.backoff.again(now.boot, SAVE_RETRY_MIN_MS, SAVE_RETRY_MAX_MS);
+        self.retry_at = Some(again_at);
         let why = why.to_string();
         if self.trouble.as_ref() != Some(&why) {
             let line = format!("store: what the cloud sends is not taken, pods go on: {why}");

@@ -25,7 +25,7 @@ use super::talk;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
-use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
 use crate::model::message::Resource;
 
@@ -248,13 +248,9 @@ impl Asked {
 
     /// It is tried again, ever more rarely.
     fn again(&mut self, now: Now) {
-        let bounds = BackoffBounds {
-            min_ms: MIRROR_POD_RETRY_MIN_MS,
-            max_ms: MIRROR_POD_RETRY_MAX_MS,
-            calm_ms: u64::MAX,
-        };
-        self.backoff.grow(now.boot, now.boot, bounds);
-        self.until = Some(now.boot.plus_ms(self.backoff.delay_ms()));
+        let again_at =
+            self.backoff.again(now.boot, MIRROR_POD_RETRY_MIN_MS, MIRROR_POD_RETRY_MAX_MS);
+        self.until = Some(again_at);
     }
 
     /// The API server does not take it, mostly for what the pod uses. One that is there already is

@@ -32,7 +32,7 @@ use super::content::Thing;
 use super::meta::Meta;
 use super::{patch, talk};
 use crate::agent::event::{Action, Out, Severity};
-use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{LEGACY_PROBE_MS, REGISTER_RETRY_MAX_MS, REGISTER_RETRY_MIN_MS};
 use crate::model::message::Resource;
 use crate::model::settings::CloudSettings;
@@ -480,12 +480,7 @@ impl Node {
 impl Registration {
     fn again(&mut self, now: Now) {
         self.state = Registered::NotAsked;
-        let bounds = BackoffBounds {
-            min_ms: REGISTER_RETRY_MIN_MS,
-            max_ms: REGISTER_RETRY_MAX_MS,
-            calm_ms: u64::MAX,
-        };
-        self.backoff.grow(now.boot, now.boot, bounds);
-        self.retry_at = Some(now.boot.plus_ms(self.backoff.delay_ms()));
+        let again_at = self.backoff.again(now.boot, REGISTER_RETRY_MIN_MS, REGISTER_RETRY_MAX_MS);
+        self.retry_at = Some(again_at);
     }
 }

@@ -25,7 +25,7 @@ use super::asks::{Mouth, Topic};
 use super::meta::{Hearing, Meta};
 use super::{bulk, talk};
 use crate::agent::event::{Action, Out, Severity};
-use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{RELIST_PAGE, RELIST_RETRY_MAX_MS, RELIST_RETRY_MIN_MS};
 use crate::model::message::{Message, Resource};
 use crate::model::{base64, message};
@@ -133,13 +133,8 @@ impl Relist {
     }
 
     fn again(&mut self, now: Now) {
-        let bounds = BackoffBounds {
-            min_ms: RELIST_RETRY_MIN_MS,
-            max_ms: RELIST_RETRY_MAX_MS,
-            calm_ms: u64::MAX,
-        };
-        self.backoff.grow(now.boot, now.boot, bounds);
-        self.state = State::Resting(now.boot.plus_ms(self.backoff.delay_ms()));
+        let again_at = self.backoff.again(now.boot, RELIST_RETRY_MIN_MS, RELIST_RETRY_MAX_MS);
+        self.state = State::Resting(again_at);
     }
 
     fn say(&mut self, line: String, out: &mut Out) {

@@ -18,7 +18,7 @@ use crate::agent::cloud::answer::Answer;
 use crate::agent::cloud::asks::{Mouth, Topic};
 use crate::agent::cloud::talk;
 use crate::agent::event::{Action, Out, Severity};
-use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Wall};
+use crate::agent::time::{Backoff, Instant, Now, Wall};
 use crate::limits::LEASE_RETRY_MIN_MS;
 use crate::model::message::Resource;
 use crate::model::settings::CloudSettings;
@@ -124,13 +124,12 @@ impl Lease {
     }
 
     fn again(&mut self, now: Now) {
-        let bounds = BackoffBounds {
-            min_ms: LEASE_RETRY_MIN_MS,
-            max_ms: self.interval_ms.max(LEASE_RETRY_MIN_MS),
-            calm_ms: u64::MAX,
-        };
-        self.backoff.grow(now.boot, now.boot, bounds);
-        self.retry_at = Some(now.boot.plus_ms(self.backoff.delay_ms()));
+        let again_at = self.backoff.again(
+            now.boot,
+            LEASE_RETRY_MIN_MS,
+            self.interval_ms.max(LEASE_RETRY_MIN_MS),
+        );
+        self.retry_at = Some(again_at);
     }
 
     /// No answer came: it may have arrived. Says for how long the cloud has been silent,
