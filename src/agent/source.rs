@@ -25,6 +25,8 @@ use crate::model::pod as api;
 
 /// The annotation that says where a pod comes from: `file` or `api`.
 pub(super) const SOURCE: &str = "kubernetes.io/config.source";
+/// The annotation of a pod of the API server that shows one of a manifest folder: which.
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Out of the manifest folder.
 const FILE: &str = "file";
 const HASH: &str = "kubernetes.io/config.hash";

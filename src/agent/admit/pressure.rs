@@ -11,14 +11,13 @@ use serde_json::Value;
 
 use super::Refused;
 use crate::agent::pod::qos_class;
+use crate::agent::source::{MIRROR, SOURCE};
 use crate::model::node::Pressure;
 use crate::model::pod::Pod;
 use crate::model::status::QosClass;
 
 /// `"true"`: the pod may be evicted although it is static. Edged's own.
 pub const EVICTABLE: &str = "edged.io/evictable";
-const SOURCE: &str = "kubernetes.io/config.source";
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// `SystemCriticalPriority`
 const CRITICAL: i64 = 2_000_000_000;
 

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::mirror::Mirror;
 use super::{bulk, ended};
 use crate::agent::pod::DISRUPTED;
-use crate::agent::source::SOURCE;
+use crate::agent::source::{MIRROR, SOURCE};
 use crate::limits::Budget;
 use crate::model::object::{Object, Secret};
 use crate::model::pod::Pod;
@@ -279,9 +279,6 @@ fn pod(mut pod: Pod, node: &str, status: PodStatus) -> Thing {
     pod.status = status;
     Thing::Pod(Arc::new(pod))
 }
-
-/// The annotation that says which pod of a manifest folder a pod of the API server shows.
-pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 fn secret(text: &str) -> Result<Secret, String> {
     let node = tree::parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;

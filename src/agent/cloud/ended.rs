@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::content::Thing;
 use super::meta::{Hearing, Meta};
+use super::talk::of_pod;
 use crate::agent::calls::Uid;
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
@@ -42,11 +43,11 @@ impl Ended {
         };
         for pod in pods.iter().filter(ours) {
             // Of one that is about to go, or whose place another has taken, nobody asks any more.
-            let is_past = !meta.is_latest(&key(pod, "pod"), pod.uid());
-            if is_past || self.is_kept(meta, pod) || meta.awaits(&key(pod, KIND)) {
+            let is_past = !meta.is_latest(&of_pod(pod, "pod"), pod.uid());
+            if is_past || self.is_kept(meta, pod) || meta.awaits(&of_pod(pod, KIND)) {
                 continue;
             }
-            match meta.put(&key(pod, KIND), KIND, &value(pod), None) {
+            match meta.put(&of_pod(pod, KIND), KIND, &value(pod), None) {
                 Hearing::Waits | Hearing::Settled => {}
                 // Too much waits to be kept: it is tried again when some of it is.
                 Hearing::Dropped => self.seen = None,
@@ -65,11 +66,11 @@ impl Ended {
         if !phase.is_terminal() || self.refused.contains(pod.uid()) {
             return true;
         }
-        let by_us = || match meta.thing(&key(pod, KIND)) {
+        let by_us = || match meta.thing(&of_pod(pod, KIND)) {
             Some(Thing::Ended(uid, status)) => *uid == *pod.uid() && status.phase == phase,
             _ => false,
         };
-        let by_the_cloud = || match meta.thing(&key(pod, "pod")) {
+        let by_the_cloud = || match meta.thing(&of_pod(pod, "pod")) {
             Some(Thing::Pod(kept)) => {
                 kept.metadata.uid == api.metadata.uid && kept.status.phase == phase
             }
@@ -91,11 +92,6 @@ pub(super) fn tidy(meta: &mut Meta, resource: Resource<'_>) {
 
 /// The kind of the rows.
 pub(super) const KIND: &str = "podpatch";
-
-fn key(pod: &Pod, kind: &str) -> String {
-    let metadata = &pod.api().metadata;
-    Resource { namespace: Some(&metadata.namespace), kind, name: &metadata.name }.to_string()
-}
 
 fn value(pod: &Pod) -> String {
     let api = pod.api();

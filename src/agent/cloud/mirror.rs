@@ -19,15 +19,15 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Refusal};
 use super::asks::{Mouth, Topic};
-use super::content::{MIRROR, Thing};
+use super::content::Thing;
 use super::meta::Meta;
 use super::talk;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
+use crate::agent::source::MIRROR;
 use crate::agent::time::{Backoff, Instant, Now};
 use crate::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
-use crate::model::message::Resource;
 
 /// A mirror that the API server has, as far as the store knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +171,8 @@ impl Mirrors {
         self.seen = seen;
         self.wake_at = None;
         let statics = pods.iter().filter(|pod| pod.origin() == Origin::File);
-        let statics: Vec<(String, &Pod)> = statics.map(|pod| (key(pod), pod)).collect();
+        let statics: Vec<(String, &Pod)> =
+            statics.map(|pod| (talk::of_pod(pod, "pod"), pod)).collect();
         let is_ending = |pod: &&Pod| *pod.wanted() == Wanted::No;
         // Of two of a name, the one that ends has the mirror.
         let of = |key: &str| {
@@ -186,9 +187,7 @@ impl Mirrors {
             };
             if ends && self.may_ask(key, What::Deletion, mouth) {
                 let topic = Topic::MirrorDelete(key.into(), mirror.uid.clone());
-                let precondition = json!({"uid": mirror.uid});
-                let content = json!({"gracePeriodSeconds": 0, "preconditions": precondition});
-                mouth.ask(topic, "delete", key, Some(talk::json(&content)));
+                mouth.ask(topic, "delete", key, Some(talk::deletion(&mirror.uid)));
             }
         }
         let Some(node_uid) = owner.uid else { return };
@@ -262,11 +261,6 @@ impl Asked {
             out.push(Action::Log(Severity::Warn, line));
         }
     }
-}
-
-fn key(pod: &Pod) -> String {
-    let metadata = &pod.api().metadata;
-    Resource { namespace: Some(&metadata.namespace), kind: "pod", name: &metadata.name }.to_string()
 }
 
 /// The pod as the API server is to have it.

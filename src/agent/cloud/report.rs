@@ -30,7 +30,6 @@ use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{DELETE_AGAIN_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
-use crate::model::message::Resource;
 use crate::model::status::{ConditionKind, Phase};
 
 /// What the cloud has of each pod.
@@ -321,10 +320,7 @@ impl Told {
             return Some(mouth.now.boot);
         }
         let metadata = &api.metadata;
-        let resource = |kind| {
-            let namespace = Some(metadata.namespace.as_str());
-            Resource { namespace, kind, name: &metadata.name }.to_string()
-        };
+        let resource = |kind| talk::of_pod(pod, kind);
         let topic = Topic::PodStatus(uid.clone());
         if is_legacy {
             let content = json!({"UID": uid, "Name": metadata.name, "Status": difference});
@@ -361,12 +357,8 @@ impl Told {
         if !mouth.has_room() {
             return Some(now);
         }
-        let metadata = &pod.api().metadata;
-        let namespace = Some(metadata.namespace.as_str());
-        let resource = Resource { namespace, kind: "pod", name: &metadata.name }.to_string();
-        let content = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}});
         let topic = Topic::PodDelete(pod.uid().clone());
-        mouth.ask(topic, "delete", &resource, Some(talk::json(&content)));
+        mouth.ask(topic, "delete", &talk::of_pod(pod, "pod"), Some(talk::deletion(pod.uid())));
         self.deletion = Deletion::Asked;
         None
     }

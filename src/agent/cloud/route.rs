@@ -3,6 +3,7 @@
 use super::{Changed, Cloud, Seen, Tools};
 use crate::agent::event::{Event, JobId, Out};
 use crate::agent::objects::Key;
+use crate::agent::pods::Knowledge;
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, Config};
 use crate::model::job::JobError;
@@ -82,10 +83,10 @@ impl Agent {
 
     /// Speaks with the cloud. Last in a step: what changed in it is told.
     pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
+        let folder_is_whole = self.sources().folder == Knowledge::Whole;
         let Self { config, addresses, runtime, pleg, node, chores, .. } = self;
         let seen = Seen { config, addresses, runtime, pleg, node, images: chores.images() };
-        let Self { cloud, pods, notes, source, rng, last_job, .. } = self;
-        let folder_is_whole = source.is_delivered() && !source.is_broken();
+        let Self { cloud, pods, notes, rng, last_job, .. } = self;
         if let Some(cloud) = cloud {
             let tools = Tools { pods, notes, folder_is_whole, node: seen, rng, last_job, out };
             cloud.step(now, tools);

@@ -3,8 +3,9 @@
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::agent::pod::Pod;
 use crate::agent::time::{Now, Rng};
-use crate::model::message::{Header, Message, Route};
+use crate::model::message::{Header, Message, Resource, Route};
 
 /// What a message of the cloud's is answered by: its id, and where it came from.
 #[derive(Clone, Debug)]
@@ -70,6 +71,17 @@ pub(super) fn application(rng: &mut Rng, now: Now, content: Box<RawValue>) -> Me
 /// Something told in the name of MetaManager, as it was called up to 1.11 (section 6.3).
 pub(super) fn sync(rng: &mut Rng, now: Now, resource: &str, content: Box<RawValue>) -> Message {
     message(rng, now, ["metaManager", "resource", "update", resource], Some(content))
+}
+
+/// The resource of this kind that is about a pod: `default/podpatch/web`.
+pub(super) fn of_pod(pod: &Pod, kind: &str) -> String {
+    let metadata = &pod.api().metadata;
+    Resource { namespace: Some(&metadata.namespace), kind, name: &metadata.name }.to_string()
+}
+
+/// What a pod of this uid, and no other of its name, is deleted with (section 5.7).
+pub(super) fn deletion(uid: &str) -> Box<RawValue> {
+    json(&serde_json::json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}))
 }
 
 /// We have it, and will still have it after a power cut (section 2.6).
