@@ -56,9 +56,19 @@ impl Backoff {
         self.delay_ms.unwrap_or(0)
     }
 
+    /// When the wait that is in force is over.
+    pub fn over_at(&self) -> Instant {
+        self.used_at.plus_ms(self.delay_ms())
+    }
+
+    /// Whether a failure whose cause began to hold at `failed_at` is as good as the first.
+    pub fn is_calm(&self, failed_at: Instant, calm_ms: u64) -> bool {
+        failed_at.since_ms(self.used_at) > calm_ms
+    }
+
     /// Counts one more failure, whose cause began to hold at `failed_at`.
     pub fn grow(&mut self, now: Instant, failed_at: Instant, bounds: BackoffBounds) {
-        let calm = failed_at.since_ms(self.used_at) > bounds.calm_ms;
+        let calm = self.is_calm(failed_at, bounds.calm_ms);
         self.delay_ms = Some(match self.delay_ms {
             Some(delay_ms) if !calm => (delay_ms * 2).min(bounds.max_ms),
             _ => bounds.min_ms,

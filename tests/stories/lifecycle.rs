@@ -87,6 +87,21 @@ fn a_crashed_container_is_restarted_at_once_and_then_ever_later() {
 }
 
 #[test]
+fn after_ten_minutes_of_running_a_crash_is_the_first_again() {
+    let mut desk = Desk::new();
+    start_main(&mut desk);
+    desk.exits("m", 1);
+    let again = ["image_status i:1", "create_container m#1", "start_container c3"];
+    desk.does("container_status c2");
+    desk.does_all(&again);
+    desk.does("container_status c3");
+    desk.pass(601_000);
+    desk.exits("m", 1);
+    desk.does("container_status c3");
+    assert_eq!(desk.asked_for(), ["image_status i:1"]);
+}
+
+#[test]
 fn an_image_that_comes_back_has_its_old_back_off() {
     let mut desk = Desk::new();
     start_main(&mut desk);

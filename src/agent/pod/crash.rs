@@ -9,10 +9,12 @@ use crate::limits;
 pub(super) struct Crashes(Vec<(Box<str>, Backoff)>);
 
 impl Crashes {
-    /// Milliseconds from the newest end to the next start, if it was ever started again.
-    pub(super) fn delay_ms(&self, image: &str) -> Option<u64> {
-        let known = self.0.iter().find(|(of, _)| **of == *image);
-        known.map(|(_, backoff)| backoff.delay_ms())
+    /// Milliseconds from the newest end, at `exited_at`, to the next start, if it was ever started
+    /// again and did not run for long since.
+    pub(super) fn delay_ms(&self, image: &str, exited_at: Instant) -> Option<u64> {
+        let (_, backoff) = self.0.iter().find(|(of, _)| **of == *image)?;
+        let calm = backoff.is_calm(exited_at, limits::BACKOFF_CALM_MS);
+        (!calm).then(|| backoff.delay_ms())
     }
 
     /// It is started again after it ended at `exited_at`.

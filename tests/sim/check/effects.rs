@@ -227,13 +227,13 @@ impl Slot {
             return;
         };
         let gap_ms = now - end.at;
+        let calm = end.at.saturating_sub(backoff.used_at) > CALM_MS;
         assert!(
-            gap_ms >= backoff.delay_ms,
+            calm || gap_ms >= backoff.delay_ms,
             "[back-off] pod {uid} starts {} {gap_ms} ms after its end, and the back-off is {} ms",
             self.name,
             backoff.delay_ms
         );
-        let calm = end.at.saturating_sub(backoff.used_at) > CALM_MS;
         let delay_ms = if calm { first_ms } else { (backoff.delay_ms * 2).min(max_ms) };
         self.backoff = Some(Backoff { delay_ms, used_at: now });
     }

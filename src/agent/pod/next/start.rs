@@ -285,7 +285,7 @@ fn is_startable(pod: &Pod, seen: &ContainerSeen, container: &Container) -> bool 
 fn crash_hold(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
     let memory = pod.memory.get(&container.name)?;
     let exited = pod.seen.of(&container.name).find_map(|seen| seen.exited_at)?;
-    let delay_ms = memory.crashes.delay_ms(&container.image)?;
+    let delay_ms = memory.crashes.delay_ms(&container.image, exited)?;
     let until = exited.plus_ms(delay_ms);
     (until > now).then_some(Wish::Held(until, Some(HoldReason::CrashLoop { delay_ms })))
 }
