@@ -147,6 +147,7 @@ fn sidecars_run_again_whatever_the_policy_and_gate_what_comes_after_them() {
         (&[("a", 0, "s1", Running, 0), ("m", 0, "s1", Running, 0)], "-"),
         (&[("a", 0, "s1", Exited, 1), ("m", 0, "s1", Running, 0)], "image_status i:2"),
         (&[("a", 0, "s1", Running, 0), ("m", 0, "s1", Exited, 0)], "stop_container x0 30"),
+        (&[("a", 0, "s1", Exited, 0), ("m", 0, "s1", Exited, 0)], "stop_podsandbox s1"),
     ] {
         assert_eq!(first(&spec, UP, rows), expected, "{rows:?}");
     }

@@ -47,7 +47,10 @@ impl Walk {
                 return next;
             }
         }
-        for init in pod.init_containers() {
+        // A sidecar that has ended is not begun again for a pod that has nothing else to run.
+        let is_done = |main| matches!(main_wish(pod, main, now), Wish::Done);
+        let over = initialised && pod.api.spec.containers.iter().all(is_done);
+        for init in pod.init_containers().iter().filter(|init| !over || runs(pod, init)) {
             let wish = init_wish(pod, init, initialised, now);
             let gate = !initialised;
             match self.weigh(init, wish) {
@@ -124,6 +127,10 @@ fn is_over(pod: &Pod, init: &Container) -> bool {
 /// A sidecar that runs in the newest sandbox, and whose startup probe has succeeded, if it has one.
 fn has_started(pod: &Pod, sidecar: &Container) -> bool {
     in_sandbox(pod, sidecar).is_some_and(|seen| pod.is_started(seen))
+}
+
+fn runs(pod: &Pod, init: &Container) -> bool {
+    in_sandbox(pod, init).is_some_and(|seen| seen.state == ContainerState::Running)
 }
 
 /// The newest instance in the newest sandbox: older sandboxes' do not count for initialisation.
