@@ -1,6 +1,8 @@
 //! What the API shows.
 
-use crate::desk::{Desk, MAIN, START, pod};
+use edged::model::cri::{Code, ContainerState};
+
+use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
 
 #[test]
 fn a_running_pod_shows_what_a_kubelet_shows() {
@@ -88,4 +90,25 @@ fn a_pod_that_fails_with_its_containers_lost_still_shows_that_they_ran() {
     assert_eq!(desk.status()["reason"], "DeadlineExceeded");
     let told = &desk.status()["containerStatuses"][0];
     assert!(told["restartCount"].as_u64().is_some_and(|count| count >= 1), "{told}");
+}
+
+#[test]
+fn an_init_container_that_cannot_run_again_says_why() {
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s0", 0, false));
+    for (id, name) in [("x0", "m"), ("x1", "i")] {
+        let mut ended = container(id, name, ContainerState::Exited);
+        ended.sandbox.0 = "s0".into();
+        desk.containers.push(ended);
+    }
+    let init = r#""initContainers":[{"name":"i","image":"gone:1"}]"#;
+    desk.manifests(&[&pod(&format!("{init},{MAIN}"))]);
+    desk.does_all(&["container_status x1", "container_status x0", "stop_podsandbox s0"]);
+    desk.does_all(&["remove_container x1", "run_podsandbox #1", "podsandbox_status s1"]);
+    desk.does("image_status gone:1");
+    desk.refuses("pull_image gone:1", Code::NotFound, "no such host");
+    let told = &desk.status()["initContainerStatuses"][0];
+    assert_eq!(told["state"]["waiting"]["reason"], "ErrImagePull", "{told}");
+    assert_eq!(told["lastState"]["terminated"]["exitCode"], 0);
+    assert_eq!(told["ready"], false);
 }

@@ -170,12 +170,14 @@ impl Pod {
 
     /// No instance: not yet, or no more.
     fn unseen_status(&self, spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
+        let memory = self.memory.get(&spec.name).filter(|_| self.phase == Phase::Syncing);
+        let failure = memory.and_then(|memory| memory.failure.clone());
         if let Some(old) = old
             && matches!(old.state, State::Terminated(_))
+            && failure.is_none()
         {
             return old.clone();
         }
-        let failure = self.memory.get(&spec.name).and_then(|memory| memory.failure.clone());
         let mut status = ContainerStatus {
             name: spec.name.clone(),
             image: spec.image.clone(),
@@ -184,7 +186,8 @@ impl Pod {
         };
         if let Some(old) = old {
             status.restart_count = old.restart_count;
-            status.last_state = old.last_state.clone();
+            let ended = matches!(old.state, State::Terminated(_));
+            status.last_state = if ended { &old.state } else { &old.last_state }.clone();
             // Before the first look nothing is known, least of all that it is lost.
             if matches!(old.state, State::Running(_)) && !self.blind {
                 status.restart_count += u32::from(self.api.metadata.deletion_timestamp.is_none());
