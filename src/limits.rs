@@ -96,6 +96,10 @@ pub const PULL_TOLD_MS: u64 = 30_000;
 /// died in silence does not stay dead.
 pub const STREAM_DEADLINE_MS: u64 = 86_400_000;
 
+/// 2024-01-01, milliseconds since 1970: a gateway whose clock shows less has not been told the time
+/// yet.
+pub const CLOCK_PLAUSIBLE_MS: i64 = 1_704_067_200_000;
+
 // Looking at the runtime.
 
 /// Milliseconds between lists (the kubelet's PLEG).

@@ -8,14 +8,12 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::agent::time::{Instant, Now, Wall};
-
-/// 2024-01-01: a gateway whose clock shows less has not been told the time yet.
-const PLAUSIBLE_MS: u64 = 1_704_067_200_000;
+use crate::limits::CLOCK_PLAUSIBLE_MS;
 
 /// This moment.
 pub fn now() -> Now {
-    let wall_ms = read_ms(ClockId::CLOCK_REALTIME);
-    Now { boot: boot(), wall: (wall_ms >= PLAUSIBLE_MS).then_some(Wall(wall_ms as i64)) }
+    let wall_ms = read_ms(ClockId::CLOCK_REALTIME) as i64;
+    Now { boot: boot(), wall: (wall_ms >= CLOCK_PLAUSIBLE_MS).then_some(Wall(wall_ms)) }
 }
 
 /// Milliseconds since boot, suspend included.

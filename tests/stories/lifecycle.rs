@@ -1,8 +1,8 @@
 //! A pod's way from its manifest to its end.
 
-use edged::model::cri::Code;
+use edged::model::cri::{Code, ContainerState};
 
-use crate::desk::{Desk, MAIN, START, pod};
+use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
 
 fn start_main(desk: &mut Desk) {
     desk.manifests(&[&pod(MAIN)]);
@@ -279,6 +279,39 @@ fn a_pod_past_its_deadline_fails() {
     desk.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
     assert_eq!(desk.status()["phase"], "Failed");
     assert_eq!(desk.status()["reason"], "DeadlineExceeded");
+}
+
+#[test]
+fn a_deadline_counts_from_the_start_time_through_restarts_of_the_agent() {
+    let spec = format!(r#""activeDeadlineSeconds":3600,{MAIN}"#);
+    for (age_s, left_s) in [(3_000, 600), (7_200, 0)] {
+        let mut desk = Desk::new();
+        let mut made = sandbox("s1", 0, true);
+        made.created_at = (desk.now.wall.expect("it is set").0 - age_s * 1000) * 1_000_000;
+        desk.sandboxes.push(made);
+        desk.containers.push(container("x0", "m", ContainerState::Running));
+        desk.pass(2_000);
+        desk.manifests(&[&pod(&spec)]);
+        if left_s > 0 {
+            desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+            desk.pass(left_s * 1000 - 5_000);
+            assert_eq!(desk.asked_for(), [] as [&str; 0], "{left_s} s are left");
+            desk.pass(5_000);
+        }
+        assert!(desk.asked_for().contains(&"stop_container x0 30".to_owned()), "{age_s}");
+    }
+}
+
+#[test]
+fn a_sandbox_of_1970_says_nothing_about_a_deadline() {
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    let spec = format!(r#""activeDeadlineSeconds":3600,{MAIN}"#);
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+    desk.pass(3_500_000);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub mod cgroup;
 mod class;
 pub mod config;
 mod crash;
+mod deadline;
 pub mod dns;
 pub mod downward;
 pub mod env;
@@ -149,6 +150,8 @@ pub struct Pod {
     status_revision: u64,
     wake_at: Option<Instant>,
     arrived_at: Instant,
+    /// Milliseconds from its start time to its arrival, as soon as both are known.
+    active_before_ms: Option<u64>,
     timing: Timing,
 }
 
@@ -316,6 +319,7 @@ impl Pod {
             status_revision: 0,
             wake_at: None,
             arrived_at: now.boot,
+            active_before_ms: None,
             timing: Timing::default(),
         };
         if let Some(verdict) = verdict {

@@ -130,7 +130,7 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
     if ends {
         return Plan::only(Next::Enter(Phase::Terminating));
     }
-    let deadline = deadline_at(pod);
+    let deadline = pod.deadline_at();
     if deadline.is_some_and(|at| at <= now) {
         return Plan::only(Next::Fail(Verdict {
             reason: "DeadlineExceeded",
@@ -166,12 +166,6 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
         (next, _) => next,
     };
     plan
-}
-
-/// When `activeDeadlineSeconds` is over.
-fn deadline_at(pod: &Pod) -> Option<Instant> {
-    let seconds = u64::try_from(pod.api.spec.active_deadline_seconds?).ok()?;
-    Some(pod.arrived_at.plus_ms(seconds.saturating_mul(1000)))
 }
 
 /// What has to be known before anything is decided: the network of a ready sandbox, and of the two

@@ -172,6 +172,7 @@ impl Pod {
         self.keep_dead(&hands.config.upkeep.containers);
         self.link_log(now, hands);
         self.tick_hooks(now, hands);
+        self.count_active(now);
         self.plan_cgroup(hands);
         self.plan_volumes(now.boot, hands.objects.of(self.origin), hands.config);
         self.read_last_words(hands);
