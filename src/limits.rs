@@ -145,6 +145,9 @@ pub const STATUS_VALID_MS: u64 = 30_000;
 
 /// Milliseconds before a failed step is tried again, up to half as much more (the kubelet's).
 pub const RETRY_MS: u64 = 10_000;
+/// Milliseconds before a container that could not be stopped or asked about is tried again; doubles
+/// up to `RETRY_MS`. Most such refusals pass with the runtime's own work on it.
+pub const RETRY_MIN_MS: u64 = 1_000;
 /// Milliseconds before what an earlier life left under way in the runtime is asked for again; each
 /// further try waits twice as long. The runtime gives such calls up when it misses their caller.
 pub const RETRY_TAKEN_MS: u64 = 200;

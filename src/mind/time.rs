@@ -43,7 +43,7 @@ impl Now {
 ///
 /// The kubelet's rule for crashing containers and failing pulls (spec: 10 s doubling to 300 s, as
 /// new after 600 s).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     /// Of the next wait; `None`: never used.
     delay_ms: Option<u64>,

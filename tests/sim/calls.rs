@@ -1,5 +1,7 @@
 //! Calls between the agent and the runtime: what the hands do, and what goes wrong on the way.
 
+use std::collections::BTreeMap;
+
 use edged::agent::event::{CallId, Event};
 use edged::agent::time::Instant;
 use edged::model::cri::{CallError, Code, Lost, Reply, Request};
@@ -23,6 +25,15 @@ pub struct Call {
     begun: bool,
     answer: Option<Result<Reply, CallError>>,
 }
+
+/// What the runtime refuses to do to an object, time and again, and until when: a network that
+/// cannot be taken down, a process that cannot be killed.
+pub(crate) type Grudges = BTreeMap<(&'static str, String), u64>;
+
+/// For as long as this, milliseconds.
+const GRUDGE_MS: u64 = 180_000;
+/// Of a hundred refusals so many are of this kind.
+const GRUDGES_PCT: u64 = 10;
 
 /// What becomes of a call, drawn when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +122,7 @@ impl World {
         let never = mute + faults.never_pct;
         let late = never + faults.late_pct;
         let fate = match draw {
+            _ if self.bears_grudge(request, draw < refused) => Fate::Refused,
             draw if draw < refused => Fate::Refused,
             draw if draw < mute => Fate::Mute,
             draw if draw < never => Fate::Never,
@@ -125,6 +137,29 @@ impl World {
         });
         trace!(self.now, "    will be {fate:?}");
         fate
+    }
+
+    /// Whether the runtime has made up its mind about this; where it refuses it, it may do so.
+    fn bears_grudge(&mut self, request: &Request, refuses: bool) -> bool {
+        let about = match request {
+            Request::StopPodSandbox(id)
+            | Request::RemovePodSandbox(id)
+            | Request::PodSandboxStatus(id) => id.0.to_string(),
+            Request::StopContainer { id, .. }
+            | Request::RemoveContainer(id)
+            | Request::ContainerStatus(id) => id.0.to_string(),
+            _ => return false,
+        };
+        let grudge = (request.operation(), about);
+        if self.faults.refuse_pct == 0 {
+            // All is well again.
+            self.grudges.clear();
+        } else if refuses && self.chance.percent(GRUDGES_PCT) {
+            let until = self.now + self.chance.spread(GRUDGE_MS);
+            self.grudges.insert(grudge.clone(), until);
+        }
+        self.grudges.retain(|_, until| *until > self.now);
+        self.grudges.contains_key(&grudge)
     }
 
     /// The agent has no more interest in a call.

@@ -10,7 +10,7 @@ use edged::agent::event::{Action, CallId, Event, JobId, Out, ProbeId};
 use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config};
 
-use crate::calls::Call;
+use crate::calls::{Call, Grudges};
 use crate::chance::Chance;
 use crate::check::Check;
 use crate::cloud::{self, Sky};
@@ -72,6 +72,7 @@ pub struct World {
     /// Calls that the agent waits for.
     pub(crate) open: BTreeMap<CallId, Serial>,
     pub(crate) serials: Serial,
+    pub(crate) grudges: Grudges,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) queries: BTreeMap<ProbeId, Asking>,
     /// Facts on their way to the agent, those that belong together in one bundle.
@@ -140,6 +141,7 @@ impl World {
             calls: BTreeMap::new(),
             open: BTreeMap::new(),
             serials: 0,
+            grudges: Grudges::new(),
             jobs: BTreeMap::new(),
             queries: BTreeMap::new(),
             inbox: VecDeque::new(),

@@ -65,6 +65,7 @@ mod node;
 mod probes;
 mod props;
 mod recovery;
+mod refusals;
 mod security;
 #[cfg(feature = "cloud")]
 mod sky;

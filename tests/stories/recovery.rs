@@ -282,6 +282,29 @@ fn where_the_runtime_tells_of_changes_lists_become_rare() {
 }
 
 #[test]
+fn a_hint_that_comes_in_the_middle_of_a_change_is_followed_after_it() {
+    let mut desk = Desk::with_stream(true);
+    let two = r#""containers":[{"name":"a","image":"i:1"},{"name":"b","image":"i:2"}]"#;
+    desk.manifests(&[&pod(two)]);
+    desk.pass(10_000);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    desk.does_all(&["create_container a#0", "start_container c2"]);
+    desk.does_all(&["container_status c2", "image_status i:2"]);
+    let (call, request) = desk.take("create_container b#0");
+    // The first ends, and the runtime says so, while the second is being made.
+    desk.containers[0].state = ContainerState::Exited;
+    let stream = desk.open.iter().find(|(_, r)| *r == Request::GetContainerEvents);
+    let hint = stream.map(|(call, _)| *call).expect("the stream is open");
+    desk.tell(Event::Changed(hint));
+    desk.pass(200);
+    let reply = desk.perform(&request);
+    desk.tell(Event::Cri(call, Ok(reply)));
+    desk.does_all(&["start_container c3", "container_status c3"]);
+    desk.pass(1_000);
+    assert_eq!(desk.asked_for(), ["container_status c2"]);
+}
+
+#[test]
 fn a_second_pod_on_a_host_port_fails() {
     let mut desk = Desk::new();
     let on_port = |name: &str, uid: &str| {

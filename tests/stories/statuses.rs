@@ -85,7 +85,7 @@ fn a_pod_that_fails_with_its_containers_lost_still_shows_that_they_ran() {
     desk.containers.clear();
     desk.pass(1_000);
     desk.does("image_status i:1");
-    desk.refuses("create_container m#2", edged::model::cri::Code::Unknown, "no");
+    desk.refuses("create_container m#2", Code::Unknown, "no");
     desk.pass(60_000);
     assert_eq!(desk.status()["reason"], "DeadlineExceeded");
     let told = &desk.status()["containerStatuses"][0];

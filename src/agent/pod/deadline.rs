@@ -13,7 +13,7 @@ impl Pod {
     }
 
     /// Works out once how long it was active before this life, as soon as the clock and the runtime
-    /// have been asked. Later jumps of the clock change nothing any more, and neither does a start in 1970.
+    /// have been asked. Later jumps of the clock change nothing, nor does a start in 1970.
     pub(super) fn count_active(&mut self, now: Now) {
         let has_deadline = self.api.spec.active_deadline_seconds.is_some();
         if self.active_before_ms.is_some() || !has_deadline || self.blind {

@@ -6,7 +6,7 @@ use super::next::is_sidecar;
 use super::seen::{ContainerSeen, SandboxSeen};
 use super::{Image, LogDirs, Memory, News, Pod, Step};
 use crate::agent::event::{CallId, JobId, ProbeId};
-use crate::agent::time::{Instant, Now, Rng};
+use crate::agent::time::{Backoff, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply, SandboxId};
 use crate::model::image::with_tag;
@@ -151,6 +151,7 @@ impl Pod {
                 self.seen.add_sandbox(SandboxSeen::made(id, attempt));
             }
             (Step::InspectSandbox(id), Reply::SandboxStatus(status)) => {
+                self.is_answered();
                 if let Some(sandbox) = self.seen.sandbox_mut(&id) {
                     self.blind |= !sandbox.inspect(*status);
                     self.take_address(&id);
@@ -179,6 +180,7 @@ impl Pod {
                 self.timing.started = true;
             }
             (Step::InspectContainer(id), Reply::ContainerStatus(status)) => {
+                self.is_answered();
                 let ended = status.state == ContainerState::Exited;
                 if let Some(container) = self.seen.container_mut(&id) {
                     self.blind |= !container.inspect(now.boot, status);
@@ -228,12 +230,11 @@ impl Pod {
                         self.taken = 0;
                     }
                 }
-                self.warn(
-                    "FailedCreatePodSandBox",
-                    format!("Failed to create pod sandbox: {error}"),
-                );
+                let why = format!("Failed to create pod sandbox: {error}");
+                self.warn("FailedCreatePodSandBox", why);
             }
             Step::InspectSandbox(_) => {
+                self.ask_later(now.boot);
                 self.warn(
                     "FailedPodSandBoxStatus",
                     format!("Unable to get pod sandbox status: {error}"),
@@ -248,8 +249,12 @@ impl Pod {
                 self.retry_at = Some(retry_at);
                 self.warn("FailedKillPod", format!("error killing pod: {error}"));
             }
-            Step::Stop { .. } => self.warn("FailedKillPod", format!("error killing pod: {error}")),
+            Step::Stop { id, .. } => {
+                self.stop_later(now.boot, &id);
+                self.warn("FailedKillPod", format!("error killing pod: {error}"));
+            }
             Step::InspectContainer(_) => {
+                self.ask_later(now.boot);
                 self.warn("FailedSync", format!("error determining status: {error}"));
             }
             Step::ImageStatus { container, image } => {
@@ -299,6 +304,7 @@ impl Pod {
             grace_s: None,
             status: None,
             exited_at: None,
+            stops: Backoff::default(),
         });
     }
 

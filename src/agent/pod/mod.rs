@@ -17,6 +17,7 @@
 //! If we crash here: the next life reads the manifests and the runtime's lists and finds the pod
 //! again by its labels. What is lost: back-offs, and what was known of containers that are gone.
 
+mod again;
 mod ask;
 pub mod cgroup;
 mod class;
@@ -62,7 +63,7 @@ use std::sync::Arc;
 
 use super::calls::Uid;
 use super::event::{CallId, JobId};
-use super::time::{Instant, Now};
+use super::time::{Backoff, Instant, Now};
 use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
 use crate::model::job::JobSpec;
 use crate::model::note::NoteKind;
@@ -102,6 +103,8 @@ pub struct Pod {
     blind: bool,
     /// Looked at since the last call ended.
     fresh: bool,
+    /// A look was too old to believe, and none has come since.
+    missed: bool,
     /// All of it was looked at in this life.
     known: bool,
     /// Looks with this serial number and below are too old to believe (rule R3).
@@ -128,6 +131,8 @@ pub struct Pod {
     retry_at: Option<Instant>,
     /// No logs removed before.
     clear_at: Option<Instant>,
+    /// Questions about a sandbox or a container that the runtime did not answer.
+    questions: Backoff,
     /// The next sandbox's attempt number at the least.
     attempt_floor: u32,
     /// Sandbox names in a row that the runtime called taken.
@@ -288,6 +293,7 @@ impl Pod {
             found: Found::default(),
             blind: true,
             fresh: false,
+            missed: false,
             known: false,
             stale_looks: 0,
             doing: Vec::new(),
@@ -307,6 +313,7 @@ impl Pod {
             pulls: BTreeMap::new(),
             retry_at: None,
             clear_at: None,
+            questions: Backoff::default(),
             attempt_floor: 0,
             taken: 0,
             to_link: Vec::new(),
@@ -409,6 +416,7 @@ impl Pod {
         if serial <= self.stale_looks || self.doing.iter().any(|doing| doing.step.is_change()) {
             found.sandboxes.clear();
             found.containers.clear();
+            self.miss_look();
             return;
         }
         let changed = seen.take(now.boot, &mut found.sandboxes, &mut found.containers);
@@ -424,6 +432,7 @@ impl Pod {
         }
         self.blind = false;
         self.fresh = true;
+        self.missed = false;
         let Self { cleared, seen, .. } = self;
         cleared.retain(|id| seen.container(id).is_some());
     }

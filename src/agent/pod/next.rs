@@ -149,7 +149,7 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
     } else if world.predecessor {
         Plan::only(Next::Blocked("another pod of this name has not ended yet"))
     } else if let Some(step) = inspection(pod) {
-        Plan::only(if pod.doing.is_empty() { Next::Call(step) } else { Next::Rest })
+        Plan::only(if pod.doing.is_empty() { pod.ask(step, now) } else { Next::Rest })
     } else if needs_sandbox(pod) {
         Plan::only(new_sandbox(pod, world, now))
     } else if let Some(job) = volumes.job {
@@ -208,6 +208,9 @@ fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
     if !pod.doing.is_empty() {
         return Next::Rest;
     }
+    if let Some(at) = pod.retry_at.filter(|&at| at > now) {
+        return Next::Until(at);
+    }
     if let Some(old) = seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
         return Next::Call(Step::StopSandbox(old.id.clone()));
     }
@@ -216,9 +219,6 @@ fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
     };
     if let Some(init) = seen.containers.iter().find(is_init) {
         return remove_container(pod, init, now);
-    }
-    if let Some(at) = pod.retry_at.filter(|&at| at > now) {
-        return Next::Until(at);
     }
     if let Some(verdict) = security::unsupported(&pod.api.spec, world.runtime) {
         return Next::Fail(verdict);
@@ -315,6 +315,9 @@ fn stop(
         PreStop::Running(_, until) => return Next::Until(until.map_or(end, |at| at.min(end))),
         PreStop::None | PreStop::Due | PreStop::Over(_) => {}
     }
+    if container.stops.over_at() > now {
+        return Next::Until(container.stops.over_at());
+    }
     let left_s = i64::try_from(end.since_ms(now).div_ceil(1000)).unwrap_or(i64::MAX);
     let grace_s = left_s.max(limits::STOP_GRACE_MIN_S);
     let kill_at = now.plus_ms(grace_s.unsigned_abs().saturating_mul(1000));
@@ -324,15 +327,14 @@ fn stop(
 /// First its logs, then the container: the other way round, logs of a container that nobody knows
 /// would stay for ever.
 pub(super) fn remove_container(pod: &Pod, container: &ContainerSeen, now: Instant) -> Next {
+    if let Some(at) = pod.clear_at.filter(|&at| at > now) {
+        return Next::Until(at);
+    }
     if pod.cleared.contains(&container.id) {
         return Next::Call(Step::RemoveContainer(container.id.clone()));
     }
     let job = JobSpec::RemoveLog(log_link(pod, container));
-    match pod.clear_at.filter(|&at| at > now) {
-        Some(at) => Next::Until(at),
-        None if pod.has_job(&job) => Next::Rest,
-        None => Next::Job(job),
-    }
+    if pod.has_job(&job) { Next::Rest } else { Next::Job(job) }
 }
 
 /// The names of a container's log.
@@ -383,7 +385,7 @@ fn terminating(pod: &Pod, now: Instant) -> Next {
         return Next::Look;
     }
     match inspection(pod) {
-        Some(step) => Next::Call(step),
+        Some(step) => pod.ask(step, now),
         None => Next::Enter(Phase::Terminated),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::agent::time::Instant;
+use crate::agent::time::{Backoff, Instant};
 use crate::model::cri::{
     Container, ContainerId, ContainerState, ContainerStatus, Sandbox, SandboxId, SandboxStatus,
 };
@@ -62,6 +62,8 @@ pub struct ContainerSeen {
     pub status: Option<Box<ContainerStatus>>,
     /// When we first saw that it had ended.
     pub exited_at: Option<Instant>,
+    /// Stops of it that the runtime refused.
+    pub stops: Backoff,
 }
 
 impl SandboxSeen {
@@ -106,6 +108,7 @@ impl ContainerSeen {
     fn from_list(now: Instant, known: Option<Self>, listed: &Container) -> Self {
         let ended = listed.state == ContainerState::Exited;
         let seen_at = known.as_ref().and_then(|known| known.exited_at).unwrap_or(now);
+        let stops = known.as_ref().map(|known| known.stops.clone()).unwrap_or_default();
         let same = known.filter(|known| known.state == listed.state);
         Self {
             status: same.and_then(|known| known.status),
@@ -119,6 +122,7 @@ impl ContainerSeen {
             image: listed.image.clone(),
             hash: listed.hash.clone(),
             grace_s: listed.grace_s,
+            stops,
         }
     }
 

@@ -232,6 +232,7 @@ impl Pod {
             }
         }
         self.probe(now, hands);
+        self.make_up_for_look(now, hands.pleg);
         gave_up
     }
 

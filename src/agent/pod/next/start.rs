@@ -198,7 +198,12 @@ fn keep(pod: &Pod, container: &Container, seen: &ContainerSeen, now: Instant) ->
     } else {
         return Wish::Runs;
     };
-    match stop(pod, seen, ending, now, why) {
+    wish(stop(pod, seen, ending, now, why))
+}
+
+/// What waits keeps no other container waiting.
+fn wish(next: Next) -> Wish {
+    match next {
         Next::Until(at) => Wish::Held(at, None),
         next => Wish::Now(next),
     }
@@ -218,7 +223,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
     if let Some(newest) = newest {
         match newest.state {
             ContainerState::Unknown => {
-                return Wish::Now(stop(pod, newest, pod_grace(pod, now), now, StopReason::Unknown));
+                return wish(stop(pod, newest, pod_grace(pod, now), now, StopReason::Unknown));
             }
             ContainerState::Created
                 if is_startable(pod, newest, container)
@@ -233,7 +238,8 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
     // One that was made and never started, as far as is known, may start yet (rule R6).
     if let Some(made) = pod.seen.of(&container.name).find(|it| it.state == ContainerState::Created)
     {
-        return Wish::Now(Next::Call(Step::RemoveContainer(made.id.clone())));
+        let step = Step::RemoveContainer(made.id.clone());
+        return wish(pod.retry_at.filter(|&at| at > now).map_or(Next::Call(step), Next::Until));
     }
     if let Some(held) = crash_hold(pod, container, now) {
         return held;
@@ -257,10 +263,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
         },
         Image::Ready(image_ref, _) => {
             if let Some(next) = super::make_log_dirs(pod, now) {
-                return match next {
-                    Next::Until(at) => Wish::Held(at, None),
-                    next => Wish::Now(next),
-                };
+                return wish(next);
             }
             // A container that is never at rest would leave its dead behind.
             let mut ended = pod.seen.of(&container.name);
