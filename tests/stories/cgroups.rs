@@ -239,3 +239,14 @@ fn an_idle_cgroup_of_a_pod_that_nobody_knows_goes_once_all_is_known() {
     desk.pass(3 * limits::GARBAGE_MS);
     assert_eq!(swept(&desk), 0, "slices are systemd's");
 }
+
+#[test]
+fn a_pod_that_asks_for_more_huge_pages_than_any_quantity_is_refused_and_no_more() {
+    let one = LIMITED.replace(r#":"4Mi""#, r#":"5Pi""#);
+    let (before, list) = one.split_once('[').expect("a list");
+    let other = list.trim_end_matches(']').replace(r#""m""#, r#""n""#);
+    let mut desk = desk(Hierarchy::V2);
+    desk.manifests(&[&pod(&format!("{before}[{other},{list}"))]);
+    desk.pass(60_000);
+    assert_eq!(desk.status()["reason"], "OutOfhugepages-2Mi");
+}

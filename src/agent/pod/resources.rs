@@ -52,9 +52,9 @@ pub fn container_resources(spec: &PodSpec, container: &Container, config: &Confi
     let cgroups = &config.machine.cgroups;
     let mut resources = to_cri(&of, &config.settings.cgroups);
     resources.oom_score_adj = oom_score_adj(spec, container, config.machine.memory_bytes);
-    let limits = &container.resources.limits;
-    resources.hugepages =
-        huge_pages(limits, &cgroups.huge_pages).map(|(name, bytes)| (name.into(), bytes)).collect();
+    let limits = needs::huge_limits_of(&container.resources).collect();
+    let pages = huge_pages(&limits, &cgroups.huge_pages);
+    resources.hugepages = pages.map(|(name, bytes)| (name.into(), bytes)).collect();
     match cgroups.hierarchy {
         Hierarchy::V2 => {
             let mut set = |file: &str, value: &str| {
@@ -152,15 +152,15 @@ fn to_cri(needs: &Needs, settings: &Settings) -> Resources {
 
 /// Each size that the kernel knows, by its name: what of it is allowed.
 fn huge_pages(
-    limits: &BTreeMap<String, Quantity>,
+    limits: &BTreeMap<&str, i64>,
     sizes: &[u64],
 ) -> impl Iterator<Item = (Box<str>, u64)> {
     let allowed = |size: u64| {
         let of_size = limits.iter().filter_map(move |(name, bytes)| {
             let named: Quantity = name.strip_prefix(HUGE_PAGES)?.parse().ok()?;
-            (u64::try_from(named.whole()) == Ok(size)).then(|| bytes.whole().unsigned_abs())
+            (u64::try_from(named.whole()) == Ok(size)).then(|| bytes.unsigned_abs())
         });
-        of_size.sum()
+        of_size.fold(0, u64::saturating_add)
     };
     sizes.iter().map(move |&size| (huge_page_name(size), allowed(size)))
 }

@@ -114,36 +114,42 @@ impl Needs {
     }
 }
 
-/// Huge pages of the pod as a whole: its own word, else the sum over what runs together.
-pub(super) fn huge_limits(spec: &PodSpec) -> BTreeMap<String, Quantity> {
-    let is_pages = |(name, _): &(&String, &Quantity)| name.starts_with(HUGE_PAGES);
-    let mut sum = BTreeMap::<String, i64>::new();
-    let mut peak = BTreeMap::<String, i64>::new();
+/// Bytes of huge pages of the pod as a whole: its own word, else the sum over what runs together. A
+/// sum may be more than any quantity is.
+pub(super) fn huge_limits(spec: &PodSpec) -> BTreeMap<&str, i64> {
+    let (mut sum, mut peak) = (BTreeMap::new(), BTreeMap::new());
     for init in &spec.init_containers {
         let beside = sum.clone();
-        for (name, bytes) in init.resources.limits.iter().filter(is_pages) {
-            let bytes = bytes.whole();
+        for (name, bytes) in huge_limits_of(&init.resources) {
             if init.restart_policy.is_some() {
-                *sum.entry(name.clone()).or_default() += bytes;
+                add(&mut sum, name, bytes);
             } else {
-                let all = bytes + beside.get(name).copied().unwrap_or(0);
-                let most = peak.entry(name.clone()).or_default();
+                let all = bytes.saturating_add(beside.get(name).copied().unwrap_or(0));
+                let most = peak.entry(name).or_default();
                 *most = all.max(*most);
             }
         }
     }
     for main in &spec.containers {
-        for (name, bytes) in main.resources.limits.iter().filter(is_pages) {
-            *sum.entry(name.clone()).or_default() += bytes.whole();
-        }
+        huge_limits_of(&main.resources).for_each(|(name, bytes)| add(&mut sum, name, bytes));
     }
     for (name, bytes) in peak {
         let most = sum.entry(name).or_default();
         *most = bytes.max(*most);
     }
-    for (name, bytes) in spec.resources.limits.iter().filter(is_pages) {
-        sum.insert(name.clone(), bytes.whole());
-    }
-    let quantity = |bytes: i64| bytes.to_string().parse().expect("a whole number is a quantity");
-    sum.into_iter().map(|(name, bytes)| (name, quantity(bytes))).collect()
+    sum.extend(huge_limits_of(&spec.resources));
+    sum
+}
+
+/// Bytes of huge pages by name.
+pub(super) fn huge_limits_of(
+    resources: &ResourceRequirements,
+) -> impl Iterator<Item = (&str, i64)> {
+    let pages = resources.limits.iter().filter(|(name, _)| name.starts_with(HUGE_PAGES));
+    pages.map(|(name, bytes)| (name.as_str(), bytes.whole()))
+}
+
+fn add<'a>(sum: &mut BTreeMap<&'a str, i64>, name: &'a str, bytes: i64) {
+    let all = sum.entry(name).or_default();
+    *all = bytes.saturating_add(*all);
 }

@@ -201,3 +201,20 @@ fn burstable_pods_alone_count_for_their_class() {
         assert_eq!(burstable_milli(&spec), want, "{resources}");
     }
 }
+
+#[test]
+fn huge_pages_beyond_all_quantities_are_summed_up_as_well() {
+    let one = r#"{"resources":{"limits":{"hugepages-2Mi":"5Pi"}}}"#;
+    let sidecar = one.replacen('{', r#"{"restartPolicy":"Always","#, 1);
+    let many = vec![one; 2_000].join(",");
+    let mut config = config();
+    config.machine.cgroups.huge_pages = vec![2 << 20];
+    for (json, want) in [
+        (format!(r#"{{"containers":[{one},{one}]}}"#), 10 << 50),
+        (format!(r#"{{"initContainers":[{sidecar},{one}],"containers":[{one}]}}"#), 10 << 50),
+        (format!(r#"{{"containers":[{many}]}}"#), i64::MAX.unsigned_abs()),
+    ] {
+        let values = pod_values(&spec(&json), &BTreeMap::new(), &config);
+        assert_eq!(values.huge_pages, [("2MB".into(), want)]);
+    }
+}
