@@ -34,8 +34,9 @@ impl Timestamp {
             && (0..24).contains(&hour)
             && (0..60).contains(&minute)
             && (0..=60).contains(&second);
-        let days = Self::days(year, month, day);
-        holds.then(|| Self(((days * 24 + hour) * 60 + minute) * 60 + second))
+        // Not before it holds: beyond, the sum overflows.
+        let days = || Self::days(year, month, day);
+        holds.then(|| Self(((days() * 24 + hour) * 60 + minute) * 60 + second))
     }
 
     /// From the CRI's nanoseconds.
@@ -96,6 +97,10 @@ mod tests {
             "2026-11-20T17:46Z",
             "2026-11-20T17:46:19",
             "x-11-20T17:46:19Z",
+            "99999999999999999-11-20T17:46:19Z",
+            "2026-9223372036854775807-20T17:46:19Z",
+            "2026-11-9223372036854775807T17:46:19Z",
+            "2026-11-20T9223372036854775807:46:19Z",
         ] {
             assert_eq!(Timestamp::parse(bad), None, "{bad}");
         }
