@@ -208,8 +208,8 @@ fn terms(request: &Request) -> (Class, u64) {
         | Request::ListContainers => (Class::Look, limits::LOOK_DEADLINE_MS),
         Request::GetContainerEvents => (Class::Look, limits::STREAM_DEADLINE_MS),
         Request::StopContainer { grace_s, .. } => {
-            let grace_ms = u64::try_from(*grace_s).unwrap_or(0) * 1000;
-            (Class::Stop, limits::CALL_DEADLINE_MS + grace_ms)
+            let grace_ms = u64::try_from(*grace_s).unwrap_or(0).saturating_mul(1000);
+            (Class::Stop, grace_ms.saturating_add(limits::CALL_DEADLINE_MS))
         }
         Request::StopPodSandbox(_) => (Class::Stop, limits::CALL_DEADLINE_MS),
         Request::PullImage { .. } => (Class::Pull, limits::PULL_DEADLINE_MS),

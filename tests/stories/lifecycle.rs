@@ -323,3 +323,14 @@ fn sigterm_leaves_the_pods_as_they_are() {
     assert_eq!(desk.asked_for(), [] as [&str; 0]);
     assert_eq!(desk.running(), ["m"]);
 }
+
+#[test]
+fn a_grace_period_longer_than_any_time_is_as_long_as_time_goes() {
+    let mut desk = Desk::new();
+    let patient = format!(r#"{MAIN},"terminationGracePeriodSeconds":9223372036854775807"#);
+    desk.manifests(&[&pod(&patient)]);
+    desk.does_all(START);
+    desk.manifests(&[]);
+    let stop = desk.asked_for().pop().expect("it is stopped");
+    desk.does_all(&[&stop, "stop_podsandbox s1", "container_status c2", "remove_container c2"]);
+}
