@@ -44,7 +44,8 @@ fn place(pod: &api::Pod, signal: Signal, dedicated: bool, usage: Option<&Usage>)
     };
     let used = match signal {
         Signal::Memory | Signal::PodsMemory => {
-            usage.containers.values().filter_map(|it| it.memory).sum()
+            let each = usage.containers.values().filter_map(|it| it.memory);
+            each.fold(0, u64::saturating_add)
         }
         Signal::NodeFs => on_disk(usage, dedicated, Disk::Node).bytes,
         Signal::NodeFsInodes => on_disk(usage, dedicated, Disk::Node).inodes,
@@ -130,6 +131,15 @@ mod tests {
         ];
         let want = "unknown greedier greedy dear modest-and-cheap modest";
         assert_eq!(order(Signal::Memory, false, &pods), want);
+    }
+
+    #[test]
+    fn numbers_that_no_machine_has_are_only_large() {
+        let container = || ContainerUse { memory: Some(u64::MAX), ..ContainerUse::default() };
+        let containers = [("c".into(), container()), ("d".into(), container())].into();
+        let most = Usage { containers, ..Usage::default() };
+        let pods = [("little 0 0", Some(memory(1))), ("most 0 0", Some(most))];
+        assert_eq!(order(Signal::Memory, false, &pods), "most little");
     }
 
     #[test]
