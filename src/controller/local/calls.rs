@@ -204,13 +204,17 @@ impl Objects {
             // It only becomes less.
             return Ok(self.rows[key].row.text.clone());
         }
-        let ends = now.map(|now| Timestamp(now.0 + grace_s).to_string());
+        let ends = now.map(|now| now.0.saturating_add(grace_s).min(LAST_WRITTEN_S));
+        let ends = ends.map(|ends| Timestamp(ends).to_string());
         metadata["deletionTimestamp"] = ends.unwrap_or_else(|| UNKNOWN_TIME.to_owned()).into();
         metadata["deletionGracePeriodSeconds"] = grace_s.into();
         let made_of = self.rows[key].row.made_of;
         Ok(self.put(key.clone(), old, made_of))
     }
 }
+
+/// 9999-12-31T23:59:59Z: RFC 3339 has no later one.
+const LAST_WRITTEN_S: i64 = 253_402_300_799;
 
 /// `resourceVersion` and `uid` where the question names them.
 fn preconditions(key: &Key, old: &Value, asked: &Value) -> Result<(), CallError> {

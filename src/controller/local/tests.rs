@@ -221,3 +221,12 @@ fn what_was_kept_goes_on_where_it_was() {
     next.want(file("a:2"), NOW);
     assert_eq!(next.take_changes()[0].version, 5_001);
 }
+
+#[test]
+fn a_grace_period_longer_than_any_time_ends_with_the_last_year_that_is_written() {
+    let mut objects = objects();
+    value(objects.call(&call(Verb::Create, Kind::Pod, "web", &pod("gw", "a:1")), NOW));
+    let delete = call(Verb::Delete, Kind::Pod, "web", &json!({"gracePeriodSeconds": i64::MAX}));
+    let marked = value(objects.call(&delete, NOW));
+    assert_eq!(marked["metadata"]["deletionTimestamp"], "9999-12-31T23:59:59Z");
+}
