@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use edged::agent::event::Event;
 use edged::agent::image::Settings;
-use edged::model::cri::{Code, Request};
+use edged::model::cri::{Code, Request, RuntimeStatus};
 use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::{Bytes, Object, Secret};
 use edged::model::pod::Pod;
@@ -274,6 +274,31 @@ fn a_pull_that_nobody_wants_any_more_is_given_up_for_the_new_image() {
     desk.manifests(&[&pod(r#""containers":[{"name":"m","image":"i:2"}]"#)]);
     assert_eq!(desk.cancelled.len(), 1);
     desk.does_all(&["image_status i:2", "create_container m#0", "start_container c2"]);
+}
+
+#[test]
+fn a_pull_whose_image_went_and_came_back_while_the_runtime_was_not_ready_is_looked_at_again() {
+    let with = |image: &str| pod(&format!(r#""containers":[{{"name":"m","image":"{image}"}}]"#));
+    for comes in [true, false] {
+        let mut desk = Desk::new();
+        pulling(&mut desk, "i:3", &[], Vec::new());
+        desk.runtime = RuntimeStatus::of(Err("starting".to_owned()), Ok(()));
+        desk.pass(30_000);
+        desk.manifests(&[&with("i:2")]);
+        desk.manifests(&[&with("i:3")]);
+        assert_eq!(desk.asked_for(), ["pull_image i:3"], "nobody gives it up meanwhile");
+        if comes {
+            desk.images.push("i:3");
+            desk.does("pull_image i:3");
+        } else {
+            desk.refuses("pull_image i:3", Code::NotFound, "not found");
+        }
+        desk.runtime = RuntimeStatus::of(Ok(()), Ok(()));
+        desk.pass(30_000);
+        desk.does("image_status i:3");
+        let next = if comes { "create_container m#0" } else { "pull_image i:3" };
+        assert_eq!(desk.asked_for(), [next]);
+    }
 }
 
 #[test]
