@@ -304,8 +304,10 @@ fn is_idle(parent: BorrowedFd<'_>, name: Component<'_>, depth: usize) -> Result<
 /// Kills what is left of containers that the runtime has stopped; says how many.
 fn kill_all(dir: BorrowedFd<'_>) -> usize {
     let all = text(dir, "cgroup.procs").unwrap_or_default();
+    // A number that was read in part is another process's.
+    let whole = all.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let own = Pid::this();
-    let pids = all.lines().filter_map(|line| line.trim().parse().ok()).map(Pid::from_raw);
+    let pids = whole.lines().filter_map(|line| line.trim().parse().ok()).map(Pid::from_raw);
     let strays = pids.filter(|&pid| pid.as_raw() > 1 && pid != own);
     strays.filter(|&pid| kill(pid, Signal::SIGKILL).is_ok()).count()
 }

@@ -173,6 +173,23 @@ fn a_machine_without_cgroups_says_so() {
     assert_eq!(why, "/nowhere is gone");
 }
 
+#[test]
+fn a_process_whose_number_was_read_in_part_is_not_killed_for_another() {
+    let place = Place::new("cut");
+    let mut other = Command::new("sleep").arg("60").spawn().expect("sleep");
+    let number = other.id().to_string();
+    // Up to the bound, and then the rest of a longer number.
+    let before = CGROUP_PROCS_BYTES_MAX as usize - number.len();
+    let list = "1\n".repeat(before / 2) + &"\n".repeat(before % 2) + &number + "7\n";
+    fs::write(place.0.join("cgroup.procs"), list).expect("a file");
+    let dir = open_top(&place.0).expect("it opens").expect("it is there");
+    let killed = kill_all(dir.as_fd());
+    let ended = other.try_wait().expect("it is ours");
+    other.kill().expect("it lives");
+    other.wait().expect("it ended");
+    assert_eq!((killed, ended), (0, None));
+}
+
 /// The kernel takes the values, and what runs in a pod's cgroup is killed when it goes.
 #[test]
 fn the_kernel_itself_takes_them() {
