@@ -271,6 +271,7 @@ impl Running {
 /// The whole life of a child: `edged job <kind>`. Everything it must know comes through its
 /// standard input.
 pub fn child(kind: &str) -> ExitCode {
+    super::signal::let_through();
     #[cfg(feature = "cloud")]
     if kind == super::cloud::names::KIND {
         return super::cloud::names::child();

@@ -1,8 +1,9 @@
 //! Signals as a descriptor: TERM and INT stop the agent, HUP reads the configuration again, CHLD
 //! says that a child ended.
 //!
-//! Not for children: the standard library empties their signal mask when it starts them. All other
-//! signals keep their default; SIGPIPE is ignored by the Rust runtime. A crash leaves nothing.
+//! They are blocked for that, and the standard library hands the mask on to children, as those do
+//! to what they start: [`let_through`] is the first thing a child does. All other signals keep
+//! their default; SIGPIPE is ignored by the Rust runtime. A crash leaves nothing.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -32,10 +33,7 @@ pub struct Signals {
 impl Signals {
     /// Blocks the signals in the calling thread, which must be the only one.
     pub fn open(registry: &Registry, token: Token) -> io::Result<Self> {
-        let mut mask = SigSet::empty();
-        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD] {
-            mask.add(signal);
-        }
+        let mask = four();
         mask.thread_block()?;
         let fd = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)?;
@@ -54,4 +52,14 @@ impl Signals {
             });
         }
     }
+}
+
+/// In a child, before all else: the signals do what they do in any process.
+pub fn let_through() {
+    // It fails for no mask there is.
+    let _ = four().thread_unblock();
+}
+
+fn four() -> SigSet {
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD].into_iter().collect()
 }

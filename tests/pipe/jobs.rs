@@ -2,7 +2,12 @@
 
 use std::fs;
 use std::io::Read;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use edged::agent::event::{Event, JobId};
@@ -10,9 +15,10 @@ use edged::agent::time::Instant;
 use edged::io::job::{Jobs, Roots};
 use edged::limits::{JOB_QUEUE_MAX, JOBS_MAX, REMOVE_AT_ONCE_MAX, REMOVE_DEPTH_MAX};
 use edged::model::job::{JobError, JobSpec, LogDir};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::stat::Mode;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::mkfifo;
+use nix::unistd::{Pid, mkfifo};
 
 const NOW: Instant = Instant(1_000);
 const LATER: Instant = Instant(60_000);
@@ -162,6 +168,43 @@ fn a_child_inherits_only_its_three_descriptors() {
     assert_eq!(how, "exit status: 0; it said nothing");
 }
 
+/// The agent reads four signals from a descriptor, and has them blocked for that.
+#[test]
+fn signals_reach_a_child_and_what_it_starts() {
+    let _alone = alone();
+    let deadly = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+    let blocked: SigSet = deadly.into_iter().chain([Signal::SIGCHLD]).collect();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("bound");
+    let mut lines = vec!["job remove-log-dir".to_owned()];
+    if cfg!(feature = "cloud") {
+        lines.push("job resolve".to_owned());
+    }
+    if cfg!(feature = "image-import") {
+        lines.push(format!("images serve --listen {taken} /nowhere"));
+    }
+    for line in &lines {
+        for signal in deadly {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            blocked.thread_block().expect("it is this thread's own");
+            let child = Command::new(env!("CARGO_BIN_EXE_edged"))
+                .args(line.split(' '))
+                .stdin(Stdio::from(OwnedFd::from(theirs)))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn();
+            blocked.thread_unblock().expect("it is this thread's own");
+            let mut child = child.expect("it starts");
+            // It waits for the child to let it through. One that does not, ends by itself: nobody
+            // gives it an order, and the port is taken.
+            kill(Pid::from_raw(child.id() as i32), signal).expect("it lives");
+            drop(ours);
+            let ended = child.wait().expect("it ended");
+            assert_eq!(ended.signal(), Some(signal as i32), "{line}: {ended}");
+        }
+    }
+}
+
 #[test]
 fn a_hanging_child_is_killed_at_its_deadline_and_its_place_is_given_on() {
     let mut place = Place::with(&misbehaving("hang"));
@@ -241,10 +284,10 @@ fn more_jobs_than_may_wait_are_refused() {
 
 #[test]
 fn a_child_without_an_order_ends() {
-    let status = std::process::Command::new(env!("CARGO_BIN_EXE_edged"))
+    let status = Command::new(env!("CARGO_BIN_EXE_edged"))
         .args(["job", "remove-log-dir"])
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
         .status()
         .expect("it runs");
     assert!(!status.success());

@@ -110,6 +110,7 @@ pub fn serve(
     parent: Option<i32>,
     listening: &mut dyn FnMut(SocketAddr),
 ) -> String {
+    super::signal::let_through();
     if let Some(parent) = parent {
         let tied = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
         if tied.is_err() || nix::unistd::getppid().as_raw() != parent {
