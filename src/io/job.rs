@@ -209,8 +209,7 @@ impl Jobs {
     /// Gives free places to those that wait.
     fn fill(&mut self, answers: &mut Vec<Event>) {
         let has_room = |children: &[Running], kind: &str| {
-            let remote = jobs::waits_for_others(kind);
-            let like = children.iter().filter(|one| jobs::waits_for_others(one.kind) == remote);
+            let like = children.iter().filter(|one| jobs::place(one.kind) == jobs::place(kind));
             like.count() < JOBS_MAX
         };
         while let Some(at) = self.queue.iter().position(|it| has_room(&self.children, it.kind)) {

@@ -205,6 +205,25 @@ fn signals_reach_a_child_and_what_it_starts() {
     }
 }
 
+#[cfg(feature = "cloud")]
+#[test]
+fn who_applies_for_a_certificate_takes_no_place_of_others() {
+    let mut place = Place::with(&misbehaving("hang"));
+    fs::create_dir_all(place.dir.join("kubelet/pods")).expect("a folder");
+    let mut events = Vec::new();
+    place.jobs.start(JobId(9_999), JobSpec::Enrol { renew: false }, LATER, &mut events);
+    assert!(events.is_empty(), "{events:?}");
+    for job in 1..=JOBS_MAX as u64 + 1 {
+        assert!(place.start(job).is_empty());
+    }
+    let children = fs::read_to_string("/proc/thread-self/children").expect("the kernel's list");
+    assert_eq!(place.tick(LATER).len(), JOBS_MAX + 2);
+    while waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).is_ok() {
+        place.ended();
+    }
+    assert_eq!(children.split_whitespace().count(), JOBS_MAX + 1, "with the one that applies");
+}
+
 #[test]
 fn a_hanging_child_is_killed_at_its_deadline_and_its_place_is_given_on() {
     let mut place = Place::with(&misbehaving("hang"));

@@ -181,7 +181,7 @@ fn way(spec: &JobSpec) -> (Below, Option<&'static str>) {
     match spec {
         // Works below none: any open folder will do.
         #[cfg(feature = "cloud")]
-        JobSpec::Enrol { .. } => (Below::Pods, Some("enrol")),
+        JobSpec::Enrol { .. } => (Below::Pods, Some(ENROL)),
         JobSpec::MakePodDirs { .. } | JobSpec::MakeContainerFiles(_) => (Below::Pods, None),
         JobSpec::SetUpVolume(wanted) => (Below::Pods, set_up_kind(wanted)),
         JobSpec::Measure(walk) => {
@@ -221,13 +221,25 @@ fn set_up_kind(wanted: &VolumeSetUp) -> Option<&'static str> {
     }
 }
 
+const ENROL: &str = "enrol";
 const SET_UP_REMOTE: &str = "set-up-remote-volume";
 const BIND_REMOTE: &str = "bind-remote-sub-path";
 
-/// Whether a kind of job waits for another machine. It may do so for ever: others are not to wait
-/// for it.
-pub(super) fn waits_for_others(kind: &str) -> bool {
-    matches!(kind, SET_UP_REMOTE | BIND_REMOTE)
+/// Among whom a job has its place: those that wait for another machine may do so for ever, and
+/// others are not to wait for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Disk,
+    Machine,
+    Cloud,
+}
+
+pub(super) fn place(kind: &str) -> Place {
+    match kind {
+        SET_UP_REMOTE | BIND_REMOTE => Place::Machine,
+        ENROL => Place::Cloud,
+        _ => Place::Disk,
+    }
 }
 
 /// What a job works below.
