@@ -211,19 +211,26 @@ pub enum CallError {
 }
 
 /// How an answer was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// The deadline passed.
     Deadline,
     /// The connection broke, or there was none.
     Connection,
+    /// The runtime itself waited in vain, for whomever it had asked.
+    Said {
+        /// [`Code::Cancelled`], [`Code::DeadlineExceeded`] or [`Code::Unavailable`].
+        code: Code,
+        /// The runtime's own text.
+        message: String,
+    },
 }
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // The kubelet's own form, which tools match on.
-            Self::Refused { code, message } => {
+            Self::Refused { code, message } | Self::Lost(Lost::Said { code, message }) => {
                 write!(f, "rpc error: code = {code:?} desc = {message}")
             }
             Self::Lost(Lost::Deadline) => f.write_str("no answer from the runtime in time"),

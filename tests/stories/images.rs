@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use edged::agent::event::Event;
 use edged::agent::image::Settings;
-use edged::model::cri::{Code, Request, RuntimeStatus};
+use edged::model::cri::{CallError, Code, Lost, Request, RuntimeStatus};
 use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::{Bytes, Object, Secret};
 use edged::model::pod::Pod;
@@ -126,6 +126,20 @@ fn when_nobody_is_let_in_every_refusal_is_told() {
     desk.pass(100);
     desk.does("image_status x.io/app:1");
     assert_eq!(refused(&mut desk, "x.io/app:1", "401").as_deref(), Some("one"), "from the first");
+}
+
+#[test]
+fn a_registry_that_does_not_answer_is_told_in_the_runtimes_words() {
+    let mut desk = Desk::new();
+    pulling(&mut desk, "x.io/app:1", &[], Vec::new());
+    let message = "dial tcp 192.0.2.9:443: i/o timeout".to_owned();
+    let said = Lost::Said { code: Code::DeadlineExceeded, message };
+    let (call, _) = desk.take("pull_image x.io/app:1");
+    desk.tell(Event::Cri(call, Err(CallError::Lost(said))));
+    let why = "rpc error: code = DeadlineExceeded desc = dial tcp 192.0.2.9:443: i/o timeout";
+    assert_eq!(waiting(&desk), ("ErrImagePull".to_owned(), why.to_owned()));
+    let told = format!("Failed Failed to pull image \"x.io/app:1\": {why}");
+    assert!(desk.events.contains(&told), "{:?}", desk.events);
 }
 
 #[test]

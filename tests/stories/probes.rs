@@ -264,12 +264,16 @@ fn an_error_is_tried_again_at_once_and_then_counts_for_nothing() {
 fn a_command_that_takes_too_long_has_failed() {
     let probe = json!({"exec": {"command": ["sleep", "9"]}, "failureThreshold": 1,
                        "timeoutSeconds": 3});
-    let mut desk = start(&json!({"livenessProbe": probe}), "");
-    let (call, _) = desk.take("exec_sync c2 sleep 9");
-    desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
-    let told = "Unhealthy Liveness probe failed: command timed out: \"sleep 9\" timed out after 3s";
-    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
-    assert_eq!(desk.asked_for(), ["stop_container c2 30"]);
+    let (code, message) = (Code::DeadlineExceeded, "timeout 3s exceeded".to_owned());
+    for late in [Lost::Deadline, Lost::Said { code, message }] {
+        let mut desk = start(&json!({"livenessProbe": probe}), "");
+        let (call, _) = desk.take("exec_sync c2 sleep 9");
+        desk.tell(Event::Cri(call, Err(CallError::Lost(late))));
+        let told =
+            "Unhealthy Liveness probe failed: command timed out: \"sleep 9\" timed out after 3s";
+        assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
+        assert_eq!(desk.asked_for(), ["stop_container c2 30"]);
+    }
 }
 
 #[test]

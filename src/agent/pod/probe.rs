@@ -29,7 +29,7 @@ use crate::agent::calls::{Class, Owner};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now};
 use crate::limits;
-use crate::model::cri::{CallError, ContainerState, ExecPurpose, Lost, Reply, Request};
+use crate::model::cri::{CallError, Code, ContainerState, ExecPurpose, Lost, Reply, Request};
 use crate::model::net::Finding;
 use crate::model::note::NoteKind;
 use crate::model::pod::Container;
@@ -227,7 +227,9 @@ impl Pod {
             Ok(Reply::Exec(exec)) => Outcome::Bad(exec.output.into()),
             Ok(other) => panic!("ExecSync cannot answer {other:?}"),
             // The runtime killed it at its timeout, or did not answer for far longer.
-            Err(CallError::Lost(Lost::Deadline)) => Outcome::Bad(format!(
+            Err(CallError::Lost(
+                Lost::Deadline | Lost::Said { code: Code::DeadlineExceeded, .. },
+            )) => Outcome::Bad(format!(
                 "command timed out: {:?} timed out after {}s",
                 worker.command, worker.terms.timeout_s
             )),

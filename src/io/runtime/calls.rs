@@ -219,11 +219,12 @@ fn lost(call: CallId, how: Lost) -> Event {
 
 /// What the runtime said. Three codes do not tell whether it happened.
 fn failed(status: Status) -> CallError {
+    let message = status.message;
+    let said = |code, message| CallError::Lost(Lost::Said { code, message });
     let code = match status.code {
-        grpc::Code::DeadlineExceeded => return CallError::Lost(Lost::Deadline),
-        grpc::Code::Cancelled | grpc::Code::Unavailable => {
-            return CallError::Lost(Lost::Connection);
-        }
+        grpc::Code::DeadlineExceeded => return said(Code::DeadlineExceeded, message),
+        grpc::Code::Cancelled => return said(Code::Cancelled, message),
+        grpc::Code::Unavailable => return said(Code::Unavailable, message),
         // OK without its message: the client says Internal instead.
         grpc::Code::Ok | grpc::Code::Unknown => Code::Unknown,
         grpc::Code::InvalidArgument => Code::InvalidArgument,
@@ -239,5 +240,5 @@ fn failed(status: Status) -> CallError {
         grpc::Code::DataLoss => Code::DataLoss,
         grpc::Code::Unauthenticated => Code::Unauthenticated,
     };
-    CallError::Refused { code, message: status.message }
+    CallError::Refused { code, message }
 }
