@@ -217,6 +217,15 @@ fn replies_have_bounds() {
     }
 }
 
+/// A number that is packed has one byte, and eight where it is kept.
+#[test]
+fn the_groups_of_a_container_are_passed_over() {
+    let groups = "00".repeat(100);
+    let reply = hex(&format!("0a6b 920168 0a66 1a64 {groups}"));
+    let read = decode::<edged::wire::cri::container::ContainerStatusRequest>(&reply).unwrap();
+    assert_eq!(read.encode_to_vec(), hex("0a00"));
+}
+
 /// What a command prints may look like any number of fields.
 #[test]
 fn output_of_a_command_is_not_counted() {
