@@ -228,7 +228,8 @@ impl Connection {
                     return false;
                 }
                 reads += 1;
-                let count = (span.size as usize).min(MIRROR_READ_BYTES);
+                // The least of them first: a size may be beyond what this machine addresses.
+                let count = span.size.min(MIRROR_READ_BYTES as u64) as usize;
                 buffer.resize(count, 0);
                 match file.read_at(buffer, span.at) {
                     // Shorter than it was: the client sees that something is missing.
