@@ -3,8 +3,8 @@
 use edged::wire::grpc::{CallKey, Event};
 
 use crate::peer::{
-    self, DATA, Frame, HEADERS, WINDOW_UPDATE, client, events, frame, settings, window_update,
-    written,
+    self, DATA, Frame, HEADERS, PING, WINDOW_UPDATE, client, events, frame, settings,
+    window_update, written,
 };
 
 const PATH: &str = "/test.Service/Method";
@@ -36,6 +36,15 @@ fn a_larger_frame_size_is_used_when_allowed() {
     let mut client = client(&[(5, 50_000)]);
     client.unary(CallKey(0), PATH, &pattern(40_000)).unwrap();
     assert_eq!(written(&mut client)[1].payload.len(), 40_005);
+}
+
+#[test]
+fn no_frame_takes_the_room_that_is_kept_for_answers() {
+    let mut client = client(&[(4, 1 << 20), (5, 1 << 20)]);
+    client.receive(&window_update(0, 1 << 20)).unwrap();
+    client.unary(CallKey(0), PATH, &pattern(200_000)).unwrap();
+    client.receive(&frame(PING, 0, 0, &[0; 8])).expect("its question is no fault of the server's");
+    assert_eq!(body(&written(&mut client)), peer::message(&pattern(200_000)));
 }
 
 #[test]

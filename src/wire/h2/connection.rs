@@ -243,6 +243,7 @@ impl Connection {
         for (id, stream) in &mut self.streams {
             while !stream.ended && self.output.len() < REQUESTS_BYTES_MAX {
                 let room = self.send_window.room().min(stream.send_window.room());
+                let room = room.min(REQUESTS_BYTES_MAX - self.output.len());
                 let count = stream.unsent().len().min(room).min(self.peer.frame_bytes_max as usize);
                 if count == 0 {
                     break;
