@@ -90,6 +90,7 @@ impl Objects {
         if key.name.is_empty() {
             key.name = named.into();
         }
+        readable(&key, &body)?;
         if key.name.is_empty() {
             let why = "metadata.name: expected a name";
             return Err(refused(422, "Invalid", &key, why));
@@ -115,6 +116,7 @@ impl Objects {
     ) -> Result<Box<str>, CallError> {
         let old = self.value(&key).ok_or_else(|| missing(&key))?;
         preconditions(&key, &old, &body["metadata"])?;
+        readable(&key, &body)?;
         let mut new = old.clone();
         if part == Some(Subresource::Status) {
             new["status"] = body["status"].take();
@@ -146,6 +148,7 @@ impl Objects {
             PatchType::Strategic => patch::strategic(&mut new, body)
                 .map_err(|why| refused(400, "BadRequest", &key, &why))?,
         }
+        readable(&key, &new)?;
         if part == Some(Subresource::Status) {
             let status = new["status"].take();
             new = old.clone();
@@ -211,6 +214,15 @@ impl Objects {
         let made_of = self.rows[key].row.made_of;
         Ok(self.put(key.clone(), old, made_of))
     }
+}
+
+/// Whether it can be an object at all: a node may send anything.
+fn readable(key: &Key, value: &Value) -> Result<(), CallError> {
+    let metadata = &value["metadata"];
+    if value.is_object() && (metadata.is_object() || metadata.is_null()) {
+        return Ok(());
+    }
+    Err(refused(400, "BadRequest", key, "got no object with metadata, expected one"))
 }
 
 /// 9999-12-31T23:59:59Z: RFC 3339 has no later one.

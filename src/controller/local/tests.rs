@@ -230,3 +230,28 @@ fn a_grace_period_longer_than_any_time_ends_with_the_last_year_that_is_written()
     let marked = value(objects.call(&delete, NOW));
     assert_eq!(marked["metadata"]["deletionTimestamp"], "9999-12-31T23:59:59Z");
 }
+
+#[test]
+fn what_is_no_object_is_refused() {
+    let mut objects = objects();
+    value(objects.call(&call(Verb::Create, Kind::Event, "one", &json!({"count": 1})), NOW));
+    for body in [json!(5), json!("x"), json!([]), json!({"metadata": "x"}), json!({"metadata": []})]
+    {
+        let status = Some(Subresource::Status);
+        for (verb, subresource, name) in [
+            (Verb::Patch(PatchType::Merge), None, "one"),
+            (Verb::Patch(PatchType::Merge), status, "one"),
+            (Verb::Patch(PatchType::Strategic), None, "one"),
+            (Verb::Patch(PatchType::Strategic), status, "one"),
+            (Verb::Update, None, "one"),
+            (Verb::Update, status, "one"),
+            (Verb::Create, None, "two"),
+        ] {
+            let call = Call { subresource, ..call(verb, Kind::Event, name, &body) };
+            let refused = code(objects.call(&call, NOW));
+            assert_eq!(refused, (400, "BadRequest".to_owned()), "{call:?}");
+        }
+    }
+    let one = objects.value(&key(Kind::Event, "one")).expect("it is there");
+    assert_eq!(one["count"], 1);
+}
