@@ -423,8 +423,8 @@ impl Desk {
                 made.pod.clone_from(&home.expect("made in one that is there").pod);
                 made.image = config.image.clone();
                 made.image_id = config.image_ref.clone();
-                let hash = config.annotations["io.kubernetes.container.hash"].as_str();
-                made.hash = Some(hash.into());
+                made.hash =
+                    Some(config.annotations["io.kubernetes.container.hash"].as_str().into());
                 self.containers.push(made);
                 Reply::Container(ContainerId(id))
             }
@@ -447,8 +447,12 @@ impl Desk {
     }
 
     fn turn(&mut self, id: &ContainerId, state: ContainerState) -> Reply {
+        let began_at = self.now.wall.map_or(1, |wall| wall.0 * 1_000_000);
         for container in self.containers.iter_mut().filter(|container| container.id == *id) {
             container.state = state;
+            if state == ContainerState::Running {
+                container.created_at = began_at;
+            }
         }
         Reply::Done
     }
@@ -459,7 +463,7 @@ impl Desk {
         let exit_code = exit_code.map_or(0, |(_, code)| *code);
         Reply::ContainerStatus(Box::new(ContainerStatus {
             state: seen.state,
-            started_at: WALL * 1_000_000,
+            started_at: seen.created_at.max(WALL * 1_000_000),
             finished_at: if seen.state == ContainerState::Exited { WALL * 1_000_001 } else { 0 },
             exit_code,
             reason: "".into(),
@@ -480,16 +484,6 @@ impl Desk {
         newest.state = ContainerState::Exited;
         self.exit_codes.push((newest.id.0.clone(), exit_code));
         self.pass(1_000);
-    }
-
-    pub fn running(&self) -> Vec<&str> {
-        let running = self.containers.iter().filter(|seen| seen.state == ContainerState::Running);
-        running.map(|seen| &*seen.name).collect()
-    }
-
-    pub fn status(&self) -> serde_json::Value {
-        let pod = self.agent.pods().next().expect("there is a pod");
-        serde_json::to_value(&pod.status).expect("plain data")
     }
 
     fn id(&mut self, kind: &str) -> Box<str> {

@@ -67,6 +67,7 @@ mod props;
 mod recovery;
 mod refusals;
 mod security;
+mod shown;
 #[cfg(feature = "cloud")]
 mod sky;
 mod statuses;

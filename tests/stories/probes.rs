@@ -1,11 +1,11 @@
 //! Probes: when they are asked, and what their answers lead to.
 
 use edged::agent::event::Event;
-use edged::model::cri::{CallError, Code, Lost};
+use edged::model::cri::{CallError, Code, ContainerState, Lost, Reply};
 use edged::model::net::{Finding, Query};
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, pod};
+use crate::desk::{Desk, container, pod, sandbox};
 
 /// An agent that is older than any period here: it spreads nothing.
 fn desk() -> Desk {
@@ -53,6 +53,27 @@ const TCP: &str = r#"{"port": 8080}"#;
 
 fn tcp() -> Value {
     serde_json::from_str(TCP).expect("JSON")
+}
+
+#[test]
+fn a_delay_counts_from_the_containers_start_through_restarts_of_the_agent() {
+    let mut desk = desk();
+    desk.pass(300_000);
+    let started_ms = desk.now.wall.expect("it is set").0 - 290_000;
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    let probe = json!({"tcpSocket": tcp(), "initialDelaySeconds": 300});
+    let main = json!({"name": "m", "image": "i:1", "readinessProbe": probe});
+    desk.manifests(&[&pod(&format!(r#""containers":[{main}]"#))]);
+    desk.does("podsandbox_status s1");
+    let (call, request) = desk.take("container_status x0");
+    let Reply::ContainerStatus(mut status) = desk.perform(&request) else { panic!("its answer") };
+    status.started_at = started_ms * 1_000_000;
+    desk.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
+    desk.pass(9_000);
+    assert_eq!(desk.queries.len(), 0);
+    desk.pass(1_500);
+    assert_eq!(desk.queries.len(), 1);
 }
 
 #[test]

@@ -130,6 +130,11 @@ impl Pod {
             return false;
         };
         if worker.id.as_ref() != Some(&running.id) {
+            if running.status.is_none() {
+                // Since when it runs is being asked.
+                give_up(now, worker, hands);
+                return false;
+            }
             let id = running.id.clone();
             let since = running_since(running, now);
             give_up(now, worker, hands);
@@ -378,10 +383,10 @@ pub(super) fn of_container(container: &Container) -> impl Iterator<Item = (Probe
     all.into_iter().filter_map(|(kind, probe)| Some((kind, &**probe.as_ref()?)))
 }
 
-/// Since when it runs: as the runtime says, of one that ran before we did.
+/// Since when it runs: as the runtime says, if its clock was set by then.
 fn running_since(seen: &ContainerSeen, now: Now) -> Instant {
     let started_ms = seen.status.as_ref().map(|status| status.started_at / 1_000_000);
-    match (started_ms.filter(|&at| at > 0), now.wall) {
+    match (started_ms.filter(|&at| at >= limits::CLOCK_PLAUSIBLE_MS), now.wall) {
         (Some(started_ms), Some(wall)) => {
             let ago_ms = u64::try_from(wall.0 - started_ms).unwrap_or(0);
             Instant(now.boot.0.saturating_sub(ago_ms))
