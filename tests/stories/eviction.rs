@@ -75,6 +75,32 @@ fn told(desk: &Desk, event: &str) -> usize {
 const CYCLE_MS: u64 = limits::EVICTION_MS + limits::CHORES_EARLY_MS;
 
 #[test]
+fn who_waits_for_its_restart_does_not_go_before_who_takes_it_all() {
+    let mut desk = running(&["a", "b"], MAIN, |_| ());
+    takes(&mut desk, "b", 200, 0);
+    // It takes nothing: it crashed, and comes again in a while.
+    for _ in 0..3 {
+        let newest = desk.containers.iter().rposition(|it| it.id.0.contains('a') || it.attempt > 0);
+        let at = newest.expect("it is there");
+        desk.containers[at].state = ContainerState::Exited;
+        desk.pass(limits::RELIST_MS);
+        settle(&mut desk);
+    }
+    assert_eq!(desk.running(), ["m"]);
+    desk.taken.containers.push(ContainerUsage {
+        uid: "a".into(),
+        name: "m".into(),
+        memory: None,
+        disk: Some(0),
+        inodes: Some(1),
+    });
+    desk.machine.memory = Some(memory(90));
+    desk.pass(CYCLE_MS);
+    desk.does("stop_container c-b 2");
+    assert!(!desk.asked_for().contains(&"stop_podsandbox s-a".to_owned()));
+}
+
+#[test]
 fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
     let mut desk = running(&["a", "b", "c"], MAIN, |_| ());
     takes(&mut desk, "a", 50, 0);

@@ -153,16 +153,20 @@ impl Gather {
         self.keep_running(tools);
     }
 
-    /// Of containers that have ended, what they take is not told (spec section 10.1).
+    /// Of containers that have ended, what they take is not told (spec section 10.1). They take
+    /// nothing, and their pod is none of which nothing is known.
     fn keep_running(&mut self, tools: &Tools<'_>) {
         if !self.is_done() {
             return;
         }
         for (uid, usage) in &mut self.usages {
             let Some(pod) = tools.pods.get(uid) else { continue };
-            usage.containers.retain(|name, _| {
+            usage.containers.retain(|name, used| {
                 let newest = pod.seen().newest(name);
-                newest.is_some_and(|newest| newest.state == ContainerState::Running)
+                if newest.is_some_and(|newest| newest.state != ContainerState::Running) {
+                    *used = ContainerUse::default();
+                }
+                newest.is_some()
             });
         }
     }
