@@ -1,5 +1,6 @@
 //! Names of images: which image a pod may mean.
 
+use crate::model::image::ImageName;
 use crate::model::upkeep::StoredImage;
 
 /// Whether a pod that writes `name` may mean this image. A short name means any registry's:
@@ -17,10 +18,21 @@ pub(super) fn is_meant(name: &str, image: &StoredImage) -> bool {
         return image.names.iter().any(|it| has(it));
     }
     let tagged = base_of(name) != name.rsplit('/').next().unwrap_or(name);
+    let whole = whole_name(name);
     image.names.iter().any(|it| {
+        if whole.is_some() && whole_name(it) == whole {
+            return true;
+        }
         let it = if tagged { it } else { it.strip_suffix(":latest").unwrap_or("") };
         it.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     })
+}
+
+/// With all that may be left out: `docker.io/busybox` is `docker.io/library/busybox:latest`.
+fn whole_name(name: &str) -> Option<ImageName> {
+    let mut name = ImageName::parse(name).ok()?;
+    name.tag.get_or_insert_with(|| "latest".into());
+    Some(name)
 }
 
 /// `reg:5000/a/pause:3.6` → `pause`
@@ -56,6 +68,11 @@ mod tests {
             ("reg:5000/tool", true),
             ("tool", true),
             ("reg:5000/tool:latest", true),
+            ("docker.io/busybox:1.36", true),
+            ("index.docker.io/library/busybox:1.36", true),
+            ("docker.io/busybox:1.35", false),
+            ("docker.io/busybox", false),
+            ("reg:5000/busybox:1.36", false),
             ("busybox", false),
             ("usybox:1.36", false),
             ("busybox:1.3", false),
