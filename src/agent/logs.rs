@@ -146,6 +146,8 @@ impl Logs {
             tools.out.push(Action::Log(Severity::Warn, line));
         }
         if self.is_off() {
+            // What was begun is brought to its end.
+            self.go_on(now, tools);
             return;
         }
         while self.doing.is_none()

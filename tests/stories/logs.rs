@@ -67,6 +67,17 @@ fn a_log_that_cannot_be_reopened_gets_its_name_back() {
 }
 
 #[test]
+fn where_the_runtime_reopens_nothing_the_log_gets_its_name_back_first() {
+    let mut desk = running();
+    desk.machine.logs = vec![(log(), Some(LARGE))];
+    desk.pass(A_WHILE_MS);
+    desk.refuses("reopen_container_log c2", Code::Unimplemented, "unknown method");
+    assert_eq!(jobs(&desk), ["rotate", "restore"]);
+    desk.pass(10 * A_WHILE_MS);
+    assert_eq!(jobs(&desk), ["rotate", "restore"], "and that was all");
+}
+
+#[test]
 fn a_log_that_is_not_there_is_reopened_and_a_runtime_that_cannot_is_left_alone() {
     let mut desk = running();
     desk.machine.logs = vec![(log(), None)];
