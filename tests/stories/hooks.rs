@@ -36,6 +36,20 @@ fn was_told(desk: &Desk, told: &str) {
 }
 
 #[test]
+fn a_failed_post_start_keeps_no_other_from_beginning() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(r#""containers":[{"name":"a","image":"i:1","lifecycle":{
+            "postStart":{"exec":{"command":["hi"]}},"preStop":{"exec":{"command":["bye"]}}}},
+        {"name":"b","image":"i:2","lifecycle":{"postStart":{"exec":{"command":["there"]}}}}]"#)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    desk.does_all(&["create_container a#0", "start_container c2"]);
+    desk.exec("c2 hi", 1, "");
+    desk.does_all(&["container_status c2", "image_status i:2", "create_container b#0"]);
+    desk.does("start_container c3");
+    assert_eq!(desk.asked_for(), ["exec_sync c2 bye", "exec_sync c3 there"]);
+}
+
+#[test]
 fn nothing_else_begins_until_post_start_is_over() {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(r#""containers":[{"name":"a","image":"i:1",

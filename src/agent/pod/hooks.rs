@@ -105,13 +105,14 @@ impl Pod {
 
     /// What postStart hooks have the pod do or wait for, before all else.
     pub(super) fn post_start(&self) -> Option<Next> {
-        let hook = self.hooks.0.iter().find(|hook| hook.kind == HookKind::PostStart)?;
+        // Of one that failed the container is to be stopped; others go on meanwhile.
+        let counts = |hook: &&Hook| hook.kind == HookKind::PostStart && hook.state != State::Failed;
+        let hook = self.hooks.0.iter().find(counts)?;
         Some(match &hook.state {
             State::Due => Next::Hook(hook.id.clone(), HookKind::PostStart, StopReason::Ending),
             State::Running(Flight::Until(at)) => Next::Until(*at),
             State::Running(_) => Next::Rest,
-            State::Failed => return None,
-            State::Over => unreachable!("a postStart that is over is gone"),
+            State::Failed | State::Over => unreachable!("it failed, or is over and gone"),
         })
     }
 
