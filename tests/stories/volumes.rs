@@ -21,6 +21,21 @@ pub fn start(desk: &mut Desk) {
 }
 
 #[test]
+fn a_pod_may_have_more_volumes_than_anybody_counted_on() {
+    let volumes: Vec<_> =
+        (0..300).map(|n| format!(r#"{{"name":"v{n}","emptyDir":{{}}}}"#)).collect();
+    let mounts: Vec<_> =
+        (0..300).map(|n| format!(r#"{{"name":"v{n}","mountPath":"/v/{n}"}}"#)).collect();
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(
+        r#""volumes":[{}],"containers":[{{"name":"m","image":"i:1","volumeMounts":[{}]}}]"#,
+        volumes.join(","),
+        mounts.join(",")
+    ))]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+}
+
+#[test]
 fn volumes_are_there_before_the_sandbox_and_go_after_the_last_container() {
     let mut desk = Desk::new();
     desk.manifests(&[&with(EMPTY, MOUNT)]);

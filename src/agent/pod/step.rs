@@ -159,8 +159,11 @@ pub struct Hands<'a> {
     pub out: &'a mut Out,
 }
 
-/// Steps of one pod in one turn: stops of all its containers and a few more. More is a loop.
+/// Steps of one pod in one turn, beside those for each of its volumes and containers: more is a
+/// loop.
 const STEPS_MAX: usize = 256;
+/// A hook and a stop, with what has to be given up for them.
+const STEPS_EACH: usize = 4;
 
 impl Pod {
     /// Asks for all that can be asked for now. Says whether a call was given up: others may have
@@ -176,10 +179,9 @@ impl Pod {
         self.plan_cgroup(hands);
         self.plan_volumes(now.boot, hands.objects.of(self.origin), hands.config);
         self.read_last_words(hands);
-        let mut steps = 0;
-        loop {
-            steps += 1;
-            assert!(steps <= STEPS_MAX, "pod {} asks without end", self.uid);
+        let parts = self.api.spec.volumes.len() + self.seen.containers.len();
+        for left in (0..STEPS_MAX + parts * STEPS_EACH).rev() {
+            assert!(left > 0, "pod {} asks without end", self.uid);
             let plan = next(self, world, now.boot);
             for hold in plan.holds {
                 self.put_off(hold);
