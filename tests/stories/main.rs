@@ -19,6 +19,8 @@ mod cloud_claims;
 #[cfg(feature = "cloud")]
 mod cloud_ended;
 #[cfg(feature = "cloud")]
+mod cloud_enrol;
+#[cfg(feature = "cloud")]
 mod cloud_images;
 #[cfg(feature = "cloud")]
 mod cloud_lost;

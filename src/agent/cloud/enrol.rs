@@ -56,6 +56,8 @@ impl Enrol {
         if self.validity != Some(validity) {
             self.validity = Some(validity);
             self.renew_at_s = None;
+            self.backoff = Backoff::default();
+            self.retry_at = None;
         }
         self.needed = false;
         self.said = None;
@@ -116,6 +118,12 @@ impl Enrol {
     ) -> Option<bool> {
         let (_, kind) = self.job.take_if(|(ours, _)| *ours == job)?;
         self.needed = false;
+        // One that was given may still not do, by a clock that is a year ahead: only the cloud's
+        // taking it ends the waits.
+        if result.is_err() || kind == Kind::Apply {
+            let again_at = self.backoff.again(now.boot, ENROL_RETRY_MIN_MS, ENROL_RETRY_MAX_MS);
+            self.retry_at = Some(again_at);
+        }
         match result {
             Ok(()) => {
                 let what = if kind == Kind::Renew { "renewed" } else { "obtained" };
@@ -123,13 +131,9 @@ impl Enrol {
                 self.validity = None;
                 self.renew_at_s = None;
                 self.renewed_at = Some(now.boot);
-                self.backoff = Backoff::default();
-                self.retry_at = None;
                 self.said = None;
             }
             Err(why) => {
-                let again_at = self.backoff.again(now.boot, ENROL_RETRY_MIN_MS, ENROL_RETRY_MAX_MS);
-                self.retry_at = Some(again_at);
                 let why = why.to_string();
                 if self.said.as_ref() != Some(&why) {
                     let line = format!("cloud: no certificate, the pods stay as they are: {why}");
