@@ -43,6 +43,7 @@ mod runtime;
 mod short;
 mod tally;
 mod trace;
+mod turns;
 mod upkeep;
 mod volumes;
 mod whims;

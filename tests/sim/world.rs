@@ -25,6 +25,7 @@ use crate::queries::Asking;
 use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial};
 use crate::tally::Tally;
 use crate::trace::trace;
+use crate::turns::Turns;
 use crate::upkeep::Machine;
 
 /// The node's name.
@@ -37,7 +38,6 @@ const BOOTED_MS: u64 = 3_000;
 const TODAY_MS: i64 = 1_763_600_000_000;
 /// Before this the wall clock is not plausible: 2024.
 const PLAUSIBLE_MS: i64 = 1_704_067_200_000;
-const TURNS_AT_ONCE_MAX: u32 = 40;
 const REQUESTS_A_STEP_MAX: usize = 400;
 
 /// Everything.
@@ -90,8 +90,7 @@ pub struct World {
     queue: BinaryHeap<Reverse<Due>>,
     order: u64,
     turn_at: Option<u64>,
-    turns_at_once: u32,
-    last_turn: u64,
+    turns: Turns,
     leaving: bool,
 }
 
@@ -153,8 +152,7 @@ impl World {
             queue: BinaryHeap::new(),
             order: 0,
             turn_at: None,
-            turns_at_once: 0,
-            last_turn: 0,
+            turns: Turns::default(),
             leaving: false,
             chance,
             faults,
@@ -288,15 +286,7 @@ impl World {
     }
 
     fn turn(&mut self) {
-        if self.now == self.last_turn {
-            self.turns_at_once += 1;
-            assert!(
-                self.turns_at_once <= TURNS_AT_ONCE_MAX,
-                "[busy loop] {TURNS_AT_ONCE_MAX} turns at one moment"
-            );
-        } else {
-            (self.last_turn, self.turns_at_once) = (self.now, 0);
-        }
+        self.turns.count(self.now, !self.inbox.is_empty());
         self.turn_at = None;
         let now = self.agent_now();
         let all = self.inbox.len();

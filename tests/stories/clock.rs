@@ -8,9 +8,12 @@ impl Desk {
     /// Time passes; the agent is woken whenever it asked to be.
     pub fn pass(&mut self, ms: u64) {
         let end = self.now.boot.plus_ms(ms);
+        let mut steps = 0;
         while let Some(at) = self.agent.wake_at().filter(|&at| at <= end) {
             self.set_clock(at);
             self.step();
+            steps += 1;
+            assert!(steps <= ms / 4 + 50, "{steps} wakes in {ms} ms in which nothing happens");
         }
         self.set_clock(end);
     }

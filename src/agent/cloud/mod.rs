@@ -478,7 +478,7 @@ impl Cloud {
             let mut said = own.into_iter().flatten().min();
             if self.asks.has_room() {
                 let others = [
-                    self.wants.wake_at(),
+                    self.wants.wake_at(&self.meta),
                     self.relist.wake_at(&self.meta),
                     self.tokens.wake_at(now),
                     self.report.wake_at(),

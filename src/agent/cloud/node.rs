@@ -469,7 +469,7 @@ impl Node {
             Registered::Done => Some(self.status.look_at).filter(|_| !self.status.asked),
         };
         let lease = if self.is_legacy() {
-            Some(self.probe_at)
+            Some(self.probe_at).filter(|_| !self.lease.is_asked())
         } else {
             self.lease.wake_at(now, settings.lease_interval_ms, self.uid.is_some())
         };

@@ -129,11 +129,12 @@ impl Wants {
         }
     }
 
-    /// When the next question is due, if nothing happens before.
-    pub(super) fn wake_at(&self) -> Option<Instant> {
-        let due = self.missing.values().filter_map(|missing| match missing {
-            Missing::At(at) => Some(*at),
-            Missing::Asked => None,
+    /// When the next question is due, if nothing happens before. What is on its way to the disk is
+    /// not asked for, however long that takes.
+    pub(super) fn wake_at(&self, meta: &Meta) -> Option<Instant> {
+        let due = self.missing.iter().filter_map(|(key, missing)| match missing {
+            Missing::At(at) if !meta.awaits(key) => Some(*at),
+            Missing::At(_) | Missing::Asked => None,
         });
         due.min()
     }

@@ -163,6 +163,11 @@ impl Lease {
         self.ask(asked, node, content, settings, mouth);
     }
 
+    /// Whether a question is open.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
     /// Asks whether the cloud knows leases. `false`: it is being asked, or there is no room.
     pub(super) fn probe(
         &mut self,
