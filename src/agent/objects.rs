@@ -14,7 +14,7 @@ use super::pod::Origin;
 use crate::model::object::{
     Claim, ConfigMap, Object, ObjectKind, PersistentVolume, RuntimeClass, Secret,
 };
-use crate::model::token::{Metadata, Token};
+use crate::model::token::{self, Metadata, Token};
 
 /// All objects.
 #[derive(Debug, Default)]
@@ -94,12 +94,9 @@ impl Objects {
     }
 
     /// The newest token that was given for a pod, for who asks for one like this.
-    pub fn token(&self, uid: &str, account: &str, audience: &str, seconds: i64) -> Option<&str> {
-        let fits = |token: &&Arc<Token>| {
-            token.pod_uid() == uid && token.answers(account, audience, seconds)
-        };
-        let newest = self.tokens.iter().filter(fits).max_by_key(|token| token.ends_at())?;
-        Some(&newest.status.token)
+    pub fn token(&self, uid: &str, audience: &str, seconds: i64) -> Option<&str> {
+        let all = self.tokens.iter().map(|token| &**token);
+        token::newest(all, uid, audience, seconds).map(|token| &*token.status.token)
     }
 
     /// One ConfigMap.

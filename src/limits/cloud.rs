@@ -37,6 +37,9 @@ pub const MIRROR_POD_RETRY_MAX_MS: u64 = 600_000;
 pub const DELETE_AGAIN_MS: u64 = 60_000;
 /// Seconds after which a token of a service account is replaced at the latest (the kubelet's).
 pub const TOKEN_AGE_MAX_S: i64 = 86_400;
+/// Milliseconds between two tokens for one use: half of the shortest life that an API server gives.
+/// By a clock that is ahead by a life each new one is due at once.
+pub const TOKEN_AGAIN_MS: u64 = 300_000;
 /// Milliseconds for an application for a certificate: two requests over a slow link.
 pub const ENROL_MS: u64 = 120_000;
 /// Milliseconds before the second application; doubles with each.

@@ -12,12 +12,15 @@ pub struct Token {
     pub spec: Spec,
     /// What was given.
     pub status: Status,
+    /// What was asked for, by our own account; `None`: another agent has kept it.
+    pub asked: Option<Asked>,
 }
 
 fields!(Token {
     "metadata" => metadata,
     "spec" => spec,
     "status" => status,
+    "asked" => asked,
 });
 
 /// Whose it is.
@@ -34,10 +37,11 @@ fields!(Metadata {
     "namespace" => namespace,
 });
 
-/// What was asked for.
+/// What was asked for, as the API server answers: with its own audiences where none were named, and
+/// with a shorter life where it gives no longer one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Spec {
-    /// Who is to take it; none: the API server.
+    /// Who is to take it.
     pub audiences: Option<Vec<Box<str>>>,
     /// Of its life.
     pub expiration_seconds: Option<i64>,
@@ -49,6 +53,20 @@ fields!(Spec {
     "audiences" => audiences,
     "expirationSeconds" => expiration_seconds,
     "boundObjectRef" => bound_object_ref,
+});
+
+/// What was asked for, as a pod says it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Who is to take it; empty: the API server.
+    pub audience: Box<str>,
+    /// Of its life.
+    pub seconds: i64,
+}
+
+fields!(Asked {
+    "audience" => audience,
+    "seconds" => seconds,
 });
 
 /// What it ends with.
@@ -96,12 +114,32 @@ impl Token {
     pub fn ends_at(&self) -> Option<Timestamp> {
         Timestamp::parse(self.status.expiration_timestamp.as_deref()?)
     }
+}
 
-    /// Whether it is what somebody asks for who says these things of it.
-    pub fn answers(&self, account: &str, audience: &str, seconds: i64) -> bool {
-        let audiences = self.spec.audiences.as_deref().unwrap_or_default();
-        // Where none was asked for the API server fills in its own.
-        let fits = audience.is_empty() || audiences.iter().any(|told| **told == *audience);
-        *self.metadata.name == *account && fits && self.spec.expiration_seconds == Some(seconds)
+/// The token of a pod for who asks for one like this. Whose it is needs no look: a pod's service
+/// account never changes.
+///
+/// Of those that another agent has kept only the answers are known. The API server's own audiences
+/// could be anything, so who names none is given none where there are several of one life.
+pub fn newest<'a>(
+    all: impl Iterator<Item = &'a Token>,
+    uid: &str,
+    audience: &str,
+    seconds: i64,
+) -> Option<&'a Token> {
+    let is_asked = |asked: &Asked| *asked.audience == *audience && asked.seconds == seconds;
+    let mut others: Vec<&Token> = Vec::new();
+    for token in all.filter(|token| token.pod_uid() == uid) {
+        match &token.asked {
+            Some(asked) if is_asked(asked) => return Some(token),
+            None if token.spec.expiration_seconds == Some(seconds) => others.push(token),
+            Some(_) | None => {}
+        }
     }
+    let differ = others.windows(2).any(|two| two[0].spec.audiences != two[1].spec.audiences);
+    let fits = |token: &&Token| match audience {
+        "" => !differ,
+        _ => token.spec.audiences.iter().flatten().any(|told| **told == *audience),
+    };
+    others.into_iter().filter(fits).max_by_key(|token| token.ends_at())
 }

@@ -1,8 +1,12 @@
 //! Tokens of service accounts: asked for by pod, and gone with it.
 
+use edged::agent::time::Wall;
+use edged::model::job::{JobSpec, Source};
+use edged::model::message::Message;
+use edged::model::meta::{Change, Saved, StoreOrigin};
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, content, pod};
+use crate::sky::{Sky, content, pod, row};
 
 fn user(name: &str, uid: &str) -> Value {
     let mut user = pod(name, uid, 7);
@@ -64,4 +68,181 @@ fn what_comes_at_once_is_not_told_to_be_missing_and_what_does_not_is() {
     assert_eq!(asked.len(), 1, "it is asked for again");
     sky.answer(&asked[0], &why);
     assert_eq!(sky.desk.log.iter().filter(told).count(), 1, "said once");
+}
+
+/// A pod that wants tokens for these, in files of these names.
+fn user_of(sources: &[(&str, Option<&str>, i64)]) -> Value {
+    let source = |&(path, audience, seconds): &(&str, Option<&str>, i64)| {
+        json!({"serviceAccountToken":
+            {"path": path, "audience": audience, "expirationSeconds": seconds}})
+    };
+    let mut user = user("p", "u1");
+    let sources: Vec<Value> = sources.iter().map(source).collect();
+    user["spec"]["volumes"][0]["projected"]["sources"] = json!(sources);
+    user
+}
+
+/// An answer in which the API server has put what it likes, until so many seconds from now.
+fn given(sky: &Sky, to: &Message, text: &str, seconds: i64) -> Value {
+    let mut given = content(to);
+    if given["spec"]["audiences"].is_null() {
+        given["spec"]["audiences"] = json!(["https://kubernetes.default.svc"]);
+    }
+    given["spec"]["expirationSeconds"] = json!(seconds);
+    let now = sky.desk.now.timestamp().expect("a clock").0;
+    let end = edged::model::time::Timestamp(now + seconds).to_string();
+    given["status"] = json!({"token": text, "expirationTimestamp": end});
+    given
+}
+
+/// What the pod finds in its files.
+fn files(sky: &Sky) -> Vec<(String, String)> {
+    let written = sky.desk.specs.iter().rev().find_map(|spec| match spec {
+        JobSpec::SetUpVolume(wanted) => match &wanted.source {
+            Source::Files(files) => Some(&files.files),
+            _ => None,
+        },
+        _ => None,
+    });
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    let all = written.into_iter().flatten();
+    all.map(|file| (file.path.to_string(), text(&file.content.0))).collect()
+}
+
+fn file(path: &str, text: &str) -> (String, String) {
+    (path.to_owned(), text.to_owned())
+}
+
+fn pass(sky: &mut Sky, seconds: u64) -> Vec<Message> {
+    for _ in 0..seconds / 5 {
+        sky.pass(5_000);
+        sky.hear();
+        sky.work();
+    }
+    sky.said("serviceaccounttoken")
+}
+
+#[test]
+fn a_token_that_lives_shorter_than_was_asked_for_is_one_all_the_same() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user_of(&[("token", None, 3_607)]));
+    let asked = sky.said("serviceaccounttoken");
+    let answer = given(&sky, &asked[0], "short", 600);
+    sky.answer(&asked[0], &answer);
+    sky.work();
+    assert_eq!(sky.desk.running(), ["m"]);
+    assert_eq!(files(&sky), [file("token", "short")]);
+    assert_eq!(pass(&mut sky, 450).len(), 0, "it is good for a while");
+    let again = pass(&mut sky, 40);
+    assert_eq!(again.len(), 1, "after four fifths of its life");
+    let answer = given(&sky, &again[0], "next", 600);
+    sky.answer(&again[0], &answer);
+    pass(&mut sky, 100);
+    assert_eq!(files(&sky), [file("token", "next")]);
+}
+
+#[test]
+fn what_old_api_servers_leave_out_of_a_token_is_known() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user_of(&[("token", None, 3_607)]));
+    let asked = sky.said("serviceaccounttoken");
+    let first = given(&sky, &asked[0], "first", 3_607);
+    assert_eq!(first["metadata"]["name"], Value::Null);
+    sky.answer(&asked[0], &first);
+    sky.work();
+    assert_eq!(sky.desk.running(), ["m"]);
+    assert_eq!(pass(&mut sky, 2_800).len(), 0);
+    let again = pass(&mut sky, 100);
+    assert_eq!(again.len(), 1);
+    // It differs in nothing but its status.
+    let next = given(&sky, &again[0], "next", 3_607);
+    sky.answer(&again[0], &next);
+    pass(&mut sky, 100);
+    assert_eq!(files(&sky), [file("token", "next")]);
+}
+
+#[test]
+fn tokens_of_one_life_for_the_api_server_and_for_another_are_told_apart() {
+    let both = [("token", None, 3_607), ("vault", Some("vault"), 3_607)];
+    let mut sky = Sky::new();
+    sky.keeps = false;
+    sky.push("insert", "ns/pod/p", &user_of(&both));
+    sky.save();
+    let asked = sky.said("serviceaccounttoken");
+    assert_eq!(asked.len(), 2);
+    let (of_vault, of_api): (Vec<_>, Vec<_>) =
+        asked.iter().partition(|asked| content(asked)["spec"]["audiences"] == json!(["vault"]));
+    let mut rows = vec![row("ns/pod/p", &user_of(&both))];
+    for (asked, text) in [(of_vault[0], "of vault"), (of_api[0], "of the API server")] {
+        let answer = given(&sky, asked, text, 3_607);
+        sky.answer(asked, &answer);
+        for change in sky.save() {
+            let Change::Put(row) = change else { panic!("{change:?}") };
+            rows.push(row);
+        }
+    }
+    sky.keeps = true;
+    sky.work();
+    let files_both = [file("token", "of the API server"), file("vault", "of vault")];
+    assert_eq!(files(&sky), files_both);
+    // Where EdgeCore looks for what it would ask for.
+    let bound = r#"v1.BoundObjectReference{Kind:"Pod", APIVersion:"v1", Name:"p", UID:"u1"}"#;
+    for (at, audiences) in [(1, r#"[]string{"vault"}"#), (2, "[]string(nil)")] {
+        assert_eq!(*rows[at].key, format!(r#""default"/"ns"/{audiences}/3607/{bound}"#));
+        assert_eq!(&*rows[at].kind, "serviceaccounttoken");
+    }
+    // The next life, before it has a link.
+    let mut sky = Sky::with(Saved { rows: rows.clone(), origin: StoreOrigin::Kept });
+    sky.work();
+    assert_eq!(files(&sky), files_both);
+    // Of two that an EdgeCore kept nobody knows which is which.
+    for row in &mut rows[1..] {
+        let mut value: Value = serde_json::from_str(&row.value).expect("JSON");
+        value.as_object_mut().expect("a map").remove("asked");
+        row.value = value.to_string().into();
+    }
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.connect();
+    sky.work();
+    let asked = sky.said("serviceaccounttoken");
+    assert_eq!(asked.len(), 1);
+    assert_eq!(content(&asked[0])["spec"]["audiences"], Value::Null);
+}
+
+#[test]
+fn by_a_clock_that_is_ahead_tokens_are_not_asked_for_without_a_pause() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user_of(&[("token", None, 600)]));
+    let mut count = 0;
+    for _ in 0..1_200 {
+        for asked in sky.said("serviceaccounttoken") {
+            count += 1;
+            let now = sky.desk.now;
+            sky.desk.now.wall = now.wall.map(|wall| Wall(wall.0 - 3_600_000));
+            let answer = given(&sky, &asked, &format!("{count}"), 600);
+            sky.desk.now = now;
+            sky.answer(&asked, &answer);
+        }
+        sky.pass(500);
+        sky.hear();
+    }
+    assert!((2..=4).contains(&count), "{count} in ten minutes");
+}
+
+#[test]
+fn a_token_that_cannot_be_kept_is_waited_for_asleep() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user_of(&[("token", None, 600)]));
+    let asked = sky.said("serviceaccounttoken");
+    sky.keeps = false;
+    let answer = given(&sky, &asked[0], "a", 600);
+    sky.answer(&asked[0], &answer);
+    for _ in 0..20 {
+        if !sky.saves.is_empty() {
+            sky.fail_save();
+        }
+        sky.pass(5_000);
+        sky.hear();
+    }
+    assert_eq!(sky.said("serviceaccounttoken").len(), 0, "it is on its way to the disk");
 }

@@ -104,7 +104,9 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     let status = object.get("status").filter(|_| matches!(kind, "pod" | ended::KIND));
     let status = status.map_or_else(PodStatus::default, |raw| seed(raw));
     let text = serde_json::to_string(&object).expect("it was JSON");
-    let digest = digest(&object, &metadata, status.phase);
+    // A token that is renewed may differ in nothing but what was given.
+    let given = object.get("status").filter(|_| is_token);
+    let digest = digest(&object, &metadata, (status.phase, given.map(|raw| raw.get())));
     if kind == "pod" {
         bulk::pod(&text, budget).map_err(|why| format!("content of a pod: {why}"))?;
     }
@@ -121,7 +123,8 @@ impl Content<'_> {
     }
 }
 
-fn digest(object: &Map<'_>, metadata: &Map<'_>, phase: Phase) -> u64 {
+fn digest(object: &Map<'_>, metadata: &Map<'_>, status: (Phase, Option<&str>)) -> u64 {
+    let (phase, given) = status;
     let mut digest = DefaultHasher::new();
     for (key, raw) in object
         .iter()
@@ -133,7 +136,7 @@ fn digest(object: &Map<'_>, metadata: &Map<'_>, phase: Phase) -> u64 {
         (key, raw.get()).hash(&mut digest);
     }
     // Whether a pod has ended must not be forgotten.
-    phase.is_terminal().then_some(phase as u8).hash(&mut digest);
+    (phase.is_terminal().then_some(phase as u8), given).hash(&mut digest);
     digest.finish()
 }
 

@@ -304,10 +304,9 @@ impl Cloud {
             Topic::Token(need) => match answer {
                 Answer::Object(object) => {
                     // For a pod that is gone there is none any more.
-                    let is_needed = self.tokens.answered(now, need);
-                    if let Some(key) = tokens::key(object.get()).filter(|_| is_needed) {
+                    if let Some(row) = self.tokens.answered(now, need, object.get()) {
                         // No answer that the cloud waits for.
-                        let _ = self.meta.put(&key, "serviceaccounttoken", object.get(), None);
+                        let _ = self.meta.put(need, "serviceaccounttoken", &row, None);
                     }
                 }
                 Answer::Done => self.tokens.unanswered(now, need),
@@ -480,7 +479,7 @@ impl Cloud {
                 let others = [
                     self.wants.wake_at(&self.meta),
                     self.relist.wake_at(&self.meta),
-                    self.tokens.wake_at(now),
+                    self.tokens.wake_at(now, &self.meta),
                     self.report.wake_at(),
                     self.mirrors.wake_at(),
                     self.events.as_ref().and_then(Events::wake_at),

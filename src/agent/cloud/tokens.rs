@@ -3,30 +3,33 @@
 //!
 //! A token is replaced after four fifths of its life, or after a day. One that has ended stays
 //! where it is: without the cloud there is no other, and it is the cloud's to refuse it.
+//!
+//! A row is found by what was asked for, since API servers answer with what they like: a shorter
+//! life, audiences where none were named, and up to 1.23 no names. So its key is made of the
+//! question, which is where an `EdgeCore` looks for it; its value is the answer, by which that one
+//! reckons the token's life, with the names and `asked` filled in, which that one does not read.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::asks::{Mouth, Topic};
 use super::content::Thing;
 use super::meta::Meta;
 use super::talk;
 use crate::agent::time::{Instant, Now, Rng};
-use crate::limits::{QUERY_RETRY_MS, TOKEN_AGE_MAX_S};
+use crate::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS, TOKEN_AGE_MAX_S};
 use crate::model::message::Resource;
 use crate::model::pod::{Pod, ServiceAccountToken};
 use crate::model::time::Timestamp;
-use crate::model::token::Token;
-use crate::model::tree;
+use crate::model::token::{self, Token};
 
 /// What is needed, and how far that is.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     /// Pods or tokens changed since this was worked out.
     stale: bool,
-    /// By a name of our own.
+    /// By the key of the row.
     needs: BTreeMap<Box<str>, Need>,
 }
 
@@ -39,6 +42,8 @@ struct Need {
     audience: Box<str>,
     seconds: i64,
     state: State,
+    /// When the cloud gave it last.
+    given_at: Option<Instant>,
     /// Why the cloud did not give it last time.
     refused: Box<str>,
 }
@@ -65,10 +70,20 @@ impl Tokens {
         }
     }
 
-    /// The cloud gave it: it is here when it is kept. `false`: it is needed no more.
-    pub(super) fn answered(&mut self, now: Now, need: &str) -> bool {
-        self.again(now, need, QUERY_RETRY_MS);
-        self.needs.contains_key(need)
+    /// The cloud gave it: it is here when this row is kept. `None`: it is of no use, or needed no
+    /// more.
+    pub(super) fn answered(&mut self, now: Now, key: &str, text: &str) -> Option<String> {
+        self.again(now, key, QUERY_RETRY_MS);
+        let need = self.needs.get_mut(key)?;
+        let mut row: Value = serde_json::from_str(text).ok()?;
+        row["status"]["token"].as_str().filter(|token| !token.is_empty())?;
+        let metadata = row.get_mut("metadata")?.as_object_mut()?;
+        metadata.insert("name".to_owned(), (*need.account).into());
+        metadata.insert("namespace".to_owned(), (*need.namespace).into());
+        row.get_mut("spec")?.as_object_mut()?.insert("boundObjectRef".to_owned(), need.bound());
+        row["asked"] = json!({"audience": need.audience, "seconds": need.seconds});
+        need.given_at = Some(now.boot);
+        Some(row.to_string())
     }
 
     /// The cloud did not give it. Returns what to say of that, once.
@@ -103,13 +118,16 @@ impl Tokens {
             self.work_out(meta);
         }
         let (now, wall) = (mouth.now.boot, mouth.now.timestamp());
-        for (name, need) in &mut self.needs {
+        for (key, need) in &mut self.needs {
             let due = match need.state {
                 State::Missing(at) => at <= now,
                 State::Asked => false,
-                State::Here(until) => until.zip(wall).is_some_and(|(until, now)| until <= now),
+                State::Here(until) => {
+                    let is_old = until.zip(wall).is_some_and(|(until, now)| until <= now);
+                    is_old && need.may_replace_at().is_none_or(|at| at <= now)
+                }
             };
-            if !due {
+            if !due || meta.awaits(key) {
                 continue;
             }
             if !mouth.has_room() {
@@ -126,13 +144,11 @@ impl Tokens {
                 "spec": {
                     "audiences": audiences,
                     "expirationSeconds": need.seconds,
-                    "boundObjectRef": {
-                        "kind": "Pod", "apiVersion": "v1", "name": need.pod, "uid": need.uid,
-                    },
+                    "boundObjectRef": need.bound(),
                 },
                 "status": {"token": "", "expirationTimestamp": null},
             });
-            let topic = Topic::Token(name.clone());
+            let topic = Topic::Token(key.clone());
             mouth.ask(topic, "query", &resource.to_string(), Some(talk::json(&content)));
             need.state = State::Asked;
         }
@@ -148,55 +164,78 @@ impl Tokens {
             let projected = pod.spec.volumes.iter().filter_map(|volume| volume.projected.as_ref());
             let sources = projected.flat_map(|projected| &projected.sources);
             for wanted in sources.filter_map(|source| source.service_account_token.as_ref()) {
-                let (name, mut need) = need(pod, wanted);
-                let before = old.remove(&name);
-                need.state = match (newest(meta, &need), &before) {
+                let mut need = Need::new(pod, wanted);
+                let key = need.key();
+                let before = old.remove(&key);
+                let all = meta.tokens().map(|token| &**token);
+                let here = token::newest(all, &need.uid, &need.audience, need.seconds);
+                need.state = match (here, &before) {
                     (Some(token), _) => State::Here(replace_at(token)),
                     (None, Some(Need { state: State::Here(_), .. }) | None) => {
                         State::Missing(Instant(0))
                     }
                     (None, Some(before)) => before.state,
                 };
-                need.refused = before.map(|before| before.refused).unwrap_or_default();
-                self.needs.insert(name, need);
+                if let Some(before) = before {
+                    (need.refused, need.given_at) = (before.refused, before.given_at);
+                }
+                self.needs.insert(key, need);
             }
         }
     }
 
     /// When the next question is due, if nothing happens before.
-    pub(super) fn wake_at(&self, now: Now) -> Option<Instant> {
-        let due = self.needs.values().filter_map(|need| match need.state {
+    pub(super) fn wake_at(&self, now: Now, meta: &Meta) -> Option<Instant> {
+        let open = self.needs.iter().filter(|(key, _)| !meta.awaits(key));
+        let due = open.filter_map(|(_, need)| match need.state {
             State::Missing(at) => Some(at),
             State::Asked => None,
             State::Here(until) => {
                 let left_s = until?.0.saturating_sub(now.timestamp()?.0);
-                Some(now.boot.plus_ms(u64::try_from(left_s).unwrap_or(0).saturating_mul(1000)))
+                let left_ms = u64::try_from(left_s).unwrap_or(0).saturating_mul(1000);
+                need.may_replace_at().max(Some(now.boot.plus_ms(left_ms)))
             }
         });
         due.min()
     }
 }
 
-fn need(pod: &Pod, wanted: &ServiceAccountToken) -> (Box<str>, Need) {
-    let need = Need {
-        namespace: pod.metadata.namespace.as_str().into(),
-        account: pod.service_account().into(),
-        pod: pod.metadata.name.as_str().into(),
-        uid: pod.metadata.uid.as_str().into(),
-        audience: wanted.audience.as_str().into(),
-        seconds: wanted.seconds(),
-        state: State::Asked,
-        refused: Box::default(),
-    };
-    let name = format!("{}/{}/{}/{}", need.uid, need.account, need.audience, need.seconds);
-    (name.into(), need)
-}
+impl Need {
+    fn new(pod: &Pod, wanted: &ServiceAccountToken) -> Self {
+        Self {
+            namespace: pod.metadata.namespace.as_str().into(),
+            account: pod.service_account().into(),
+            pod: pod.metadata.name.as_str().into(),
+            uid: pod.metadata.uid.as_str().into(),
+            audience: wanted.audience.as_str().into(),
+            seconds: wanted.seconds(),
+            state: State::Asked,
+            given_at: None,
+            refused: Box::default(),
+        }
+    }
 
-fn newest<'a>(meta: &'a Meta, need: &Need) -> Option<&'a Token> {
-    let fits = |token: &&Token| {
-        token.pod_uid() == &*need.uid && token.answers(&need.account, &need.audience, need.seconds)
-    };
-    meta.tokens().map(|token| &**token).filter(fits).max_by_key(|token| token.ends_at())
+    /// The key of the token's row, as KubeEdge makes it of the question: in Go's words.
+    fn key(&self) -> Box<str> {
+        let Self { namespace, account, pod, uid, audience, seconds, .. } = self;
+        let audiences = match &**audience {
+            "" => "(nil)".to_owned(),
+            named => format!("{{{named:?}}}"),
+        };
+        let bound = format!(
+            "v1.BoundObjectReference{{Kind:\"Pod\", APIVersion:\"v1\", Name:{pod:?}, UID:{uid:?}}}"
+        );
+        format!("{account:?}/{namespace:?}/[]string{audiences}/{seconds}/{bound}").into()
+    }
+
+    fn bound(&self) -> Value {
+        json!({"kind": "Pod", "apiVersion": "v1", "name": self.pod, "uid": self.uid})
+    }
+
+    /// By a clock that is far ahead of the cloud's, each new token is due at once.
+    fn may_replace_at(&self) -> Option<Instant> {
+        self.given_at.map(|at| at.plus_ms(TOKEN_AGAIN_MS))
+    }
 }
 
 fn replace_at(token: &Token) -> Option<Timestamp> {
@@ -206,40 +245,29 @@ fn replace_at(token: &Token) -> Option<Timestamp> {
     Some(Timestamp(given_at.saturating_add((life_s / 5 * 4).min(TOKEN_AGE_MAX_S))))
 }
 
-/// The key of a token's row, as KubeEdge has it: in Go's words.
-pub(super) fn key(text: &str) -> Option<Box<str>> {
-    let token: Token = tree::of_json(text).ok()?;
-    let mut key = format!("{:?}/{:?}/", token.metadata.name, token.metadata.namespace);
-    match &token.spec.audiences {
-        None => key.push_str("[]string(nil)"),
-        Some(audiences) => {
-            let list: Vec<String> = audiences.iter().map(|told| format!("{told:?}")).collect();
-            write!(key, "[]string{{{}}}", list.join(", ")).expect("a text takes all");
-        }
-    }
-    let bound = token.spec.bound_object_ref.as_ref()?;
-    write!(
-        key,
-        "/{}/v1.BoundObjectReference{{Kind:\"Pod\", APIVersion:\"v1\", Name:{:?}, UID:{:?}}}",
-        token.spec.expiration_seconds?, bound.name, bound.uid
-    )
-    .expect("a text takes all");
-    Some(key.into())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn the_key_is_the_one_that_kubeedge_gives_it() {
-        let text = r#"{"metadata":{"name":"default","namespace":"default"},"spec":{
-            "audiences":["https://kubernetes.default.svc.cluster.local"],
-            "expirationSeconds":3607,
-            "boundObjectRef":{"kind":"Pod","apiVersion":"v1","name":"p2","uid":"d4d1"}},
-            "status":{"token":"x","expirationTimestamp":"2026-11-20T19:36:29Z"}}"#;
-        let audiences = r#"[]string{"https://kubernetes.default.svc.cluster.local"}"#;
-        let bound = r#"{Kind:"Pod", APIVersion:"v1", Name:"p2", UID:"d4d1"}"#;
-        let expected =
-            format!(r#""default"/"default"/{audiences}/3607/v1.BoundObjectReference{bound}"#);
-        assert_eq!(super::key(text).as_deref(), Some(&*expected));
+        let mut pod = Pod::default();
+        "default".clone_into(&mut pod.metadata.namespace);
+        "p2".clone_into(&mut pod.metadata.name);
+        pod.metadata.uid = "d4d1".into();
+        let url = "https://kubernetes.default.svc.cluster.local";
+        let list = format!(r#"[]string{{"{url}"}}"#);
+        for (audience, audiences) in [(url, &*list), ("", "[]string(nil)")] {
+            let seconds = Some(3_607);
+            let wanted = ServiceAccountToken {
+                audience: audience.to_owned(),
+                expiration_seconds: seconds,
+                ..ServiceAccountToken::default()
+            };
+            let bound = r#"{Kind:"Pod", APIVersion:"v1", Name:"p2", UID:"d4d1"}"#;
+            let expected =
+                format!(r#""default"/"default"/{audiences}/3607/v1.BoundObjectReference{bound}"#);
+            assert_eq!(*Need::new(&pod, &wanted).key(), *expected);
+        }
     }
 }

@@ -50,7 +50,7 @@ fn token(
 ) -> Result<Vec<FileEntry>, String> {
     let Context { pod, objects, .. } = context;
     let account = pod.service_account();
-    let token = objects.token(&pod.metadata.uid, account, &of.audience, of.seconds());
+    let token = objects.token(&pod.metadata.uid, &of.audience, of.seconds());
     let token = token.ok_or_else(|| {
         let namespace = &pod.metadata.namespace;
         format!(
