@@ -14,6 +14,10 @@ pub const LINK_PING_MS: u64 = 15_000;
 /// Milliseconds of silence after which the link is lost: two signs of life may get lost. The cloud
 /// gives a node up after 40 s without a lease.
 pub const LINK_SILENCE_MS: u64 = 40_000;
+/// Milliseconds after which a link is left over which the cloud has said nothing, whatever it was
+/// asked: dozens of questions by then. Slow clouds and those that have just started have answered
+/// one of them, and dialling again is cheap at this pace.
+pub const LINK_MUTE_MS: u64 = 300_000;
 /// Messages handed to the link that have not left it: a few turns' worth; the rest waits where the
 /// newer takes the place of the older.
 pub const UNSENT_MAX: usize = 32;

@@ -29,6 +29,8 @@ mod cloud_memory;
 #[cfg(feature = "cloud")]
 mod cloud_mirror;
 #[cfg(feature = "cloud")]
+mod cloud_mute;
+#[cfg(feature = "cloud")]
 mod cloud_node;
 #[cfg(feature = "cloud")]
 mod cloud_old;

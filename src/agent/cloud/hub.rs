@@ -7,6 +7,8 @@
 //!
 //! Intended behaviour: a link that is lost is noticed within [`LINK_SILENCE_MS`], half-open ones
 //! included, because we ask for a sign of life ourselves; the cloud sends nothing on an idle link.
+//! One that shows life and answers no question is a connection without a session: `CloudCore` keeps
+//! what it does not serve open (trap 15 of the wire spec), so it is left after [`LINK_MUTE_MS`].
 //! The wait before the next dial doubles, and is short again only after the link has held for a
 //! while. What is sent has a rate, as KubeEdge's has; answers that the cloud waits for go first.
 //!
@@ -18,8 +20,8 @@ use crate::agent::event::{Action, Out, Severity};
 use crate::agent::rate::Rate;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits::{
-    ANSWERS_MAX, DIAL_MS, LINK_BACKOFF_MAX_MS, LINK_BACKOFF_MIN_MS, LINK_CALM_MS, LINK_PING_MS,
-    LINK_SILENCE_MS, UNSENT_MAX,
+    ANSWERS_MAX, DIAL_MS, LINK_BACKOFF_MAX_MS, LINK_BACKOFF_MIN_MS, LINK_CALM_MS, LINK_MUTE_MS,
+    LINK_PING_MS, LINK_SILENCE_MS, UNSENT_MAX,
 };
 use crate::model::link::{Cause, Session};
 use crate::model::message::Message;
@@ -53,6 +55,8 @@ struct Up {
     session: Session,
     since: Instant,
     heard_at: Instant,
+    /// The cloud has said something over it.
+    is_spoken: bool,
     pinged_at: Option<Instant>,
     keepalive_at: Instant,
     /// Messages asked to be sent that have not left.
@@ -60,6 +64,14 @@ struct Up {
 }
 
 impl Up {
+    /// When it is left for want of a sign of life, or of a word: the lease at least is asked for
+    /// all the time. Says how long that was, milliseconds, and what there was for so long.
+    fn end(&self) -> (Instant, u64, &'static str) {
+        let silent = (self.heard_at.plus_ms(LINK_SILENCE_MS), LINK_SILENCE_MS, "no sign of life");
+        let mute = (self.since.plus_ms(LINK_MUTE_MS), LINK_MUTE_MS, "nothing but pongs");
+        if self.is_spoken { silent } else { silent.min(mute) }
+    }
+
     /// When a sign of life is to be asked for: after silence, and again after as much.
     fn ping_at(&self) -> Instant {
         self.pinged_at.unwrap_or(self.heard_at).plus_ms(LINK_PING_MS)
@@ -91,6 +103,7 @@ impl Hub {
             session,
             since: now.boot,
             heard_at: now.boot,
+            is_spoken: false,
             pinged_at: None,
             // The cloud counts from the upgrade.
             keepalive_at: now.boot,
@@ -144,9 +157,13 @@ impl Hub {
         }
     }
 
-    /// Whether this is the session that is up.
-    pub(super) fn is(&self, session: Session) -> bool {
-        matches!(&self.state, State::Up(up) if up.session == session)
+    /// The cloud says something. `false`: not over the session that is up.
+    pub(super) fn speaks(&mut self, session: Session) -> bool {
+        match &mut self.state {
+            State::Up(up) if up.session == session => up.is_spoken = true,
+            State::Up(_) | State::Down { .. } | State::Dialing(_) => return false,
+        }
+        true
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -231,13 +248,14 @@ impl Hub {
                 return false;
             }
             State::Down { .. } | State::Dialing(_) => return false,
-            State::Up(up) if now.boot.since_ms(up.heard_at) >= LINK_SILENCE_MS => {
-                out.push(Action::Hangup(up.session));
-                let seconds = LINK_SILENCE_MS / 1000;
-                self.fall(now, &format!("no sign of life for {seconds} s"), rng, out);
-                return true;
+            State::Up(up) => {
+                let (end_at, ms, what) = up.end();
+                if end_at <= now.boot {
+                    out.push(Action::Hangup(up.session));
+                    self.fall(now, &format!("{what} for {} s", ms / 1000), rng, out);
+                    return true;
+                }
             }
-            State::Up(_) => {}
         }
         self.keep_alive(now, rng, out);
         while !self.answers.is_empty() && self.may_send(now) {
@@ -271,7 +289,7 @@ impl Hub {
             State::Down { retry_at } => may_dial.then_some(*retry_at),
             State::Dialing(_) => None,
             State::Up(up) => {
-                let end_at = up.heard_at.plus_ms(LINK_SILENCE_MS);
+                let (end_at, ..) = up.end();
                 let due = up.keepalive_at.min(up.ping_at()).min(end_at);
                 let waits = !self.answers.is_empty() && up.unsent < UNSENT_MAX;
                 Some(if waits { due.min(self.rate.wake_at()) } else { due })

@@ -257,7 +257,7 @@ impl Cloud {
         rng: &mut Rng,
         out: &mut Out,
     ) {
-        if !self.hub.is(session) {
+        if !self.hub.speaks(session) {
             return;
         }
         if message.header.timestamp_ms > 0 {

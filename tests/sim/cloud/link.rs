@@ -33,6 +33,8 @@ pub struct Conn {
     pub edge_open: bool,
     /// The cloud has not.
     pub cloud_open: bool,
+    /// The cloud has no session on it.
+    pub alone: bool,
 }
 
 /// One direction: what was sent arrives in order, or not at all.
@@ -62,7 +64,8 @@ impl Link {
     pub fn open(&mut self, life: u32, session: Session) -> u64 {
         self.last += 1;
         let (up, down) = (Way::default(), Way::default());
-        let conn = Conn { session, life, up, down, edge_open: true, cloud_open: false };
+        let conn =
+            Conn { session, life, up, down, edge_open: true, cloud_open: false, alone: false };
         self.conns.insert(self.last, conn);
         self.last
     }

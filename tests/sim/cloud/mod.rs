@@ -116,6 +116,8 @@ pub enum Outcome {
     Up,
     /// The cloud thinks so; nobody else hears of it.
     Half,
+    /// The cloud keeps it open and has no session on it: it has as many nodes as it takes.
+    Alone,
     Fails,
     /// The certificate does not do.
     Refused,

@@ -36,6 +36,8 @@ impl Sky {
         } else if self.rates.dial_fail_pct > 0 && self.chance.percent(5) {
             self.timers.push((wait_ms, Due::Dialled(conn, Outcome::Fails)));
             (soon_ms, Outcome::Half)
+        } else if self.rates.dial_fail_pct > 0 && self.chance.percent(3) {
+            (soon_ms, Outcome::Alone)
         } else {
             (soon_ms, Outcome::Up)
         };
@@ -47,7 +49,7 @@ impl Sky {
         let life = self.life;
         let Some(conn) = self.link.get_mut(number) else { return };
         let (session, ours) = (conn.session, conn.edge_open && conn.life == life);
-        let opens = matches!(outcome, Outcome::Up | Outcome::Half);
+        let opens = matches!(outcome, Outcome::Up | Outcome::Half | Outcome::Alone);
         // It may have been revoked since it was shown.
         let outcome = if opens && self.validity.is_none() { Outcome::Refused } else { outcome };
         match outcome {
@@ -63,7 +65,14 @@ impl Sky {
                 }
             }
             // The agent has given it up meanwhile.
-            Outcome::Up | Outcome::Half if !ours => self.link.forget(number),
+            Outcome::Up | Outcome::Half | Outcome::Alone if !ours => self.link.forget(number),
+            Outcome::Alone => {
+                conn.cloud_open = true;
+                conn.alone = true;
+                self.count("links without a session");
+                let validity = self.validity.expect("it was good when it was shown");
+                self.events.push(Event::LinkUp(session, validity));
+            }
             Outcome::Up | Outcome::Half => {
                 for old in self.link.numbers() {
                     if old < number {
@@ -292,7 +301,8 @@ impl Sky {
         for number in self.link.numbers() {
             let life = self.life;
             let conn = self.link.get_mut(number).expect("just listed");
-            if !conn.cloud_open {
+            // What has no session nobody but the agent ends, or the end would be too easy.
+            if !conn.cloud_open || conn.alone {
                 continue;
             }
             trace!(now, "the link breaks");
