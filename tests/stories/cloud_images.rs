@@ -5,8 +5,8 @@ use edged::model::settings::CloudSettings;
 use edged::model::upkeep::StoredImage;
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
-use crate::sky::Sky;
+use crate::cluster::{Cluster, refusal};
+use crate::sky::{Sky, patch};
 
 fn image(name: &str, size: u64) -> StoredImage {
     StoredImage { id: name.into(), names: vec![name.into()], size, pinned: false }
@@ -75,4 +75,26 @@ fn the_largest_are_named_once_and_again_when_they_change() {
         cluster.pass(&mut sky, 60_000);
         assert_eq!(told(&mut cluster), [] as [Value; 0], "{max:?}: it has them");
     }
+}
+
+#[test]
+fn images_that_were_refused_are_named_again() {
+    let (mut sky, mut cluster) = joined(None, None);
+    told(&mut cluster);
+    sky.desk.stored.push(image("c:1", 30));
+    let refused = (0..400).find_map(|_| {
+        sky.pass(1_000);
+        sky.hear();
+        let said = sky.said("nodepatch");
+        let names = said.iter().find(|said| !patch(said)["status"]["images"].is_null());
+        if names.is_none() {
+            sky.sent.extend(said);
+            cluster.serve(&mut sky);
+            return None;
+        }
+        names.cloned()
+    });
+    sky.answer(&refused.expect("they are named"), &refusal("InternalError", 500));
+    cluster.pass(&mut sky, 60_000);
+    assert_eq!(told(&mut cluster).len(), 1);
 }

@@ -43,6 +43,8 @@ mod cloud_taken_over;
 #[cfg(all(feature = "cloud", feature = "projected"))]
 mod cloud_tokens;
 #[cfg(feature = "cloud")]
+mod cloud_untold;
+#[cfg(feature = "cloud")]
 mod cloud_waits;
 #[cfg(feature = "cloud")]
 mod cluster;

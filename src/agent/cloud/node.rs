@@ -249,10 +249,10 @@ impl Node {
     }
 
     fn status_taken(&mut self, now: Now, answer: Answer, out: &mut Out) {
-        self.status.asked = false;
         let refusal = match answer {
             Answer::Object(object) => match Told::read(object.get()) {
                 Some(told) if !told.metadata.uid.is_empty() => {
+                    self.status.asked = false;
                     self.understood(out);
                     self.said = None;
                     self.learn(now, &told);
@@ -263,7 +263,7 @@ impl Node {
             Answer::Done => Refusal::default(),
             Answer::Refused(refusal) => refusal,
         };
-        self.status.base = None;
+        self.status.untell();
         if refusal.is_not_found() {
             self.understood(out);
             self.uid = None;
@@ -283,11 +283,8 @@ impl Node {
     pub(super) fn unanswered(&mut self, now: Now, topic: &Topic, is_up: bool, timeout_ms: u64) {
         match topic {
             Topic::Register => self.registration.again(now),
-            Topic::NodeStatus => {
-                // It may have arrived.
-                self.status.asked = false;
-                self.status.base = None;
-            }
+            // It may have arrived.
+            Topic::NodeStatus => self.status.untell(),
             Topic::Lease => {
                 let silent_ms = self.lease.unanswered(now);
                 if is_up && self.form == Form::Assumed && silent_ms >= timeout_ms {
@@ -474,6 +471,14 @@ impl Node {
             self.lease.wake_at(now, settings.lease_interval_ms, self.uid.is_some())
         };
         own.filter(|_| speaks).into_iter().chain(lease).min()
+    }
+}
+
+impl Status {
+    /// What was told last does not count as told.
+    fn untell(&mut self) {
+        (self.asked, self.base, self.told_at, self.last) = (false, None, None, None);
+        self.images.untell();
     }
 }
 

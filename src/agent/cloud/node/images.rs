@@ -29,6 +29,11 @@ impl Images {
         self.had = Some(digest(&list));
     }
 
+    /// What was told last was not taken.
+    pub(super) fn untell(&mut self) {
+        self.told = None;
+    }
+
     /// The list, if the cloud has another.
     pub(super) fn news(&mut self, seen: &Seen<'_>) -> Option<Value> {
         let had = self.had?;
