@@ -234,6 +234,10 @@ fields!(PullSecret {
 pub struct ReadinessGate {
     /// The condition's name.
     pub condition_type: String,
+    /// `True`, `False` or `Unknown`, as the cloud has that condition in the pod's status; `None`:
+    /// it has none. No part of the spec, but news of the pod as its spec is.
+    #[serde(skip)]
+    pub told: Option<&'static str>,
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,

@@ -139,3 +139,70 @@ fn a_pod_whose_phase_somebody_has_made_final_in_the_cloud_ends_and_stays_so() {
         assert!(sky.sent.iter().all(|said| &*said.route.operation != "delete"));
     }
 }
+
+/// A pod whose gate others open; with this value of their condition, none where it is empty.
+fn gated(version: u64, value: &str) -> Value {
+    let mut gated = pod("p", "u", version);
+    gated["spec"]["readinessGates"] = json!([{"conditionType": "site/up"}]);
+    if !value.is_empty() {
+        gated["status"]["conditions"] = json!([
+            {"type": "site/up", "status": value}, {"type": "site/other", "status": "False"}]);
+    }
+    gated
+}
+
+/// Whether the pod is ready, and why not.
+fn ready(sky: &Sky) -> (String, String) {
+    let status = sky.desk.status();
+    let all = status["conditions"].as_array().expect("a list");
+    let ready = all.iter().find(|it| it["type"] == "Ready").expect("it is told");
+    let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("message"))
+}
+
+#[test]
+fn a_gate_that_others_open_makes_a_pod_ready() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &gated(7, ""));
+    sky.work();
+    let none = "corresponding condition of pod readiness gate \"site/up\" does not exist.";
+    assert_eq!(ready(&sky), ("False".to_owned(), none.to_owned()));
+    sky.keeps = false;
+    sky.push("update", "ns/pod/p", &gated(8, "True"));
+    assert_eq!(sky.saves.len(), 1, "the next life has to know it");
+    assert_eq!(ready(&sky).0, "False", "not before it is durable");
+    sky.save();
+    sky.keeps = true;
+    assert_eq!(ready(&sky), ("True".to_owned(), String::new()));
+    sky.hear();
+    sky.pass(12_000);
+    let told = sky.said("podpatch");
+    assert!(!told.is_empty());
+    for said in told {
+        let told = patch(&said)["status"]["conditions"].clone();
+        let theirs = |it: &Value| it["type"].as_str().is_some_and(|kind| kind.starts_with("site/"));
+        assert!(!told.as_array().expect("a list").iter().any(theirs), "others': {told}");
+    }
+    for (version, value, why) in [
+        (9, "False", "the status of pod readiness gate \"site/up\" is not \"True\", but False"),
+        (
+            10,
+            "Unknown",
+            "the status of pod readiness gate \"site/up\" is not \"True\", but Unknown",
+        ),
+        (11, "", none),
+    ] {
+        sky.push("update", "ns/pod/p", &gated(version, value));
+        assert_eq!(ready(&sky), ("False".to_owned(), why.to_owned()));
+    }
+    assert_eq!(sky.desk.running(), ["m"], "nothing else comes of it");
+    assert_eq!(sky.desk.asked_for(), [] as [&str; 0]);
+}
+
+#[test]
+fn a_gate_that_was_open_is_open_in_the_next_life() {
+    let rows = vec![row("ns/pod/p", &gated(8, "True"))];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.work();
+    assert_eq!(ready(&sky), ("True".to_owned(), String::new()));
+}

@@ -17,7 +17,7 @@ use crate::agent::pod::DISRUPTED;
 use crate::agent::source::{MIRROR, SOURCE};
 use crate::limits::Budget;
 use crate::model::object::{Object, Secret};
-use crate::model::pod::Pod;
+use crate::model::pod::{Pod, ReadinessGate};
 use crate::model::status::{
     Condition, ConditionKind, ContainerStatus, Phase, PodStatus, State, Terminated,
 };
@@ -41,6 +41,8 @@ pub(super) struct Content<'a> {
     pub value: String,
     /// Of a pod, what of its status must not be forgotten.
     status: PodStatus,
+    /// Of a pod, whether others have opened its readiness gates.
+    gates: Vec<ReadinessGate>,
 }
 
 /// What an object is to a node.
@@ -104,27 +106,32 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     let status = object.get("status").filter(|_| matches!(kind, "pod" | ended::KIND));
     let status = status.map_or_else(PodStatus::default, |raw| seed(raw));
     let text = serde_json::to_string(&object).expect("it was JSON");
-    // A token that is renewed may differ in nothing but what was given.
-    let given = object.get("status").filter(|_| is_token);
-    let digest = digest(&object, &metadata, (status.phase, given.map(|raw| raw.get())));
+    let mut gates = Vec::new();
     if kind == "pod" {
         bulk::pod(&text, budget).map_err(|why| format!("content of a pod: {why}"))?;
+        gates = read_gates(&object);
     }
-    Ok(Content { kind, uid, version, digest, deleting, value: text, status })
+    // Whether a pod has ended must not be forgotten.
+    let phase = status.phase.is_terminal().then_some(status.phase as u8);
+    // A token that is renewed may differ in nothing but what was given.
+    let given = object.get("status").filter(|_| is_token).map(|raw| raw.get());
+    let told: Vec<_> = gates.iter().map(|gate| gate.told).collect();
+    let digest = digest(&object, &metadata, (phase, given, told));
+    Ok(Content { kind, uid, version, digest, deleting, value: text, status, gates })
 }
 
 impl Content<'_> {
     /// What the object is to this node, and what is to be kept of it. It costs most of the time:
     /// what is no news is not asked for it.
     pub(super) fn thing(self, node: &str) -> Result<(Thing, String), String> {
-        let Self { kind, uid, value, status, .. } = self;
-        let thing = thing((kind, &uid), &value, node, status);
+        let Self { kind, uid, value, status, gates, .. } = self;
+        let thing = thing((kind, &uid), &value, node, (status, gates));
         thing.map(|thing| (thing, value)).map_err(|error| format!("content of a {kind}: {error}"))
     }
 }
 
-fn digest(object: &Map<'_>, metadata: &Map<'_>, status: (Phase, Option<&str>)) -> u64 {
-    let (phase, given) = status;
+/// `told`: of its status, what makes a difference to a node.
+fn digest(object: &Map<'_>, metadata: &Map<'_>, told: impl Hash) -> u64 {
     let mut digest = DefaultHasher::new();
     for (key, raw) in object
         .iter()
@@ -135,8 +142,7 @@ fn digest(object: &Map<'_>, metadata: &Map<'_>, status: (Phase, Option<&str>)) -
     for (key, raw) in metadata.iter().filter(|(key, _)| &***key != "resourceVersion") {
         (key, raw.get()).hash(&mut digest);
     }
-    // Whether a pod has ended must not be forgotten.
-    (phase.is_terminal().then_some(phase as u8), given).hash(&mut digest);
+    told.hash(&mut digest);
     digest.finish()
 }
 
@@ -178,6 +184,36 @@ fields!(ToldCondition {
     "reason" => reason,
     "message" => message,
 });
+
+/// Of a pod's spec, what few of them have.
+#[derive(Default)]
+struct Gates {
+    readiness_gates: Vec<ReadinessGate>,
+}
+
+fields!(Gates {
+    "readinessGates" => readiness_gates,
+});
+
+/// A pod's readiness gates, and what its status says of them.
+fn read_gates(pod: &Map<'_>) -> Vec<ReadinessGate> {
+    let spec = pod.get("spec").map(|raw| raw.get());
+    let Some(spec) = spec.filter(|spec| spec.contains("\"readinessGates\"")) else {
+        return Vec::new();
+    };
+    let Gates { readiness_gates: mut gates } = tree::of_json(spec).unwrap_or_default();
+    let status = pod.get("status").and_then(|raw| tree::of_json::<ToldStatus>(raw.get()).ok());
+    let told = status.unwrap_or_default().conditions;
+    for gate in &mut gates {
+        let condition = told.iter().find(|told| *told.r#type == *gate.condition_type);
+        gate.told = condition.map(|told| match &*told.status {
+            "True" => "True",
+            "False" => "False",
+            _ => "Unknown",
+        });
+    }
+    gates
+}
 
 /// A status to begin with. One that is not understood is none.
 fn seed(raw: &RawValue) -> PodStatus {
@@ -248,11 +284,11 @@ fn thing(
     (kind, uid): (&str, &str),
     text: &str,
     node: &str,
-    status: PodStatus,
+    (status, gates): (PodStatus, Vec<ReadinessGate>),
 ) -> Result<Thing, String> {
     let object = |object| Thing::Object(Arc::new(object));
     Ok(match kind {
-        "pod" => pod(tree::of_json(text)?, node, status),
+        "pod" => pod(tree::of_json(text)?, node, (status, gates)),
         "configmap" => object(Object::ConfigMap(tree::of_json(text)?)),
         "secret" => object(Object::Secret(secret(text)?)),
         "persistentvolumeclaim" => object(Object::Claim(tree::of_json(text)?)),
@@ -268,7 +304,7 @@ fn thing(
 }
 
 /// Pods of other nodes are none of ours, and mirrors are never run.
-fn pod(mut pod: Pod, node: &str, status: PodStatus) -> Thing {
+fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>)) -> Thing {
     let metadata = &mut pod.metadata;
     if pod.spec.node_name.as_deref() != Some(node) {
         return Thing::Other;
@@ -280,6 +316,9 @@ fn pod(mut pod: Pod, node: &str, status: PodStatus) -> Thing {
     }
     metadata.annotations.insert(SOURCE.to_owned(), "api".to_owned());
     pod.status = status;
+    if !gates.is_empty() {
+        Arc::make_mut(&mut pod.spec).readiness_gates = gates;
+    }
     Thing::Pod(Arc::new(pod))
 }
 

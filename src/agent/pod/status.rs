@@ -344,9 +344,17 @@ impl Pod {
     /// What keeps a pod whose containers are ready from being ready. Nobody sets conditions of pods
     /// of the folder.
     fn gated(&self) -> String {
-        let gates = self.api.spec.readiness_gates.iter().map(|gate| {
+        let gates = self.api.spec.readiness_gates.iter().filter_map(|gate| {
             let name = &gate.condition_type;
-            format!("corresponding condition of pod readiness gate \"{name}\" does not exist.")
+            match gate.told {
+                Some("True") => None,
+                Some(other) => Some(format!(
+                    "the status of pod readiness gate \"{name}\" is not \"True\", but {other}"
+                )),
+                None => Some(format!(
+                    "corresponding condition of pod readiness gate \"{name}\" does not exist."
+                )),
+            }
         });
         gates.collect::<Vec<_>>().join(", ")
     }
