@@ -481,7 +481,7 @@ impl Cloud {
                     self.relist.wake_at(&self.meta),
                     self.tokens.wake_at(now, &self.meta),
                     self.report.wake_at(),
-                    self.mirrors.wake_at(),
+                    self.mirrors.wake_at().filter(|_| !self.node.is_legacy()),
                     self.events.as_ref().and_then(Events::wake_at),
                 ];
                 said = others.into_iter().chain([said]).flatten().min();
