@@ -459,36 +459,4 @@ impl Cloud {
             events.step(notes, &node.config.node_name, &mut mouth);
         }
     }
-
-    /// When to step again if nothing happens before.
-    pub(super) fn wake_at(&self, now: Now) -> Option<Instant> {
-        let mut wake_at = [
-            self.meta.wake_at(),
-            self.enrol.wake_at(now),
-            self.hub.wake_at(self.enrol.may_dial()),
-            self.asks.wake_at(),
-        ]
-        .into_iter()
-        .flatten()
-        .min();
-        // What is to be said waits for its time, and for room.
-        if let Some(room_at) = self.hub.room_at() {
-            let own = [self.node.wake_at(now, &self.settings), self.metasync.wake_at()];
-            let mut said = own.into_iter().flatten().min();
-            if self.asks.has_room() {
-                let others = [
-                    self.wants.wake_at(&self.meta),
-                    self.relist.wake_at(&self.meta),
-                    self.tokens.wake_at(now, &self.meta),
-                    self.report.wake_at(),
-                    self.mirrors.wake_at().filter(|_| !self.node.is_legacy()),
-                    self.events.as_ref().and_then(Events::wake_at),
-                ];
-                said = others.into_iter().chain([said]).flatten().min();
-            }
-            let said = said.map(|at| at.max(room_at));
-            wake_at = wake_at.into_iter().chain(said).min();
-        }
-        wake_at.map(|at| at.max(now.boot.plus_ms(1)))
-    }
 }

@@ -1,5 +1,6 @@
 //! What the cloud side is told of, and when it speaks.
 
+use super::events::Events;
 use super::{Changed, Cloud, Seen, Tools};
 use crate::agent::event::{Event, JobId, Out};
 use crate::agent::objects::Key;
@@ -101,5 +102,39 @@ impl Agent {
     /// When the cloud side is to be stepped if nothing happens before.
     pub(in crate::agent) fn cloud_wake_at(&self) -> Option<Instant> {
         self.cloud.as_ref()?.wake_at(self.now)
+    }
+}
+
+impl Cloud {
+    /// When to step again if nothing happens before.
+    fn wake_at(&self, now: Now) -> Option<Instant> {
+        let mut wake_at = [
+            self.meta.wake_at(),
+            self.enrol.wake_at(now),
+            self.hub.wake_at(self.enrol.may_dial()),
+            self.asks.wake_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        // What is to be said waits for its time, and for room.
+        if let Some(room_at) = self.hub.room_at() {
+            let own = [self.node.wake_at(now, &self.settings), self.metasync.wake_at()];
+            let mut said = own.into_iter().flatten().min();
+            if self.asks.has_room() {
+                let others = [
+                    self.wants.wake_at(&self.meta),
+                    self.relist.wake_at(&self.meta),
+                    self.tokens.wake_at(now, &self.meta),
+                    self.report.wake_at(),
+                    self.mirrors.wake_at().filter(|_| !self.node.is_legacy()),
+                    self.events.as_ref().and_then(Events::wake_at),
+                ];
+                said = others.into_iter().chain([said]).flatten().min();
+            }
+            let said = said.map(|at| at.max(room_at));
+            wake_at = wake_at.into_iter().chain(said).min();
+        }
+        wake_at.map(|at| at.max(now.boot.plus_ms(1)))
     }
 }
