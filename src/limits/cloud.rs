@@ -39,6 +39,10 @@ pub const MIRROR_POD_RETRY_MIN_MS: u64 = 10_000;
 pub const MIRROR_POD_RETRY_MAX_MS: u64 = 600_000;
 /// Milliseconds after which a pod that the cloud said it would delete is told of as gone again.
 pub const DELETE_AGAIN_MS: u64 = 60_000;
+/// Milliseconds after which a pod that the API server did not have is asked for again. The cloud
+/// compares what a node has each 5 s, so a deletion that it knows of has come long before; an API
+/// server that is being restored, or a wrong one, has some time to be put right.
+pub const GONE_AGAIN_MS: u64 = 600_000;
 /// Seconds after which a token of a service account is replaced at the latest (the kubelet's).
 pub const TOKEN_AGE_MAX_S: i64 = 86_400;
 /// Milliseconds between two tokens for one use: half of the shortest life that an API server gives.

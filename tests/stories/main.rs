@@ -21,6 +21,8 @@ mod cloud_ended;
 #[cfg(feature = "cloud")]
 mod cloud_enrol;
 #[cfg(feature = "cloud")]
+mod cloud_gone;
+#[cfg(feature = "cloud")]
 mod cloud_images;
 #[cfg(feature = "cloud")]
 mod cloud_lost;

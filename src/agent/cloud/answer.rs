@@ -117,6 +117,12 @@ impl Refusal {
         self.code == 404 || &*self.reason == "NotFound"
     }
 
+    /// The API server itself says that it has no pod of this name. A 404 of what stands between, or
+    /// of a namespace, has other words.
+    pub(super) fn has_no_pod(&self, name: &str) -> bool {
+        self.is_not_found() && *self.message == *format!("pods \"{name}\" not found")
+    }
+
     /// The object was changed, or deleted and made anew, since we knew it.
     pub(super) fn is_conflict(&self) -> bool {
         self.code == 409 || &*self.reason == "Conflict"

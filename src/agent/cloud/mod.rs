@@ -331,11 +331,15 @@ impl Cloud {
             Topic::Register | Topic::NodeStatus | Topic::Lease => {
                 self.node.answered(now, &topic, answer, &mut self.meta, out);
             }
-            Topic::PodStatus(_) | Topic::PodDelete(_) => {
+            Topic::PodStatus(uid) | Topic::PodDelete(uid) => {
+                let resource = &*message.route.resource;
                 if let Answer::Object(object) = &answer {
-                    self.reported(&message.route.resource, object);
+                    self.reported(resource, object);
                 }
-                self.report.answered(now, &topic, answer, out);
+                let name = Resource::parse(resource).map_or("", |told| told.name);
+                if self.report.answered(now, (&topic, name), answer, out) {
+                    self.gone(resource, uid, out);
+                }
             }
             Topic::MirrorMake(_) | Topic::MirrorDelete(..) => {
                 self.mirrors.answered(now, &topic, answer, &mut self.meta, out);
@@ -352,6 +356,28 @@ impl Cloud {
             // No answer that the cloud waits for.
             let _ = self.meta.put(&key, "pod", object.get(), None);
         }
+    }
+
+    /// The API server does not have this pod, and has said so twice. A store that does not know all
+    /// pods takes nobody's word but that of a deletion.
+    fn gone(&mut self, resource: &str, uid: &str, out: &mut Out) {
+        let Some(told) = Resource::parse(resource).filter(|_| !self.meta.is_broken()) else {
+            return;
+        };
+        let line = format!("cloud: it still has no such pod, which ends: uid={uid}");
+        out.push(Action::Log(Severity::Warn, line));
+        // Nobody waits to hear of it; where there is no room now, it is asked for again.
+        let _ = self.deleted(Resource { kind: "pod", ..told }, uid, None);
+    }
+
+    /// An object is gone, and with a pod what is kept for it.
+    fn deleted(&mut self, resource: Resource<'_>, uid: &str, ack: Option<Origin>) -> Hearing {
+        self.meta.delete_tokens(uid);
+        if resource.kind == "pod" {
+            let ended = Resource { kind: ended::KIND, ..resource }.to_string();
+            let _ = self.meta.delete(&ended, uid, None);
+        }
+        self.meta.delete(&resource.to_string(), uid, ack)
     }
 
     /// No answer came in time, or none will.
@@ -388,13 +414,7 @@ impl Cloud {
             Err(why) => return self.conclude(now, Hearing::Refused(why), message, rng),
         };
         let hearing = if &*route.operation == "delete" {
-            let uid = content::uid(&text);
-            self.meta.delete_tokens(&uid);
-            if resource.kind == "pod" {
-                let ended = Resource { kind: ended::KIND, ..resource }.to_string();
-                let _ = self.meta.delete(&ended, &uid, None);
-            }
-            self.meta.delete(&route.resource, &uid, ack)
+            self.deleted(resource, &content::uid(&text), ack)
         } else {
             match resource.kind {
                 "pod" => self.report.heard(&text),

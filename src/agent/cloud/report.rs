@@ -9,6 +9,11 @@
 //! A pod that is just being started is told of when it runs, or after [`REPORT_GATHER_MS`]: each
 //! patch brings the whole pod back over the link, twice.
 //!
+//! A pod that the API server does not have is asked for once more after [`GONE_AGAIN_MS`], by
+//! telling all of it again. Mostly its deletion has come by then. Where the Node was deleted while
+//! the gateway was away nobody tells of that, since the cloud has forgotten what it sent there:
+//! then the second answer is taken for the deletion, as a kubelet ends what the API server has not.
+//!
 //! If we crash here: the next life knows nothing of what the cloud has, and tells of each pod once
 //! as a whole.
 
@@ -18,7 +23,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::answer::{Answer, Refusal};
 use super::asks::{Mouth, Topic};
 use super::ended::Ended;
 use super::meta::Meta;
@@ -29,7 +34,7 @@ use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
-use crate::limits::{DELETE_AGAIN_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
+use crate::limits::{DELETE_AGAIN_MS, GONE_AGAIN_MS, REPORT_GATHER_MS, REPORT_RETRY_MS};
 use crate::model::status::{ConditionKind, Phase};
 
 /// What the cloud has of each pod.
@@ -71,11 +76,20 @@ struct Told {
     last: Option<Box<str>>,
     deletion: Deletion,
     /// The cloud has no such pod any more: nobody listens.
-    is_gone: bool,
+    gone: Option<Gone>,
     /// Heard of, and not among the pods yet: it is about to be kept.
     is_new: bool,
     /// What was last said to be wrong.
     said: Option<Box<str>>,
+}
+
+/// That the cloud has no such pod.
+#[derive(Clone, Copy, Debug)]
+struct Gone {
+    /// When it said so last.
+    at: Instant,
+    /// Those were the API server's own words.
+    is_sure: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,22 +135,29 @@ impl Report {
             told.version = version;
             told.base = Some(status.map_or("{}", RawValue::get).into());
             told.has = None;
-            told.is_gone = false;
+            told.gone = None;
         }
     }
 
-    /// Takes the answer to a patch or a deletion.
-    pub(super) fn answered(&mut self, now: Now, topic: &Topic, answer: Answer, out: &mut Out) {
+    /// Takes the answer to a patch or a deletion of the pod of this name. Says whether there is no
+    /// such pod any more, and nobody else will say so.
+    pub(super) fn answered(
+        &mut self,
+        now: Now,
+        (topic, name): (&Topic, &str),
+        answer: Answer,
+        out: &mut Out,
+    ) -> bool {
         self.stir();
         let retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
         match topic {
             Topic::PodStatus(uid) => {
-                let Some(told) = self.pods.get_mut(uid) else { return };
+                let Some(told) = self.pods.get_mut(uid) else { return false };
                 let asked = told.asked.take();
                 told.since = None;
                 match answer {
                     Answer::Object(object) => {
-                        told.said = None;
+                        (told.said, told.gone) = (None, None);
                         // What it has now is compared once more: a patch to a status that was not
                         // known takes nothing away.
                         self.heard(object.get());
@@ -147,7 +168,7 @@ impl Report {
                         told.has = asked;
                     }
                     Answer::Refused(refusal) if refusal.is_not_found() || refusal.is_conflict() => {
-                        told.is_gone = true;
+                        return told.is_missing(now, (uid, name), &refusal, out);
                     }
                     Answer::Refused(refusal) => {
                         told.retry_at = retry_at;
@@ -163,7 +184,7 @@ impl Report {
                 }
             }
             Topic::PodDelete(uid) => {
-                let Some(told) = self.pods.get_mut(uid) else { return };
+                let Some(told) = self.pods.get_mut(uid) else { return false };
                 told.retry_at = retry_at;
                 told.deletion = match answer {
                     Answer::Done | Answer::Object(_) => Deletion::Done(now.boot),
@@ -173,6 +194,7 @@ impl Report {
             }
             other => panic!("{other:?} is not about a pod"),
         }
+        false
     }
 
     /// No answer came.
@@ -247,8 +269,15 @@ impl Told {
         mouth: &mut Mouth<'_>,
     ) -> Option<Instant> {
         let now = mouth.now.boot;
-        if self.is_gone || self.asked.is_some() {
+        if self.asked.is_some() {
             return None;
+        }
+        if let Some(Gone { at, .. }) = self.gone {
+            let again_at = at.plus_ms(GONE_AGAIN_MS);
+            if again_at > now {
+                return Some(again_at);
+            }
+            (self.base, self.has, self.last) = (None, None, None);
         }
         let of_cloud = pod.origin() == Origin::Cloud;
         let is_cleared = of_cloud && pod.is_cleared();
@@ -274,6 +303,23 @@ impl Told {
             }
         }
         self.delete(pod, known.is_legacy, mouth)
+    }
+
+    /// The cloud has no such pod. Says whether it said so before, both times without a doubt.
+    fn is_missing(
+        &mut self,
+        now: Now,
+        (uid, name): (&Uid, &str),
+        why: &Refusal,
+        out: &mut Out,
+    ) -> bool {
+        let is_sure = why.has_no_pod(name);
+        let before = self.gone.replace(Gone { at: now.boot, is_sure });
+        if before.is_none() {
+            let line = format!("cloud: it has no such pod, which runs on: uid={uid}: {why}");
+            out.push(Action::Log(Severity::Warn, line));
+        }
+        is_sure && before.is_some_and(|before| before.is_sure)
     }
 
     /// Until when it is waited for more to tell.

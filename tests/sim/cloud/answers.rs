@@ -148,7 +148,10 @@ impl Sky {
         let patch = content(message);
         let uid = patch["metadata"]["uid"].as_str().unwrap_or_default();
         let Some(object) = self.api.get(key) else {
-            return Told::Plain(failed(404, "NotFound"));
+            let mut told = failed(404, "NotFound");
+            let name = key.rsplit('/').next().expect("a name");
+            told["Err"]["ErrStatus"]["message"] = format!("pods \"{name}\" not found").into();
+            return Told::Plain(told);
         };
         if *object.uid != *uid {
             return Told::Plain(failed(409, "Conflict"));
