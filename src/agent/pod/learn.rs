@@ -303,6 +303,7 @@ impl Pod {
             hash: Some(hash),
             grace_s: None,
             status: None,
+            began_at: None,
             exited_at: None,
             stops: Backoff::default(),
         });

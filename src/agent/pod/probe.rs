@@ -130,13 +130,13 @@ impl Pod {
             return false;
         };
         if worker.id.as_ref() != Some(&running.id) {
-            if running.status.is_none() {
+            if running.began_at.is_none() && running.status.is_none() {
                 // Since when it runs is being asked.
                 give_up(now, worker, hands);
                 return false;
             }
             let id = running.id.clone();
-            let since = running_since(running, now);
+            let since = running.began_at.unwrap_or_else(|| running_since(running, now));
             give_up(now, worker, hands);
             let begins_at = now.boot.max(since.plus_ms(worker.terms.delay_ms));
             let young_ms = now.boot.since_ms(hands.booted_at);
@@ -383,7 +383,7 @@ pub(super) fn of_container(container: &Container) -> impl Iterator<Item = (Probe
     all.into_iter().filter_map(|(kind, probe)| Some((kind, &**probe.as_ref()?)))
 }
 
-/// Since when it runs: as the runtime says, if its clock was set by then.
+/// Since when one runs that ran before we did: as the runtime says, if its clock was set by then.
 fn running_since(seen: &ContainerSeen, now: Now) -> Instant {
     let started_ms = seen.status.as_ref().map(|status| status.started_at / 1_000_000);
     match (started_ms.filter(|&at| at >= limits::CLOCK_PLAUSIBLE_MS), now.wall) {

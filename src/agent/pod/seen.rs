@@ -60,6 +60,8 @@ pub struct ContainerSeen {
     pub grace_s: Option<i64>,
     /// Of the present state; `None`: not yet asked.
     pub status: Option<Box<ContainerStatus>>,
+    /// When we first saw that it ran; `None`: it did when we first saw it.
+    pub began_at: Option<Instant>,
     /// When we first saw that it had ended.
     pub exited_at: Option<Instant>,
     /// Stops of it that the runtime refused.
@@ -108,10 +110,16 @@ impl ContainerSeen {
     fn from_list(now: Instant, known: Option<Self>, listed: &Container) -> Self {
         let ended = listed.state == ContainerState::Exited;
         let seen_at = known.as_ref().and_then(|known| known.exited_at).unwrap_or(now);
+        let began = |known: &Self| {
+            let begins = known.state != listed.state && listed.state == ContainerState::Running;
+            known.began_at.or(begins.then_some(now))
+        };
+        let began_at = known.as_ref().and_then(began);
         let stops = known.as_ref().map(|known| known.stops.clone()).unwrap_or_default();
         let same = known.filter(|known| known.state == listed.state);
         Self {
             status: same.and_then(|known| known.status),
+            began_at,
             exited_at: ended.then_some(seen_at),
             id: listed.id.clone(),
             name: listed.name.clone(),
@@ -136,6 +144,7 @@ impl ContainerSeen {
         if self.state != state {
             self.state = state;
             self.status = None;
+            self.began_at = self.began_at.or((state == ContainerState::Running).then_some(now));
         }
         if state == ContainerState::Exited && self.exited_at.is_none() {
             self.exited_at = Some(now);
