@@ -89,14 +89,20 @@ fn young_images_stay_and_one_unused_for_too_long_goes_though_there_is_room() {
     let images = ImagePolicy { age_max_ms: 3_600_000, ..ImagePolicy::default() };
     let mut desk = Desk::with(|config| config.upkeep.images = images);
     desk.fill(95);
-    desk.stored = vec![image("a", "r/a:1", 500)];
+    desk.stored = vec![image("a", "r/a:1", 500), image("b", "r/b:1", 500)];
+    // `b` has a container of somebody else, until a short while before.
+    let mut used = container("c1", "x", ContainerState::Exited);
+    (used.pod, used.image_id) = (None, "b".into());
+    desk.containers.push(used);
     desk.pass(100_000);
     assert_eq!(removals(&desk), [] as [&str; 0], "it is too young");
     desk.fill(10);
     desk.pass(3_400_000);
     assert_eq!(removals(&desk), [] as [&str; 0], "the agent has not watched it for long enough");
+    desk.containers.clear();
     desk.pass(600_000);
     desk.does("remove_image a");
+    desk.pass(A_WHILE_MS);
     assert_eq!(removals(&desk), ["a"]);
 }
 

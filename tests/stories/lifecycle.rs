@@ -218,6 +218,9 @@ fn grace_only_shrinks_and_a_stop_that_was_given_more_is_asked_for_again() {
     assert_eq!(desk.asked_for(), ["stop_container c2 20"]);
     desk.manifests(&[&deleted(40)]);
     assert_eq!(desk.asked_for(), ["stop_container c2 20"], "never longer");
+    desk.refuses("stop_container c2 20", Code::Unknown, "no");
+    desk.pass(1_000);
+    assert_eq!(desk.asked_for(), ["stop_container c2 19"], "and not the next time either");
     desk.manifests(&[&deleted(0)]);
     assert_eq!(desk.asked_for(), ["stop_container c2 2"]);
     assert_eq!(desk.cancelled.len(), 1);

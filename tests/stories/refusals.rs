@@ -67,7 +67,7 @@ fn a_container_that_cannot_be_stopped_is_tried_ever_more_rarely() {
 }
 
 #[test]
-fn one_that_cannot_be_stopped_does_not_keep_another_running() {
+fn one_that_cannot_be_stopped_is_tried_at_once_when_its_pod_ends() {
     let mut desk = Desk::new();
     let spec = r#""containers":[{"name":"a","image":"i:1"},{"name":"b","image":"i:2"}]"#;
     desk.sandboxes.push(sandbox("s1", 0, true));
@@ -77,7 +77,7 @@ fn one_that_cannot_be_stopped_does_not_keep_another_running() {
     desk.containers.push(other);
     desk.manifests(&[&pod(spec)]);
     desk.does_all(&["podsandbox_status s1", "container_status x1", "container_status x0"]);
-    // Only `a` is to be replaced; `b` goes with the pod, long before the pause is over.
+    // Only `a` is to be replaced; both go with the pod, long before the pause is over.
     desk.manifests(&[&pod(&spec.replace("i:1", "i:3"))]);
     for _ in 0..3 {
         desk.refuses("stop_container x0 30", Code::Unknown, "no");
@@ -85,7 +85,7 @@ fn one_that_cannot_be_stopped_does_not_keep_another_running() {
     }
     desk.refuses("stop_container x0 30", Code::Unknown, "no");
     desk.manifests(&[]);
-    assert_eq!(desk.asked_for(), ["stop_container x1 30"]);
+    assert_eq!(desk.asked_for(), ["stop_container x1 30", "stop_container x0 30"]);
 }
 
 #[test]

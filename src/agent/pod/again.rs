@@ -22,6 +22,13 @@ impl Pod {
         }
     }
 
+    /// They are to be stopped for another reason, or in less time: this is tried at once.
+    pub(super) fn stop_now(&mut self) {
+        for container in &mut self.seen.containers {
+            container.stops = Backoff::default();
+        }
+    }
+
     /// The runtime did not answer a question.
     pub(super) fn ask_later(&mut self, now: Instant) {
         self.questions.again(now, limits::RETRY_MIN_MS, limits::RETRY_MS);

@@ -340,8 +340,11 @@ impl Pod {
         match &mut self.wanted {
             Wanted::Yes => {
                 let grace_s = api.metadata.deletion_grace_period_seconds;
-                if let (Some(ending), Some(grace_s)) = (&mut self.ending, grace_s) {
-                    ending.grace_s = ending.grace_s.min(grace_s.max(1));
+                if let (Some(ending), Some(grace_s)) = (&mut self.ending, grace_s)
+                    && grace_s.max(1) < ending.grace_s
+                {
+                    ending.grace_s = grace_s.max(1);
+                    self.stop_now();
                 }
                 self.images_change(&api.spec);
                 let mut status = std::mem::take(&mut self.api.status);
@@ -446,6 +449,7 @@ impl Pod {
             self.phase
         );
         if phase == Phase::Terminating {
+            self.stop_now();
             let asked = match self.origin {
                 Origin::Runtime => crate::limits::GRACE_ORPHAN_S,
                 Origin::File | Origin::Cloud => {
