@@ -12,7 +12,7 @@ use super::elsewhere;
 use super::event::{Action, CallId};
 use super::key::{Key, NodeId};
 use super::ledger::Line;
-use super::object::Object;
+use super::object::{Object, Sketch};
 use super::say::{self, Origin};
 use super::session::Given;
 use super::time::Instant;
@@ -304,13 +304,11 @@ impl Calls {
                 if own { Outcome::Tell(raw, 0) } else { FOREIGN }
             }
             Then::Missing { key, uid } => {
-                let found = Object::read(Kind::Pod, &raw).ok();
-                let found = found.filter(|read| {
-                    let facts = read.object.pod.as_ref();
-                    let here = facts.is_some_and(|f| *f.node == *world.nodes[&id].name);
-                    here && *read.object.uid == **uid
+                // That it cannot be read in full is no reason to be rid of it.
+                let found = Sketch::of(Kind::Pod, &raw).is_some_and(|pod| {
+                    pod.node.as_deref() == Some(&*world.nodes[&id].name) && pod.uid == *uid
                 });
-                if found.is_none() {
+                if !found {
                     world.banish(id, key, uid);
                     return Outcome::Refuse(404, "NotFound", "there is no such pod on this node");
                 }

@@ -3,10 +3,12 @@
 use serde_json::value::RawValue;
 
 use super::event::{Action, Severity, WatchFact, WatchId};
-use super::object::Object;
+use super::key::Key;
+use super::object::{Object, Sketch};
 use super::time::Now;
 use super::world::From;
 use super::{Controller, syncs};
+use crate::limits::UNREAD_TOLD_MAX;
 use crate::model::api::Kind;
 
 impl Controller {
@@ -49,7 +51,13 @@ impl Controller {
                     }
                     self.watches.told(kind, &read.object.version.to_string());
                 }
-                Err(why) => self.not_read(kind, &why),
+                Err(why) => {
+                    if let Some(sketch) = self.not_read(kind, &raw, &why) {
+                        let node = sketch.node.as_deref();
+                        self.world.gone(now.boot, &sketch.key, node);
+                        self.unread.remove(&sketch.key);
+                    }
+                }
             },
             WatchFact::Bookmark(version) => self.watches.told(kind, &version),
             WatchFact::Gone => self.watches.gone(now.boot, kind, &mut self.rng),
@@ -68,7 +76,7 @@ impl Controller {
                 }
                 self.watches.told(kind, &version.to_string());
             }
-            Err(why) => self.not_read(kind, &why),
+            Err(why) => drop(self.not_read(kind, raw, &why)),
         }
     }
 
@@ -77,20 +85,30 @@ impl Controller {
             Ok(mut read) => {
                 read.object.round = self.watches.round(kind);
                 let version = read.object.version;
+                self.unread.remove(&read.key);
                 self.world.put(now.boot, read, From::Watch);
                 Some(version)
             }
             Err(why) => {
-                self.not_read(kind, &why);
-                None
+                let sketch = self.not_read(kind, raw, &why)?;
+                self.world.named(&sketch.key, self.watches.round(kind));
+                sketch.version
             }
         }
     }
 
-    fn not_read(&mut self, kind: Kind, why: &str) {
-        if self.unread.insert(kind) {
-            let line = format!("api: {}: one is left out: {why}", kind.plural());
+    /// Of each object it is said once, while there are few of them.
+    fn not_read(&mut self, kind: Kind, raw: &RawValue, why: &str) -> Option<Sketch> {
+        let sketch = Sketch::of(kind, raw);
+        let key = sketch.as_ref().map_or_else(|| Key::new(kind, "", ""), |it| it.key.clone());
+        if self.unread.len() < UNREAD_TOLD_MAX && self.unread.insert(key.clone()) {
+            let why: String = why.chars().take(256).collect();
+            let mut line = format!("api: {key} cannot be read, and stays as it was: {why}");
+            if self.unread.len() == UNREAD_TOLD_MAX {
+                line += "; others are not told of";
+            }
             self.pending.push(Action::Log(Severity::Warn, line));
         }
+        sketch
     }
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::key::Key;
+use super::nullable::Nullable;
 use crate::model::api::Kind;
 
 /// What matters of a pod's spec.
@@ -25,20 +26,20 @@ pub(super) struct PodFacts {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
-    node_name: Box<str>,
-    service_account_name: Box<str>,
-    containers: Vec<Container>,
-    init_containers: Vec<Container>,
-    ephemeral_containers: Vec<Container>,
-    volumes: Vec<BTreeMap<Box<str>, Source>>,
-    image_pull_secrets: Vec<Named>,
+    node_name: Nullable<Box<str>>,
+    service_account_name: Nullable<Box<str>>,
+    containers: Nullable<Vec<Nullable<Container>>>,
+    init_containers: Nullable<Vec<Nullable<Container>>>,
+    ephemeral_containers: Nullable<Vec<Nullable<Container>>>,
+    volumes: Nullable<Vec<Nullable<BTreeMap<Box<str>, Source>>>>,
+    image_pull_secrets: Nullable<Vec<Nullable<Named>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Container {
-    env: Vec<Env>,
-    env_from: Vec<EnvFrom>,
+    env: Nullable<Vec<Nullable<Env>>>,
+    env_from: Nullable<Vec<Nullable<EnvFrom>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -50,21 +51,21 @@ struct Env {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ValueFrom {
-    config_map_key_ref: Named,
-    secret_key_ref: Named,
+    config_map_key_ref: Nullable<Named>,
+    secret_key_ref: Nullable<Named>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct EnvFrom {
-    config_map_ref: Named,
-    secret_ref: Named,
+    config_map_ref: Nullable<Named>,
+    secret_ref: Nullable<Named>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Named {
-    name: Box<str>,
+    name: Nullable<Box<str>>,
 }
 
 /// A volume's name, or one of its sources.
@@ -79,19 +80,19 @@ enum Source {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct VolumeSource {
-    name: Box<str>,
-    secret_name: Box<str>,
-    claim_name: Box<str>,
+    name: Nullable<Box<str>>,
+    secret_name: Nullable<Box<str>>,
+    claim_name: Nullable<Box<str>>,
     secret_ref: Option<Named>,
     node_publish_secret_ref: Option<Named>,
-    sources: Vec<Projection>,
+    sources: Nullable<Vec<Nullable<Projection>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Projection {
-    config_map: Named,
-    secret: Named,
+    config_map: Nullable<Named>,
+    secret: Nullable<Named>,
 }
 
 impl PodFacts {
@@ -100,23 +101,23 @@ impl PodFacts {
         let spec: Spec =
             serde_json::from_str(spec.get()).map_err(|error| format!("spec: {error}"))?;
         let mut needs = Needs { namespace, keys: BTreeSet::new() };
-        let containers = spec.containers.iter().chain(&spec.init_containers);
-        for container in containers.chain(&spec.ephemeral_containers) {
+        let containers = spec.containers.iter().chain(&*spec.init_containers);
+        for container in containers.chain(&*spec.ephemeral_containers) {
             needs.container(container);
         }
         let mut claims = BTreeSet::new();
-        for (kind, source) in spec.volumes.iter().flatten() {
+        for (kind, source) in spec.volumes.iter().flat_map(|volume| &**volume) {
             if let Source::Of(source) = source {
                 needs.volume(kind, source);
                 if !source.claim_name.is_empty() {
-                    claims.insert(source.claim_name.clone());
+                    claims.insert(source.claim_name.0.clone());
                 }
             }
         }
-        for secret in &spec.image_pull_secrets {
+        for secret in &*spec.image_pull_secrets {
             needs.secret(&secret.name);
         }
-        let (node, account) = (spec.node_name, spec.service_account_name);
+        let (node, account) = (spec.node_name.0, spec.service_account_name.0);
         Ok(Self { node, account, needs: needs.keys, claims })
     }
 }
@@ -142,7 +143,7 @@ impl Needs<'_> {
     }
 
     fn container(&mut self, container: &Container) {
-        for from in &container.env_from {
+        for from in &*container.env_from {
             self.map(&from.config_map_ref.name);
             self.secret(&from.secret_ref.name);
         }
@@ -160,7 +161,7 @@ impl Needs<'_> {
         for named in source.secret_ref.iter().chain(&source.node_publish_secret_ref) {
             self.secret(&named.name);
         }
-        for projection in &source.sources {
+        for projection in &*source.sources {
             self.map(&projection.config_map.name);
             self.secret(&projection.secret.name);
         }

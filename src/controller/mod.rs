@@ -46,6 +46,7 @@ mod legacy;
 pub mod local;
 mod location;
 mod node;
+mod nullable;
 mod object;
 mod records;
 mod restrict;
@@ -68,7 +69,7 @@ use event::{Action, Answer, Event, Exchange, Out, Peer, Refusal, Severity};
 use garbage::Garbage;
 pub use join::Authority;
 use join::Verdict;
-use key::NodeId;
+use key::{Key, NodeId};
 pub use lead::Candidate;
 use lead::Lead;
 use session::Link;
@@ -77,7 +78,6 @@ use watches::Watches;
 use world::World;
 
 use crate::limits::SIGNS_MAX;
-use crate::model::api::Kind;
 use crate::model::link::Session;
 
 /// What the mind must know before it starts; none of it changes while it runs.
@@ -128,8 +128,8 @@ pub struct Controller {
     /// Served last: the others have their turn before it.
     served: NodeId,
     counters: Counters,
-    /// Kinds of which an object could not be read; said once.
-    unread: BTreeSet<Kind>,
+    /// Objects that could not be read; said once.
+    unread: BTreeSet<Key>,
     /// Decided while learning.
     pending: Out,
     is_loaded: bool,

@@ -11,10 +11,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::key::Key;
 use super::location::PodFacts;
+use super::nullable::{Nullable, text};
 use crate::model::api::{EDGE_LABEL, Kind};
 
 /// One object.
@@ -38,15 +40,15 @@ type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Metadata<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "text")]
     name: Cow<'a, str>,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "text")]
     namespace: Cow<'a, str>,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "text")]
     uid: Cow<'a, str>,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "text")]
     resource_version: Cow<'a, str>,
-    labels: BTreeMap<Box<str>, Box<str>>,
+    labels: Nullable<BTreeMap<Box<str>, Nullable<Box<str>>>>,
     deletion_timestamp: Option<Box<str>>,
 }
 
@@ -55,9 +57,9 @@ struct Metadata<'a> {
 #[serde(rename_all = "camelCase")]
 struct NodeStatus {
     #[serde(default)]
-    conditions: Vec<Condition>,
+    conditions: Nullable<Vec<Condition>>,
     #[serde(default)]
-    volumes_attached: Vec<Attached>,
+    volumes_attached: Nullable<Vec<Attached>>,
 }
 
 #[derive(Deserialize, Hash)]
@@ -69,6 +71,30 @@ struct Condition {
 #[derive(Deserialize, Hash)]
 struct Attached {
     name: Box<str>,
+}
+
+/// What can be told of an object that cannot be read.
+pub(super) struct Sketch {
+    pub(super) key: Key,
+    pub(super) uid: Box<str>,
+    pub(super) version: Option<u64>,
+    /// Of pods: where it is bound to.
+    pub(super) node: Option<Box<str>>,
+}
+
+impl Sketch {
+    /// `None`: it is not even told which object it is.
+    pub(super) fn of(kind: Kind, raw: &RawValue) -> Option<Self> {
+        let value: Value = serde_json::from_str(raw.get()).ok()?;
+        let word = |key: &str| value["metadata"][key].as_str().unwrap_or_default();
+        let name = Some(word("name")).filter(|name| !name.is_empty())?;
+        Some(Self {
+            key: Key::new(kind, word("namespace"), name),
+            uid: word("uid").into(),
+            version: word("resourceVersion").parse().ok(),
+            node: value["spec"]["nodeName"].as_str().map(Into::into),
+        })
+    }
 }
 
 /// An object that was read, and what it is called.

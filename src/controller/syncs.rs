@@ -13,6 +13,7 @@ use super::event::Out;
 use super::key::{Key, NodeId};
 use super::ledger::Line;
 use super::node::Record;
+use super::nullable::Nullable;
 use super::say;
 use super::time::Instant;
 use super::world::{Live, World};
@@ -23,9 +24,9 @@ use crate::model::sync;
 struct ObjectSync {
     metadata: Metadata,
     #[serde(default)]
-    spec: Spec,
+    spec: Nullable<Spec>,
     #[serde(default)]
-    status: Status,
+    status: Nullable<Status>,
 }
 
 #[derive(Deserialize)]
@@ -33,21 +34,21 @@ struct ObjectSync {
 struct Metadata {
     name: Box<str>,
     #[serde(default)]
-    namespace: Box<str>,
+    namespace: Nullable<Box<str>>,
     resource_version: Box<str>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
-    object_kind: Box<str>,
-    object_name: Box<str>,
+    object_kind: Nullable<Box<str>>,
+    object_name: Nullable<Box<str>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
-    object_resource_version: Box<str>,
+    object_resource_version: Nullable<Box<str>>,
 }
 
 /// An object as a record, and its own `resourceVersion`; `None` in the place of the record: of a
@@ -56,12 +57,12 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String
     let told: ObjectSync = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
     let (node, uid) = told.metadata.name.rsplit_once('.').ok_or("got no <node>.<uid>")?;
     let sent = [Kind::Node, Kind::ConfigMap, Kind::Secret, Kind::Pod];
-    let kind = sent.into_iter().find(|kind| kind.name() == &*told.spec.object_kind);
+    let kind = sent.into_iter().find(|kind| kind.name() == &**told.spec.object_kind);
     let record = kind.map(|kind| sync::Record {
         node: node.into(),
         kind,
-        namespace: told.metadata.namespace.clone(),
-        name: told.spec.object_name.clone(),
+        namespace: told.metadata.namespace.0.clone(),
+        name: told.spec.object_name.0.clone(),
         uid: uid.into(),
         version: told.status.object_resource_version.parse().unwrap_or(0),
     });

@@ -47,6 +47,8 @@ pub(super) struct Entry {
     pub(super) wanted: BTreeMap<NodeId, u32>,
     /// Nodes with a record.
     pub(super) held: BTreeSet<NodeId>,
+    /// The last list that had it, but as nobody could read it.
+    unread: u32,
 }
 
 /// Whether there is such an object.
@@ -238,6 +240,13 @@ impl World {
         self.tidy(id);
     }
 
+    /// A list has an object that cannot be read: there is one.
+    pub(super) fn named(&mut self, key: &Key, round: u32) {
+        if let Some(entry) = self.objects.get_mut(key) {
+            entry.unread = round;
+        }
+    }
+
     /// The list of a kind is complete, as of this version: what it did not name is gone.
     pub(super) fn sweep(&mut self, now: Instant, kind: Kind, round: u32, version: u64) {
         let from = Key::new(kind, "", "");
@@ -250,6 +259,7 @@ impl World {
                 Live::Unknown => entry.wanted.is_empty(),
                 Live::Absent => false,
             })
+            .filter(|(_, entry)| entry.unread != round)
             .map(|(key, _)| key.clone())
             .collect();
         for key in unnamed {

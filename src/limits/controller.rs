@@ -46,6 +46,9 @@ pub const WATCH_RETRY_MIN_MS: u64 = 500;
 pub const WATCH_RETRY_MAX_MS: u64 = 30_000;
 /// Milliseconds that a watch must have held for its end to be none of the server's trouble.
 pub const WATCH_CALM_MS: u64 = 10_000;
+/// Objects that cannot be read and are told of, each once: there are few, or a whole release of the
+/// API server is not understood.
+pub const UNREAD_TOLD_MAX: usize = 64;
 /// Applications for certificates that are signed at once; beyond them the next is to come again.
 pub const SIGNS_MAX: usize = 64;
 /// Objects that one node may be said to have without that we know of them: as many as an agent

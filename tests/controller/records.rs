@@ -123,3 +123,82 @@ fn where_there_are_objectsyncs_they_are_what_is_on_record() {
     world.pass(100);
     assert!(world.exited);
 }
+
+#[test]
+fn what_cannot_be_read_in_full_is_there_all_the_same() {
+    let mut world = listed(&[
+        (Kind::Node, node("e1")),
+        (Kind::Pod, pod("web", "e1")),
+        (Kind::Pod, pod("other", "e1")),
+    ]);
+    world.connect("e1");
+    world.pass(100);
+    heard(&mut world, "e1");
+    world.crash();
+    let name = |name: &str| (Kind::Pod, "n".to_owned(), name.to_owned());
+    for pod in ["web", "other"] {
+        let mut object = world.cluster.objects[&name(pod)].clone();
+        object["spec"]["containers"] = json!(7);
+        world.cluster.apply(Kind::Pod, object);
+    }
+    world.pass(100);
+    world.connect("e1");
+    world.pass(20_000);
+    assert_eq!(heard(&mut world, "e1"), [""; 0], "neither is gone");
+    let said = |world: &World| {
+        world.logs.iter().filter(|line| line.contains("cannot be read")).cloned().collect()
+    };
+    let lines: Vec<String> = said(&world);
+    assert!(lines.len() == 2 && lines[1].contains("n/pod/web"), "{lines:#?}");
+    let uid = world.edge("e1").store["n/pod/web"]["metadata"]["uid"].clone();
+    let patch = json!(json!({"metadata": {"uid": uid}, "status": {}}).to_string());
+    let message = world.edge("e1").ask("patch", "n/podpatch/web", Some(&patch));
+    let id = world.say("e1", message);
+    world.pass(1_000);
+    let answer = world.edge("e1").answers.remove(&id).expect("an answer");
+    assert_eq!(answer["Err"]["ErrStatus"]["code"], 503, "{answer}");
+    assert_eq!(heard(&mut world, "e1"), ["response n/podpatch/web"]);
+    world.cluster.remove(&name("web"));
+    world.pass(1_000);
+    assert_eq!(heard(&mut world, "e1"), ["delete n/pod/web"]);
+    world.cluster.apply(Kind::Pod, pod("other", "e1"));
+    world.pass(1_000);
+    assert_eq!(heard(&mut world, "e1"), ["update n/pod/other"]);
+    assert_eq!(said(&world).len(), 2, "{:#?}", said(&world));
+}
+
+#[test]
+fn null_stands_for_nothing_wherever_it_stands() {
+    let mut web = pod_with("web", "e1", "m", "s");
+    web["metadata"]["labels"] = json!(null);
+    let spec = &mut web["spec"];
+    for key in ["initContainers", "ephemeralContainers"] {
+        spec[key] = json!(null);
+    }
+    let from = json!({"configMapKeyRef": null, "secretKeyRef": {"name": "t", "key": "k"}});
+    spec["containers"] = json!([{"name": "c", "image": "i", "envFrom": null, "env": [
+        {"name": "A", "valueFrom": null}, {"name": "B", "valueFrom": from}]}]);
+    spec["volumes"] = json!([{"name": "v", "configMap": {"name": "m", "items": null},
+        "secret": null}, {"name": "w", "projected": {"sources": [{"secret": null}, null]}}]);
+    let mut bare = pod("bare", "e1");
+    for key in ["volumes", "containers", "imagePullSecrets", "serviceAccountName"] {
+        bare["spec"][key] = json!(null);
+    }
+    let mut gateway = node("e1");
+    gateway["metadata"]["annotations"] = json!(null);
+    gateway["metadata"]["labels"]["x"] = json!(null);
+    gateway["status"]["volumesAttached"] = json!(null);
+    let mut world = listed(&[
+        (Kind::Node, gateway),
+        (Kind::ConfigMap, config_map("m", "1")),
+        (Kind::Pod, web),
+        (Kind::Pod, bare),
+    ]);
+    world.connect("e1");
+    world.pass(100);
+    let mut told = heard(&mut world, "e1");
+    told.sort();
+    let expected =
+        ["insert n/configmap/m", "insert n/pod/bare", "insert n/pod/web", "update null/node/e1"];
+    assert_eq!(told, expected);
+}

@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use super::time::Rng;
 use crate::limits::LOCAL_HISTORY_MAX;
 use crate::model::api::{EDGE_LABEL, Kind};
+use crate::model::raw::drop_nulls;
 use crate::model::time::Timestamp;
 pub use wanted::Wanted;
 
@@ -57,6 +58,9 @@ pub struct Print {
     /// Of what cannot change while the object lives.
     pub fixed: u64,
 }
+
+/// As [`Print::fixed`]: every manifest's.
+const ANY_PRINT: u64 = 0;
 
 #[derive(Clone, Debug)]
 struct Object {
@@ -117,8 +121,16 @@ impl Objects {
             history: VecDeque::new(),
             forgotten: version,
         };
-        for (key, row) in rows {
-            let Ok(value) = serde_json::from_str::<Value>(&row.text) else { continue };
+        for (key, mut row) in rows {
+            let Ok(mut value) = serde_json::from_str::<Value>(&row.text) else { continue };
+            // They were kept once, and what its manifest would be without is not known.
+            let respelt = value.get_mut("spec").is_some_and(drop_nulls);
+            if drop_nulls(&mut value) || respelt {
+                row.text = value.to_string().into();
+            }
+            if let Some(print) = row.made_of.as_mut().filter(|_| respelt) {
+                print.fixed = ANY_PRINT;
+            }
             let version = version_of(&value);
             let shown = is_shown(key.kind, &value);
             objects.version = objects.version.max(version);

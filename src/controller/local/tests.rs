@@ -255,3 +255,26 @@ fn what_is_no_object_is_refused() {
     let one = objects.value(&key(Kind::Event, "one")).expect("it is there");
     assert_eq!(one["count"], 1);
 }
+
+#[test]
+fn what_was_kept_with_nulls_is_kept_without_and_its_pod_goes_on() {
+    let mut objects = objects();
+    let file = |it: Value| vec![("a".into(), Some(vec![manifest(Kind::Pod, "web", it)]))];
+    let mut with = pod("gw", "a:1");
+    with["spec"]["volumes"] = Value::Null;
+    with["metadata"]["labels"] = Value::Null;
+    objects.want(file(with), NOW);
+    let rows = objects.rows.iter().map(|(key, object)| (key.clone(), object.row.clone())).collect();
+    let uid = objects.value(&key(Kind::Pod, "web")).expect("it is made")["metadata"]["uid"].clone();
+    let mut next = Objects::load(rows, 5_000, 8);
+    let loaded = next.value(&key(Kind::Pod, "web")).expect("it is kept");
+    assert!(!loaded.to_string().contains("null"), "{loaded}");
+    next.want(file(pod("gw", "a:1")), NOW);
+    next.all_was_read(NOW);
+    let now = next.value(&key(Kind::Pod, "web")).expect("it goes on");
+    assert_eq!((&now["metadata"]["uid"], now["metadata"].get("deletionTimestamp")), (&uid, None));
+    assert_eq!(next.take_changes().len(), 1);
+    next.want(file(json!({"spec": {"nodeName": "gw", "hostNetwork": true}})), NOW);
+    let ending = next.value(&key(Kind::Pod, "web")).expect("its node has not said so");
+    assert!(ending["metadata"]["deletionTimestamp"].is_string());
+}

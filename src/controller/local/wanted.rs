@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Key, Objects, Print};
+use super::{ANY_PRINT, Key, Objects, Print};
 use crate::model::api::Kind;
 use crate::model::raw::Manifest;
 use crate::model::time::Timestamp;
@@ -104,7 +104,8 @@ impl Objects {
         };
         let made_of = self.rows[&key].row.made_of;
         let ending = old["metadata"].get("deletionTimestamp").is_some();
-        let another = key.kind == Kind::Pod && made_of.is_some_and(|it| it.fixed != print.fixed);
+        let another = key.kind == Kind::Pod
+            && made_of.is_some_and(|it| ![ANY_PRINT, print.fixed].contains(&it.fixed));
         if ending || another {
             // The new one begins when the old one is gone.
             if !ending {

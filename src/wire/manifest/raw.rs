@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::{Content, Fault, Node, Refusal, Step, Value, field, tree};
 use crate::model::api::Kind;
 use crate::model::base64;
-use crate::model::raw::Manifest;
+use crate::model::raw::{Manifest, drop_nulls};
 use crate::model::tree::to_json;
 
 /// All objects of a file in order. A file counts as a whole.
@@ -59,6 +59,7 @@ fn any(node: &Node, path: &[Step], found: &mut Vec<Manifest>) -> Result<(), Faul
         | Kind::ClusterObjectSync => {}
     }
     let mut value = to_json(node);
+    drop_nulls(&mut value);
     if kind == Kind::Secret {
         encode(&mut value);
     }
@@ -94,10 +95,7 @@ fn text<'a>(node: &'a Node, path: &[Step], key: &str) -> Result<&'a str, Fault> 
 fn encode(secret: &mut Json) {
     let Some(map) = secret.as_object_mut() else { return };
     let Some(Json::Object(texts)) = map.remove("stringData") else { return };
-    let data = map.entry("data").or_insert(Json::Null);
-    if data.is_null() {
-        *data = json!({});
-    }
+    let data = map.entry("data").or_insert_with(|| json!({}));
     for (key, text) in texts {
         data[key] = base64::encode(text.as_str().unwrap_or_default().as_bytes()).into();
     }
@@ -118,6 +116,20 @@ mod tests {
         assert_eq!(secret.value["data"], json!({"a": "Yg=="}));
         assert_eq!(secret.value.get("stringData"), None);
         assert_eq!(node.value["metadata"]["labels"]["x"], "");
+    }
+
+    #[test]
+    fn what_stands_there_without_a_value_is_not_there() {
+        let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: , annotations: {x: }}\n\
+                    spec:\n  volumes:\n  containers:\n  - {name: c, image: i, env: , args: [~]}\n\
+                    ---\napiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata:\n\
+                    stringData: {a: }\n";
+        let found = parse(text.as_bytes()).expect("two objects");
+        let metadata = json!({"name": "a", "annotations": {"x": ""}});
+        assert_eq!(found[0].value["metadata"], metadata);
+        let container = json!({"name": "c", "image": "i", "args": [null]});
+        assert_eq!(found[0].value["spec"], json!({"containers": [container]}));
+        assert_eq!(found[1].value["data"], json!({"a": ""}));
     }
 
     #[test]
