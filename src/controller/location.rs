@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::key::Key;
@@ -15,7 +16,7 @@ use crate::model::api::Kind;
 pub(super) struct PodFacts {
     /// `nodeName`; never empty in a pod that concerns us.
     pub(super) node: Box<str>,
-    /// `serviceAccountName`
+    /// `serviceAccountName`, or `serviceAccount`, its old name.
     pub(super) account: Box<str>,
     /// ConfigMaps and Secrets.
     pub(super) needs: BTreeSet<Key>,
@@ -28,10 +29,11 @@ pub(super) struct PodFacts {
 struct Spec {
     node_name: Nullable<Box<str>>,
     service_account_name: Nullable<Box<str>>,
+    service_account: Nullable<Box<str>>,
     containers: Nullable<Vec<Nullable<Container>>>,
     init_containers: Nullable<Vec<Nullable<Container>>>,
     ephemeral_containers: Nullable<Vec<Nullable<Container>>>,
-    volumes: Nullable<Vec<Nullable<BTreeMap<Box<str>, Source>>>>,
+    volumes: Nullable<Vec<Nullable<Volume>>>,
     image_pull_secrets: Nullable<Vec<Nullable<Named>>>,
 }
 
@@ -68,12 +70,15 @@ struct Named {
     name: Nullable<Box<str>>,
 }
 
-/// A volume's name, or one of its sources.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Source {
-    Of(Box<VolumeSource>),
-    Other(serde::de::IgnoredAny),
+/// All but its name is a source. One that cannot be read is an error: the API server may pass over
+/// what is wrong with it and take the rest.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Volume {
+    #[serde(rename = "name")]
+    _name: IgnoredAny,
+    #[serde(flatten)]
+    sources: BTreeMap<Box<str>, Nullable<Box<VolumeSource>>>,
 }
 
 /// All that any kind of source names.
@@ -106,18 +111,18 @@ impl PodFacts {
             needs.container(container);
         }
         let mut claims = BTreeSet::new();
-        for (kind, source) in spec.volumes.iter().flat_map(|volume| &**volume) {
-            if let Source::Of(source) = source {
-                needs.volume(kind, source);
-                if !source.claim_name.is_empty() {
-                    claims.insert(source.claim_name.0.clone());
-                }
+        for (kind, source) in spec.volumes.iter().flat_map(|volume| &volume.sources) {
+            needs.volume(kind, source);
+            if !source.claim_name.is_empty() {
+                claims.insert(source.claim_name.0.clone());
             }
         }
         for secret in &*spec.image_pull_secrets {
             needs.secret(&secret.name);
         }
-        let (node, account) = (spec.node_name.0, spec.service_account_name.0);
+        let named = !spec.service_account_name.is_empty();
+        let account = if named { spec.service_account_name } else { spec.service_account };
+        let (node, account) = (spec.node_name.0, account.0);
         Ok(Self { node, account, needs: needs.keys, claims })
     }
 }

@@ -114,6 +114,40 @@ fn a_picture_of_a_static_pod_is_made_and_a_second_one_is_refused_beside_an_objec
 }
 
 #[test]
+fn a_picture_that_would_open_anothers_things_to_its_node_is_refused() {
+    let mut world = with_pod();
+    let mut picture = pod("static-e1", "e1");
+    picture["spec"].as_object_mut().expect("a map").remove("serviceAccountName");
+    picture["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "0123"});
+    let volume = |source: Value| {
+        let mut map = json!({"name": "v"});
+        map.as_object_mut().expect("a map").extend(source.as_object().expect("a map").clone());
+        ("volumes", json!([map]))
+    };
+    for (field, value) in [
+        // The API server passes over what it does not know, and takes the rest.
+        volume(json!({"configMap": {"name": "M", "secretName": 1}})),
+        volume(json!({"configMap": {"name": "M", "sources": {}}})),
+        volume(json!({"persistentVolumeClaim": {"claimName": "p", "name": []}})),
+        volume(json!({"secret": {"secretName": "s", "secretRef": 7}})),
+        volume(json!({"projected": {"sources": [{"configMap": {"name": "M", "secretRef": 1}}]}})),
+        volume(json!({"configMap": {"name": "M"}, "hostPath": 1})),
+        ("serviceAccount", json!("robot")),
+        ("serviceAccountName", json!("robot")),
+    ] {
+        let mut picture = picture.clone();
+        picture["spec"][field] = value;
+        let message = world.edge("e1").ask("insert", "n/pod/static-e1", Some(&picture));
+        let id = world.say("e1", message);
+        world.pass(100);
+        let answer = world.edge("e1").answers.remove(&id).expect("an answer");
+        assert!(answer["Err"]["ErrStatus"]["code"].is_u64(), "{picture}: {answer}");
+    }
+    let made = world.cluster.objects.keys().any(|(.., name)| name == "static-e1");
+    assert!(!made);
+}
+
+#[test]
 fn a_lease_is_asked_for_made_and_renewed() {
     let mut world = with_pod();
     let resource = "kube-node-lease/lease/e1";
