@@ -35,6 +35,12 @@ pub const EDGE_OUTPUT_BYTES_MAX: usize = 8 << 20;
 pub const LOCAL_OBJECTS_MAX: usize = 200_000;
 /// Changes that a watch may begin behind; one that is further behind lists anew.
 pub const LOCAL_HISTORY_MAX: usize = 4_096;
+/// Bytes of these changes: beside the objects themselves, and four of the largest.
+pub const LOCAL_HISTORY_BYTES_MAX: usize = 16 << 20;
+/// Events of all nodes that people can read: a cluster forgets them after an hour.
+pub const LOCAL_EVENTS_MAX: usize = 4_096;
+/// Bytes of these events: some 700 each; no node fills more with them.
+pub const LOCAL_EVENTS_BYTES_MAX: usize = 4 << 20;
 /// Objects of a list in one turn.
 pub const LOCAL_LIST_PER_TURN: usize = 500;
 /// Milliseconds before what could not be kept is tried again.

@@ -17,6 +17,7 @@
 mod calls;
 pub(crate) mod patch;
 mod pods;
+mod recent;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,10 +25,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::{Value, json};
 
 use super::time::Rng;
-use crate::limits::LOCAL_HISTORY_MAX;
+use crate::limits::{LOCAL_HISTORY_BYTES_MAX, LOCAL_HISTORY_MAX};
 use crate::model::api::{EDGE_LABEL, Kind};
 use crate::model::raw::drop_nulls;
 use crate::model::time::Timestamp;
+use recent::Recent;
 pub use wanted::Wanted;
 
 /// Which object.
@@ -91,6 +93,14 @@ pub enum Told {
     Deleted(Box<str>),
 }
 
+impl Told {
+    fn text(&self) -> &str {
+        match self {
+            Self::Changed(text) | Self::Deleted(text) => text,
+        }
+    }
+}
+
 /// All objects.
 #[derive(Debug)]
 pub struct Objects {
@@ -104,8 +114,10 @@ pub struct Objects {
     changes: Vec<Change>,
     /// For watches that begin a little in the past: what was told, by version.
     history: VecDeque<(u64, Kind, Told)>,
+    history_bytes: usize,
     /// Changes up to this version are no longer in the history.
     forgotten: u64,
+    events: Recent,
 }
 
 impl Objects {
@@ -119,9 +131,17 @@ impl Objects {
             rng: Rng::new(seed),
             changes: Vec::new(),
             history: VecDeque::new(),
+            history_bytes: 0,
             forgotten: version,
+            events: Recent::default(),
         };
+        let mut events = Vec::new();
         for (key, mut row) in rows {
+            if key.kind == Kind::Event {
+                // They were kept once.
+                events.push(key);
+                continue;
+            }
             let Ok(mut value) = serde_json::from_str::<Value>(&row.text) else { continue };
             // They were kept once, and what its manifest would be without is not known.
             let respelt = value.get_mut("spec").is_some_and(drop_nulls);
@@ -137,6 +157,9 @@ impl Objects {
             objects.rows.insert(key, Object { row, shown });
         }
         objects.forgotten = objects.version;
+        let version = objects.version;
+        let drop = |key: Key| Change { key, version, row: None, told: None };
+        objects.changes = events.into_iter().map(drop).collect();
         objects
     }
 
@@ -186,13 +209,21 @@ impl Objects {
 
     /// Writes an object with a new version.
     fn put(&mut self, key: Key, mut value: Value, made_of: Option<Print>) -> Box<str> {
-        self.version += 1;
+        self.version += u64::from(key.kind != Kind::Event);
         value["kind"] = key.kind.name().into();
         value["apiVersion"] = key.kind.api_version().into();
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
         let text: Box<str> = value.to_string().into();
         let shown = is_shown(key.kind, &value);
         let row = Row { text: text.clone(), made_of };
+        if key.kind == Kind::Event {
+            let old = self.rows.insert(key.clone(), Object { row, shown });
+            self.events.put(&key, old.map(|old| old.row.text.len()), text.len());
+            while let Some(oldest) = self.events.surplus() {
+                self.remove(&oldest);
+            }
+            return text;
+        }
         let before = self.rows.get(&key).is_some_and(|object| object.shown);
         let told = match (before, shown) {
             (_, true) => Some(Told::Changed(text.clone())),
@@ -208,6 +239,10 @@ impl Objects {
     fn remove(&mut self, key: &Key) -> Option<Box<str>> {
         let mut value = self.value(key)?;
         let object = self.rows.remove(key)?;
+        if key.kind == Kind::Event {
+            self.events.removed(key, object.row.text.len());
+            return Some(object.row.text);
+        }
         self.version += 1;
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
         let text: Box<str> = value.to_string().into();
@@ -220,9 +255,12 @@ impl Objects {
         let version = self.version;
         if let Some(told) = &told {
             self.history.push_back((version, key.kind, told.clone()));
-            if self.history.len() > LOCAL_HISTORY_MAX
-                && let Some((version, ..)) = self.history.pop_front()
+            self.history_bytes += told.text().len();
+            while (self.history.len() > LOCAL_HISTORY_MAX
+                || self.history_bytes > LOCAL_HISTORY_BYTES_MAX)
+                && let Some((version, _, told)) = self.history.pop_front()
             {
+                self.history_bytes -= told.text().len();
                 self.forgotten = version;
             }
         }

@@ -3,6 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::*;
+use crate::limits::{LOCAL_EVENTS_BYTES_MAX, LOCAL_EVENTS_MAX, LOCAL_HISTORY_BYTES_MAX};
 use crate::model::api::{Call, CallError, CallResult, PatchType, Subresource, Verb};
 use crate::model::raw::Manifest;
 
@@ -277,4 +278,71 @@ fn what_was_kept_with_nulls_is_kept_without_and_its_pod_goes_on() {
     next.want(file(json!({"spec": {"nodeName": "gw", "hostNetwork": true}})), NOW);
     let ending = next.value(&key(Kind::Pod, "web")).expect("its node has not said so");
     assert!(ending["metadata"]["deletionTimestamp"].is_string());
+}
+
+#[test]
+fn events_are_there_for_a_while_and_never_kept() {
+    let event = |text: &str| {
+        let about = json!({"kind": "Node", "name": "gw"});
+        json!({"involvedObject": about, "reason": "A", "message": text})
+    };
+    let mut objects = objects();
+    let before = objects.version();
+    let create = call(Verb::Create, Kind::Event, "gw.1", &event("a"));
+    assert_eq!(value(objects.call(&create, NOW))["message"], "a");
+    let count = json!({"count": 2});
+    let patch = call(Verb::Patch(PatchType::Strategic), Kind::Event, "gw.1", &count);
+    assert_eq!(value(objects.call(&patch, NOW))["count"], 2);
+    assert_eq!(objects.all(Kind::Event, "").count(), 1);
+    for at in 2..LOCAL_EVENTS_MAX + 10 {
+        let name = format!("gw.{at}");
+        value(objects.call(&call(Verb::Create, Kind::Event, &name, &event("b")), NOW));
+    }
+    assert_eq!(objects.all(Kind::Event, "").count(), LOCAL_EVENTS_MAX);
+    let get = |name: &str| call(Verb::Get, Kind::Event, name, &Value::Null);
+    assert_eq!(code(objects.call(&get("gw.1"), NOW)).0, 404, "the oldest goes first");
+    value(objects.call(&get("gw.100"), NOW));
+    value(objects.call(&call(Verb::Delete, Kind::Event, "gw.100", &Value::Null), NOW));
+    let large = event(&"x".repeat(LOCAL_EVENTS_BYTES_MAX / 3));
+    for at in 0..9 {
+        let name = format!("gw.large-{at}");
+        value(objects.call(&call(Verb::Create, Kind::Event, &name, &large), NOW));
+    }
+    assert_eq!(objects.all(Kind::Event, "").count(), 2);
+    let grown = json!({"note": "x".repeat(LOCAL_EVENTS_BYTES_MAX / 2)});
+    let patch = call(Verb::Patch(PatchType::Merge), Kind::Event, "gw.large-7", &grown);
+    value(objects.call(&patch, NOW));
+    assert_eq!(objects.all(Kind::Event, "").count(), 1);
+    assert!(objects.take_changes().is_empty(), "the disk and the watches know nothing of them");
+    assert_eq!(objects.version(), before);
+    assert!(objects.history.is_empty());
+}
+
+#[test]
+fn events_that_were_kept_once_are_dropped() {
+    let text = json!({"metadata": {"name": "gw.1", "resourceVersion": "7"}}).to_string();
+    let row = Row { text: text.into(), made_of: None };
+    let mut objects = Objects::load(vec![(key(Kind::Event, "gw.1"), row)], 1_000, 7);
+    assert_eq!(objects.all(Kind::Event, "").count(), 0);
+    let changes = objects.take_changes();
+    assert_eq!(changes.len(), 1);
+    assert!(changes[0].row.is_none() && changes[0].told.is_none());
+    assert_eq!((changes[0].key.kind, changes[0].version), (Kind::Event, 1_000));
+}
+
+#[test]
+fn what_watches_may_have_missed_is_bounded_by_its_bytes() {
+    let mut objects = objects();
+    let map = |text: &str| json!({"data": {"k": text.repeat(1 << 20)}});
+    value(objects.call(&call(Verb::Create, Kind::ConfigMap, "cm", &map("a")), NOW));
+    for at in 0..40 {
+        let text = if at % 2 == 0 { "b" } else { "c" };
+        let patch = call(Verb::Patch(PatchType::Merge), Kind::ConfigMap, "cm", &map(text));
+        value(objects.call(&patch, NOW));
+        objects.take_changes();
+    }
+    let bytes: usize = objects.history.iter().map(|(.., told)| told.text().len()).sum();
+    assert!(bytes <= LOCAL_HISTORY_BYTES_MAX, "{bytes}");
+    assert_eq!(objects.since(Kind::ConfigMap, 1_001), None, "that is forgotten");
+    assert_eq!(objects.since(Kind::ConfigMap, objects.version() - 2).expect("known").len(), 2);
 }
