@@ -78,6 +78,16 @@ pub const API_LIST_MS: u64 = 60_000;
 pub const API_WATCH_S: u64 = 300;
 /// Milliseconds beyond that until we do.
 pub const API_WATCH_LATE_MS: u64 = 30_000;
+/// Seconds of silence on a connection before its other end is asked whether it is there.
+pub const API_ALIVE_IDLE_S: u32 = 15;
+/// Seconds between such questions.
+pub const API_ALIVE_PROBE_S: u32 = 10;
+/// Questions without an answer after which it is gone: two may be lost on the way.
+pub const API_ALIVE_PROBES: u32 = 3;
+/// Milliseconds until it is gone, be it that it does not answer these or does not take what it is
+/// sent: their sum. A node hears of a change at most that much later; a load balancer that moves
+/// takes some ten seconds.
+pub const API_UNHEARD_MS: u32 = (API_ALIVE_IDLE_S + API_ALIVE_PROBES * API_ALIVE_PROBE_S) * 1_000;
 /// Milliseconds that an unused connection is kept: less than servers keep one.
 pub const API_IDLE_MS: u64 = 30_000;
 /// Milliseconds between two looks at a token that lies in a file: it is replaced there.

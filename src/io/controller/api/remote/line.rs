@@ -9,6 +9,7 @@ use mio::{Interest, Registry, Token};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
+use super::alive;
 use super::task::{Task, Work};
 use crate::controller::event::{Event, WatchId};
 use crate::controller::time::Instant;
@@ -62,6 +63,7 @@ impl Line {
         now: Instant,
     ) -> io::Result<Self> {
         let mut socket = TcpStream::connect(to)?;
+        alive::watch_over(&socket)?;
         registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self {
             to,
@@ -251,3 +253,38 @@ impl Line {
 
 /// On the stack.
 const READ_BYTES: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use mio::Poll;
+    use nix::sys::socket::{getsockopt, sockopt};
+    use rustls::RootCertStore;
+    use rustls::crypto::ring::default_provider;
+
+    use super::*;
+
+    #[test]
+    fn one_whose_other_end_is_gone_without_a_word_is_noticed_within_a_minute() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let poll = Poll::new().expect("a poll");
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let name = ServerName::try_from("api").expect("a name");
+        let to = listener.local_addr().expect("an address");
+        let way = (Arc::new(config), name);
+        let line = Line::open(to, way, Token(1), poll.registry(), Instant(0)).expect("a line");
+        let Stage::Connecting(socket, ..) = &line.stage else { panic!("{line:?}") };
+        let socket = socket.as_fd();
+        assert_eq!(getsockopt(&socket, sockopt::KeepAlive), Ok(true));
+        let idle_s = getsockopt(&socket, sockopt::TcpKeepIdle).expect("it has one");
+        let probe_s = getsockopt(&socket, sockopt::TcpKeepInterval).expect("it has one");
+        let probes = getsockopt(&socket, sockopt::TcpKeepCount).expect("it has one");
+        assert_eq!((idle_s, probe_s, probes), (15, 10, 3));
+        assert_eq!(getsockopt(&socket, sockopt::TcpUserTimeout), Ok(45_000));
+    }
+}

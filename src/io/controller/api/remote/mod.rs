@@ -9,6 +9,7 @@
 //! that the answer was lost. When to list or watch again, and how long to wait before, is the
 //! mind's to say. **If we crash here** the next life lists.
 
+mod alive;
 mod line;
 pub mod reach;
 mod task;
