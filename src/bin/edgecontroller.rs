@@ -35,6 +35,10 @@ fn main() -> ExitCode {
     let command = args.value().unwrap_or_default();
     match command.to_str() {
         Some("run") => run(args),
+        Some("job") => {
+            let kind = args.value().unwrap_or_default();
+            io::controller::child(&kind.to_string_lossy())
+        }
         Some("version" | "--version" | "-V") => {
             print(&format!("edgecontroller {}\n", env!("CARGO_PKG_VERSION")))
         }

@@ -88,6 +88,14 @@ pub const API_ALIVE_PROBES: u32 = 3;
 /// sent: their sum. A node hears of a change at most that much later; a load balancer that moves
 /// takes some ten seconds.
 pub const API_UNHEARD_MS: u32 = (API_ALIVE_IDLE_S + API_ALIVE_PROBES * API_ALIVE_PROBE_S) * 1_000;
+/// Milliseconds without any answer until the controller says that it is not well: an API server
+/// that is upgraded, or moved, is away for less.
+pub const API_TROUBLE_MS: u64 = 180_000;
+/// Milliseconds without any answer until the API server's name is looked up again, from one such
+/// lookup to the next, and for one: resolvers give up after half a minute.
+pub const API_LOOKUP_MS: u64 = 60_000;
+/// Lookups that were given up and have not ended: beyond them none is begun.
+pub const API_LOOKUPS_MAX: usize = 4;
 /// Milliseconds that an unused connection is kept: less than servers keep one.
 pub const API_IDLE_MS: u64 = 30_000;
 /// Milliseconds between two looks at a token that lies in a file: it is replaced there.

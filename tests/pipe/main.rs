@@ -9,6 +9,8 @@ mod binary;
 mod calls;
 #[cfg(feature = "cloud")]
 mod cloud;
+#[cfg(feature = "controller")]
+mod cluster;
 mod jobs;
 #[path = "../wire/peer.rs"]
 #[expect(dead_code, reason = "the wire tests need more of the other end than these")]

@@ -24,7 +24,7 @@ pub(in crate::io) const KIND: &str = "resolve";
 
 /// A lookup under way.
 #[derive(Debug)]
-pub(super) struct Lookup {
+pub(in crate::io) struct Lookup {
     child: Option<Child>,
     socket: UnixStream,
     answer: Vec<u8>,
@@ -41,7 +41,7 @@ struct Question {
 type Answer = Result<Vec<SocketAddr>, String>;
 
 impl Lookup {
-    pub(super) fn start(
+    pub(in crate::io) fn start(
         program: &Path,
         (host, port): (&str, u16),
         token: Token,
@@ -62,7 +62,7 @@ impl Lookup {
     }
 
     /// What was found, if the child has answered; it is whole when the child has hung up.
-    pub(super) fn advance(&mut self) -> Option<Answer> {
+    pub(in crate::io) fn advance(&mut self) -> Option<Answer> {
         let mut buffer = [0; 1_024];
         loop {
             match self.socket.read(&mut buffer) {
@@ -84,7 +84,7 @@ impl Lookup {
     }
 
     /// The child, which is of no more use.
-    pub(super) fn end(&mut self) -> Option<Child> {
+    pub(in crate::io) fn end(&mut self) -> Option<Child> {
         let mut child = self.child.take()?;
         // It has ended already, or it does now.
         let _ = child.kill();

@@ -18,6 +18,8 @@ pub(super) struct Desk<'a> {
     pub(super) controller: &'a Controller,
     /// `None`: the objects are a cluster's, and people ask that.
     pub(super) local: Option<&'a mut Local>,
+    /// Why the API server is not to be reached, if that is so.
+    pub(super) trouble: Option<String>,
     pub(super) folder: &'a Path,
     pub(super) connections: usize,
     /// Why connections were refused, and how many.
@@ -31,8 +33,11 @@ impl Desk<'_> {
     /// The answer, head and all.
     pub(super) fn answer(&mut self, call: &Call) -> Vec<u8> {
         let (status, kind, body) = match (&*call.method, &*call.path) {
-            ("GET", "/healthz") if self.controller.is_ready() => text(200, "ok"),
-            ("GET", "/healthz") => text(503, "the objects are not all known yet"),
+            ("GET", "/healthz") => match &self.trouble {
+                Some(why) => text(503, why),
+                None if self.controller.is_ready() => text(200, "ok"),
+                None => text(503, "the objects are not all known yet"),
+            },
             ("GET", "/metrics") => (200, METRICS, self.metrics().into_bytes()),
             _ if self.local.is_none() => text(404, "the objects are the cluster's: ask kubectl"),
             ("POST", "/apply") => self.apply(call),

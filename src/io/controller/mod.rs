@@ -22,6 +22,7 @@ pub mod settings;
 pub mod store;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -31,9 +32,10 @@ use crate::controller::event::{Action, CallId, Event, Out};
 use crate::controller::local::Objects;
 use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
+use crate::io::cloud::names;
 use crate::io::folder::{Held, Manifests, Room};
 use crate::io::journal::{self, Turn};
-use crate::io::signal::{Signals, Told};
+use crate::io::signal::{self, Signals, Told};
 use crate::io::{clock, sys};
 use crate::limits::{
     MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX, POLL_EVENTS_MAX, POLL_MS_MAX,
@@ -86,6 +88,15 @@ pub fn run(settings: Settings) -> ExitCode {
         }
     }
 }
+
+/// The whole life of a child of ours, `edgecontroller job <kind>`, which looks up a name.
+pub fn child(kind: &str) -> ExitCode {
+    signal::let_through();
+    if kind == names::KIND { names::child() } else { ExitCode::FAILURE }
+}
+
+/// What children run: the same binary while the file is replaced.
+const PROGRAM: &str = "/proc/self/exe";
 
 /// What follows a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +159,7 @@ impl Hands {
             candidate: ground.candidate,
         };
         let api = if let Some(reach) = ground.reach {
-            Api::Remote(Box::new(Remote::new(reach, API)))
+            Api::Remote(Box::new(Remote::new(reach, PathBuf::from(PROGRAM), API)))
         } else {
             let objects = Objects::load(kept.objects, kept.version, clock::seed());
             Api::Local(Box::new(Local::new(objects)))
@@ -346,6 +357,7 @@ impl Hands {
     fn answer_people(&mut self, now: Now) {
         let mut desk = desk::Desk {
             controller: &self.controller,
+            trouble: self.api.trouble(now.boot),
             local: self.api.local(),
             folder: &self.settings.manifests,
             connections: self.ports.connections(),

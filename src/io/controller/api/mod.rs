@@ -56,6 +56,14 @@ impl Api {
         }
     }
 
+    /// Why nobody answers, if it is more than a restart.
+    pub fn trouble(&self, now: Instant) -> Option<String> {
+        match self {
+            Self::Local(_) => None,
+            Self::Remote(remote) => remote.trouble(now),
+        }
+    }
+
     /// A socket has news.
     pub fn ready(&mut self, ready: &Ready) {
         match self {

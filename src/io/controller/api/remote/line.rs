@@ -27,6 +27,10 @@ pub(super) struct Line {
     sent: usize,
     /// Something of the answer came.
     answered: bool,
+    /// Something came since this was asked last.
+    heard: bool,
+    /// Why it failed while something was asked.
+    lost: Option<String>,
     /// It has carried an answer before.
     used: bool,
     /// It can be used again after this answer.
@@ -73,6 +77,8 @@ impl Line {
             out: Vec::new(),
             sent: 0,
             answered: false,
+            heard: false,
+            lost: None,
             used: false,
             again: true,
             deadline: now.plus_ms(API_CONNECT_MS),
@@ -97,6 +103,16 @@ impl Line {
 
     pub(super) fn watch_id(&self) -> Option<WatchId> {
         self.task.as_ref()?.watch_id()
+    }
+
+    /// Whether something came since this was asked last.
+    pub(super) fn heard(&mut self) -> bool {
+        std::mem::take(&mut self.heard)
+    }
+
+    /// Why it failed, if it did.
+    pub(super) fn lost(&mut self) -> Option<String> {
+        self.lost.take()
     }
 
     pub(super) fn stir(&mut self) {
@@ -124,6 +140,7 @@ impl Line {
     fn fail(&mut self, why: &str, events: &mut Vec<Event>) -> Outcome {
         self.stage = Stage::Gone;
         let Some(task) = self.task.take() else { return Outcome::Over };
+        self.lost = Some(format!("{}: {why}", self.to));
         // The server may just have closed what it thought unused.
         if self.used && !self.answered && task.work.is_read() {
             return Outcome::Again(task.work);
@@ -198,7 +215,7 @@ impl Line {
             let mut ended = false;
             for piece in self.reader.receive(&buffer[..count])? {
                 let task = self.task.as_mut().ok_or("an answer that nobody asked for")?;
-                self.answered = true;
+                (self.answered, self.heard) = (true, true);
                 match piece {
                     Piece::Head(status, again) => {
                         task.head(status);

@@ -10,6 +10,7 @@
 //! mind's to say. **If we crash here** the next life lists.
 
 mod alive;
+mod health;
 mod line;
 pub mod reach;
 mod task;
@@ -17,6 +18,7 @@ mod task;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ use crate::io::clock;
 use crate::limits::{API_CALL_MS, API_CONNECT_MS, API_CONNECTIONS_MAX};
 use crate::model::api::{Call, CallError, CallResult, Kind};
 use crate::wire::http1::response::{Piece, Reader};
+use health::Health;
 use line::{Line, Outcome};
 use reach::Reach;
 use task::{Task, Then, Work};
@@ -43,15 +46,23 @@ pub struct Remote {
     queue: VecDeque<Work>,
     /// Which address is tried next.
     turn: usize,
+    health: Health,
 }
 
-/// Tokens that are ours: more than there are connections.
+/// Tokens that are ours: more than there are connections; the last is the lookup's.
 pub const TOKENS: usize = 256;
 
 impl Remote {
-    /// Not connected yet. `first`: this token and the [`TOKENS`] from it on are ours.
-    pub fn new(reach: Reach, first: Token) -> Self {
-        Self { reach, first, lines: Vec::new(), queue: VecDeque::new(), turn: 0 }
+    /// Not connected yet. `first`: this token and the [`TOKENS`] from it on are ours. `program`:
+    /// what looks names up, as `PROGRAM job resolve`.
+    pub fn new(reach: Reach, program: PathBuf, first: Token) -> Self {
+        let (lines, queue, health) = (Vec::new(), VecDeque::new(), Health::new(program));
+        Self { reach, first, lines, queue, turn: 0, health }
+    }
+
+    /// Since when nobody has answered, and why, if that is more than a restart.
+    pub fn trouble(&self, now: Instant) -> Option<String> {
+        self.health.trouble(now)
     }
 
     /// Asks about one object.
@@ -89,10 +100,23 @@ impl Remote {
 
     /// Asks what waits, and reads what came.
     pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+        let token = Token(self.first.0 + TOKENS - 1);
+        let found = self.health.tick(now, &self.reach.host, token, registry);
+        if let Some(addresses) = found.filter(|found| *found != self.reach.addresses) {
+            log::info!("{} has other addresses by now: {addresses:?}", self.reach.host);
+            self.reach.addresses = addresses;
+        }
         self.begin(now, registry, events);
         for slot in &mut self.lines {
             let Some(line) = slot else { continue };
-            match line.turn(now, events) {
+            let outcome = line.turn(now, events);
+            if line.heard() {
+                self.health.heard();
+            }
+            if let Some(why) = line.lost() {
+                self.health.lost(now, why);
+            }
+            match outcome {
                 Outcome::Wait => {}
                 Outcome::Ask(work) => self.queue.push_front(work),
                 Outcome::Again(work) => {
@@ -109,7 +133,8 @@ impl Remote {
     pub fn wake_at(&self) -> Option<Instant> {
         let ready = self.queue.iter().any(|work| self.has_room(work));
         let now = ready.then_some(Instant(0));
-        self.lines.iter().flatten().map(Line::wake_at).chain(now).min()
+        let lines = self.lines.iter().flatten().map(Line::wake_at);
+        lines.chain(now).chain(self.health.wake_at()).min()
     }
 
     fn has_room(&self, work: &Work) -> bool {
@@ -138,7 +163,7 @@ impl Remote {
                 self.lines.push(None);
                 self.lines.len() - 1
             });
-            assert!(slot < TOKENS, "there are as many watches as kinds");
+            assert!(slot < TOKENS - 1, "there are as many watches as kinds");
             self.turn += 1;
             let to = self.reach.addresses[self.turn % self.reach.addresses.len()];
             let token = Token(self.first.0 + slot);
@@ -148,7 +173,11 @@ impl Remote {
                     line.ask(task, request, now);
                     self.lines[slot] = Some(line);
                 }
-                Err(error) => task.lost(format!("{to}: {error}"), events),
+                Err(error) => {
+                    let why = format!("{to}: {error}");
+                    self.health.lost(now, why.clone());
+                    task.lost(why, events);
+                }
             }
         }
     }

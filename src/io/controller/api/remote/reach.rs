@@ -24,7 +24,7 @@ use crate::wire::x509::{self, pem};
 pub struct Reach {
     /// `host:port`, as in the header `Host`.
     pub host: String,
-    /// Those that the host's name had when we started.
+    /// Those that the host's name had when it was looked up last.
     pub addresses: Vec<SocketAddr>,
     /// What its certificate must name.
     pub name: ServerName<'static>,

@@ -1,0 +1,72 @@
+//! The way to an API server that has moved.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use edged::controller::event::WatchId;
+use edged::controller::time::Instant;
+use edged::io::controller::api::remote::Remote;
+use edged::io::controller::api::remote::reach::Reach;
+use edged::model::api::Kind;
+use edged::model::base64;
+use mio::{Events, Poll, Token};
+
+use crate::stub;
+
+/// A way to this port of `localhost`.
+fn reach(port: u16) -> Reach {
+    let cloud = stub::Cloud::start(&stub::Setup::default());
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("moved");
+    std::fs::create_dir_all(&dir).expect("a folder");
+    let ca = base64::encode(&cloud.ca());
+    let ca = format!("-----BEGIN CERTIFICATE-----\n{ca}\n-----END CERTIFICATE-----\n");
+    std::fs::write(dir.join("ca.crt"), ca).expect("a file");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts:\n- name: a\n  \
+         context: {{cluster: a, user: a}}\nclusters:\n- name: a\n  cluster:\n    server: \
+         https://localhost:{port}\n    certificate-authority: ca.crt\nusers:\n- name: a\n  \
+         user: {{token: t}}\n"
+    );
+    std::fs::write(dir.join("config"), text).expect("a file");
+    Reach::of_file(&dir.join("config")).expect("a way")
+}
+
+#[test]
+fn an_api_server_that_has_moved_is_found_and_until_then_it_is_said() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    listener.set_nonblocking(true).expect("it can");
+    let closed = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let old = closed.local_addr().expect("an address");
+    drop(closed);
+    let mut reach = reach(listener.local_addr().expect("an address").port());
+    reach.addresses = vec![old];
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_edgecontroller"));
+    let mut remote = Remote::new(reach, program, Token(1));
+    let mut poll = Poll::new().expect("a poll");
+    let (mut ready, mut asked) = (Events::with_capacity(16), 0);
+    // Half a second each, of which most are spent at once.
+    for at in 0..2_000 {
+        let now = Instant(1_000 + at * 500);
+        let mut events = Vec::new();
+        remote.tick(now, poll.registry(), &mut events);
+        if asked == 0 || !events.is_empty() {
+            asked += 1;
+            remote.list(WatchId(asked), Kind::Node);
+        }
+        if listener.accept().is_ok() {
+            assert!(at > 120, "not before it was missed for a minute");
+            return;
+        }
+        let told = remote.trouble(now);
+        // Three minutes after the first failure, which is one of the first turns'.
+        if !(360..370).contains(&at) {
+            assert_eq!(told.is_some(), at >= 360, "at {at}: {told:?}");
+        }
+        poll.poll(&mut ready, Some(Duration::from_millis(20))).expect("it polls");
+        for ready in &ready {
+            remote.ready(ready);
+        }
+    }
+    panic!("it was not found");
+}
