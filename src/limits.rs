@@ -287,6 +287,10 @@ pub const POLL_MS_MAX: u64 = 60_000;
 pub const MANIFEST_RESCAN_MS: u64 = 20_000;
 /// A file that changed without having been closed is read when it stayed the same for so long.
 pub const MANIFEST_SETTLE_MS: u64 = 1_000;
+/// How long a removal waits for files that are perhaps half written, milliseconds: one of them may
+/// be what was removed, under another name. Ten times what a file that is whole takes to settle,
+/// and short enough that one that is written to without end keeps no pod for long.
+pub const MANIFEST_HOLD_MS: u64 = 10_000;
 /// Bytes of manifests that are read and parsed in one turn, one file at least.
 pub const MANIFEST_TURN_BYTES: usize = 256 << 10;
 

@@ -14,6 +14,7 @@
 //!
 //! A folder that is not there is an empty one. A folder that cannot be read keeps what was read of
 //! it, because an empty set would end every pod; before the first reading nothing is told at all.
+//! Nor is a removal told while a file is perhaps half written: it may be the same one, renamed.
 //! Not here: what a manifest means (`wire::manifest`), and what follows from it (the mind). After a
 //! crash the folder is read again from the start.
 
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -33,8 +35,9 @@ use watch::{Seen, Watch};
 use super::log::Limit;
 use crate::agent::time::Instant;
 use crate::limits::{
-    MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX, MANIFEST_OBJECTS_BYTES_MAX, MANIFEST_OBJECTS_MAX,
-    MANIFEST_PODS_MAX, MANIFEST_RESCAN_MS, MANIFEST_SETTLE_MS, MANIFEST_TURN_BYTES,
+    MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX, MANIFEST_HOLD_MS, MANIFEST_OBJECTS_BYTES_MAX,
+    MANIFEST_OBJECTS_MAX, MANIFEST_PODS_MAX, MANIFEST_RESCAN_MS, MANIFEST_SETTLE_MS,
+    MANIFEST_TURN_BYTES,
 };
 use crate::model::manifest::{self, Content, Folder, Refusal};
 
@@ -78,6 +81,8 @@ pub struct Manifests<C = Content> {
     looked: bool,
     /// Differs from what was told; true until the first telling.
     differs: bool,
+    /// A file went that was told, or nothing was told yet: since then.
+    removed: Option<Instant>,
     /// Why the folder itself cannot be read.
     trouble: Option<String>,
     trouble_limit: Limit,
@@ -92,10 +97,15 @@ struct Kept<C> {
     read: Option<Key>,
     /// `None`: not read yet.
     content: Option<Result<C, Refusal>>,
+    /// It is perhaps half written, or was gone when it was to be read.
+    waits: bool,
 }
 
 /// What changes whenever a file does: device, inode, size, mtime and ctime in nanoseconds.
 type Key = (u64, u64, u64, i128, i128);
+
+/// The regular files in the folder, with why one could not be looked at.
+type Found = BTreeMap<OsString, Result<Key, Refusal>>;
 
 impl<C: Held> Manifests<C> {
     /// Begins to watch; the first [`Manifests::tick`] reads.
@@ -110,6 +120,7 @@ impl<C: Held> Manifests<C> {
             look_at: Instant(0),
             looked: false,
             differs: true,
+            removed: None,
             trouble: None,
             trouble_limit: Limit::default(),
             count_limit: Limit::default(),
@@ -124,6 +135,7 @@ impl<C: Held> Manifests<C> {
         self.closed.clear();
         self.looked = false;
         self.differs = true;
+        self.removed = None;
         self.trouble = None;
         self.look_at = Instant(0);
         self.watch.forget();
@@ -178,11 +190,23 @@ impl<C: Held> Manifests<C> {
             }
         }
         self.work(now);
-        if !(self.todo.is_empty() && self.differs && self.looked) {
+        if !(self.todo.is_empty() && self.differs && self.looked) || self.holds(now) {
             return None;
         }
         self.differs = false;
+        self.removed = None;
         Some(self.folder())
+    }
+
+    /// Whether a file that went may be one that waits to be read.
+    fn holds(&mut self, now: Instant) -> bool {
+        let Some(removed) = self.removed else { return false };
+        let until = removed.plus_ms(MANIFEST_HOLD_MS);
+        let holds = now < until && self.files.values().any(|kept| kept.waits);
+        if holds {
+            self.look_at = self.look_at.min(until);
+        }
+        holds
     }
 
     fn trouble_is(&mut self, trouble: Option<String>) {
@@ -192,6 +216,36 @@ impl<C: Held> Manifests<C> {
 
     /// Finds out which files are to be read.
     fn look(&mut self, now: Instant) -> io::Result<()> {
+        let mut found = self.find(now)?;
+        if self.files.keys().any(|name| !found.contains_key(name)) {
+            // Of a file that is renamed meanwhile a listing may have neither name.
+            let first = mem::replace(&mut found, self.find(now)?);
+            for (name, key) in first {
+                found.entry(name).or_insert_with(|| {
+                    self.look_at = now;
+                    key
+                });
+            }
+        }
+        self.todo.clear();
+        let before = self.files.len();
+        self.files.retain(|name, _| found.contains_key(name));
+        if self.files.len() != before || !self.looked {
+            self.differs = true;
+            self.removed.get_or_insert(now);
+        }
+        self.closed.retain(|name| found.contains_key(name));
+        for (name, key) in found {
+            match key {
+                Ok(key) => self.weigh(name, key, now),
+                Err(why) => self.miss(name, why, now),
+            }
+        }
+        self.looked = true;
+        Ok(())
+    }
+
+    fn find(&mut self, now: Instant) -> io::Result<Found> {
         let names = names_in(&self.path)?;
         if names.len() > MANIFEST_FILES_MAX
             && let Some(kept) = self.count_limit.pass(now)
@@ -202,30 +256,33 @@ impl<C: Held> Manifests<C> {
                  name are left out; repeats={kept}"
             );
         }
-        self.todo.clear();
-        let mut found = BTreeMap::new();
+        let mut found = Found::new();
         for name in names.into_iter().take(MANIFEST_FILES_MAX) {
-            let Ok(meta) = fs::metadata(self.path.join(&name)) else { continue };
-            if meta.is_file() {
-                found.insert(name, key_of(&meta));
-            }
+            match fs::metadata(self.path.join(&name)) {
+                Ok(meta) if meta.is_file() => found.insert(name, Ok(key_of(&meta))),
+                Ok(_) => None,
+                Err(error) if is_absent(&error) => None,
+                Err(error) => found.insert(name, Err(refusal(format!("cannot be read: {error}")))),
+            };
         }
-        let before = self.files.len();
-        self.files.retain(|name, _| found.contains_key(name));
-        self.differs |= self.files.len() != before;
-        self.closed.retain(|name| found.contains_key(name));
-        for (name, key) in found {
-            self.weigh(name, key, now);
-        }
-        self.looked = true;
-        Ok(())
+        Ok(found)
+    }
+
+    /// A file is there, but not what it is: what was read of it is kept by whom it was told.
+    fn miss(&mut self, name: OsString, why: Refusal, now: Instant) {
+        self.closed.remove(&name);
+        let new = Kept { seen: (Key::default(), now), read: None, content: None, waits: false };
+        let kept = self.files.entry(name).or_insert(new);
+        kept.read = None;
+        kept.is(Err(why), &mut self.differs);
     }
 
     /// Whether this file is to be read now, later or not.
     fn weigh(&mut self, name: OsString, key: Key, now: Instant) {
-        let new = Kept { seen: (key, now), read: None, content: None };
+        let new = Kept { seen: (key, now), read: None, content: None, waits: false };
         let kept = self.files.entry(name.clone()).or_insert(new);
         if kept.read == Some(key) && !self.closed.contains(&name) {
+            kept.waits = false;
             return;
         }
         if kept.seen.0 != key {
@@ -235,6 +292,7 @@ impl<C: Held> Manifests<C> {
         if !self.looked || settled || self.closed.contains(&name) {
             self.todo.push_back(name);
         } else {
+            kept.waits = true;
             let settles_at = kept.seen.1.plus_ms(MANIFEST_SETTLE_MS);
             self.look_at = self.look_at.min(settles_at);
         }
@@ -250,27 +308,26 @@ impl<C: Held> Manifests<C> {
             let path = self.path.join(&name);
             let (key, content, size) = match read(&path) {
                 Ok(Some((key, text))) => (Some(key), (self.parse)(&text), text.len()),
-                // Gone, or no regular file any more: the next look says so.
+                // Gone, or no regular file any more: the next look says so, and where it is now.
                 Ok(None) => {
                     self.look_at = now;
+                    if let Some(kept) = self.files.get_mut(&name) {
+                        kept.waits = true;
+                    }
                     continue;
                 }
-                Err(why) => (None, Err(Refusal { line: 0, column: 0, why }), 0),
+                Err(why) => (None, Err(refusal(why)), 0),
             };
             budget = budget.saturating_sub(size.max(4_096));
             let Some(kept) = self.files.get_mut(&name) else { continue };
             log::debug!("path={} read, bytes={size}", path.display());
             kept.read = key;
-            if kept.content.as_ref() != Some(&content) {
-                kept.content = Some(content);
-                self.differs = true;
-            }
+            kept.is(content, &mut self.differs);
         }
     }
 
     fn folder(&self) -> Folder<C> {
         let mut files = Vec::with_capacity(self.files.len() + 1);
-        let refusal = |why: String| Refusal { line: 0, column: 0, why };
         if let Some(why) = &self.trouble {
             let path = self.path.to_string_lossy().into();
             let content = Err(refusal(why.clone()));
@@ -284,13 +341,24 @@ impl<C: Held> Manifests<C> {
                     Ok(()) => Ok(content.clone()),
                     Err(why) => Err(refusal(why)),
                 },
-                Err(refusal) => Err(refusal.clone()),
+                Err(why) => Err(why.clone()),
             };
             let path = self.path.join(name).to_string_lossy().into();
             let changed_ns = kept.read.map_or(0, |(.., changed_ns)| changed_ns as i64);
             files.push(manifest::File { path, changed_ns, content });
         }
         Folder { files }
+    }
+}
+
+impl<C: Held> Kept<C> {
+    /// What it holds now; notes whether that differs from before.
+    fn is(&mut self, content: Result<C, Refusal>, differs: &mut bool) {
+        self.waits = false;
+        if self.content.as_ref() != Some(&content) {
+            self.content = Some(content);
+            *differs = true;
+        }
     }
 }
 
@@ -345,6 +413,11 @@ fn names_in(path: &Path) -> io::Result<BTreeSet<OsString>> {
     Ok(names)
 }
 
+/// Not there, or a link that leads to nothing.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
 /// The file's bytes and its key before the reading; `None` where it is not, or not regular. Never
 /// waits: the other end of a pipe may not exist.
 fn read(path: &Path) -> Result<Option<(Key, Vec<u8>)>, String> {
@@ -352,7 +425,7 @@ fn read(path: &Path) -> Result<Option<(Key, Vec<u8>)>, String> {
     let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     let file: File = match file.open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(format!("cannot be opened: {error}")),
     };
     let meta = file.metadata().map_err(|error| format!("cannot be read: {error}"))?;
@@ -370,6 +443,11 @@ fn read(path: &Path) -> Result<Option<(Key, Vec<u8>)>, String> {
         Ok(_) => Ok(Some((key_of(&meta), text))),
         Err(error) => Err(format!("cannot be read: {error}")),
     }
+}
+
+/// Of a file as a whole.
+fn refusal(why: String) -> Refusal {
+    Refusal { line: 0, column: 0, why }
 }
 
 fn key_of(meta: &Metadata) -> Key {

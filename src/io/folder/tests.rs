@@ -70,6 +70,11 @@ impl Place {
         Some(told.collect::<Vec<_>>().join(" "))
     }
 
+    /// From now on the kernel says nothing, as on a network file system.
+    fn deaf(&mut self) {
+        self.manifests.watch = Watch::none();
+    }
+
     fn later(&mut self, ms: u64) -> Option<String> {
         self.now = self.now.plus_ms(ms);
         self.turn()
@@ -235,4 +240,114 @@ fn a_large_folder_is_read_over_several_turns() {
     assert_eq!(place.manifests.wake_at(), Instant(0), "the rest follows at once");
     assert_eq!(place.turn(), None);
     assert!(place.turn().is_some());
+}
+
+/// A look that comes before what the kernel says of it, or where it says nothing.
+#[test]
+fn a_file_that_is_renamed_is_never_told_as_removed() {
+    let mut place = Place::with_folder();
+    place.write("a", "ok");
+    place.write("c", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok c:ok"));
+    place.deaf();
+    fs::rename(place.path("a"), place.path("b")).expect("moved");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "a is gone, b is not read yet");
+    assert_eq!(place.later(MANIFEST_SETTLE_MS).as_deref(), Some("b:ok c:ok"));
+    // Over another one.
+    place.write("b", "no");
+    fs::rename(place.path("b"), place.path("c")).expect("moved");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "c is what b was");
+    assert_eq!(place.later(MANIFEST_SETTLE_MS).as_deref(), Some("c:got \"no\""));
+}
+
+#[test]
+fn a_file_that_is_renamed_before_it_is_read_is_found_before_the_rest_is_told() {
+    let mut place = Place::with_folder();
+    let text = "x".repeat(MANIFEST_TURN_BYTES);
+    for name in ["a", "b"] {
+        place.write(name, &text);
+    }
+    assert!(place.turn().is_none(), "a is read, and b comes next");
+    fs::rename(place.path("b"), place.path("c")).expect("moved");
+    assert!(place.manifests.tick(place.now).is_none(), "b is gone, and nobody looked where to");
+    assert_eq!(place.manifests.wake_at(), place.now);
+    let told = place.turn().expect("told");
+    assert!(told.starts_with("a:") && told.contains(" c:") && !told.contains("b:"));
+}
+
+#[test]
+fn what_is_written_to_without_end_holds_a_removal_for_a_while() {
+    use std::io::Write;
+    let mut place = Place::with_folder();
+    place.write("a", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok"));
+    let mut file = File::create(place.path("endless")).expect("a file");
+    assert_eq!(place.turn(), None);
+    fs::remove_file(place.path("a")).expect("removed");
+    let removed = place.now;
+    assert_eq!(place.turn(), None, "what is written may be what a was");
+    loop {
+        file.write_all(b"x").expect("more of it");
+        assert!(place.manifests.wake_at() <= removed.plus_ms(MANIFEST_HOLD_MS));
+        let told = place.later(MANIFEST_SETTLE_MS / 2);
+        if place.now.since_ms(removed) >= MANIFEST_HOLD_MS {
+            assert_eq!(told.as_deref(), Some(""));
+            break;
+        }
+        assert_eq!(told, None);
+    }
+    // What else happens is told as ever.
+    place.write("b", "ok");
+    assert_eq!(place.turn().as_deref(), Some("b:ok"));
+}
+
+#[test]
+fn a_file_that_cannot_be_looked_at_is_trouble_and_not_removed() {
+    let mut place = Place::with_folder();
+    place.write("a", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok"));
+    fs::remove_file(place.path("a")).expect("removed");
+    symlink("a", place.path("a")).expect("a link to itself");
+    let told = place.turn().expect("told");
+    assert!(told.starts_with("a:cannot be read: Too many levels"), "{told}");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "it is said once");
+    place.write("b", "ok");
+    assert!(place.turn().expect("told").ends_with(" b:ok"));
+    fs::remove_file(place.path("a")).expect("removed");
+    assert_eq!(place.turn().as_deref(), Some("b:ok"));
+    symlink("b/c", place.path("a")).expect("a link to nothing");
+    assert_eq!(place.turn(), None);
+}
+
+/// Each look comes between some of the renames, and many of them in the middle of one.
+#[test]
+fn none_of_many_files_that_are_renamed_meanwhile_is_told_as_removed() {
+    const FILES: usize = 500;
+    let mut place = Place::with_folder();
+    for file in 0..FILES {
+        place.write(&format!("0-{file}"), "ok");
+    }
+    while place.turn().is_none() {}
+    place.deaf();
+    for round in 0..8 {
+        let folder = place.path("");
+        let renames = std::thread::spawn(move || {
+            for file in 0..FILES {
+                let name = |round: usize| folder.join(format!("{round}-{file}"));
+                fs::rename(name(round), name(round + 1)).expect("moved");
+            }
+        });
+        let mut told = String::new();
+        let new = format!("{}-", round + 1);
+        while !renames.is_finished() || told.matches(&new).count() < FILES {
+            told = place.later(MANIFEST_SETTLE_MS / 20).unwrap_or(told);
+            let names = told.split_whitespace().map(|file| &file[2..]);
+            let names: BTreeSet<&str> = names.collect();
+            assert!(told.is_empty() || names.len() == FILES, "told {} of {FILES}", names.len());
+            if renames.is_finished() && place.manifests.todo.is_empty() {
+                place.now = place.now.plus_ms(MANIFEST_RESCAN_MS);
+            }
+        }
+        renames.join().expect("all moved");
+    }
 }

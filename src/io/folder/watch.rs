@@ -56,6 +56,12 @@ impl Watch {
         Self { inotify: opened.ok(), on: None }
     }
 
+    /// As where inotify cannot be had.
+    #[cfg(test)]
+    pub(super) fn none() -> Self {
+        Self { inotify: None, on: None }
+    }
+
     /// Watches `path`, or its parent until there is a folder at `path`. Cheap where nothing
     /// changed since the last call.
     pub(super) fn follow(&mut self, path: &Path) {
