@@ -44,13 +44,14 @@ fn lives(pid: Pid) -> bool {
 struct Gateway {
     scratch: Scratch,
     keeper: Option<Child>,
+    trial_s: &'static str,
 }
 
 impl Gateway {
     fn new() -> Self {
         let scratch = Scratch::new();
         scratch.program("edged-flashed", &good("flashed"));
-        Self { scratch, keeper: None }
+        Self { scratch, keeper: None, trial_s: "2" }
     }
 
     fn command(&self) -> Command {
@@ -60,7 +61,7 @@ impl Gateway {
             .env("EDGED_HOME", self.scratch.path("home"))
             .env("EDGED_RUN", self.scratch.path("run"))
             .env("EDGED_FACTORY", self.scratch.path("edged-flashed"))
-            .env("EDGED_TRIAL_S", "2")
+            .env("EDGED_TRIAL_S", self.trial_s)
             .env("RAN", self.scratch.path("ran"));
         command
     }
@@ -234,4 +235,85 @@ fn one_may_go_back_by_hand() {
     gateway.runs("new");
     assert!(gateway.command().arg("back").status().expect("busybox runs").success());
     gateway.runs("flashed");
+}
+
+#[test]
+fn while_an_upgrade_is_tried_another_one_is_refused() {
+    let mut gateway = Gateway::new();
+    gateway.trial_s = "6";
+    gateway.start();
+    gateway.runs("flashed");
+    let new = gateway.scratch.program("new", &good("new"));
+    assert!(gateway.upgrade(&new).status.success());
+    gateway.runs("new");
+    let broken = gateway.scratch.program("broken", BROKEN);
+    let refused = gateway.upgrade(&broken);
+    assert!(!refused.status.success());
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(why.contains("edged new is tried in slot a, for 6 s"), "{why}");
+    assert!(why.contains("edged-run back"), "{why}");
+    until("it is trusted", || gateway.is_trusted());
+    assert!(gateway.upgrade(&broken).status.success());
+    gateway.runs("broken");
+    gateway.runs("new");
+    until("it is trusted", || gateway.is_trusted());
+}
+
+#[test]
+fn a_bad_upgrade_is_left_before_a_good_one_is_tried() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let broken = gateway.scratch.program("broken", BROKEN);
+    let new = gateway.scratch.program("new", &good("new"));
+    assert!(gateway.upgrade(&broken).status.success());
+    assert!(!gateway.upgrade(&new).status.success(), "the slot of what ran would be lost");
+    gateway.runs("broken");
+    gateway.runs("flashed");
+    until("the trial is over", || gateway.is_trusted());
+    assert!(gateway.upgrade(&new).status.success());
+    gateway.runs("new");
+    until("it is trusted", || gateway.is_trusted());
+}
+
+#[test]
+fn what_did_not_hold_is_not_gone_back_to() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let new = gateway.scratch.program("new", &good("new"));
+    assert!(gateway.upgrade(&new).status.success());
+    gateway.runs("new");
+    until("it is trusted", || gateway.is_trusted());
+    let broken = gateway.scratch.program("broken", BROKEN);
+    assert!(gateway.upgrade(&broken).status.success());
+    gateway.runs("broken");
+    gateway.runs("new");
+    assert!(gateway.command().arg("back").status().expect("busybox runs").success());
+    gateway.runs("flashed");
+}
+
+#[test]
+fn an_upgrade_that_the_power_cut_short_is_no_trial() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let new = gateway.scratch.program("new", &good("new"));
+    assert!(gateway.upgrade(&new).status.success());
+    gateway.runs("new");
+    until("it is trusted", || gateway.is_trusted());
+    gateway.cut();
+    // As far as it came: the slot that runs is still the other one.
+    gateway.scratch.program("home/b/edged", BROKEN);
+    fs::write(gateway.scratch.path("home/trial"), "b 0\n").expect("a file of ours");
+    gateway.start();
+    gateway.runs("new");
+    until("it is no trial", || gateway.is_trusted());
+    assert!(!gateway.scratch.path("home/b/edged").exists(), "nobody has tried it");
+    gateway.cut();
+    fs::write(gateway.scratch.path("home/trial"), "b 0\n").expect("a file of ours");
+    let newer = gateway.scratch.program("newer", &good("newer"));
+    assert!(gateway.upgrade(&newer).status.success(), "it must not be locked for ever");
+    gateway.start();
+    gateway.runs("newer");
 }
