@@ -26,7 +26,7 @@ use std::io::{ErrorKind, Write};
 /// The commands of this module, for `edged help`.
 pub const HELP: &str =
     "  edged pods [OPTIONS]   print the pods              -n NAMESPACE, -o wide or json, -w: watch
-  edged status           print how the agent is
+  edged status           print how the agent is      --config FILE: of this edgecore.yaml
   edged check            look for what is missing on this machine, and name each remedy
   edged join             make this machine a node of a KubeEdge cloud, in keadm's words:
                          -e, --cloudcore-ipport HOST:10000  -t, --token TOKEN
@@ -93,6 +93,7 @@ pub fn main(
                 "join" => "cloud",
                 _ => "api",
             };
+            // `edged-run` knows it by these words.
             let why = format!("`{command}` is not built into this edged (feature `{feature}`)");
             Err(Error::Failed(why))
         }

@@ -10,14 +10,19 @@ use crate::model::view::Overview;
 
 /// Reads the flags, asks the agent and prints.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
-    let mut server = None;
+    let (mut server, mut config) = (None, None);
     while let Some(arg) = args.next()? {
         match arg {
             Long("server") => server = Some(args.value()?.string()?),
+            Long("config") => config = Some(args.value()?.string()?),
             _ => return Err(arg.unexpected().into()),
         }
     }
-    let agent = client::agent(server.as_deref()).map_err(Error::Usage)?;
+    let agent = match (&server, &config) {
+        (None, Some(config)) => client::configured(Some(config)),
+        (server, _) => client::agent(server.as_deref()),
+    };
+    let agent = agent.map_err(Error::Usage)?;
     let body = agent.get("/edged/status").map_err(Error::Failed)?;
     let overview: Overview = serde_json::from_slice(&body).map_err(|error| {
         Error::Failed(format!("got an answer that is no overview of edged: {error}"))

@@ -1,6 +1,7 @@
 //! Asks a running agent over its HTTP API, and waits for the answer: for the commands, not for the
 //! loop.
 
+use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -25,11 +26,18 @@ pub fn agent(server: Option<&str>) -> Result<Agent, String> {
             .map_err(|_| format!("--server: got {server:?}, expected {expected}"))?;
         return Ok(Agent { address });
     }
+    configured(None)
+}
+
+/// Where this edgecore.yaml says, or the one at the usual place; else where it listens by default.
+pub fn configured(path: Option<&str>) -> Result<Agent, String> {
+    let flags: Vec<OsString> =
+        path.map(|path| ["--config".into(), path.into()]).into_iter().flatten().collect();
     // Whatever is wrong with the file, this is not the command to complain.
-    let loaded = config::load(&[], Some("unused".to_owned()));
+    let loaded = config::load(&flags, Some("unused".to_owned()));
     let config = loaded.map(|loaded| loaded.config).unwrap_or_default();
     if config.listen.port() == 0 {
-        let path = config::PATH;
+        let path = path.unwrap_or(config::PATH);
         return Err(format!("{path} switches the API off (readOnlyPort: 0); is there a --server?"));
     }
     Ok(Agent { address: config.listen })
@@ -168,6 +176,22 @@ mod tests {
         }
         let error = agent(Some("localhost")).expect_err("no port");
         assert!(error.starts_with("--server: got \"localhost\", expected"), "{error}");
+    }
+
+    #[test]
+    fn an_agent_is_where_its_own_file_says() {
+        let name = format!("edged-client-{}.yaml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let there = |port: u16| {
+            let kubelet = format!("tailoredKubeletConfig: {{readOnlyPort: {port}}}");
+            let text = format!("modules: {{edged: {{{kubelet}}}}}\n");
+            std::fs::write(&path, text).expect("a file of ours");
+            configured(path.to_str()).map(|agent| agent.address.port())
+        };
+        assert_eq!(there(7), Ok(7));
+        let off = there(0).expect_err("it is off");
+        std::fs::remove_file(&path).expect("a file of ours");
+        assert!(off.contains("edged-client-") && off.contains("switches the API off"), "{off}");
     }
 
     #[test]

@@ -45,13 +45,14 @@ struct Gateway {
     scratch: Scratch,
     keeper: Option<Child>,
     trial_s: &'static str,
+    flags: &'static str,
 }
 
 impl Gateway {
     fn new() -> Self {
         let scratch = Scratch::new();
         scratch.program("edged-flashed", &good("flashed"));
-        Self { scratch, keeper: None, trial_s: "2" }
+        Self { scratch, keeper: None, trial_s: "2", flags: "" }
     }
 
     fn command(&self) -> Command {
@@ -62,6 +63,7 @@ impl Gateway {
             .env("EDGED_RUN", self.scratch.path("run"))
             .env("EDGED_FACTORY", self.scratch.path("edged-flashed"))
             .env("EDGED_TRIAL_S", self.trial_s)
+            .env("EDGED_FLAGS", self.flags)
             .env("RAN", self.scratch.path("ran"));
         command
     }
@@ -316,4 +318,40 @@ fn an_upgrade_that_the_power_cut_short_is_no_trial() {
     assert!(gateway.upgrade(&newer).status.success(), "it must not be locked for ever");
     gateway.start();
     gateway.runs("newer");
+}
+
+/// Whether an edged whose `status` does this is trusted where it is started with these flags.
+fn holds(flags: &'static str, status: &str) -> bool {
+    let mut gateway = Gateway::new();
+    gateway.flags = flags;
+    gateway.start();
+    gateway.runs("flashed");
+    let new = good("new").replace("status) exit 0", &format!("status) shift; {status}"));
+    let new = gateway.scratch.program("new", &new);
+    assert!(gateway.upgrade(&new).status.success());
+    gateway.runs("new");
+    until("the trial is over", || gateway.is_trusted());
+    gateway.current() == "a"
+}
+
+#[test]
+fn it_is_asked_where_its_flags_say_that_it_listens() {
+    let asked = "[ \"$*\" = '--server 127.0.0.1:7' ] || exit 1";
+    assert!(holds("--config /etc/other.yaml --listen 127.0.0.1:8 --listen=127.0.0.1:7", asked));
+    assert!(!holds("--listen 127.0.0.1:8", asked));
+    let asked = "[ \"$*\" = '--config /etc/other.yaml' ] || exit 1";
+    assert!(holds("--log warn --config=/etc/other.yaml --node-name gw", asked));
+    assert!(holds("--config /etc/other.yaml", asked));
+}
+
+#[test]
+fn one_that_cannot_be_asked_is_trusted_if_it_lives() {
+    assert!(holds("--listen off", "exit 1"));
+    assert!(holds("--listen 127.0.0.1:0", "exit 1"));
+    let not_built_in =
+        "echo 'edged status: `status` is not built into this edged (feature `api`)' >&2; exit 1";
+    assert!(holds("", not_built_in));
+    // `readOnlyPort: 0`, or an edged that does not know the flag.
+    assert!(holds("--config /etc/other.yaml", "exit 2"));
+    assert!(!holds("", "echo 'edged status: nobody listens on 127.0.0.1:10350' >&2; exit 1"));
 }
