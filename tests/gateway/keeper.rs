@@ -355,3 +355,65 @@ fn one_that_cannot_be_asked_is_trusted_if_it_lives() {
     assert!(holds("--config /etc/other.yaml", "exit 2"));
     assert!(!holds("", "echo 'edged status: nobody listens on 127.0.0.1:10350' >&2; exit 1"));
 }
+
+#[test]
+fn a_second_keeper_ends_and_leaves_the_first_alone() {
+    let mut gateway = Gateway::new();
+    gateway.start();
+    gateway.runs("flashed");
+    let edged = gateway.pid();
+    let mut second = gateway.command().spawn().expect("busybox runs");
+    let mut ended = None;
+    let begun = std::time::Instant::now();
+    while ended.is_none() && begun.elapsed().as_secs() < 10 {
+        ended = second.try_wait().expect("it is our child");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    if ended.is_none() {
+        let _ = kill(Pid::from_raw(second.id() as i32), Signal::SIGTERM);
+        second.wait().expect("it is our child");
+    }
+    assert!(ended.is_some_and(|code| !code.success()), "two keepers");
+    assert_eq!(gateway.pid(), edged);
+    assert!(lives(edged), "the first one's edged was ended");
+    // Of what power cut or a kill left behind, be the number someone else's now.
+    gateway.stop();
+    fs::write(gateway.scratch.path("run/keeper.pid"), "1\n").expect("a file of ours");
+    gateway.start();
+    gateway.runs("flashed");
+}
+
+/// busybox does not know a script by its name: a second `start` was a second keeper.
+#[test]
+fn buildroots_script_starts_one_keeper_and_ends_it() {
+    let gateway = Gateway::new();
+    let run = gateway.scratch.path("run").display().to_string();
+    let keeper = gateway.scratch.path("edged-run").display().to_string();
+    let text = fs::read_to_string(SCRIPT).expect(SCRIPT).replace("#!/bin/sh", "#!/bin/busybox sh");
+    gateway.scratch.program("edged-run", &text);
+    let init = fs::read_to_string("config/init/S90edged").expect("it is there");
+    let init = init.replace("/usr/sbin/edged-run", &keeper).replace("/run/edged", &run);
+    let init = gateway.scratch.program("S90edged", &init);
+    let told = |what: &str| {
+        let mut command = Command::new("/bin/busybox");
+        let vars = gateway.command();
+        for (name, value) in vars.get_envs() {
+            command.env(name, value.expect("it is set"));
+        }
+        command.arg("sh").arg(&init).arg(what).status().expect("busybox runs").success()
+    };
+    assert!(told("start"));
+    gateway.runs("flashed");
+    let (first, edged) = (gateway.scratch.read("run/keeper.pid"), gateway.pid());
+    assert!(told("start"), "it runs already");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(gateway.scratch.read("run/keeper.pid"), first);
+    assert!(lives(edged), "ended by a second keeper");
+    assert!(told("restart"));
+    until("another runs", || {
+        !["", &*edged.to_string()].contains(&&*gateway.scratch.read("run/edged.pid"))
+    });
+    let edged = gateway.pid();
+    assert!(told("stop"));
+    until("it ends", || !lives(edged));
+}
