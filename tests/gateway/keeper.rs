@@ -357,6 +357,7 @@ fn one_that_cannot_be_asked_is_trusted_if_it_lives() {
 }
 
 #[test]
+#[expect(clippy::zombie_processes, reason = "it is waited for, or has ended")]
 fn a_second_keeper_ends_and_leaves_the_first_alone() {
     let mut gateway = Gateway::new();
     gateway.start();
