@@ -340,13 +340,19 @@ fn none_of_many_files_that_are_renamed_meanwhile_is_told_as_removed() {
         });
         let mut told = String::new();
         let new = format!("{}-", round + 1);
+        // However slow the machine is, the renames are over before the hold is.
+        let (began, step_ms) = (place.now, MANIFEST_SETTLE_MS / 20);
         while !renames.is_finished() || told.matches(&new).count() < FILES {
-            told = place.later(MANIFEST_SETTLE_MS / 20).unwrap_or(told);
+            if !renames.is_finished() && place.now.since_ms(began) > MANIFEST_HOLD_MS / 2 {
+                std::thread::yield_now();
+                continue;
+            }
+            told = place.later(step_ms).unwrap_or(told);
             let names = told.split_whitespace().map(|file| &file[2..]);
             let names: BTreeSet<&str> = names.collect();
             assert!(told.is_empty() || names.len() == FILES, "told {} of {FILES}", names.len());
-            if renames.is_finished() && place.manifests.todo.is_empty() {
-                place.now = place.now.plus_ms(MANIFEST_RESCAN_MS);
+            if renames.is_finished() {
+                place.now = place.now.max(place.manifests.wake_at());
             }
         }
         renames.join().expect("all moved");
