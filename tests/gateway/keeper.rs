@@ -384,6 +384,19 @@ fn a_second_keeper_ends_and_leaves_the_first_alone() {
     gateway.runs("flashed");
 }
 
+/// As one that is sent between the fork and the exec of a child.
+#[test]
+fn a_signal_that_is_lost_on_its_way_is_sent_again() {
+    let mut gateway = Gateway::new();
+    let deaf = good("flashed").replace("trap 'exit 0' TERM", "trap \"trap 'exit 0' TERM\" TERM");
+    gateway.scratch.program("edged-flashed", &deaf);
+    gateway.start();
+    gateway.runs("flashed");
+    let edged = gateway.pid();
+    gateway.stop();
+    assert!(!lives(edged));
+}
+
 /// busybox does not know a script by its name: a second `start` was a second keeper.
 #[test]
 fn buildroots_script_starts_one_keeper_and_ends_it() {
