@@ -76,6 +76,7 @@ mod probes;
 mod props;
 mod recovery;
 mod refusals;
+mod rules;
 mod security;
 mod shown;
 #[cfg(feature = "cloud")]
