@@ -206,3 +206,19 @@ fn a_gate_that_was_open_is_open_in_the_next_life() {
     sky.work();
     assert_eq!(ready(&sky), ("True".to_owned(), String::new()));
 }
+
+#[test]
+fn what_the_cloud_does_not_answer_is_told_again() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    sky.work();
+    sky.hear();
+    sky.pass(2_000);
+    assert_eq!(sky.said("podpatch").len(), 1);
+    for _ in 0..10 {
+        sky.pass(10_000);
+        sky.hear();
+    }
+    // By then the cloud is taken for an old one, which has another word for it.
+    assert_eq!(sky.said("podstatus").len(), 1);
+}
