@@ -1,7 +1,7 @@
 //! What the node parts with: images, dead containers, old sandboxes, logs of pods that are gone.
 
 use edged::limits;
-use edged::model::cri::{ContainerState, SandboxId};
+use edged::model::cri::{Code, ContainerState, SandboxId};
 use edged::model::job::LogDir;
 use edged::model::upkeep::{ContainerPolicy, ImagePolicy, StoredImage};
 
@@ -207,6 +207,58 @@ fn dead_containers_of_all_pods_have_a_bound_of_their_own() {
     let dead = desk.containers.iter().filter(|it| it.state == ContainerState::Exited).count();
     // Four for room for three: the share of each of the two containers is one.
     assert_eq!(dead, 2, "{:?}", desk.containers);
+}
+
+/// A pod whose container runs as `run`, after an instance `dead`.
+fn restarted(desk: &mut Desk, sandbox_id: &str, dead: &str, run: &str) {
+    desk.sandboxes.push(sandbox(sandbox_id, 0, true));
+    let mut old = container(dead, "m", ContainerState::Exited);
+    let mut new = container(run, "m", ContainerState::Running);
+    (old.created_at, new.created_at, new.attempt) = (1, 2, 1);
+    for it in [&mut old, &mut new] {
+        it.sandbox = SandboxId(sandbox_id.into());
+    }
+    desk.containers.extend([old, new]);
+}
+
+#[test]
+fn the_bound_for_all_takes_from_each_but_the_newest() {
+    let policy = ContainerPolicy { per_container_max: Some(1), all_max: Some(1), age_min_ms: 0 };
+    let mut desk = Desk::with(|config| config.upkeep.containers = policy);
+    restarted(&mut desk, "s1", "c0", "c1");
+    restarted(&mut desk, "s2", "d0", "d1");
+    for it in &mut desk.containers[2..] {
+        let pod = it.pod.as_mut().expect("it has one");
+        (pod.uid, pod.name) = ("u2".into(), "q-gw".into());
+        it.created_at += 10;
+    }
+    desk.sandboxes[1].pod = desk.containers[2].pod.clone();
+    desk.manifests(&[&pod(MAIN), &pod(MAIN).replace("\"p\"", "\"q\"").replace("u1", "u2")]);
+    for _ in 0..2 {
+        while let Some(asked) = desk.asked_for().first().cloned() {
+            desk.does(&asked);
+        }
+        desk.pass(limits::GARBAGE_MS + A_WHILE_MS);
+    }
+    assert_eq!(desk.trace.iter().filter(|it| it.starts_with("remove_")).count(), 1);
+    desk.trace.iter().position(|it| it == "remove_container c0").expect("the oldest goes");
+}
+
+#[test]
+fn one_that_was_to_go_stays_when_it_is_the_newest_again() {
+    let policy = ContainerPolicy { per_container_max: Some(0), all_max: None, age_min_ms: 0 };
+    let mut desk = Desk::with(|config| config.upkeep.containers = policy);
+    restarted(&mut desk, "s1", "c0", "c1");
+    desk.manifests(&[&pod(&format!("{MAIN}, \"restartPolicy\": \"Never\""))]);
+    desk.does_all(&["podsandbox_status s1", "container_status c1", "container_status c0"]);
+    desk.pass(limits::GARBAGE_MS);
+    desk.refuses("remove_container c0", Code::Unavailable, "busy");
+    // Somebody else removes the one that ran.
+    desk.containers.pop();
+    desk.pass(60_000);
+    desk.does("stop_podsandbox s1");
+    desk.pass(60_000);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "a pod that ended is known by it");
 }
 
 #[test]
