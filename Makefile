@@ -1,5 +1,7 @@
 # Every target is one line; what takes more is a script. CI runs only these.
 .DEFAULT_GOAL := help
+# As `su` leaves it, iptables and ip are not found.
+export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 .PHONY: help setup run test check sim power soak mutants fuzz bench bench-check features size
 .PHONY: cross-tools armv7 aarch64 x86_64-musl armv7-test aarch64-test
 .PHONY: qemu qemu-small release size-gate
