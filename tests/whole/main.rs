@@ -24,6 +24,8 @@ mod controller;
 #[cfg(feature = "controller")]
 mod controller_kills;
 mod crashes;
+#[cfg(feature = "controller")]
+mod demo;
 mod ends;
 mod eviction;
 #[path = "../bench/fake/mod.rs"]
@@ -141,6 +143,8 @@ fn all() -> Vec<Test> {
         garbage::TESTS,
         registry::TESTS,
         crashes::TESTS,
+        #[cfg(feature = "controller")]
+        demo::TESTS,
         api::TESTS,
         #[cfg(feature = "cloud")]
         cloud::TESTS,

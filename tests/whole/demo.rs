@@ -1,0 +1,217 @@
+//! The demo, as `make run` starts it, without a terminal: its pods come up, and at its end nothing
+//! of it is left.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::World;
+use super::yard::agent::{binary, entries, free_port, sleeper};
+use super::yard::wait::{until, until_in};
+use super::yard::{guard, http, process, top};
+
+crate::tests!(
+    the_demo_shows_its_pods_and_leaves_nothing,
+    the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own,
+);
+
+/// Where the demo's web server answers on the host; in its manifest.
+const WEB: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 8088);
+/// Its way down: pods with grace, a containerd, its shims.
+const DOWN: Duration = Duration::from_secs(90);
+
+/// A demo that runs, and is taken down with this.
+struct Demo {
+    child: Child,
+    dir: PathBuf,
+    agent: SocketAddr,
+}
+
+/// `scripts/run` in this folder. It may have been started by one that ignores signals.
+fn script(dir: &Path, agent: SocketAddr, mode: &str) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal").arg(top().join("scripts/run"));
+    command.env("EDGED", binary()).env("EDGED_RUN_DIR", dir).env("MODE", mode);
+    command.env("EDGED_LISTEN", agent.to_string()).env("CLOUD_PORT", hub_port().to_string());
+    command.stdin(Stdio::null());
+    command
+}
+
+/// One whose neighbours, that the demo uses as well, are free.
+fn hub_port() -> u16 {
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    (0..100)
+        .map(|_| free_port())
+        .find(|&port| port < 65_000 && is_free(port + 2) && is_free(port + 20))
+        .expect("three ports are free")
+}
+
+fn refused(mut command: Command, why: &str) {
+    let Output { status, stderr, .. } = command.output().expect("a shell runs it");
+    let told = String::from_utf8_lossy(&stderr);
+    assert_eq!(status.code(), Some(1), "{told}");
+    assert!(told.contains(why), "{told}");
+}
+
+impl Demo {
+    fn start(dir: PathBuf, mut command: Command, agent: SocketAddr) -> Self {
+        fs::create_dir_all(&dir).expect("a folder of ours");
+        fs::write(dir.join("lock"), "").expect("a file of ours");
+        let log = File::create(dir.join("said")).expect("a file of ours");
+        command.stdout(log.try_clone().expect("a handle of ours")).stderr(log);
+        // As a terminal's shell does: Ctrl-C goes to the whole of it.
+        let child = command.process_group(0).spawn().expect("a shell runs it");
+        guard::keep(guard::Left::Process(child.id()));
+        guard::keep(guard::Left::Containerd(dir.join("containerd")));
+        Self { child, dir, agent }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.dir.join("said")).unwrap_or_default()
+    }
+
+    fn wait_said(&self, words: &str) {
+        until(&format!("the demo says: {words}"), || {
+            let said = self.said();
+            if said.contains(words) { Ok(()) } else { Err(said) }
+        });
+    }
+
+    /// A line of a table.
+    fn wait_row(&self, words: [&str; 2]) {
+        until(&format!("the demo shows {words:?}"), || {
+            let said = self.said();
+            let has =
+                |line: &str| words.iter().all(|it| line.split_whitespace().any(|is| is == *it));
+            if said.lines().any(has) { Ok(()) } else { Err(said) }
+        });
+    }
+
+    /// A pod as `/pods` has it.
+    fn wait_pod(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        until(&format!("pod {name}: {what}"), || {
+            let answer = http::get(self.agent, "/pods").map_err(|error| error.to_string())?;
+            let list: Value = serde_json::from_str(&answer.body).map_err(|it| it.to_string())?;
+            let pods = list["items"].as_array().cloned().unwrap_or_default();
+            let named = |pod: &&Value| {
+                pod["metadata"]["name"].as_str().is_some_and(|is| is.starts_with(name))
+            };
+            let found = pods.iter().find(named).filter(|pod| is(pod)).cloned();
+            found.ok_or_else(|| format!("{list:#}\n{}", self.said()))
+        })
+    }
+
+    /// Its exit code.
+    fn end(&mut self, signal: Signal) -> Option<i32> {
+        let group = Pid::from_raw(self.child.id().cast_signed());
+        killpg(group, signal).expect("it is ours");
+        let code = until_in(DOWN, "the demo ends", || {
+            self.child.try_wait().map_err(|error| error.to_string())?.ok_or_else(|| self.said())
+        });
+        guard::gone(&guard::Left::Process(self.child.id()));
+        code.code()
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // After a panic: it cleans up itself.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
+            let _ = self.child.wait();
+            guard::gone(&guard::Left::Process(self.child.id()));
+        }
+    }
+}
+
+fn is_running(pod: &Value) -> bool {
+    pod["status"]["phase"] == "Running"
+        && pod["status"]["containerStatuses"][0]["ready"] == Value::Bool(true)
+}
+
+/// What of a demo's folder is still in use: processes, mounts, cgroups.
+fn left(dir: &Path) -> Vec<String> {
+    let path = dir.display().to_string();
+    let mut left = Vec::new();
+    for entry in entries(Path::new("/proc")) {
+        let Ok(pid) = entry.parse::<u32>() else { continue };
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        if command.contains(&path) && process::lives(pid) {
+            left.push(format!("process {pid}: {command}"));
+        }
+    }
+    let mounts = fs::read("/proc/self/mounts").expect("/proc is mounted");
+    let mounts = String::from_utf8_lossy(&mounts).into_owned();
+    left.extend(mounts.lines().filter(|line| line.contains(&path)).map(str::to_owned));
+    let tops = entries(Path::new("/sys/fs/cgroup"));
+    let tops = tops.iter().map(|name| Path::new("/sys/fs/cgroup").join(name));
+    for top in tops.chain([PathBuf::from("/sys/fs/cgroup")]) {
+        let ours = entries(&top).into_iter().filter(|name| name.starts_with("edged-demo-"));
+        left.extend(ours.map(|name| format!("{}/{name}", top.display())));
+    }
+    left
+}
+
+fn the_demo_shows_its_pods_and_leaves_nothing(world: &World) {
+    let dir = world.folder("demo");
+    let agent = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let mut demo = Demo::start(dir.clone(), script(&dir, agent, "cloud"), agent);
+    demo.wait_said("all run: the manifest of web changes now");
+    until("the changed web server answers", || {
+        let answer = http::get(WEB.into(), "/").map_err(|error| error.to_string())?;
+        if answer.body.contains("The cloud says hello") { Ok(()) } else { Err(answer.body) }
+    });
+    let _ = http::get(WEB.into(), "/cgi-bin/crash");
+    demo.wait_pod("web", "was restarted", |pod| {
+        is_running(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == 1
+    });
+    demo.wait_pod("job", "has ended", |pod| pod["status"]["phase"] == "Succeeded");
+    demo.wait_pod("reader", "runs", is_running);
+    for words in
+        [["demo", "Ready"], ["web", "Running"], ["job", "Completed"], ["reader", "Running"]]
+    {
+        demo.wait_row(words);
+    }
+    assert_eq!(entries(&dir.join("kubelet/pods")).len(), 3, "its pods' files are its own");
+    assert_eq!(demo.end(Signal::SIGINT), Some(0), "{}", demo.said());
+    demo.wait_said("stopped; the logs are in");
+    assert_eq!(left(&dir), [] as [&str; 0]);
+}
+
+fn the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own(world: &World) {
+    let dir = world.folder("demo-cri");
+    let agent = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let on_it = |dir: &Path, agent| {
+        let mut command = script(dir, agent, "standalone");
+        command.env("CRI", format!("unix://{}", world.socket().display()));
+        command
+    };
+    // Another agent's pods would be taken for orphans.
+    let site = world.site("demo-host");
+    let host = site.start();
+    site.put("foreign.yaml", &sleeper("foreign"));
+    site.wait_running("foreign");
+    refused(on_it(&dir, agent), "another agent's pods are on");
+    // Another's answers would be taken for its own.
+    refused(on_it(&dir, site.api), "something answers on");
+    site.wait_running("foreign");
+    site.take("foreign.yaml");
+    site.wait_empty();
+    drop(host);
+
+    let mut demo = Demo::start(dir.clone(), on_it(&dir, agent), agent);
+    demo.wait_pod("web", "runs", is_running);
+    demo.wait_pod("reader", "runs", is_running);
+    refused(on_it(&dir, agent), "another one runs in");
+    assert_eq!(demo.end(Signal::SIGHUP), Some(0), "{}", demo.said());
+    assert_eq!(left(&dir), [] as [&str; 0]);
+    assert!(site.seen().containers.is_empty(), "{:?}", site.seen());
+}
