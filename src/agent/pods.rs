@@ -22,7 +22,7 @@ use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
 use crate::model::job::LogDir;
 use crate::model::node::Pressure;
-use crate::model::pod as api;
+use crate::model::pod::{self as api, SEEN};
 
 /// All pods.
 #[derive(Debug, Default)]
@@ -444,15 +444,13 @@ impl Pods {
     }
 }
 
-/// The annotation that says when the agent first saw the pod; the rest is the source's.
-const SEEN: &str = "kubernetes.io/config.seen";
-
-/// Notes that the agent sees the pod for the first time.
+/// Notes that the agent sees the pod for the first time. What a copied manifest says of that is
+/// another agent's.
 fn stamp(api: &mut api::Pod, now: Now) {
-    if let Some(at) = now.timestamp() {
-        let key = SEEN.to_owned();
-        api.metadata.annotations.entry(key).or_insert_with(|| at.to_string());
-    }
+    match now.timestamp() {
+        Some(at) => api.metadata.annotations.insert(SEEN.to_owned(), at.to_string()),
+        None => api.metadata.annotations.remove(SEEN),
+    };
 }
 
 /// Whether the source's copy says what ours says.

@@ -9,6 +9,7 @@ mod security;
 use std::fmt;
 use std::sync::Arc;
 
+use super::time::Timestamp;
 use super::upkeep::{Told, Upkeep};
 
 pub use config::{
@@ -410,6 +411,8 @@ pub struct SandboxStatus {
     pub network: Network,
     /// `network.ip` and `additional_ips`: empty on the host's network.
     pub ips: Vec<Box<str>>,
+    /// The annotation [`SEEN`](super::pod::SEEN): when an agent first saw its pod.
+    pub seen_at: Option<Timestamp>,
 }
 
 /// `ContainerStatus`, as far as it is read.

@@ -51,6 +51,9 @@ fields!(Pod {
     "spec" => spec,
 });
 
+/// The annotation that says when the agent first saw the pod; all others are the source's.
+pub const SEEN: &str = "kubernetes.io/config.seen";
+
 /// meta/v1 `ObjectMeta`
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

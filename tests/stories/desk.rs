@@ -15,6 +15,7 @@ use edged::model::job::{JobError, JobSpec, LastWords};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
+use edged::model::time::Timestamp;
 use edged::model::upkeep::{Measures, StoredImage, Upkeep};
 
 use crate::node::{Taken, is_of_the_node};
@@ -38,6 +39,8 @@ pub struct Desk {
     pub images: Vec<&'static str>,
     /// Whom images run as.
     pub image_user: ImageUser,
+    /// What sandboxes say of when an agent first saw their pod.
+    pub seen_at: Option<Timestamp>,
     /// What it tells of itself.
     pub runtime: RuntimeStatus,
     /// Of the sandbox that was made last.
@@ -59,7 +62,7 @@ pub struct Desk {
     pub log: Vec<String>,
     /// The runtime's answer to who makes the cgroups; `None`: it does not know the question.
     driver: Option<CgroupDriver>,
-    /// No cgroup can be made.
+    /// No cgroup can be made or removed.
     pub bad_cgroups: bool,
     /// The runtime has an event stream.
     pub evented: bool,
@@ -156,6 +159,7 @@ impl Desk {
             exit_codes: Vec::new(),
             images: vec!["i:1", "i:2"],
             image_user: ImageUser::Unset,
+            seen_at: None,
             runtime: RuntimeStatus::of(Ok(()), Ok(())),
             network: Network::Pod,
             last_words: String::new(),
@@ -388,10 +392,8 @@ impl Desk {
                 ready: true,
                 created_at: 1,
                 network: self.network,
-                ips: match self.network {
-                    Network::Pod => vec!["10.0.0.5".into()],
-                    Network::Node => Vec::new(),
-                },
+                ips: self.addresses(),
+                seen_at: self.seen_at,
             })),
             Request::StopPodSandbox(id) => {
                 for sandbox in self.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {
@@ -475,6 +477,11 @@ impl Desk {
             ),
             message_from_log: false,
         }))
+    }
+
+    /// Of a sandbox.
+    fn addresses(&self) -> Vec<Box<str>> {
+        (self.network == Network::Pod).then(|| "10.0.0.5".into()).into_iter().collect()
     }
 
     /// The newest instance of a container ends, and a look finds it so.

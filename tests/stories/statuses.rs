@@ -1,6 +1,10 @@
 //! What the API shows.
 
-use edged::model::cri::{Code, ContainerState};
+use edged::agent::event::Event;
+use edged::agent::time::Wall;
+use edged::model::cri::{Code, ContainerState, Request};
+use edged::model::time::Timestamp;
+use serde_json::Value;
 
 use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
 
@@ -69,8 +73,8 @@ fn without_a_clock_no_time_is_made_up() {
     desk.now.wall = None;
     desk.manifests(&[&pod(MAIN)]);
     let status = desk.status();
-    assert_eq!(status["startTime"], serde_json::Value::Null);
-    assert_eq!(status["conditions"][0]["lastTransitionTime"], serde_json::Value::Null);
+    assert_eq!(status["startTime"], Value::Null);
+    assert_eq!(status["conditions"][0]["lastTransitionTime"], Value::Null);
 }
 
 #[test]
@@ -111,4 +115,50 @@ fn an_init_container_that_cannot_run_again_says_why() {
     assert_eq!(told["state"]["waiting"]["reason"], "ErrImagePull", "{told}");
     assert_eq!(told["lastState"]["terminated"]["exitCode"], 0);
     assert_eq!(told["ready"], false);
+}
+
+#[test]
+fn a_start_time_is_noted_with_the_sandbox_and_holds_in_every_life() {
+    let mut desk = Desk::new();
+    let copied = pod(MAIN).replacen(
+        r#""metadata":{"#,
+        r#""metadata":{"annotations":{"kubernetes.io/config.seen":"2026-01-01T00:00:00Z"},"#,
+        1,
+    );
+    desk.manifests(&[&copied]);
+    let (call, request) = desk.take("run_podsandbox #0");
+    let Request::RunPodSandbox(config) = &request else { panic!("{request:?}") };
+    let noted = config.annotations["kubernetes.io/config.seen"].clone();
+    let reply = desk.perform(&request);
+    desk.tell(Event::Cri(call, Ok(reply)));
+    desk.does_all(&START[1..]);
+    assert_eq!(desk.status()["startTime"], noted, "not what a copied manifest says");
+
+    // A later life, after two days.
+    let mut desk = Desk::new();
+    desk.now.wall = desk.now.wall.map(|wall| Wall(wall.0 + 172_800_000));
+    desk.seen_at = Timestamp::parse(&noted);
+    let mut found = sandbox("s1", 0, true);
+    found.created_at = desk.seen_at.expect("a time").0 * 1_000_000_000 + 3_000_000_000;
+    desk.sandboxes.push(found);
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    desk.manifests(&[&pod(MAIN)]);
+    assert_eq!(desk.status()["startTime"], Value::Null, "nobody was asked yet");
+    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+    assert_eq!(desk.status()["startTime"], noted);
+}
+
+#[test]
+fn what_ran_before_the_agent_without_a_note_began_when_its_sandbox_was_made() {
+    for (made_at, told) in [(1_799_999_000, "2027-01-15T07:43:20Z"), (60, "2027-01-15T08:00:02Z")] {
+        let mut desk = Desk::new();
+        let mut found = sandbox("s1", 0, true);
+        found.created_at = made_at * 1_000_000_000;
+        desk.sandboxes.push(found);
+        desk.containers.push(container("x0", "m", ContainerState::Running));
+        desk.pass(2_000);
+        desk.manifests(&[&pod(MAIN)]);
+        desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+        assert_eq!(desk.status()["startTime"], told, "never 1970");
+    }
 }

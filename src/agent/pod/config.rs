@@ -19,7 +19,7 @@ use crate::model::cri::{
     SandboxConfig, Terminal,
 };
 use crate::model::job::LogDir;
-use crate::model::pod::{Container, Pod, PodSpec, PortProtocol};
+use crate::model::pod::{Container, Pod, PodSpec, PortProtocol, SEEN};
 
 const HOSTNAME_BYTES_MAX: usize = 63;
 const FQDN_BYTES_MAX: usize = 64;
@@ -35,6 +35,9 @@ pub fn sandbox_config(
     let pod_ref = pod_ref(pod);
     let mut labels = pod.metadata.labels.clone();
     labels.extend(pod_labels(&pod_ref));
+    let mut annotations = pod.metadata.annotations.clone();
+    // By it another life of the agent knows its start time.
+    annotations.extend(pod.status.start_time.map(|at| (SEEN.to_owned(), at.to_string())));
     Ok(SandboxConfig {
         attempt,
         hostname: sandbox_hostname(pod, config)?,
@@ -42,7 +45,7 @@ pub fn sandbox_config(
         log_directory: log_directory(&pod_ref, &config.pod_logs),
         port_mappings: port_mappings(&pod.spec),
         labels,
-        annotations: pod.metadata.annotations.clone(),
+        annotations,
         namespaces: namespaces(&pod.spec),
         security: sandbox_security(&pod.spec),
         sysctls: sysctls(&pod.spec),

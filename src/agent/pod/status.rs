@@ -9,8 +9,9 @@ use super::phase::{Outcome, phase_of};
 use super::seen::ContainerSeen;
 use super::{Phase, Pod};
 use crate::agent::time::Now;
+use crate::limits::CLOCK_PLAUSIBLE_MS;
 use crate::model::cri::ContainerState;
-use crate::model::pod::Container;
+use crate::model::pod::{Container, SEEN};
 use crate::model::status::{
     self as api, Condition, ConditionKind, ContainerStatus, Ip, PodStatus, Running, State,
     Terminated, Waiting,
@@ -52,7 +53,7 @@ impl Pod {
         let spec = &self.api.spec;
         let mut status = PodStatus {
             qos_class: super::resources::qos_class(spec),
-            start_time: old.start_time.or_else(|| self.start_time(now)),
+            start_time: old.start_time.or_else(|| self.start_time(now).filter(|_| self.known)),
             reason: old.reason.clone(),
             message: old.message.clone(),
             init_container_statuses: self.container_statuses(&spec.init_containers, place),
@@ -94,14 +95,16 @@ impl Pod {
         status
     }
 
-    /// When the agent first saw the pod; of one that ran before the agent, when it was made.
+    /// When an agent first saw the pod: as its sandbox says, or not later than that was made. Never
+    /// before the clock was set.
     fn start_time(&self, now: Now) -> Option<Timestamp> {
-        let made = self.seen.sandboxes.iter().map(|sandbox| sandbox.created_at);
-        let made = made.filter(|&at| at > 0).min().map(Timestamp::from_nanos);
-        match (now.timestamp(), made) {
-            (Some(now), Some(made)) => Some(now.min(made)),
-            (now, made) => now.or(made),
-        }
+        let seen = self.seen.sandboxes.iter().map(|sandbox| {
+            let noted = sandbox.status.as_ref().and_then(|status| status.seen_at);
+            noted.unwrap_or(Timestamp::from_nanos(sandbox.created_at))
+        });
+        let plausible = |at: &Timestamp| at.0 >= CLOCK_PLAUSIBLE_MS / 1_000;
+        let here = self.api.metadata.annotations.get(SEEN).and_then(|at| Timestamp::parse(at));
+        seen.filter(plausible).min().or(here).or(now.timestamp())
     }
 
     fn container_statuses(&self, specs: &[Container], place: Place<'_>) -> Vec<ContainerStatus> {

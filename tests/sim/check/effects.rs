@@ -43,7 +43,8 @@ impl Check {
         let made = &runtime.sandboxes[&number];
         let pod = made.listed.pod.as_ref().map(|pod: &PodRef| self.pod_at(pod));
         let has_ip = made.ip.is_some() || made.host_network;
-        let sandbox = Sandbox { pod, made_at: now, down_at: None, has_ip };
+        let seen_at = made.seen_at;
+        let sandbox = Sandbox { pod, made_at: now, down_at: None, has_ip, seen_at };
         self.sandboxes.insert(number, sandbox);
         if let Some(at) = pod {
             let pod = &mut self.pods[at];
@@ -53,7 +54,7 @@ impl Check {
             pod.ready_sandboxes += 1;
             pod.changed_at = now;
             if pod.ready_sandboxes > 1 || !has_ip {
-                pod.sandbox_trouble_at = now;
+                pod.sandbox_trouble_at = Some(now);
             }
         }
     }
@@ -65,7 +66,7 @@ impl Check {
             let pod = &mut self.pods[at];
             pod.ready_sandboxes -= 1;
             pod.changed_at = now;
-            pod.sandbox_trouble_at = now;
+            pod.sandbox_trouble_at = Some(now);
         }
     }
 

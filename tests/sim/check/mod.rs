@@ -134,7 +134,7 @@ pub struct Pod {
     /// The last such request that was to stop something.
     pub stop_asked_at: u64,
     /// The last time that its sandboxes were not as they should be.
-    sandbox_trouble_at: u64,
+    sandbox_trouble_at: Option<u64>,
     /// As of when the agent knows it: the time of the last look that it must have believed.
     known_at: u64,
     /// When the look was asked for that tells what is known.
@@ -197,6 +197,8 @@ struct Said {
     /// Gone for the node's sake, or not taken in for it.
     evicted: bool,
     start_time: Option<Timestamp>,
+    /// The same, by an earlier life.
+    started_before: Option<Timestamp>,
     restarts: Vec<u32>,
 }
 
@@ -207,6 +209,7 @@ struct Sandbox {
     made_at: u64,
     down_at: Option<u64>,
     has_ip: bool,
+    seen_at: Option<Timestamp>,
 }
 
 /// One container as it really is.
@@ -396,7 +399,7 @@ impl Pod {
             asked_at: 0,
             minute: (0, 0),
             stop_asked_at: 0,
-            sandbox_trouble_at: 0,
+            sandbox_trouble_at: None,
             known_at: 0,
             known_asked_at: 0,
             last_call_ended_at: 0,
@@ -422,7 +425,8 @@ impl Pod {
         self.last_call_ended_at = 0;
         self.last_failed_at = 0;
         self.open.clear();
-        self.said = Said::default();
+        let started_before = self.said.start_time.or(self.said.started_before);
+        self.said = Said { started_before, ..Said::default() };
         self.ending = None;
         for slot in &mut self.slots {
             slot.backoff = None;

@@ -3,6 +3,7 @@
 use edged::agent::Agent;
 use edged::agent::pod::{Origin, Wanted};
 use edged::model::status::PodStatus;
+use edged::model::time::Timestamp;
 
 use super::{Check, Pod, Said};
 use crate::runtime::Runtime;
@@ -17,7 +18,7 @@ impl Check {
         self.judged = Some(agent.revision());
         let mut shown: Vec<(usize, &PodStatus)> = Vec::new();
         let mut anew = false;
-        let pods = &mut self.pods;
+        let (pods, sandboxes) = (&mut self.pods, &self.sandboxes);
         let mut refused = Vec::new();
         self.watched.retain(|&at| {
             let pod = &mut pods[at];
@@ -36,6 +37,9 @@ impl Check {
             if !pod.again {
                 let status = &told.api().status;
                 pod.said(now, status);
+                pod.started(status, |then| {
+                    sandboxes.values().any(|it| it.pod == Some(at) && it.seen_at == Some(then))
+                });
                 shown.push((at, status));
                 // It was refused in an earlier life, and the cloud remembers.
                 pod.said.no_room |= pod.ended_before && status.reason == "OutOfpods";
@@ -59,6 +63,17 @@ impl Check {
 }
 
 impl Pod {
+    /// What an earlier life said holds where a sandbox has a note of it.
+    fn started(&mut self, status: &PodStatus, is_noted: impl Fn(Timestamp) -> bool) {
+        let Some((before, told)) = self.said.started_before.zip(status.start_time) else { return };
+        assert!(
+            told == before || !is_noted(before),
+            "[start time] pod {} started at {before}, by a later life at {told}",
+            self.uid
+        );
+        self.said.started_before = None;
+    }
+
     fn said(&mut self, now: u64, status: &PodStatus) {
         let uid = &self.uid;
         let phase = status.phase;

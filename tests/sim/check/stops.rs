@@ -66,8 +66,8 @@ impl Check {
     fn may_end(&self, now: u64, at: usize, name: &str) -> bool {
         let pod = &self.pods[at];
         let Some(told) = &pod.told else { return true };
-        let troubled =
-            pod.ready_sandboxes != 1 || now.saturating_sub(pod.sandbox_trouble_at) < TROUBLE_MS;
+        let lately = |at: u64| now.saturating_sub(at) < TROUBLE_MS;
+        let troubled = pod.ready_sandboxes != 1 || pod.sandbox_trouble_at.is_some_and(lately);
         let mains_run = || {
             let mains = pod.slots.iter().filter(|it| pod.role(&it.name) == Some(Role::Main));
             mains.map(|slot| slot.alive).sum::<u32>() > 0

@@ -7,6 +7,8 @@ use edged::model::cri::{
     self, CallError, Code, Namespaces, Network, PodRef, Reply, SandboxConfig, SandboxId,
     SandboxStatus,
 };
+use edged::model::pod::SEEN;
+use edged::model::time::Timestamp;
 
 use super::number_of;
 use super::quirks::{Taken, refused};
@@ -129,6 +131,7 @@ impl Runtime {
             host_network,
             log_directory: config.log_directory,
             cgroup_parent: config.cgroup_parent,
+            seen_at: config.annotations.get(SEEN).and_then(|at| Timestamp::parse(at)),
             name,
         };
         self.sandboxes.insert(number, sandbox);
@@ -215,6 +218,7 @@ impl Runtime {
             created_at: sandbox.listed.created_at,
             network: if sandbox.host_network { Network::Node } else { Network::Pod },
             ips: ip.into_iter().collect(),
+            seen_at: sandbox.seen_at,
         })))
     }
 
