@@ -1,6 +1,7 @@
 //! Pods that the API server does not have any more, and of whose deletion nobody tells: their node
 //! was deleted while it was away, and the cloud has forgotten what it sent there.
 
+use edged::model::cgroup::{Cgroups, Hierarchy};
 use edged::model::cri::ContainerState;
 use edged::model::message::Message;
 use edged::model::meta::{Saved, StoreOrigin};
@@ -117,4 +118,43 @@ fn nothing_ends_by_it_while_the_store_does_not_know_all_that_runs() {
     let told = pass(&mut sky, 50, &no_such_pod());
     assert!((3..=6).contains(&told.len()), "{} in 50 minutes", told.len());
     assert_eq!(sky.desk.running(), ["unknown", "m"]);
+}
+
+#[test]
+fn a_pod_is_deleted_once_its_volumes_and_its_cgroup_are_gone() {
+    for (hierarchy, bad_cgroups, bad_volume) in
+        [(Hierarchy::V2, true, None), (Hierarchy::None, false, Some("u"))]
+    {
+        let empty = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
+        let mut sky = Sky::set_up(empty, |config| {
+            config.machine.cgroups = Cgroups { hierarchy, ..Cgroups::default() };
+        });
+        sky.connect();
+        let mut wanted = pod("p", "u", 7);
+        let mounts = json!([{"name": "v", "mountPath": "/v"}]);
+        wanted["spec"]["containers"][0]["volumeMounts"] = mounts;
+        wanted["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+        sky.push("insert", "ns/pod/p", &wanted);
+        sky.work();
+        sky.pass(2_000);
+        (sky.desk.bad_cgroups, sky.desk.bad_volume) = (bad_cgroups, bad_volume);
+        wanted["metadata"]["resourceVersion"] = json!("8");
+        wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+        sky.push("update", "ns/pod/p", &wanted);
+        sky.work();
+        for _ in 0..3 {
+            for said in sky.said("podpatch") {
+                sky.answer(&said, &json!({"Object": wanted, "Err": null}));
+            }
+            sky.pass(10_000);
+        }
+        let deletions = |sky: &mut Sky| {
+            let said = sky.said("pod");
+            said.iter().filter(|message| &*message.route.operation == "delete").count()
+        };
+        assert_eq!(deletions(&mut sky), 0, "something of it is there");
+        (sky.desk.bad_cgroups, sky.desk.bad_volume) = (false, None);
+        sky.pass(30_000);
+        assert_eq!(deletions(&mut sky), 1);
+    }
 }

@@ -80,10 +80,15 @@ pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
     Some(if pod.has_job(&job) { Next::Rest } else { Next::Job(job) })
 }
 
+/// Whether there is none, or none that is ours.
+pub(super) fn is_gone(pod: &Pod) -> bool {
+    pod.cgroup.wanted.is_none() || pod.cgroup.state == State::Removed
+}
+
 /// Nothing runs any more: it goes, whether the pod is kept or not.
 pub(super) fn remove(pod: &Pod, now: Instant) -> Option<Next> {
     let of = &pod.cgroup;
-    if of.wanted.is_none() || of.state == State::Removed {
+    if is_gone(pod) {
         return None;
     }
     if let Some(at) = of.retry_at.filter(|&at| at > now) {

@@ -101,13 +101,14 @@ impl Pod {
         !self.blind && super::next::inspection(self).is_none()
     }
 
-    /// Its source wants it gone, and nothing of it runs or is mounted any more.
+    /// Its source wants it gone, nothing of it runs or is mounted any more, and its cgroup is gone.
     pub fn is_cleared(&self) -> bool {
         self.phase == Phase::Terminated
             && self.api.metadata.deletion_timestamp.is_some()
             && self.doing.is_empty()
             && self.jobs.is_empty()
             && super::volumes::are_gone(self)
+            && super::cgroup::is_gone(self)
     }
 
     /// When to step it again if nothing happens before.
