@@ -208,6 +208,21 @@ fn a_renewal_without_an_answer_is_tried_again_before_the_lease_ends() {
 }
 
 #[test]
+fn a_link_that_breaks_under_a_renewal_does_not_end_the_lease() {
+    let (mut sky, mut cluster) = joined();
+    cluster.heard();
+    // Nobody answers it.
+    sky.pass(11_000);
+    assert_eq!(sky.said("lease").len(), 1);
+    sky.disconnect();
+    sky.pass(2_000);
+    sky.connect();
+    cluster.pass(&mut sky, 40_000);
+    let renewals = cluster.heard().iter().filter(|said| said.ends_with("lease")).count();
+    assert!(renewals >= 3, "{renewals}");
+}
+
+#[test]
 fn without_a_clock_nothing_is_renewed_until_the_cloud_tells_the_time() {
     let mut sky = Sky::with(empty());
     sky.desk.now.wall = None;

@@ -287,3 +287,16 @@ fn logs_of_a_pod_that_is_known_stay() {
     assert_eq!(desk.jobs, jobs);
     assert_eq!(desk.running(), ["m"]);
 }
+
+#[test]
+fn logs_that_a_late_job_leaves_go_too() {
+    let mut desk = Desk::new();
+    desk.manifests(&[]);
+    desk.pass(3 * limits::GARBAGE_MS);
+    let jobs = desk.jobs;
+    // A child of an earlier life that hung in the kernel meanwhile.
+    let left = LogDir { namespace: "default".into(), name: "old-gw".into(), uid: "u9".into() };
+    desk.machine.log_dirs = Some(vec![left]);
+    desk.pass(2 * limits::GARBAGE_MS);
+    assert!(desk.jobs > jobs, "they are removed");
+}

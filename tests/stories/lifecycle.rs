@@ -1,5 +1,7 @@
 //! A pod's way from its manifest to its end.
 
+use edged::agent::time::Wall;
+use edged::limits;
 use edged::model::cri::{Code, ContainerState};
 
 use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
@@ -303,6 +305,43 @@ fn a_deadline_counts_from_the_start_time_through_restarts_of_the_agent() {
         }
         assert!(desk.asked_for().contains(&"stop_container x0 30".to_owned()), "{age_s}");
     }
+}
+
+#[test]
+fn a_deadline_is_kept_by_the_time_that_passes_wherever_the_clock_is_set_to() {
+    for jump_ms in [-7_200_000, 7_200_000] {
+        let mut desk = Desk::new();
+        desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":600,{MAIN}"#))]);
+        desk.does_all(START);
+        desk.pass(60_000);
+        desk.now.wall = desk.now.wall.map(|wall| Wall(wall.0 + jump_ms));
+        desk.exits("m", 1);
+        desk.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
+        desk.does_all(&["start_container c3", "container_status c3"]);
+        desk.pass(530_000);
+        assert_eq!(desk.asked_for(), [] as [&str; 0], "{jump_ms}");
+        desk.pass(20_000);
+        assert_eq!(desk.asked_for(), ["stop_container c3 30"], "{jump_ms}");
+    }
+}
+
+#[test]
+fn without_a_pod_network_only_pods_of_the_hosts_network_begin() {
+    let mut desk = Desk::new();
+    desk.runtime.network = Err("NetworkPluginNotReady: cni plugin not initialized".to_owned());
+    desk.pass(limits::STATUS_VALID_MS);
+    // It may be the one that brings the network.
+    let cni = pod(&format!(r#""hostNetwork":true,{MAIN}"#)).replace("\"p\"", "\"q\"");
+    desk.manifests(&[&pod(MAIN), &cni.replace("u1", "u2")]);
+    desk.does("run_podsandbox #0");
+    assert_eq!(desk.sandboxes[0].pod.as_ref().map(|pod| &*pod.uid), Some("u2"));
+    desk.does_all(&["podsandbox_status s1", "image_status i:1"]);
+    desk.does_all(&["create_container m#0", "start_container c2", "container_status c2"]);
+    desk.pass(60_000);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    desk.runtime.network = Ok(());
+    desk.pass(limits::STATUS_VALID_MS);
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Probes: when they are asked, and what their answers lead to.
 
 use edged::agent::event::Event;
+use edged::limits;
 use edged::model::cri::{CallError, Code, ContainerState, Lost, Reply};
 use edged::model::net::{Finding, Query};
 use serde_json::{Value, json};
@@ -346,4 +347,40 @@ fn a_young_agent_spreads_the_first_probes_over_their_period() {
     let busy: std::collections::BTreeSet<u32> = asked_at.iter().copied().collect();
     assert_eq!(asked_at.len(), 20, "each once within a period: {asked_at:?}");
     assert!(busy.len() >= 6, "not together: {asked_at:?}");
+}
+
+#[test]
+fn a_probe_that_finds_no_room_is_asked_as_soon_as_there_is_some() {
+    let probe = json!({"exec": {"command": ["a"]}, "periodSeconds": 100});
+    let container = |at| json!({"name": format!("m{at}"), "image": "i:1", "livenessProbe": probe});
+    let of = |count| {
+        let containers: Vec<_> = (0..count).map(container).collect();
+        pod(&format!(r#""containers":{}"#, json!(containers)))
+    };
+    let other = of(1).replace("\"p\"", "\"q\"").replace("u1", "u2");
+    let mut desk = desk();
+    for pods in [&[&*of(limits::EXEC_CALLS_MAX)][..], &[&of(limits::EXEC_CALLS_MAX), &other]] {
+        desk.manifests(pods);
+        while let Some(it) = desk.asked_for().iter().find(|it| !it.starts_with("exec")).cloned() {
+            desk.does(&it);
+        }
+        desk.pass(5_000);
+    }
+    let asked = desk.asked_for();
+    assert_eq!(asked.len(), limits::EXEC_CALLS_MAX);
+    desk.exec(&asked[0]["exec_sync ".len()..], 0, "");
+    desk.pass(1_000);
+    assert_eq!(desk.asked_for().len(), limits::EXEC_CALLS_MAX, "the one that was left");
+}
+
+#[test]
+fn a_probe_whose_connection_is_lost_says_nothing_and_is_made_again() {
+    let probe = json!({"exec": {"command": ["a"]}, "failureThreshold": 1});
+    let mut desk = start(&json!({"livenessProbe": probe}), "");
+    for _ in 0..5 {
+        let (call, _) = desk.take("exec_sync c2 a");
+        desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
+        desk.pass(10_000);
+    }
+    assert_eq!(desk.asked_for(), ["exec_sync c2 a"], "nothing is killed");
 }

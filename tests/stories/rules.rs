@@ -3,7 +3,7 @@
 use edged::agent::event::Event;
 use edged::model::cri::{CallError, ContainerState, Lost};
 
-use crate::desk::{Desk, MAIN, START, container, pod};
+use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
 
 #[test]
 fn after_a_lost_answer_nobody_waits_for_the_next_look_by_itself() {
@@ -75,4 +75,18 @@ fn nothing_else_is_asked_for_while_a_container_is_being_made() {
     desk.manifests(&[&pod(&two.replace("i:1", "i:3"))]);
     desk.pass(3_000);
     assert_eq!(desk.asked_for(), ["create_container b#0"]);
+}
+
+#[test]
+fn a_sandbox_that_shows_after_its_pod_has_ended_is_stopped() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+    desk.does_all(START);
+    desk.exits("m", 0);
+    desk.does_all(&["container_status c2", "stop_podsandbox s1"]);
+    desk.pass(2_000);
+    // A call of an earlier life takes effect: it is dead, and its network still there.
+    desk.sandboxes.push(sandbox("s9", 1, false));
+    desk.pass(15_000);
+    assert_eq!(desk.asked_for(), ["stop_podsandbox s9"]);
 }
