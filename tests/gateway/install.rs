@@ -7,6 +7,20 @@ use std::process::Command;
 
 use crate::{Scratch, TOP};
 
+/// A release as it is unpacked into this folder, with this for edged; its sums are made by the
+/// machine's own tools.
+fn release(scratch: &Scratch, folder: &str, edged: &str) {
+    let program = scratch.program(&format!("{folder}/edged"), edged);
+    let folder = program.parent().expect("below ours");
+    let mut command = Command::new("cp");
+    command.arg("-R").arg(Path::new(TOP).join("scripts/install"));
+    command.arg(Path::new(TOP).join("config")).arg(folder);
+    assert!(command.status().expect("coreutils").success());
+    let sums = "find . -type f ! -name SHA256SUMS | xargs sha256sum >SHA256SUMS";
+    let done = Command::new("sh").args(["-c", sums]).current_dir(folder).status();
+    assert!(done.expect("coreutils").success());
+}
+
 /// Installs into a root with these files and tells what init it took.
 fn install(scratch: &Scratch, before: &[&str]) -> String {
     for file in before {
@@ -145,4 +159,31 @@ fn a_machine_without_a_known_init_is_told() {
     assert!(!done.status.success());
     let why = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(why.contains("give --init"), "{why}");
+}
+
+/// Whoever's sha256sum looks.
+#[test]
+fn a_release_is_whole_or_refused() {
+    for tools in ["busybox", "the machine's"] {
+        let scratch = Scratch::new();
+        release(&scratch, "release", "#!/bin/sh\n");
+        let run = || {
+            let mut command = match tools {
+                "busybox" => Command::new("/bin/busybox"),
+                _ => Command::new("/bin/sh"),
+            };
+            if tools == "busybox" {
+                command.arg("sh").env("PATH", scratch.path("bin"));
+            }
+            command.arg(scratch.path("release/install")).args(["--init", "sysv", "--root"]);
+            let done = command.arg(scratch.path("root")).output().expect("a shell");
+            (done.status.success(), String::from_utf8_lossy(&done.stderr).into_owned())
+        };
+        let (done, why) = run();
+        assert!(done, "{tools}: {why}");
+        assert!(scratch.path("root/usr/sbin/edged").is_file(), "{tools}");
+        scratch.program("release/edged", "#!/bin/sh\n# spoilt\n");
+        let (done, why) = run();
+        assert!(!done && why.contains("the release is damaged"), "{tools}: {why}");
+    }
 }
