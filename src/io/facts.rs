@@ -123,9 +123,9 @@ pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
     })
 }
 
-/// What cannot be read is empty: the judge says so.
+/// What cannot be read is empty: the judge says so. Names in it need not be UTF-8.
 fn text(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 fn names(folder: &str) -> Vec<String> {
@@ -183,4 +183,20 @@ fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
         Ok((path.display().to_string(), bytes))
     };
     paths.into_iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel shows a mount point's bytes as they are, say of a stick with an old label.
+    #[test]
+    fn a_text_may_have_bytes_that_are_none() {
+        let path = std::env::temp_dir().join(format!("edged-facts-{}", std::process::id()));
+        fs::write(&path, b"/dev/sda1 /media/caf\xe9 vfat rw 0 0\ncgroup2 /sys/fs/cgroup\n")
+            .expect("a file of ours");
+        let text = text(path.to_str().expect("UTF-8"));
+        fs::remove_file(&path).expect("a file of ours");
+        assert!(text.ends_with("\ncgroup2 /sys/fs/cgroup\n"), "{text:?}");
+    }
 }
