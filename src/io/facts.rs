@@ -51,6 +51,8 @@ pub struct Facts {
     pub clock: bool,
     /// Whether `/etc/hosts` exists.
     pub hosts: bool,
+    /// Where the pods' volumes go.
+    pub root: Option<Result<Room, String>>,
     /// Where the logs go.
     pub logs: Option<Result<Room, String>>,
     /// The runtime's answers, or why there are none.
@@ -113,6 +115,7 @@ pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
         capabilities: capabilities(&text("/proc/self/status")),
         clock: clock::now().wall.is_some(),
         hosts: Path::new("/etc/hosts").exists(),
+        root: Some(room(Path::new(&config.root))),
         logs: Some(room(Path::new(&config.pod_logs))),
         runtime: Some(runtime::ask(Path::new(&config.runtime))),
         cni: cni(),

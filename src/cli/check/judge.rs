@@ -60,7 +60,8 @@ pub(super) fn all(facts: &Facts) -> Vec<Row> {
                       are not valid yet, and pods have no times";
         warn("clock", "shows a time before 2024", remedy)
     });
-    rows.extend(facts.logs.as_ref().map(logs));
+    rows.extend(facts.root.as_ref().map(|room| place("root", room, "--root-dir or rootDirectory")));
+    rows.extend(facts.logs.as_ref().map(|room| place("logs", room, "--pod-logs or podLogsDir")));
     rows.push(if facts.hosts {
         ok("hosts", "/etc/hosts is there")
     } else {
@@ -270,30 +271,32 @@ fn bridge(facts: &Facts) -> Row {
     warn("bridge", detail, &remedy)
 }
 
-fn logs(room: &Result<Room, String>) -> Row {
+fn place(name: &'static str, room: &Result<Room, String>, flag: &str) -> Row {
     let room = match room {
         Ok(room) => room,
-        Err(why) => return fail("logs", why.as_str(), "logs need a folder: --pod-logs"),
+        Err(why) => return fail(name, why.as_str(), &format!("name another folder with {flag}")),
     };
     let Room { path, writable, free_bytes, bytes, free_inodes, inodes } = room;
     let free_mb = free_bytes >> 20;
     let detail = format!("{path} has {free_mb} MiB of {} MiB free", bytes >> 20);
     if !writable {
-        let remedy = "run as root on a file system that is mounted for writing, or name another \
-                      folder with --pod-logs";
-        fail("logs", format!("{path} cannot be written to"), remedy)
+        let remedy = format!(
+            "run as root on a file system that is mounted for writing, or name another folder \
+             with {flag}"
+        );
+        fail(name, format!("{path} cannot be written to"), &remedy)
     } else if *inodes > 0 && *free_inodes < inodes / 50 {
         let detail = format!("{path} has {free_inodes} of {inodes} inodes left");
-        warn("logs", detail, "remove small files, or make the file system with more inodes")
-    } else if *free_bytes < LOGS_FREE_MIN_BYTES {
-        warn("logs", detail, "make room, or let old images go: crictl rmi --prune")
+        warn(name, detail, "remove small files, or make the file system with more inodes")
+    } else if *free_bytes < FREE_MIN_BYTES {
+        warn(name, detail, "make room, or let old images go: crictl rmi --prune")
     } else {
-        ok("logs", detail)
+        ok(name, detail)
     }
 }
 
 /// What a few pods write in a day.
-const LOGS_FREE_MIN_BYTES: u64 = 64 << 20;
+const FREE_MIN_BYTES: u64 = 64 << 20;
 
 fn manifests(facts: &Facts) -> Vec<Row> {
     let Ok(config) = &facts.config else { return Vec::new() };

@@ -12,6 +12,17 @@ const CGROUPS: &str =
 const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
     {"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}]}"#;
 
+fn room(path: &str) -> Room {
+    Room {
+        path: path.to_owned(),
+        writable: true,
+        free_bytes: 1 << 30,
+        bytes: 4 << 30,
+        free_inodes: 90_000,
+        inodes: 100_000,
+    }
+}
+
 /// A machine with all that pods need.
 fn machine() -> Facts {
     let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
@@ -31,14 +42,8 @@ fn machine() -> Facts {
         capabilities: Some(0x1ff_ffff_ffff),
         clock: true,
         hosts: true,
-        logs: Some(Ok(Room {
-            path: "/var/log".to_owned(),
-            writable: true,
-            free_bytes: 1 << 30,
-            bytes: 4 << 30,
-            free_inodes: 90_000,
-            inodes: 100_000,
-        })),
+        root: Some(Ok(room("/var/lib/kubelet"))),
+        logs: Some(Ok(room("/var/log"))),
         runtime: Some(Ok((version, RuntimeStatus::of(Ok(()), Ok(()))))),
         cni: vec![("10-pods.conflist".to_owned(), BRIDGE.to_owned())],
         cni_plugins: owned(&["bridge", "host-local", "portmap"]),
@@ -179,27 +184,33 @@ fn what_the_process_may_do_is_judged() {
 fn the_place_is_judged() {
     check(|facts| facts.clock = false, "warn clock: ", "ntpd");
     check(|facts| facts.hosts = false, "warn hosts: ", "/etc/hosts");
-    let room = |facts: &mut Facts, change: fn(&mut Room)| {
+    let logs = |facts: &mut Facts, change: fn(&mut Room)| {
         if let Some(Ok(room)) = &mut facts.logs {
             change(room);
         }
     };
     check(
-        |facts| room(facts, |room| room.writable = false),
+        |facts| logs(facts, |room| room.writable = false),
         "fail logs: /var/log cannot be written to",
         "--pod-logs",
     );
     check(
-        |facts| room(facts, |room| room.free_bytes = 1 << 20),
+        |facts| logs(facts, |room| room.free_bytes = 1 << 20),
         "warn logs: /var/log has 1 MiB of 4096 MiB free",
         "make room",
     );
     check(
-        |facts| room(facts, |room| room.free_inodes = 1),
+        |facts| logs(facts, |room| room.free_inodes = 1),
         "warn logs: /var/log has 1 of 100000 inodes left",
         "inodes",
     );
     check(|facts| facts.logs = Some(Err("/: gone".to_owned())), "fail logs: /: gone", "--pod-logs");
+    let read_only = || Some(Ok(Room { writable: false, ..room("/var/lib") }));
+    check(
+        |facts| facts.root = read_only(),
+        "fail root: /var/lib cannot be written to",
+        "with --root-dir or rootDirectory",
+    );
 }
 
 #[test]
