@@ -41,8 +41,8 @@ pub struct Facts {
     pub filesystems: String,
     /// Names in `/proc/self/ns`.
     pub namespaces: Vec<String>,
-    /// Names in `/sys/module`: loaded or built in.
-    pub modules: Vec<String>,
+    /// Whether there is `/proc/sys/net/bridge`: of br_netfilter, loaded or built in.
+    pub br_netfilter: bool,
     /// `/proc/sys/net/ipv4/ip_forward`
     pub ip_forward: String,
     /// `CapEff` of `/proc/self/status`.
@@ -110,7 +110,7 @@ pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
         controllers: fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").ok(),
         filesystems: text("/proc/filesystems"),
         namespaces: names("/proc/self/ns"),
-        modules: names("/sys/module"),
+        br_netfilter: Path::new("/proc/sys/net/bridge").exists(),
         ip_forward: text("/proc/sys/net/ipv4/ip_forward"),
         capabilities: capabilities(&text("/proc/self/status")),
         clock: clock::now().wall.is_some(),
