@@ -9,7 +9,7 @@ mod runtime;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
@@ -68,8 +68,8 @@ pub struct Facts {
     pub cloud: Option<CloudFacts>,
 }
 
-/// A manifest file's path and bytes.
-pub type Manifest = (String, Vec<u8>);
+/// A manifest file's path and bytes, or why it cannot be read.
+pub type Manifest = (String, Result<Vec<u8>, String>);
 
 /// The room on a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,7 +173,12 @@ fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        !hidden && path.is_file()
+        // One that cannot be looked at is told below; a link may lead to nothing.
+        let is_wanted = || match fs::metadata(path) {
+            Ok(about) => about.is_file(),
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        };
+        !hidden && is_wanted()
     });
     paths.sort();
     paths.truncate(MANIFEST_FILES_MAX);
@@ -181,11 +186,10 @@ fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
         let mut bytes = Vec::new();
         let file = fs::File::open(&path);
         let limit = MANIFEST_BYTES_MAX as u64 + 1;
-        file.and_then(|file| file.take(limit).read_to_end(&mut bytes))
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok((path.display().to_string(), bytes))
+        let read = file.and_then(|file| file.take(limit).read_to_end(&mut bytes));
+        (path.display().to_string(), read.map(|_| bytes).map_err(|error| error.to_string()))
     };
-    paths.into_iter().map(read).collect()
+    Ok(paths.into_iter().map(read).collect())
 }
 
 #[cfg(test)]

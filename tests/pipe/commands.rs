@@ -54,6 +54,32 @@ fn what_cannot_be_printed_is_an_error() {
     }
 }
 
+/// What `edged check` prints with these flags and one file below a folder of the test's own.
+#[cfg(feature = "check")]
+fn checked(file: &str, text: &str, flags: impl Fn(&std::path::Path) -> Vec<String>) -> String {
+    let folder = format!("edged-commands-{}-{file}", std::process::id());
+    let folder = std::env::temp_dir().join(folder);
+    std::fs::create_dir_all(&folder).expect("a folder of ours");
+    std::fs::write(folder.join(file), text).expect("a file of ours");
+    let flags = flags(&folder);
+    let done = edged(&["check"]).args(flags).output().expect("it starts");
+    std::fs::remove_dir_all(&folder).expect("a folder of ours");
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[cfg(feature = "check")]
+#[test]
+fn check_reads_the_manifests_beside_one_that_cannot_be_read() {
+    let said = checked("web.yaml", "apiVersion: v1\nkind: Pod\nspec: 5\n", |folder| {
+        std::os::unix::fs::symlink("loop.yaml", folder.join("loop.yaml"))
+            .expect("a folder of ours");
+        vec!["--manifests".to_owned(), folder.display().to_string()]
+    });
+    assert!(said.contains("/web.yaml:3:7: spec: got 5"), "{said}");
+    assert!(said.contains("/loop.yaml: cannot be read: Too many levels"), "{said}");
+    assert!(!said.contains("mkdir"), "{said}");
+}
+
 #[test]
 fn words_that_are_no_text_are_told_with_exit_code_2() {
     let wrong = OsStr::from_bytes(b"caf\xe9");

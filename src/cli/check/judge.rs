@@ -308,7 +308,15 @@ fn manifests(facts: &Facts) -> Vec<Row> {
     };
     let mut rows = Vec::new();
     let mut count = 0;
-    for (path, bytes) in files {
+    for (path, read) in files {
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                let detail = format!("{path}: cannot be read: {why}");
+                rows.push(fail("manifests", detail, "look at its owner and mode, and at `dmesg`"));
+                continue;
+            }
+        };
         match manifest::parse(bytes) {
             Err(refusal) => {
                 rows.push(fail("manifests", format!("{path}{refusal}"), "mend the file"));

@@ -230,7 +230,15 @@ fn the_configuration_and_the_manifests_are_judged() {
         "warn manifests: /m: No such file",
         "mkdir -p /etc/kubeedge/manifests",
     );
-    let file = |text: &str| Some(Ok(vec![("/m/a.yaml".to_owned(), text.as_bytes().to_vec())]));
+    let file = |text: &str| Some(Ok(vec![("/m/a.yaml".to_owned(), Ok(text.as_bytes().to_vec()))]));
+    check(
+        |facts| {
+            let spoilt = ("/m/a.yaml".to_owned(), Err("Input/output error".to_owned()));
+            facts.manifests = Some(Ok(vec![spoilt]));
+        },
+        "fail manifests: /m/a.yaml: cannot be read: Input/output error",
+        "dmesg",
+    );
     check(
         |facts| facts.manifests = file("apiVersion: v1\nkind: Pod\nspec: 5\n"),
         "fail manifests: /m/a.yaml:3:7: spec: got 5, expected a map",
