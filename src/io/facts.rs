@@ -16,7 +16,7 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
 use super::clock;
-use crate::config::{Config, Error, load};
+use crate::config::{Config, Error, load, without_file};
 use crate::limits::{MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX};
 use crate::model::cri::{RuntimeStatus, Version};
 #[cfg(feature = "cloud")]
@@ -25,8 +25,10 @@ pub use cloud::CloudFacts;
 /// All of them.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The settings, or what is wrong with them.
-    pub config: Result<Config, String>,
+    /// The settings by which it was looked; where the file is wrong, defaults and flags.
+    pub config: Config,
+    /// What is wrong with the file.
+    pub config_trouble: Option<String>,
     /// Names the keys of edgecore.yaml that have no effect.
     pub config_warning: Option<String>,
     /// `/proc/sys/kernel/osrelease`
@@ -96,14 +98,15 @@ pub const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 /// Looks. `flags` are those of `edged run`.
 pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
     let loaded = match load(flags, super::sys::hostname()) {
-        Err(Error::Usage(why)) => return Err(why),
-        Err(Error::File(why)) => Err(why),
-        Ok(loaded) => Ok(loaded),
+        Err(Error::File(why)) => without_file(flags).map(|config| (config, Some(why), None)),
+        loaded => loaded.map(|loaded| (loaded.config, None, loaded.warning)),
     };
-    let config = loaded.as_ref().map(|loaded| loaded.config.clone()).unwrap_or_default();
+    let (config, config_trouble, config_warning) = loaded.map_err(|error| match error {
+        Error::Usage(why) | Error::File(why) => why,
+    })?;
     Ok(Facts {
-        config_warning: loaded.as_ref().ok().and_then(|loaded| loaded.warning.clone()),
-        config: loaded.map(|loaded| loaded.config),
+        config_trouble,
+        config_warning,
         kernel: text("/proc/sys/kernel/osrelease"),
         mounts: text("/proc/mounts"),
         cgroups: text("/proc/cgroups"),
@@ -123,6 +126,7 @@ pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
         manifests: Some(manifests(Path::new(&config.manifests))),
         #[cfg(feature = "cloud")]
         cloud: cloud::look(&config),
+        config,
     })
 }
 

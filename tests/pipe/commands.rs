@@ -69,6 +69,19 @@ fn checked(file: &str, text: &str, flags: impl Fn(&std::path::Path) -> Vec<Strin
 
 #[cfg(feature = "check")]
 #[test]
+fn check_goes_by_its_flags_beside_a_broken_file() {
+    let said = checked("edgecore.yaml", "modules: [\n", |folder| {
+        let file = folder.join("edgecore.yaml");
+        let flags = ["--runtime", "/nowhere/x.sock", "--config"];
+        let flags = flags.into_iter().map(str::to_owned);
+        flags.chain([file.display().to_string()]).collect()
+    });
+    assert!(said.contains("edgecore.yaml:2:1: "), "{said}");
+    assert!(said.contains(" /nowhere/x.sock: there is no such socket\n"), "{said}");
+}
+
+#[cfg(feature = "check")]
+#[test]
 fn check_reads_the_manifests_beside_one_that_cannot_be_read() {
     let said = checked("web.yaml", "apiVersion: v1\nkind: Pod\nspec: 5\n", |folder| {
         std::os::unix::fs::symlink("loop.yaml", folder.join("loop.yaml"))

@@ -75,10 +75,12 @@ pub(super) fn all(facts: &Facts) -> Vec<Row> {
 }
 
 fn config(facts: &Facts) -> Row {
-    match (&facts.config, &facts.config_warning) {
-        (Err(why), _) => fail("config", why.as_str(), "mend the line; below, defaults are assumed"),
-        (Ok(_), Some(warning)) => warn("config", warning.as_str(), ""),
-        (Ok(config), None) => ok("config", format!("node name {}", config.node_name)),
+    match (&facts.config_trouble, &facts.config_warning) {
+        (Some(why), _) => {
+            fail("config", why.as_str(), "mend the line; below, defaults are assumed")
+        }
+        (None, Some(warning)) => warn("config", warning.as_str(), ""),
+        (None, None) => ok("config", format!("node name {}", facts.config.node_name)),
     }
 }
 
@@ -187,7 +189,7 @@ fn oom_score_adj(capabilities: Option<u64>) -> Row {
 }
 
 fn runtime(facts: &Facts) -> Vec<Row> {
-    let socket = facts.config.as_ref().map_or("", |config| &config.runtime);
+    let socket = &facts.config.runtime;
     match &facts.runtime {
         None => Vec::new(),
         Some(Err(why)) => {
@@ -296,8 +298,7 @@ fn place(name: &'static str, room: &Result<Room, String>, flag: &str) -> Row {
 const FREE_MIN_BYTES: u64 = 64 << 20;
 
 fn manifests(facts: &Facts) -> Vec<Row> {
-    let Ok(config) = &facts.config else { return Vec::new() };
-    let folder = &config.manifests;
+    let folder = &facts.config.manifests;
     let files = match &facts.manifests {
         None => return Vec::new(),
         Some(Err(why)) => {

@@ -29,7 +29,8 @@ fn machine() -> Facts {
     let version =
         Version { runtime_name: "containerd".to_owned(), runtime_version: "1.6.20".to_owned() };
     Facts {
-        config: Ok(Config { node_name: "gw".to_owned(), ..Config::default() }),
+        config: Config { node_name: "gw".to_owned(), ..Config::default() },
+        config_trouble: None,
         config_warning: None,
         kernel: "6.1.0-13-arm64\n".to_owned(),
         mounts: V2.to_owned(),
@@ -216,7 +217,7 @@ fn the_place_is_judged() {
 #[test]
 fn the_configuration_and_the_manifests_are_judged() {
     check(
-        |facts| facts.config = Err("/e.yaml:1:1: got …".to_owned()),
+        |facts| facts.config_trouble = Some("/e.yaml:1:1: got …".to_owned()),
         "fail config: /e.yaml:1:1: got …",
         "mend",
     );
