@@ -93,6 +93,16 @@ fn check_reads_the_manifests_beside_one_that_cannot_be_read() {
     assert!(!said.contains("mkdir"), "{said}");
 }
 
+/// With 1: 2 would be that there is nothing to ask, and an upgrade is trusted then.
+#[cfg(feature = "api")]
+#[test]
+fn status_asks_nobody_where_the_file_that_is_named_cannot_be_read() {
+    let done = edged(&["status", "--config", "/nowhere/edgecore.yaml"]).output();
+    let (code, why) = told(&done.expect("it starts"));
+    assert!(why.starts_with("edged status: cannot read /nowhere/edgecore.yaml: No such"), "{why}");
+    assert_eq!(code, Some(1), "{why}");
+}
+
 #[test]
 fn words_that_are_no_text_are_told_with_exit_code_2() {
     let wrong = OsStr::from_bytes(b"caf\xe9");
