@@ -191,6 +191,15 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
     Ok(Loaded { config, warning })
 }
 
+/// The flags over the defaults, for whoever goes on although the file is wrong.
+#[cfg(feature = "check")]
+pub fn without_file(flags: &[OsString]) -> Result<Config, Error> {
+    let mut config = Config::default();
+    let flags = Flags::parse(flags).map_err(|error| Error::Usage(error.to_string()))?;
+    flags.overlay(&mut config).map_err(Error::Usage)?;
+    Ok(config)
+}
+
 fn read(path: &str) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(CONFIG_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;

@@ -51,11 +51,7 @@ struct Asked {
 
 impl Asked {
     fn settings(&self) -> Result<config::Config, Error> {
-        let loaded = config::load(&self.flags, Some("localhost".to_owned()));
-        loaded.map(|loaded| loaded.config).map_err(|error| match error {
-            config::Error::Usage(why) => Error::Usage(why),
-            config::Error::File(why) => Error::Failed(why),
-        })
+        Ok(config::load(&self.flags, Some("localhost".to_owned()))?.config)
     }
 }
 

@@ -23,6 +23,9 @@ mod table;
 
 use std::io::{ErrorKind, Write};
 
+#[cfg(any(feature = "api", feature = "image-import"))]
+use crate::config;
+
 /// The commands of this module, for `edged help`.
 pub const HELP: &str =
     "  edged pods [OPTIONS]   print the pods              -n NAMESPACE, -o wide or json, -w: watch
@@ -59,6 +62,16 @@ impl From<std::io::Error> for Error {
 impl From<lexopt::Error> for Error {
     fn from(error: lexopt::Error) -> Self {
         Self::Usage(error.to_string())
+    }
+}
+
+#[cfg(any(feature = "api", feature = "image-import"))]
+impl From<config::Error> for Error {
+    fn from(error: config::Error) -> Self {
+        match error {
+            config::Error::Usage(why) => Self::Usage(why),
+            config::Error::File(why) => Self::Failed(why),
+        }
     }
 }
 

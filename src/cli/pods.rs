@@ -105,7 +105,8 @@ fn fetch(agent: &Agent, path: &str, namespace: Option<&str>) -> Result<Value, Er
 }
 
 /// What was printed last of a row: all but what time alone changes.
-type Shown = BTreeMap<(String, String), Row>;
+/// By namespace, name and uid: while a pod is replaced there are two of one name.
+type Shown = BTreeMap<[String; 3], Row>;
 
 struct Print<'a> {
     options: &'a Options,
@@ -125,7 +126,7 @@ impl Print<'_> {
         let rows: Shown = pods
             .iter()
             .map(Row::of)
-            .map(|row| ((row.namespace.clone(), row.name.clone()), row))
+            .map(|row| ([row.namespace.clone(), row.name.clone(), row.uid.clone()], row))
             .collect();
         let first = self.shown.is_none();
         let shown = self.shown.replace(rows.clone()).unwrap_or_default();
@@ -138,12 +139,13 @@ impl Print<'_> {
         if first {
             lines.push(self.header(with_namespace));
         }
-        let changed = rows.iter().filter(|(name, row)| shown.get(*name) != Some(*row));
-        lines.extend(changed.map(|(_, row)| self.line(row, with_namespace, now)));
-        for (_, gone) in shown.iter().filter(|(name, _)| !rows.contains_key(*name)) {
+        // What is gone first: another one may have its name.
+        for (_, gone) in shown.iter().filter(|(key, _)| !rows.contains_key(*key)) {
             let gone = Row { status: "Gone".to_owned(), ..gone.clone() };
             lines.push(self.line(&gone, with_namespace, now));
         }
+        let changed = rows.iter().filter(|(key, row)| shown.get(*key) != Some(*row));
+        lines.extend(changed.map(|(_, row)| self.line(row, with_namespace, now)));
         for line in &lines {
             self.columns.fit(line);
         }
@@ -156,7 +158,7 @@ impl Print<'_> {
     /// Where a list may grow, the columns must not change while it does.
     fn with_namespace(&self, rows: &Shown) -> bool {
         let Options { namespace, all_namespaces, watch, .. } = self.options;
-        let mut names = rows.keys().map(|(namespace, _)| namespace);
+        let mut names = rows.keys().map(|[namespace, ..]| namespace);
         let several = names.next().is_some_and(|first| names.any(|other| other != first));
         *all_namespaces || namespace.is_none() && (*watch || several)
     }
@@ -256,6 +258,28 @@ mod tests {
                 "",
                 "d           b      0/1     Running   0          5s\n",
                 "d           a      0/1     Gone      0          5s\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_pod_and_the_one_that_replaces_it_have_a_row_each() {
+        let pod = |uid: &str, phase: &str| {
+            let mut pod = pod("d", "a", phase);
+            pod["metadata"]["uid"] = json!(uid);
+            pod
+        };
+        let mut leaving = pod("2", "Running");
+        leaving["metadata"]["deletionTimestamp"] = json!("2025-11-20T19:29:13Z");
+        let turns = [json!([leaving, pod("1", "Pending")]), json!([pod("1", "Running")])];
+        assert_eq!(
+            printed(&["-n", "d", "-w"], &turns),
+            [
+                "NAME   READY   STATUS        RESTARTS   AGE\n\
+                 a      0/1     Pending       0          5s\n\
+                 a      0/1     Terminating   0          5s\n",
+                "a      0/1     Gone          0          5s\n\
+                 a      0/1     Running       0          5s\n",
             ]
         );
     }

@@ -19,10 +19,9 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
         }
     }
     let agent = match (&server, &config) {
-        (None, Some(config)) => client::configured(Some(config)),
-        (server, _) => client::agent(server.as_deref()),
+        (None, Some(config)) => client::configured(Some(config))?,
+        (server, _) => client::agent(server.as_deref()).map_err(Error::Usage)?,
     };
-    let agent = agent.map_err(Error::Usage)?;
     let body = agent.get("/edged/status").map_err(Error::Failed)?;
     let overview: Overview = serde_json::from_slice(&body).map_err(|error| {
         Error::Failed(format!("got an answer that is no overview of edged: {error}"))

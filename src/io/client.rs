@@ -26,19 +26,26 @@ pub fn agent(server: Option<&str>) -> Result<Agent, String> {
             .map_err(|_| format!("--server: got {server:?}, expected {expected}"))?;
         return Ok(Agent { address });
     }
-    configured(None)
+    configured(None).map_err(|error| match error {
+        config::Error::Usage(why) | config::Error::File(why) => why,
+    })
 }
 
 /// Where this edgecore.yaml says, or the one at the usual place; else where it listens by default.
-pub fn configured(path: Option<&str>) -> Result<Agent, String> {
+pub fn configured(path: Option<&str>) -> Result<Agent, config::Error> {
     let flags: Vec<OsString> =
         path.map(|path| ["--config".into(), path.into()]).into_iter().flatten().collect();
-    // Whatever is wrong with the file, this is not the command to complain.
-    let loaded = config::load(&flags, Some("unused".to_owned()));
-    let config = loaded.map(|loaded| loaded.config).unwrap_or_default();
+    let config = match config::load(&flags, Some("unused".to_owned())) {
+        Ok(loaded) => loaded.config,
+        // By default another agent would be asked than the one that is meant.
+        Err(error) if path.is_some() => return Err(error),
+        // Whatever is wrong with the usual file, this is not the command to complain.
+        Err(_) => config::Config::default(),
+    };
     if config.listen.port() == 0 {
         let path = path.unwrap_or(config::PATH);
-        return Err(format!("{path} switches the API off (readOnlyPort: 0); is there a --server?"));
+        let why = format!("{path} switches the API off (readOnlyPort: 0); is there a --server?");
+        return Err(config::Error::Usage(why));
     }
     Ok(Agent { address: config.listen })
 }
@@ -189,8 +196,10 @@ mod tests {
             configured(path.to_str()).map(|agent| agent.address.port())
         };
         assert_eq!(there(7), Ok(7));
-        let off = there(0).expect_err("it is off");
+        let Err(config::Error::Usage(off)) = there(0) else { panic!("it is off") };
         std::fs::remove_file(&path).expect("a file of ours");
+        let none = configured(path.to_str()).map(|agent| agent.address);
+        assert!(none.is_err(), "got the default, {none:?}, expected that there is no such file");
         assert!(off.contains("edged-client-") && off.contains("switches the API off"), "{off}");
     }
 

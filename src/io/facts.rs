@@ -9,14 +9,14 @@ mod runtime;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
 use super::clock;
-use crate::config::{Config, Error, load};
+use crate::config::{Config, Error, load, without_file};
 use crate::limits::{MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX};
 use crate::model::cri::{RuntimeStatus, Version};
 #[cfg(feature = "cloud")]
@@ -25,8 +25,10 @@ pub use cloud::CloudFacts;
 /// All of them.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The settings, or what is wrong with them.
-    pub config: Result<Config, String>,
+    /// The settings by which it was looked; where the file is wrong, defaults and flags.
+    pub config: Config,
+    /// What is wrong with the file.
+    pub config_trouble: Option<String>,
     /// Names the keys of edgecore.yaml that have no effect.
     pub config_warning: Option<String>,
     /// `/proc/sys/kernel/osrelease`
@@ -41,8 +43,8 @@ pub struct Facts {
     pub filesystems: String,
     /// Names in `/proc/self/ns`.
     pub namespaces: Vec<String>,
-    /// Names in `/sys/module`: loaded or built in.
-    pub modules: Vec<String>,
+    /// Whether there is `/proc/sys/net/bridge`: of br_netfilter, loaded or built in.
+    pub br_netfilter: bool,
     /// `/proc/sys/net/ipv4/ip_forward`
     pub ip_forward: String,
     /// `CapEff` of `/proc/self/status`.
@@ -51,6 +53,8 @@ pub struct Facts {
     pub clock: bool,
     /// Whether `/etc/hosts` exists.
     pub hosts: bool,
+    /// Where the pods' volumes go.
+    pub root: Option<Result<Room, String>>,
     /// Where the logs go.
     pub logs: Option<Result<Room, String>>,
     /// The runtime's answers, or why there are none.
@@ -66,8 +70,8 @@ pub struct Facts {
     pub cloud: Option<CloudFacts>,
 }
 
-/// A manifest file's path and bytes.
-pub type Manifest = (String, Vec<u8>);
+/// A manifest file's path and bytes, or why it cannot be read.
+pub type Manifest = (String, Result<Vec<u8>, String>);
 
 /// The room on a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,25 +98,27 @@ pub const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 /// Looks. `flags` are those of `edged run`.
 pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
     let loaded = match load(flags, super::sys::hostname()) {
-        Err(Error::Usage(why)) => return Err(why),
-        Err(Error::File(why)) => Err(why),
-        Ok(loaded) => Ok(loaded),
+        Err(Error::File(why)) => without_file(flags).map(|config| (config, Some(why), None)),
+        loaded => loaded.map(|loaded| (loaded.config, None, loaded.warning)),
     };
-    let config = loaded.as_ref().map(|loaded| loaded.config.clone()).unwrap_or_default();
+    let (config, config_trouble, config_warning) = loaded.map_err(|error| match error {
+        Error::Usage(why) | Error::File(why) => why,
+    })?;
     Ok(Facts {
-        config_warning: loaded.as_ref().ok().and_then(|loaded| loaded.warning.clone()),
-        config: loaded.map(|loaded| loaded.config),
+        config_trouble,
+        config_warning,
         kernel: text("/proc/sys/kernel/osrelease"),
         mounts: text("/proc/mounts"),
         cgroups: text("/proc/cgroups"),
         controllers: fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").ok(),
         filesystems: text("/proc/filesystems"),
         namespaces: names("/proc/self/ns"),
-        modules: names("/sys/module"),
+        br_netfilter: Path::new("/proc/sys/net/bridge").exists(),
         ip_forward: text("/proc/sys/net/ipv4/ip_forward"),
         capabilities: capabilities(&text("/proc/self/status")),
         clock: clock::now().wall.is_some(),
         hosts: Path::new("/etc/hosts").exists(),
+        root: Some(room(Path::new(&config.root))),
         logs: Some(room(Path::new(&config.pod_logs))),
         runtime: Some(runtime::ask(Path::new(&config.runtime))),
         cni: cni(),
@@ -120,12 +126,13 @@ pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
         manifests: Some(manifests(Path::new(&config.manifests))),
         #[cfg(feature = "cloud")]
         cloud: cloud::look(&config),
+        config,
     })
 }
 
-/// What cannot be read is empty: the judge says so.
+/// What cannot be read is empty: the judge says so. Names in it need not be UTF-8.
 fn text(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 fn names(folder: &str) -> Vec<String> {
@@ -170,7 +177,12 @@ fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        !hidden && path.is_file()
+        // One that cannot be looked at is told below; a link may lead to nothing.
+        let is_wanted = || match fs::metadata(path) {
+            Ok(about) => about.is_file(),
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        };
+        !hidden && is_wanted()
     });
     paths.sort();
     paths.truncate(MANIFEST_FILES_MAX);
@@ -178,9 +190,24 @@ fn manifests(folder: &Path) -> Result<Vec<Manifest>, String> {
         let mut bytes = Vec::new();
         let file = fs::File::open(&path);
         let limit = MANIFEST_BYTES_MAX as u64 + 1;
-        file.and_then(|file| file.take(limit).read_to_end(&mut bytes))
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok((path.display().to_string(), bytes))
+        let read = file.and_then(|file| file.take(limit).read_to_end(&mut bytes));
+        (path.display().to_string(), read.map(|_| bytes).map_err(|error| error.to_string()))
     };
-    paths.into_iter().map(read).collect()
+    Ok(paths.into_iter().map(read).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel shows a mount point's bytes as they are, say of a stick with an old label.
+    #[test]
+    fn a_text_may_have_bytes_that_are_none() {
+        let path = std::env::temp_dir().join(format!("edged-facts-{}", std::process::id()));
+        fs::write(&path, b"/dev/sda1 /media/caf\xe9 vfat rw 0 0\ncgroup2 /sys/fs/cgroup\n")
+            .expect("a file of ours");
+        let text = text(path.to_str().expect("UTF-8"));
+        fs::remove_file(&path).expect("a file of ours");
+        assert!(text.ends_with("\ncgroup2 /sys/fs/cgroup\n"), "{text:?}");
+    }
 }

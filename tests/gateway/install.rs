@@ -7,6 +7,20 @@ use std::process::Command;
 
 use crate::{Scratch, TOP};
 
+/// A release as it is unpacked into this folder, with this for edged; its sums are made by the
+/// machine's own tools.
+fn release(scratch: &Scratch, folder: &str, edged: &str) {
+    let program = scratch.program(&format!("{folder}/edged"), edged);
+    let folder = program.parent().expect("below ours");
+    let mut command = Command::new("cp");
+    command.arg("-R").arg(Path::new(TOP).join("scripts/install"));
+    command.arg(Path::new(TOP).join("config")).arg(folder);
+    assert!(command.status().expect("coreutils").success());
+    let sums = "find . -type f ! -name SHA256SUMS | xargs sha256sum >SHA256SUMS";
+    let done = Command::new("sh").args(["-c", sums]).current_dir(folder).status();
+    assert!(done.expect("coreutils").success());
+}
+
 /// Installs into a root with these files and tells what init it took.
 fn install(scratch: &Scratch, before: &[&str]) -> String {
     for file in before {
@@ -145,4 +159,95 @@ fn a_machine_without_a_known_init_is_told() {
     assert!(!done.status.success());
     let why = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(why.contains("give --init"), "{why}");
+}
+
+/// Whoever's sha256sum looks.
+#[test]
+fn a_release_is_whole_or_refused() {
+    for tools in ["busybox", "the machine's"] {
+        let scratch = Scratch::new();
+        release(&scratch, "release", "#!/bin/sh\n");
+        let run = || {
+            let mut command = match tools {
+                "busybox" => Command::new("/bin/busybox"),
+                _ => Command::new("/bin/sh"),
+            };
+            if tools == "busybox" {
+                command.arg("sh").env("PATH", scratch.path("bin"));
+            }
+            command.arg(scratch.path("release/install")).args(["--init", "sysv", "--root"]);
+            let done = command.arg(scratch.path("root")).output().expect("a shell");
+            (done.status.success(), String::from_utf8_lossy(&done.stderr).into_owned())
+        };
+        let (done, why) = run();
+        assert!(done, "{tools}: {why}");
+        assert!(scratch.path("root/usr/sbin/edged").is_file(), "{tools}");
+        scratch.program("release/edged", "#!/bin/sh\n# spoilt\n");
+        let (done, why) = run();
+        assert!(!done && why.contains("the release is damaged"), "{tools}: {why}");
+    }
+}
+
+/// A gateway whose root is a folder, with busybox and `EDGED_HOME` on a partition of its own.
+struct Gateway<'a>(&'a Scratch);
+
+impl<'a> Gateway<'a> {
+    fn new(scratch: &'a Scratch) -> Self {
+        scratch.program("root/etc/default/edged", "EDGED_HOME=/data\n");
+        for folder in ["root/bin", "root/dev", "root/data"] {
+            fs::create_dir_all(scratch.path(folder)).expect("a folder of ours");
+        }
+        fs::copy("/bin/busybox", scratch.path("root/bin/busybox")).expect("it is there");
+        let gateway = Self(scratch);
+        gateway.run(&["/bin/busybox", "--install", "-s", "/bin"]).expect("busybox runs");
+        gateway
+    }
+
+    /// What it prints, or says against it.
+    fn run(&self, command: &[&str]) -> Result<String, String> {
+        let mut chroot = Command::new("/bin/busybox");
+        chroot.arg("chroot").arg(self.0.path("root")).args(command).env("PATH", "/bin");
+        let done = chroot.output().expect("busybox runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+    }
+
+    fn install(&self, version: &str) -> Result<String, String> {
+        release(self.0, "root/release", &format!("#!/bin/sh\necho {version}\n"));
+        self.run(&["/release/install", "--init", "sysv"])
+    }
+
+    /// Which edged is started next.
+    fn next(&self) -> String {
+        let slot = self.run(&["/usr/sbin/edged-run", "slot"]).expect("it is installed");
+        self.run(&[&slot]).expect("a program")
+    }
+}
+
+/// What an earlier upgrade left in a slot would be started in place of what was just installed.
+#[test]
+fn a_newer_release_is_what_starts_next_though_edged_is_stopped() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::new(&scratch);
+    let said = gateway.install("1.0").expect("nothing is in its way");
+    assert!(said.ends_with("done, for sysv; it starts with the next boot"), "{said}");
+    assert_eq!(gateway.next(), "1.0");
+    scratch.program("root/tmp/edged", "#!/bin/sh\necho 2.0\n");
+    gateway.run(&["/usr/sbin/edged-run", "upgrade", "/tmp/edged"]).expect("there is none");
+    let trust = || fs::remove_file(scratch.path("root/data/trial")).expect("it is tried");
+    trust();
+    let said = gateway.install("3.0").expect("none is tried");
+    assert!(said.ends_with("3.0 is tried from now on, in slot b"), "{said}");
+    assert_eq!(gateway.next(), "3.0");
+    assert_eq!(gateway.run(&["/usr/sbin/edged"]).as_deref(), Ok("1.0"), "as it was flashed");
+    let why = gateway.install("4.0").expect_err("one at a time");
+    assert!(why.contains("3.0 is tried in slot b"), "{why}");
+    trust();
+    // The root was made anew, the partition was not.
+    fs::remove_dir_all(scratch.path("root/usr")).expect("it was installed");
+    fs::remove_dir_all(scratch.path("root/etc/init.d")).expect("it was installed");
+    gateway.install("5.0").expect("none is tried");
+    assert_eq!(gateway.next(), "5.0");
+    assert_eq!(gateway.run(&["/usr/sbin/edged"]).as_deref(), Ok("5.0"));
+    assert!(scratch.path("root/etc/init.d/S90edged").is_file());
 }

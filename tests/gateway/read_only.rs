@@ -15,6 +15,43 @@ const SETUP: &str = "\
     if touch /edged-was-here 2>/dev/null; then rm /edged-was-here; echo 'can write'; exit 8; fi\n\
     shift\nexec \"$@\"\n";
 
+/// What cannot be written to is known before a pod needs it.
+#[cfg(all(feature = "check", feature = "cloud"))]
+#[test]
+fn check_names_the_places_that_cannot_be_written_to() {
+    let scratch = Scratch::new();
+    let [config, used] = ["edgecore.yaml", "store/used.db"].map(|name| scratch.path(name));
+    for folder in ["store", "data"] {
+        fs::create_dir_all(scratch.path(folder)).expect("a folder of ours");
+    }
+    fs::write(&used, "").expect("a file of ours");
+    for store in [used, scratch.path("store/new/edgecore.db")] {
+        let text = format!(
+            "database: {{dataSource: {}}}\nmodules: {{edgeHub: {{httpServer: \
+             'https://127.0.0.1:1', token: t}}}}\n",
+            store.display()
+        );
+        fs::write(&config, text).expect("a file of ours");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--net", "sh", "-c", SETUP, "sh"]).arg(scratch.path("data"));
+        command.arg(env!("CARGO_BIN_EXE_edged")).arg("check").arg("--config").arg(&config);
+        command.arg("--root-dir").arg(scratch.path("kubelet"));
+        command.arg("--pod-logs").arg(scratch.path("data/logs"));
+        let done = command.output().expect("unshare is in util-linux");
+        let said = String::from_utf8_lossy(&done.stdout);
+        let row = |verdict: &str, name: &str, detail: &str| {
+            let is = |line: &str| {
+                let mut words = line.split_ascii_whitespace();
+                words.next() == Some(verdict) && words.next() == Some(name) && line.contains(detail)
+            };
+            assert!(said.lines().any(is), "no {verdict} {name} {detail} in:\n{said}");
+        };
+        row("ok", "logs:", &scratch.path("data").display().to_string());
+        row("fail", "root:", &format!("{} cannot be written to", scratch.0.display()));
+        row("fail", "store:", &format!("{} cannot be used: EROFS", store.display()));
+    }
+}
+
 #[test]
 fn it_starts_with_one_writable_partition_no_network_and_no_clock() {
     let scratch = Scratch::new();

@@ -11,6 +11,7 @@ mod calls;
 mod cloud;
 #[cfg(feature = "controller")]
 mod cluster;
+mod commands;
 mod jobs;
 #[path = "../wire/peer.rs"]
 #[expect(dead_code, reason = "the wire tests need more of the other end than these")]

@@ -60,7 +60,8 @@ pub(super) fn all(facts: &Facts) -> Vec<Row> {
                       are not valid yet, and pods have no times";
         warn("clock", "shows a time before 2024", remedy)
     });
-    rows.extend(facts.logs.as_ref().map(logs));
+    rows.extend(facts.root.as_ref().map(|room| place("root", room, "--root-dir or rootDirectory")));
+    rows.extend(facts.logs.as_ref().map(|room| place("logs", room, "--pod-logs or podLogsDir")));
     rows.push(if facts.hosts {
         ok("hosts", "/etc/hosts is there")
     } else {
@@ -74,10 +75,12 @@ pub(super) fn all(facts: &Facts) -> Vec<Row> {
 }
 
 fn config(facts: &Facts) -> Row {
-    match (&facts.config, &facts.config_warning) {
-        (Err(why), _) => fail("config", why.as_str(), "mend the line; below, defaults are assumed"),
-        (Ok(_), Some(warning)) => warn("config", warning.as_str(), ""),
-        (Ok(config), None) => ok("config", format!("node name {}", config.node_name)),
+    match (&facts.config_trouble, &facts.config_warning) {
+        (Some(why), _) => {
+            fail("config", why.as_str(), "mend the line; below, defaults are assumed")
+        }
+        (None, Some(warning)) => warn("config", warning.as_str(), ""),
+        (None, None) => ok("config", format!("node name {}", facts.config.node_name)),
     }
 }
 
@@ -186,7 +189,7 @@ fn oom_score_adj(capabilities: Option<u64>) -> Row {
 }
 
 fn runtime(facts: &Facts) -> Vec<Row> {
-    let socket = facts.config.as_ref().map_or("", |config| &config.runtime);
+    let socket = &facts.config.runtime;
     match &facts.runtime {
         None => Vec::new(),
         Some(Err(why)) => {
@@ -251,9 +254,6 @@ fn plugin_kinds(text: &str) -> Vec<String> {
 }
 
 fn bridge(facts: &Facts) -> Row {
-    let has = |name: &&&str| facts.modules.iter().any(|has| has == **name);
-    let wanted = ["bridge", "veth", "br_netfilter"];
-    let missing: Vec<_> = wanted.iter().filter(|name| !has(name)).copied().collect();
     if facts.ip_forward.trim() == "0" {
         let remedy = "sysctl -w net.ipv4.ip_forward=1, and at each boot (/etc/sysctl.conf)";
         return warn(
@@ -262,42 +262,43 @@ fn bridge(facts: &Facts) -> Row {
             remedy,
         );
     }
-    if missing.is_empty() {
-        return ok("bridge", "bridge, veth and br_netfilter are there");
+    // The kernel itself loads bridge and veth, when the plugin makes the first of them.
+    if facts.br_netfilter {
+        return ok("bridge", "br_netfilter is there");
     }
-    let remedy = format!("modprobe -a {0}, and at each boot (/etc/modules)", missing.join(" "));
-    let detail = format!("not loaded: {}", missing.join(", "));
-    warn("bridge", detail, &remedy)
+    let remedy = "modprobe br_netfilter, and at each boot (/etc/modules)";
+    warn("bridge", "not loaded: br_netfilter", remedy)
 }
 
-fn logs(room: &Result<Room, String>) -> Row {
+fn place(name: &'static str, room: &Result<Room, String>, flag: &str) -> Row {
     let room = match room {
         Ok(room) => room,
-        Err(why) => return fail("logs", why.as_str(), "logs need a folder: --pod-logs"),
+        Err(why) => return fail(name, why.as_str(), &format!("name another folder with {flag}")),
     };
     let Room { path, writable, free_bytes, bytes, free_inodes, inodes } = room;
     let free_mb = free_bytes >> 20;
     let detail = format!("{path} has {free_mb} MiB of {} MiB free", bytes >> 20);
     if !writable {
-        let remedy = "run as root on a file system that is mounted for writing, or name another \
-                      folder with --pod-logs";
-        fail("logs", format!("{path} cannot be written to"), remedy)
+        let remedy = format!(
+            "run as root on a file system that is mounted for writing, or name another folder \
+             with {flag}"
+        );
+        fail(name, format!("{path} cannot be written to"), &remedy)
     } else if *inodes > 0 && *free_inodes < inodes / 50 {
         let detail = format!("{path} has {free_inodes} of {inodes} inodes left");
-        warn("logs", detail, "remove small files, or make the file system with more inodes")
-    } else if *free_bytes < LOGS_FREE_MIN_BYTES {
-        warn("logs", detail, "make room, or let old images go: crictl rmi --prune")
+        warn(name, detail, "remove small files, or make the file system with more inodes")
+    } else if *free_bytes < FREE_MIN_BYTES {
+        warn(name, detail, "make room, or let old images go: crictl rmi --prune")
     } else {
-        ok("logs", detail)
+        ok(name, detail)
     }
 }
 
 /// What a few pods write in a day.
-const LOGS_FREE_MIN_BYTES: u64 = 64 << 20;
+const FREE_MIN_BYTES: u64 = 64 << 20;
 
 fn manifests(facts: &Facts) -> Vec<Row> {
-    let Ok(config) = &facts.config else { return Vec::new() };
-    let folder = &config.manifests;
+    let folder = &facts.config.manifests;
     let files = match &facts.manifests {
         None => return Vec::new(),
         Some(Err(why)) => {
@@ -308,7 +309,15 @@ fn manifests(facts: &Facts) -> Vec<Row> {
     };
     let mut rows = Vec::new();
     let mut count = 0;
-    for (path, bytes) in files {
+    for (path, read) in files {
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                let detail = format!("{path}: cannot be read: {why}");
+                rows.push(fail("manifests", detail, "look at its owner and mode, and at `dmesg`"));
+                continue;
+            }
+        };
         match manifest::parse(bytes) {
             Err(refusal) => {
                 rows.push(fail("manifests", format!("{path}{refusal}"), "mend the file"));

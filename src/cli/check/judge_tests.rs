@@ -12,13 +12,25 @@ const CGROUPS: &str =
 const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
     {"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}]}"#;
 
+fn room(path: &str) -> Room {
+    Room {
+        path: path.to_owned(),
+        writable: true,
+        free_bytes: 1 << 30,
+        bytes: 4 << 30,
+        free_inodes: 90_000,
+        inodes: 100_000,
+    }
+}
+
 /// A machine with all that pods need.
 fn machine() -> Facts {
     let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let version =
         Version { runtime_name: "containerd".to_owned(), runtime_version: "1.6.20".to_owned() };
     Facts {
-        config: Ok(Config { node_name: "gw".to_owned(), ..Config::default() }),
+        config: Config { node_name: "gw".to_owned(), ..Config::default() },
+        config_trouble: None,
         config_warning: None,
         kernel: "6.1.0-13-arm64\n".to_owned(),
         mounts: V2.to_owned(),
@@ -26,19 +38,13 @@ fn machine() -> Facts {
         controllers: Some("cpuset cpu io memory pids\n".to_owned()),
         filesystems: "nodev\tproc\n\text4\nnodev\toverlay\n".to_owned(),
         namespaces: owned(&["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"]),
-        modules: owned(&["br_netfilter", "bridge", "veth"]),
+        br_netfilter: true,
         ip_forward: "1\n".to_owned(),
         capabilities: Some(0x1ff_ffff_ffff),
         clock: true,
         hosts: true,
-        logs: Some(Ok(Room {
-            path: "/var/log".to_owned(),
-            writable: true,
-            free_bytes: 1 << 30,
-            bytes: 4 << 30,
-            free_inodes: 90_000,
-            inodes: 100_000,
-        })),
+        root: Some(Ok(room("/var/lib/kubelet"))),
+        logs: Some(Ok(room("/var/log"))),
         runtime: Some(Ok((version, RuntimeStatus::of(Ok(()), Ok(()))))),
         cni: vec![("10-pods.conflist".to_owned(), BRIDGE.to_owned())],
         cni_plugins: owned(&["bridge", "host-local", "portmap"]),
@@ -151,9 +157,9 @@ fn the_runtime_and_its_network_are_judged() {
         "",
     );
     check(
-        |facts| facts.modules.retain(|name| name != "br_netfilter"),
+        |facts| facts.br_netfilter = false,
         "warn bridge: not loaded: br_netfilter",
-        "modprobe -a br_netfilter",
+        "modprobe br_netfilter",
     );
     check(|facts| "0\n".clone_into(&mut facts.ip_forward), "warn bridge: ", "ip_forward=1");
     let mut elsewhere = machine();
@@ -179,33 +185,39 @@ fn what_the_process_may_do_is_judged() {
 fn the_place_is_judged() {
     check(|facts| facts.clock = false, "warn clock: ", "ntpd");
     check(|facts| facts.hosts = false, "warn hosts: ", "/etc/hosts");
-    let room = |facts: &mut Facts, change: fn(&mut Room)| {
+    let logs = |facts: &mut Facts, change: fn(&mut Room)| {
         if let Some(Ok(room)) = &mut facts.logs {
             change(room);
         }
     };
     check(
-        |facts| room(facts, |room| room.writable = false),
+        |facts| logs(facts, |room| room.writable = false),
         "fail logs: /var/log cannot be written to",
         "--pod-logs",
     );
     check(
-        |facts| room(facts, |room| room.free_bytes = 1 << 20),
+        |facts| logs(facts, |room| room.free_bytes = 1 << 20),
         "warn logs: /var/log has 1 MiB of 4096 MiB free",
         "make room",
     );
     check(
-        |facts| room(facts, |room| room.free_inodes = 1),
+        |facts| logs(facts, |room| room.free_inodes = 1),
         "warn logs: /var/log has 1 of 100000 inodes left",
         "inodes",
     );
     check(|facts| facts.logs = Some(Err("/: gone".to_owned())), "fail logs: /: gone", "--pod-logs");
+    let read_only = || Some(Ok(Room { writable: false, ..room("/var/lib") }));
+    check(
+        |facts| facts.root = read_only(),
+        "fail root: /var/lib cannot be written to",
+        "with --root-dir or rootDirectory",
+    );
 }
 
 #[test]
 fn the_configuration_and_the_manifests_are_judged() {
     check(
-        |facts| facts.config = Err("/e.yaml:1:1: got …".to_owned()),
+        |facts| facts.config_trouble = Some("/e.yaml:1:1: got …".to_owned()),
         "fail config: /e.yaml:1:1: got …",
         "mend",
     );
@@ -219,7 +231,15 @@ fn the_configuration_and_the_manifests_are_judged() {
         "warn manifests: /m: No such file",
         "mkdir -p /etc/kubeedge/manifests",
     );
-    let file = |text: &str| Some(Ok(vec![("/m/a.yaml".to_owned(), text.as_bytes().to_vec())]));
+    let file = |text: &str| Some(Ok(vec![("/m/a.yaml".to_owned(), Ok(text.as_bytes().to_vec()))]));
+    check(
+        |facts| {
+            let spoilt = ("/m/a.yaml".to_owned(), Err("Input/output error".to_owned()));
+            facts.manifests = Some(Ok(vec![spoilt]));
+        },
+        "fail manifests: /m/a.yaml: cannot be read: Input/output error",
+        "dmesg",
+    );
     check(
         |facts| facts.manifests = file("apiVersion: v1\nkind: Pod\nspec: 5\n"),
         "fail manifests: /m/a.yaml:3:7: spec: got 5, expected a map",

@@ -9,6 +9,8 @@ use crate::cli::age;
 pub(super) struct Row {
     pub namespace: String,
     pub name: String,
+    /// Not shown.
+    pub uid: String,
     /// `1/2`
     pub ready: String,
     pub status: String,
@@ -56,6 +58,7 @@ impl Row {
         Self {
             namespace: text(&metadata["namespace"]).to_owned(),
             name: text(&metadata["name"]).to_owned(),
+            uid: text(&metadata["uid"]).to_owned(),
             ready: format!("{}/{}", tally.ready, tally.total),
             status: tally.reason,
             restarts: tally.restarts,

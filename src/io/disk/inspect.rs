@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use nix::unistd::{AccessFlags, access};
 
 use super::{Ground, Trouble, aside, check, left_log, rows};
 
@@ -46,11 +47,17 @@ pub fn inspect(path: &Path) -> Inspection {
 
 fn state(path: &Path) -> State {
     match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return State::Absent,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return unwritable(path).unwrap_or(State::Absent);
+        }
         Err(error) => return State::Unusable(error.to_string()),
         Ok(file) => match is_locked(&file) {
             Ok(true) => return State::InUse,
-            Ok(false) => {}
+            Ok(false) => {
+                if let Some(unusable) = unwritable(path) {
+                    return unusable;
+                }
+            }
             Err(why) => return State::Unusable(why.to_string()),
         },
     }
@@ -69,6 +76,14 @@ fn state(path: &Path) -> State {
         Err(Trouble::Damaged(why)) => State::Damaged(why),
         Err(Trouble::Failed(why)) => State::Unusable(why.to_string()),
     }
+}
+
+/// Why the file cannot be written to, or the folder where it is to be made and has its log.
+fn unwritable(path: &Path) -> Option<State> {
+    let folder = path.ancestors().skip(1).find(|path| path.is_dir());
+    let mut places = path.exists().then_some(path).into_iter().chain(folder);
+    let why = places.find_map(|place| access(place, AccessFlags::W_OK).err())?;
+    Some(State::Unusable(why.to_string()))
 }
 
 /// Whether another process holds one of SQLite's locks on it.
