@@ -334,7 +334,7 @@ pub const REMOVE_AT_ONCE_MAX: usize = 32;
 /// Mounts one over the other at one place that are undone. There is one, unless an agent of
 /// another kind died between two of them.
 pub const MOUNTS_STACKED_MAX: usize = 8;
-/// Links that the way to a part of a volume may go over (the kernel's own bound).
+/// Links that the way to a volume or a part of it may go over (the kernel's own bound).
 pub const LINKS_MAX: usize = 40;
 /// How often a folder is read again because something appeared in it while it was removed.
 pub const REMOVE_PASSES_MAX: usize = 4;

@@ -83,10 +83,10 @@ impl Meter {
             may_ask
         } else {
             let table = mounts::table().unwrap_or_default();
-            let over = mounts::over(&table, path);
-            let may_ask = over.as_ref().is_some_and(|over| !over.may_hang());
+            let remote = mounts::remote(&table, path);
+            let may_ask = remote.is_none() && !table.is_empty();
             if !may_ask {
-                let kind = over.map(|over| over.kind);
+                let kind = remote.map(|mount| mount.kind);
                 log::warn!("path={} kind={kind:?} its room is not watched", path.display());
             }
             // Only two paths are ever asked for, and one that moved is forgotten.

@@ -82,8 +82,8 @@ pub(in crate::io) fn share(root: &Path) -> Result<(), String> {
         .map_err(|errno| said("share", errno))
 }
 
-/// Whether a path lies on a file system that may hang.
+/// Whether the way to a path leads over a file system that may hang.
 pub(in crate::io::jobs) fn is_remote(path: &str) -> bool {
     let table = mounts::table().unwrap_or_default();
-    mounts::over(&table, Path::new(path)).is_some_and(|over| over.may_hang())
+    mounts::remote(&table, Path::new(path)).is_some()
 }
