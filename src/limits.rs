@@ -438,6 +438,8 @@ pub const IMAGE_LAYERS_MAX: usize = 512;
 /// Members of one archive. With 512 images of a hundred layers each there would be more; an archive
 /// on a gateway's flash has hundreds.
 pub const IMAGE_MEMBERS_MAX: usize = 1 << 15;
+/// Bytes of what pax says of one member: its extended attributes, which Linux holds to 64 KiB each.
+pub const IMAGE_PAX_BYTES_MAX: usize = 1 << 20;
 /// Archives and layouts in all folders together; the rest is named in the log.
 pub const IMAGE_SOURCES_MAX: usize = 256;
 /// Milliseconds between two looks at the folders: a stick was put in or taken out.
