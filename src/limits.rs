@@ -325,8 +325,9 @@ pub const JOB_FRAME_BYTES_MAX: usize = 16 << 10;
 pub const WALK_BYTES_MAX: usize = 12 << 10;
 /// Files of several names that a child remembers so as to count them once: some 2 MB.
 pub const WALK_LINKED_MAX: usize = 1 << 16;
-/// How deep a tree is removed or measured. Log folders are two deep; what containers leave in an
-/// emptyDir may be deeper, and each step down costs a descriptor.
+/// How deep a tree is gone down at once, as each step costs a descriptor. Log folders are two deep;
+/// of what containers leave in an emptyDir, what is deeper is moved up and removed from there, and
+/// is not measured.
 pub const REMOVE_DEPTH_MAX: usize = 256;
 /// Names that are removed at once, in the loop; a tree that has more is left to a child. The logs
 /// of most pods are fewer, and each takes some ten microseconds.
