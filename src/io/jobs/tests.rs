@@ -244,6 +244,24 @@ fn a_tree_that_is_too_deep_is_measured_as_far_as_it_goes() {
 }
 
 #[test]
+fn a_log_that_cannot_be_compressed_leaves_nothing_and_keeps_no_other() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    let app = place.path("pods/ns_web_u-1/app");
+    // Opens like a log, and cannot be read.
+    fs::create_dir(app.join("0.log.20260101-000000")).expect("a folder");
+    for day in [2, 3] {
+        fs::write(app.join(format!("0.log.2026010{day}-000000")), "text").expect("a log");
+    }
+    assert!(run(&mut roots, &JobSpec::CompressLogs(log_of(0))).is_err());
+    let entries = fs::read_dir(&app).expect("the folder");
+    let mut left: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+    left.sort();
+    let days = ["1-000000", "2-000000.gz", "3-000000"];
+    assert_eq!(left, days.map(|day| std::ffi::OsString::from(format!("0.log.2026010{day}"))));
+}
+
+#[test]
 fn names_that_are_no_component_are_refused_by_every_job() {
     let place = Place::new();
     let mut roots = made(&place);
