@@ -316,6 +316,7 @@ fn more_jobs_than_may_wait_are_refused() {
 
 #[test]
 fn a_child_without_an_order_ends() {
+    let _alone = alone();
     let status = Command::new(env!("CARGO_BIN_EXE_edged"))
         .args(["job", "remove-log-dir"])
         .stdin(Stdio::null())
