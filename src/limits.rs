@@ -325,8 +325,9 @@ pub const JOB_FRAME_BYTES_MAX: usize = 16 << 10;
 pub const WALK_BYTES_MAX: usize = 12 << 10;
 /// Files of several names that a child remembers so as to count them once: some 2 MB.
 pub const WALK_LINKED_MAX: usize = 1 << 16;
-/// How deep a tree is removed or measured. Log folders are two deep; what containers leave in an
-/// emptyDir may be deeper, and each step down costs a descriptor.
+/// How deep a tree is gone down at once, as each step costs a descriptor. Log folders are two deep;
+/// of what containers leave in an emptyDir, what is deeper is moved up and removed from there, and
+/// is not measured.
 pub const REMOVE_DEPTH_MAX: usize = 256;
 /// Names that are removed at once, in the loop; a tree that has more is left to a child. The logs
 /// of most pods are fewer, and each takes some ten microseconds.
@@ -334,7 +335,7 @@ pub const REMOVE_AT_ONCE_MAX: usize = 32;
 /// Mounts one over the other at one place that are undone. There is one, unless an agent of
 /// another kind died between two of them.
 pub const MOUNTS_STACKED_MAX: usize = 8;
-/// Links that the way to a part of a volume may go over (the kernel's own bound).
+/// Links that the way to a volume or a part of it may go over (the kernel's own bound).
 pub const LINKS_MAX: usize = 40;
 /// How often a folder is read again because something appeared in it while it was removed.
 pub const REMOVE_PASSES_MAX: usize = 4;
@@ -438,6 +439,8 @@ pub const IMAGE_LAYERS_MAX: usize = 512;
 /// Members of one archive. With 512 images of a hundred layers each there would be more; an archive
 /// on a gateway's flash has hundreds.
 pub const IMAGE_MEMBERS_MAX: usize = 1 << 15;
+/// Bytes of what pax says of one member: its extended attributes, which Linux holds to 64 KiB each.
+pub const IMAGE_PAX_BYTES_MAX: usize = 1 << 20;
 /// Archives and layouts in all folders together; the rest is named in the log.
 pub const IMAGE_SOURCES_MAX: usize = 256;
 /// Milliseconds between two looks at the folders: a stick was put in or taken out.

@@ -159,7 +159,6 @@ pub struct Agent {
     addresses: Vec<String>,
     resolver: Dns,
     last_job: u64,
-    restarted_pods: u64,
     pod_start: Histogram,
     pod_start_total: Histogram,
     /// The trouble with the runtime that was last said.
@@ -200,7 +199,6 @@ impl Agent {
             addresses: Vec::new(),
             resolver: Dns::default(),
             last_job: 0,
-            restarted_pods: 0,
             pod_start: Histogram::default(),
             pod_start_total: Histogram::default(),
             // So that the first thing said is either that it is ready or why it is not.
@@ -422,7 +420,6 @@ impl Agent {
             rng: &mut self.rng,
             booted_at: self.booted_at,
             last_job: &mut self.last_job,
-            restarted_pods: &mut self.restarted_pods,
             notes: &mut self.notes,
             images: &mut self.images,
             pleg: &mut self.pleg,

@@ -41,6 +41,8 @@ pub struct Pods {
     /// What the node runs short of.
     pressures: BTreeSet<Pressure>,
     orphans: u64,
+    /// Those that went and came back: of the cloud, of the folder.
+    restarted: [u64; 2],
     revision: u64,
 }
 
@@ -359,6 +361,7 @@ impl Pods {
             let mut pod = self.map.remove(&uid).expect("just listed");
             self.revision += 1;
             if let Some((origin, api)) = pod.successor() {
+                self.restarted[usize::from(origin == Origin::File)] += 1;
                 self.add(now, uid, api, origin, config);
                 anew = true;
             }
@@ -441,6 +444,11 @@ impl Pods {
     /// Pods found in the runtime that no source wants, since the start.
     pub fn orphans_total(&self) -> u64 {
         self.orphans
+    }
+
+    /// Pods that went and came back under their uid, since the start: of the cloud, of the folder.
+    pub fn restarted_total(&self) -> [u64; 2] {
+        self.restarted
     }
 }
 

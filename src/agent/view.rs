@@ -92,7 +92,7 @@ impl Agent {
             started_pods_errors: count("run_podsandbox", true),
             started_containers: count("start_container", false),
             started_containers_errors: count("start_container", true),
-            restarted_pods: self.restarted_pods,
+            restarted_pods: self.pods.restarted_total(),
             orphaned_pods: self.pods.orphans_total(),
             evictions: self.chores.evictions(),
             operations: operations.clone(),

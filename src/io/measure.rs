@@ -2,8 +2,8 @@
 //! what kind of file system a path lies on.
 //!
 //! A file system on the network is not asked, because `statvfs` of one whose server is gone never
-//! comes back, and the whole agent would wait. Which kind a path is of stands in
-//! `/proc/self/mountinfo`, which answers at once; it is read every few minutes.
+//! comes back, and the whole agent would wait. Which kind a path is of says `io::mounts`, which is
+//! asked every few minutes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::stat;
 use nix::sys::statvfs::statvfs;
 
+use super::mounts;
 use crate::agent::time::Instant;
 use crate::limits::MOUNTS_VALID_MS;
 use crate::model::cgroup::Hierarchy;
@@ -81,10 +82,11 @@ impl Meter {
         let may_ask = if let Some(&(_, may_ask)) = known {
             may_ask
         } else {
-            let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-            let kind = kind_of(&mounts, path);
-            let may_ask = kind.is_some_and(|kind| !is_remote(kind));
+            let table = mounts::table().unwrap_or_default();
+            let remote = mounts::remote(&table, path);
+            let may_ask = remote.is_none() && !table.is_empty();
             if !may_ask {
+                let kind = remote.map(|mount| mount.kind);
                 log::warn!("path={} kind={kind:?} its room is not watched", path.display());
             }
             // Only two paths are ever asked for, and one that moved is forgotten.
@@ -136,56 +138,6 @@ fn pids(most: &[String], loadavg: &str) -> Option<Amount> {
     Some(Amount { capacity, available: capacity.saturating_sub(tasks.parse().ok()?) })
 }
 
-/// The kind of the file system that a path lies on, out of `/proc/self/mountinfo`: the mount with
-/// the longest path above it; of several there, the last.
-fn kind_of<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
-    let lies_on = |line: &'a str| {
-        let mut halves = line.split(" - ");
-        let place = unescape(halves.next()?.split(' ').nth(4)?);
-        let kind = halves.next()?.split(' ').next()?;
-        path.starts_with(&place).then_some((place.len(), kind))
-    };
-    mounts.lines().filter_map(lies_on).max_by_key(|(length, _)| *length).map(|(_, kind)| kind)
-}
-
-/// The kernel writes blanks and backslashes in paths as `\040`.
-fn unescape(path: &str) -> String {
-    let mut parts = path.split('\\');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(code) => {
-                text.push(char::from(code));
-                text.push_str(&part[3..]);
-            }
-            None => text.push_str(part),
-        }
-    }
-    text
-}
-
-/// Its server, or the process behind it, may be gone.
-fn is_remote(kind: &str) -> bool {
-    const KINDS: [&str; 14] = [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "9p",
-        "ceph",
-        "afs",
-        "coda",
-        "glusterfs",
-        "lustre",
-        "gfs2",
-        "ocfs2",
-        "autofs",
-        "ncpfs",
-    ];
-    KINDS.contains(&kind) || kind == "fuse" || kind.starts_with("fuse.")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,23 +157,6 @@ mod tests {
         let want = Amount { capacity: 4_000, available: 3_766 };
         assert_eq!(pids(&most, "0.00 0.01 0.05 1/234 5678\n"), Some(want));
         assert_eq!(pids(&most, ""), None);
-    }
-
-    #[test]
-    fn the_nearest_mount_tells_the_kind() {
-        let mounts = "22 1 8:1 / / rw - ext4 /dev/root rw\n\
-                      30 22 0:40 / /var/lib rw shared:1 - nfs4 server:/x rw\n\
-                      31 22 8:2 / /var/lib/my\\040images rw - xfs /dev/b rw\n";
-        for (path, kind) in [
-            ("/", "ext4"),
-            ("/var/library", "ext4"),
-            ("/var/lib/kubelet", "nfs4"),
-            ("/var/lib/my images/a", "xfs"),
-        ] {
-            assert_eq!(kind_of(mounts, Path::new(path)), Some(kind), "{path}");
-        }
-        assert_eq!(kind_of("", Path::new("/")), None);
-        assert!(is_remote("nfs4") && is_remote("fuse.sshfs") && !is_remote("ext4"));
     }
 
     #[test]

@@ -51,6 +51,7 @@ mod jobs;
 mod journal;
 pub mod log;
 mod measure;
+mod mounts;
 #[cfg(feature = "probes")]
 pub mod probe;
 #[cfg(not(feature = "probes"))]

@@ -7,7 +7,7 @@ mod memory;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
@@ -32,6 +32,12 @@ pub fn raise_descriptors() {
     if let Err(error) = raised {
         log::warn!("the number of descriptors stays as it is: {error}");
     }
+}
+
+/// A text of the kernel's. A name in it that is no UTF-8, such as the label of a stick, costs only
+/// itself.
+pub fn kernel_text(path: impl AsRef<Path>) -> io::Result<String> {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The node's addresses as text, the primary first, at most one of each family: those of the

@@ -21,8 +21,9 @@ pub struct Metrics {
     pub started_containers: u64,
     /// `kubelet_started_containers_errors_total`
     pub started_containers_errors: u64,
-    /// `kubelet_restarted_pods_total{static="true"}`: sandboxes made anew.
-    pub restarted_pods: u64,
+    /// `kubelet_restarted_pods_total{static}`: pods that went and came back under their uid, of the
+    /// cloud and of the manifest folder.
+    pub restarted_pods: [u64; 2],
     /// `kubelet_orphaned_runtime_pods_total`: pods found in the runtime that no source wants.
     pub orphaned_pods: u64,
     /// `kubelet_evictions{eviction_signal}`: pods evicted.

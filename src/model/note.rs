@@ -19,8 +19,8 @@ pub struct Note {
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// `metadata.annotations`
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    /// They stand in [`NoteMetadata`].
+    #[serde(skip)]
     pub annotations: BTreeMap<&'static str, String>,
     /// Times it happened.
     pub count: u32,
@@ -28,6 +28,19 @@ pub struct Note {
     pub first_timestamp: Option<Timestamp>,
     /// Of the newest repeat.
     pub last_timestamp: Option<Timestamp>,
+}
+
+/// `metadata` of an event.
+#[derive(Serialize)]
+pub struct NoteMetadata<'a> {
+    /// Its own.
+    pub name: &'a str,
+    /// Empty: it has none.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub namespace: &'a str,
+    /// What machines may read of it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: &'a BTreeMap<&'static str, String>,
 }
 
 /// core/v1 `ObjectReference`, as far as events use it.

@@ -121,8 +121,10 @@ impl Page {
             self.one(name, "counter", help, value as f64);
         }
         let name = "kubelet_restarted_pods_total";
-        self.family(name, "counter", "Sandboxes made anew");
-        self.line(format_args!("{name}{{static=\"true\"}} {}", metrics.restarted_pods));
+        self.family(name, "counter", "Pods that came back under their uid");
+        for (is_static, count) in ["", "true"].iter().zip(metrics.restarted_pods) {
+            self.line(format_args!("{name}{{static=\"{is_static}\"}} {count}"));
+        }
         let name = "kubelet_evictions";
         if !metrics.evictions.is_empty() {
             self.family(name, "counter", "Pods evicted, by what ran short or was passed");

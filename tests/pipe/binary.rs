@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use edged::wire::cri::Rpc;
@@ -23,10 +24,12 @@ struct Agent {
     child: Child,
     log: BufReader<ChildStderr>,
     listener: UnixListener,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Agent {
     fn start(name: &str) -> Self {
+        let alone = crate::jobs::alone();
         let dir = std::env::temp_dir().join(format!("edged-binary-{}-{name}", std::process::id()));
         fs::create_dir_all(dir.join("manifests")).expect("a folder for the test");
         let listener = UnixListener::bind(dir.join("c.sock")).expect("a socket");
@@ -43,7 +46,7 @@ impl Agent {
             .spawn()
             .expect("it starts");
         let log = BufReader::new(child.stderr.take().expect("it is piped"));
-        Self { dir, child, log, listener }
+        Self { dir, child, log, listener, _alone: alone }
     }
 
     fn accept(&self) -> Peer {
@@ -132,6 +135,7 @@ fn a_hangup_reads_the_configuration_again_and_says_what_waits_for_a_restart() {
 
 #[test]
 fn a_wrong_command_line_is_told_with_exit_code_2() {
+    let _alone = crate::jobs::alone();
     for args in [&["run", "--manifest", "/m"][..], &["walk"], &[]] {
         let output = Command::new(env!("CARGO_BIN_EXE_edged")).args(args).output().expect("runs");
         assert_eq!(output.status.code(), Some(2), "{args:?}");

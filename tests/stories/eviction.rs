@@ -4,11 +4,14 @@ use edged::agent::Config;
 use edged::agent::admit::EVICTABLE;
 use edged::limits;
 use edged::model::cri::ContainerState;
+use edged::model::meta::Saved;
+use edged::model::settings::CloudSettings;
 use edged::model::upkeep::{
     Amount, ContainerUsage, EvictionPolicy, Room, SandboxUsage, Signal, Threshold,
 };
 
 use crate::desk::{Desk, MAIN, START, container, sandbox};
+use crate::sky::{Sky, content, pod};
 
 /// A pod of the folder that may be evicted, unless it says otherwise.
 fn named(name: &str, more: &str, spec: &str) -> String {
@@ -338,4 +341,20 @@ fn a_runtime_that_does_not_say_what_pods_take_costs_nobody_its_life() {
     assert_eq!(desk.running(), ["m"]);
     assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
     desk.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
+}
+
+#[test]
+fn what_a_pod_of_the_cloud_was_evicted_for_stands_where_its_readers_look() {
+    let settings = CloudSettings { report_events: true, ..CloudSettings::default() };
+    let mut sky = Sky::set("gw", Saved::default(), settings);
+    sky.desk.machine.memory = Some(memory(500));
+    sky.connect();
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    sky.work();
+    sky.desk.machine.memory = Some(memory(50));
+    sky.pass(3 * CYCLE_MS);
+    let told = sky.said("event");
+    let told = told.iter().map(content).find(|event| event["reason"] == "Evicted").expect("told");
+    assert_eq!(told["metadata"]["annotations"]["starved_resource"], "memory");
+    assert!(told["annotations"].is_null(), "{told}");
 }

@@ -263,6 +263,7 @@ fn a_manifest_that_comes_back_while_the_pod_ends_starts_it_anew() {
     start_main(&mut desk);
     desk.manifests(&[]);
     desk.manifests(&[&pod(MAIN)]);
+    assert_eq!(desk.agent.metrics().restarted_pods, [0, 0]);
     desk.does_all(&[
         "stop_container c2 30",
         "stop_podsandbox s1",
@@ -272,6 +273,7 @@ fn a_manifest_that_comes_back_while_the_pod_ends_starts_it_anew() {
     ]);
     desk.pass(100);
     assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(desk.agent.metrics().restarted_pods, [0, 1]);
 }
 
 #[test]

@@ -122,6 +122,7 @@ fn a_dead_sandbox_takes_its_containers_along_and_init_runs_again() {
         "create_container i#1",
     ]);
     assert!(desk.events.iter().any(|event| event.starts_with("SandboxChanged")));
+    assert_eq!(desk.agent.metrics().restarted_pods, [0, 0], "the pod is the same");
 }
 
 #[test]

@@ -19,6 +19,7 @@ fn metrics() -> Metrics {
         operations: BTreeMap::from([("version", operation)]),
         evictions: BTreeMap::from([("memory.available", 2)]),
         relist_last_seen: Some(1_763_666_951),
+        restarted_pods: [1, 3],
         ..Metrics::default()
     }
 }
@@ -36,7 +37,8 @@ fn values_stand_under_the_kubelets_names() {
         "kubelet_node_name{node=\"gw\\\"1\\\\\\n\"} 1",
         "kubelet_running_containers{container_state=\"running\"} 4",
         "kubelet_pleg_last_seen_seconds 1763666951",
-        "kubelet_restarted_pods_total{static=\"true\"} 0",
+        "kubelet_restarted_pods_total{static=\"true\"} 3",
+        "kubelet_restarted_pods_total{static=\"\"} 1",
         "kubelet_evictions{eviction_signal=\"memory.available\"} 2",
         "kubelet_runtime_operations_total{operation_type=\"version\"} 5",
         "kubelet_runtime_operations_errors_total{operation_type=\"version\"} 2",

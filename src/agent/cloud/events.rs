@@ -12,7 +12,7 @@ use crate::agent::notes::Notes;
 use crate::agent::rate::Rate;
 use crate::agent::time::{Instant, Now};
 use crate::model::message::Resource;
-use crate::model::note::Note;
+use crate::model::note::{Note, NoteMetadata};
 use crate::model::settings::CloudSettings;
 
 /// How much the cloud was told.
@@ -28,18 +28,12 @@ pub(super) struct Events {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Event<'a> {
-    metadata: Metadata<'a>,
+    metadata: NoteMetadata<'a>,
     #[serde(flatten)]
     note: &'a Note,
     source: Source<'a>,
     reporting_component: &'static str,
     reporting_instance: &'a str,
-}
-
-#[derive(Serialize)]
-struct Metadata<'a> {
-    name: &'a str,
-    namespace: &'a str,
 }
 
 #[derive(Serialize)]
@@ -75,7 +69,7 @@ impl Events {
             let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
             let name = format!("{}.{digest:016x}", object.name);
             let event = Event {
-                metadata: Metadata { name: &name, namespace },
+                metadata: NoteMetadata { name: &name, namespace, annotations: &note.annotations },
                 note,
                 source: Source { component: COMPONENT, host: node },
                 reporting_component: COMPONENT,

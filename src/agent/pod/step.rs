@@ -147,8 +147,6 @@ pub struct Hands<'a> {
     pub booted_at: Instant,
     /// The last job's number.
     pub last_job: &'a mut u64,
-    /// Sandboxes made in the place of others.
-    pub restarted_pods: &'a mut u64,
     /// Events.
     pub notes: &'a mut Notes,
     /// What pulls have in common.
@@ -357,7 +355,6 @@ impl Pod {
             Step::RunSandbox { .. } if self.seen.sandboxes.is_empty() => self.tell_dns(hands),
             Step::RunSandbox { .. } => {
                 self.tell_dns(hands);
-                *hands.restarted_pods += 1;
                 self.news.push(News {
                     kind: NoteKind::Normal,
                     container: None,

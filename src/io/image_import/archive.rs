@@ -12,7 +12,7 @@ use std::path::Path;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 
-use crate::limits::{IMAGE_JSON_BYTES_MAX, IMAGE_MEMBERS_MAX};
+use crate::limits::{IMAGE_JSON_BYTES_MAX, IMAGE_MEMBERS_MAX, IMAGE_PAX_BYTES_MAX};
 use crate::model::image::{ImageName, has_tag};
 use crate::wire::oci::json::{self, Descriptor, Saved};
 use crate::wire::oci::tar::{self, Head, Kind};
@@ -313,17 +313,21 @@ fn members(file: &File, length: u64) -> Result<Members, String> {
         let end = end.ok_or_else(|| {
             format!("byte {at}: got a member of {size} bytes in an archive of {length}")
         })?;
-        let more = || {
-            if size > 2 * tar::NAME_MAX as u64 {
-                return Err(format!("byte {at}: got a name of {size} bytes"));
+        let more = |what: &str, bytes_max: usize| {
+            if size > bytes_max as u64 {
+                let got = format!("byte {at}: got {size} bytes of {what}");
+                return Err(format!("{got}, expected {bytes_max} at most"));
             }
             let bytes = read(file, Span { at: begin, size });
             bytes.map_err(|error| format!("byte {begin}: {error}"))
         };
         match head {
-            Head::LongName(_) => name_next = Some(tar::text(&more()?)),
+            Head::LongName(_) => {
+                name_next = Some(tar::text(&more("a name", 2 * tar::NAME_MAX)?));
+            }
             Head::More(_) => {
-                let said = tar::more(&more()?).map_err(|why| format!("byte {begin}: {why}"))?;
+                let said = tar::more(&more("pax records", IMAGE_PAX_BYTES_MAX)?)
+                    .map_err(|why| format!("byte {begin}: {why}"))?;
                 name_next = said.0.or(name_next);
                 size_next = said.1;
             }

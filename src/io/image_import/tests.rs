@@ -103,6 +103,29 @@ fn what_docker_saves_is_served_with_a_manifest_made_for_it() {
 }
 
 #[test]
+fn what_an_archive_says_of_its_members_beside_their_names_is_passed_over() {
+    let dir = Dir::new("pax");
+    let (layer, config) = (&b"a layer"[..], config(&[b"a layer"]));
+    let saved = br#"[{"Config":"c.json","RepoTags":["app:1"],"Layers":["layer.tar"]}]"#;
+    let mut records = b"20029 LIBARCHIVE.xattr=".to_vec();
+    records.resize(20_028, 0xff);
+    records.extend_from_slice(b"\n18 path=layer.tar\n");
+    let path = dir.put(
+        "app.tar",
+        &tar(&[
+            ("x", b'x', "", &records),
+            file("short", layer),
+            file("c.json", &config),
+            file("manifest.json", saved),
+        ]),
+    );
+    assert_eq!(blob(&path, &digest(layer)).as_deref(), Some(layer));
+    let path = dir.put("big.tar", &tar(&[("x", b'x', "", &vec![b' '; 2 << 20])]));
+    let why = Catalog::open(&path).expect_err("more than anybody says of one member");
+    assert_eq!(why, "byte 0: got 2097152 bytes of pax records, expected 1048576 at most");
+}
+
+#[test]
 fn an_oci_archive_and_a_layout_are_served_as_they_are() {
     let dir = Dir::new("oci");
     let manifest = br#"{"schemaVersion":2,"layers":[]}"#;

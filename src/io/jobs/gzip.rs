@@ -6,10 +6,13 @@ use std::io::{self, Read, Write};
 
 /// Compresses all of `from`.
 pub(super) fn compress(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    pack(from, to, Matcher::new())
+}
+
+fn pack(from: &mut impl Read, to: &mut impl Write, mut matcher: Matcher) -> io::Result<()> {
     // Magic, deflate, no flags, no time, no hint, Unix.
     to.write_all(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3])?;
     let mut bits = Bits { to, held: 0, count: 0, bytes: Vec::with_capacity(BLOCK) };
-    let mut matcher = Matcher::new();
     let (mut crc, mut length) = (Crc::new(), 0_u32);
     loop {
         let begin = matcher.slide();
@@ -44,10 +47,11 @@ const HASH_BITS: u32 = 14;
 struct Matcher {
     /// The end of what was written before, and the block.
     bytes: Vec<u8>,
-    /// Where `bytes` begins in the whole.
-    offset: usize,
-    /// Of each hash, where it was last seen in the whole, plus one.
-    seen: Vec<usize>,
+    /// Where `bytes` begins in the whole; as all places modulo 2³², since a log may be longer. What
+    /// is found is compared, so that a place of the round before does no harm.
+    offset: u32,
+    /// Of each hash, where it was last seen in the whole.
+    seen: Vec<u32>,
 }
 
 impl Matcher {
@@ -59,7 +63,7 @@ impl Matcher {
     fn slide(&mut self) -> usize {
         let gone = self.bytes.len().saturating_sub(WINDOW);
         self.bytes.drain(..gone);
-        self.offset += gone;
+        self.offset = self.offset.wrapping_add(gone as u32);
         self.bytes.len()
     }
 
@@ -84,22 +88,22 @@ impl Matcher {
 
     /// Length and distance of what was there before; enters this place.
     fn find(&mut self, at: usize) -> Option<(usize, usize)> {
-        let before = self.enter(at)?.checked_sub(self.offset)?;
-        let distance = at - before;
-        if distance > WINDOW {
+        let distance = self.enter(at)?;
+        if !(1..=WINDOW.min(at)).contains(&distance) {
             return None;
         }
         let rest = &self.bytes[at..];
-        let same = self.bytes[before..].iter().zip(rest).take(MATCH_MAX);
+        let same = self.bytes[at - distance..].iter().zip(rest).take(MATCH_MAX);
         Some((same.take_while(|(one, other)| one == other).count(), distance))
     }
 
-    /// Where the same hash was seen before, in the whole.
+    /// How far back the same hash was seen before.
     fn enter(&mut self, at: usize) -> Option<usize> {
         let four: [u8; 4] = self.bytes.get(at..at + 4)?.try_into().expect("four of them");
         let hash = u32::from_le_bytes(four).wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS);
-        let before = std::mem::replace(&mut self.seen[hash as usize], self.offset + at + 1);
-        before.checked_sub(1)
+        let here = self.offset.wrapping_add(at as u32);
+        let before = std::mem::replace(&mut self.seen[hash as usize], here);
+        Some(here.wrapping_sub(before) as usize)
     }
 }
 
@@ -271,6 +275,17 @@ mod tests {
         std::fs::remove_file(&path).expect("it is ours");
         assert!(output.status.success(), "gzip refuses it");
         output.stdout
+    }
+
+    #[test]
+    fn a_log_longer_than_a_word_counts_is_packed_like_any() {
+        let line = b"a line of a log that repeats itself\n".repeat(9_000);
+        let mut matcher = Matcher::new();
+        matcher.offset = 100_000_u32.wrapping_neg();
+        let mut packed = Vec::new();
+        pack(&mut &*line, &mut packed, matcher).expect("memory can be written");
+        assert_eq!(unpacked(&packed), line);
+        assert!(packed.len() * 30 < line.len(), "{} of {}", packed.len(), line.len());
     }
 
     #[test]

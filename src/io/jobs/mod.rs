@@ -192,7 +192,9 @@ fn way(spec: &JobSpec) -> (Below, Option<&'static str>) {
             (below, Some("measure"))
         }
         JobSpec::BindSubPath(wanted) => {
-            let remote = wanted.remote || volume::is_remote(&wanted.volume_path);
+            // The volume may lie here, and that part of it on another machine.
+            let part = format!("{}/{}", wanted.volume_path, wanted.path);
+            let remote = wanted.remote || volume::is_remote(&part);
             (Below::Pods, remote.then_some(BIND_REMOTE))
         }
         JobSpec::TearDownVolumes(_) => (Below::Pods, Some("tear-down-volumes")),

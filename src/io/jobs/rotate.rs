@@ -58,12 +58,13 @@ pub(super) fn restore(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failur
     }
 }
 
-/// Compresses all rotated logs but the newest.
+/// Compresses all rotated logs but the newest. One that cannot be keeps no other; the first failure
+/// is told.
 pub(super) fn compress(logs: BorrowedFd<'_>, link: &LogLink) -> Result<(), Failure> {
     let Some(place) = Place::open(logs, link)? else { return Ok(()) };
     let mut plain = place.plain()?;
     plain.pop();
-    plain.iter().try_for_each(|name| place.compress(name))
+    plain.iter().map(|name| place.compress(name)).reduce(Result::and).unwrap_or(Ok(()))
 }
 
 /// A container's logs.
@@ -119,25 +120,35 @@ impl Place {
 
     fn compress(&self, name: &OsStr) -> Result<(), Failure> {
         let text = name.to_string_lossy();
-        let (made, packed) = (format!("{text}.tmp"), format!("{text}.gz"));
+        let made = format!("{text}.tmp");
+        let done = self.compress_to(name, &text, &made);
+        if done.is_err() {
+            // On a disk that is full it takes room for nothing.
+            log::remove_file(self.dir.as_fd(), Component::new(&made)?)?;
+        }
+        done
+    }
+
+    fn compress_to(&self, name: &OsStr, text: &str, made: &str) -> Result<(), Failure> {
+        let packed = format!("{text}.gz");
         let said = |what: &str, error: std::io::Error| Failure(format!("{what} {text}: {error}"));
         let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let source = openat(&self.dir, name, flags | OFlag::O_RDONLY, Mode::empty())
             .map_err(|errno| Failure::at("open", name, errno))?;
         let target = openat(
             &self.dir,
-            made.as_str(),
+            made,
             flags | OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC,
             Mode::from_bits_truncate(0o644),
         )
-        .map_err(|errno| Failure::at("create", &made, errno))?;
+        .map_err(|errno| Failure::at("create", made, errno))?;
         let mut target = File::from(target);
         gzip::compress(&mut BufReader::new(File::from(source)), &mut target)
             .and_then(|()| target.flush())
             .and_then(|()| target.sync_data())
             .map_err(|error| said("compress", error))?;
-        renameat(&self.dir, made.as_str(), &self.dir, packed.as_str())
-            .map_err(|errno| Failure::at("rename", &made, errno))?;
+        renameat(&self.dir, made, &self.dir, packed.as_str())
+            .map_err(|errno| Failure::at("rename", made, errno))?;
         // Gone while we read it: its container was removed, and so is what we made.
         let here = fstatat(&self.dir, name, AtFlags::AT_SYMLINK_NOFOLLOW);
         let spare = if here.is_ok() { name } else { OsStr::new(&packed) };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::limits::ATTEMPT_MAX;
+use crate::limits::{ATTEMPT_MAX, REMOVE_DEPTH_MAX};
 use crate::model::job::{LogDir, LogLink};
 
 /// Of most jobs it only matters that they are done.
@@ -172,6 +172,93 @@ fn a_folder_that_is_a_link_is_not_entered() {
     assert_eq!(run(&mut roots, &JobSpec::RemoveLogDir(pod())), Ok(()));
     assert!(place.path("precious/app/0.log").exists());
     assert!(!place.path("precious/new").exists());
+}
+
+/// Made step by step: its path is longer than the kernel takes.
+fn dig(top: &Path, depth: usize) {
+    let mut dir = open(top, OFlag::O_DIRECTORY, Mode::empty()).expect("it is there");
+    for _ in 0..depth {
+        nix::sys::stat::mkdirat(&dir, "d", Mode::S_IRWXU).expect("a folder");
+        let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        dir = nix::fcntl::openat(&dir, "d", flags, Mode::empty()).expect("just made");
+    }
+    let file = nix::fcntl::openat(&dir, "file", OFlag::O_CREAT | OFlag::O_WRONLY, Mode::S_IRWXU);
+    std::io::Write::write_all(&mut fs::File::from(file.expect("a file")), &[1; 9_000])
+        .expect("9 k");
+}
+
+#[test]
+fn a_tree_is_removed_however_deep_it_is() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    let dir = place.path("pods/ns_web_u-1");
+    dig(&dir.join("app"), 3 * REMOVE_DEPTH_MAX + 7);
+    // One below which two are too deep.
+    dig(&dir.join("side"), REMOVE_DEPTH_MAX - 3);
+    let flat = format!("side/{}", "d/".repeat(REMOVE_DEPTH_MAX - 3));
+    fs::create_dir_all(dir.join(&flat).join("x/y/z")).expect("folders");
+    fs::create_dir_all(dir.join(&flat).join("y/y/z")).expect("folders");
+    assert_eq!(run(&mut roots, &JobSpec::RemoveLogDir(pod())), Ok(()));
+    assert!(!dir.exists());
+}
+
+#[test]
+fn what_cannot_be_removed_keeps_nothing_else() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    let dir = place.path("pods/ns_web_u-1");
+    let mounts = ["a", "b"].map(|name| dir.join("app").join(name).join("mount"));
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        fs::create_dir_all(dir.join("app").join(name)).expect("a folder");
+        fs::write(dir.join("app").join(name).join("file"), "").expect("a file");
+    }
+    let (tmpfs, flags) = (Some("tmpfs"), nix::mount::MsFlags::empty());
+    for mount in &mounts {
+        fs::create_dir_all(mount).expect("a folder");
+        nix::mount::mount(tmpfs, mount, tmpfs, flags, None::<&str>).expect("as root");
+    }
+    let failed = run(&mut roots, &JobSpec::RemoveLogDir(pod()));
+    for mount in &mounts {
+        nix::mount::umount(mount).expect("ours");
+    }
+    assert_eq!(failed, Err(JobError::Failed("open mount: Cross-device link".to_owned())));
+    let left = fs::read_dir(dir.join("app")).expect("a folder").count();
+    let files = ["a/file", "b/file"].map(|file| dir.join("app").join(file).exists());
+    assert_eq!((left, files), (2, [false; 2]));
+}
+
+#[test]
+fn a_tree_that_is_too_deep_is_measured_as_far_as_it_goes() {
+    use crate::model::job::{Place as At, Walk};
+    let place = Place::new();
+    let mut roots = made(&place);
+    let app = place.path("pods/ns_web_u-1/app");
+    fs::write(app.join("0.log"), vec![1; 1 << 20]).expect("a log");
+    dig(&app, REMOVE_DEPTH_MAX + 9);
+    let at = At { pod: pod(), name: "app".into() };
+    let spec = JobSpec::Measure(Walk { kind: FolderKind::Logs, places: vec![at] });
+    let Ok(JobReply::Used(used)) = super::run(&mut roots, &spec) else { panic!("not measured") };
+    let used = used[0].as_ref().expect("a lower bound");
+    assert!(used.bytes >= 1 << 20 && used.inodes > 256, "{used:?}");
+    let _ = run(&mut roots, &JobSpec::RemoveLogDir(pod()));
+}
+
+#[test]
+fn a_log_that_cannot_be_compressed_leaves_nothing_and_keeps_no_other() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    let app = place.path("pods/ns_web_u-1/app");
+    // Opens like a log, and cannot be read.
+    fs::create_dir(app.join("0.log.20260101-000000")).expect("a folder");
+    for day in [2, 3] {
+        fs::write(app.join(format!("0.log.2026010{day}-000000")), "text").expect("a log");
+    }
+    assert!(run(&mut roots, &JobSpec::CompressLogs(log_of(0))).is_err());
+    let entries = fs::read_dir(&app).expect("the folder");
+    let mut left: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+    left.sort();
+    let days = ["1-000000", "2-000000.gz", "3-000000"];
+    assert_eq!(left, days.map(|day| std::ffi::OsString::from(format!("0.log.2026010{day}"))));
 }
 
 #[test]

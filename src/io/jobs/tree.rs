@@ -6,12 +6,13 @@
 //! compared with its parent's.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, renameat};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
@@ -62,9 +63,11 @@ pub(super) fn make_place(
     }
 }
 
-/// Removes `name` in `parent` with all below it. Absent is removed.
+/// Removes `name` in `parent` with all below it. Absent is removed. What cannot be removed keeps
+/// nothing beside it; the first failure is told.
 pub(super) fn remove(parent: BorrowedFd<'_>, name: Component<'_>) -> Result<(), Failure> {
-    remove_at(parent, name, 0, &mut Budget(usize::MAX)).map(|left| debug_assert!(left.is_none()))
+    let mut removal = Removal::of(usize::MAX);
+    remove_at(parent, name, None, &mut removal).map(|left| debug_assert!(left.is_none()))
 }
 
 /// The same, but at most so many names: says whether all is removed.
@@ -73,21 +76,37 @@ pub(super) fn remove_some(
     name: Component<'_>,
     names_max: usize,
 ) -> Result<bool, Failure> {
-    remove_at(parent, name, 0, &mut Budget(names_max)).map(|left| left.is_none())
+    remove_at(parent, name, None, &mut Removal::of(names_max)).map(|left| left.is_none())
 }
 
-/// How many names may still be removed.
-struct Budget(usize);
+struct Removal {
+    /// How many names may still be removed.
+    budget: usize,
+    /// Folders that were too deep and lie in the topmost one now, by number: which are gone, and
+    /// which comes next.
+    lifted: Range<u32>,
+}
 
 /// Something is left, since the budget is spent.
 struct Left;
 
-impl Budget {
+/// In the topmost folder that is removed, or so deep below it.
+#[derive(Clone, Copy)]
+struct Below<'a> {
+    top: BorrowedFd<'a>,
+    depth: usize,
+}
+
+impl Removal {
+    fn of(names_max: usize) -> Self {
+        Self { budget: names_max, lifted: 0..0 }
+    }
+
     fn spend(&mut self) -> Option<Left> {
-        if self.0 == 0 {
+        if self.budget == 0 {
             return Some(Left);
         }
-        self.0 -= 1;
+        self.budget -= 1;
         None
     }
 }
@@ -95,25 +114,28 @@ impl Budget {
 fn remove_at(
     parent: BorrowedFd<'_>,
     name: Component<'_>,
-    depth: usize,
-    budget: &mut Budget,
+    below: Option<Below<'_>>,
+    removal: &mut Removal,
 ) -> Result<Option<Left>, Failure> {
     let failed = |what, errno| Failure::at(what, name.as_os_str(), errno);
-    if depth >= REMOVE_DEPTH_MAX {
-        return Err(Failure(format!("{name}: got a tree deeper than {REMOVE_DEPTH_MAX} folders")));
-    }
     let stat = match fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(Errno::ENOENT) => return Ok(None),
         Err(errno) => return Err(failed("stat", errno)),
     };
     if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFDIR.bits() {
-        return unlink(parent, name, budget);
+        return unlink(parent, name, removal);
     }
     let Some(dir) = existing_dir(parent, name)? else { return Ok(None) };
+    let inside = match below {
+        None => Below { top: dir.as_fd(), depth: 1 },
+        Some(Below { top, depth: REMOVE_DEPTH_MAX }) => return lift(parent, name, top, removal),
+        Some(Below { top, depth }) => Below { top, depth: depth + 1 },
+    };
     // What appears while we remove needs another pass; who keeps writing is not waited for.
     for _ in 0..REMOVE_PASSES_MAX {
-        if let Some(left) = empty(dir.as_fd(), name, depth, budget)?.or_else(|| budget.spend()) {
+        let left = empty(dir.as_fd(), name, inside, removal)?;
+        if let Some(left) = left.or_else(|| removal.spend()) {
             return Ok(Some(left));
         }
         match unlinkat(parent, name.as_os_str(), UnlinkatFlags::RemoveDir) {
@@ -125,18 +147,46 @@ fn remove_at(
     Err(failed("rmdir", Errno::ENOTEMPTY))
 }
 
+/// Moves a folder that is too deep up into the topmost one. What was opened is no mount, and the
+/// kernel moves none.
+fn lift(
+    parent: BorrowedFd<'_>,
+    name: Component<'_>,
+    top: BorrowedFd<'_>,
+    removal: &mut Removal,
+) -> Result<Option<Left>, Failure> {
+    loop {
+        if let Some(left) = removal.spend() {
+            return Ok(Some(left));
+        }
+        let to = lifted(removal.lifted.end);
+        removal.lifted.end += 1;
+        match renameat(parent, name.as_os_str(), top, to.as_str()) {
+            Ok(()) | Err(Errno::ENOENT) => return Ok(None),
+            // Somebody's own name: it is to go as well.
+            Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => {}
+            Err(errno) => return Err(Failure::at("rename", name.as_os_str(), errno)),
+        }
+    }
+}
+
+fn lifted(number: u32) -> String {
+    format!(".deep-{number}")
+}
+
 /// Removes what is in `dir`; `name` is for people.
 fn empty(
     dir: BorrowedFd<'_>,
     name: Component<'_>,
-    depth: usize,
-    budget: &mut Budget,
+    inside: Below<'_>,
+    removal: &mut Removal,
 ) -> Result<Option<Left>, Failure> {
     let failed = |errno| Failure::at("readdir", name.as_os_str(), errno);
     let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     // A handle of its own: the position of a duplicate would be shared between passes.
     let mut listing = Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?;
     let mut folders: Vec<OsString> = Vec::new();
+    let mut failure = None;
     for entry in listing.iter() {
         let entry = entry.map_err(failed)?;
         let child = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -145,27 +195,37 @@ fn empty(
         }
         match entry.file_type() {
             Some(Type::Directory) | None => folders.push(child.to_owned()),
-            Some(_) => {
-                if let Some(left) = unlink(dir, Component::new(child)?, budget)? {
-                    return Ok(Some(left));
-                }
-            }
+            Some(_) => match unlink(dir, Component::new(child)?, removal) {
+                Ok(None) => {}
+                Ok(left) => return Ok(left),
+                Err(why) => failure = failure.or(Some(why)),
+            },
         }
     }
-    for child in &folders {
-        if let Some(left) = remove_at(dir, Component::new(child)?, depth + 1, budget)? {
-            return Ok(Some(left));
+    drop(listing);
+    let mut folders = folders.into_iter();
+    loop {
+        // Those that were too deep come last.
+        let lifted = || {
+            let number = if inside.depth == 1 { removal.lifted.next() } else { None };
+            number.map(|number| lifted(number).into())
+        };
+        let Some(child) = folders.next().or_else(lifted) else { break };
+        match remove_at(dir, Component::new(&child)?, Some(inside), removal) {
+            Ok(None) => {}
+            Ok(left) => return Ok(left),
+            Err(why) => failure = failure.or(Some(why)),
         }
     }
-    Ok(None)
+    failure.map_or(Ok(None), Err)
 }
 
 fn unlink(
     dir: BorrowedFd<'_>,
     name: Component<'_>,
-    budget: &mut Budget,
+    removal: &mut Removal,
 ) -> Result<Option<Left>, Failure> {
-    if let Some(left) = budget.spend() {
+    if let Some(left) = removal.spend() {
         return Ok(Some(left));
     }
     match unlinkat(dir, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {

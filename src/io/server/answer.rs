@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::agent::Agent;
 use crate::agent::time::Now;
-use crate::model::note::Note;
+use crate::model::note::{Note, NoteMetadata};
 use crate::model::pod::Pod;
 use crate::model::view::RunningPod;
 use crate::wire::http1::{Request, Response, Status};
@@ -80,17 +80,10 @@ fn running_pod(pod: &RunningPod) -> serde_json::Value {
 /// core/v1 `Event`; no API server gave it a name of its own, so it goes by what it is about.
 #[derive(Serialize)]
 struct Event<'a> {
-    metadata: EventMetadata<'a>,
+    metadata: NoteMetadata<'a>,
     #[serde(flatten)]
     note: &'a Note,
     source: Source,
-}
-
-#[derive(Serialize)]
-struct EventMetadata<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    namespace: &'a str,
 }
 
 #[derive(Serialize)]
@@ -100,7 +93,8 @@ struct Source {
 
 fn event(note: &Note) -> Event<'_> {
     let about = &note.involved_object;
-    let metadata = EventMetadata { name: &about.name, namespace: &about.namespace };
+    let annotations = &note.annotations;
+    let metadata = NoteMetadata { name: &about.name, namespace: &about.namespace, annotations };
     Event { metadata, note, source: Source { component: "edged" } }
 }
 
@@ -108,4 +102,30 @@ fn json(value: &impl Serialize) -> Response {
     let mut body = serde_json::to_vec(value).expect("views are plain data");
     body.push(b'\n');
     Response { status: Status::Ok, content_type: "application/json", body }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::note::{NoteKind, Object};
+
+    #[test]
+    fn an_event_has_its_annotations_among_its_metadata() {
+        let mut note = Note {
+            involved_object: Object::node("gw"),
+            kind: NoteKind::Warning,
+            reason: "Evicted",
+            message: "it was low".to_owned(),
+            annotations: [("starved_resource", "memory".to_owned())].into(),
+            count: 1,
+            first_timestamp: None,
+            last_timestamp: None,
+        };
+        let shown = serde_json::to_value(event(&note)).expect("plain data");
+        assert_eq!(shown["metadata"]["annotations"], json!({"starved_resource": "memory"}));
+        assert_eq!(shown["annotations"], json!(null));
+        note.annotations.clear();
+        let shown = serde_json::to_value(event(&note)).expect("plain data");
+        assert_eq!(shown["metadata"], json!({"name": "gw"}));
+    }
 }

@@ -97,11 +97,14 @@ pub fn more(records: &[u8]) -> Result<(Option<String>, Option<u64>), String> {
         let record = rest.get(space + 1..length).ok_or_else(wrong)?;
         let record = record.strip_suffix(b"\n").ok_or_else(wrong)?;
         let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;
-        let value = core::str::from_utf8(&record[equals + 1..]).map_err(|_| wrong())?;
+        // Values are text by their key: extended attributes may be anything.
+        let text = || core::str::from_utf8(&record[equals + 1..]).map_err(|_| wrong());
         match &record[..equals] {
-            b"path" if value.len() <= NAME_MAX => name = Some(value.to_owned()),
-            b"path" => return Err(format!("got a name of {} bytes", value.len())),
-            b"size" => size = Some(value.parse().map_err(|_| wrong())?),
+            b"path" => match text()? {
+                value if value.len() <= NAME_MAX => name = Some(value.to_owned()),
+                value => return Err(format!("got a name of {} bytes", value.len())),
+            },
+            b"size" => size = Some(text()?.parse().map_err(|_| wrong())?),
             _ => {}
         }
         rest = &rest[length..];
@@ -200,6 +203,14 @@ mod tests {
         for wrong in [&b"x"[..], b"99 path=a\n", b"0 path=a\n", b"9 path=a\n x", b"8 path a\n"] {
             assert!(more(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn pax_records_that_are_no_text_are_passed_over() {
+        let acl = b"29 SCHILY.xattr.user.a=\x02\0\xff\xfe\n\n";
+        let records = [&acl[..], b"10 size=9\n"].concat();
+        assert_eq!(more(&records), Ok((None, Some(9))));
+        assert!(more(b"10 path=\xff\n").is_err(), "a name is text");
     }
 
     #[test]

@@ -10,23 +10,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
 
 use super::super::{Component, Failure, tree};
-
-/// File systems that wait for another machine, or for a program of anybody's: whoever touches them
-/// may hang.
-const REMOTE: [&str; 12] = [
-    "9p",
-    "afs",
-    "autofs",
-    "ceph",
-    "cifs",
-    "fuse",
-    "glusterfs",
-    "ncpfs",
-    "nfs",
-    "nfs4",
-    "smb3",
-    "smbfs",
-];
+use crate::io::mounts;
 
 /// Mounts a file system in memory at `name` in `parent`, unless one is there already.
 pub(super) fn memory(
@@ -83,14 +67,14 @@ fn path_of(fd: BorrowedFd<'_>) -> String {
 pub(in crate::io) fn share(root: &Path) -> Result<(), String> {
     fs::create_dir_all(root).map_err(|error| format!("mkdir {}: {error}", root.display()))?;
     let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
-    let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
-    let Some(over) = mount_over(&table, &root) else { return Ok(()) };
+    let table = mounts::table().map_err(|error| error.to_string())?;
+    let Some(over) = mounts::over(&table, &root) else { return Ok(()) };
     if over.shared {
         return Ok(());
     }
     let none = None::<&str>;
     let said = |what: &str, errno: Errno| format!("{what} {}: {}", root.display(), errno.desc());
-    if over.point != root {
+    if Path::new(&*over.point) != root {
         mount(Some(&root), &root, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
             .map_err(|errno| said("bind", errno))?;
     }
@@ -98,62 +82,8 @@ pub(in crate::io) fn share(root: &Path) -> Result<(), String> {
         .map_err(|errno| said("share", errno))
 }
 
-/// Whether a path lies on a file system that may hang.
+/// Whether the way to a path leads over a file system that may hang.
 pub(in crate::io::jobs) fn is_remote(path: &str) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mount_over(&table, Path::new(path)).is_some_and(|over| {
-        let kind = over.kind.split('.').next().unwrap_or_default();
-        REMOTE.contains(&kind)
-    })
-}
-
-/// One line of `/proc/self/mountinfo`.
-struct Mounted<'a> {
-    point: &'a Path,
-    kind: &'a str,
-    shared: bool,
-}
-
-/// The mount that a path lies on: the deepest, and of several at one place the last.
-fn mount_over<'a>(table: &'a str, path: &Path) -> Option<Mounted<'a>> {
-    let lines = table.lines().filter_map(|line| {
-        // Blanks in paths are escaped, so none of ours has any that matters here.
-        let (left, right) = line.split_once(" - ")?;
-        let mut left = left.split(' ');
-        let point = Path::new(left.nth(4)?);
-        let shared = left.any(|field| field.starts_with("shared:"));
-        Some(Mounted { point, kind: right.split(' ').next()?, shared })
-    });
-    let depth = |mounted: &Mounted<'_>| mounted.point.components().count();
-    lines.filter(|mounted| path.starts_with(mounted.point)).max_by_key(depth)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TABLE: &str = "\
-27 1 254:0 / / rw,relatime - ext4 /dev/root rw
-30 27 0:26 / /run rw - tmpfs tmpfs rw
-31 27 0:30 / /mnt/share rw,relatime shared:7 - nfs4 host:/x rw
-32 27 254:0 /var/lib/kubelet /var/lib/kubelet rw shared:9 - ext4 /dev/root rw
-33 31 0:31 / /mnt/share/fuse rw - fuse.sshfs x rw
-";
-
-    #[test]
-    fn the_mount_that_a_path_lies_on_is_the_deepest() {
-        for (path, point, shared, kind) in [
-            ("/var/lib", "/", false, "ext4"),
-            ("/var/lib/kubelet", "/var/lib/kubelet", true, "ext4"),
-            ("/var/lib/kubelet/pods", "/var/lib/kubelet", true, "ext4"),
-            ("/var/lib/kubelet2", "/", false, "ext4"),
-            ("/mnt/share/a/b", "/mnt/share", true, "nfs4"),
-            ("/mnt/share/fuse", "/mnt/share/fuse", false, "fuse.sshfs"),
-        ] {
-            let over = mount_over(TABLE, Path::new(path)).expect(path);
-            let got = (over.point, over.shared, over.kind);
-            assert_eq!(got, (Path::new(point), shared, kind), "{path}");
-        }
-        assert!(mount_over("", Path::new("/")).is_none());
-    }
+    let table = mounts::table().unwrap_or_default();
+    mounts::remote(&table, Path::new(path)).is_some()
 }

@@ -1,0 +1,222 @@
+//! What is mounted where, as `/proc/self/mountinfo` tells it, and which of it may hang: whoever
+//! touches a file system whose server is gone waits for ever. The kernel's own list answers at
+//! once. Nothing is kept.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use super::sys;
+use crate::limits::LINKS_MAX;
+
+/// File systems that wait for another machine, or for a program of anybody's. Those of programs may
+/// have a kind behind a dot: `fuse.sshfs`.
+const REMOTE: [&str; 16] = [
+    "9p",
+    "afs",
+    "autofs",
+    "ceph",
+    "cifs",
+    "coda",
+    "fuse",
+    "gfs2",
+    "glusterfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "ocfs2",
+    "smb3",
+    "smbfs",
+];
+
+/// The kernel's list.
+pub(super) fn table() -> io::Result<String> {
+    sys::kernel_text("/proc/self/mountinfo")
+}
+
+/// One line of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mount<'a> {
+    /// Where it is.
+    pub point: Cow<'a, str>,
+    /// The kind of file system.
+    pub kind: &'a str,
+    /// Whether others see what is mounted below it.
+    pub shared: bool,
+}
+
+impl Mount<'_> {
+    /// Its server, or the process behind it, may be gone.
+    pub(super) fn may_hang(&self) -> bool {
+        let kind = self.kind.split('.').next().unwrap_or_default();
+        REMOTE.contains(&kind)
+    }
+}
+
+/// The mount that a path lies on: the deepest, and of several at one place the last.
+pub(super) fn over<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
+    // As lossy as the list.
+    let path = path.to_string_lossy();
+    // Those above one path differ in length if they differ.
+    mounts(table)
+        .filter(|mount| Path::new(&*path).starts_with(&*mount.point))
+        .max_by_key(|mount| mount.point.len())
+}
+
+fn mounts(table: &str) -> impl Iterator<Item = Mount<'_>> {
+    table.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ');
+        let point = unescape(left.nth(4)?);
+        let shared = left.any(|field| field.starts_with("shared:"));
+        Some(Mount { point, kind: right.split(' ').next()?, shared })
+    })
+}
+
+/// The first mount that may hang on the way to a path, whose links are followed. Nothing on it is
+/// touched: all before it is not on such a mount.
+pub(super) fn remote<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
+    if !mounts(table).any(|mount| mount.may_hang()) {
+        return None;
+    }
+    let mut at = PathBuf::new();
+    let mut ahead = steps(path);
+    let mut links = 0;
+    while let Some(step) = ahead.pop() {
+        match step.as_bytes() {
+            b"." => continue,
+            b".." => {
+                at.pop();
+                continue;
+            }
+            // The root replaces all before it.
+            _ => at.push(step),
+        }
+        if let Some(found) = over(table, &at).filter(Mount::may_hang) {
+            return Some(found);
+        }
+        if let Ok(to) = fs::read_link(&at) {
+            links += 1;
+            if links > LINKS_MAX {
+                // The kernel goes no further either.
+                break;
+            }
+            at.pop();
+            ahead.extend(steps(&to));
+        }
+    }
+    None
+}
+
+/// The last first.
+fn steps(path: &Path) -> Vec<OsString> {
+    path.components().rev().map(|step| step.as_os_str().to_owned()).collect()
+}
+
+/// The kernel writes blanks and backslashes in paths as `\040`.
+fn unescape(path: &str) -> Cow<'_, str> {
+    let mut parts = path.split('\\');
+    let first = parts.next().unwrap_or_default();
+    let mut text = Cow::Borrowed(first);
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        let text = text.to_mut();
+        match code {
+            Some(code) => {
+                text.push(char::from(code));
+                text.push_str(&part[3..]);
+            }
+            None => text.push_str(part),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const TABLE: &str = "\
+27 1 254:0 / / rw,relatime - ext4 /dev/root rw
+30 27 0:26 / /run rw - tmpfs tmpfs rw
+31 27 0:30 / /mnt/share rw,relatime shared:7 - nfs4 host:/x rw
+32 27 254:0 /var/lib/kubelet /var/lib/kubelet rw shared:9 - ext4 /dev/root rw
+33 31 0:31 / /mnt/share/fuse rw - fuse.sshfs x rw
+34 27 0:32 / /mnt/NAS\\040share rw - cifs //host/x rw
+35 27 0:33 / /auto rw - autofs systemd-1 rw
+36 35 8:1 / /auto rw - ext4 /dev/sda1 rw
+";
+
+    #[test]
+    fn the_mount_that_a_path_lies_on_is_the_deepest() {
+        for (path, point, shared, kind) in [
+            ("/var/lib", "/", false, "ext4"),
+            ("/var/lib/kubelet", "/var/lib/kubelet", true, "ext4"),
+            ("/var/lib/kubelet/pods", "/var/lib/kubelet", true, "ext4"),
+            ("/var/lib/kubelet2", "/", false, "ext4"),
+            ("/mnt/share/a/b", "/mnt/share", true, "nfs4"),
+            ("/mnt/share/fuse", "/mnt/share/fuse", false, "fuse.sshfs"),
+            ("/mnt/NAS share/a", "/mnt/NAS share", false, "cifs"),
+            ("/auto/a", "/auto", false, "ext4"),
+        ] {
+            let over = over(TABLE, Path::new(path)).expect(path);
+            assert_eq!(over, Mount { point: point.into(), shared, kind }, "{path}");
+            let remote = ["nfs4", "cifs", "fuse.sshfs"].contains(&kind);
+            assert_eq!(over.may_hang(), remote, "{path}");
+        }
+        assert!(over("", Path::new("/")).is_none());
+    }
+
+    #[test]
+    fn links_are_followed_up_to_what_may_hang() {
+        let top = std::env::temp_dir().join(format!("edged-way-{}", std::process::id()));
+        fs::create_dir_all(top.join("nas/data/in")).expect("folders");
+        fs::create_dir_all(top.join("here")).expect("a folder");
+        let nas = top.join("nas").into_os_string().into_string().expect("text");
+        let far = format!("{nas}/data");
+        // Behind the mount there are none, as far as this goes.
+        for (link, to) in [
+            ("far", &*far),
+            ("near", "./nas"),
+            ("here/up", "../far/in"),
+            ("twice", "here/up"),
+            ("loop", "loop"),
+            ("fine", "here/../here"),
+            ("nas/out", "../here"),
+        ] {
+            symlink(to, top.join(link)).expect("a link");
+        }
+        let table = format!(
+            "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:9 / {nas} rw - nfs4 h:/x rw\n\
+                             3 2 8:2 / {nas}/disk rw - ext4 /dev/b rw\n"
+        );
+        let hangs =
+            ["far", "far/in", "near", "here/up", "twice/x", "nas/out", "nas/disk", "none/../nas"];
+        for path in hangs {
+            let found = remote(&table, &top.join(path));
+            assert_eq!(found.map(|mount| mount.point), Some(Cow::from(&*nas)), "{path}");
+        }
+        for path in ["", "here", "fine", "loop", "none/deep", "here/../fine", "nas2"] {
+            assert_eq!(remote(&table, &top.join(path)), None, "{path}");
+        }
+        fs::remove_dir_all(&top).expect("ours");
+    }
+
+    #[test]
+    fn a_list_with_a_name_that_is_no_text_is_read_all_the_same() {
+        let place = std::env::temp_dir().join(format!("edged-mounts-{}", std::process::id()));
+        let label = b"1 0 8:1 / /media/K\xfcche rw - vfat /dev/sda1 rw\n";
+        fs::write(&place, [label, TABLE.as_bytes()].concat()).expect("a file of ours");
+        let table = sys::kernel_text(&place).expect("readable");
+        fs::remove_file(&place).expect("ours");
+        assert_eq!(over(&table, Path::new("/mnt/share/a")).map(|on| on.kind), Some("nfs4"));
+        let stick = Path::new(OsStr::from_bytes(b"/media/K\xfcche/a"));
+        assert_eq!(over(&table, stick).map(|on| on.kind), Some("vfat"));
+    }
+}
