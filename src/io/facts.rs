@@ -130,9 +130,9 @@ pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
     })
 }
 
-/// What cannot be read is empty: the judge says so. Names in it need not be UTF-8.
+/// What cannot be read is empty: the judge says so.
 fn text(path: &str) -> String {
-    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+    super::sys::kernel_text(path).unwrap_or_default()
 }
 
 fn names(folder: &str) -> Vec<String> {
