@@ -15,6 +15,7 @@
 //! A folder that is not there is an empty one. A folder that cannot be read keeps what was read of
 //! it, because an empty set would end every pod; before the first reading nothing is told at all.
 //! Nor is a removal told while a file is perhaps half written: it may be the same one, renamed.
+//! The folder is to lie on the node: a dead server of a network file system would hang the loop.
 //! Not here: what a manifest means (`wire::manifest`), and what follows from it (the mind). After a
 //! crash the folder is read again from the start.
 
