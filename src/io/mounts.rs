@@ -95,7 +95,9 @@ pub(super) fn remote<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
             // The root replaces all before it.
             _ => at.push(step),
         }
-        if let Some(found) = over(table, &at).filter(Mount::may_hang) {
+        // If the root hangs, so does edged: only what lies on it at last counts.
+        let found = over(table, &at).filter(Mount::may_hang);
+        if let Some(found) = found.filter(|mount| mount.point != "/") {
             return Some(found);
         }
         if let Ok(to) = fs::read_link(&at) {
@@ -108,7 +110,7 @@ pub(super) fn remote<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
             ahead.extend(steps(&to));
         }
     }
-    None
+    over(table, &at).filter(Mount::may_hang)
 }
 
 /// The last first.
@@ -206,6 +208,13 @@ mod tests {
             assert_eq!(remote(&table, &top.join(path)), None, "{path}");
         }
         fs::remove_dir_all(&top).expect("ours");
+    }
+
+    #[test]
+    fn a_root_on_another_machine_is_not_on_the_way_to_what_lies_here() {
+        let table = "1 0 0:9 / / rw - nfs4 h:/x rw\n2 1 8:1 / /var rw - ext4 /dev/a rw\n";
+        let kind = |path: &str| remote(table, Path::new(path)).map(|mount| mount.kind);
+        assert_eq!((kind("/var/none"), kind("/none")), (None, Some("nfs4")));
     }
 
     #[test]
