@@ -39,11 +39,13 @@ fn pods_printed_to(out: Stdio) -> (Option<i32>, String) {
 #[cfg(feature = "api")]
 #[test]
 fn who_closes_the_pipe_early_ends_a_command_quietly() {
+    let _alone = crate::jobs::alone();
     assert_eq!(pods_printed_to(Stdio::piped()), (Some(0), String::new()));
 }
 
 #[test]
 fn what_cannot_be_printed_is_an_error() {
+    let _alone = crate::jobs::alone();
     let full = || File::options().write(true).open("/dev/full").expect("Linux has it");
     let why = "cannot print: No space left on device (os error 28)\n";
     #[cfg(feature = "api")]
@@ -70,6 +72,7 @@ fn checked(file: &str, text: &str, flags: impl Fn(&std::path::Path) -> Vec<Strin
 #[cfg(feature = "check")]
 #[test]
 fn check_goes_by_its_flags_beside_a_broken_file() {
+    let _alone = crate::jobs::alone();
     let said = checked("edgecore.yaml", "modules: [\n", |folder| {
         let file = folder.join("edgecore.yaml");
         let flags = ["--runtime", "/nowhere/x.sock", "--config"];
@@ -83,6 +86,7 @@ fn check_goes_by_its_flags_beside_a_broken_file() {
 #[cfg(feature = "check")]
 #[test]
 fn check_reads_the_manifests_beside_one_that_cannot_be_read() {
+    let _alone = crate::jobs::alone();
     let said = checked("web.yaml", "apiVersion: v1\nkind: Pod\nspec: 5\n", |folder| {
         std::os::unix::fs::symlink("loop.yaml", folder.join("loop.yaml"))
             .expect("a folder of ours");
@@ -97,6 +101,7 @@ fn check_reads_the_manifests_beside_one_that_cannot_be_read() {
 #[cfg(feature = "api")]
 #[test]
 fn status_asks_nobody_where_the_file_that_is_named_cannot_be_read() {
+    let _alone = crate::jobs::alone();
     let done = edged(&["status", "--config", "/nowhere/edgecore.yaml"]).output();
     let (code, why) = told(&done.expect("it starts"));
     assert!(why.starts_with("edged status: cannot read /nowhere/edgecore.yaml: No such"), "{why}");
@@ -105,6 +110,7 @@ fn status_asks_nobody_where_the_file_that_is_named_cannot_be_read() {
 
 #[test]
 fn words_that_are_no_text_are_told_with_exit_code_2() {
+    let _alone = crate::jobs::alone();
     let wrong = OsStr::from_bytes(b"caf\xe9");
     let mut commands = vec![&[][..], &["run"], &["run", "--manifests"]];
     if cfg!(feature = "api") {
