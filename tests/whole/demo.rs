@@ -24,6 +24,8 @@ crate::tests!(
 
 /// Where the demo's web server answers on the host; in its manifest.
 const WEB: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 8088);
+/// Its way up, as long as the script itself waits for one part after the other.
+const UP: Duration = Duration::from_secs(120);
 /// Its way down: pods with grace, a containerd, its shims.
 const DOWN: Duration = Duration::from_secs(90);
 
@@ -73,12 +75,25 @@ impl Demo {
         Self { child, dir, agent }
     }
 
+    /// What the script started, and has not ended yet.
+    fn programs(&self) -> Vec<u32> {
+        let files = ["edged.pid", "edgecontroller.pid"].map(|name| self.dir.join(name));
+        let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
+        texts.filter_map(|text| text.trim().parse().ok()).collect()
+    }
+
+    fn forget(&self) {
+        for pid in self.programs().into_iter().chain([self.child.id()]) {
+            guard::gone(&guard::Left::Process(pid));
+        }
+    }
+
     fn said(&self) -> String {
         fs::read_to_string(self.dir.join("said")).unwrap_or_default()
     }
 
     fn wait_said(&self, words: &str) {
-        until(&format!("the demo says: {words}"), || {
+        until_in(UP, &format!("the demo says: {words}"), || {
             let said = self.said();
             if said.contains(words) { Ok(()) } else { Err(said) }
         });
@@ -96,13 +111,17 @@ impl Demo {
 
     /// A pod as `/pods` has it.
     fn wait_pod(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-        until(&format!("pod {name}: {what}"), || {
+        until_in(UP, &format!("pod {name}: {what}"), || {
             let answer = http::get(self.agent, "/pods").map_err(|error| error.to_string())?;
             let list: Value = serde_json::from_str(&answer.body).map_err(|it| it.to_string())?;
             let pods = list["items"].as_array().cloned().unwrap_or_default();
             let named = |pod: &&Value| {
                 pod["metadata"]["name"].as_str().is_some_and(|is| is.starts_with(name))
             };
+            for pid in self.programs() {
+                guard::gone(&guard::Left::Process(pid));
+                guard::keep(guard::Left::Process(pid));
+            }
             let found = pods.iter().find(named).filter(|pod| is(pod)).cloned();
             found.ok_or_else(|| format!("{list:#}\n{}", self.said()))
         })
@@ -115,7 +134,7 @@ impl Demo {
         let code = until_in(DOWN, "the demo ends", || {
             self.child.try_wait().map_err(|error| error.to_string())?.ok_or_else(|| self.said())
         });
-        guard::gone(&guard::Left::Process(self.child.id()));
+        self.forget();
         code.code()
     }
 }
@@ -126,8 +145,12 @@ impl Drop for Demo {
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
             let _ = self.child.wait();
-            guard::gone(&guard::Left::Process(self.child.id()));
         }
+        // One that was killed did not: an agent of it would take other tests' pods for orphans.
+        for pid in self.programs() {
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+        }
+        self.forget();
     }
 }
 
@@ -180,7 +203,10 @@ fn the_demo_shows_its_pods_and_leaves_nothing(world: &World) {
     {
         demo.wait_row(words);
     }
-    assert_eq!(entries(&dir.join("kubelet/pods")).len(), 3, "its pods' files are its own");
+    until("its pods' files are its own", || {
+        let of = entries(&dir.join("kubelet/pods"));
+        if of.len() == 3 { Ok(()) } else { Err(format!("{of:?}")) }
+    });
     assert_eq!(demo.end(Signal::SIGINT), Some(0), "{}", demo.said());
     demo.wait_said("stopped; the logs are in");
     assert_eq!(left(&dir), [] as [&str; 0]);
