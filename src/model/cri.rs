@@ -336,6 +336,8 @@ pub struct Sandbox {
     pub created_at: i64,
     /// Annotation `kubernetes.io/config.source`: `file` or `api`.
     pub source: Option<Box<str>>,
+    /// The annotation [`SEEN`](super::pod::SEEN): when an agent first saw its pod.
+    pub seen_at: Option<Timestamp>,
 }
 
 /// A pod as the labels on its sandboxes and containers name it.
@@ -411,8 +413,6 @@ pub struct SandboxStatus {
     pub network: Network,
     /// `network.ip` and `additional_ips`: empty on the host's network.
     pub ips: Vec<Box<str>>,
-    /// The annotation [`SEEN`](super::pod::SEEN): when an agent first saw its pod.
-    pub seen_at: Option<Timestamp>,
 }
 
 /// `ContainerStatus`, as far as it is read.

@@ -15,7 +15,6 @@ use edged::model::job::{JobError, JobSpec, LastWords};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
-use edged::model::time::Timestamp;
 use edged::model::upkeep::{Measures, StoredImage, Upkeep};
 
 use crate::node::{Taken, is_of_the_node};
@@ -39,8 +38,6 @@ pub struct Desk {
     pub images: Vec<&'static str>,
     /// Whom images run as.
     pub image_user: ImageUser,
-    /// What sandboxes say of when an agent first saw their pod.
-    pub seen_at: Option<Timestamp>,
     /// What it tells of itself.
     pub runtime: RuntimeStatus,
     /// Of the sandbox that was made last.
@@ -159,7 +156,6 @@ impl Desk {
             exit_codes: Vec::new(),
             images: vec!["i:1", "i:2"],
             image_user: ImageUser::Unset,
-            seen_at: None,
             runtime: RuntimeStatus::of(Ok(()), Ok(())),
             network: Network::Pod,
             last_words: String::new(),
@@ -393,7 +389,6 @@ impl Desk {
                 created_at: 1,
                 network: self.network,
                 ips: self.addresses(),
-                seen_at: self.seen_at,
             })),
             Request::StopPodSandbox(id) => {
                 for sandbox in self.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {

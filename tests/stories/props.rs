@@ -13,6 +13,7 @@ pub fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
         ready,
         created_at: 1,
         source: Some("file".into()),
+        seen_at: None,
     }
 }
 

@@ -137,15 +137,39 @@ fn a_start_time_is_noted_with_the_sandbox_and_holds_in_every_life() {
     // A later life, after two days.
     let mut desk = Desk::new();
     desk.now.wall = desk.now.wall.map(|wall| Wall(wall.0 + 172_800_000));
-    desk.seen_at = Timestamp::parse(&noted);
     let mut found = sandbox("s1", 0, true);
-    found.created_at = desk.seen_at.expect("a time").0 * 1_000_000_000 + 3_000_000_000;
-    desk.sandboxes.push(found);
+    found.seen_at = Timestamp::parse(&noted);
+    found.created_at = found.seen_at.expect("a time").0 * 1_000_000_000 + 3_000_000_000;
+    desk.sandboxes.push(found.clone());
     desk.containers.push(container("x0", "m", ContainerState::Running));
     desk.manifests(&[&pod(MAIN)]);
     assert_eq!(desk.status()["startTime"], Value::Null, "nobody was asked yet");
     desk.does_all(&["podsandbox_status s1", "container_status x0"]);
     assert_eq!(desk.status()["startTime"], noted);
+
+    // One after a power cut: nothing of it runs, and nobody asks what its sandbox was.
+    let mut desk = Desk::new();
+    found.ready = false;
+    desk.sandboxes.push(found);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.pass(2_000);
+    assert_eq!(desk.status()["startTime"], noted);
+}
+
+#[test]
+fn a_clock_that_is_set_late_gives_a_quiet_pod_its_start_time() {
+    let mut desk = Desk::new();
+    let wall = desk.now.wall.take();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    desk.pass(20_000);
+    assert_eq!(desk.status()["startTime"], Value::Null);
+    desk.now.wall = wall;
+    desk.pass(2_000);
+    let told = desk.status()["startTime"].clone();
+    assert_ne!(told, Value::Null);
+    desk.pass(20_000);
+    assert_eq!(desk.status()["startTime"], told);
 }
 
 #[test]

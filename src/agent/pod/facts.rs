@@ -58,7 +58,9 @@ impl Pod {
 
     /// Something was learnt since it last came to rest, or its time has come.
     pub fn is_restless(&self, now: Now) -> bool {
-        self.restless || self.wake_at.is_some_and(|at| at <= now.boot)
+        // The clock may be set long after all is quiet.
+        let untimed = self.known && self.api.status.start_time.is_none() && now.wall.is_some();
+        self.restless || self.wake_at.is_some_and(|at| at <= now.boot) || untimed
     }
 
     /// Something was learnt: the pod has to be stepped, and its status may differ.

@@ -10,6 +10,7 @@ use crate::agent::time::{Backoff, Instant};
 use crate::model::cri::{
     Container, ContainerId, ContainerState, ContainerStatus, Sandbox, SandboxId, SandboxStatus,
 };
+use crate::model::time::Timestamp;
 
 /// One pod in the runtime.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,6 +32,8 @@ pub struct SandboxSeen {
     pub ready: bool,
     /// Nanoseconds since 1970; 0: made by us, not yet listed.
     pub created_at: i64,
+    /// When an agent first saw the pod, as it noted there.
+    pub seen_at: Option<Timestamp>,
     /// As of when it was ready; `None`: not yet asked.
     pub status: Option<SandboxStatus>,
     /// `StopPodSandbox` succeeded in this life of the agent.
@@ -71,7 +74,15 @@ pub struct ContainerSeen {
 impl SandboxSeen {
     /// Just made by us: ready, nothing else known.
     pub fn made(id: SandboxId, attempt: u32) -> Self {
-        Self { id, attempt, ready: true, created_at: 0, status: None, stopped: false }
+        Self {
+            id,
+            attempt,
+            ready: true,
+            created_at: 0,
+            seen_at: None,
+            status: None,
+            stopped: false,
+        }
     }
 
     /// Takes the answer of `PodSandboxStatus`. `false`: a look has overtaken it, as none that is
@@ -92,11 +103,11 @@ impl SandboxSeen {
     }
 
     fn from_list(known: Option<Self>, listed: &Sandbox) -> Self {
-        let &Sandbox { ref id, attempt, ready, created_at, .. } = listed;
+        let &Sandbox { ref id, attempt, ready, created_at, seen_at, .. } = listed;
         let stopped = !ready && known.as_ref().is_some_and(|known| known.stopped);
         let same = known.filter(|known| known.ready == ready);
         let status = same.and_then(|known| known.status);
-        Self { id: id.clone(), attempt, ready, created_at, status, stopped }
+        Self { id: id.clone(), attempt, ready, created_at, seen_at, status, stopped }
     }
 }
 

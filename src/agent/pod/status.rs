@@ -36,7 +36,8 @@ pub struct Place<'a> {
 impl Pod {
     /// Computes the status anew, if anything was learnt. Says whether it was.
     pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
-        let learnt = std::mem::take(&mut self.dirty);
+        let untimed = self.api.status.start_time.is_none() && now.wall.is_some();
+        let learnt = std::mem::take(&mut self.dirty) || untimed;
         if learnt {
             self.known |= self.is_told();
             let status = self.status(now, place);
@@ -98,10 +99,10 @@ impl Pod {
     /// When an agent first saw the pod: as its sandbox says, or not later than that was made. Never
     /// before the clock was set.
     fn start_time(&self, now: Now) -> Option<Timestamp> {
-        let seen = self.seen.sandboxes.iter().map(|sandbox| {
-            let noted = sandbox.status.as_ref().and_then(|status| status.seen_at);
-            noted.unwrap_or(Timestamp::from_nanos(sandbox.created_at))
-        });
+        let seen =
+            self.seen.sandboxes.iter().map(|sandbox| {
+                sandbox.seen_at.unwrap_or(Timestamp::from_nanos(sandbox.created_at))
+            });
         let plausible = |at: &Timestamp| at.0 >= CLOCK_PLAUSIBLE_MS / 1_000;
         let here = self.api.metadata.annotations.get(SEEN).and_then(|at| Timestamp::parse(at));
         seen.filter(plausible).min().or(here).or(now.timestamp())

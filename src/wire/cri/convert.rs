@@ -23,8 +23,6 @@ use crate::model::cri::{
     CgroupDriver, ContainerId, ContainerState, ContainerStatus, Exec, Image, ImageUser, Network,
     Reply, Request, RuntimeHandler, RuntimeStatus, SandboxId, SandboxStatus, Version,
 };
-use crate::model::pod::SEEN;
-use crate::model::time::Timestamp;
 
 /// What the request of the `Version` call says (section 13.1).
 const VERSION: &str = "0.1.0";
@@ -267,7 +265,6 @@ fn state(from: c::ContainerState) -> ContainerState {
 
 fn sandbox_status(from: s::PodSandboxStatus) -> Reply {
     let ready = from.state() == s::PodSandboxState::Ready;
-    let seen_at = from.annotations.get(SEEN).and_then(|at| Timestamp::parse(at));
     let options = from.linux.and_then(|linux| linux.namespaces?.options);
     let on_node = options.is_some_and(|options| options.network() == NamespaceMode::Node);
     let network = from.network.unwrap_or_default();
@@ -280,7 +277,6 @@ fn sandbox_status(from: s::PodSandboxStatus) -> Reply {
         created_at: from.created_at,
         network: if on_node { Network::Node } else { Network::Pod },
         ips: ips.collect(),
-        seen_at,
     }))
 }
 

@@ -12,6 +12,8 @@ use crate::limits::ATTEMPT_MAX;
 use crate::model::cri::{
     Container, ContainerId, ContainerState, PodRef, PreStop, Sandbox, SandboxId,
 };
+use crate::model::pod::SEEN;
+use crate::model::time::Timestamp;
 
 /// `ListPodSandboxResponse`
 pub(super) fn sandboxes(
@@ -52,7 +54,7 @@ fn list<T>(
 fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
     let (mut id, mut attempt, mut state, mut created_at) = ("", 0, 0, 0);
     let mut labels = Labels::default();
-    let mut source = None;
+    let (mut source, mut seen_at) = (None, None);
     each(message, |number, value| {
         match (number, value) {
             (1, Value::Bytes(bytes)) => id = text(bytes)?,
@@ -64,6 +66,8 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
                 let (key, value) = map_entry(entry)?;
                 if key == b"kubernetes.io/config.source" {
                     source = Some(text(value)?.into());
+                } else if key == SEEN.as_bytes() {
+                    seen_at = Timestamp::parse(text(value)?);
                 }
             }
             _ => {}
@@ -77,6 +81,7 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
         ready: state == 0,
         created_at: created_at as i64,
         source,
+        seen_at,
     })
 }
 

@@ -43,7 +43,7 @@ impl Check {
         let made = &runtime.sandboxes[&number];
         let pod = made.listed.pod.as_ref().map(|pod: &PodRef| self.pod_at(pod));
         let has_ip = made.ip.is_some() || made.host_network;
-        let seen_at = made.seen_at;
+        let seen_at = made.listed.seen_at;
         let sandbox = Sandbox { pod, made_at: now, down_at: None, has_ip, seen_at };
         self.sandboxes.insert(number, sandbox);
         if let Some(at) = pod {

@@ -26,7 +26,8 @@ impl Check {
             let told = agent.pod(&pod.uid).filter(|told| told.origin() != Origin::Runtime);
             let Some(told) = told else {
                 anew |= pod.said.evicted;
-                pod.said = Said::default();
+                let started_before = pod.said.start_time.or(pod.said.started_before);
+                pod.said = Said { started_before, ..Said::default() };
                 return pod.told.is_some();
             };
             if pod.again && *told.wanted() == Wanted::Yes {

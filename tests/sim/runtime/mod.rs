@@ -17,7 +17,6 @@ use std::sync::Arc;
 use edged::model::cri::{
     self, CallError, Code, ContainerConfig, Reply, Request, RuntimeStatus, SandboxConfig,
 };
-use edged::model::time::Timestamp;
 
 use crate::chance::Chance;
 use crate::faults::Faults;
@@ -70,8 +69,6 @@ pub struct Sandbox {
     pub log_directory: String,
     /// Its containers' cgroups are below this one; empty: the runtime's choice.
     pub cgroup_parent: String,
-    /// When an agent first saw its pod, as that noted it.
-    pub seen_at: Option<Timestamp>,
     name: String,
 }
 

@@ -123,6 +123,7 @@ impl Runtime {
             ready: true,
             created_at: clock.nanos,
             source: source.map(|source| source.as_str().into()),
+            seen_at: config.annotations.get(SEEN).and_then(|at| Timestamp::parse(at)),
         });
         self.names.insert(name.clone(), Holder::Sandbox(number));
         let sandbox = Sandbox {
@@ -131,7 +132,6 @@ impl Runtime {
             host_network,
             log_directory: config.log_directory,
             cgroup_parent: config.cgroup_parent,
-            seen_at: config.annotations.get(SEEN).and_then(|at| Timestamp::parse(at)),
             name,
         };
         self.sandboxes.insert(number, sandbox);
@@ -218,7 +218,6 @@ impl Runtime {
             created_at: sandbox.listed.created_at,
             network: if sandbox.host_network { Network::Node } else { Network::Pod },
             ips: ip.into_iter().collect(),
-            seen_at: sandbox.seen_at,
         })))
     }
 

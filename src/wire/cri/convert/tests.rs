@@ -12,6 +12,7 @@ use crate::model::cri::{
     SandboxSecurity, Selinux, Terminal, User,
 };
 use crate::model::cri::{PodRef, Sandbox};
+use crate::model::time::Timestamp;
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -262,7 +263,10 @@ fn listed_sandboxes_belong_to_the_pod_of_their_labels_or_to_none() {
         state: 0,
         created_at: 7,
         labels: map(labels),
-        annotations: map(&[("kubernetes.io/config.source", "file")]),
+        annotations: map(&[
+            ("kubernetes.io/config.source", "file"),
+            ("kubernetes.io/config.seen", "2026-08-06T10:00:00.5Z"),
+        ]),
         runtime_handler: String::new(),
     };
     let items = vec![item("1", &labels), item("2", &labels[1..]), item("3", &[])];
@@ -278,6 +282,7 @@ fn listed_sandboxes_belong_to_the_pod_of_their_labels_or_to_none() {
             ready: true,
             created_at: 7,
             source: Some("file".into()),
+            seen_at: Timestamp::parse("2026-08-06T10:00:00Z"),
         }
     );
     assert_eq!((&list[1].pod, &list[2].pod), (&None, &None));
