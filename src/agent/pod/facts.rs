@@ -58,9 +58,12 @@ impl Pod {
 
     /// Something was learnt since it last came to rest, or its time has come.
     pub fn is_restless(&self, now: Now) -> bool {
-        // The clock may be set long after all is quiet.
-        let untimed = self.known && self.api.status.start_time.is_none() && now.wall.is_some();
-        self.restless || self.wake_at.is_some_and(|at| at <= now.boot) || untimed
+        self.restless || self.wake_at.is_some_and(|at| at <= now.boot) || self.lacks_time(now)
+    }
+
+    /// The clock was set after all was quiet.
+    pub(super) fn lacks_time(&self, now: Now) -> bool {
+        self.known && self.api.status.start_time.is_none() && now.wall.is_some()
     }
 
     /// Something was learnt: the pod has to be stepped, and its status may differ.

@@ -36,8 +36,7 @@ pub struct Place<'a> {
 impl Pod {
     /// Computes the status anew, if anything was learnt. Says whether it was.
     pub fn refresh(&mut self, now: Now, place: Place<'_>) -> bool {
-        let untimed = self.api.status.start_time.is_none() && now.wall.is_some();
-        let learnt = std::mem::take(&mut self.dirty) || untimed;
+        let learnt = std::mem::take(&mut self.dirty) || self.lacks_time(now);
         if learnt {
             self.known |= self.is_told();
             let status = self.status(now, place);
