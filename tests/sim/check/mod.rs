@@ -425,8 +425,7 @@ impl Pod {
         self.last_call_ended_at = 0;
         self.last_failed_at = 0;
         self.open.clear();
-        let started_before = self.said.start_time.or(self.said.started_before);
-        self.said = Said { started_before, ..Said::default() };
+        self.unsay();
         self.ending = None;
         for slot in &mut self.slots {
             slot.backoff = None;

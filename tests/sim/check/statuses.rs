@@ -26,8 +26,7 @@ impl Check {
             let told = agent.pod(&pod.uid).filter(|told| told.origin() != Origin::Runtime);
             let Some(told) = told else {
                 anew |= pod.said.evicted;
-                let started_before = pod.said.start_time.or(pod.said.started_before);
-                pod.said = Said { started_before, ..Said::default() };
+                pod.unsay();
                 return pod.told.is_some();
             };
             if pod.again && *told.wanted() == Wanted::Yes {
@@ -64,6 +63,12 @@ impl Check {
 }
 
 impl Pod {
+    /// All that was said, but when it began, is forgotten.
+    pub(super) fn unsay(&mut self) {
+        let started_before = self.said.start_time.or(self.said.started_before);
+        self.said = Said { started_before, ..Said::default() };
+    }
+
     /// What an earlier life said holds where a sandbox has a note of it.
     fn started(&mut self, status: &PodStatus, is_noted: impl Fn(Timestamp) -> bool) {
         let Some((before, told)) = self.said.started_before.zip(status.start_time) else { return };

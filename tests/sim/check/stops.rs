@@ -236,7 +236,7 @@ impl Pod {
         self.ending = None;
         // What is missing now is missed in this run too.
         self.lost &= self.sandboxes > 0;
-        self.said = super::Said::default();
+        self.unsay();
         for slot in &mut self.slots {
             slot.backoff = None;
             slot.last_end = None;
