@@ -18,7 +18,7 @@ impl Check {
         self.judged = Some(agent.revision());
         let mut shown: Vec<(usize, &PodStatus)> = Vec::new();
         let mut anew = false;
-        let (pods, sandboxes) = (&mut self.pods, &self.sandboxes);
+        let (pods, sandboxes, born_at) = (&mut self.pods, &self.sandboxes, self.born_at);
         let mut refused = Vec::new();
         self.watched.retain(|&at| {
             let pod = &mut pods[at];
@@ -37,8 +37,12 @@ impl Check {
             if !pod.again {
                 let status = &told.api().status;
                 pod.said(now, status);
+                // Of several, and beside the cloud's copy, it is open which one is right.
+                let of_cloud = pod.of_cloud;
                 pod.started(status, |then| {
-                    sandboxes.values().any(|it| it.pod == Some(at) && it.seen_at == Some(then))
+                    let mut of = sandboxes.values().filter(|it| it.pod == Some(at));
+                    let only = of.next().filter(|_| of.next().is_none() && !of_cloud);
+                    only.is_some_and(|it| it.made_at < born_at && it.seen_at == Some(then))
                 });
                 shown.push((at, status));
                 // It was refused in an earlier life, and the cloud remembers.
@@ -69,7 +73,7 @@ impl Pod {
         self.said = Said { started_before, ..Said::default() };
     }
 
-    /// What an earlier life said holds where a sandbox has a note of it.
+    /// What an earlier life said holds where the one sandbox has a note of it.
     fn started(&mut self, status: &PodStatus, is_noted: impl Fn(Timestamp) -> bool) {
         let Some((before, told)) = self.said.started_before.zip(status.start_time) else { return };
         assert!(
