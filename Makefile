@@ -63,10 +63,10 @@ armv7-test: ## runs units, wire and stories for armv7 under emulation
 aarch64-test: ## runs units, wire and stories for aarch64 under emulation
 	@scripts/cross aarch64 test
 
-qemu: ## boots a gateway with edged and the demo's pods in QEMU (TARGET=armv7, aarch64, x86_64)
+qemu: setup ## boots a gateway with edged and the demo's pods in QEMU (TARGET=armv7 …)
 	@scripts/qemu $(or $(TARGET),armv7)
 
-qemu-small: ## boots edged alone in QEMU: check, and the start on manifests (TARGET=…)
+qemu-small: setup ## boots edged alone in QEMU: check, and the start on manifests (TARGET=…)
 	@scripts/qemu --small $(or $(TARGET),armv7)
 
 release: ## makes tarballs of all targets, with sums and lists of packages, in target/dist
