@@ -1,6 +1,8 @@
 //! The demo, as `make run` starts it, without a terminal: its pods come up, and at its end nothing
 //! of it is left.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -34,6 +36,8 @@ struct Demo {
     child: Child,
     dir: PathBuf,
     agent: SocketAddr,
+    /// What the script has started, as far as it is in the guard's care.
+    kept: RefCell<BTreeSet<u32>>,
 }
 
 /// `scripts/run` in this folder. It may have been started by one that ignores signals.
@@ -72,7 +76,7 @@ impl Demo {
         let child = command.process_group(0).spawn().expect("a shell runs it");
         guard::keep(guard::Left::Process(child.id()));
         guard::keep(guard::Left::Containerd(dir.join("containerd")));
-        Self { child, dir, agent }
+        Self { child, dir, agent, kept: RefCell::default() }
     }
 
     /// What the script started, and has not ended yet.
@@ -82,8 +86,17 @@ impl Demo {
         texts.filter_map(|text| text.trim().parse().ok()).collect()
     }
 
+    fn keep_programs(&self) {
+        for pid in self.programs() {
+            if self.kept.borrow_mut().insert(pid) {
+                guard::keep(guard::Left::Process(pid));
+            }
+        }
+    }
+
+    /// All of it has ended: its numbers may be somebody else's by now.
     fn forget(&self) {
-        for pid in self.programs().into_iter().chain([self.child.id()]) {
+        for pid in self.kept.take().into_iter().chain([self.child.id()]) {
             guard::gone(&guard::Left::Process(pid));
         }
     }
@@ -94,6 +107,7 @@ impl Demo {
 
     fn wait_said(&self, words: &str) {
         until_in(UP, &format!("the demo says: {words}"), || {
+            self.keep_programs();
             let said = self.said();
             if said.contains(words) { Ok(()) } else { Err(said) }
         });
@@ -118,10 +132,7 @@ impl Demo {
             let named = |pod: &&Value| {
                 pod["metadata"]["name"].as_str().is_some_and(|is| is.starts_with(name))
             };
-            for pid in self.programs() {
-                guard::gone(&guard::Left::Process(pid));
-                guard::keep(guard::Left::Process(pid));
-            }
+            self.keep_programs();
             let found = pods.iter().find(named).filter(|pod| is(pod)).cloned();
             found.ok_or_else(|| format!("{list:#}\n{}", self.said()))
         })
