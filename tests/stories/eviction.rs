@@ -44,15 +44,9 @@ fn running(names: &[&str], spec: &str, change: impl FnOnce(&mut Config)) -> Desk
     let manifests: Vec<String> = names.iter().map(|name| named(name, "", spec)).collect();
     let manifests: Vec<&str> = manifests.iter().map(String::as_str).collect();
     desk.manifests(&manifests);
-    settle(&mut desk);
+    desk.works();
     assert_eq!(desk.running().len(), names.len());
     desk
-}
-
-fn settle(desk: &mut Desk) {
-    while let Some(asked) = desk.asked_for().first().cloned() {
-        desk.does(&asked);
-    }
 }
 
 fn takes(desk: &mut Desk, name: &str, memory: u64, disk: u64) {
@@ -87,7 +81,7 @@ fn who_waits_for_its_restart_does_not_go_before_who_takes_it_all() {
         let at = newest.expect("it is there");
         desk.containers[at].state = ContainerState::Exited;
         desk.pass(limits::RELIST_MS);
-        settle(&mut desk);
+        desk.works();
     }
     assert_eq!(desk.running(), ["m"]);
     desk.taken.containers.push(ContainerUsage {
@@ -174,7 +168,7 @@ fn when_memory_can_be_had_again_nobody_goes_and_the_pressure_is_told_for_a_while
     desk.pass(CYCLE_MS);
     assert_eq!(desk.asked_for().len(), 1, "nothing is known of either: the first in order");
     desk.machine.memory = Some(memory(100));
-    settle(&mut desk);
+    desk.works();
     desk.pass(limits::EVICTION_CLEAN_MS + 2 * CYCLE_MS);
     assert_eq!(desk.running(), ["m"]);
     // Of no class and not needed: it does not come in, until the pressure is over.
@@ -200,7 +194,7 @@ fn static_and_critical_pods_stay_whatever_the_node_runs_short_of() {
     desk.manifests(&[&plain]);
     desk.does_all(START);
     desk.manifests(&[&plain, &critical]);
-    settle(&mut desk);
+    desk.works();
     assert_eq!(desk.running().len(), 2);
     desk.machine.memory = Some(memory(1));
     desk.pass(10 * CYCLE_MS);
@@ -251,7 +245,7 @@ fn a_full_disk_costs_dead_containers_and_images_before_it_costs_a_pod() {
     desk.containers[0].attempt = 1;
     desk.containers.push(dead);
     desk.pass(2_000);
-    settle(&mut desk);
+    desk.works();
     assert_eq!(desk.containers.len(), 2, "one dead container of each is kept");
     // More than 10 % are left for the node, less than 15 % for images.
     (desk.machine.node_fs, desk.machine.image_fs) = (full(86), full(86));
@@ -308,7 +302,7 @@ fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_though_there_is_room() {
     desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
     // All that offend, together.
     assert_eq!(desk.asked_for(), ["stop_container c-a 2", "stop_container c-b 2"]);
-    settle(&mut desk);
+    desk.works();
     let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
     assert_eq!(status(&desk, "a")["message"], message);
     assert_eq!(status(&desk, "a")["phase"], "Failed");

@@ -197,13 +197,9 @@ fn dead_containers_of_all_pods_have_a_bound_of_their_own() {
     let second = pod(MAIN).replace("\"p\"", "\"q\"").replace("u1", "u2");
     desk.manifests(&[&pod(MAIN), &second]);
     desk.pass(1_000);
-    while let Some(asked) = desk.asked_for().first().cloned() {
-        desk.does(&asked);
-    }
+    desk.works();
     desk.pass(limits::GARBAGE_MS + A_WHILE_MS);
-    while let Some(asked) = desk.asked_for().first().cloned() {
-        desk.does(&asked);
-    }
+    desk.works();
     let dead = desk.containers.iter().filter(|it| it.state == ContainerState::Exited).count();
     // Four for room for three: the share of each of the two containers is one.
     assert_eq!(dead, 2, "{:?}", desk.containers);
@@ -235,9 +231,7 @@ fn the_bound_for_all_takes_from_each_but_the_newest() {
     desk.sandboxes[1].pod = desk.containers[2].pod.clone();
     desk.manifests(&[&pod(MAIN), &pod(MAIN).replace("\"p\"", "\"q\"").replace("u1", "u2")]);
     for _ in 0..2 {
-        while let Some(asked) = desk.asked_for().first().cloned() {
-            desk.does(&asked);
-        }
+        desk.works();
         desk.pass(limits::GARBAGE_MS + A_WHILE_MS);
     }
     assert_eq!(desk.trace.iter().filter(|it| it.starts_with("remove_")).count(), 1);

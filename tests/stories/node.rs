@@ -73,6 +73,13 @@ impl Desk {
         measures
     }
 
+    /// The runtime does all that it is asked.
+    pub fn works(&mut self) {
+        while let Some(asked) = self.asked_for().first().cloned() {
+            self.does(&asked);
+        }
+    }
+
     /// What becomes of a job about volumes and cgroups.
     pub fn volume_job(&mut self, spec: &JobSpec) -> Result<(), JobError> {
         let (what, volume) = match spec {

@@ -333,9 +333,7 @@ fn a_young_agent_spreads_the_first_probes_over_their_period() {
         .collect();
     let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
     desk.manifests(&pods);
-    while let Some(name) = desk.asked_for().first().cloned() {
-        desk.does(&name);
-    }
+    desk.works();
     assert_eq!(desk.running().len(), 20);
     for second in 0..10 {
         desk.pass(1_000);

@@ -46,8 +46,8 @@ fn a_sandbox_that_died_is_stopped_before_its_pod_has_ended() {
     assert_eq!(desk.status()["phase"], "Succeeded");
 }
 
-#[test]
-fn a_container_that_starts_after_its_pod_has_ended_is_stopped() {
+/// A pod that has ended, and is kept.
+fn ended() -> Desk {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
     desk.does_all(START);
@@ -56,6 +56,12 @@ fn a_container_that_starts_after_its_pod_has_ended_is_stopped() {
     desk.pass(2_000);
     assert_eq!(desk.status()["phase"], "Succeeded");
     assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    desk
+}
+
+#[test]
+fn a_container_that_starts_after_its_pod_has_ended_is_stopped() {
+    let mut desk = ended();
     // A call of an earlier life takes effect.
     desk.containers.push(container("c9", "m", ContainerState::Running));
     desk.pass(2_000);
@@ -79,12 +85,7 @@ fn nothing_else_is_asked_for_while_a_container_is_being_made() {
 
 #[test]
 fn a_sandbox_that_shows_after_its_pod_has_ended_is_stopped() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
-    desk.does_all(START);
-    desk.exits("m", 0);
-    desk.does_all(&["container_status c2", "stop_podsandbox s1"]);
-    desk.pass(2_000);
+    let mut desk = ended();
     // A call of an earlier life takes effect: it is dead, and its network still there.
     desk.sandboxes.push(sandbox("s9", 1, false));
     desk.pass(15_000);
