@@ -1,7 +1,7 @@
 //! The faces of the one binary: `edged run`, its children `edged job`, and `version` and `help`.
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use edged::config::{self, Config, Error, Loaded};
@@ -74,14 +74,7 @@ fn told(loaded: Loaded) -> Config {
 }
 
 fn print(text: &str) -> ExitCode {
-    let Err(error) = std::io::stdout().write_all(text.as_bytes()) else {
-        return ExitCode::SUCCESS;
-    };
-    if error.kind() == ErrorKind::BrokenPipe {
-        return ExitCode::SUCCESS;
-    }
-    let _ = writeln!(std::io::stderr(), "edged: cannot print: {error}");
-    ExitCode::FAILURE
+    ExitCode::from(cli::print("edged", text))
 }
 
 fn usage(why: &str) -> ExitCode {

@@ -71,10 +71,7 @@ fn run(mut args: lexopt::Parser) -> ExitCode {
 }
 
 fn print(text: &str) -> ExitCode {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    ExitCode::from(cli::print("edgecontroller", text))
 }
 
 fn usage(why: &str) -> ExitCode {

@@ -114,6 +114,19 @@ pub fn main(
     end("edged", command, done, out, trouble)
 }
 
+/// Prints a text of a program's own, say its help; returns the exit code.
+pub fn print(program: &str, text: &str) -> u8 {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            // If even this cannot be printed, the exit code has to do.
+            let _ = writeln!(std::io::stderr(), "{program}: cannot print: {error}");
+            1
+        }
+        _ => 0,
+    }
+}
+
 /// Says how a command of a program ended, if it has to be said; returns the exit code.
 fn end(
     program: &str,

@@ -53,6 +53,12 @@ fn what_cannot_be_printed_is_an_error() {
     for command in ["help", "version"] {
         let done = edged(&[command]).stdout(full()).output().expect("it starts");
         assert_eq!(told(&done), (Some(1), format!("edged: {why}")), "{command}");
+        #[cfg(feature = "controller")]
+        {
+            let mut controller = Command::new(env!("CARGO_BIN_EXE_edgecontroller"));
+            let done = controller.arg(command).stdout(full()).output().expect("it starts");
+            assert_eq!(told(&done), (Some(1), format!("edgecontroller: {why}")), "{command}");
+        }
     }
 }
 
