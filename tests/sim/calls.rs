@@ -6,6 +6,7 @@ use edged::agent::event::{CallId, Event};
 use edged::agent::time::Instant;
 use edged::model::cri::{CallError, Code, Lost, Reply, Request};
 
+use crate::rule::judge;
 use crate::runtime::{Begun, Serial};
 use crate::trace::trace;
 use crate::world::{Thing, World};
@@ -174,9 +175,10 @@ impl World {
             bundle.retain(|event| !is_answer(event));
             bundle.len() < before
         });
-        match self.open.remove(&id) {
-            Some(serial) => self.abandon(serial),
-            None => assert!(in_inbox, "[cancel] {id:?} is not under way"),
+        let open = self.open.remove(&id);
+        judge!(open.is_some() || in_inbox, "[cancel] {id:?} is not under way");
+        if let Some(serial) = open {
+            self.abandon(serial);
         }
     }
 

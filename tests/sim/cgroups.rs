@@ -6,6 +6,7 @@ use edged::model::cri::{CgroupDriver, Reply, Request};
 use edged::model::settings::PodSettings;
 
 use crate::chance::Chance;
+use crate::rule::judge;
 use crate::runtime::SandboxNo;
 use crate::world::World;
 
@@ -45,14 +46,14 @@ impl World {
         let settings = &self.config.settings.cgroups;
         let parent = &config.cgroup_parent;
         if !settings.per_qos || self.config.machine.cgroups.hierarchy == Hierarchy::None {
-            assert!(parent.is_empty(), "[cgroups] pod {uid} is put into {parent}");
+            judge!(parent.is_empty(), "[cgroups] pod {uid} is put into {parent}");
             return;
         }
         let Some(pod) = self.agent.pod(uid) else { return };
         let class = pod.api().status.qos_class;
         let wanted = cgroup::parent(self.driver(), &settings.root, class, uid);
-        assert!(*parent == wanted, "[cgroups] pod {uid} is put into {parent}, not {wanted}");
-        assert!(
+        judge!(*parent == wanted, "[cgroups] pod {uid} is put into {parent}, not {wanted}");
+        judge!(
             !are_ours(&self.config, self.driver()) || self.disk.cgroups.contains(uid),
             "[cgroup first] pod {uid}: a sandbox before its cgroup"
         );

@@ -8,6 +8,7 @@ use edged::agent::time::Instant;
 use edged::model::cri::Request;
 use edged::model::job::{JobError, JobSpec, LastWords, LogDir, LogLink};
 
+use crate::rule::judge;
 use crate::runtime::{ContainerNo, Runtime};
 use crate::short;
 use crate::trace::trace;
@@ -176,7 +177,7 @@ impl World {
     pub(crate) fn check_log(&self, request: &Request) {
         let Request::CreateContainer { config, sandbox_config, .. } = request else { return };
         let log = format!("{}/{}", sandbox_config.log_directory, config.log_path);
-        assert!(!self.disk.logs.contains(&log), "[logs] {log} is another's");
+        judge!(!self.disk.logs.contains(&log), "[logs] {log} is another's");
     }
 
     pub(crate) fn start_job(&mut self, id: JobId, spec: JobSpec, deadline: Instant) {
@@ -237,8 +238,8 @@ impl World {
     /// The agent gives up a job: it may have done what it was asked for.
     pub(crate) fn kill_job(&mut self, id: JobId) {
         trace!(self.now, "kill {id:?}");
-        let job = self.jobs.get_mut(&id).expect("[kill] a job that is under way");
-        assert!(!job.killed, "[kill] {id:?} twice");
+        let job = self.jobs.get_mut(&id).expect("a job that is under way");
+        judge!(!job.killed, "[kill] {id:?} twice");
         job.killed = true;
         job.result = Err(JobError::Killed);
         let life = self.life;
@@ -254,7 +255,7 @@ impl World {
                 _ => continue,
             };
             let ends = self.agent.pod(uid).is_some_and(|pod| pod.phase() > Phase::Syncing);
-            assert!(!ends, "[mounts in vain] pod {uid} ends and waits for {id:?}");
+            judge!(!ends, "[mounts in vain] pod {uid} ends and waits for {id:?}");
         }
     }
 

@@ -5,6 +5,7 @@ use edged::agent::time::Instant;
 use edged::model::net::{Finding, Query};
 
 use crate::check::probes::Asked;
+use crate::rule::judge;
 use crate::runtime::ContainerNo;
 use crate::trace::trace;
 use crate::world::{Thing, World};
@@ -23,8 +24,10 @@ impl World {
         let deadline = self.world_time(deadline);
         trace!(self.now, "{id:?} {query:?}");
         self.tally.add("queries");
-        assert!(deadline > self.now, "[deadline] {id:?} is to be answered before it is asked");
-        let Query::Http(get) = query else { panic!("[probes] no manifest asks for {query:?}") };
+        judge!(deadline > self.now, "[deadline] {id:?} is to be answered before it is asked");
+        let http = matches!(query, Query::Http(_));
+        judge!(http, "[probes] no manifest asks for {query:?}");
+        let Query::Http(get) = query else { return };
         let number = self.runtime.listens(get.port);
         // One that was there since may be gone already: then nobody knows who is meant.
         let last =
@@ -51,7 +54,7 @@ impl World {
             bundle.len() < before
         });
         let open = self.queries.remove(&id).is_some();
-        assert!(open || in_inbox, "[cancel] {id:?} is not under way");
+        judge!(open || in_inbox, "[cancel] {id:?} is not under way");
     }
 
     pub(crate) fn query_ends(&mut self, life: u32, id: ProbeId) {

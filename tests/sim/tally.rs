@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::faults::Class;
 use crate::folder::Deed;
+use crate::rule::Judged;
 
 /// Counts of one run, or of many.
 #[derive(Clone, Default)]
@@ -20,6 +21,8 @@ pub struct Tally {
     pub simulated_ms: u64,
     /// Longest time it took to become as it should be, milliseconds.
     pub settled_ms_max: u64,
+    /// How often each rule was judged.
+    pub judged: Judged,
     kinds: BTreeMap<Class, Spent>,
     calls: BTreeMap<&'static str, u64>,
     faults: BTreeMap<&'static str, u64>,
@@ -78,6 +81,7 @@ impl Tally {
         self.lines += other.lines;
         self.simulated_ms += other.simulated_ms;
         self.settled_ms_max = self.settled_ms_max.max(other.settled_ms_max);
+        self.judged.merge(&other.judged);
         for (&class, theirs) in &other.kinds {
             let mine = self.kinds.entry(class).or_default();
             mine.simulated_ms += theirs.simulated_ms;
@@ -109,6 +113,7 @@ impl Tally {
             format!("calls: {}", list(&self.calls)),
             format!("faults: {}", list(&self.faults)),
             format!("manifests: {}", list(&self.deeds)),
+            format!("rules: {}", self.judged.line()),
         ]
     }
 }

@@ -1,5 +1,7 @@
 //! How often the agent turns: one that wakes without end uses up a processor, and nobody sees it.
 
+use crate::rule::judge;
+
 /// At one moment.
 const AT_ONCE_MAX: u32 = 40;
 /// In one second in which nothing was handed in: a tenth of what a wake in every millisecond makes.
@@ -19,7 +21,7 @@ impl Turns {
     pub fn count(&mut self, now: u64, told: bool) {
         if now == self.last {
             self.at_once += 1;
-            assert!(self.at_once <= AT_ONCE_MAX, "[busy loop] {AT_ONCE_MAX} turns at one moment");
+            judge!(self.at_once <= AT_ONCE_MAX, "[busy loop] {AT_ONCE_MAX} turns at one moment");
         } else {
             (self.last, self.at_once) = (now, 0);
         }
@@ -27,7 +29,7 @@ impl Turns {
             (self.idle_since, self.idle) = (now, 0);
         }
         self.idle += 1;
-        assert!(
+        judge!(
             self.idle <= IDLE_MAX,
             "[idle loop] {IDLE_MAX} turns within a second in which nothing happened"
         );

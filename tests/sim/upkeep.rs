@@ -8,6 +8,7 @@ use edged::model::job::{LogDir, LogLink};
 use edged::model::upkeep::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
 
 use crate::chance::Chance;
+use crate::rule::judge;
 use crate::runtime::{Effect, Registry, Runtime, number_of, refused};
 use crate::short::{self, Rest};
 use crate::trace::trace;
@@ -84,7 +85,7 @@ impl World {
         let blind = self.chance.percent(self.faults.job_fail_pct);
         let mut measures = Measures {
             image_fs: ask.image_fs.as_ref().filter(|_| !blind).map(|place| {
-                assert!(&**place == IMAGES, "[image fs] asks for {place}");
+                judge!(&**place == IMAGES, "[image fs] asks for {place}");
                 room
             }),
             logs: ask.logs.iter().map(|log| self.size_of_log(log.clone())).collect(),

@@ -22,6 +22,7 @@ use crate::folder::Folder;
 use crate::jobs::{Disk, Job};
 use crate::node;
 use crate::queries::Asking;
+use crate::rule::judge;
 use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial};
 use crate::tally::Tally;
 use crate::trace::trace;
@@ -313,10 +314,7 @@ impl World {
         self.agent.step(now, &mut self.out);
         let mut actions = std::mem::take(&mut self.out.actions);
         let requests = actions.iter().filter(|action| !is_line(action)).count();
-        assert!(
-            requests <= REQUESTS_A_STEP_MAX,
-            "[bounded step] a step asks for {requests} things"
-        );
+        judge!(requests <= REQUESTS_A_STEP_MAX, "[bounded step] a step asks for {requests} things");
         if self.config.pods_max < node::ROOM_FOR_ALL {
             self.check.refusals(self.now, &self.runtime, &self.agent);
         }
@@ -329,9 +327,9 @@ impl World {
             }
         }
         self.out.actions = actions;
-        assert!(!self.leaving, "[exit] the agent was asked to end, and goes on");
+        judge!(!self.leaving, "[exit] the agent was asked to end, and goes on");
         let mut wake = self.agent.wake_at();
-        assert!(
+        judge!(
             wake.is_none_or(|at| at > now.boot),
             "[wake later] asks to be woken at {wake:?}, and it is {:?}",
             now.boot
@@ -357,7 +355,7 @@ impl World {
     fn step_again(&mut self, now: Now) {
         self.agent.step(now, &mut self.out);
         let asked = self.out.actions.iter().find(|action| !is_line(action));
-        assert!(asked.is_none(), "[settled] a second step at once asks for {asked:?}");
+        judge!(asked.is_none(), "[settled] a second step at once asks for {asked:?}");
         self.out.actions.clear();
     }
 
@@ -382,7 +380,7 @@ impl World {
             Action::Feed => {}
             Action::Log(severity, line) => {
                 let starves = line.starts_with("the watchdog is not fed");
-                assert!(!starves, "[watchdog] all was answered in time, and yet: {line}");
+                judge!(!starves, "[watchdog] all was answered in time, and yet: {line}");
                 self.tally.lines += 1;
                 trace!(self.now, "  {severity:?}: {line}");
             }
@@ -393,7 +391,7 @@ impl World {
             | Action::Hangup(_)
             | Action::Save { .. } => self.sky_asked(action),
             Action::Exit => {
-                assert!(self.leaving, "[exit] the agent ends, and nobody asked it to");
+                judge!(self.leaving, "[exit] the agent ends, and nobody asked it to");
                 self.agent_dies();
             }
         }

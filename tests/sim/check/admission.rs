@@ -7,6 +7,7 @@ use edged::model::status::PodStatus;
 
 use super::{Check, Pod};
 use crate::draw;
+use crate::rule::judge;
 use crate::runtime::Runtime;
 
 impl Check {
@@ -35,7 +36,7 @@ impl Check {
         let pod = &self.pods[at];
         let stay = || self.pods.iter().filter(|other| other.uid != pod.uid && other.stays(now));
         let room = self.pods_max;
-        assert!(
+        judge!(
             stay().count() + self.cloud.ending >= room,
             "[room for pods] pod {} is refused beside {} others where there is room for {room}",
             pod.uid,
@@ -48,7 +49,7 @@ impl Check {
             let owner = container.listed.pod.as_ref().is_some_and(|it| it.uid == pod.uid);
             owner && began(number) && container.began_at < self.born_at
         });
-        if pod.told_first.is_none() || !runs || pod.lost {
+        if pod.told_first.is_none() || pod.lost {
             return;
         }
         let newcomer = stay().find(|it| {
@@ -57,12 +58,12 @@ impl Check {
                 && it.alive == 0
                 && it.changed_at < self.born_at
         });
-        if let Some(newcomer) = newcomer {
-            panic!(
-                "[who runs stays] pod {} runs and is refused, pod {} never ran and is not",
-                pod.uid, newcomer.uid
-            );
-        }
+        let newcomer = newcomer.map(|it| &it.uid);
+        judge!(
+            !runs || newcomer.is_none(),
+            "[who runs stays] pod {} runs and is refused, pod {newcomer:?} never ran and is not",
+            pod.uid
+        );
     }
 }
 

@@ -3,6 +3,7 @@
 use edged::model::cri::PodRef;
 
 use super::{Backoff, Check, Container, End, Pod, Role, Sandbox, Slot};
+use crate::rule::judge;
 use crate::runtime::{self, ContainerNo, Effect, Runtime, SandboxNo};
 
 /// The back-off of the first restart but one, milliseconds.
@@ -105,17 +106,17 @@ impl Check {
         pod.changed_at = now;
         pod.slots[slot].alive += 1;
         let (uid, name) = (&pod.uid, &pod.slots[slot].name);
-        assert!(
+        judge!(
             pod.slots[slot].alive == 1,
             "[one instance] pod {uid} runs {} containers named {name}",
             pod.slots[slot].alive
         );
-        assert!(
+        judge!(
             pod.said.terminal.is_none() || pod.again,
             "[ended is ended] pod {uid} was reported {:?}, and c{number} ({name}) starts",
             pod.said.terminal
         );
-        assert!(
+        judge!(
             !pod.over || pod.lost,
             "[ended is ended] the cloud knows that pod {uid} has ended, and c{number} starts"
         );
@@ -135,7 +136,7 @@ impl Check {
         let pod = runtime.containers[&number].listed.pod.as_ref().expect("its place is known");
         let name = (pod.namespace.clone(), pod.name.clone());
         let other = self.by_name[&name].iter().find(|&&it| it != at && self.pods[it].alive > 0);
-        assert!(
+        judge!(
             other.is_none(),
             "[one pod of a name] c{number} of {} starts while {} of the same name runs",
             pod.uid,
@@ -206,10 +207,11 @@ impl Pod {
                 Some(Role::Sidecar) => ran(&init.name),
                 _ => of(&init.name).is_some_and(|slot| slot.done_in == Some(sandbox)),
             };
-            assert!(
+            judge!(
                 fit,
                 "[init order] pod {} starts {name} in s{sandbox}, and {} has not been done there",
-                self.uid, init.name
+                self.uid,
+                init.name
             );
         }
     }
@@ -229,7 +231,7 @@ impl Slot {
         };
         let gap_ms = now - end.at;
         let calm = end.at.saturating_sub(backoff.used_at) > CALM_MS;
-        assert!(
+        judge!(
             calm || gap_ms >= backoff.delay_ms,
             "[back-off] pod {uid} starts {} {gap_ms} ms after its end, and the back-off is {} ms",
             self.name,

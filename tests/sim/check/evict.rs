@@ -6,6 +6,7 @@ use edged::agent::Agent;
 use edged::model::upkeep::{Amount, EvictionPolicy, Measures, Signal};
 
 use super::Check;
+use crate::rule::judge;
 use crate::short;
 use crate::volumes::Volumes;
 
@@ -105,13 +106,13 @@ impl Check {
     fn judge_eviction(&mut self, now: u64, at: usize, message: &str, volumes: &Volumes) {
         let pod = &self.pods[at];
         let (uid, told) = (&pod.uid, pod.told.as_ref().expect("it is told of"));
-        assert!(
+        judge!(
             short::may_go(told, pod.of_cloud),
             "[who is needed stays] pod {uid} is evicted: {message}"
         );
         if message.starts_with("Usage of EmptyDir volume") {
             let passed = short::passes_limits(told, volumes);
-            assert!(passed || pod.lost, "[limits are passed] pod {uid} is evicted: {message}");
+            judge!(passed || pod.lost, "[limits are passed] pod {uid} is evicted: {message}");
             return;
         }
         if let Some(list) = message.strip_prefix("Pod was rejected: The node had condition: [") {
@@ -119,15 +120,16 @@ impl Check {
             let lasts = self.evict.policy.transition_ms + CYCLE_MS_MAX;
             let short_at = &self.evict.short_at;
             let short = |name: &str| short_at.get(name).is_some_and(|at| now - at < lasts);
-            assert!(names.clone().all(short), "[pressure is true] pod {uid}: {message}");
+            judge!(names.clone().all(short), "[pressure is true] pod {uid}: {message}");
             return;
         }
-        assert!(message.starts_with("The node was low on resource: "), "[eviction] {message}");
-        let (told_at, met) = self.evict.told.expect("[gauges first] nothing was measured");
-        assert!(met, "[threshold first] pod {uid} is evicted: {message}");
-        assert!(now - told_at < CYCLE_MS_MAX, "[threshold first] gauges of {told_at}: {message}");
+        judge!(message.starts_with("The node was low on resource: "), "[eviction] {message}");
+        judge!(self.evict.told.is_some(), "[gauges first] nothing was measured: {message}");
+        let Some((told_at, met)) = self.evict.told else { return };
+        judge!(met, "[threshold first] pod {uid} is evicted: {message}");
+        judge!(now - told_at < CYCLE_MS_MAX, "[threshold first] gauges of {told_at}: {message}");
         self.evict.since += 1;
-        assert!(self.evict.since == 1, "[one at a time] pod {uid} is evicted: {message}");
+        judge!(self.evict.since == 1, "[one at a time] pod {uid} is evicted: {message}");
     }
 }
 

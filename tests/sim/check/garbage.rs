@@ -9,6 +9,7 @@ use edged::model::upkeep::{ContainerPolicy, ImagePolicy, Measures, Room, Setting
 
 use super::Check;
 use crate::draw::full_name;
+use crate::rule::judge;
 use crate::runtime::{Registry, Runtime};
 
 /// What these rules remember.
@@ -68,7 +69,7 @@ impl Garbage {
 
     /// The agent asks for the gauges.
     pub fn measure(&mut self) {
-        assert!(!self.measuring, "[one measuring] the machine is being measured, and asked again");
+        judge!(!self.measuring, "[one measuring] the machine is being measured, and asked again");
         self.measuring = true;
     }
 
@@ -98,7 +99,7 @@ impl Garbage {
 
     /// The links are swept one sweep at a time.
     pub fn sweep(&mut self, id: JobId) {
-        assert!(self.sweeping.is_none(), "[one sweep] links are being swept, and again");
+        judge!(self.sweeping.is_none(), "[one sweep] links are being swept, and again");
         self.sweeping = Some(id);
     }
 
@@ -132,41 +133,39 @@ impl Check {
 
     fn check_remove_image(&mut self, now: u64, runtime: &Runtime, id: CallId, image_id: &str) {
         let name = image_id.strip_prefix("sha256:").expect("an id of this runtime");
-        assert!(!Registry::is_pinned(name), "[pinned stays] {name} is removed");
+        judge!(!Registry::is_pinned(name), "[pinned stays] {name} is removed");
         let user = runtime
             .containers
             .iter()
             .find(|(_, it)| &*it.listed.image_id == image_id && it.made_at < self.looked_at);
-        if let Some((number, _)) = user {
-            panic!("[used stays] {name} is removed, and c{number} runs it");
-        }
+        let user = user.map(|(number, _)| number);
+        judge!(user.is_none(), "[used stays] {name} is removed, and {user:?} runs it");
         let wants = |pod: &super::Pod| {
             let spec = pod.told.as_ref().map(|told| &told.spec);
             let mut all =
                 spec.into_iter().flat_map(|it| it.init_containers.iter().chain(&it.containers));
             all.any(|container| &*full_name(&container.image) == name)
         };
-        if let Some(pod) = self.pods.iter().find(|pod| wants(pod)) {
-            panic!("[wanted stays] {name} is removed, and pod {} wants it", pod.uid);
-        }
+        let pod = self.pods.iter().find(|pod| wants(pod)).map(|pod| &pod.uid);
+        judge!(pod.is_none(), "[wanted stays] {name} is removed, and pod {pod:?} wants it");
         let policy = &self.garbage.settings.images;
         let seen_at = self.garbage.first_seen.get(image_id).copied();
         let age_ms = seen_at.map(|seen_at| now - seen_at).unwrap_or_default();
-        assert!(age_ms >= policy.age_min_ms, "[young stays] {name} is {age_ms} ms old");
+        judge!(age_ms >= policy.age_min_ms, "[young stays] {name} is {age_ms} ms old");
         if self.evict.is_disk_short(now) {
             // All that nobody needs may go.
             return;
         }
-        let (room, freed) =
-            self.garbage.pass.expect("[room first] an image goes, and no room was told");
+        judge!(self.garbage.pass.is_some(), "[room first] {name} goes, and no room was told");
+        let Some((room, freed)) = self.garbage.pass else { return };
         let (capacity, available) = (room.bytes.capacity, room.bytes.available);
         let used = 100 - available * 100 / capacity;
         let target = capacity * (100 - policy.low_percent) / 100;
-        assert!(
+        judge!(
             used >= policy.high_percent && available + freed < target,
             "[room is enough] {name} is removed; {used} % were used, and {freed} bytes were won"
         );
-        assert!(self.garbage.removing.is_empty(), "[one by one] two images go at once");
+        judge!(self.garbage.removing.is_empty(), "[one by one] two images go at once");
         let size = runtime.registry.size(name).unwrap_or_default();
         self.garbage.removing.insert(id, size);
     }
@@ -175,7 +174,7 @@ impl Check {
     pub(super) fn check_node_job(&mut self, id: JobId, spec: &JobSpec) -> bool {
         match spec {
             JobSpec::SweepLinks { .. } => {
-                assert!(self.delivered, "[sources first] links go before a source has delivered");
+                judge!(self.delivered, "[sources first] links go before a source has delivered");
                 self.garbage.sweep(id);
                 true
             }
@@ -192,13 +191,13 @@ impl Check {
             | JobSpec::TearDownVolumes(_) => false,
             JobSpec::RotateLog { log, files_max, .. } => {
                 let garbage = &mut self.garbage;
-                assert!(
+                judge!(
                     garbage.large.remove(log),
                     "[rotation] {log:?} is rotated, and it is not too large"
                 );
-                assert!(*files_max == garbage.settings.logs.files_max, "[rotation] {spec:?}");
+                judge!(*files_max == garbage.settings.logs.files_max, "[rotation] {spec:?}");
                 let under_way = garbage.rotating.replace((id, log.clone()));
-                assert!(under_way.is_none(), "[rotation] {log:?} and {under_way:?} at once");
+                judge!(under_way.is_none(), "[rotation] {log:?} and {under_way:?} at once");
                 true
             }
             JobSpec::RestoreLog(_) | JobSpec::CompressLogs(_) | JobSpec::SetQosCgroups(_) => true,
@@ -206,7 +205,7 @@ impl Check {
             JobSpec::Enrol { .. } => true,
             JobSpec::Measure(_) => {
                 let under_way = self.garbage.walking.replace(id);
-                assert!(under_way.is_none(), "[one walk] {spec:?}, and {under_way:?} goes on");
+                judge!(under_way.is_none(), "[one walk] {spec:?}, and {under_way:?} goes on");
                 true
             }
         }

@@ -33,6 +33,7 @@ use edged::model::pod::{self as api, RestartPolicy};
 use edged::model::status::Phase;
 use edged::model::time::Timestamp;
 
+use crate::rule::judge;
 use crate::runtime::{ContainerNo, SandboxNo};
 
 /// Six containers that crash as fast as they may ask for half of it.
@@ -448,7 +449,7 @@ impl Pod {
             self.minute = (now, 0);
         }
         self.minute.1 += 1;
-        assert!(
+        judge!(
             self.minute.1 <= REQUESTS_A_MINUTE_MAX,
             "[retries] pod {}: {REQUESTS_A_MINUTE_MAX} requests within a minute",
             self.uid

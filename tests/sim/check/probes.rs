@@ -12,6 +12,7 @@ use edged::model::probe::Probe;
 use edged::model::status::PodStatus;
 
 use super::Check;
+use crate::rule::judge;
 use crate::runtime::{ContainerNo, Runtime};
 
 /// Instances that were probed or hooked in this life.
@@ -82,7 +83,7 @@ impl Asked {
             "liveness" => Self::Liveness,
             "post" => Self::Post,
             "pre" => Self::Pre,
-            other => panic!("[probes] nobody asks for {other:?}"),
+            other => panic!("expected a probe or a hook, got {other:?}"),
         }
     }
 }
@@ -131,21 +132,18 @@ impl Check {
 
     fn asked(&mut self, now: u64, runtime: &Runtime, number: ContainerNo, asked: Asked) {
         let Some(container) = self.containers.get(&number) else { return };
-        let Some((at, slot)) = container.place else {
-            panic!("[strangers] {asked:?} is asked of c{number}, which is nobody's");
-        };
+        let place = container.place;
+        judge!(place.is_some(), "[strangers] {asked:?} is asked of c{number}, which is nobody's");
+        let Some((at, slot)) = place else { return };
         let pod = &self.pods[at];
         let (uid, name) = (&pod.uid, &pod.slots[slot].name);
         let who = format!("{asked:?} of c{number} ({name}) of pod {uid}");
         let over = runtime.containers.get(&number).map_or(0, |it| it.ended_at);
         let dead = !container.alive && over < pod.known_at;
-        assert!(!dead, "[probe the living] {who}, which has ended");
+        judge!(!dead, "[probe the living] {who}, which has ended");
         let gone = pod.told.is_none() && pod.gone_at.is_some();
         let of_begin = matches!(asked, Asked::Startup | Asked::Liveness | Asked::Post);
-        assert!(
-            !(gone && of_begin),
-            "[nothing probed after the end] {who}, and no source wants it"
-        );
+        judge!(!(gone && of_begin), "[nothing probed after the end] {who}, and no source wants it");
         let made_of = runtime.containers.get(&number).map(|it| &it.listed.image);
         let outdated =
             pod.spec_of(name).zip(made_of).is_some_and(|(spec, made_of)| spec.image != *made_of);
@@ -154,7 +152,7 @@ impl Check {
         match asked {
             Asked::Post | Asked::Pre => {
                 let hook = instance.hook(asked);
-                assert!(hook.begun == 0, "[hooks once] {who} is run again");
+                judge!(hook.begun == 0, "[hooks once] {who} is run again");
                 (hook.begun, hook.under_way) = (1, true);
                 if asked == Asked::Pre {
                     self.pods[at].stop_asked_at = now;
@@ -170,25 +168,25 @@ impl Check {
         let began_at = container.began_at;
         let spec = pod.spec_of(name);
         let startup = spec.is_some_and(|spec| spec.startup_probe.is_some());
-        assert!(
+        judge!(
             asked == Asked::Startup || !startup || instance.startup.result == Some(true),
             "[startup first] {who} before startup has succeeded"
         );
         let post = instance.post.under_way;
-        assert!(!post, "[post start first] {who} before its postStart is over");
+        judge!(!post, "[post start first] {who} before its postStart is over");
         let run = instance.run(asked);
-        assert!(!run.under_way, "[one at a time] {who} while it is under way");
+        judge!(!run.under_way, "[one at a time] {who} while it is under way");
         run.under_way = true;
         let decided = match asked {
             Asked::Startup => run.result.is_some(),
             _ => run.condemned_at.is_some(),
         };
-        assert!(!decided, "[held] {who} after it was decided");
+        judge!(!decided, "[held] {who} after it was decided");
         let attempt = runtime.containers.get(&number).map(|it| it.listed.attempt);
         let ours = attempt.is_some_and(|attempt| pod.slots[slot].asked.contains(&attempt));
         let Some(probe) = spec.and_then(|spec| probe_of(spec, asked)) else { return };
         let delay_ms = u64::from(probe.initial_delay_seconds.unsigned_abs()) * 1000;
-        assert!(
+        judge!(
             now - began_at >= delay_ms || (self.probed.clock_jumped && !ours),
             "[initial delay] {who} after {} of {delay_ms} ms",
             now - began_at
@@ -298,7 +296,7 @@ impl Check {
             let (Some(number), Some(spec)) = (number, pod.spec_of(&told.name)) else { continue };
             let (started, ready) = self.serves(number, spec);
             let plain = pod.role(&told.name) == Some(super::Role::Init);
-            assert!(
+            judge!(
                 plain || (started || !told.started) && (ready || !told.ready),
                 "[ready by its probes] {} of pod {} is said to be started={} ready={}",
                 told.name,
@@ -319,7 +317,7 @@ impl Check {
                     .get(number)
                     .is_some_and(|it| it.alive && it.place.is_some_and(|(pod, _)| pod == at))
         });
-        assert!(open.is_none(), "[post start first] {what:?} while {open:?} is under way");
+        judge!(open.is_none(), "[post start first] {what:?} while {open:?} is under way");
     }
 
     /// A container that has a preStop is stopped after it, and not while it runs.
@@ -340,7 +338,7 @@ impl Check {
             return;
         }
         let pre = self.probed.instances.get(&number).map(|it| it.pre).unwrap_or_default();
-        assert!(
+        judge!(
             pre.begun == 1 && !pre.under_way,
             "[pre stop first] c{number} ({name}) of pod {} is stopped, and its preStop {}",
             pod.uid,

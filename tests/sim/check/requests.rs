@@ -10,6 +10,7 @@ use edged::model::pod::RestartPolicy;
 
 use super::{Check, Class, Half, Kind, Open, Role};
 use crate::draw;
+use crate::rule::judge;
 use crate::runtime::{Runtime, number_of};
 
 impl Check {
@@ -22,10 +23,10 @@ impl Check {
         request: &Request,
         deadline: u64,
     ) {
-        assert!(deadline > now, "[deadline] {id:?} is to be answered before it is asked");
-        assert!(id > self.last_call, "[ids] {id:?} after {:?}", self.last_call);
+        judge!(deadline > now, "[deadline] {id:?} is to be answered before it is asked");
+        judge!(id > self.last_call, "[ids] {id:?} after {:?}", self.last_call);
         self.last_call = id;
-        assert!(self.connected, "[connection] asks for {request:?} without a connection");
+        judge!(self.connected, "[connection] asks for {request:?} without a connection");
         let (class, kind) = classify(request);
         if let Request::Upkeep(upkeep) = request {
             self.check_upkeep(now, runtime, id, upkeep);
@@ -38,7 +39,7 @@ impl Check {
         self.check_room(class, pod, kind, request);
         if kind == Kind::Change || kind == Kind::StopContainer || kind == Kind::Pull {
             let of_cloud = pod.is_some_and(|at| self.pods[at].of_cloud);
-            assert!(
+            judge!(
                 self.delivered || of_cloud,
                 "[sources first] asks for {request:?}, and no source has delivered"
             );
@@ -97,7 +98,7 @@ impl Check {
             | Request::ContainerStatus(id)
             | Request::ExecSync { id, .. } => {
                 let owner = *self.owners.get(&number_of(&id.0))?;
-                assert!(owner.is_some(), "[strangers] {request:?} names a container of nobody");
+                judge!(owner.is_some(), "[strangers] {request:?} names a container of nobody");
                 return owner;
             }
             Request::Version
@@ -114,7 +115,7 @@ impl Check {
 
     fn pod_of_sandbox(&self, id: &SandboxId, request: &Request) -> Option<usize> {
         let sandbox = self.sandboxes.get(&number_of(&id.0))?;
-        assert!(sandbox.pod.is_some(), "[strangers] {request:?} names a sandbox of nobody");
+        judge!(sandbox.pod.is_some(), "[strangers] {request:?} names a sandbox of nobody");
         sandbox.pod
     }
 
@@ -129,7 +130,7 @@ impl Check {
             Class::Hook => limits::HOOK_CALLS_MAX,
         };
         let open = self.counts[class as usize];
-        assert!(open < calls_max, "[room] {open} {class:?} calls under way, and one more");
+        judge!(open < calls_max, "[room] {open} {class:?} calls under way, and one more");
         // Commands in containers go beside everything else.
         if let Some(at) = pod.filter(|_| kind != Kind::Exec) {
             let pod = &self.pods[at];
@@ -137,7 +138,7 @@ impl Check {
                 .open
                 .iter()
                 .find(|&&(_, other)| (other, kind) != (Kind::StopContainer, Kind::StopContainer));
-            assert!(
+            judge!(
                 beside.is_none(),
                 "[one call] pod {}: asks for {request:?} while {beside:?} is under way",
                 pod.uid
@@ -195,17 +196,16 @@ impl Check {
     fn check_may_begin(&self, at: usize, request: &Request) {
         let pod = &self.pods[at];
         let uid = &pod.uid;
-        let Some(told) = &pod.told else {
-            panic!("[gone is gone] {request:?}, and no source wants pod {uid}");
-        };
+        judge!(pod.told.is_some(), "[gone is gone] {request:?}, and no source wants pod {uid}");
+        let Some(told) = &pod.told else { return };
         let refused = draw::is_refused(told) || pod.is_out();
-        assert!(!refused, "[refused] {request:?} for pod {uid}");
-        assert!(
+        judge!(!refused, "[refused] {request:?} for pod {uid}");
+        judge!(
             pod.said.terminal.is_none() || pod.again,
             "[ended is ended] {request:?}, and pod {uid} was reported {:?}",
             pod.said.terminal
         );
-        assert!(
+        judge!(
             !pod.again,
             "[old run first] {request:?}, and the last run of pod {uid} has not been seen to end"
         );
@@ -218,7 +218,7 @@ impl Check {
         let known = self.sandboxes.iter().filter(|(_, it)| it.pod == Some(at));
         for (number, sandbox) in known.filter(|(_, it)| it.made_at < pod.known_at) {
             let listed = &runtime.sandboxes[number].listed;
-            assert!(
+            judge!(
                 config.attempt > listed.attempt,
                 "[attempts grow] pod {}: sandbox {} after {}",
                 pod.uid,
@@ -227,7 +227,7 @@ impl Check {
             );
             let long_down = sandbox.down_at.is_some_and(|down| down < pod.known_at);
             let bad = !sandbox.has_ip || pod.ready_sandboxes > 1;
-            assert!(
+            judge!(
                 !listed.ready || long_down || bad,
                 "[one sandbox] pod {} asks for another sandbox beside s{number}",
                 pod.uid
@@ -245,7 +245,7 @@ impl Check {
             .sandboxes
             .get(&number)
             .is_none_or(|it| it.down_at.is_some_and(|down| down < pod.known_at));
-        assert!(
+        judge!(
             !(down && known(number)),
             "[ready sandbox] {request:?}: pod {} is known to be down there",
             pod.uid
@@ -255,7 +255,7 @@ impl Check {
             .iter()
             .filter(|&(&number, it)| it.pod == Some(at) && it.down_at.is_none() && known(number));
         let ready = ready.count();
-        assert!(ready <= 1, "[one sandbox] {request:?} in one of {ready} of pod {}", pod.uid);
+        judge!(ready <= 1, "[one sandbox] {request:?} in one of {ready} of pod {}", pod.uid);
     }
 
     fn check_create(&mut self, runtime: &Runtime, at: usize, config: &ContainerConfig) {
@@ -263,14 +263,14 @@ impl Check {
         let (uid, name) = (&pod.uid, &config.name);
         let note = |key: &str| config.annotations.get(key).map(String::as_str).unwrap_or_default();
         let attempt = config.attempt.to_string();
-        assert!(
+        judge!(
             note("io.kubernetes.container.restartCount") == attempt
                 && config.log_path == format!("{name}/{attempt}.log")
                 && !note("io.kubernetes.container.hash").is_empty(),
             "[labels] pod {uid}: {config:?}"
         );
         let made = self.files_made.remove(&(pod.uid.clone(), name.clone(), config.attempt));
-        assert!(made, "[files first] pod {uid}: {name}#{attempt} is made without its files");
+        judge!(made, "[files first] pod {uid}: {name}#{attempt} is made without its files");
         let pod = &self.pods[at];
         let same = runtime.containers.iter().filter(|(number, it)| {
             it.listed.name == *name && self.place_of(**number).is_some_and(|(pod, _)| pod == at)
@@ -281,13 +281,13 @@ impl Check {
             if container.made_at >= pod.known_at || ended >= pod.known_at {
                 continue;
             }
-            assert!(
+            judge!(
                 config.attempt > container.listed.attempt,
                 "[attempts grow] pod {uid}: {name} {} after {}",
                 config.attempt,
                 container.listed.attempt
             );
-            assert!(
+            judge!(
                 !container.alive,
                 "[stop before start] pod {uid}: asks for another {name} while c{number} runs"
             );
@@ -309,7 +309,7 @@ impl Check {
             (Some(Role::Init), _) => !(done && self.is_in_newest(runtime, at, newest.sandbox)),
             _ => true,
         };
-        assert!(
+        judge!(
             allowed,
             "[restart policy] pod {uid} ({policy:?}): {name} again, and c{number} ended with {}",
             newest.status.exit_code
@@ -327,8 +327,8 @@ impl Check {
 
     /// The agent asks for a job.
     pub fn job(&mut self, now: u64, id: JobId, spec: &JobSpec, deadline: u64) {
-        assert!(deadline > now, "[deadline] {id:?} is to end before it begins");
-        assert!(id > self.last_job, "[ids] {id:?} after {:?}", self.last_job);
+        judge!(deadline > now, "[deadline] {id:?} is to end before it begins");
+        judge!(id > self.last_job, "[ids] {id:?} after {:?}", self.last_job);
         self.last_job = id;
         let at = match spec {
             JobSpec::MakePodDirs { pod, .. }
@@ -344,7 +344,7 @@ impl Check {
             | JobSpec::CompressLogs(_)
             | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_) => {
-                assert!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
+                judge!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
                 return;
             }
             #[cfg(feature = "cloud")]
@@ -358,10 +358,10 @@ impl Check {
         let pod = &self.pods[at];
         match spec {
             JobSpec::MakePodDirs { .. } => {
-                assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
+                judge!(pod.told.is_some(), "[gone is gone] {spec:?}");
             }
             JobSpec::MakeContainerFiles(files) => {
-                assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
+                judge!(pod.told.is_some(), "[gone is gone] {spec:?}");
                 self.files_asked.insert(id, (**files).clone());
             }
             JobSpec::LinkLog(_)
@@ -372,22 +372,22 @@ impl Check {
             | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_) => {}
             JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_) | JobSpec::MakePodCgroup(_) => {
-                assert!(pod.told.is_some(), "[gone is gone] {spec:?}");
+                judge!(pod.told.is_some(), "[gone is gone] {spec:?}");
             }
             JobSpec::RemovePodCgroup(_) => {
-                assert!(pod.alive == 0, "[cgroup last] {spec:?} of a pod that runs");
+                judge!(pod.alive == 0, "[cgroup last] {spec:?} of a pod that runs");
             }
             JobSpec::TearDownVolumes(_) => {
-                assert!(pod.alive == 0, "[volumes last] {spec:?} of a pod that runs");
+                judge!(pod.alive == 0, "[volumes last] {spec:?} of a pod that runs");
             }
             JobSpec::RemoveLog(link) => {
                 let container = self.containers.get(&number_of(&link.id));
                 let runs = container.is_some_and(|it| it.alive && it.began_at < pod.known_at);
-                assert!(!runs, "[logs] {spec:?} of a container that runs");
+                judge!(!runs, "[logs] {spec:?} of a container that runs");
             }
             JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {
-                assert!(pod.told.is_none() || pod.again, "[logs] {spec:?} of a pod that is wanted");
-                assert!(pod.alive == 0, "[logs] {spec:?} of a pod that runs");
+                judge!(pod.told.is_none() || pod.again, "[logs] {spec:?} of a pod that is wanted");
+                judge!(pod.alive == 0, "[logs] {spec:?} of a pod that runs");
             }
             #[cfg(feature = "cloud")]
             JobSpec::Enrol { .. } => {}
@@ -449,8 +449,8 @@ fn check_sandbox_config(config: &SandboxConfig) {
     let labelled = label("io.kubernetes.pod.uid") == &*pod.uid
         && label("io.kubernetes.pod.name") == &*pod.name
         && label("io.kubernetes.pod.namespace") == &*pod.namespace;
-    assert!(labelled, "[labels] {config:?}");
+    judge!(labelled, "[labels] {config:?}");
     let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
     let folder = format!("{}/{name}", crate::world::POD_LOGS);
-    assert!(config.log_directory == folder, "[labels] {} is no {folder}", config.log_directory);
+    judge!(config.log_directory == folder, "[labels] {} is no {folder}", config.log_directory);
 }

@@ -9,6 +9,7 @@ use edged::model::pod as api;
 use edged::model::status::Phase;
 
 use super::Check;
+use crate::rule::judge;
 
 /// The rules' memory of the cloud.
 #[derive(Default)]
@@ -86,16 +87,13 @@ impl Check {
     pub(super) fn check_orphan(&self, at: usize, request: &Request) {
         let pod = &self.pods[at];
         let known = pod.told.is_some() || pod.spec_was.is_some() || pod.cloud_ends;
-        if known || !pod.unstored {
-            return;
-        }
-        let name = self.by_name.iter().find(|(_, all)| all.contains(&at)).map(|(name, _)| name);
-        let replaced = name.is_some_and(|name| {
-            let of_name = self.by_name[name].iter().map(|&other| &self.pods[other]);
-            of_name.into_iter().any(|other| other.spec_was.is_some() || other.cloud_ends)
-        });
-        assert!(
-            replaced,
+        let replaced = || {
+            let of_name = self.by_name.values().find(|all| all.contains(&at));
+            let mut others = of_name.into_iter().flatten().map(|&other| &self.pods[other]);
+            others.any(|other| other.spec_was.is_some() || other.cloud_ends)
+        };
+        judge!(
+            known || !pod.unstored || replaced(),
             "[lost store] {request:?}: pod {} of the cloud is ended, and the store was lost",
             pod.uid
         );

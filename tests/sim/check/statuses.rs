@@ -6,6 +6,7 @@ use edged::model::status::PodStatus;
 use edged::model::time::Timestamp;
 
 use super::{Check, Pod, Said};
+use crate::rule::judge;
 use crate::runtime::Runtime;
 use crate::trace::trace;
 
@@ -30,7 +31,7 @@ impl Check {
                 return pod.told.is_some();
             };
             if pod.again && *told.wanted() == Wanted::Yes {
-                assert!(pod.alive == 0, "[old run first] pod {} begins anew, and runs", pod.uid);
+                judge!(pod.alive == 0, "[old run first] pod {} begins anew, and runs", pod.uid);
                 pod.begin_anew();
                 anew = true;
             }
@@ -76,7 +77,7 @@ impl Pod {
     /// What an earlier life said holds where the one sandbox has a note of it.
     fn started(&mut self, status: &PodStatus, is_noted: impl Fn(Timestamp) -> bool) {
         let Some((before, told)) = self.said.started_before.zip(status.start_time) else { return };
-        assert!(
+        judge!(
             told == before || !is_noted(before),
             "[start time] pod {} started at {before}, by a later life at {told}",
             self.uid
@@ -92,10 +93,10 @@ impl Pod {
             self.said.phase = Some(phase);
         }
         if let Some(before) = self.said.terminal {
-            assert!(phase == before, "[ended is ended] pod {uid} was {before:?}, is {phase:?}");
+            judge!(phase == before, "[ended is ended] pod {uid} was {before:?}, is {phase:?}");
         }
         if phase.is_terminal() {
-            assert!(
+            judge!(
                 self.alive == 0,
                 "[ended is ended] pod {uid} is reported {phase:?} while {} of its containers run",
                 self.alive
@@ -105,7 +106,7 @@ impl Pod {
             }
         }
         let since = self.said.start_time;
-        assert!(
+        judge!(
             since.is_none() || since == status.start_time,
             "[start time] pod {uid} started at {since:?}, now at {:?}",
             status.start_time
@@ -115,7 +116,7 @@ impl Pod {
         for (at, container) in all.enumerate() {
             let count = container.restart_count;
             let before = self.said.restarts.get(at).copied().unwrap_or(0);
-            assert!(
+            judge!(
                 count >= before,
                 "[restarts grow] pod {uid}: {} was restarted {before} times, now {count}",
                 container.name

@@ -5,6 +5,7 @@ use edged::model::cri::ContainerState;
 use edged::model::pod::RestartPolicy;
 
 use super::{Check, Class, Kind, Pod, Role};
+use crate::rule::judge;
 use crate::runtime::{ContainerNo, Runtime, SandboxNo};
 use crate::world::World;
 
@@ -30,9 +31,9 @@ impl Check {
     ) {
         let pod = &self.pods[at];
         let uid = &pod.uid;
-        assert!(grace_s >= 1, "[grace] c{number} of pod {uid} is given {grace_s} s");
+        judge!(grace_s >= 1, "[grace] c{number} of pod {uid} is given {grace_s} s");
         let grace_ms = grace_s.unsigned_abs() * 1000;
-        assert!(
+        judge!(
             deadline - now > grace_ms,
             "[grace] c{number} of pod {uid} has {grace_s} s to end, and the call fewer"
         );
@@ -43,7 +44,7 @@ impl Check {
             let name = &*found.listed.name;
             let outdated = pod.spec_of(name).is_some_and(|spec| spec.image != found.listed.image);
             let unknown = found.listed.state == ContainerState::Unknown || found.was_unknown;
-            assert!(
+            judge!(
                 outdated
                     || unknown
                     || !container.alive
@@ -92,12 +93,12 @@ impl Check {
         let least_ms = limits::STOP_GRACE_MIN_S.unsigned_abs() * 1000;
         let (began_at, whole_ms) = *pod.ending.get_or_insert((now, grace_ms));
         let left_ms = (began_at + whole_ms + GRACE_SLACK_MS).saturating_sub(now);
-        assert!(
+        judge!(
             grace_ms <= least_ms || grace_ms <= left_ms,
             "[grace] c{number} of pod {} is given {grace_ms} ms, and {left_ms} ms are left",
             pod.uid
         );
-        assert!(
+        judge!(
             whole_ms <= pod.grace_ms_max.max(least_ms),
             "[grace] pod {} is given {whole_ms} ms, and its manifest never said more than {} ms",
             pod.uid,
@@ -105,7 +106,7 @@ impl Check {
         );
         if let Some(container) = self.containers.get_mut(&number) {
             let grace_s = (grace_ms / 1000) as i64;
-            assert!(
+            judge!(
                 container.grace_s.is_none_or(|before| grace_s <= before),
                 "[grace] c{number} is given {grace_s} s, and was given {:?} before",
                 container.grace_s
@@ -123,7 +124,7 @@ impl Check {
         else {
             return;
         };
-        assert!(
+        judge!(
             !(container.alive && container.began_at < pod.known_at),
             "[no kill] c{number} of pod {} is removed while it runs",
             pod.uid
@@ -141,7 +142,7 @@ impl Check {
                 && it.listed.attempt >= found.listed.attempt
                 && self.place_of(other).is_some_and(|(pod, _)| pod == at)
         });
-        assert!(newer, "[last one kept] c{number} ({name}) of pod {} is removed", pod.uid);
+        judge!(newer, "[last one kept] c{number} ({name}) of pod {} is removed", pod.uid);
     }
 
     pub(super) fn check_stop_sandbox(&self, now: u64, at: usize, number: SandboxNo) {
@@ -153,7 +154,7 @@ impl Check {
             .get(&number)
             .is_some_and(|it| it.down_at.is_none() && it.has_ip && it.made_at < pod.known_at);
         let policy = told.spec.restart_policy;
-        assert!(
+        judge!(
             !healthy || policy != RestartPolicy::Always || self.may_end(now, at, ""),
             "[no stop without reason] s{number} of pod {} is stopped",
             pod.uid
@@ -170,12 +171,12 @@ impl Check {
             .containers
             .iter()
             .find(|(_, it)| it.sandbox == number && it.alive && it.began_at < pod.known_at);
-        if let Some((container, _)) = runs {
-            panic!(
-                "[no kill] s{number} of pod {} is {what} while c{container} runs in it",
-                pod.uid
-            );
-        }
+        let runs = runs.map(|(number, _)| number);
+        judge!(
+            runs.is_none(),
+            "[no kill] s{number} of pod {} is {what} while {runs:?} runs in it",
+            pod.uid
+        );
     }
 
     /// The agent has taken a step: it knows what is gone. Returns the pods whose stops it has to
@@ -216,7 +217,7 @@ impl Check {
             || pod.alive == 0
             || pod.lost
             || self.is_hooked(at);
-        assert!(
+        judge!(
             excused || pod.stop_asked_at >= gone_at,
             "[prompt stop] pod {} is gone for a second, runs, and nothing was stopped",
             pod.uid

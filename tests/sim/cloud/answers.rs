@@ -11,6 +11,7 @@ use super::hub::is_over;
 use super::mirrors::MIRROR;
 use super::rules::content;
 use super::{Due, Sky};
+use crate::rule::judge;
 use crate::trace::trace;
 
 impl Sky {
@@ -166,7 +167,7 @@ impl Sky {
         let object = self.api.report(key, &patch);
         let phase = object.value()["status"]["phase"].as_str().unwrap_or_default();
         trace!(now, "    cloud takes the status of {key}, {phase}: {}", patch["status"]);
-        assert!(
+        judge!(
             count == foreign(object.value()),
             "[others' conditions] {key} loses a condition that is not the node's: {patch}"
         );
@@ -174,7 +175,7 @@ impl Sky {
         let known = self.store.get(key).and_then(|row| row.pod.as_ref().map(|pod| (row, pod)));
         let over =
             known.is_some_and(|(row, pod)| row.uid == object.uid && pod.status.phase.is_terminal());
-        assert!(!over || before == phase, "[ended is ended] {key} was {before}, is said {phase}");
+        judge!(!over || before == phase, "[ended is ended] {key} was {before}, is said {phase}");
         Told::Typed(object)
     }
 
@@ -187,9 +188,9 @@ impl Sky {
                 return json!("OK");
             }
             let phase = object.value()["status"]["phase"].as_str().unwrap_or_default();
-            assert!(is_over(phase), "[delete last] {key} is to be deleted, and is {phase:?}");
+            judge!(is_over(phase), "[delete last] {key} is to be deleted, and is {phase:?}");
             let ends = object.value()["metadata"].get("deletionTimestamp").is_some();
-            assert!(ends, "[delete last] {key} is deleted by its node, and nobody else wants it");
+            judge!(ends, "[delete last] {key} is deleted by its node, and nobody else wants it");
             self.api.remove(key);
         }
         json!("OK")

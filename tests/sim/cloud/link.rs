@@ -6,6 +6,8 @@ use edged::limits;
 use edged::model::link::Session;
 use edged::model::message::Message;
 
+use crate::rule::judge;
+
 /// All connections that somebody still holds.
 #[derive(Default)]
 pub struct Link {
@@ -72,13 +74,13 @@ impl Link {
 
     /// The agent dials.
     pub fn dial(&mut self, session: Session) {
-        assert!(
+        judge!(
             self.told_up.is_none() && self.dialling.is_none(),
             "[one session] dials {session:?} beside {:?} and {:?}",
             self.told_up,
             self.dialling
         );
-        assert!(
+        judge!(
             self.last_session.is_none_or(|last| last < session),
             "[one session] {session:?} after {:?}",
             self.last_session
@@ -89,13 +91,13 @@ impl Link {
 
     /// The agent sends something.
     pub fn sends(&mut self, session: Session) {
-        assert!(
+        judge!(
             self.told_up == Some(session),
             "[dead session] sends over {session:?}, and {:?} is up",
             self.told_up
         );
         self.unsent += 1;
-        assert!(
+        judge!(
             self.unsent <= limits::UNSENT_MAX + HEARTBEATS_MAX,
             "[back-pressure] {} messages have not left",
             self.unsent

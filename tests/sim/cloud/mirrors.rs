@@ -12,6 +12,7 @@ use super::ends::misreported;
 use super::rules::content;
 use crate::chance::Chance;
 use crate::check::told::first_of_each_name;
+use crate::rule::judge;
 use crate::world::{NODE, World};
 
 /// The annotation that says which static pod it is.
@@ -35,12 +36,12 @@ impl Sky {
         let metadata = &value["metadata"];
         let named = [metadata["namespace"].as_str(), metadata["name"].as_str()];
         let route = [resource.namespace, Some(resource.name)];
-        assert!(named == route, "[mirrors] {named:?} under the name of {route:?}");
-        assert!(metadata["annotations"][MIRROR].is_string(), "[mirrors] {metadata} is no mirror");
-        assert!(value["spec"]["nodeName"] == NODE, "[mirrors] a mirror for another node");
+        judge!(named == route, "[mirrors] {named:?} under the name of {route:?}");
+        judge!(metadata["annotations"][MIRROR].is_string(), "[mirrors] {metadata} is no mirror");
+        judge!(value["spec"]["nodeName"] == NODE, "[mirrors] a mirror for another node");
         let owner = self.api.get(&format!("null/node/{NODE}")).map(|it| it.uid.clone());
         let told = metadata["ownerReferences"][0]["uid"].as_str();
-        assert!(owner.as_deref() == told, "[mirrors] {told:?} is not the node, which is {owner:?}");
+        judge!(owner.as_deref() == told, "[mirrors] {told:?} is not the node, which is {owner:?}");
         let key = resource.to_string();
         if self.api.get(&key).is_some() {
             return Told::Plain(failed(409, "AlreadyExists"));

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::hub::{Hub, Said, is_over};
 use super::store::{Store, Stored};
 use crate::check::Check;
+use crate::rule::judge;
 
 /// What has to be remembered for them.
 #[derive(Default)]
@@ -58,7 +59,7 @@ impl Rules {
                 let said = hub.said.get(&message.header.parent_id);
                 if let Some(said) = said.filter(|said| !said.nonsense) {
                     let row = store.get(&said.key);
-                    assert!(
+                    judge!(
                         self.is_durable(said, row),
                         "[acked is durable] {said:?} is acknowledged, and the store has {:?}",
                         row.map(|row| (&row.uid, row.version, row.deleting))
@@ -80,7 +81,7 @@ impl Rules {
             let over = content["status"]["phase"].as_str().is_some_and(is_over);
             let key = Resource { kind: "pod", ..resource }.to_string();
             let is_mirror = store.get(&key).is_some_and(|row| row.is_mirror);
-            assert!(
+            judge!(
                 !over || is_mirror || store.has_ended(&key, uid),
                 "[told is durable] {key} {uid} is said to have ended, which is not durable"
             );
@@ -90,10 +91,10 @@ impl Rules {
             return;
         }
         let uid = content["preconditions"]["uid"].as_str().expect("a deletion names its pod");
-        assert!(content["gracePeriodSeconds"] == 0, "[delete last] {content}");
+        judge!(content["gracePeriodSeconds"] == 0, "[delete last] {content}");
         self.ended_mirrors.insert(uid.into());
         let alive = check.pod(uid).map_or(0, |pod| pod.alive);
-        assert!(alive == 0, "[delete last] pod {uid} is to be deleted, and {alive} of it run");
+        judge!(alive == 0, "[delete last] pod {uid} is to be deleted, and {alive} of it run");
     }
 
     fn is_durable(&self, said: &Said, row: Option<&Stored>) -> bool {
@@ -121,13 +122,13 @@ impl Rules {
         if let Some(text) = new.text.as_ref().and_then(|text| text.parse().ok()) {
             self.texts.insert(key.into(), text);
         }
-        assert!(
+        judge!(
             !self.gone.contains(&new.uid),
             "[never back] {key} {} was deleted, and comes back",
             new.uid
         );
         let Some(old) = store.get(key) else { return };
-        assert!(
+        judge!(
             new.version == 0 || new.version >= old.version,
             "[never back] {key} {} at version {} after {} at {}",
             new.uid,
@@ -135,7 +136,7 @@ impl Rules {
             old.uid,
             old.version
         );
-        assert!(
+        judge!(
             old.uid != new.uid || !old.deleting || new.deleting,
             "[never back] {key} {} is not deleted any more",
             new.uid
@@ -157,7 +158,7 @@ impl Rules {
         // Another has taken the pod's place.
         let past =
             &*old.row.kind == "podpatch" && store.get(&key).is_none_or(|pod| pod.uid != old.uid);
-        assert!(
+        judge!(
             same || token || ours || mirror || past || any(),
             "[others' deletion] {key} {} is forgotten, and nobody said that it is gone",
             old.uid
@@ -169,7 +170,7 @@ impl Rules {
     pub fn shows(&self, key: &str, text: &str) {
         let durable = self.texts.get(key).copied().unwrap_or(0);
         let shown: u64 = text.parse().expect("a version");
-        assert!(
+        judge!(
             shown <= durable,
             "[acted on is durable] a volume says {shown} of {key}, and {durable} is durable"
         );

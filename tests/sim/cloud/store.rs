@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::mirrors::MIRROR;
 use super::{api, hub};
+use crate::rule::judge;
 
 /// The rows.
 #[derive(Default)]
@@ -63,9 +64,9 @@ impl Store {
 
     /// The agent asks for something to be kept.
     pub fn begin(&mut self, revision: Revision, changes: Vec<Change>) {
-        assert!(self.saving.is_none(), "[one save] {revision:?} while another is under way");
-        assert!(revision > self.last, "[one save] {revision:?} after {:?}", self.last);
-        assert!(!changes.is_empty() || revision.0 > 0, "[one save] of nothing");
+        judge!(self.saving.is_none(), "[one save] {revision:?} while another is under way");
+        judge!(revision > self.last, "[one save] {revision:?} after {:?}", self.last);
+        judge!(!changes.is_empty() || revision.0 > 0, "[one save] of nothing");
         self.last = revision;
         self.saving = Some((revision, changes));
     }

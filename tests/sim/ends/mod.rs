@@ -14,6 +14,7 @@ use edged::model::pod as api;
 
 use crate::check::told::first_of_each_name;
 use crate::faults::{Class, Faults};
+use crate::rule::judge;
 use crate::runtime::Container;
 use crate::trace::trace;
 use crate::world::{Thing, World};
@@ -77,7 +78,7 @@ impl World {
             let blind = self.check.looked_at < began_at;
             let blind = blind.then(|| "the agent has not looked".to_owned());
             let Some(why) = blind.or_else(|| self.unsettled()) else { break };
-            assert!(self.now - began_at < SETTLE_MS, "[converges] in {SETTLE_MS} ms: {why}");
+            judge!(self.now - began_at < SETTLE_MS, "[converges] in {SETTLE_MS} ms: {why}");
         }
         let took_ms = self.now - began_at;
         trace!(self.now, "======== settled after {took_ms} ms");
@@ -95,7 +96,7 @@ impl World {
                 // Containers end and begin; what takes long is wrong.
                 (Some((since, before)), Some(why)) if why == before => {
                     let long = self.now - since > PATIENCE_MS;
-                    assert!(!long, "[stays so] it was settled and is no more: {why}");
+                    judge!(!long, "[stays so] it was settled and is no more: {why}");
                     Some((since, why))
                 }
                 (_, Some(why)) if self.now < began_at + QUIET_MS => Some((self.now, why)),
@@ -104,7 +105,7 @@ impl World {
         }
         self.check_steady(&steady, began_at, "in calm");
         let noisy = steady.iter().find(|uid| !self.sky_is_quiet(uid, began_at));
-        assert!(noisy.is_none(), "[quiet] {noisy:?} runs well and is reported again in calm");
+        judge!(noisy.is_none(), "[quiet] {noisy:?} runs well and is reported again in calm");
     }
 
     fn check_steady(&self, steady: &[Box<str>], since: u64, when: &str) {
@@ -112,7 +113,7 @@ impl World {
             let pod = self.check.pod(uid).expect("it is wanted");
             // Whether somebody had to go was judged then: what runs may be too much for the node.
             let quiet = pod.asked_at < since || pod.is_out();
-            assert!(quiet, "[quiet] pod {uid} runs well and is acted on {when}");
+            judge!(quiet, "[quiet] pod {uid} runs well and is acted on {when}");
         }
     }
 

@@ -21,6 +21,7 @@ use edged::model::cri::{
 use crate::chance::Chance;
 use crate::faults::Faults;
 use crate::program::Program;
+use crate::rule::judge;
 pub use image::Registry;
 pub use outage::Left;
 pub use quirks::Quirks;
@@ -246,7 +247,7 @@ impl Runtime {
             Request::RemovePodSandbox(id) => self.remove_sandbox(clock, &id.0),
             Request::PodSandboxStatus(id) => self.sandbox_status(&id.0),
             Request::CreateContainer { sandbox, config, sandbox_config } => {
-                assert!(
+                judge!(
                     self.is_made_with(&sandbox.0, sandbox_config),
                     "[sandbox config] {sandbox} was made with another {sandbox_config:?}"
                 );
