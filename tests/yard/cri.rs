@@ -81,14 +81,15 @@ impl Cri {
         }
     }
 
+    /// What it says in return goes with the next request, or before the next wait: as the agent
+    /// has it, for the runtime would wake for each alone.
     fn receive(&mut self) -> io::Result<()> {
         self.flush()?;
         let count = self.socket.read(&mut self.buffer)?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.client.receive(&self.buffer[..count]).map_err(io::Error::other)?;
-        self.flush()
+        self.client.receive(&self.buffer[..count]).map_err(io::Error::other)
     }
 
     fn flush(&mut self) -> io::Result<()> {
