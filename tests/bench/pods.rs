@@ -19,7 +19,7 @@ pub const COLD: &[&str] = &["pods.cold_start.ten"];
 
 const ONE_ROUNDS: usize = 25;
 const THIRTY_ROUNDS: usize = 5;
-const COLD_ROUNDS: usize = 5;
+const COLD_ROUNDS: usize = 11;
 
 /// Seconds of every round, on both sides.
 #[derive(Default)]
@@ -127,11 +127,13 @@ pub fn cold(rig: &Rig) -> Vec<Figure> {
     let texts = texts(COUNT, Network::Host);
     let (mut cold, mut bare_starts) = (Vec::new(), Vec::new());
     for round in 0..=COLD_ROUNDS {
+        settle();
         let bare_site = rig.site();
         let mut bare = Bare::connect(&bare_site.runtime, &bare_site.pod_logs, &texts);
         let bare_start = bare.run(START);
         settle();
         bare.run(DELETE);
+        settle();
         let site = rig.site();
         for (n, text) in texts.iter().enumerate() {
             site.put(&format!("p{n}.yaml"), text);
