@@ -4,7 +4,7 @@
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 .PHONY: help setup run test check sim power soak mutants fuzz bench bench-check features size
 .PHONY: cross-tools armv7 aarch64 x86_64-musl armv7-test aarch64-test
-.PHONY: qemu qemu-small release size-gate
+.PHONY: qemu qemu-small release size-gate flashed
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.* ## /\1	/p' $(MAKEFILE_LIST) | expand --tabs=14
@@ -36,11 +36,14 @@ mutants: ## breaks the mind's rules on purpose: the stories or the simulator mus
 fuzz: ## runs each fuzz target for a minute (needs cargo-fuzz)
 	@scripts/fuzz
 
-bench: setup ## measures time, memory and CPU beside their references into target/bench.json
+bench: setup flashed ## measures time, memory and CPU beside their references into target/bench.json
 	@scripts/cargo bench --locked --features controller --bench bench
 
-bench-check: setup ## the same, and fails where a figure misses its limit
+bench-check: setup flashed ## the same, and fails where a figure misses its limit
 	@scripts/cargo bench --locked --features controller --bench bench -- --check
+
+flashed: ## builds what `make bench` measures, where the tools for it are there
+	@[ ! -d .cross/zig ] || scripts/cross x86_64 build --no-default-features --features gateway
 
 features: setup ## checks each named feature set, each feature alone and each one missing
 	@scripts/features

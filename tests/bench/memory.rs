@@ -25,8 +25,8 @@ const SETTLE: Duration = Duration::from_secs(8);
 /// The window of a CPU figure.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What is flashed is static, and has its libraries in its own file: where `make x86_64-musl` made
-/// it, that is measured, and it is said which.
+/// What is flashed is static, and has its libraries in its own file: where `make bench` has the
+/// tools to make it, that is measured, and it is said which.
 pub fn start(site: &Site) -> Watched {
     let program = program(site);
     let which = if program == flashed() { "static program" } else { "release on glibc" };
