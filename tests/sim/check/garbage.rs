@@ -10,7 +10,7 @@ use edged::model::upkeep::{ContainerPolicy, ImagePolicy, Measures, Room, Setting
 use super::Check;
 use crate::draw::full_name;
 use crate::rule::judge;
-use crate::runtime::{Registry, Runtime};
+use crate::runtime::{ContainerNo, Registry, Runtime};
 
 /// What these rules remember.
 #[derive(Default)]
@@ -33,6 +33,8 @@ pub struct Garbage {
     rotating: Option<(JobId, LogLink)>,
     /// A walk through what pods take.
     walking: Option<JobId>,
+    /// Dead containers that were to go, in this life.
+    condemned: BTreeSet<ContainerNo>,
 }
 
 impl Garbage {
@@ -60,6 +62,12 @@ impl Garbage {
     pub fn is_bounded(&self) -> bool {
         let policy = &self.settings.containers;
         policy.all_max.is_some() || policy.per_container_max == Some(0)
+    }
+
+    /// A container is to go. Says whether it was to go before: a call that brought no answer is
+    /// made again, when its pod may have come to rest.
+    pub fn condemn(&mut self, number: ContainerNo) -> bool {
+        !self.condemned.insert(number)
     }
 
     /// The agent begins a new life.

@@ -46,13 +46,16 @@ impl Check {
         }
         if let Some(at) = pod {
             // A bound for all pods takes dead containers of those that run well.
-            let garbage = self.garbage.is_bounded()
+            let mut garbage = self.garbage.is_bounded()
                 && matches!(
                     request,
                     Request::RemoveContainer(_)
                         | Request::RemovePodSandbox(_)
                         | Request::StopPodSandbox(_)
                 );
+            if let Request::RemoveContainer(container) = request {
+                garbage |= self.garbage.condemn(number_of(&container.0));
+            }
             if matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) && !garbage {
                 self.pods[at].asked_at = now;
             }
