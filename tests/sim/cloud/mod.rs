@@ -236,7 +236,7 @@ impl Sky {
                     message.header.resource_version,
                     message.header.id
                 );
-                self.rules.heard(message, &self.hub);
+                self.rules.heard(message, &self.hub, &self.store);
             }
             _ => {}
         }

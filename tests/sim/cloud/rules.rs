@@ -16,6 +16,8 @@ use crate::rule::judge;
 pub struct Rules {
     /// Objects that the agent heard in this life to be gone: key and uid.
     heard_gone: BTreeSet<(Box<str>, Box<str>)>,
+    /// Pods of which it once heard in this life that the cloud has no such pod: key and uid.
+    heard_missing: BTreeSet<(Box<str>, Box<str>)>,
     /// Uids of objects that the store held and parted with.
     gone: BTreeSet<Box<str>>,
     /// What each object said last when it was durable; it only grows.
@@ -32,6 +34,7 @@ impl Rules {
     /// A new life of the agent.
     pub fn be_born(&mut self) {
         self.heard_gone.clear();
+        self.heard_missing.clear();
     }
 
     /// What the store held is lost.
@@ -40,9 +43,26 @@ impl Rules {
     }
 
     /// The agent is told something by the cloud.
-    pub fn heard(&mut self, message: &Message, hub: &Hub) {
+    pub fn heard(&mut self, message: &Message, hub: &Hub, store: &Store) {
         if let Some(said) = hub.said.get(&message.header.id).filter(|said| said.gone) {
             self.heard_gone.insert((said.key.clone(), said.uid.clone()));
+        }
+        let route = &message.route;
+        if &*route.operation == "response" && route.resource.contains("/podpatch/") {
+            self.answered(&route.resource, &content(message), store);
+        }
+    }
+
+    /// A pod that the cloud has not, twice, is gone there, though it never said so by itself.
+    fn answered(&mut self, resource: &str, answer: &Value, store: &Store) {
+        if answer["Err"]["ErrStatus"]["reason"] != "NotFound" {
+            return;
+        }
+        let key: Box<str> = resource.replacen("/podpatch/", "/pod/", 1).into();
+        let Some(row) = store.get(&key) else { return };
+        let pod = (key, row.uid.clone());
+        if !self.heard_missing.insert(pod.clone()) {
+            self.heard_gone.insert(pod);
         }
     }
 
