@@ -380,8 +380,9 @@ impl World {
             return;
         }
         sky.kept(self.now);
-        // Who asked for it is gone.
+        // Who asked for it is gone, and so is what was durable for a moment.
         sky.events.clear();
+        sky.over.clear();
         let new = sky.chance.percent(50);
         let lost = || StoreOrigin::Lost("file is not a database".to_owned());
         sky.store.lose(if new { StoreOrigin::New } else { lost() });
