@@ -238,7 +238,7 @@ impl World {
     /// The agent gives up a job: it may have done what it was asked for.
     pub(crate) fn kill_job(&mut self, id: JobId) {
         trace!(self.now, "kill {id:?}");
-        let job = self.jobs.get_mut(&id).expect("a job that is under way");
+        let job = self.jobs.get_mut(&id).expect("[kill] a job that is under way");
         judge!(!job.killed, "[kill] {id:?} twice");
         job.killed = true;
         job.result = Err(JobError::Killed);

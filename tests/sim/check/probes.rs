@@ -83,7 +83,7 @@ impl Asked {
             "liveness" => Self::Liveness,
             "post" => Self::Post,
             "pre" => Self::Pre,
-            other => panic!("expected a probe or a hook, got {other:?}"),
+            other => panic!("[probes] nobody asks for {other:?}"),
         }
     }
 }
