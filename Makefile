@@ -43,7 +43,7 @@ bench-check: setup flashed ## the same, and fails where a figure misses its limi
 	@scripts/cargo bench --locked --features controller --bench bench -- --check
 
 flashed: ## builds what `make bench` measures, where the tools for it are there
-	@[ ! -d .cross/zig ] || scripts/cross x86_64 build --no-default-features --features gateway
+	@[ ! -d .cross/zig ] || $(MAKE) --no-print-directory x86_64-musl SET=gateway
 
 features: setup ## checks each named feature set, each feature alone and each one missing
 	@scripts/features
