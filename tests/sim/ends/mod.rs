@@ -22,7 +22,8 @@ use crate::world::{Thing, World};
 /// The longest grace, deadline and back-offs one after another.
 const SETTLE_MS: u64 = 2_400_000;
 const HOUR_MS: u64 = 3_600_000;
-const LOOK_MS: u64 = 5_000;
+/// A prime: what comes back each few seconds must not be met in the same phase by every look.
+const LOOK_MS: u64 = 4_877;
 const QUIET_MS: u64 = 90_000;
 /// The longest grace, a look in the slowest way, and a turn at pulling.
 const PATIENCE_MS: u64 = 430_000;
