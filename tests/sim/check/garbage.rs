@@ -70,6 +70,11 @@ impl Garbage {
         !self.condemned.insert(number)
     }
 
+    /// Whether it is being removed, however long that takes.
+    pub fn goes(&self, number: ContainerNo) -> bool {
+        self.condemned.contains(&number)
+    }
+
     /// The agent begins a new life.
     pub fn be_born(&mut self) {
         *self = Self::new(&self.settings);

@@ -312,6 +312,7 @@ impl World {
             let bounded = self.check.garbage.is_bounded();
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
                 && !(bounded && containers.iter().any(|it| it.is_exited()))
+                && !containers.iter().any(|it| self.check.garbage.goes(number_of(&it.listed.id.0)))
                 && spec.active_deadline_seconds.is_none()
                 && !self.check.pod(&uid).is_some_and(Pod::is_waited_for)
                 && !self.has_to_go(pod, self.check.pod(&uid).is_some_and(|it| it.of_cloud));
