@@ -371,6 +371,9 @@ impl World {
             Action::Read { job, words } => self.read_words(job, &words),
             Action::Note(note) => {
                 self.tally.notes += 1;
+                if note.reason == "EvictionThresholdMet" {
+                    self.check.garbage.press();
+                }
                 trace!(
                     self.now,
                     "  note {} {}: {}", note.involved_object.name, note.reason, note.message

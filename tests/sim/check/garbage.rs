@@ -35,6 +35,8 @@ pub struct Garbage {
     walking: Option<JobId>,
     /// Dead containers that were to go, in this life.
     condemned: BTreeSet<ContainerNo>,
+    /// The node ran short, in this life: what was dead then goes, each when its pod comes to it.
+    pressed: bool,
 }
 
 impl Garbage {
@@ -64,15 +66,20 @@ impl Garbage {
         policy.all_max.is_some() || policy.per_container_max == Some(0)
     }
 
+    /// The node says that it makes room.
+    pub fn press(&mut self) {
+        self.pressed = true;
+    }
+
+    /// A pod that runs well may lose any of its dead, however few they are.
+    pub fn spares_none(&self) -> bool {
+        self.is_bounded() || self.pressed
+    }
+
     /// A container is to go. Says whether it was to go before: a call that brought no answer is
     /// made again, when its pod may have come to rest.
     pub fn condemn(&mut self, number: ContainerNo) -> bool {
         !self.condemned.insert(number)
-    }
-
-    /// Whether it is being removed, however long that takes.
-    pub fn goes(&self, number: ContainerNo) -> bool {
-        self.condemned.contains(&number)
     }
 
     /// The agent begins a new life.

@@ -328,18 +328,6 @@ impl Check {
         newest == Some(sandbox)
     }
 
-    /// The logs of a container are to go, and it with them.
-    fn log_goes(&mut self, now: u64, at: usize, link: &LogLink) {
-        let number = number_of(&link.id);
-        let known_at = self.pods[at].known_at;
-        let container = self.containers.get(&number);
-        let runs = container.is_some_and(|it| it.alive && it.began_at < known_at);
-        judge!(!runs, "[logs] {link:?} is removed, of a container that runs");
-        if !self.garbage.condemn(number) {
-            self.pods[at].asked_at = now;
-        }
-    }
-
     /// The agent asks for a job.
     pub fn job(&mut self, now: u64, id: JobId, spec: &JobSpec, deadline: u64) {
         judge!(deadline > now, "[deadline] {id:?} is to end before it begins");
@@ -372,6 +360,9 @@ impl Check {
         self.pods[at].count_request(now);
         let pod = &self.pods[at];
         match spec {
+            JobSpec::MakePodDirs { .. } => {
+                judge!(pod.told.is_some(), "[gone is gone] {spec:?}");
+            }
             JobSpec::MakeContainerFiles(files) => {
                 judge!(pod.told.is_some(), "[gone is gone] {spec:?}");
                 self.files_asked.insert(id, (**files).clone());
@@ -383,10 +374,7 @@ impl Check {
             | JobSpec::CompressLogs(_)
             | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_) => {}
-            JobSpec::MakePodDirs { .. }
-            | JobSpec::SetUpVolume(_)
-            | JobSpec::BindSubPath(_)
-            | JobSpec::MakePodCgroup(_) => {
+            JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_) | JobSpec::MakePodCgroup(_) => {
                 judge!(pod.told.is_some(), "[gone is gone] {spec:?}");
             }
             JobSpec::RemovePodCgroup(_) => {
@@ -395,7 +383,11 @@ impl Check {
             JobSpec::TearDownVolumes(_) => {
                 judge!(pod.alive == 0, "[volumes last] {spec:?} of a pod that runs");
             }
-            JobSpec::RemoveLog(link) => self.log_goes(now, at, link),
+            JobSpec::RemoveLog(link) => {
+                let container = self.containers.get(&number_of(&link.id));
+                let runs = container.is_some_and(|it| it.alive && it.began_at < pod.known_at);
+                judge!(!runs, "[logs] {spec:?} of a container that runs");
+            }
             JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {
                 judge!(pod.told.is_none() || pod.again, "[logs] {spec:?} of a pod that is wanted");
                 judge!(pod.alive == 0, "[logs] {spec:?} of a pod that runs");

@@ -309,10 +309,9 @@ impl World {
             let main_runs = spec.containers.iter().all(|main| runs(pod, main, containers));
             let mut all = all.filter(|it| !runs(pod, it, containers));
             // The node may part with any of the dead, as soon as they are old enough.
-            let bounded = self.check.garbage.is_bounded();
+            let spares_none = self.check.garbage.spares_none();
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
-                && !(bounded && containers.iter().any(|it| it.is_exited()))
-                && !containers.iter().any(|it| self.check.garbage.goes(number_of(&it.listed.id.0)))
+                && !(spares_none && containers.iter().any(|it| it.is_exited()))
                 && spec.active_deadline_seconds.is_none()
                 && !self.check.pod(&uid).is_some_and(Pod::is_waited_for)
                 && !self.has_to_go(pod, self.check.pod(&uid).is_some_and(|it| it.of_cloud));
