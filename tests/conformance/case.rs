@@ -134,17 +134,22 @@ impl Case<'_> {
     /// What `script` prints in a pod that must succeed.
     pub(crate) fn output_of(&self, spec: &str, main: &str, script: &str) -> Vec<String> {
         let pod = self.run_script(spec, main, script);
-        let output = self.output(&pod);
-        assert_eq!(pod.phase(), "Succeeded", "output: {output:?}, status: {}", pod.0["status"]);
-        output
+        let errors = self.errors(&pod);
+        assert_eq!(pod.phase(), "Succeeded", "errors: {errors:?}, status: {}", pod.0["status"]);
+        self.output(&pod)
     }
 
-    /// What the first instance of `main` has written.
+    /// What the first instance of `main` has written to its standard output.
     pub(crate) fn output(&self, pod: &Pod) -> Vec<String> {
         self.node.site.output(pod, "main", 0)
     }
 
-    /// Waits until the first instance of a container has written such lines.
+    /// What the first instance of `main` has written to its standard error.
+    pub(crate) fn errors(&self, pod: &Pod) -> Vec<String> {
+        self.node.site.errors(pod, "main", 0)
+    }
+
+    /// Waits until the first instance of a container has written such lines to its output.
     pub(crate) fn wait_output(
         &self,
         pod: &Pod,

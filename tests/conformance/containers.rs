@@ -177,8 +177,8 @@ fn root_read_only(case: &Case<'_>) {
     let fields = "    securityContext: {readOnlyRootFilesystem: true}\n";
     let pod = case.run_script("", fields, "echo test > /file");
     assert_eq!(pod.phase(), "Failed");
-    let output = case.output(&pod).join("\n");
-    assert!(output.contains("Read-only file system"), "{output}");
+    let errors = case.errors(&pod).join("\n");
+    assert!(errors.contains("Read-only file system"), "{errors}");
 }
 
 fn managed_hosts(case: &Case<'_>) {
@@ -234,8 +234,8 @@ fn told(case: &Case<'_>, resources: &str, sources: &[(&str, &str)]) -> (Pod, Vec
         write!(script, "echo \"$V{number}\"; ").expect("a String takes all");
     }
     let pod = case.run_script("", &format!("{resources}{env}"), &script);
+    assert_eq!(pod.phase(), "Succeeded", "{:?}", case.errors(&pod));
     let output = case.output(&pod);
-    assert_eq!(pod.phase(), "Succeeded", "{output:?}");
     (pod, output)
 }
 

@@ -52,7 +52,7 @@ fn server(case: &Case<'_>) -> String {
 
 fn was_called(case: &Case<'_>) -> bool {
     let server = case.node.site.pod(&format!("{}-server", case.name)).expect("it runs");
-    let lines = case.node.site.output(&server, "main", 0);
+    let lines = case.node.site.errors(&server, "main", 0);
     lines.iter().any(|line| line.contains("url:/called"))
 }
 

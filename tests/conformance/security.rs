@@ -58,8 +58,8 @@ const LINK: &str = "ip link add dummy1 type dummy";
 fn unprivileged(case: &Case<'_>) {
     let fields = "    securityContext: {privileged: false}\n";
     let pod = case.run_script("", fields, &format!("{LINK} || true"));
-    let output = case.output(&pod).join("\n");
-    assert!(output.contains("Operation not permitted"), "{output}");
+    let errors = case.errors(&pod).join("\n");
+    assert!(errors.contains("Operation not permitted"), "{errors}");
 }
 
 /// Which user a program of root's with the set-user-ID bit has when user 1000 runs it.

@@ -59,8 +59,8 @@ fn a_pod_may_have_so_many_processes_and_no_more(world: &World) {
     let main = format!("    command: [sh, -c, '{script}']\n");
     site.put("many.yaml", &manifest("many", &format!("{QUICK}  restartPolicy: Never\n"), &main));
     let pod = site.wait("many", "it cannot start so many", |pod| pod.phase() == "Failed");
-    let output = site.output(&pod, "main", 0);
-    assert!(output.iter().any(|line| line.contains("can't fork")), "{output:?}");
+    let errors = site.errors(&pod, "main", 0);
+    assert!(errors.iter().any(|line| line.contains("can't fork")), "{errors:?}");
 }
 
 fn a_pod_keeps_to_what_it_says_for_itself_though_its_containers_say_nothing(world: &World) {

@@ -42,11 +42,8 @@ fn a_pod_on_the_hosts_network_starts_as_its_manifest_says(world: &World) {
         let lines = site.log_lines(&pod, "main", 0);
         if lines.len() == 3 { Ok(lines) } else { Err(format!("{lines:?}")) }
     });
-    let of = |stream: &str| -> Vec<&str> {
-        lines.iter().filter(|line| line.stream == stream).map(|line| &*line.text).collect()
-    };
-    assert_eq!(of("stdout"), expected);
-    assert_eq!(of("stderr"), ["oops"]);
+    assert_eq!(site.output(&pod, "main", 0), expected);
+    assert_eq!(site.errors(&pod, "main", 0), ["oops"]);
     for line in &lines {
         assert_eq!(line.tag, "F", "{line:?}");
         assert!(is_rfc3339_nano(&line.time), "{line:?}");

@@ -81,9 +81,9 @@ fn a_claim_keeps_its_data_when_its_pods_go(world: &World) {
                  volumeMounts: [{name: v, mountPath: /v, readOnly: true}]\n";
     site.put("two.yaml", &manifest("two", &once, reads));
     let two = site.wait("two", "its last command failed", |pod| pod.phase() == "Failed");
-    let output = site.output(&two, "main", 0);
-    assert_eq!(output[0], "kept");
-    assert!(output[1].contains("Read-only file system"), "{output:?}");
+    assert_eq!(site.output(&two, "main", 0), ["kept"]);
+    let errors = site.errors(&two, "main", 0);
+    assert!(errors[0].contains("Read-only file system"), "{errors:?}");
     site.take("two.yaml");
     site.wait_gone(&two);
     assert!(ssd.join("data").exists(), "the node's folder stays");

@@ -289,13 +289,18 @@ impl Site {
         format!("{saw}\n  log:\n    {}", self.log_tail())
     }
 
-    /// The lines that a container has written, without time and stream.
+    /// The lines that a container has written to its standard output.
     pub fn output(&self, pod: &Pod, container: &str, attempt: u32) -> Vec<String> {
-        let lines = self.log_lines(pod, container, attempt);
-        lines.into_iter().map(|line| line.text).collect()
+        LogLine::texts(self.log_lines(pod, container, attempt), "stdout")
     }
 
-    /// The lines that a container has written.
+    /// The lines that a container has written to its standard error.
+    pub fn errors(&self, pod: &Pod, container: &str, attempt: u32) -> Vec<String> {
+        LogLine::texts(self.log_lines(pod, container, attempt), "stderr")
+    }
+
+    /// The lines of both streams: the runtime copies each by itself, so that a line of one may
+    /// stand before an earlier line of the other.
     pub fn log_lines(&self, pod: &Pod, container: &str, attempt: u32) -> Vec<LogLine> {
         let text = fs::read_to_string(self.log_file(pod, container, attempt)).unwrap_or_default();
         text.lines().map(LogLine::parse).collect()

@@ -19,4 +19,10 @@ impl LogLine {
         let mut next = || parts.next().unwrap_or_default();
         LogLine { time: next(), stream: next(), tag: next(), text: next() }
     }
+
+    /// What was written to one of the two streams, in its order.
+    pub fn texts(lines: Vec<LogLine>, stream: &str) -> Vec<String> {
+        let of_it = lines.into_iter().filter(|line| line.stream == stream);
+        of_it.map(|line| line.text).collect()
+    }
 }
