@@ -31,7 +31,6 @@ mod volumes;
 #[path = "../yard/mod.rs"]
 mod yard;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -40,7 +39,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use case::{Case, Node};
-use yard::guard;
+use yard::{guard, verdict};
 
 /// An upstream test by its area and name, and what stands for it here.
 pub(crate) type Row = (&'static str, &'static str, fn(&Case<'_>));
@@ -97,12 +96,20 @@ fn main() -> ExitCode {
         println!("0 passed, {} failed", chosen.len().max(1));
         return ExitCode::FAILURE;
     }
-    note_panics();
+    verdict::note_panics();
     let results = guard::guarded(|| run(&chosen));
-    let failed = results.values().filter(|result| result.is_err()).count();
-    println!("{} passed, {failed} failed", results.len() - failed);
+    let failed: Vec<_> = results.iter().filter_map(failure).collect();
+    verdict::sum_up(results.len() - failed.len(), &failed);
     let table_stands = !filters.is_empty() || table::write(&results);
-    if failed == 0 && table_stands { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed.is_empty() && table_stands { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The name of a case that failed, and why.
+fn failure(
+    (&(area, name), result): (&(&str, &str), &Result<(), String>),
+) -> Option<(String, String)> {
+    let why = result.as_ref().err()?;
+    Some((format!("{area}: {name}"), why.clone()))
 }
 
 fn run(rows: &[Row]) -> Results {
@@ -123,9 +130,8 @@ fn run(rows: &[Row]) -> Results {
     });
     // A case that leaves something behind has not passed; which one, its pods' names tell.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| node.site.wait_empty())) {
-        println!("conformance: something is left: {}", words(&*panic));
         let left = ("the run", "leaves nothing behind");
-        results.lock().expect("all threads are joined").insert(left, Err(words(&*panic)));
+        results.lock().expect("all threads are joined").insert(left, Err(verdict::why(&*panic)));
     }
     drop(agent);
     results.into_inner().expect("all threads are joined")
@@ -140,7 +146,7 @@ fn attempt(node: &Node, &(area, name, run): &Row) -> Result<(), String> {
             let case = node.case();
             let ended = catch_unwind(AssertUnwindSafe(|| run(&case)));
             case.end();
-            let _ = done.send(ended.map_err(|panic| words(&*panic)));
+            let _ = done.send(ended.map_err(|panic| verdict::why(&*panic)));
         });
         result.recv_timeout(DEADLINE).unwrap_or_else(|_| {
             println!("{area}: {name} ... FAILED: hangs beyond {DEADLINE:?}; the run ends here");
@@ -154,22 +160,4 @@ fn attempt(node: &Node, &(area, name, run): &Row) -> Result<(), String> {
         Err(why) => println!("{area}: {name} ... FAILED ({took:.1} s)\n{why}\n"),
     }
     result
-}
-
-thread_local! {
-    /// Where this thread panicked.
-    static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// A case that fails says where and why, in its turn; a backtrace through the runner says no more.
-fn note_panics() {
-    std::panic::set_hook(Box::new(|info| {
-        PLACE.set(info.location().map(ToString::to_string).unwrap_or_default());
-    }));
-}
-
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    format!("{}: {}", PLACE.take(), text.unwrap_or_default())
 }

@@ -44,7 +44,6 @@ mod volumes;
 #[path = "../yard/mod.rs"]
 mod yard;
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,7 +52,7 @@ use std::time::{Duration, Instant};
 
 use yard::agent::Site;
 use yard::containerd::Containerd;
-use yard::{guard, process, wait};
+use yard::{guard, process, verdict, wait};
 
 /// What every test gets.
 pub struct World {
@@ -122,9 +121,9 @@ fn main() -> ExitCode {
         println!("0 passed, {} failed", tests.len().max(1));
         return ExitCode::FAILURE;
     }
-    note_panics();
+    verdict::note_panics();
     let failed = guard::guarded(|| run(&tests));
-    println!("{} passed, {} failed", tests.len() - failed.len(), failed.len());
+    verdict::sum_up(tests.len() - failed.len(), &failed);
     // A filter that names nothing is a mistake, not a success.
     if failed.is_empty() && !tests.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -164,8 +163,8 @@ fn all() -> Vec<Test> {
     .collect()
 }
 
-/// Runs them one by one; the names of those that failed.
-fn run(tests: &[Test]) -> Vec<&'static str> {
+/// Runs them one by one; those that failed, and why.
+fn run(tests: &[Test]) -> Vec<(String, String)> {
     let dir = yard::scratch("whole");
     let world = World { containerd: Containerd::start(dir.join("c")), dir };
     let mut failed = Vec::new();
@@ -179,13 +178,10 @@ fn run(tests: &[Test]) -> Vec<&'static str> {
             Ok(()) => println!("ok ({took:.1} s)"),
             Err(why) => {
                 println!("FAILED ({took:.1} s)\n{why}\n");
-                failed.push(test.name);
+                failed.push((test.name.to_owned(), why));
             }
         }
         tidy_up(&world);
-    }
-    for name in &failed {
-        println!("failed: {name}");
     }
     failed
 }
@@ -196,7 +192,7 @@ fn attempt(test: &Test, world: &World) -> Result<(), String> {
         let (done, result) = mpsc::channel();
         scope.spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| (test.run)(world)));
-            let _ = done.send(ended.map_err(|panic| words(&*panic)));
+            let _ = done.send(ended.map_err(|panic| verdict::why(&*panic)));
         });
         if let Ok(result) = result.recv_timeout(deadline()) {
             return result;
@@ -217,24 +213,6 @@ fn attempt(test: &Test, world: &World) -> Result<(), String> {
     })
 }
 
-thread_local! {
-    /// Where this thread panicked.
-    static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// A test that fails says where and why, in its turn; a backtrace through the runner says no more.
-fn note_panics() {
-    std::panic::set_hook(Box::new(|info| {
-        PLACE.set(info.location().map(ToString::to_string).unwrap_or_default());
-    }));
-}
-
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    format!("{}: {}", PLACE.take(), text.unwrap_or_default())
-}
-
 /// Whatever a test has left must not trouble the next, a dead runtime least of all.
 fn tidy_up(world: &World) {
     let tidied = catch_unwind(AssertUnwindSafe(|| {
@@ -242,6 +220,6 @@ fn tidy_up(world: &World) {
         yard::seen::wipe(&world.socket());
     }));
     if let Err(panic) = tidied {
-        println!("whole: cannot tidy up: {}", words(&*panic));
+        println!("whole: cannot tidy up: {}", verdict::why(&*panic));
     }
 }

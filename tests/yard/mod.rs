@@ -28,6 +28,7 @@ pub mod log_line;
 pub mod process;
 pub mod registry;
 pub mod seen;
+pub mod verdict;
 pub mod wait;
 
 use std::os::unix::fs::MetadataExt;
