@@ -17,7 +17,7 @@ use super::pleg::List;
 use super::pod::next::World;
 use super::pod::{self, Hands, Origin, Phase, Place, Pod, Verdict, Wanted};
 use super::source::Wish;
-use super::time::{Instant, Now};
+use super::time::{Instant, Now, sooner};
 use crate::limits;
 use crate::model::cri::{PodRef, RuntimeStatus};
 use crate::model::job::LogDir;
@@ -432,7 +432,7 @@ impl Pods {
 
     /// When the next pod is to be stepped if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
-        self.map.values().filter_map(Pod::wake_at).min()
+        self.map.values().map(Pod::wake_at).fold(None, sooner)
     }
 
     /// Grows whenever a pod comes, goes, or has its status computed: who has seen the pods at this

@@ -17,6 +17,14 @@ impl Instant {
     }
 }
 
+/// The first of two moments, of which either may never come.
+pub fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// Milliseconds since 1970 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wall(pub i64);

@@ -2,7 +2,7 @@
 
 use super::{Origin, Phase, Pod, Seen, Wanted};
 use crate::agent::calls::Uid;
-use crate::agent::time::{Instant, Now};
+use crate::agent::time::{Instant, Now, sooner};
 use crate::model::pod as api;
 
 impl Pod {
@@ -118,7 +118,7 @@ impl Pod {
 
     /// When to step it again if nothing happens before.
     pub fn wake_at(&self) -> Option<Instant> {
-        [self.wake_at, self.probes_wake_at()].into_iter().flatten().min()
+        sooner(self.wake_at, self.probes_wake_at())
     }
 
     /// Turns a finished pod into its own successor, if it was wanted again.
