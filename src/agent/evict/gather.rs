@@ -97,13 +97,13 @@ impl Gather {
                 match kind {
                     FolderKind::Volume if needs.disk => local::volumes(pod).collect(),
                     FolderKind::Volume => local::limited_volumes(pod).collect(),
-                    FolderKind::Logs if needs.disk || local::has_storage_limit(pod) => {
+                    FolderKind::Logs if needs.disk || local::has_storage_limit(pod.api()) => {
                         pod.api().spec.all_containers().map(|it| it.name.clone()).collect()
                     }
                     FolderKind::Logs => Vec::new(),
                 }
             };
-            if !(needs.disk || needs.limits && local::has_limits(pod)) {
+            if !(needs.disk || needs.limits && pod.bounds_disk()) {
                 continue;
             }
             for kind in [FolderKind::Volume, FolderKind::Logs] {

@@ -16,19 +16,19 @@ pub fn volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
 
 /// Those whose size has to be known to tell whether the pod keeps to its limits.
 pub fn limited_volumes(pod: &Pod) -> impl Iterator<Item = Box<str>> {
-    let all = has_storage_limit(pod);
+    let all = has_storage_limit(pod.api());
     let needed = move |volume: &&api::Volume| all || size_limit(volume).is_some();
     on_disk(pod.api()).filter(needed).map(|volume| volume.name.clone())
 }
 
 /// Whether the disk that it may take has a bound.
-pub fn has_limits(pod: &Pod) -> bool {
-    has_storage_limit(pod) || limited_volumes(pod).next().is_some()
+pub fn bounds_disk(pod: &api::Pod) -> bool {
+    has_storage_limit(pod) || on_disk(pod).any(|volume| size_limit(volume).is_some())
 }
 
 /// Whether that of its containers has.
-pub fn has_storage_limit(pod: &Pod) -> bool {
-    let spec = &pod.api().spec;
+pub fn has_storage_limit(pod: &api::Pod) -> bool {
+    let spec = &pod.spec;
     let mut containers = spec.init_containers.iter().chain(&spec.containers);
     containers.any(|container| container.resources.limits.contains_key(STORAGE))
 }

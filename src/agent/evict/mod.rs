@@ -39,6 +39,7 @@ use crate::model::node::Pressure;
 use crate::model::note::NoteKind;
 use crate::model::upkeep::{EvictionPolicy, Measures, Signal};
 use gather::{Gather, Needs, Usages};
+pub use local::bounds_disk;
 use shortage::{Observed, Shortage, Threshold};
 
 /// The evictor.
@@ -224,7 +225,7 @@ impl Evict {
         if !self.cycle.is_due(now.boot) {
             return Stage::Rest;
         }
-        if self.shortage.is_empty() && !tools.pods.iter().any(local::has_limits) {
+        if self.shortage.is_empty() && !tools.pods.iter().any(Pod::bounds_disk) {
             return Stage::Rest;
         }
         // Which disk is meant decides what can be won, and who has to go.
@@ -257,10 +258,10 @@ impl Evict {
     fn judge(&mut self, now: Now, observed: Observed, tools: &mut Tools<'_>) -> Stage {
         let (due, pressures) = self.shortage.observe(now.boot, &observed);
         self.pressures = Some(pressures);
-        if !self.shortage.is_met() && !tools.pods.iter().any(local::has_limits) {
+        if !self.shortage.is_met() && !tools.pods.iter().any(Pod::bounds_disk) {
             self.said = None;
         }
-        let limits = self.limits.is_due(now.boot) && tools.pods.iter().any(local::has_limits);
+        let limits = self.limits.is_due(now.boot) && tools.pods.iter().any(Pod::bounds_disk);
         if limits {
             self.limits.done(now.boot);
         }

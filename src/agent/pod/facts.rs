@@ -22,6 +22,11 @@ impl Pod {
         &self.api
     }
 
+    /// Whether it says how much of the disk it may take.
+    pub fn bounds_disk(&self) -> bool {
+        self.bounds_disk
+    }
+
     /// Where it comes from.
     pub fn origin(&self) -> Origin {
         self.origin

@@ -63,6 +63,7 @@ use std::sync::Arc;
 
 use super::calls::Uid;
 use super::event::{CallId, JobId};
+use super::evict;
 use super::time::{Backoff, Instant, Now};
 use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
 use crate::model::job::JobSpec;
@@ -87,6 +88,8 @@ pub struct Pod {
     uid: Uid,
     /// Spec as admitted, status as computed.
     api: Box<api::Pod>,
+    /// The spec says how much of the disk it may take: asked at each step.
+    bounds_disk: bool,
     origin: Origin,
     wanted: Wanted,
     phase: Phase,
@@ -282,6 +285,7 @@ impl Pod {
     ) -> Self {
         let mut pod = Self {
             uid: api.metadata.uid.as_str().into(),
+            bounds_disk: evict::bounds_disk(&api),
             api: Box::new(api),
             origin,
             wanted,
@@ -348,6 +352,7 @@ impl Pod {
                 }
                 self.images_change(&api.spec);
                 let mut status = std::mem::take(&mut self.api.status);
+                self.bounds_disk = evict::bounds_disk(&api);
                 *self.api = api;
                 let told = std::mem::take(&mut self.api.status);
                 if overrules(&status, &told) {
