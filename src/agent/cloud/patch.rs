@@ -138,13 +138,9 @@ fn keyed<'a>(list: &'a [Value], key: &str) -> Option<Vec<(&'a str, &'a Map<Strin
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
-            let all_in = |one: &Map<String, Value>, other: &Map<String, Value>| {
-                one.iter().all(|(key, value)| {
-                    let others = other.get(key).unwrap_or(&Value::Null);
-                    same(value, others)
-                })
-            };
-            all_in(one, other) && all_in(other, one)
+            let of_other = |key: &String| other.get(key).unwrap_or(&Value::Null);
+            one.iter().all(|(key, value)| same(value, of_other(key)))
+                && other.iter().all(|(key, value)| value.is_null() || one.contains_key(key))
         }
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))

@@ -126,15 +126,13 @@ fn addresses(seen: &Seen<'_>) -> Value {
 /// The status as the cloud has it, with ours over it: what others have set stays.
 pub(super) fn over(base: &Value, ours: Value) -> Value {
     match (base, ours) {
-        (Value::Object(base), Value::Object(ours)) => {
-            let mut all: Map<String, Value> = base.clone();
-            for (key, value) in ours {
-                let value = match all.get(&key) {
-                    Some(old) => over(old, value),
-                    None => value,
-                };
-                all.insert(key, value);
-            }
+        (Value::Object(base), Value::Object(mut ours)) => {
+            let merged = base.iter().map(|(key, old)| {
+                let value = ours.remove(key).map_or_else(|| old.clone(), |value| over(old, value));
+                (key.clone(), value)
+            });
+            let mut all: Map<String, Value> = merged.collect();
+            all.append(&mut ours);
             Value::Object(all)
         }
         (_, ours) => ours,

@@ -126,13 +126,13 @@ impl Condition {
         let same = had["status"] == status;
         let unchanged =
             same && had["reason"] == self.reason && had["message"] == self.message.as_str();
-        let at = now.timestamp().map_or(Value::Null, |at| json!(at));
-        let kept = |key: &str| if had[key].is_null() { at.clone() } else { had[key].clone() };
+        let at = || now.timestamp().map_or(Value::Null, |at| json!(at));
+        let kept = |key: &str| if had[key].is_null() { at() } else { had[key].clone() };
         let beat_at = match beat {
             Beat::WithChanges if unchanged => kept("lastHeartbeatTime"),
-            Beat::New | Beat::WithChanges => at.clone(),
+            Beat::New | Beat::WithChanges => at(),
         };
-        let changed_at = if same { kept("lastTransitionTime") } else { at.clone() };
+        let changed_at = if same { kept("lastTransitionTime") } else { at() };
         let mut told = json!({
             "type": self.kind,
             "status": status,
