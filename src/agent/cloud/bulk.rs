@@ -41,17 +41,27 @@ fn within(json: &str, most: usize, budget: &Budget) -> Result<(), String> {
 /// Elements of all lists and maps, and these themselves; of what is no JSON, no less than a parser
 /// would find before it notices.
 fn values(json: &str) -> usize {
-    let (mut count, mut in_text, mut escaped) = (0, false, false);
-    for byte in json.bytes() {
+    let mut count = 0;
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            b',' | b'{' | b'[' if !in_text => count += 1,
+            b',' | b'{' | b'[' => count += 1,
+            b'"' => skip_text(&mut bytes),
             _ => {}
         }
     }
     count
+}
+
+/// Goes on behind the quote that ends a text, if one does.
+fn skip_text(bytes: &mut std::str::Bytes<'_>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => drop(bytes.next()),
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +77,8 @@ mod tests {
             (r#"{"a":[1,2],"b":{}}"#, 5),
             (r#"{"a,{[":"\"[,{","b":"\\"}"#, 2),
             ("[[[", 3),
+            ("\"[,", 0),
+            ("[\"\\", 1),
         ] {
             assert_eq!(values(json), count, "{json}");
         }
