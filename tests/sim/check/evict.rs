@@ -85,7 +85,8 @@ impl Check {
         if self.evict.judged.replace(agent.revision()) == Some(agent.revision()) {
             return;
         }
-        for at in 0..self.pods.len() {
+        for watched in 0..self.watched.len() {
+            let at = self.watched[watched];
             let pod = &self.pods[at];
             if pod.told.is_none() || pod.again || pod.said.evicted {
                 continue;

@@ -48,7 +48,10 @@ impl Rules {
             self.heard_gone.insert((said.key.clone(), said.uid.clone()));
         }
         let route = &message.route;
-        if &*route.operation == "response" && route.resource.contains("/podpatch/") {
+        let is_missing =
+            || message.content.as_ref().is_some_and(|it| it.get().contains("NotFound"));
+        let answers = &*route.operation == "response" && route.resource.contains("/podpatch/");
+        if answers && is_missing() {
             self.answered(&route.resource, &content(message), store);
         }
     }
