@@ -127,12 +127,14 @@ fn addresses(seen: &Seen<'_>) -> Value {
 pub(super) fn over(base: &Value, ours: Value) -> Value {
     match (base, ours) {
         (Value::Object(base), Value::Object(mut ours)) => {
-            let merged = base.iter().map(|(key, old)| {
+            let mut all = Map::new();
+            for (key, old) in base {
                 let value = ours.remove(key).map_or_else(|| old.clone(), |value| over(old, value));
-                (key.clone(), value)
-            });
-            let mut all: Map<String, Value> = merged.collect();
-            all.append(&mut ours);
+                all.insert(key.clone(), value);
+            }
+            for (key, value) in ours {
+                all.insert(key, value);
+            }
             Value::Object(all)
         }
         (_, ours) => ours,
