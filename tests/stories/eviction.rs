@@ -312,6 +312,23 @@ fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_though_there_is_room() {
 }
 
 #[test]
+fn a_limit_that_is_set_later_holds_from_then_on() {
+    let spec = |dir: &str| {
+        format!(
+            r#""volumes":[{{"name":"v","emptyDir":{dir}}}],"containers":[{{
+                "name":"m","image":"i:1","volumeMounts":[{{"name":"v","mountPath":"/v"}}]}}]"#
+        )
+    };
+    let mut desk = running(&["a"], &spec("{}"), |_| ());
+    desk.taken.folders = vec![("v", 2 << 20)];
+    desk.pass(2 * limits::EVICTION_LIMITS_MS);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "as large as it likes");
+    desk.manifests(&[&named("a", "", &spec(r#"{"sizeLimit":"1Mi"}"#))]);
+    desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+    assert_eq!(desk.asked_for(), ["stop_container c-a 2"]);
+}
+
+#[test]
 fn without_thresholds_and_limits_nothing_is_measured() {
     let mut desk = running(&["a"], MAIN, |config| {
         config.upkeep.eviction.hard.clear();
