@@ -264,10 +264,15 @@ impl Crc {
 mod tests {
     use super::*;
     use std::process::Command;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     /// By somebody else's hand.
     fn unpacked(packed: &[u8]) -> Vec<u8> {
-        let path = std::env::temp_dir().join(format!("edged-gzip-{}", std::process::id()));
+        // Tests run beside each other: a file for each.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("edged-gzip-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::write(&path, packed).expect("a file of ours");
         let packed = std::fs::File::open(&path).expect("just written");
         let gzip = Command::new("gzip").args(["--decompress", "--stdout"]).stdin(packed).output();
