@@ -7,7 +7,7 @@ use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
 use super::{cgroup, volumes};
 use super::{config, security};
 use crate::agent::event::{CallId, JobId};
-use crate::agent::time::Instant;
+use crate::agent::time::{Instant, sooner};
 use crate::limits;
 use crate::model::cri::{ContainerId, ContainerState, RuntimeStatus};
 use crate::model::job::{JobSpec, LogLink};
@@ -159,7 +159,7 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
         start::containers(pod, now)
     };
     // These wake the pod, whatever else it waits for.
-    let wake_at = [deadline, volumes.until].into_iter().flatten().min();
+    let wake_at = sooner(deadline, volumes.until);
     plan.next = match (plan.next, wake_at) {
         (Next::Rest, Some(at)) => Next::Until(at),
         (Next::Until(until), Some(at)) => Next::Until(until.min(at)),
@@ -277,7 +277,7 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     for container in all().filter(|seen| place(seen).is_none()) {
         if pod.stopping(&container.id).is_none() {
             match ending_stop(container) {
-                Next::Until(at) => wake_at = Some(wake_at.map_or(at, |other| at.min(other))),
+                Next::Until(at) => wake_at = sooner(wake_at, Some(at)),
                 next => return Some(next),
             }
         }

@@ -27,7 +27,7 @@ use super::seen::ContainerSeen;
 use super::{Phase, Pod};
 use crate::agent::calls::{Class, Owner};
 use crate::agent::event::{CallId, ProbeId};
-use crate::agent::time::{Instant, Now};
+use crate::agent::time::{Instant, Now, sooner};
 use crate::limits;
 use crate::model::cri::{CallError, Code, ContainerState, ExecPurpose, Lost, Reply, Request};
 use crate::model::net::Finding;
@@ -97,7 +97,7 @@ impl Pod {
                 starved |= !self.begin_probe(now, worker, hands);
             }
             if worker.flight.is_none() && worker.due_at > now.boot {
-                wake_at = Some(wake_at.map_or(worker.due_at, |other| other.min(worker.due_at)));
+                wake_at = sooner(wake_at, Some(worker.due_at));
             }
         }
         self.probes.workers = Some(workers);

@@ -24,7 +24,7 @@ use super::step::Hands;
 use super::waiting::CONFIG_ERROR;
 use super::{Phase, Pod, Step, Wanted};
 use crate::agent::objects::Objects;
-use crate::agent::time::{Backoff, BackoffBounds, Instant, Now};
+use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
 use crate::agent::volume::Place;
 use crate::agent::{Config, volume};
 use crate::limits;
@@ -126,7 +126,7 @@ pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
             continue;
         }
         match one.failures.retry_at.filter(|&at| at > now) {
-            Some(at) => progress.until = Some(earlier(progress.until, at)),
+            Some(at) => progress.until = sooner(progress.until, Some(at)),
             None if progress.job.is_none() => {
                 progress.job = Some(JobSpec::SetUpVolume(todo.clone()));
             }
@@ -135,11 +135,9 @@ pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
     }
     if progress.waits {
         let tell_at = pod.volumes.waits_since.unwrap_or(now).plus_ms(limits::VOLUME_WAIT_MS);
-        progress.until = Some(earlier(progress.until, tell_at));
+        progress.until = sooner(progress.until, Some(tell_at));
     }
-    if let Some(at) = pod.troubles_at() {
-        progress.until = Some(earlier(progress.until, at));
-    }
+    progress.until = sooner(progress.until, pod.troubles_at());
     progress
 }
 
@@ -304,10 +302,6 @@ fn missing<'a>(text: &'a str, envs: &[(String, String)]) -> Vec<&'a str> {
 fn is_used(name: &str, spec: &api::PodSpec) -> bool {
     let all = spec.init_containers.iter().chain(&spec.containers);
     all.flat_map(|container| &container.volume_mounts).any(|mount| *mount.name == *name)
-}
-
-fn earlier(one: Option<Instant>, other: Instant) -> Instant {
-    one.map_or(other, |one| one.min(other))
 }
 
 fn digest(wanted: &VolumeSetUp) -> u64 {

@@ -9,7 +9,7 @@ use crate::agent::pod::image::Image;
 use crate::agent::pod::seen::ContainerSeen;
 use crate::agent::pod::volumes;
 use crate::agent::pod::{Phase, Pod, Step, StopReason};
-use crate::agent::time::Instant;
+use crate::agent::time::{Instant, sooner};
 use crate::limits;
 use crate::model::cri::ContainerState;
 use crate::model::pod::{Container, RestartPolicy};
@@ -87,7 +87,7 @@ impl Walk {
             Wish::Now(next) => Ok(Some(next)),
             Wish::Runs | Wish::Done => Ok(None),
             Wish::Held(until, why) => {
-                self.until = Some(self.until.map_or(until, |other| other.min(until)));
+                self.until = sooner(self.until, Some(until));
                 if let Some(why) = why {
                     self.holds.push(Hold { container: container.name.clone(), why, until });
                 }
