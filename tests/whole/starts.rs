@@ -42,8 +42,8 @@ fn a_pod_on_the_hosts_network_starts_as_its_manifest_says(world: &World) {
         let lines = site.log_lines(&pod, "main", 0);
         if lines.len() == 3 { Ok(lines) } else { Err(format!("{lines:?}")) }
     });
-    assert_eq!(site.output(&pod, "main", 0), expected);
-    assert_eq!(site.errors(&pod, "main", 0), ["oops"]);
+    assert_eq!(LogLine::texts(&lines, "stdout"), expected);
+    assert_eq!(LogLine::texts(&lines, "stderr"), ["oops"]);
     for line in &lines {
         assert_eq!(line.tag, "F", "{line:?}");
         assert!(is_rfc3339_nano(&line.time), "{line:?}");

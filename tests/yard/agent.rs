@@ -291,12 +291,12 @@ impl Site {
 
     /// The lines that a container has written to its standard output.
     pub fn output(&self, pod: &Pod, container: &str, attempt: u32) -> Vec<String> {
-        LogLine::texts(self.log_lines(pod, container, attempt), "stdout")
+        LogLine::texts(&self.log_lines(pod, container, attempt), "stdout")
     }
 
     /// The lines that a container has written to its standard error.
     pub fn errors(&self, pod: &Pod, container: &str, attempt: u32) -> Vec<String> {
-        LogLine::texts(self.log_lines(pod, container, attempt), "stderr")
+        LogLine::texts(&self.log_lines(pod, container, attempt), "stderr")
     }
 
     /// The lines of both streams: the runtime copies each by itself, so that a line of one may

@@ -21,8 +21,8 @@ impl LogLine {
     }
 
     /// What was written to one of the two streams, in its order.
-    pub fn texts(lines: Vec<LogLine>, stream: &str) -> Vec<String> {
-        let of_it = lines.into_iter().filter(|line| line.stream == stream);
-        of_it.map(|line| line.text).collect()
+    pub fn texts(lines: &[LogLine], stream: &str) -> Vec<String> {
+        let of_it = lines.iter().filter(|line| line.stream == stream);
+        of_it.map(|line| line.text.clone()).collect()
     }
 }
