@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -15,7 +15,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::World;
-use super::yard::agent::{binary, entries, free_port, sleeper};
+use super::yard::agent::{binary, entries, sleeper};
+use super::yard::port::{free_port, free_ports};
 use super::yard::wait::{until, until_in};
 use super::yard::{guard, http, process, top};
 
@@ -45,18 +46,11 @@ fn script(dir: &Path, agent: SocketAddr, mode: &str) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal").arg(top().join("scripts/run"));
     command.env("EDGED", binary()).env("EDGED_RUN_DIR", dir).env("MODE", mode);
-    command.env("EDGED_LISTEN", agent.to_string()).env("CLOUD_PORT", hub_port().to_string());
+    // The controller's three ports, as the script takes them from the first.
+    let hub = free_ports(&[0, 2, 20]);
+    command.env("EDGED_LISTEN", agent.to_string()).env("CLOUD_PORT", hub.to_string());
     command.stdin(Stdio::null());
     command
-}
-
-/// One whose neighbours, that the demo uses as well, are free.
-fn hub_port() -> u16 {
-    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    (0..100)
-        .map(|_| free_port())
-        .find(|&port| port < 65_000 && is_free(port + 2) && is_free(port + 20))
-        .expect("three ports are free")
 }
 
 fn refused(mut command: Command, why: &str) {

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::World;
-use crate::yard::agent::{Site, binary, free_port, sleeper};
+use crate::yard::agent::{Site, binary, sleeper};
+use crate::yard::port::free_port;
 use crate::yard::process::children;
 use crate::yard::registry::{Gate, Registry, archive};
 use crate::yard::wait::until;

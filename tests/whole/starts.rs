@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::World;
-use crate::yard::agent::{LogLine, Pod, Site, entries, free_port, manifest, sleeper};
+use crate::yard::agent::{LogLine, Pod, Site, entries, manifest, sleeper};
+use crate::yard::port::free_port;
 use crate::yard::wait::until;
 use crate::yard::{http, process, seen};
 
@@ -15,6 +16,7 @@ crate::tests![
     a_pod_on_the_pod_network_is_reached_by_its_address_and_its_host_port,
     init_containers_and_sidecars_run_before_the_main_container_in_their_order,
     thirty_pods_at_once_all_run_and_all_leave_without_a_trace,
+    no_port_is_given_to_two_programs,
 ];
 
 const AS_WRITTEN: &str = r#"    command:
@@ -292,4 +294,13 @@ fn is_rfc3339_nano(text: &str) -> bool {
 fn sortable(time: &str) -> String {
     let (seconds, fraction) = time.trim_end_matches('Z').split_once('.').unwrap_or((time, ""));
     format!("{seconds}.{fraction:0<9}")
+}
+
+/// The kernel's own, on port 0, come again after some tens.
+fn no_port_is_given_to_two_programs(_: &World) {
+    let ports: Vec<u16> = (0..400).map(|_| free_port()).collect();
+    let mut different = ports.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(different.len(), ports.len(), "{ports:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 pub use super::log_line::LogLine;
+use super::port::free_port;
 use super::wait::until;
 use super::{cgroup, guard, http, process, seen};
 
@@ -322,12 +323,6 @@ pub fn entries(folder: &Path) -> Vec<String> {
 /// The binary under test.
 pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_edged"))
-}
-
-/// A port that nobody listened on a moment ago.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-    listener.local_addr().expect("it is bound").port()
 }
 
 /// A running agent. Dropped, it is killed; its pods stay.

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::agent::{KEEP_ALL, Site, free_port};
+use super::agent::{KEEP_ALL, Site};
+use super::port::free_port;
 use super::wait::until;
 use super::{guard, http};
 

@@ -25,6 +25,7 @@ pub mod joined;
 #[cfg(feature = "cloud")]
 pub mod line;
 pub mod log_line;
+pub mod port;
 pub mod process;
 pub mod registry;
 pub mod seen;

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use edged::model::base64;
 
-use super::agent::{binary, free_port};
+use super::agent::binary;
 use super::containerd::run;
+use super::port::free_port;
 use super::wait::until;
 use super::{guard, http, top};
 
