@@ -131,7 +131,25 @@ impl Settings {
                 settings.names.push(name.to_owned());
             }
         }
+        settings.ports_differ()?;
         Ok(settings)
+    }
+
+    /// Or the second listener would wait for ever for what the first has.
+    fn ports_differ(&self) -> Result<(), String> {
+        // `[::]` is every address of IPv4 as well.
+        let holds = |a: SocketAddr, b: SocketAddr| {
+            a.ip() == b.ip() || a.ip().is_unspecified() && (a.is_ipv6() || b.is_ipv4())
+        };
+        let hub = ("--listen-hub", self.hub);
+        let (desk, api) = (("--listen-https", self.desk), ("--api", self.api));
+        for ((name, at), (other, theirs)) in [(desk, hub), (api, hub), (api, desk)] {
+            let one_port = at.port() == theirs.port() && at.port() != 0;
+            if one_port && (holds(at, theirs) || holds(theirs, at)) {
+                return Err(format!("{name}: got {at}, expected another port than {other}'s"));
+            }
+        }
+        Ok(())
     }
 
     /// The folder of the keys.
@@ -158,6 +176,11 @@ mod tests {
         let settings = parse(&["--listen-hub", "192.0.2.1:1", "--keepalive=5"]).expect("fine");
         assert_eq!(settings.keepalive_ms, 5_000);
         assert_eq!(settings.names, ["host", "192.0.2.1", "127.0.0.1", "localhost"]);
+        let apart = ["--listen-hub", "192.0.2.1:9", "--listen-https", "192.0.2.2:9"];
+        parse(&apart).expect("one port of two addresses");
+        let any = ["--listen-hub", "127.0.0.1:0", "--listen-https", "127.0.0.1:0", "--api", "off"];
+        parse(&any).expect("the kernel's choice");
+        parse(&["--listen-hub", "0.0.0.0:9", "--api", "[::1]:9"]).expect("one is of IPv6");
         let settings = parse(&["--advertise", "a.example, 192.0.2.7"]).expect("fine");
         assert_eq!(settings.names, ["a.example", "192.0.2.7", "127.0.0.1", "localhost"]);
         for (flags, expected) in [
@@ -165,6 +188,9 @@ mod tests {
             (&["--keepalive", "x"], "--keepalive: got \"x\", expected a whole number"),
             (&["--what", "x"], "got --what, expected"),
             (&["x"], "unexpected argument \"x\""),
+            (&["--listen-https", "192.0.2.1:10000"], "--listen-https: got 192.0.2.1:10000, expec"),
+            (&["--listen-hub", "[::]:9", "--api", "127.0.0.1:9"], "--api: got 127.0.0.1:9, expect"),
+            (&["--api", "127.0.0.1:10002"], "--api: got 127.0.0.1:10002, expected another port"),
         ] {
             let why = parse(flags).expect_err("a mistake");
             assert!(why.starts_with(expected), "{why}");
