@@ -84,6 +84,10 @@ pub const WORK_CALLS_MAX: usize = 8;
 pub const UPKEEP_CALLS_MAX: usize = 4;
 /// Milliseconds for a call that does not wait for a workload (the kubelet's).
 pub const CALL_DEADLINE_MS: u64 = 120_000;
+/// Milliseconds that an agent which was told to end waits for what the runtime makes, starts or
+/// removes for it: several times what these take on a busy gateway, and half of the shortest time
+/// after which our scripts kill it.
+pub const LEAVE_MS: u64 = 5_000;
 /// Milliseconds for a list or a status: these read memory only, and one that hangs blinds us.
 pub const LOOK_DEADLINE_MS: u64 = 30_000;
 /// Milliseconds for a pull. It has to end some day, because the others wait for it; runtimes keep

@@ -110,6 +110,12 @@ impl Calls {
         self.counts[class as usize] < class.calls_max(self.pulls_max)
     }
 
+    /// Whether anything is being made, started or removed: over in a moment. A runtime whose caller
+    /// hangs up meanwhile may leave half a thing; containerd a process that it cannot remove.
+    pub fn has_work(&self) -> bool {
+        self.counts[Class::Work as usize] > 0
+    }
+
     /// Asks for a call. The class has room: [`Calls::has_room`] was asked before.
     pub fn begin(&mut self, now: Now, owner: Owner, request: Request, out: &mut Out) -> CallId {
         let (class, deadline_ms) = terms(&request);

@@ -79,7 +79,7 @@ pub enum Event {
     /// A message of the cloud's. A turn brings a bounded number of them.
     #[cfg(feature = "cloud")]
     Cloud(Session, Box<Message>),
-    /// SIGTERM: leave the pods running and exit.
+    /// SIGTERM: leave the pods running and exit, once what the runtime makes for us is made.
     Stop,
 }
 

@@ -63,7 +63,7 @@ use source::Source;
 use time::{Instant, Now, Rng};
 use watchdog::Watchdog;
 
-use crate::limits::Budget;
+use crate::limits::{Budget, LEAVE_MS};
 use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
 #[cfg(feature = "cloud")]
@@ -165,7 +165,8 @@ pub struct Agent {
     said: Option<String>,
     /// Log lines that came up while learning.
     pending: Out,
-    stopping: bool,
+    /// Told to end, which it does by then at the latest.
+    leave_by: Option<Instant>,
     /// As of the last step.
     now: Now,
 }
@@ -204,7 +205,7 @@ impl Agent {
             // So that the first thing said is either that it is ready or why it is not.
             said: Some(String::new()),
             pending: Out::default(),
-            stopping: false,
+            leave_by: None,
             now,
         }
     }
@@ -273,7 +274,9 @@ impl Agent {
             | Event::Heard(_)
             | Event::Sent(..)
             | Event::Cloud(..) => self.hear_cloud(now, event),
-            Event::Stop => self.stopping = true,
+            Event::Stop => {
+                self.leave_by.get_or_insert(now.boot.plus_ms(LEAVE_MS));
+            }
         }
     }
 
@@ -341,8 +344,11 @@ impl Agent {
         let now = self.by_the_cloud(now);
         self.now = now;
         out.actions.append(&mut self.pending.actions);
-        if self.stopping {
-            out.push(Action::Exit);
+        if let Some(by) = self.leave_by {
+            // What it learns meanwhile the next one learns by looking.
+            if by <= now.boot || !self.calls.has_work() {
+                out.push(Action::Exit);
+            }
             return;
         }
         self.step_parts(now, out);
@@ -464,6 +470,9 @@ impl Agent {
 
     /// When to call [`Agent::step`] again if nothing happens before; strictly after the last step.
     pub fn wake_at(&self) -> Option<Instant> {
+        if self.leave_by.is_some() {
+            return self.leave_by;
+        }
         let always = [self.runtime.wake_at(), self.cloud_wake_at(), self.watchdog.wake_at()];
         let mut wake_at = always.into_iter().flatten().min();
         if self.runtime.is_ready(self.now) {

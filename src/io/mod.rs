@@ -180,8 +180,6 @@ struct Hands<'a> {
     /// Facts that the mind has not been told. Bounded by what each source may bring in a turn.
     events: Vec<Event>,
     out: Out,
-    /// [`Event::Stop`] was told.
-    stopping: bool,
     limit: Limit,
 }
 
@@ -242,7 +240,6 @@ impl<'a> Hands<'a> {
             watchdog: Watchdog::new(&config.watchdog),
             events,
             out: Out::default(),
-            stopping: false,
             limit: Limit::default(),
             poll,
             config,
@@ -405,14 +402,7 @@ impl<'a> Hands<'a> {
                     self.cloud.reap();
                 }
                 Told::Reload => self.reload(),
-                Told::Stop if self.stopping => {
-                    ::log::warn!("told to stop a second time: ending at once");
-                    std::process::exit(1);
-                }
-                Told::Stop => {
-                    self.stopping = true;
-                    self.events.push(Event::Stop);
-                }
+                Told::Stop => self.events.push(Event::Stop),
             }
         }
     }

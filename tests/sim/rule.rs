@@ -30,7 +30,8 @@ const NAMES: &[&str] = &[
     "room is enough", "threshold first", "used stays", "wanted stays", "who is needed stays",
     "young stays",
     // Its steps.
-    "bounded step", "busy loop", "exit", "idle loop", "settled", "wake later", "watchdog",
+    "bounded step", "busy loop", "exit", "idle loop", "leaving", "settled", "wake later",
+    "watchdog",
     // The cloud and the store.
     "acked is durable", "acted on is durable", "back-pressure", "dead session", "delete last",
     "lost store", "mirrors", "never back", "one save", "one session", "others' conditions",

@@ -92,7 +92,8 @@ pub struct World {
     order: u64,
     turn_at: Option<u64>,
     turns: Turns,
-    leaving: bool,
+    /// The agent was told to end, by its clock.
+    pub(crate) leaving: Option<Instant>,
 }
 
 /// The agent's connection to the runtime.
@@ -154,7 +155,7 @@ impl World {
             order: 0,
             turn_at: None,
             turns: Turns::default(),
-            leaving: false,
+            leaving: None,
             chance,
             faults,
             class,
@@ -216,7 +217,7 @@ impl World {
         self.inbox.clear();
         self.machine.forget();
         self.link = Link { up: false, told: None, ..self.link };
-        self.leaving = false;
+        self.leaving = None;
         self.check.be_born(self.now);
         self.turn_at = Some(self.now);
         self.sky_born();
@@ -298,7 +299,9 @@ impl World {
                 if let Some(sky) = &mut self.sky {
                     sky.told(self.now, &event, &mut self.check, &self.agent);
                 }
-                self.leaving |= matches!(event, Event::Stop);
+                if matches!(event, Event::Stop) {
+                    self.leaving.get_or_insert(now.boot);
+                }
                 self.agent.handle(now, event);
             }
         }
@@ -313,7 +316,11 @@ impl World {
         self.tally.steps += 1;
         self.agent.step(now, &mut self.out);
         let mut actions = std::mem::take(&mut self.out.actions);
-        let requests = actions.iter().filter(|action| !is_line(action)).count();
+        let ends = actions.iter().any(|action| matches!(action, Action::Exit));
+        let requests = actions.iter().filter(|action| !is_line(action)).count() - usize::from(ends);
+        if let Some(told_at) = self.leaving {
+            self.check.leaving(told_at, now.boot, requests, ends);
+        }
         judge!(requests <= REQUESTS_A_STEP_MAX, "[bounded step] a step asks for {requests} things");
         if self.config.pods_max < node::ROOM_FOR_ALL {
             self.check.refusals(self.now, &self.runtime, &self.agent);
@@ -327,7 +334,6 @@ impl World {
             }
         }
         self.out.actions = actions;
-        judge!(!self.leaving, "[exit] the agent was asked to end, and goes on");
         let mut wake = self.agent.wake_at();
         judge!(
             wake.is_none_or(|at| at > now.boot),
@@ -394,7 +400,7 @@ impl World {
             | Action::Hangup(_)
             | Action::Save { .. } => self.sky_asked(action),
             Action::Exit => {
-                judge!(self.leaving, "[exit] the agent ends, and nobody asked it to");
+                judge!(self.leaving.is_some(), "[exit] the agent ends, and nobody asked it to");
                 self.agent_dies();
             }
         }

@@ -9,7 +9,7 @@ impl Desk {
     pub fn pass(&mut self, ms: u64) {
         let end = self.now.boot.plus_ms(ms);
         let mut steps = 0;
-        while let Some(at) = self.agent.wake_at().filter(|&at| at <= end) {
+        while let Some(at) = self.agent.wake_at().filter(|&at| at <= end && !self.exited) {
             self.set_clock(at);
             self.step();
             steps += 1;

@@ -247,7 +247,7 @@ impl Desk {
         if looks || learnt {
             self.answer_looks();
             self.step();
-        } else if self.agent.wake_at().is_some_and(|at| at <= self.now.boot) {
+        } else if !self.exited && self.agent.wake_at().is_some_and(|at| at <= self.now.boot) {
             panic!("a wake that is not later than now");
         }
     }

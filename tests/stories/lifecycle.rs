@@ -1,8 +1,9 @@
 //! A pod's way from its manifest to its end.
 
+use edged::agent::event::Event;
 use edged::agent::time::Wall;
 use edged::limits;
-use edged::model::cri::{Code, ContainerState};
+use edged::model::cri::{CallError, Code, ContainerState, Lost};
 
 use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
 
@@ -362,10 +363,79 @@ fn a_sandbox_of_1970_says_nothing_about_a_deadline() {
 fn sigterm_leaves_the_pods_as_they_are() {
     let mut desk = Desk::new();
     start_main(&mut desk);
-    desk.tell(edged::agent::event::Event::Stop);
+    desk.tell(Event::Stop);
     assert!(desk.exited);
     assert_eq!(desk.asked_for(), [] as [&str; 0]);
     assert_eq!(desk.running(), ["m"]);
+}
+
+/// Up to the start of a pod's container, which the runtime has been asked for.
+fn starting() -> Desk {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&START[..4]);
+    assert_eq!(desk.asked_for(), ["start_container c2"]);
+    desk
+}
+
+#[test]
+fn sigterm_does_not_tear_what_the_runtime_is_making() {
+    let mut desk = starting();
+    desk.tell(Event::Stop);
+    assert!(!desk.exited, "containerd would keep a process that it can never remove");
+    // Neither time nor news make it begin anything.
+    desk.pass(limits::LEAVE_MS / 2);
+    desk.manifests(&[]);
+    desk.tell(Event::Stop);
+    assert_eq!(desk.asked_for(), ["start_container c2"]);
+    assert!(!desk.exited);
+    let before = desk.trace.len();
+    desk.does("start_container c2");
+    assert!(desk.exited);
+    assert_eq!(desk.trace[before..], [] as [&str; 0]);
+    assert_eq!(desk.running(), ["m"]);
+}
+
+#[test]
+fn sigterm_waits_no_longer_than_its_bound_for_a_runtime_that_does_not_answer() {
+    let mut desk = starting();
+    desk.tell(Event::Stop);
+    desk.pass(limits::LEAVE_MS - 1);
+    assert!(!desk.exited);
+    // Asking again moves nothing.
+    desk.tell(Event::Stop);
+    desk.pass(1);
+    assert!(desk.exited);
+}
+
+#[test]
+fn sigterm_waits_for_no_call_of_a_runtime_that_is_gone() {
+    let mut desk = starting();
+    desk.tell(Event::Stop);
+    let (call, _) = desk.take("start_container c2");
+    desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
+    assert!(desk.exited);
+}
+
+#[test]
+fn sigterm_waits_for_no_pull() {
+    let mut desk = Desk::new();
+    desk.images.clear();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&START[..3]);
+    assert_eq!(desk.asked_for(), ["pull_image i:1"]);
+    desk.tell(Event::Stop);
+    assert!(desk.exited);
+}
+
+#[test]
+fn sigterm_waits_for_no_grace_period() {
+    let mut desk = Desk::new();
+    start_main(&mut desk);
+    desk.manifests(&[]);
+    assert_eq!(desk.asked_for(), ["stop_container c2 30"]);
+    desk.tell(Event::Stop);
+    assert!(desk.exited);
 }
 
 #[test]

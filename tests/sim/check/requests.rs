@@ -1,6 +1,7 @@
 //! Rules about what the agent asks of the runtime and of the file system.
 
 use edged::agent::event::{CallId, JobId};
+use edged::agent::time::Instant;
 use edged::limits;
 use edged::model::cri::{
     ContainerConfig, ContainerState, ExecPurpose, Request, SandboxConfig, SandboxId,
@@ -406,6 +407,16 @@ impl Check {
         let of_name = self.by_name.get(&name).map(Vec::as_slice).unwrap_or_default();
         let found = of_name.iter().find(|&&at| self.pods[at].uid == pod.uid);
         *found.unwrap_or_else(|| panic!("[logs] {pod:?} is no pod that anybody knows"))
+    }
+
+    /// The agent was told to end, and has had a step since: it begins nothing, and ends as soon as
+    /// the runtime has done what it was asked to make, start or remove, or when its time is over.
+    pub fn leaving(&self, told_at: Instant, now: Instant, asks: usize, ends: bool) {
+        judge!(asks == 0, "[leaving] asks for {asks} things when it is to end");
+        let work = self.open.values().filter(|open| open.class == Class::Work).count();
+        let may_wait = work > 0 && now < told_at.plus_ms(limits::LEAVE_MS);
+        judge!(ends || may_wait, "[exit] the agent was asked to end at {told_at:?}, and goes on");
+        judge!(!ends || !may_wait, "[leaving] ends while {work} calls are open that tear");
     }
 }
 

@@ -251,6 +251,9 @@ impl Pod {
 impl World {
     /// A second after a pod's manifest went.
     pub(crate) fn stop_due(&mut self, pod: usize) {
-        self.check.stop_due(self.now, pod, self.stalled_until);
+        // Who is to end begins nothing.
+        if self.leaving.is_none() {
+            self.check.stop_due(self.now, pod, self.stalled_until);
+        }
     }
 }
