@@ -149,6 +149,9 @@ pub const STATUS_VALID_MS: u64 = 30_000;
 
 /// Milliseconds before a failed step is tried again, up to half as much more (the kubelet's).
 pub const RETRY_MS: u64 = 10_000;
+/// Milliseconds from SIGKILL for a task to its deletion, which is refused while its processes live:
+/// many times what they need to end on an idle gateway. Where it is too short, [`RETRY_MS`] holds.
+pub const TASK_END_MS: u64 = 200;
 /// Milliseconds before a container that could not be stopped or asked about is tried again; doubles
 /// up to `RETRY_MS`. Most such refusals pass with the runtime's own work on it.
 pub const RETRY_MIN_MS: u64 = 1_000;

@@ -236,6 +236,7 @@ fn terms(request: &Request) -> (Class, u64) {
         | Request::CreateContainer { .. }
         | Request::StartContainer(_)
         | Request::RemoveContainer(_)
+        | Request::Task { .. }
         | Request::ContainerStatus(_)
         | Request::ImageStatus(_) => (Class::Work, limits::CALL_DEADLINE_MS),
         Request::Upkeep(_) => (Class::Upkeep, limits::CALL_DEADLINE_MS),

@@ -84,6 +84,13 @@ pub enum Request {
     },
     /// `RemoveContainer`
     RemoveContainer(ContainerId),
+    /// Ends what containerd holds below a container: no call of CRI's.
+    Task {
+        /// Whose.
+        id: ContainerId,
+        /// How far.
+        end: TaskEnd,
+    },
     /// `ContainerStatus`
     ContainerStatus(ContainerId),
     /// `ExecSync`
@@ -131,6 +138,8 @@ impl Request {
             Self::StartContainer(_) => "start_container",
             Self::StopContainer { .. } => "stop_container",
             Self::RemoveContainer(_) => "remove_container",
+            Self::Task { end: TaskEnd::Kill, .. } => "kill_task",
+            Self::Task { end: TaskEnd::Delete, .. } => "delete_task",
             Self::ContainerStatus(_) => "container_status",
             Self::ExecSync { .. } => "exec_sync",
             Self::ImageStatus(_) => "image_status",
@@ -138,6 +147,17 @@ impl Request {
             Self::Upkeep(upkeep) => upkeep.operation(),
         }
     }
+}
+
+/// What is done to a task, which is what containerd calls the processes of a container. A start
+/// whose caller hung up may leave one below a container that has ended for CRI, and then the
+/// container cannot be removed before its task is (containerd's issue 11037).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskEnd {
+    /// SIGKILL for its processes.
+    Kill,
+    /// Forgets it, once they have ended.
+    Delete,
 }
 
 /// Why a command is run in a container.

@@ -29,6 +29,7 @@ pub mod runtime;
 pub mod sandbox;
 pub mod security;
 pub mod stats;
+pub mod task;
 
 pub use bounds::{DecodeError, decode};
 pub use rpc::{Request, Rpc};

@@ -148,6 +148,7 @@ impl World {
             | Request::PodSandboxStatus(id) => id.0.to_string(),
             Request::StopContainer { id, .. }
             | Request::RemoveContainer(id)
+            | Request::Task { id, .. }
             | Request::ContainerStatus(id) => id.0.to_string(),
             _ => return false,
         };
@@ -401,6 +402,7 @@ pub fn brief(request: &Request) -> String {
         Request::StopContainer { id, grace_s } => format!("{operation} {id} grace={grace_s}"),
         Request::StartContainer(id)
         | Request::RemoveContainer(id)
+        | Request::Task { id, .. }
         | Request::ContainerStatus(id) => format!("{operation} {id}"),
         Request::StopPodSandbox(id)
         | Request::RemovePodSandbox(id)

@@ -434,6 +434,7 @@ impl Desk {
                 self.containers.retain(|container| container.id != *id);
                 Reply::Done
             }
+            Request::Task { .. } => Reply::Done,
             Request::ContainerStatus(id) => self.inspect(id),
             Request::Upkeep(Upkeep::RemoveImage(id)) => {
                 self.stored.retain(|image| image.id != *id);

@@ -83,6 +83,7 @@ mod shown;
 mod sky;
 mod statuses;
 mod taken_over;
+mod tasks;
 #[cfg(feature = "configmap")]
 mod volume_files;
 mod volumes;

@@ -32,6 +32,7 @@ pub fn name(request: &Request) -> String {
         Request::ExecSync { id, command, .. } => format!("{id} {}", command.join(" ")),
         Request::StartContainer(id)
         | Request::RemoveContainer(id)
+        | Request::Task { id, .. }
         | Request::ContainerStatus(id) => id.to_string(),
         Request::StopPodSandbox(id)
         | Request::RemovePodSandbox(id)

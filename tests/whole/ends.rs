@@ -8,6 +8,7 @@ crate::tests![
     a_job_that_fails_is_failed_and_says_how,
     a_job_that_may_try_again_does_so_until_it_succeeds,
     a_deadline_ends_the_pod,
+    a_container_is_removed_though_a_cancelled_start_left_its_task,
 ];
 
 fn ended(site: &Site, name: &str, phase: &str) -> Pod {
@@ -94,4 +95,28 @@ fn a_deadline_ends_the_pod(world: &World) {
     assert!(site.seen().of(pod.uid()).running("main").is_empty());
     site.take("late.yaml");
     site.wait_empty();
+}
+
+/// What containerd leaves of a start whose caller is killed at the wrong moment is rare: so it is
+/// made by hand, a task below a container that has ended.
+fn a_container_is_removed_though_a_cancelled_start_left_its_task(world: &World) {
+    let site = world.site("ends-task");
+    let agent = site.start();
+    let script = "if [ -e /again ]; then exec sleep 100000; fi; touch /again";
+    // Beside it one that keeps the sandbox.
+    let stays = "  - name: stays\n    image: localhost/edged-demo:1\n    \
+                 command: [sh, -c, 'trap exit TERM; sleep 1000 & wait']\n";
+    site.put("left.yaml", &(job("left", "Never", script) + stays));
+    let pod = site.wait("left", "one has ended", |pod| {
+        pod.container("main")["state"]["terminated"].is_object() && pod.phase() == "Running"
+    });
+    let id = pod.container_id("main");
+    world.containerd.ctr(&["tasks", "start", "--detach", "--null-io", &id]);
+    let has_task = || world.containerd.ctr(&["tasks", "list"]).contains(&id);
+    assert!(has_task(), "it is what keeps the container");
+    site.take("left.yaml");
+    site.wait_empty();
+    assert!(!has_task());
+    let log = agent.log();
+    assert!(log.contains("cannot delete running task"), "it was not refused, and proves nothing");
 }

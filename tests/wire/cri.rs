@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::limits;
+use edged::model::cri::{ContainerId, Reply, Request as Asked, TaskEnd};
 use edged::wire::cri::container::{
     Container, ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus,
     ContainerStatusResponse, ExecSyncRequest, ExecSyncResponse, KeyValue, ListContainersRequest,
     ListContainersResponse, Mount, MountPropagation,
 };
+use edged::wire::cri::convert::{self, encode};
 use edged::wire::cri::events::GetEventsRequest;
 use edged::wire::cri::image::{
     AuthConfig, Image, ImageSpec, ImageStatusRequest, ListImagesRequest, ListImagesResponse,
@@ -268,5 +270,21 @@ fn methods_have_their_paths() {
     let streams: Vec<_> = Rpc::ALL.iter().filter(|rpc| rpc.is_stream()).collect();
     assert_eq!(streams, [&Rpc::GetContainerEvents]);
     let paths: BTreeSet<_> = Rpc::ALL.iter().map(|rpc| rpc.path()).collect();
-    assert_eq!((paths.len(), Rpc::ALL.len()), (34, 34));
+    assert_eq!((paths.len(), Rpc::ALL.len()), (36, 36));
+}
+
+#[test]
+fn a_task_is_ended_by_containerds_own_service_in_the_namespace_of_cri() {
+    assert_eq!(Rpc::Kill.path(), "/containerd.services.tasks.v1.Tasks/Kill");
+    assert_eq!(Rpc::Delete.path(), "/containerd.services.tasks.v1.Tasks/Delete");
+    let spaced: Vec<_> = Rpc::ALL.iter().filter(|rpc| rpc.metadata().is_some()).collect();
+    assert_eq!(spaced, [&Rpc::Kill, &Rpc::Delete]);
+    assert_eq!(Rpc::Kill.metadata(), Some(("containerd-namespace", "k8s.io")));
+    // As `ctr tasks kill --all --signal 9 ab` and `ctr tasks delete ab` write them.
+    let of = |end| encode(&Asked::Task { id: ContainerId("ab".into()), end }).1;
+    assert_eq!(of(TaskEnd::Kill), [0x0a, 2, b'a', b'b', 0x18, 9, 0x20, 1]);
+    assert_eq!(of(TaskEnd::Delete), [0x0a, 2, b'a', b'b']);
+    // A real one: the container's name, the pid, the exit code and the moment.
+    let reply = [0x0a, 1, b'a', 0x10, 0x85, 0x1f, 0x18, 0x89, 1, 0x22, 2, 8, 1];
+    assert_eq!(convert::decode(Rpc::Delete, &reply).ok(), Some(Reply::Done));
 }

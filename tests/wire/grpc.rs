@@ -2,7 +2,7 @@
 
 use edged::limits;
 use edged::limits::CRI_MESSAGE_BYTES_MAX as MAX;
-use edged::wire::grpc::{Assembler, CallKey, Code, Event, Refused, Status, Unreadable};
+use edged::wire::grpc::{Assembler, CallKey, Client, Code, Event, Refused, Status, Unreadable};
 
 use crate::peer::{
     self, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, block, client, client_with_calls,
@@ -248,6 +248,24 @@ fn a_request_beyond_the_bound_is_not_sent() {
     assert_eq!(refused, Refused::TooLarge { got_bytes: request.len() });
     assert_eq!(refused.to_string(), "request has 16777217 bytes, expected at most 16777216");
     assert_eq!(client.calls(), 0);
+}
+
+#[test]
+fn metadata_goes_with_its_call_and_with_no_other() {
+    let mut client = client(&[]);
+    let says = |client: &Client| {
+        let text = b"\x14containerd-namespace\x06k8s.io";
+        client.output().windows(text.len()).any(|part| part == text)
+    };
+    client.unary(CallKey(1), "/a/b", b"").unwrap();
+    assert!(!says(&client));
+    written(&mut client);
+    let metadata = Some(("containerd-namespace", "k8s.io"));
+    client.unary_with(CallKey(2), "/a/c", metadata, b"").unwrap();
+    assert!(says(&client));
+    written(&mut client);
+    client.unary(CallKey(3), "/a/b", b"").unwrap();
+    assert!(!says(&client));
 }
 
 #[test]

@@ -99,6 +99,7 @@ impl Pod {
                 Request::StopContainer { id: id.clone(), grace_s: *grace_s }
             }
             Step::RemoveContainer(id) => Request::RemoveContainer(id.clone()),
+            Step::EndTask { id, end } => Request::Task { id: id.clone(), end: *end },
         })
     }
 }

@@ -49,7 +49,12 @@ impl Pod {
                 let asked = matches!(step, Step::ImageStatus { .. } | Step::Pull { .. });
                 self.blind |= !asked;
                 self.fresh &= asked;
-                let retry_at = now.boot.plus_ms(rng.jitter_ms(limits::RETRY_MS));
+                let mut retry_at = now.boot.plus_ms(rng.jitter_ms(limits::RETRY_MS));
+                if let Step::RemoveContainer(id) = &step
+                    && self.removal_failed(id, &error)
+                {
+                    retry_at = now.boot;
+                }
                 self.failed(now, step, &error, retry_at);
             }
         }
@@ -191,6 +196,7 @@ impl Pod {
                 self.turn(now.boot, &id, ContainerState::Exited);
             }
             (Step::RemoveContainer(id), Reply::Done) => self.container_removed(&id),
+            (Step::EndTask { id, end }, Reply::Done) => self.task_ended(now.boot, id, end),
             (step, reply) => panic!("{step:?} cannot answer {reply:?}"),
         }
     }
@@ -205,6 +211,7 @@ impl Pod {
             }
             Step::StopSandbox(id) => self.sandbox_stopped(now, id),
             Step::RemoveSandbox(id) => self.sandbox_removed(id),
+            Step::EndTask { id, end } => self.task_ended(now, id.clone(), *end),
             Step::InspectSandbox(_)
             | Step::RunSandbox { .. }
             | Step::ImageStatus { .. }
@@ -249,6 +256,7 @@ impl Pod {
                 self.retry_at = Some(retry_at);
                 self.warn("FailedKillPod", format!("error killing pod: {error}"));
             }
+            Step::EndTask { id, end } => self.task_ended(now.boot, id, end),
             Step::Stop { id, .. } => {
                 self.stop_later(now.boot, &id);
                 self.warn("FailedKillPod", format!("error killing pod: {error}"));

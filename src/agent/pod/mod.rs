@@ -53,6 +53,7 @@ pub mod seen;
 mod status;
 mod step;
 mod stopping;
+mod task;
 mod vain;
 mod verdict;
 mod volumes;
@@ -65,7 +66,7 @@ use super::calls::Uid;
 use super::event::{CallId, JobId};
 use super::evict;
 use super::time::{Backoff, Instant, Now};
-use crate::model::cri::{Container, ContainerId, PodRef, Sandbox};
+use crate::model::cri::{Container, ContainerId, PodRef, Sandbox, TaskEnd};
 use crate::model::job::JobSpec;
 use crate::model::note::NoteKind;
 use crate::model::pod as api;
@@ -140,6 +141,8 @@ pub struct Pod {
     attempt_floor: u32,
     /// Sandbox names in a row that the runtime called taken.
     taken: u32,
+    /// A container that was not removed, and what is done to its task before the next try.
+    left_task: Option<(ContainerId, Option<TaskEnd>)>,
     /// Started containers whose logs are to be linked.
     to_link: Vec<ContainerId>,
     /// Ended containers whose last words are to be read.
@@ -320,6 +323,7 @@ impl Pod {
             questions: Backoff::default(),
             attempt_floor: 0,
             taken: 0,
+            left_task: None,
             to_link: Vec::new(),
             to_read: Vec::new(),
             reads: BTreeMap::new(),

@@ -331,7 +331,7 @@ pub(super) fn remove_container(pod: &Pod, container: &ContainerSeen, now: Instan
         return Next::Until(at);
     }
     if pod.cleared.contains(&container.id) {
-        return Next::Call(Step::RemoveContainer(container.id.clone()));
+        return Next::Call(pod.removal(&container.id));
     }
     let job = JobSpec::RemoveLog(log_link(pod, container));
     if pod.has_job(&job) { Next::Rest } else { Next::Job(job) }

@@ -15,7 +15,9 @@ use crate::agent::pleg::Pleg;
 use crate::agent::queries::Queries;
 use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
 use crate::limits;
-use crate::model::cri::{CgroupDriver, ContainerId, Dns, Request, RuntimeStatus, SandboxId};
+use crate::model::cri::{
+    CgroupDriver, ContainerId, Dns, Request, RuntimeStatus, SandboxId, TaskEnd,
+};
 use crate::model::job::JobSpec;
 use crate::model::note::{NoteKind, Object};
 use crate::model::status::Waiting;
@@ -81,6 +83,13 @@ pub enum Step {
     },
     /// Forget it.
     RemoveContainer(ContainerId),
+    /// End what the runtime holds below it, and is not seen.
+    EndTask {
+        /// Whose.
+        id: ContainerId,
+        /// How far.
+        end: TaskEnd,
+    },
 }
 
 impl Step {
@@ -97,7 +106,8 @@ impl Step {
             | Self::InspectContainer(_)
             | Self::ImageStatus { .. }
             | Self::Pull { .. }
-            | Self::Stop { .. } => false,
+            | Self::Stop { .. }
+            | Self::EndTask { .. } => false,
         }
     }
 
@@ -113,7 +123,8 @@ impl Step {
             | Self::Create { .. }
             | Self::Start { .. }
             | Self::InspectContainer(_)
-            | Self::RemoveContainer(_) => Class::Work,
+            | Self::RemoveContainer(_)
+            | Self::EndTask { .. } => Class::Work,
         }
     }
 

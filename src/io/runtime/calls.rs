@@ -73,7 +73,7 @@ impl Calls {
         let started = if rpc.is_stream() {
             self.client.stream(key, rpc.path(), &message)
         } else {
-            self.client.unary(key, rpc.path(), &message)
+            self.client.unary_with(key, rpc.path(), rpc.metadata(), &message)
         };
         match started {
             Ok(()) => {

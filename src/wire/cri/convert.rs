@@ -17,15 +17,19 @@ use super::image as i;
 use super::runtime as r;
 use super::sandbox as s;
 use super::security::NamespaceMode;
+use super::task as t;
 use super::{DecodeError, Rpc, events, lists};
 use crate::limits::{CriBudget, PROBE_OUTPUT_BYTES_MAX};
 use crate::model::cri::{
     CgroupDriver, ContainerId, ContainerState, ContainerStatus, Exec, Image, ImageUser, Network,
-    Reply, Request, RuntimeHandler, RuntimeStatus, SandboxId, SandboxStatus, Version,
+    Reply, Request, RuntimeHandler, RuntimeStatus, SandboxId, SandboxStatus, TaskEnd, Version,
 };
 
 /// What the request of the `Version` call says (section 13.1).
 const VERSION: &str = "0.1.0";
+
+/// Its number on Linux.
+const SIGKILL: u32 = 9;
 
 /// The method and the message of a call.
 pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
@@ -65,6 +69,7 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
         Request::RemoveContainer(id) => {
             of(&c::RemoveContainerRequest { container_id: id.to_string() })
         }
+        Request::Task { id, end } => task(id, *end),
         Request::ContainerStatus(id) => {
             of(&c::ContainerStatusRequest { container_id: id.to_string(), verbose: false })
         }
@@ -90,6 +95,17 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
             sandbox_config: Some(config::sandbox(sandbox_config)),
         }),
         Request::Upkeep(wanted) => upkeep::encode(wanted),
+    }
+}
+
+fn task(id: &ContainerId, end: TaskEnd) -> (Rpc, Vec<u8>) {
+    let container_id = id.to_string();
+    match end {
+        TaskEnd::Kill => {
+            let exec_id = String::new();
+            of(&t::KillRequest { container_id, exec_id, signal: SIGKILL, all: true })
+        }
+        TaskEnd::Delete => of(&t::DeleteTaskRequest { container_id }),
     }
 }
 
@@ -145,12 +161,15 @@ fn decode_one(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Why> 
             let reply = decode_reply::<i::PullImageRequest>(bytes, budget)?;
             Reply::Pulled(named("image_ref", reply.image_ref)?)
         }
-        // Their replies are empty today; what a newer runtime says there is of no interest.
+        // Their replies are empty today, or tell nothing that is asked for; what a newer runtime
+        // says there is of no interest.
         Rpc::StopPodSandbox
         | Rpc::RemovePodSandbox
         | Rpc::StartContainer
         | Rpc::StopContainer
-        | Rpc::RemoveContainer => Reply::Done,
+        | Rpc::RemoveContainer
+        | Rpc::Kill
+        | Rpc::Delete => Reply::Done,
         Rpc::RemoveImage | Rpc::ReopenContainerLog => Reply::Done,
         Rpc::ImageFsInfo => {
             Reply::Upkeep(upkeep::image_fs(decode_reply::<i::ImageFsInfoRequest>(bytes, budget)?))

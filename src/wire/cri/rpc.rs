@@ -34,6 +34,7 @@ use super::stats::{
     ListContainerStatsResponse, ListPodSandboxStatsRequest, ListPodSandboxStatsResponse,
     PodSandboxStatsRequest, PodSandboxStatsResponse,
 };
+use super::task::{DeleteResponse, DeleteTaskRequest, KillRequest, KillResponse};
 
 /// A request message; its type alone says which method it is for and what the reply is.
 pub trait Request: prost::Message {
@@ -45,86 +46,104 @@ pub trait Request: prost::Message {
 
 /// Declares [`Rpc`] and [`Request`] from one table, so that they cannot disagree.
 macro_rules! methods {
-    ($($service:ident $method:ident: $request:ident => $reply:ident;)*) => {
-        /// A method of CRI v1.
+    ($($package:literal {
+        $($service:ident $method:ident: $request:ident => $reply:ident;)*
+    })*) => {
+        /// A method of CRI v1, or of containerd's beside it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[expect(missing_docs, reason = "the names are CRI's own")]
         pub enum Rpc {
-            $($method,)*
+            $($($method,)*)*
         }
 
         impl Rpc {
             /// All methods, runtime service first.
-            pub const ALL: &[Rpc] = &[$(Rpc::$method,)*];
+            pub const ALL: &[Rpc] = &[$($(Rpc::$method,)*)*];
 
             /// The method's name, as in the protobuf service.
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Rpc::$method => stringify!($method),)*
+                    $($(Rpc::$method => stringify!($method),)*)*
                 }
             }
 
             /// The path of its HTTP/2 request.
             pub fn path(self) -> &'static str {
                 match self {
-                    $(Rpc::$method => concat!(
-                        "/runtime.v1.", stringify!($service), "/", stringify!($method)
-                    ),)*
+                    $($(Rpc::$method => concat!(
+                        "/", $package, ".", stringify!($service), "/", stringify!($method)
+                    ),)*)*
                 }
             }
         }
 
-        $(impl Request for $request {
+        $($(impl Request for $request {
             const RPC: Rpc = Rpc::$method;
             type Reply = $reply;
-        })*
+        })*)*
     };
 }
 
 methods! {
-    RuntimeService Version: VersionRequest => VersionResponse;
-    RuntimeService Status: StatusRequest => StatusResponse;
-    RuntimeService RuntimeConfig: RuntimeConfigRequest => RuntimeConfigResponse;
-    RuntimeService UpdateRuntimeConfig: UpdateRuntimeConfigRequest => UpdateRuntimeConfigResponse;
-    RuntimeService RunPodSandbox: RunPodSandboxRequest => RunPodSandboxResponse;
-    RuntimeService StopPodSandbox: StopPodSandboxRequest => StopPodSandboxResponse;
-    RuntimeService RemovePodSandbox: RemovePodSandboxRequest => RemovePodSandboxResponse;
-    RuntimeService PodSandboxStatus: PodSandboxStatusRequest => PodSandboxStatusResponse;
-    RuntimeService ListPodSandbox: ListPodSandboxRequest => ListPodSandboxResponse;
-    RuntimeService CreateContainer: CreateContainerRequest => CreateContainerResponse;
-    RuntimeService StartContainer: StartContainerRequest => StartContainerResponse;
-    RuntimeService StopContainer: StopContainerRequest => StopContainerResponse;
-    RuntimeService RemoveContainer: RemoveContainerRequest => RemoveContainerResponse;
-    RuntimeService ListContainers: ListContainersRequest => ListContainersResponse;
-    RuntimeService ContainerStatus: ContainerStatusRequest => ContainerStatusResponse;
-    RuntimeService UpdateContainerResources:
-        UpdateContainerResourcesRequest => UpdateContainerResourcesResponse;
-    RuntimeService ReopenContainerLog: ReopenContainerLogRequest => ReopenContainerLogResponse;
-    RuntimeService ExecSync: ExecSyncRequest => ExecSyncResponse;
-    RuntimeService Exec: ExecRequest => ExecResponse;
-    RuntimeService Attach: AttachRequest => AttachResponse;
-    RuntimeService PortForward: PortForwardRequest => PortForwardResponse;
-    RuntimeService ContainerStats: ContainerStatsRequest => ContainerStatsResponse;
-    RuntimeService ListContainerStats: ListContainerStatsRequest => ListContainerStatsResponse;
-    RuntimeService PodSandboxStats: PodSandboxStatsRequest => PodSandboxStatsResponse;
-    RuntimeService ListPodSandboxStats: ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;
-    RuntimeService GetContainerEvents: GetEventsRequest => ContainerEventResponse;
-    RuntimeService ListMetricDescriptors:
-        ListMetricDescriptorsRequest => ListMetricDescriptorsResponse;
-    RuntimeService ListPodSandboxMetrics:
-        ListPodSandboxMetricsRequest => ListPodSandboxMetricsResponse;
-    RuntimeService CheckpointContainer: CheckpointContainerRequest => CheckpointContainerResponse;
-    ImageService ListImages: ListImagesRequest => ListImagesResponse;
-    ImageService ImageStatus: ImageStatusRequest => ImageStatusResponse;
-    ImageService PullImage: PullImageRequest => PullImageResponse;
-    ImageService RemoveImage: RemoveImageRequest => RemoveImageResponse;
-    ImageService ImageFsInfo: ImageFsInfoRequest => ImageFsInfoResponse;
+    "runtime.v1" {
+        RuntimeService Version: VersionRequest => VersionResponse;
+        RuntimeService Status: StatusRequest => StatusResponse;
+        RuntimeService RuntimeConfig: RuntimeConfigRequest => RuntimeConfigResponse;
+        RuntimeService UpdateRuntimeConfig:
+            UpdateRuntimeConfigRequest => UpdateRuntimeConfigResponse;
+        RuntimeService RunPodSandbox: RunPodSandboxRequest => RunPodSandboxResponse;
+        RuntimeService StopPodSandbox: StopPodSandboxRequest => StopPodSandboxResponse;
+        RuntimeService RemovePodSandbox: RemovePodSandboxRequest => RemovePodSandboxResponse;
+        RuntimeService PodSandboxStatus: PodSandboxStatusRequest => PodSandboxStatusResponse;
+        RuntimeService ListPodSandbox: ListPodSandboxRequest => ListPodSandboxResponse;
+        RuntimeService CreateContainer: CreateContainerRequest => CreateContainerResponse;
+        RuntimeService StartContainer: StartContainerRequest => StartContainerResponse;
+        RuntimeService StopContainer: StopContainerRequest => StopContainerResponse;
+        RuntimeService RemoveContainer: RemoveContainerRequest => RemoveContainerResponse;
+        RuntimeService ListContainers: ListContainersRequest => ListContainersResponse;
+        RuntimeService ContainerStatus: ContainerStatusRequest => ContainerStatusResponse;
+        RuntimeService UpdateContainerResources:
+            UpdateContainerResourcesRequest => UpdateContainerResourcesResponse;
+        RuntimeService ReopenContainerLog: ReopenContainerLogRequest => ReopenContainerLogResponse;
+        RuntimeService ExecSync: ExecSyncRequest => ExecSyncResponse;
+        RuntimeService Exec: ExecRequest => ExecResponse;
+        RuntimeService Attach: AttachRequest => AttachResponse;
+        RuntimeService PortForward: PortForwardRequest => PortForwardResponse;
+        RuntimeService ContainerStats: ContainerStatsRequest => ContainerStatsResponse;
+        RuntimeService ListContainerStats: ListContainerStatsRequest => ListContainerStatsResponse;
+        RuntimeService PodSandboxStats: PodSandboxStatsRequest => PodSandboxStatsResponse;
+        RuntimeService ListPodSandboxStats:
+            ListPodSandboxStatsRequest => ListPodSandboxStatsResponse;
+        RuntimeService GetContainerEvents: GetEventsRequest => ContainerEventResponse;
+        RuntimeService ListMetricDescriptors:
+            ListMetricDescriptorsRequest => ListMetricDescriptorsResponse;
+        RuntimeService ListPodSandboxMetrics:
+            ListPodSandboxMetricsRequest => ListPodSandboxMetricsResponse;
+        RuntimeService CheckpointContainer:
+            CheckpointContainerRequest => CheckpointContainerResponse;
+        ImageService ListImages: ListImagesRequest => ListImagesResponse;
+        ImageService ImageStatus: ImageStatusRequest => ImageStatusResponse;
+        ImageService PullImage: PullImageRequest => PullImageResponse;
+        ImageService RemoveImage: RemoveImageRequest => RemoveImageResponse;
+        ImageService ImageFsInfo: ImageFsInfoRequest => ImageFsInfoResponse;
+    }
+    "containerd.services.tasks.v1" {
+        Tasks Kill: KillRequest => KillResponse;
+        Tasks Delete: DeleteTaskRequest => DeleteResponse;
+    }
 }
 
 impl Rpc {
     /// Whether the server answers with a stream of messages.
     pub fn is_stream(self) -> bool {
         self == Rpc::GetContainerEvents
+    }
+
+    /// What it says beside its path. containerd's own services serve many namespaces, of which
+    /// CRI's containers are in one.
+    pub fn metadata(self) -> Option<(&'static str, &'static str)> {
+        let in_namespace = matches!(self, Rpc::Kill | Rpc::Delete);
+        in_namespace.then_some(("containerd-namespace", "k8s.io"))
     }
 
     /// Whether the fields of the reply hold bytes of a container's, which may look like anything.

@@ -65,6 +65,9 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
+/// What a call says beside its path: a name in lower case, and a value.
+pub type Metadata = (&'static str, &'static str);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// One message, then the status.
@@ -78,6 +81,7 @@ struct Waiting {
     key: CallKey,
     shape: Shape,
     path: &'static str,
+    metadata: Option<Metadata>,
     body: Vec<u8>,
 }
 
@@ -130,7 +134,18 @@ impl Client {
         path: &'static str,
         message: &[u8],
     ) -> Result<(), Refused> {
-        self.call(key, Shape::Unary, path, message)
+        self.call(key, Shape::Unary, path, None, message)
+    }
+
+    /// The same with metadata.
+    pub fn unary_with(
+        &mut self,
+        key: CallKey,
+        path: &'static str,
+        metadata: Option<Metadata>,
+        message: &[u8],
+    ) -> Result<(), Refused> {
+        self.call(key, Shape::Unary, path, metadata, message)
     }
 
     /// Calls a method that answers with a stream of messages.
@@ -140,7 +155,7 @@ impl Client {
         path: &'static str,
         message: &[u8],
     ) -> Result<(), Refused> {
-        self.call(key, Shape::Stream, path, message)
+        self.call(key, Shape::Stream, path, None, message)
     }
 
     fn call(
@@ -148,6 +163,7 @@ impl Client {
         key: CallKey,
         shape: Shape,
         path: &'static str,
+        metadata: Option<Metadata>,
         message: &[u8],
     ) -> Result<(), Refused> {
         assert!(!self.is_known(key), "call {} is under way already", key.0);
@@ -161,7 +177,7 @@ impl Client {
             return Err(Refused::Full);
         }
         let body = message::frame(message);
-        self.waiting.push_back(Waiting { key, shape, path, body });
+        self.waiting.push_back(Waiting { key, shape, path, metadata, body });
         self.start_waiting();
         Ok(())
     }
@@ -262,10 +278,12 @@ impl Client {
                 ("content-type", "application/grpc"),
                 ("te", "trailers"),
                 ("user-agent", &*self.names.user_agent),
+                call.metadata.unwrap_or_default(),
             ];
+            let count = fields.len() - usize::from(call.metadata.is_none());
             let stream = self
                 .connection
-                .open(&fields, std::mem::take(&mut call.body))
+                .open(&fields[..count], std::mem::take(&mut call.body))
                 .expect("a stream can be opened, and the headers of a call are small");
             let Waiting { key, shape, .. } = self.waiting.pop_front().expect("it was at the front");
             let call = Call { key, shape, assembler: Assembler::default(), reply: None };

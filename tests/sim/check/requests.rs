@@ -51,6 +51,7 @@ impl Check {
                 && matches!(
                     request,
                     Request::RemoveContainer(_)
+                        | Request::Task { .. }
                         | Request::RemovePodSandbox(_)
                         | Request::StopPodSandbox(_)
                 );
@@ -99,6 +100,7 @@ impl Check {
             Request::StartContainer(id)
             | Request::StopContainer { id, .. }
             | Request::RemoveContainer(id)
+            | Request::Task { id, .. }
             | Request::ContainerStatus(id)
             | Request::ExecSync { id, .. } => {
                 let owner = *self.owners.get(&number_of(&id.0))?;
@@ -179,7 +181,10 @@ impl Check {
                 }
                 self.check_stop(now, runtime, at, number_of(&id.0), *grace_s, deadline);
             }
-            Request::RemoveContainer(id) => self.check_remove(runtime, at, number_of(&id.0)),
+            // As grave as a removal: nothing that runs is to be ended so.
+            Request::RemoveContainer(id) | Request::Task { id, .. } => {
+                self.check_remove(runtime, at, number_of(&id.0));
+            }
             Request::StopPodSandbox(id) => self.check_stop_sandbox(now, at, number_of(&id.0)),
             Request::RemovePodSandbox(id) => self.check_remove_sandbox(at, number_of(&id.0)),
             Request::PodSandboxStatus(_)
@@ -452,7 +457,8 @@ fn classify(request: &Request) -> (Class, Kind) {
         | Request::RemovePodSandbox(_)
         | Request::CreateContainer { .. }
         | Request::StartContainer(_)
-        | Request::RemoveContainer(_) => (Class::Work, Kind::Change),
+        | Request::RemoveContainer(_)
+        | Request::Task { .. } => (Class::Work, Kind::Change),
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use edged::model::cri::{
     self, CallError, Code, ContainerConfig, ContainerId, ContainerState, ContainerStatus, Reply,
+    TaskEnd,
 };
 
 use super::quirks::{MissingProgram, Taken, refused};
 use super::sandbox::{pod_of, reserved};
 use super::{
     Begun, Clock, Container, ContainerNo, Effect, End, Holder, Operation, Runtime, SandboxNo,
-    Serial, Timer, number_of,
+    Serial, Task, Timer, number_of,
 };
 use crate::chance::Chance;
 use crate::faults::Faults;
@@ -170,6 +171,7 @@ impl Runtime {
             name,
             stops: Vec::new(),
             found_ended: false,
+            task: None,
         };
         self.containers.insert(number, container);
         self.told.effects.push(Effect::Made(number));
@@ -214,6 +216,7 @@ impl Runtime {
         }
         if fails {
             self.fail_start(clock, number, 128, "StartError");
+            self.leave_task(number);
             let message = "failed to create shim task: no space left on device".to_owned();
             return Err(refused(Code::Unknown, message));
         }
@@ -298,13 +301,52 @@ impl Runtime {
         Begun::Waits
     }
 
-    pub(super) fn remove_container(&mut self, clock: Clock, id: &str) -> Reply {
+    /// containerd leaves a task of some starts that fail.
+    fn leave_task(&mut self, number: ContainerNo) {
+        let container = self.containers.get_mut(&number).expect("asked for one that exists");
+        container.task =
+            (self.quirks.leaves_tasks() && number.is_multiple_of(3)).then_some(Task::Waits);
+    }
+
+    /// What of it keeps a container from being removed.
+    pub(super) fn check_task(&self, number: ContainerNo) -> Result<(), CallError> {
+        match &self.containers[&number] {
+            Container { task: None, .. } => Ok(()),
+            Container { listed, .. } => {
+                let message = format!("cannot delete running task {}", listed.id);
+                Err(refused(Code::FailedPrecondition, message))
+            }
+        }
+    }
+
+    pub(super) fn end_task(&mut self, id: &str, end: TaskEnd) -> Result<Reply, CallError> {
+        if !self.quirks.leaves_tasks() {
+            let message = "unknown service containerd.services.tasks.v1.Tasks".to_owned();
+            return Err(refused(Code::Unimplemented, message));
+        }
+        let container = self.containers.get_mut(&number_of(id));
+        let Some(task) = container.map(|it| &mut it.task).filter(|task| task.is_some()) else {
+            return Err(refused(Code::NotFound, format!("no running task found: task {id}")));
+        };
+        match (end, &task) {
+            (TaskEnd::Kill, _) => *task = Some(Task::Killed),
+            (TaskEnd::Delete, Some(Task::Killed)) => *task = None,
+            (TaskEnd::Delete, _) => {
+                let message = "task must be stopped before deletion: created".to_owned();
+                return Err(refused(Code::FailedPrecondition, message));
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn remove_container(&mut self, clock: Clock, id: &str) -> Result<Reply, CallError> {
         let number = number_of(id);
         if self.containers.contains_key(&number) {
+            self.check_task(number)?;
             self.end(clock, number, 137, "");
             self.forget_container(number);
         }
-        Reply::Done
+        Ok(Reply::Done)
     }
 
     pub(super) fn forget_container(&mut self, number: ContainerNo) {

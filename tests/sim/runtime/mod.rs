@@ -99,6 +99,15 @@ pub struct Container {
     stops: Vec<Serial>,
     /// Ended while the daemon was down; what it will be found as.
     found_ended: bool,
+    /// What a failed start has left below it.
+    task: Option<Task>,
+}
+
+/// Processes of a container that has ended, as far as CRI can see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    Waits,
+    Killed,
 }
 
 /// Who has a name.
@@ -260,7 +269,8 @@ impl Runtime {
             Request::StopContainer { id, grace_s } => {
                 return self.stop_container(clock, serial, &id.0, *grace_s);
             }
-            Request::RemoveContainer(id) => Ok(self.remove_container(clock, &id.0)),
+            Request::RemoveContainer(id) => self.remove_container(clock, &id.0),
+            Request::Task { id, end } => self.end_task(&id.0, *end),
             Request::ContainerStatus(id) => self.container_status(&id.0),
             Request::ExecSync { id, command, timeout_s, .. } => {
                 return self.begin_exec(serial, (&id.0, command, *timeout_s), (faults, chance));

@@ -35,6 +35,8 @@ impl Runtime {
         self.is_down = false;
         self.ready_at = clock.now + chance.spread(faults.init_ms);
         for container in self.containers.values_mut() {
+            // It looks for its tasks when it begins.
+            container.task = None;
             let found_ended = std::mem::take(&mut container.found_ended);
             if container.alive && chance.percent(faults.unknown_alive_pct) {
                 container.lose_track();

@@ -72,6 +72,11 @@ impl Quirks {
         }
     }
 
+    /// A start that fails may leave processes that only its own service ends.
+    pub fn leaves_tasks(&self) -> bool {
+        self.name == "containerd"
+    }
+
     /// Draws a runtime.
     pub fn draw(chance: &mut Chance) -> Self {
         match chance.below(5) {

@@ -189,6 +189,9 @@ impl Runtime {
             let message = format!("sandbox {id:?} is not fully stopped");
             return Err(refused(Code::Unknown, message));
         }
+        for container in self.containers_in(number) {
+            self.check_task(container)?;
+        }
         self.drop_sandbox(clock, number);
         Ok(Reply::Done)
     }

@@ -238,7 +238,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
     // One that was made and never started, as far as is known, may start yet (rule R6).
     if let Some(made) = pod.seen.of(&container.name).find(|it| it.state == ContainerState::Created)
     {
-        let step = Step::RemoveContainer(made.id.clone());
+        let step = pod.removal(&made.id);
         return wish(pod.retry_at.filter(|&at| at > now).map_or(Next::Call(step), Next::Until));
     }
     if let Some(held) = crash_hold(pod, container, now) {

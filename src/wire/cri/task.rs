@@ -1,0 +1,31 @@
+//! Tasks, by containerd's own service beside CRI on the same socket
+//! (`containerd/api/services/tasks/v1/tasks.proto`).
+#![expect(missing_docs, reason = "the fields have containerd's names, which are their document")]
+
+/// `KillRequest`; `signal` by its number on Linux.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct KillRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    #[prost(string, tag = "2")]
+    pub exec_id: String,
+    #[prost(uint32, tag = "3")]
+    pub signal: u32,
+    #[prost(bool, tag = "4")]
+    pub all: bool,
+}
+
+/// `google.protobuf.Empty`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct KillResponse {}
+
+/// `DeleteTaskRequest`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct DeleteTaskRequest {
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+}
+
+/// `DeleteResponse`; what it says of the process is of no interest.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct DeleteResponse {}
