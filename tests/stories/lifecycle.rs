@@ -5,7 +5,7 @@ use edged::agent::time::Wall;
 use edged::limits;
 use edged::model::cri::{CallError, Code, ContainerState, Lost};
 
-use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
+use crate::desk::{Desk, MAIN, START, UID, container, pod, sandbox};
 
 fn start_main(desk: &mut Desk) {
     desk.manifests(&[&pod(MAIN)]);
@@ -385,7 +385,7 @@ fn sigterm_does_not_tear_what_the_runtime_is_making() {
     assert!(!desk.exited, "containerd would keep a process that it can never remove");
     // Neither time nor news make it begin anything.
     desk.pass(limits::LEAVE_MS / 2);
-    desk.manifests(&[]);
+    desk.manifests(&[&pod(MAIN), &pod(MAIN).replace(UID, "v").replace(r#""p""#, r#""q""#)]);
     desk.tell(Event::Stop);
     assert_eq!(desk.asked_for(), ["start_container c2"]);
     assert!(!desk.exited);
