@@ -1,8 +1,9 @@
 //! What dies: the agent, a container, a sandbox. And the agent's orderly end.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use edged::limits::LEAVE_MS;
 use edged::wire::cri::container::{ContainerState, ContainerStatus};
 use edged::wire::cri::sandbox::StopPodSandboxRequest;
 use nix::sys::signal::Signal;
@@ -19,6 +20,7 @@ crate::tests![
     a_killed_sandbox_is_replaced_and_its_init_containers_run_again,
     a_stopped_sandbox_is_replaced,
     the_agent_ends_on_sigterm_and_leaves_its_pods_running,
+    an_agent_that_is_told_to_end_tears_no_start,
     the_agent_takes_sighup_and_leaves_no_zombies,
 ];
 
@@ -201,6 +203,31 @@ fn the_agent_ends_on_sigterm_and_leaves_its_pods_running(world: &World) {
     site.wait_running("late");
     site.take("stays.yaml");
     site.take("late.yaml");
+    site.wait_empty();
+}
+
+fn an_agent_that_is_told_to_end_tears_no_start(world: &World) {
+    let site = world.site("crashes-start");
+    let mut slow = false;
+    // Moments from before the first call for a pod to after its last.
+    let names: Vec<String> = (0..8).map(|round| format!("new{round}")).collect();
+    for (name, delay_ms) in names.iter().zip([15, 40, 65, 90, 115, 140, 170, 210]) {
+        let agent = site.start();
+        agent.wait_listening();
+        site.put(&format!("{name}.yaml"), &sleeper(name));
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        let told = Instant::now();
+        let status = agent.terminate();
+        assert_eq!(status.code(), Some(0), "{status}");
+        slow |= told.elapsed() >= Duration::from_millis(LEAVE_MS);
+    }
+    let _agent = site.start();
+    for name in &names {
+        let pod = site.wait_running(name);
+        // A runtime that needs longer than the agent may wait is hung up on.
+        assert!(slow || pod.restarts("main") == 0, "{name}: {}", pod.0["status"]);
+        site.take(&format!("{name}.yaml"));
+    }
     site.wait_empty();
 }
 
