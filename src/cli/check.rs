@@ -4,6 +4,7 @@
 #[cfg(feature = "cloud")]
 mod cloud;
 mod judge;
+mod remedy;
 
 use std::io::Write;
 

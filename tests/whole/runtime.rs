@@ -2,6 +2,7 @@
 //! the agent's.
 
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use edged::wire::cri::sandbox::{
     LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, RunPodSandboxRequest,
@@ -20,6 +21,7 @@ crate::tests![
     a_runtime_that_appears_late_is_used_once_it_is_there,
     a_manifest_folder_that_appears_late_is_read_once_it_is_there,
     a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone,
+    what_stops_the_runtime_removes_the_sockets_of_its_shims,
 ];
 
 fn pods_live_through_a_restart_of_the_runtime_and_new_ones_start_after_it(world: &World) {
@@ -173,4 +175,22 @@ fn a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone(world: &
     });
     world.containerd.ctr(&["tasks", "rm", bare]);
     world.containerd.ctr(&["containers", "rm", bare]);
+}
+
+/// `scripts/containerd stop`: they lie in a folder that all containerds of the machine share.
+fn what_stops_the_runtime_removes_the_sockets_of_its_shims(world: &World) {
+    let mut cri = Cri::connect(&world.socket()).expect("it listens");
+    let id = run_sandbox(&mut cri, "cut", &[("app", "not of Kubernetes")]);
+    let bundle = format!("state/io.containerd.runtime.v2.task/k8s.io/{id}");
+    let bundle = world.containerd.dir().join(bundle);
+    let files = ["address", "bootstrap.json"].map(|name| bundle.join(name));
+    let text = files.iter().find_map(|file| std::fs::read_to_string(file).ok());
+    let text = text.expect("the shim's address");
+    let hash = text.split_once("/run/containerd/s/").expect("a socket's path").1;
+    let end = hash.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(hash.len());
+    let socket = Path::new("/run/containerd/s").join(&hash[..end]);
+    assert!(socket.exists(), "{}", socket.display());
+    world.containerd.cut();
+    assert!(!socket.exists(), "{}", socket.display());
+    world.containerd.again();
 }

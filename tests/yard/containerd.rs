@@ -1,5 +1,6 @@
 //! A private containerd by `scripts/containerd`, with the images of `scripts/images`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,6 +63,7 @@ impl Containerd {
     /// `ctr` in the CRI's namespace.
     pub fn ctr(&self, arguments: &[&str]) -> String {
         let mut ctr = Command::new("ctr");
+        ctr.env("PATH", path());
         ctr.arg("--address").arg(self.socket()).args(["--namespace", "k8s.io"]).args(arguments);
         run(&mut ctr)
     }
@@ -74,6 +76,14 @@ impl Containerd {
     pub fn dir(&self) -> &Path {
         &self.dir
     }
+}
+
+/// `PATH`, and before it the folder with containerd and `ctr` that `CONTAINERD` names.
+pub fn path() -> OsString {
+    let named = std::env::var_os("CONTAINERD").filter(|folder| !folder.is_empty());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = named.map(PathBuf::from).into_iter().chain(std::env::split_paths(&path));
+    std::env::join_paths(folders).expect("no folder has a colon")
 }
 
 /// Runs to the end; failing, it says what was written.

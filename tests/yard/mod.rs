@@ -58,10 +58,8 @@ pub fn missing() -> Vec<String> {
     if std::fs::metadata("/proc/self").map_or(1, |folder| folder.uid()) != 0 {
         missing.push("root: runc, CNI and mounts need it".to_owned());
     }
-    let on_path = |tool: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|dir| dir.join(tool).is_file())
-    };
+    let on_path =
+        |tool: &str| std::env::split_paths(&containerd::path()).any(|dir| dir.join(tool).is_file());
     for tool in ["containerd", "ctr", "runc", "ip", "iptables", "gcc"] {
         if !on_path(tool) {
             missing.push(format!("{tool}: run `make setup`"));

@@ -116,6 +116,10 @@ fn serve(
             return Ok(());
         }
         head.extend_from_slice(&buffer[..count]);
+        // TLS, which containerd 2.x tries first: it must not wait for an answer.
+        if head[0] == 0x16 {
+            return stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        }
     }
     let head = String::from_utf8_lossy(&head).into_owned();
     let header = |name: &str| {

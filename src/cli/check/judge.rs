@@ -1,5 +1,6 @@
 //! What the facts mean: one row for each thing that pods need from a machine.
 
+use super::remedy;
 use crate::agent::admit;
 use crate::io::facts::{CNI_CONFIG, CNI_PLUGINS, Facts, Room};
 use crate::model::cri::{RuntimeStatus, Version};
@@ -50,7 +51,7 @@ pub(super) fn fail(name: &'static str, detail: impl Into<String>, remedy: &str) 
 pub(super) fn all(facts: &Facts) -> Vec<Row> {
     let mut rows = vec![config(facts), kernel(&facts.kernel), cgroups(facts), namespaces(facts)];
     rows.push(overlay(facts));
-    rows.push(oom_score_adj(facts.capabilities));
+    rows.push(oom_score_adj(facts));
     rows.extend(runtime(facts));
     rows.extend(cni(facts));
     rows.push(if facts.clock {
@@ -173,8 +174,8 @@ fn overlay(facts: &Facts) -> Row {
 /// capabilities(7): `CAP_SYS_RESOURCE`.
 const SYS_RESOURCE_BIT: u64 = 1 << 24;
 
-fn oom_score_adj(capabilities: Option<u64>) -> Row {
-    match capabilities {
+fn oom_score_adj(facts: &Facts) -> Row {
+    match facts.capabilities {
         Some(capabilities) if capabilities & SYS_RESOURCE_BIT != 0 => {
             ok("oom-score", "may be lowered")
         }
@@ -182,8 +183,7 @@ fn oom_score_adj(capabilities: Option<u64>) -> Row {
             "oom-score",
             "may not be lowered here (no CAP_SYS_RESOURCE): if the runtime may not either, pods \
              fail with `can't get final child's PID from pipe: EOF`",
-            "in containerd's config.toml, under [plugins.\"io.containerd.grpc.v1.cri\"], set \
-             restrict_oom_score_adj = true; or run both with CAP_SYS_RESOURCE",
+            remedy::oom_score_adj(facts),
         ),
     }
 }
@@ -193,10 +193,7 @@ fn runtime(facts: &Facts) -> Vec<Row> {
     match &facts.runtime {
         None => Vec::new(),
         Some(Err(why)) => {
-            let remedy = "start the runtime, or say where it is with --runtime or \
-                          containerRuntimeEndpoint; containerd must not have \"cri\" among its \
-                          disabled_plugins";
-            vec![fail("runtime", format!("{socket}: {why}"), remedy)]
+            vec![fail("runtime", format!("{socket}: {why}"), remedy::no_answer(facts))]
         }
         Some(Ok((version, status))) => runtime_status(version, status),
     }

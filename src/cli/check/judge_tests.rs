@@ -129,6 +129,54 @@ fn kernels_and_cgroups_are_judged() {
 }
 
 #[test]
+fn the_remedy_names_the_keys_of_the_runtime_that_answers() {
+    let old = "[plugins.\"io.containerd.grpc.v1.cri\"]";
+    let new = "[plugins.\"io.containerd.cri.v1.runtime\"]";
+    let set = "restrict_oom_score_adj = true";
+    let cri_o = "CRI-O has no setting for it";
+    for (name, version, named, not) in [
+        ("containerd", "1.6.20~ds1", &[old, set][..], &[new][..]),
+        ("containerd", "v1.7.34", &[old, set], &[new]),
+        ("containerd", "v2.3.4", &[new, set, "where its version is 2"], &[]),
+        ("containerd", "2.1.9+unknown", &[new, set], &[]),
+        ("cri-o", "1.36.3", &[cri_o], &["containerd", set]),
+        ("another", "1.0", &["CAP_SYS_RESOURCE"], &["containerd", "CRI-O", set]),
+    ] {
+        let mut facts = machine();
+        facts.capabilities = Some(0);
+        let version =
+            Version { runtime_name: name.to_owned(), runtime_version: version.to_owned() };
+        facts.runtime = Some(Ok((version.clone(), RuntimeStatus::of(Ok(()), Ok(())))));
+        let troubles = troubles(&facts);
+        let [trouble] = &troubles[..] else { panic!("{version:?}: {troubles:#?}") };
+        for word in named {
+            assert!(trouble.contains(word), "{version:?}: {trouble}\nexpected {word}");
+        }
+        for word in not {
+            assert!(!trouble.contains(word), "{version:?}: {trouble}\nexpected no {word}");
+        }
+    }
+}
+
+#[test]
+fn where_no_runtime_answers_its_socket_tells_which_one_was_meant() {
+    for (socket, containerd) in [
+        ("/run/containerd/containerd.sock", true),
+        ("/var/run/crio/crio.sock", false),
+        ("/run/crio.d/containerd.sock", true),
+    ] {
+        let mut facts = machine();
+        socket.clone_into(&mut facts.config.runtime);
+        facts.runtime = Some(Err("refused".to_owned()));
+        facts.capabilities = None;
+        for trouble in troubles(&facts) {
+            let told = trouble.split_once(" → ").expect("a remedy").1;
+            assert_eq!(told.contains("containerd"), containerd, "{trouble}");
+        }
+    }
+}
+
+#[test]
 fn the_runtime_and_its_network_are_judged() {
     check(
         |facts| facts.runtime = Some(Err("there is no such socket".to_owned())),
