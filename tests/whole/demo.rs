@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -29,6 +31,8 @@ crate::tests!(
 const WEB: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 8088);
 /// Its way up, as long as the script itself waits for one part after the other.
 const UP: Duration = Duration::from_secs(120);
+/// While another run of this program shows the demo: as long as its longest test.
+const TURN: Duration = Duration::from_secs(240);
 /// Its way down: pods with grace, a containerd, its shims.
 const DOWN: Duration = Duration::from_secs(90);
 
@@ -39,6 +43,16 @@ struct Demo {
     agent: SocketAddr,
     /// What the script has started, as far as it is in the guard's care.
     kept: RefCell<BTreeSet<u32>>,
+    /// Its web server's port on the host.
+    _turn: UnixListener,
+}
+
+/// Waits for the port in the demo's manifest, of which each machine has one.
+fn take_turn() -> UnixListener {
+    until_in(TURN, "no other run of the tests shows the demo", || {
+        let name = UnixAddr::from_abstract_name("edged-test-demo").expect("a short name");
+        UnixListener::bind_addr(&name).map_err(|error| error.to_string())
+    })
 }
 
 /// `scripts/run` in this folder. It may have been started by one that ignores signals.
@@ -62,6 +76,7 @@ fn refused(mut command: Command, why: &str) {
 
 impl Demo {
     fn start(dir: PathBuf, mut command: Command, agent: SocketAddr) -> Self {
+        let turn = take_turn();
         fs::create_dir_all(&dir).expect("a folder of ours");
         fs::write(dir.join("lock"), "").expect("a file of ours");
         let log = File::create(dir.join("said")).expect("a file of ours");
@@ -70,7 +85,7 @@ impl Demo {
         let child = command.process_group(0).spawn().expect("a shell runs it");
         guard::keep(guard::Left::Process(child.id()));
         guard::keep(guard::Left::Containerd(dir.join("containerd")));
-        Self { child, dir, agent, kept: RefCell::default() }
+        Self { child, dir, agent, kept: RefCell::default(), _turn: turn }
     }
 
     /// What the script started, and has not ended yet.

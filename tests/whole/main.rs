@@ -4,9 +4,9 @@
 //! cargo test --test whole [-- FILTER...] [--list]
 //! ```
 //!
-//! One private containerd serves nearly all tests, one after another; each has its own folders, its
-//! own port and its own agents, and what it leaves in the runtime is wiped before the next. Nothing
-//! is skipped: where root, containerd, runc or the CNI plugins are missing, the run says which and
+//! The tests run in three lanes side by side ([`lanes`]). In each, one private containerd serves
+//! nearly all tests, one after another; each has its own folders, its own port and its own agents,
+//! and what it leaves in the runtime is wiped before the next. Nothing is skipped: where root, containerd, runc or the CNI plugins are missing, the run says which and
 //! fails. Facts are waited for by asking again with a bound; no test proves anything by sleeping,
 //! and none by being quick.
 #![allow(clippy::disallowed_methods, reason = "real processes live in real time")]
@@ -35,6 +35,7 @@ mod garbage;
 #[cfg(feature = "controller")]
 mod hostile;
 mod images;
+mod lanes;
 mod memory;
 mod registry;
 mod runtime;
@@ -122,40 +123,54 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     verdict::note_panics();
-    let failed = guard::guarded(|| run(&tests));
-    verdict::sum_up(tests.len() - failed.len(), &failed);
+    let lanes = lanes::count(tests.len());
+    let passed = if arguments.iter().any(|word| word == lanes::LANE) {
+        all_pass(&tests, lanes::Queue::from_stdin())
+    } else if lanes > 1 {
+        guard::guarded(|| lanes::run(lanes, tests.len(), &arguments))
+    } else {
+        all_pass(&tests, 0..tests.len())
+    };
     // A filter that names nothing is a mistake, not a success.
-    if failed.is_empty() && !tests.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if passed && !tests.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Runs the tests of these numbers in this process, and says at the end which failed.
+fn all_pass(tests: &[Test], numbers: impl Iterator<Item = usize>) -> bool {
+    let (passed, failed) = guard::guarded(|| run(tests, numbers));
+    verdict::sum_up(passed, &failed);
+    failed.is_empty()
+}
+
+/// Those that take longest come first, so that no lane begins one when the others are done.
 fn all() -> Vec<Test> {
     [
+        eviction::TESTS,
+        memory::TESTS,
+        #[cfg(feature = "controller")]
+        controller_kills::TESTS,
+        #[cfg(feature = "controller")]
+        controller::TESTS,
+        #[cfg(feature = "controller")]
+        demo::TESTS,
+        garbage::TESTS,
+        registry::TESTS,
+        crashes::TESTS,
+        ends::TESTS,
+        images::TESTS,
         starts::TESTS,
         volumes::TESTS,
         storage::TESTS,
         cgroups::TESTS,
         changes::TESTS,
         broken::TESTS,
-        ends::TESTS,
-        images::TESTS,
-        eviction::TESTS,
-        garbage::TESTS,
-        registry::TESTS,
-        crashes::TESTS,
-        #[cfg(feature = "controller")]
-        demo::TESTS,
         api::TESTS,
         #[cfg(feature = "cloud")]
         cloud::TESTS,
         #[cfg(feature = "controller")]
-        controller::TESTS,
-        #[cfg(feature = "controller")]
-        controller_kills::TESTS,
-        #[cfg(feature = "controller")]
         hostile::TESTS,
         cli::TESTS,
         runtime::TESTS,
-        memory::TESTS,
     ]
     .into_iter()
     .flatten()
@@ -163,27 +178,29 @@ fn all() -> Vec<Test> {
     .collect()
 }
 
-/// Runs them one by one; those that failed, and why.
-fn run(tests: &[Test]) -> Vec<(String, String)> {
+/// Runs them one by one; how many passed, and those that failed and why.
+fn run(tests: &[Test], numbers: impl Iterator<Item = usize>) -> (usize, Vec<(String, String)>) {
     let dir = yard::scratch("whole");
     let world = World { containerd: Containerd::start(dir.join("c")), dir };
+    let mut passed = 0;
     let mut failed = Vec::new();
-    for test in tests {
+    for test in numbers.map(|number| &tests[number]) {
         let begun = Instant::now();
-        print!("{} ... ", test.name);
-        let _ = std::io::Write::flush(&mut std::io::stdout());
         let result = attempt(test, &world);
         let took = begun.elapsed().as_secs_f64();
         match result {
-            Ok(()) => println!("ok ({took:.1} s)"),
+            Ok(()) => {
+                println!("{} ... ok ({took:.1} s)", test.name);
+                passed += 1;
+            }
             Err(why) => {
-                println!("FAILED ({took:.1} s)\n{why}\n");
+                println!("{} ... FAILED ({took:.1} s)\n{why}\n", test.name);
                 failed.push((test.name.to_owned(), why));
             }
         }
         tidy_up(&world);
     }
-    failed
+    (passed, failed)
 }
 
 /// One test in a thread of its own, so that one that hangs can be told from one that works.
@@ -203,7 +220,7 @@ fn attempt(test: &Test, world: &World) -> Result<(), String> {
             process::signal(pid, nix::sys::signal::Signal::SIGKILL);
         }
         let Ok(result) = result.recv_timeout(Duration::from_secs(90)) else {
-            println!("FAILED: hangs beyond its deadline; the run ends here");
+            println!("{} ... FAILED: hangs beyond its deadline; the run ends here", test.name);
             guard::clean();
             std::process::exit(1);
         };

@@ -18,6 +18,8 @@ use super::top;
 pub enum Left {
     /// A process of ours, by its id.
     Process(u32),
+    /// A process that ends what it started by itself when it is asked to, by its id.
+    Lane(u32),
     /// A private containerd, by its folder.
     Containerd(PathBuf),
     /// A folder of this run.
@@ -58,7 +60,7 @@ pub fn gone(one: &Left) {
 pub fn processes() -> Vec<u32> {
     let pid = |one: &Left| match one {
         Left::Process(pid) => Some(*pid),
-        Left::Containerd(_) | Left::Folder(_) => None,
+        Left::Lane(_) | Left::Containerd(_) | Left::Folder(_) => None,
     };
     left().iter().filter_map(pid).collect()
 }
@@ -91,6 +93,7 @@ pub fn clean() {
             Left::Process(pid) => {
                 let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
             }
+            Left::Lane(pid) => end_lane(Pid::from_raw(pid.cast_signed())),
             Left::Containerd(dir) => {
                 let script = top().join("scripts/containerd");
                 let stop =
@@ -108,3 +111,18 @@ pub fn clean() {
         }
     }
 }
+
+/// Asks a lane to end and waits until another thread has seen its end.
+fn end_lane(pid: Pid) {
+    for _ in 0..LANE_ENDS_S * 10 {
+        if kill(pid, Signal::SIGTERM).is_err() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    eprintln!("the lane {pid} does not end");
+    let _ = kill(pid, Signal::SIGKILL);
+}
+
+/// Stopping a containerd with all its pods takes some seconds on a busy machine.
+const LANE_ENDS_S: u32 = 60;
