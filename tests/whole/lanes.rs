@@ -2,9 +2,9 @@
 //! takes the next test from a shared queue, until none is left. Most tests wait for most of their
 //! time, so that two cores serve several lanes.
 //!
-//! The queue is a pipe that holds the number of each test before the first lane starts: a read takes
-//! one number, and the end of the pipe is the end of the work. `LANES=1` runs all tests in this
-//! process.
+//! The queue is a pipe that holds the number of each test before the first lane starts: a read
+//! takes one number, and the end of the pipe is the end of the work. `LANES=1` runs all tests in
+//! this process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

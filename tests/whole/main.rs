@@ -6,9 +6,9 @@
 //!
 //! The tests run in three lanes side by side ([`lanes`]). In each, one private containerd serves
 //! nearly all tests, one after another; each has its own folders, its own port and its own agents,
-//! and what it leaves in the runtime is wiped before the next. Nothing is skipped: where root, containerd, runc or the CNI plugins are missing, the run says which and
-//! fails. Facts are waited for by asking again with a bound; no test proves anything by sleeping,
-//! and none by being quick.
+//! and what it leaves in the runtime is wiped before the next. Nothing is skipped: where root,
+//! containerd, runc or the CNI plugins are missing, the run says which and fails. Facts are waited
+//! for by asking again with a bound; no test proves anything by sleeping, and none by being quick.
 #![allow(clippy::disallowed_methods, reason = "real processes live in real time")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a runner tells what it does")]
 
