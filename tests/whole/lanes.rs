@@ -6,6 +6,7 @@
 //! takes one number, and the end of the pipe is the end of the work. `LANES=1` runs all tests in
 //! this process.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -129,7 +130,7 @@ fn follow(number: usize, mut lane: Child, found: &Mutex<Found>) {
         found.failed += failed;
     } else {
         found.failed += 1;
-        report.push_str(&format!("whole: lane {number} ended before its report: {ended:?}\n"));
+        let _ = writeln!(report, "whole: lane {number} ended before its report: {ended:?}");
     }
     found.reports.push(report);
 }
