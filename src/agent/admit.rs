@@ -24,8 +24,20 @@ pub use room::without_room;
 pub use validate::is_subdomain;
 pub use volumes::is_machine;
 
+use super::Config;
 use crate::limits::ADMIT_NAMED_MAX;
+use crate::model::manifest::Invalid;
 use crate::model::pod::Pod;
+
+/// What Kubernetes' validation says of the pod of a manifest, whatever node it is for.
+pub fn invalid(pod: &Pod) -> Option<Invalid> {
+    let problems = validate::problems(pod);
+    let (path, _) = problems.first()?.split_once(": ")?;
+    let path = path.to_owned();
+    let all = list(problems.iter().map(String::as_str), "; ");
+    let why = all[path.len() + 2..].to_owned();
+    Some(Invalid { path, why, unknown: review(pod).unknown })
+}
 
 /// What a review found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +55,12 @@ pub struct Refused {
     pub reason: &'static str,
     /// Names every field concerned.
     pub message: String,
+}
+
+/// Why the pod cannot run at this node, whatever else is on it.
+pub fn refusal(pod: &Pod, config: &Config) -> Option<Refused> {
+    let of_node = || forbidden_sysctl(pod, config).or_else(|| without_apparmor(pod, config));
+    review(pod).refused.or_else(of_node)
 }
 
 /// Looks through the pod.
@@ -115,6 +133,16 @@ mod tests {
                                                          "capabilities": {"drop": []}}}]}
         }"#);
         assert_eq!(review(&pod), Review::default());
+    }
+
+    #[test]
+    fn what_makes_a_pod_invalid_is_told_with_the_field() {
+        let pod = pod(r#"{"metadata": {"name": "Web"}, "spec": {"containerz": []}}"#);
+        let invalid = invalid(&pod).expect("a name in capitals, and no container");
+        assert_eq!(invalid.path, "metadata.name");
+        assert!(invalid.why.starts_with("Invalid value: \"Web\": "), "{invalid:?}");
+        assert!(invalid.why.ends_with("; spec.containers: Required value"), "{invalid:?}");
+        assert_eq!(invalid.unknown, ["spec.containerz"]);
     }
 
     #[test]

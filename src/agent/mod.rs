@@ -225,7 +225,9 @@ impl Agent {
             Event::Cri(call, result) => self.answer(now, call, result),
             Event::Changed(call) => self.pleg.changed(call),
             Event::Manifests(folder) => {
-                self.source.take(folder, &self.config.node_name, &mut self.pending);
+                let refusal = |pod: &_| Some(admit::refusal(pod, &self.config)?.message);
+                let name = &self.config.node_name;
+                self.source.take(folder, name, &refusal, &mut self.pending);
                 let changed = self.objects.take(self.source.objects(), &mut self.pending);
                 self.pods.objects_changed(&changed);
                 self.want(now);
@@ -330,7 +332,8 @@ impl Agent {
 
     fn sources(&self) -> Sources {
         let folder = match (self.source.is_delivered(), self.source.is_broken()) {
-            (false, _) => Knowledge::Silent,
+            (false, false) => Knowledge::Silent,
+            (false, true) => Knowledge::Unread,
             (true, true) => Knowledge::Broken,
             (true, false) => Knowledge::Whole,
         };

@@ -63,6 +63,8 @@ pub struct Sources {
 pub enum Knowledge {
     /// It has not delivered yet: nothing is known to be unwanted.
     Silent,
+    /// It could not be read so far: nothing of its own is known to be unwanted.
+    Unread,
     /// Some manifest cannot be used, or what the cloud once sent is lost: there may be more.
     Broken,
     /// All of it.
@@ -241,7 +243,7 @@ impl Pods {
             let is_doomed = doomed.is_some_and(|doomed| doomed.contains(&pod_ref.uid));
             let is_orphan = match sources.of(source) {
                 _ if is_doomed => true,
-                Knowledge::Silent => false,
+                Knowledge::Silent | Knowledge::Unread => false,
                 Knowledge::Broken => is_replaced(),
                 Knowledge::Whole => true,
             };

@@ -1,7 +1,9 @@
 //! The manifest folder → static pods (spec section 1.8), and the objects that they use.
 //!
 //! A file that was good and is broken now keeps what it had: an editor that saves in two steps, or
-//! a typing mistake, must not stop what runs. What is wrong is said once, with file and place.
+//! a typing mistake, must not stop what runs. What is wrong is said once, with file and place. The
+//! same where a pod in it could not run here, as far as the file had one that can: a pod that never
+//! ran is refused as any other.
 //!
 //! A kubelet derives the uid of a pod from the manifest by Go's printing of its own types, which
 //! differs from release to release and is nobody else's to repeat; so ours is another. Where a pod
@@ -36,6 +38,8 @@ const HASH: &str = "kubernetes.io/config.hash";
 pub struct Source {
     /// It was read at least once: only from then on is a pod that is not in it unwanted.
     delivered: bool,
+    /// Why the folder itself cannot be read.
+    trouble: Option<Box<str>>,
     files: BTreeMap<Box<str>, File>,
     /// Uids of ours, each with the one that another agent gave the pod.
     taken_over: BTreeMap<Box<str>, Box<str>>,
@@ -52,6 +56,8 @@ struct File {
 #[derive(Debug)]
 struct Static {
     pod: api::Pod,
+    /// Why it cannot run here.
+    refused: Option<String>,
     /// The uid that is ours to give; `None`: its manifest names one.
     ours: Option<Box<str>>,
 }
@@ -91,21 +97,42 @@ impl<'a> Wish<'a> {
 }
 
 impl Source {
-    /// Takes a reading of the whole folder.
-    pub fn take(&mut self, folder: Folder, node_name: &str, out: &mut Out) {
+    /// Takes a reading of the whole folder. `refusal` says why a pod cannot run here.
+    pub fn take(
+        &mut self,
+        folder: Folder,
+        node_name: &str,
+        refusal: &dyn Fn(&api::Pod) -> Option<String>,
+        out: &mut Out,
+    ) {
         let mut files = std::mem::take(&mut self.files);
-        self.delivered = true;
+        self.delivered |= folder.trouble.is_none();
+        if self.trouble != folder.trouble {
+            let line = match &folder.trouble {
+                Some(trouble) => (Severity::Error, format!("{trouble}; the pods stay as they are")),
+                None => (Severity::Info, "the manifest folder can be read again".to_owned()),
+            };
+            out.push(Action::Log(line.0, line.1));
+            self.trouble = folder.trouble;
+        }
         for read in folder.files {
-            let old = files.remove(&read.path);
-            let file = match read.content {
+            let old = files.remove(&read.path).unwrap_or_default();
+            let found = match read.content {
                 Ok(Content { pods, objects }) => {
-                    let made = |pod| static_pod(pod, &read.path, node_name);
-                    let pods = pods.into_iter().map(made).collect();
+                    let made = |pod| static_pod(pod, &read.path, node_name).judged(refusal);
+                    let pods: Vec<Static> = pods.into_iter().map(made).collect();
+                    match old.breaks_with(&pods) {
+                        Some(why) => Err(format!("{}: {why}", read.path)),
+                        None => Ok((pods, objects)),
+                    }
+                }
+                Err(refusal) => Err(format!("{}{refusal}", read.path)),
+            };
+            let file = match found {
+                Ok((pods, objects)) => {
                     File { pods, changed_ns: read.changed_ns, objects, trouble: None }
                 }
-                Err(refusal) => {
-                    let trouble = format!("{}{refusal}", read.path);
-                    let old = old.unwrap_or_default();
+                Err(trouble) => {
                     if old.trouble.as_ref() != Some(&trouble) {
                         out.push(Action::Log(Severity::Error, trouble.clone()));
                     }
@@ -113,6 +140,9 @@ impl Source {
                 }
             };
             self.files.insert(read.path, file);
+        }
+        if self.trouble.is_some() {
+            self.files.append(&mut files);
         }
         let mut kept = BTreeMap::new();
         for one in self.files.values_mut().flat_map(|file| &mut file.pods) {
@@ -167,14 +197,15 @@ impl Source {
         self.delivered
     }
 
-    /// Whether some file cannot be used: then nobody knows which pods it is about.
+    /// Whether the folder or a file cannot be used: then nobody knows which pods it is about.
     pub fn is_broken(&self) -> bool {
-        self.files.values().any(|file| file.trouble.is_some())
+        self.trouble().next().is_some()
     }
 
     /// What is wrong, a line each.
-    pub fn trouble(&self) -> impl Iterator<Item = &String> {
-        self.files.values().filter_map(|file| file.trouble.as_ref())
+    pub fn trouble(&self) -> impl Iterator<Item = &str> {
+        let of_files = self.files.values().filter_map(|file| file.trouble.as_deref());
+        self.trouble.as_deref().into_iter().chain(of_files)
     }
 
     /// The objects in it, by file and in the order of each.
@@ -212,6 +243,34 @@ impl Source {
     }
 }
 
+impl File {
+    /// Why these pods are not taken for its own: one that cannot run here is new among them, and
+    /// there are some that can.
+    fn breaks_with(&self, pods: &[Static]) -> Option<String> {
+        if self.pods.iter().all(|old| old.refused.is_some()) {
+            return None;
+        }
+        let uid = |one: &Static| match &one.ours {
+            Some(ours) => ours.clone(),
+            None => one.pod.metadata.uid.as_str().into(),
+        };
+        let refused = self.pods.iter().filter(|old| old.refused.is_some());
+        let known: BTreeSet<Box<str>> = refused.map(uid).collect();
+        pods.iter().filter(|new| !known.contains(&uid(new))).find_map(|new| {
+            let why = new.refused.as_ref()?;
+            let metadata = &new.pod.metadata;
+            Some(format!("pod {}/{} cannot run here: {why}", metadata.namespace, metadata.name))
+        })
+    }
+}
+
+impl Static {
+    fn judged(mut self, refusal: &dyn Fn(&api::Pod) -> Option<String>) -> Self {
+        self.refused = refusal(&self.pod);
+        self
+    }
+}
+
 /// What a kubelet makes of a manifest: named after the node, and with a uid of its own that any
 /// change of the manifest changes as well.
 fn static_pod(mut pod: api::Pod, path: &str, node_name: &str) -> Static {
@@ -235,7 +294,7 @@ fn static_pod(mut pod: api::Pod, path: &str, node_name: &str) -> Static {
             }
         }
     }
-    Static { pod, ours }
+    Static { pod, refused: None, ours }
 }
 
 fn name(pod: &mut api::Pod, uid: &str) {
@@ -272,7 +331,7 @@ mod tests {
             .iter()
             .map(|(path, pods)| (path, pods.clone().map(Content::from).map_err(refusal)))
             .map(|(path, content)| Read { path: (*path).into(), changed_ns: 5, content });
-        Folder { files: files.collect() }
+        Folder { trouble: None, files: files.collect() }
     }
 
     fn names(source: &Source) -> Vec<String> {
@@ -300,17 +359,47 @@ mod tests {
     fn a_file_that_breaks_keeps_its_pods_until_it_is_removed() {
         let (mut source, mut out) = (Source::default(), Out::default());
         let good = Ok(vec![pod("web", "a:1")]);
-        source.take(folder(&[("/m/a", good), ("/m/b", Err("bad"))]), "gw", &mut out);
+        source.take(folder(&[("/m/a", good), ("/m/b", Err("bad"))]), "gw", &|_| None, &mut out);
         assert_eq!(names(&source), ["web-gw"]);
-        source.take(folder(&[("/m/a", Err("bad"))]), "gw", &mut out);
+        source.take(folder(&[("/m/a", Err("bad"))]), "gw", &|_| None, &mut out);
         assert_eq!(names(&source), ["web-gw"]);
         assert!(source.is_broken());
-        source.take(folder(&[("/m/a", Err("bad"))]), "gw", &mut out);
+        source.take(folder(&[("/m/a", Err("bad"))]), "gw", &|_| None, &mut out);
         let lines: Vec<String> = out.actions.iter().map(|action| format!("{action:?}")).collect();
         assert_eq!(lines.len(), 2, "each trouble is said once: {lines:?}");
         assert!(lines[0].contains("/m/b:3:7: bad"), "{lines:?}");
-        source.take(folder(&[]), "gw", &mut out);
+        source.take(folder(&[]), "gw", &|_| None, &mut out);
         assert_eq!(names(&source), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_pod_that_cannot_run_never_replaces_one_that_can() {
+        let (mut source, mut out) = (Source::default(), Out::default());
+        let bad = |pod: &api::Pod| {
+            let is_bad = &*pod.spec.containers[0].image == "bad";
+            is_bad.then(|| "the image is bad".to_owned())
+        };
+        let mut take = |pods: &[(&str, &str)]| {
+            let pods = pods.iter().map(|(name, image)| pod(name, image)).collect();
+            source.take(folder(&[("/m/a", Ok(pods))]), "gw", &bad, &mut out);
+            let images = source.wish().pods.into_values();
+            let images = images.map(|(_, pod)| pod.spec.containers[0].image.to_string());
+            (images.collect::<BTreeSet<_>>(), source.trouble().count())
+        };
+        let is = |images: &[&str], troubles: usize| {
+            (images.iter().map(|&image| image.to_owned()).collect::<BTreeSet<_>>(), troubles)
+        };
+        assert_eq!(take(&[("web", "bad")]), is(&["bad"], 0), "it never ran: it is refused");
+        assert_eq!(take(&[("web", "a:1")]), is(&["a:1"], 0));
+        assert_eq!(take(&[("web", "bad")]), is(&["a:1"], 1), "the file is not used");
+        assert_eq!(take(&[("Web", "bad")]), is(&["a:1"], 1), "whatever it is called");
+        assert_eq!(take(&[("web", "a:2")]), is(&["a:2"], 0));
+        assert_eq!(take(&[]), is(&[], 0));
+        assert_eq!(take(&[("web", "a:1"), ("other", "bad")]), is(&["a:1", "bad"], 0));
+        assert_eq!(take(&[("web", "a:2"), ("other", "bad")]), is(&["a:2", "bad"], 0));
+        let said = out.actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>();
+        let why = "/m/a: pod default/web-gw cannot run here: the image is bad";
+        assert!(said[0].contains(why), "{said:?}");
     }
 
     #[test]
@@ -319,19 +408,38 @@ mod tests {
         let object = Arc::new(Object::Secret(crate::model::object::Secret::default()));
         let content = Ok(Content { pods: Vec::new(), objects: vec![object] });
         let files = vec![Read { path: "/m/a".into(), changed_ns: 5, content }];
-        source.take(Folder { files }, "gw", &mut out);
+        source.take(Folder { trouble: None, files }, "gw", &|_| None, &mut out);
         assert_eq!(source.objects().count(), 1);
-        source.take(folder(&[("/m/a", Err("bad"))]), "gw", &mut out);
+        source.take(folder(&[("/m/a", Err("bad"))]), "gw", &|_| None, &mut out);
         assert_eq!(source.objects().count(), 1);
-        source.take(folder(&[("/m/a", Ok(Vec::new()))]), "gw", &mut out);
+        source.take(folder(&[("/m/a", Ok(Vec::new()))]), "gw", &|_| None, &mut out);
         assert_eq!(source.objects().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_read_keeps_its_files() {
+        let (mut source, mut out) = (Source::default(), Out::default());
+        let lost = || Folder { trouble: Some("/m: gone".into()), files: Vec::new() };
+        source.take(lost(), "gw", &|_| None, &mut out);
+        assert!(!source.is_delivered() && source.is_broken());
+        let good = Ok(vec![pod("web", "a:1")]);
+        source.take(folder(&[("/m/a", good)]), "gw", &|_| None, &mut out);
+        assert!(source.is_delivered() && !source.is_broken());
+        source.take(lost(), "gw", &|_| None, &mut out);
+        source.take(lost(), "gw", &|_| None, &mut out);
+        assert_eq!(names(&source), ["web-gw"]);
+        assert_eq!(source.trouble().collect::<Vec<_>>(), ["/m: gone"]);
+        let is_error = |it: &&Action| matches!(it, Action::Log(Severity::Error, _));
+        assert_eq!(out.actions.iter().filter(is_error).count(), 2, "once each time");
+        source.take(folder(&[]), "gw", &|_| None, &mut out);
+        assert_eq!(names(&source), [] as [&str; 0]);
     }
 
     #[test]
     fn of_two_pods_of_one_name_the_first_stays() {
         let (mut source, mut out) = (Source::default(), Out::default());
         let files = [("/m/a", Ok(vec![pod("web", "a:1")])), ("/m/b", Ok(vec![pod("web", "b:1")]))];
-        source.take(folder(&files), "gw", &mut out);
+        source.take(folder(&files), "gw", &|_| None, &mut out);
         let wish = source.wish();
         assert_eq!(wish.pods.len(), 1);
         assert_eq!(&*wish.pods.values().next().expect("one").1.spec.containers[0].image, "a:1");

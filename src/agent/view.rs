@@ -134,7 +134,7 @@ impl Agent {
             runtime_trouble: self.runtime.trouble(now),
             network_trouble: self.runtime.network_trouble().map(str::to_owned),
             pressures: self.pressures(),
-            manifest_trouble: self.source.trouble().cloned().collect(),
+            manifest_trouble: self.source.trouble().map(str::to_owned).collect(),
             pods_wanted: self.own_pods().filter(|pod| *pod.wanted() == Wanted::Yes).count(),
             pods_running: running.count(),
             pulls: (self.calls.pulls())

@@ -12,35 +12,43 @@
 //!                   └──▶ as it was read: its pods are kept, the file is not opened
 //! ```
 //!
-//! A folder that is not there is an empty one. A folder that cannot be read keeps what was read of
-//! it, because an empty set would end every pod; before the first reading nothing is told at all.
-//! Nor is a removal told while a file is perhaps half written: it may be the same one, renamed.
+//! A folder that is not there, or cannot be read, keeps what was read of it, because an empty set
+//! would end every pod: it is reported as not read, and tried again. So is an empty folder in the
+//! place of one that had manifests (`identity`), such as the mount point of a partition that was
+//! unmounted. A removal is not reported while a file is perhaps half written: it may be the same
+//! one, renamed.
 //! The folder is to lie on the node: a dead server of a network file system would hang the loop.
 //! Not here: what a manifest means (`wire::manifest`), and what follows from it (the mind). After a
 //! crash the folder is read again from the start.
 
+mod file;
+mod identity;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
+use file::{Key, is_absent, is_temporary, key_of, names_in, read};
+use identity::{Identity, Trusted};
 use mio::{Registry, Token};
 use watch::{Seen, Watch};
 
 use super::log::Limit;
 use crate::agent::time::Instant;
 use crate::limits::{
-    MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX, MANIFEST_HOLD_MS, MANIFEST_OBJECTS_BYTES_MAX,
-    MANIFEST_OBJECTS_MAX, MANIFEST_PODS_MAX, MANIFEST_RESCAN_MS, MANIFEST_SETTLE_MS,
-    MANIFEST_TURN_BYTES,
+    MANIFEST_FILES_MAX, MANIFEST_HOLD_MS, MANIFEST_OBJECTS_BYTES_MAX, MANIFEST_OBJECTS_MAX,
+    MANIFEST_PODS_MAX, MANIFEST_RESCAN_MS, MANIFEST_SETTLE_MS, MANIFEST_TURN_BYTES,
 };
 use crate::model::manifest::{self, Content, Folder, Refusal};
+
+/// The file in the root directory that remembers which folder the manifests were read from.
+pub const RECORD: &str = "manifest-folder";
 
 /// Reads what one file's bytes hold: `wire::manifest::parse`.
 pub type Parse<C> = fn(&[u8]) -> Result<C, Refusal>;
@@ -86,7 +94,14 @@ pub struct Manifests<C = Content> {
     removed: Option<Instant>,
     /// Why the folder itself cannot be read.
     trouble: Option<String>,
-    trouble_limit: Limit,
+    /// Since when it cannot be listed.
+    failing: Option<Instant>,
+    /// The folder of the last look.
+    found: Option<Identity>,
+    /// The folder that the pods are of.
+    trusted: Trusted,
+    /// Another folder was found while we ran: when, and when it is complete if nothing changes.
+    replaced: Option<(Instant, Instant)>,
     count_limit: Limit,
 }
 
@@ -101,9 +116,6 @@ struct Kept<C> {
     /// It is perhaps half written, or was gone when it was to be read.
     waits: bool,
 }
-
-/// What changes whenever a file does: device, inode, size, mtime and ctime in nanoseconds.
-type Key = (u64, u64, u64, i128, i128);
 
 /// The regular files in the folder, with why one could not be looked at.
 type Found = BTreeMap<OsString, Result<Key, Refusal>>;
@@ -123,9 +135,18 @@ impl<C: Held> Manifests<C> {
             differs: true,
             removed: None,
             trouble: None,
-            trouble_limit: Limit::default(),
+            failing: None,
+            found: None,
+            trusted: Trusted::default(),
+            replaced: None,
             count_limit: Limit::default(),
         }
+    }
+
+    /// Remembers in this file, across restarts, which folder the manifests were read from.
+    pub fn remembering(mut self, record: PathBuf) -> Self {
+        self.trusted = Trusted::load(record);
+        self
     }
 
     /// From now on another folder; what the old one held goes with the first reading of the new.
@@ -138,6 +159,9 @@ impl<C: Held> Manifests<C> {
         self.differs = true;
         self.removed = None;
         self.trouble = None;
+        self.failing = None;
+        self.found = None;
+        self.replaced = None;
         self.look_at = Instant(0);
         self.watch.forget();
     }
@@ -180,23 +204,68 @@ impl<C: Held> Manifests<C> {
             self.look_at = now.plus_ms(MANIFEST_RESCAN_MS);
             self.watch.follow(&self.path);
             match self.look(now) {
-                Ok(()) => self.trouble_is(None),
-                Err(error) => {
-                    let why = format!("the folder cannot be read: {error}");
-                    if let Some(kept) = self.trouble_limit.pass(now) {
-                        log::error!("path={} {why}; repeats={kept}", self.path.display());
-                    }
-                    self.trouble_is(Some(why));
-                }
+                Ok(()) => self.failing = None,
+                Err(error) => self.fails(&error, now),
             }
         }
+        let before = self.todo.len();
         self.work(now);
-        if !(self.todo.is_empty() && self.differs && self.looked) || self.holds(now) {
+        if !self.todo.is_empty() || !self.is_settled(now, before > 0) {
+            return None;
+        }
+        if self.failing.is_none() {
+            self.trouble_is(self.mistrust());
+        }
+        if !self.differs || !(self.looked || self.trouble.is_some()) || self.holds(now) {
             return None;
         }
         self.differs = false;
         self.removed = None;
+        if self.trouble.is_none() {
+            self.trusted.is(self.found.filter(|_| !self.files.is_empty()));
+        }
         Some(self.folder())
+    }
+
+    /// The folder cannot be listed. Whoever replaces it by renaming is given a moment.
+    fn fails(&mut self, error: &io::Error, now: Instant) {
+        let since = *self.failing.get_or_insert(now);
+        if self.looked && now.since_ms(since) < MANIFEST_SETTLE_MS {
+            self.look_at = since.plus_ms(MANIFEST_SETTLE_MS);
+            return;
+        }
+        self.trouble_is(Some(format!("the folder cannot be read: {error}")));
+    }
+
+    /// Whether what was found may be reported: a folder in the place of another is given the time
+    /// to be filled.
+    fn is_settled(&mut self, now: Instant, has_read: bool) -> bool {
+        if self.failing.is_some() {
+            return self.trouble.is_some();
+        }
+        let Some((since, until)) = &mut self.replaced else { return true };
+        if has_read {
+            *until = now.plus_ms(MANIFEST_SETTLE_MS).min(since.plus_ms(MANIFEST_HOLD_MS));
+        }
+        let settled = now >= *until;
+        if settled {
+            self.replaced = None;
+        } else {
+            self.look_at = self.look_at.min(*until);
+        }
+        settled
+    }
+
+    /// Why the folder that was found is not taken for what is wanted.
+    fn mistrust(&self) -> Option<String> {
+        let good = |kept: &Kept<C>| matches!(kept.content, Some(Ok(_)));
+        let is_another = self.found.is_some_and(|found| self.trusted.is_another(found));
+        (is_another && !self.files.values().any(good)).then(|| {
+            "the folder is not the one that manifests were read from, and has none: got another \
+             device or inode, expected the same folder or a manifest in it (one with only a comment \
+             says that no pod is wanted)"
+                .to_owned()
+        })
     }
 
     /// Whether a file that went may be one that waits to be read.
@@ -217,16 +286,22 @@ impl<C: Held> Manifests<C> {
 
     /// Finds out which files are to be read.
     fn look(&mut self, now: Instant) -> io::Result<()> {
-        let mut found = self.find(now)?;
+        let (mut identity, mut found) = self.find(now)?;
         if self.files.keys().any(|name| !found.contains_key(name)) {
             // Of a file that is renamed meanwhile a listing may have neither name.
-            let first = mem::replace(&mut found, self.find(now)?);
-            for (name, key) in first {
+            let (again, second) = self.find(now)?;
+            let first = mem::replace(&mut found, second);
+            for (name, key) in first.into_iter().filter(|_| again == identity) {
                 found.entry(name).or_insert_with(|| {
                     self.look_at = now;
                     key
                 });
             }
+            identity = again;
+        }
+        if self.found.replace(identity).is_some_and(|before| before != identity) {
+            self.differs = true;
+            self.replaced = Some((now, now.plus_ms(MANIFEST_SETTLE_MS)));
         }
         self.todo.clear();
         let before = self.files.len();
@@ -246,7 +321,18 @@ impl<C: Held> Manifests<C> {
         Ok(())
     }
 
-    fn find(&mut self, now: Instant) -> io::Result<Found> {
+    /// What is in the folder, and which folder that is.
+    fn find(&mut self, now: Instant) -> io::Result<(Identity, Found)> {
+        let identity = identity::of(&self.path)?;
+        let found = self.list(now)?;
+        // Files of a folder that was renamed meanwhile seem to be gone.
+        if identity::of(&self.path)? == identity {
+            return Ok((identity, found));
+        }
+        Err(io::Error::other("another one took its place while it was read"))
+    }
+
+    fn list(&mut self, now: Instant) -> io::Result<Found> {
         let names = names_in(&self.path)?;
         if names.len() > MANIFEST_FILES_MAX
             && let Some(kept) = self.count_limit.pass(now)
@@ -290,7 +376,7 @@ impl<C: Held> Manifests<C> {
             kept.seen = (key, now);
         }
         let settled = now.since_ms(kept.seen.1) >= MANIFEST_SETTLE_MS;
-        if !self.looked || settled || self.closed.contains(&name) {
+        if !self.looked || settled || self.closed.contains(&name) && !is_temporary(&name) {
             self.todo.push_back(name);
         } else {
             kept.waits = true;
@@ -328,12 +414,7 @@ impl<C: Held> Manifests<C> {
     }
 
     fn folder(&self) -> Folder<C> {
-        let mut files = Vec::with_capacity(self.files.len() + 1);
-        if let Some(why) = &self.trouble {
-            let path = self.path.to_string_lossy().into();
-            let content = Err(refusal(why.clone()));
-            files.push(manifest::File { path, changed_ns: 0, content });
-        }
+        let mut files = Vec::with_capacity(self.files.len());
         let mut room = C::MOST;
         for (name, kept) in &self.files {
             let Some(content) = &kept.content else { continue };
@@ -348,7 +429,9 @@ impl<C: Held> Manifests<C> {
             let changed_ns = kept.read.map_or(0, |(.., changed_ns)| changed_ns as i64);
             files.push(manifest::File { path, changed_ns, content });
         }
-        Folder { files }
+        let trouble = self.trouble.as_ref();
+        let trouble = trouble.map(|why| format!("{}: {why}", self.path.display()).into());
+        Folder { trouble, files }
     }
 }
 
@@ -396,65 +479,9 @@ impl Room {
     }
 }
 
-/// The names in the folder in order, hidden ones left out; none where there is no folder.
-fn names_in(path: &Path) -> io::Result<BTreeSet<OsString>> {
-    let entries = match fs::read_dir(path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        Err(error) => return Err(error),
-    };
-    let hidden = |name: &OsStr| name.as_bytes().starts_with(b".");
-    let mut names = BTreeSet::new();
-    for entry in entries {
-        let name = entry?.file_name();
-        if !hidden(&name) {
-            names.insert(name);
-        }
-    }
-    Ok(names)
-}
-
-/// Not there, or a link that leads to nothing.
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
-/// The file's bytes and its key before the reading; `None` where it is not, or not regular. Never
-/// waits: the other end of a pipe may not exist.
-fn read(path: &Path) -> Result<Option<(Key, Vec<u8>)>, String> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    let file: File = match file.open(path) {
-        Ok(file) => file,
-        Err(error) if is_absent(&error) => return Ok(None),
-        Err(error) => return Err(format!("cannot be opened: {error}")),
-    };
-    let meta = file.metadata().map_err(|error| format!("cannot be read: {error}"))?;
-    if !meta.is_file() {
-        return Ok(None);
-    }
-    let too_large = |got: u64| format!("got {got} bytes, expected {MANIFEST_BYTES_MAX} at most");
-    if meta.len() > MANIFEST_BYTES_MAX as u64 {
-        return Err(too_large(meta.len()));
-    }
-    let mut text = Vec::with_capacity(meta.len() as usize + 1);
-    let read = file.take(MANIFEST_BYTES_MAX as u64 + 1).read_to_end(&mut text);
-    match read {
-        Ok(size) if size > MANIFEST_BYTES_MAX => Err(too_large(size as u64)),
-        Ok(_) => Ok(Some((key_of(&meta), text))),
-        Err(error) => Err(format!("cannot be read: {error}")),
-    }
-}
-
 /// Of a file as a whole.
 fn refusal(why: String) -> Refusal {
     Refusal { line: 0, column: 0, why }
-}
-
-fn key_of(meta: &Metadata) -> Key {
-    let nanos = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
-    let modified = nanos(meta.mtime(), meta.mtime_nsec());
-    (meta.dev(), meta.ino(), meta.len(), modified, nanos(meta.ctime(), meta.ctime_nsec()))
 }
 
 #[cfg(test)]

@@ -83,9 +83,9 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use crate::agent::Agent;
 use crate::agent::event::{Action, Event, Out};
 use crate::agent::time::{Instant, Now};
+use crate::agent::{Agent, admit};
 use crate::config::Config;
 use crate::limits::{
     ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, PROCESS_BYTES_FULL, TURN_ROUNDS_MAX,
@@ -219,10 +219,11 @@ impl<'a> Hands<'a> {
             server: Server::new(config.listen, SERVER),
             manifests: Manifests::open(
                 PathBuf::from(&config.manifests),
-                manifest::parse,
+                |bytes| manifest::parse_valid(bytes, admit::invalid),
                 registry,
                 FOLDER,
-            ),
+            )
+            .remembering(Path::new(&config.root).join(folder::RECORD)),
             jobs: Jobs::new(PathBuf::from("/proc/self/exe"), roots),
             meter: Meter::new(PathBuf::from(&config.root), Path::new(sys::CGROUPS), hierarchy),
             probes: Probes::new(PROBES),

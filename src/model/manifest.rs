@@ -5,9 +5,12 @@ use std::sync::Arc;
 use super::object::Object;
 use super::pod::Pod;
 
-/// The whole folder at one moment. A folder that is not there is an empty one.
+/// The whole folder at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Folder<C = Content> {
+    /// Why the folder itself cannot be read, with its path. A file that is not among `files` is
+    /// then not gone, but stays as it was read before.
+    pub trouble: Option<Box<str>>,
     /// By path, ascending.
     pub files: Vec<File<C>>,
 }
@@ -37,6 +40,20 @@ impl From<Vec<Pod>> for Content {
         Self { pods, objects: Vec::new() }
     }
 }
+
+/// What makes a pod invalid at any node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The first field concerned: `spec.containers[0].name`.
+    pub path: String,
+    /// All of it, without that path at the beginning.
+    pub why: String,
+    /// Fields that nobody knows: the mistyped one is often among them.
+    pub unknown: Vec<String>,
+}
+
+/// Says what is wrong with a pod of a manifest.
+pub type Validate = fn(&Pod) -> Option<Invalid>;
 
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

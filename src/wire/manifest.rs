@@ -6,9 +6,10 @@
 //! a key that stands twice, another kind, and an unknown field at the top are errors. A file counts
 //! as a whole: one error, and nothing of it is taken.
 //!
-//! Whether the pod itself makes sense is not asked here but by the mind (`agent::admit`).
+//! Whether the pod itself makes sense is for the caller to say (`agent::admit`), and here to point at.
 
 mod object;
+mod place;
 #[cfg(feature = "controller")]
 pub mod raw;
 
@@ -16,33 +17,44 @@ use std::sync::Arc;
 
 use super::tree::{self, Entry, Fault, Node, Step, Value};
 use crate::limits::{MANIFEST_OBJECTS_MAX, MANIFEST_PODS_MAX};
-use crate::model::manifest::{Content, Refusal};
+use crate::model::manifest::{Content, Refusal, Validate};
 use crate::model::object::ObjectKind;
 
 /// Pods and objects in order. Documents with nothing in them are passed over, but a file without a
 /// single character is refused: it is being written, and must not end the pods it had.
 pub fn parse(bytes: &[u8]) -> Result<Content, Refusal> {
+    parse_valid(bytes, |_| None)
+}
+
+/// As [`parse`]; a pod that is not valid is an error with its place.
+pub fn parse_valid(bytes: &[u8], validate: Validate) -> Result<Content, Refusal> {
     if bytes.trim_ascii().is_empty() {
         let why = "got an empty file, expected a Pod".into();
         return Err(Refusal { line: 0, column: 0, why });
     }
-    let mut content = Content::default();
+    let mut found = Found { content: Content::default(), validate };
     for document in tree::parse(bytes)? {
         if document.value != Value::Null {
-            any(&document, &mut content).map_err(|fault| fault.refusal(bytes))?;
+            any(&document, &mut found).map_err(|fault| fault.refusal(bytes))?;
         }
     }
-    Ok(content)
+    Ok(found.content)
 }
 
-fn any(node: &Node, content: &mut Content) -> Result<(), Fault> {
+/// What was found so far, and who says whether a pod is valid.
+struct Found {
+    content: Content,
+    validate: Validate,
+}
+
+fn any(node: &Node, found: &mut Found) -> Result<(), Fault> {
     match kind(node, &[])? {
-        Kind::Pod => pod(node, &[], content),
-        Kind::Object(kind) => object(kind, node, &[], content),
-        Kind::PodList => list(node, content, pod),
-        Kind::List => list(node, content, |node, path, content| match kind(node, path)? {
-            Kind::Pod => pod(node, path, content),
-            Kind::Object(kind) => object(kind, node, path, content),
+        Kind::Pod => pod(node, &[], found),
+        Kind::Object(kind) => object(kind, node, &[], found),
+        Kind::PodList => list(node, found, pod),
+        Kind::List => list(node, found, |node, path, found| match kind(node, path)? {
+            Kind::Pod => pod(node, path, found),
+            Kind::Object(kind) => object(kind, node, path, found),
             Kind::PodList | Kind::List => {
                 let why = "got a list in a list, expected a Pod".into();
                 Err(Fault::new(node, path.to_vec(), why))
@@ -100,14 +112,14 @@ fn field<'a>(node: &'a Node, path: &[Step], key: &str) -> Result<Option<&'a Node
 
 fn list(
     node: &Node,
-    content: &mut Content,
-    each: impl Fn(&Node, &[Step], &mut Content) -> Result<(), Fault>,
+    found: &mut Found,
+    each: impl Fn(&Node, &[Step], &mut Found) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let Some(items) = field(node, &[], "items")? else { return Ok(()) };
     match &items.value {
         Value::Null => Ok(()),
         Value::List(list) => list.iter().enumerate().try_for_each(|(index, node)| {
-            each(node, &[Step::Key("items".into()), Step::Index(index)], content)
+            each(node, &[Step::Key("items".into()), Step::Index(index)], found)
         }),
         other => {
             let path = vec![Step::Key("items".into())];
@@ -116,8 +128,8 @@ fn list(
     }
 }
 
-fn pod(node: &Node, path: &[Step], content: &mut Content) -> Result<(), Fault> {
-    if content.pods.len() == MANIFEST_PODS_MAX {
+fn pod(node: &Node, path: &[Step], found: &mut Found) -> Result<(), Fault> {
+    if found.content.pods.len() == MANIFEST_PODS_MAX {
         let why = format!("got more than {MANIFEST_PODS_MAX} pods, expected fewer");
         return Err(Fault::new(node, path.to_vec(), why));
     }
@@ -131,20 +143,19 @@ fn pod(node: &Node, path: &[Step], content: &mut Content) -> Result<(), Fault> {
             return Err(Fault { at: Some(*key_at), path, why });
         }
     }
-    content.pods.push(tree::read(node, path)?);
+    let pod = tree::read(node, path)?;
+    if let Some(invalid) = (found.validate)(&pod) {
+        return Err(place::fault(node, path, invalid));
+    }
+    found.content.pods.push(pod);
     Ok(())
 }
 
-fn object(
-    kind: ObjectKind,
-    node: &Node,
-    path: &[Step],
-    content: &mut Content,
-) -> Result<(), Fault> {
-    if content.objects.len() == MANIFEST_OBJECTS_MAX {
+fn object(kind: ObjectKind, node: &Node, path: &[Step], found: &mut Found) -> Result<(), Fault> {
+    if found.content.objects.len() == MANIFEST_OBJECTS_MAX {
         let why = format!("got more than {MANIFEST_OBJECTS_MAX} objects, expected fewer");
         return Err(Fault::new(node, path.to_vec(), why));
     }
-    content.objects.push(Arc::new(object::read(kind, node, path)?));
+    found.content.objects.push(Arc::new(object::read(kind, node, path)?));
     Ok(())
 }

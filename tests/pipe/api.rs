@@ -159,7 +159,7 @@ impl Bed {
             let content = manifest::parse(format!("# one\n{text}").as_bytes());
             File { path: format!("/m/{n}.yaml").into(), changed_ns: 0, content }
         });
-        let event = Event::Manifests(Folder { files: files.collect() });
+        let event = Event::Manifests(Folder { trouble: None, files: files.collect() });
         self.agent.handle(self.now, event);
         self.agent.step(self.now, &mut edged::agent::event::Out::default());
     }

@@ -69,7 +69,7 @@ impl Folder {
             changed_ns: 0,
             content: Ok(objects),
         };
-        Read { files: files.chain([objects]).collect() }
+        Read { trouble: None, files: files.chain([objects]).collect() }
     }
 
     /// All pods that are wanted, broken files not counted.

@@ -39,7 +39,7 @@ fn tell(desk: &mut Desk, spec: &str, objects: Vec<Arc<Object>>) {
     let pods = vec![serde_json::from_str::<Pod>(&pod(spec)).expect(spec)];
     let content = Content { pods, objects };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    desk.tell(Event::Manifests(Folder { files }));
+    desk.tell(Event::Manifests(Folder { trouble: None, files }));
 }
 
 fn set_up(desk: &Desk) -> Vec<&VolumeSetUp> {

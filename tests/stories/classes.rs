@@ -24,7 +24,7 @@ fn tell(desk: &mut Desk, handler: Option<&str>, overhead: &str) {
     });
     let content = Content { pods, objects: class.into_iter().collect() };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    desk.tell(Event::Manifests(Folder { files }));
+    desk.tell(Event::Manifests(Folder { trouble: None, files }));
 }
 
 #[test]

@@ -306,14 +306,14 @@ impl Desk {
             changed_ns: 0,
             content: Ok(vec![serde_json::from_str::<Pod>(json).expect("a pod")].into()),
         });
-        Event::Manifests(Folder { files: files.collect() })
+        Event::Manifests(Folder { trouble: None, files: files.collect() })
     }
 
     /// The manifest of the only pod cannot be read.
     pub fn broken_manifest(&mut self) {
         let refusal = Refusal { line: 1, column: 1, why: "bad".to_owned() };
         let file = File { path: "/m/0".into(), changed_ns: 0, content: Err(refusal) };
-        self.tell(Event::Manifests(Folder { files: vec![file] }));
+        self.tell(Event::Manifests(Folder { trouble: None, files: vec![file] }));
     }
 
     /// The only open call, whose name is this, answered as a runtime would that does it.

@@ -42,7 +42,7 @@ fn tell(desk: &mut Desk, spec: &str, objects: &[Arc<Object>]) {
     let pods = vec![serde_json::from_str::<Pod>(&annotated(metadata, spec)).expect("a pod")];
     let content = Content { pods, objects: objects.to_vec() };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    desk.tell(Event::Manifests(Folder { files }));
+    desk.tell(Event::Manifests(Folder { trouble: None, files }));
 }
 
 fn environment(fields: &str, objects: &[Arc<Object>]) -> Vec<String> {

@@ -43,7 +43,7 @@ fn pulling(desk: &mut Desk, image: &str, named: &[&str], objects: Vec<Arc<Object
     );
     let pods = vec![serde_json::from_str::<Pod>(&pod(&spec)).expect("a pod")];
     let file = File { path: "/m/0".into(), changed_ns: 0, content: Ok(Content { pods, objects }) };
-    desk.tell(Event::Manifests(Folder { files: vec![file] }));
+    desk.tell(Event::Manifests(Folder { trouble: None, files: vec![file] }));
     let asked = format!("image_status {image}");
     desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", &asked]);
 }

@@ -58,6 +58,7 @@ mod eviction;
 #[cfg(all(feature = "hooks", feature = "volumes", feature = "probe-grpc"))]
 mod fields;
 mod files;
+mod folder;
 mod garbage;
 #[cfg(feature = "cloud")]
 mod golden;

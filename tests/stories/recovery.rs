@@ -77,7 +77,7 @@ fn a_pod_waits_for_one_of_its_name_that_no_manifest_tells_of() {
     desk.sandboxes[0] = running;
     desk.containers[0].pod.as_mut().expect("ours").name = "p-gw".into();
     desk.pass(2_000);
-    desk.tell(Event::Manifests(Folder { files }));
+    desk.tell(Event::Manifests(Folder { trouble: None, files }));
     assert!(!desk.asked_for().contains(&"run_podsandbox #0".to_owned()), "{:?}", desk.asked_for());
     assert_eq!(desk.asked_for(), ["stop_container c1 2"]);
 }
@@ -365,7 +365,7 @@ fn a_replaced_pod_ends_even_while_another_manifest_is_broken() {
         File { path: "/m/0".into(), changed_ns: 0, content: good },
         File { path: "/m/1".into(), changed_ns: 0, content: Err(refusal) },
     ];
-    desk.tell(Event::Manifests(Folder { files }));
+    desk.tell(Event::Manifests(Folder { trouble: None, files }));
     assert_eq!(desk.asked_for(), ["stop_container c1 2"], "and nothing starts beside it");
     desk.does_all(&["stop_container c1 2", "stop_podsandbox s1", "container_status c1"]);
     assert!(desk.asked_for().contains(&"run_podsandbox #0".to_owned()), "{:?}", desk.asked_for());

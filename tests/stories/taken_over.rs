@@ -14,7 +14,7 @@ fn tell(desk: &mut Desk, image: &str, changed_ns: i64) {
     let json = pod(&MAIN.replace("i:1", image)).replace(&format!(r#","uid":"{UID}""#), "");
     let content = Ok(vec![serde_json::from_str::<Pod>(&json).expect("a pod")].into());
     let files = vec![File { path: "/m/0".into(), changed_ns, content }];
-    desk.tell(Event::Manifests(Folder { files }));
+    desk.tell(Event::Manifests(Folder { trouble: None, files }));
 }
 
 /// It runs under the uid `u1`, since 20 ns after 1970.

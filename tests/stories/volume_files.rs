@@ -23,6 +23,7 @@ fn folder(desk: &mut Desk, json: &str, value: Option<&str>) {
     };
     let content = Ok(Content { pods, objects: value.map(object).into_iter().collect() });
     desk.tell(Event::Manifests(Folder {
+        trouble: None,
         files: vec![File { path: "/m/0".into(), changed_ns: 0, content }],
     }));
 }

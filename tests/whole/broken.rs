@@ -1,17 +1,22 @@
 //! Manifests that cannot be used, beside good ones.
 
+use std::fs;
 use std::time::Duration;
 
+use nix::mount::MsFlags;
 use serde_json::Value;
 
 use crate::World;
-use crate::yard::agent::{Site, manifest, sleeper};
+use crate::yard::agent::{Pod, Site, manifest, sleeper};
 use crate::yard::wait::{always, until};
 
 crate::tests![
     a_broken_manifest_is_named_with_its_place_and_the_others_run,
     a_manifest_that_breaks_keeps_its_pod_running,
+    a_mistyped_key_keeps_its_pod_running,
     a_pod_outlives_a_restart_of_the_agent_while_its_manifest_is_broken,
+    a_folder_that_is_moved_away_ends_nothing,
+    a_partition_that_is_unmounted_ends_nothing,
     what_edged_does_not_do_fails_the_pod_and_names_the_field,
     files_that_are_no_manifests_are_left_alone,
 ];
@@ -86,6 +91,95 @@ fn stays(site: &Site, id: &str) {
     });
 }
 
+fn a_mistyped_key_keeps_its_pod_running(world: &World) {
+    let site = world.site("broken-key");
+    let agent = site.start();
+    site.put("torn.yaml", &sleeper("torn"));
+    let before = site.wait_running("torn");
+    let text = sleeper("torn").replace("containers:", "containerz:");
+    site.put("torn.yaml", &text);
+    let line = text.lines().position(|line| line.contains("containerz")).expect("it is there") + 1;
+    let place =
+        format!("{}:{line}:3: spec.containerz: ", site.manifests.join("torn.yaml").display());
+    let lines = wait_for_trouble(&site, |lines| lines.len() == 1);
+    assert!(lines[0].starts_with(&place), "{place} in {lines:?}");
+    stays(&site, &before.container_id("main"));
+    agent.kill();
+    let _agent = site.start();
+    wait_for_trouble(&site, |lines| lines.len() == 1);
+    runs_on(&site, &before);
+    site.put("torn.yaml", &sleeper("torn"));
+    let again = site.wait_running("torn");
+    assert_eq!(again.container_id("main"), before.container_id("main"), "adopted");
+    site.take("torn.yaml");
+    site.wait_empty();
+}
+
+/// Its container is the only one for a while, whether the agent knows the pod or not.
+fn runs_on(site: &Site, pod: &Pod) {
+    always(Duration::from_millis(2500), "the pod runs on", || {
+        let seen = site.seen().of(pod.uid());
+        let ids: Vec<_> = seen.running("main").iter().map(|one| one.id.clone()).collect();
+        if ids == [pod.container_id("main")] { Ok(()) } else { Err(seen.short()) }
+    });
+}
+
+fn a_folder_that_is_moved_away_ends_nothing(world: &World) {
+    let site = world.site("broken-moved");
+    let agent = site.start();
+    site.put("torn.yaml", &sleeper("torn"));
+    let before = site.wait_running("torn");
+    let away = site.dir.join("away");
+    fs::rename(&site.manifests, &away).expect("a folder of ours");
+    let lines = wait_for_trouble(&site, |lines| lines.len() == 1);
+    assert!(lines[0].contains("the folder cannot be read: No such file"), "{lines:?}");
+    stays(&site, &before.container_id("main"));
+    agent.kill();
+    let _agent = site.start();
+    wait_for_trouble(&site, |lines| lines.len() == 1);
+    runs_on(&site, &before);
+    fs::create_dir(&site.manifests).expect("a folder of ours");
+    let lines = wait_for_trouble(&site, |lines| lines.iter().any(|it| it.contains("is not the")));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    runs_on(&site, &before);
+    fs::remove_dir(&site.manifests).expect("it is empty");
+    fs::rename(&away, &site.manifests).expect("a folder of ours");
+    let again = site.wait_running("torn");
+    assert_eq!(again.container_id("main"), before.container_id("main"), "adopted");
+    wait_for_trouble(&site, <[String]>::is_empty);
+    site.take("torn.yaml");
+    site.wait_empty();
+}
+
+fn a_partition_that_is_unmounted_ends_nothing(world: &World) {
+    let none = None::<&str>;
+    let site = world.site("broken-unmounted");
+    let mount = || {
+        nix::mount::mount(none, &site.manifests, Some("tmpfs"), MsFlags::empty(), none)
+            .expect("root may mount");
+        fs::write(site.manifests.join("torn.yaml"), sleeper("torn")).expect("a file of ours");
+    };
+    let unmount = || nix::mount::umount(&site.manifests).expect("nothing is open in it");
+    mount();
+    let agent = site.start();
+    let before = site.wait_running("torn");
+    unmount();
+    let lines = wait_for_trouble(&site, |lines| lines.len() == 1);
+    assert!(lines[0].contains("is not the one that manifests were read from"), "{lines:?}");
+    stays(&site, &before.container_id("main"));
+    agent.kill();
+    let _agent = site.start();
+    wait_for_trouble(&site, |lines| lines.len() == 1);
+    runs_on(&site, &before);
+    mount();
+    let again = site.wait_running("torn");
+    assert_eq!(again.container_id("main"), before.container_id("main"), "adopted");
+    wait_for_trouble(&site, <[String]>::is_empty);
+    site.take("torn.yaml");
+    site.wait_empty();
+    unmount();
+}
+
 fn a_pod_outlives_a_restart_of_the_agent_while_its_manifest_is_broken(world: &World) {
     let site = world.site("broken-restart");
     let agent = site.start();
@@ -99,12 +193,7 @@ fn a_pod_outlives_a_restart_of_the_agent_while_its_manifest_is_broken(world: &Wo
     let _agent = site.start();
     site.wait_running("good");
     wait_for_trouble(&site, |lines| lines.len() == 1);
-    let runs = || {
-        let seen = site.seen().of(torn.uid());
-        let ids: Vec<_> = seen.running("main").iter().map(|one| one.id.clone()).collect();
-        if ids == [torn.container_id("main")] { Ok(()) } else { Err(seen.short()) }
-    };
-    always(Duration::from_millis(2500), "the pod of the broken manifest runs on", runs);
+    runs_on(&site, &torn);
     site.put("torn.yaml", &sleeper("torn"));
     let again = site.wait_running("torn");
     assert_eq!(again.container_id("main"), torn.container_id("main"), "adopted, not restarted");
@@ -138,7 +227,7 @@ fn what_edged_does_not_do_fails_the_pod_and_names_the_field(world: &World) {
 fn files_that_are_no_manifests_are_left_alone(world: &World) {
     let site = world.site("broken-strange");
     site.put(".hidden.yaml", TORN);
-    std::fs::create_dir(site.manifests.join("folder.yaml")).expect("a folder of ours");
+    fs::create_dir(site.manifests.join("folder.yaml")).expect("a folder of ours");
     site.put("good.yaml", &sleeper("good"));
     let _agent = site.start();
     site.wait_running("good");

@@ -2,6 +2,7 @@
 //! over real TLS, a real containerd.
 
 use std::fs;
+use std::time::Duration;
 
 use edged::model::api::Kind;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use super::yard::apiserver::ApiServer;
 use super::yard::controller::{Cloud, map, pod};
 use super::yard::http;
 use super::yard::line::Line;
-use super::yard::wait::until;
+use super::yard::wait::{always, until};
 
 crate::tests!(
     a_node_joins_and_runs_what_the_folder_wants,
@@ -20,6 +21,7 @@ crate::tests!(
     an_agent_that_was_killed_is_told_what_it_missed,
     a_link_that_was_cut_is_made_good,
     a_broken_manifest_is_named_and_the_others_go_on,
+    a_folder_that_vanishes_ends_no_pods_of_nodes,
     an_agent_without_its_store_is_served_again,
     static_pods_are_shown_in_the_cloud_and_stay_the_nodes,
     a_cluster_is_served_through_cuts_and_forgotten_histories,
@@ -176,6 +178,47 @@ fn a_broken_manifest_is_named_and_the_others_go_on(world: &World) {
     let _next = cloud.start();
     // Nobody knows what the file wants: what it wanted is left.
     cloud.wait_phase("web", "Running");
+}
+
+fn a_folder_that_vanishes_ends_no_pods_of_nodes(world: &World) {
+    let cloud = cloud(world, "vanished");
+    let controller = cloud.start();
+    let site = site(world, "vanished", &cloud);
+    let web = pod("web", NODE, ONE);
+    cloud.put("web.json", &web);
+    let _agent = site.start();
+    let before = cloud.wait_phase("web", "Running");
+    let stays = |what: &str| {
+        until(what, || {
+            let log = cloud.log_tail();
+            if log.contains(what) { Ok(()) } else { Err(log) }
+        });
+        always(Duration::from_millis(2500), "the pod stays", || {
+            let pod = cloud.pod("web")?.ok_or("it is gone")?;
+            let ends = pod["metadata"].get("deletionTimestamp").is_some();
+            let same = container(&pod) == container(&before);
+            if same && !ends { Ok(()) } else { Err(pod.to_string()) }
+        });
+    };
+    // A key that is mistyped is refused with its place.
+    let typed = format!("{web:#}").replace("\"containers\"", "\"containerz\"");
+    fs::write(cloud.manifests.join("web.json"), typed).expect("a file of ours");
+    stays("spec.containerz: got an unknown field; spec.containers: Required value");
+    cloud.put("web.json", &web);
+    let away = cloud.manifests.with_file_name("away");
+    fs::rename(&cloud.manifests, &away).expect("a folder of ours");
+    stays("the folder cannot be read");
+    controller.terminate();
+    fs::create_dir(&cloud.manifests).expect("a folder of ours");
+    let _next = cloud.start();
+    stays("is not the one that manifests were read from");
+    fs::remove_dir(&cloud.manifests).expect("it is empty");
+    fs::rename(&away, &cloud.manifests).expect("a folder of ours");
+    cloud.put("new.json", &pod("new", NODE, ONE));
+    cloud.wait_phase("new", "Running");
+    assert_eq!(container(&cloud.wait_phase("web", "Running")), container(&before));
+    cloud.take("web.json");
+    cloud.wait_gone("web");
 }
 
 fn an_agent_without_its_store_is_served_again(world: &World) {

@@ -389,3 +389,19 @@ fn every_prefix_of_a_file_is_refused_or_read() {
         let _ = parse(&WEB.as_bytes()[..end]);
     }
 }
+
+#[test]
+fn a_file_with_an_invalid_pod_is_refused_with_the_place() {
+    use edged::agent::admit::invalid;
+    use edged::wire::manifest::parse_valid;
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containerz: []\n";
+    let refusal = parse_valid(text.as_bytes(), invalid).expect_err("there is no container");
+    let expected = ":5:3: spec.containerz: got an unknown field; spec.containers: Required value";
+    assert_eq!(refusal.to_string(), expected);
+    #[cfg(feature = "controller")]
+    {
+        let raw = edged::wire::manifest::raw::parse_valid(text.as_bytes(), invalid);
+        assert_eq!(raw.expect_err("the same"), refusal);
+    }
+    assert!(parse(text.as_bytes()).is_ok(), "whoever does not ask is not told");
+}

@@ -176,6 +176,8 @@ fn manifests_are_brought_about_and_what_none_wants_goes() {
     objects.want(vec![("a.yaml".into(), None)], NOW);
     objects.all_was_read(NOW);
     assert!(objects.value(&key(Kind::ConfigMap, "cm")).is_some(), "an error is no deletion");
+    objects.want_still(Vec::new(), NOW);
+    assert!(objects.value(&key(Kind::ConfigMap, "cm")).is_some(), "nor is a lost folder");
     let twice =
         vec![("a.yaml".into(), Some(vec![map("b")])), ("b.yaml".into(), Some(vec![map("c")]))];
     let said = objects.want(twice, NOW);

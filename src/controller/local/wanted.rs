@@ -1,6 +1,6 @@
 //! What the manifests want, and how it comes about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -20,19 +20,45 @@ pub struct Wanted {
     print: Print,
 }
 
+/// A file of the folder, and what it holds if it can be read.
+type File = (Box<str>, Option<Vec<Manifest>>);
+
+/// What is with files that are not named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    Gone,
+    Stay,
+}
+
 impl Objects {
     /// The manifests as they are now: each file with what it holds, or `None` where it cannot be
     /// read, which leaves what it wanted before. Returns what is wanted twice:
     /// `kind namespace/name` and the file that is not heeded.
-    pub fn want(
+    pub fn want(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<(String, Box<str>)> {
+        self.take(files, Others::Gone, now)
+    }
+
+    /// As [`Objects::want`] while the folder itself cannot be read: what other files wanted stays.
+    pub fn want_still(
         &mut self,
-        files: Vec<(Box<str>, Option<Vec<Manifest>>)>,
+        files: Vec<File>,
+        now: Option<Timestamp>,
+    ) -> Vec<(String, Box<str>)> {
+        self.take(files, Others::Stay, now)
+    }
+
+    fn take(
+        &mut self,
+        files: Vec<File>,
+        others: Others,
         now: Option<Timestamp>,
     ) -> Vec<(String, Box<str>)> {
         let mut before = std::mem::take(&mut self.wanted);
         let mut wanted: BTreeMap<Key, Wanted> = BTreeMap::new();
         let mut twice = Vec::new();
+        let mut read = BTreeSet::new();
         for (source, manifests) in files {
+            read.insert(source.clone());
             let found: Vec<(Key, Arc<Value>)> = match manifests {
                 Some(manifests) => {
                     manifests.into_iter().map(|it| (key_of(&it), it.value)).collect()
@@ -53,6 +79,11 @@ impl Objects {
                 let known = before.get(&key).filter(|it| Arc::ptr_eq(&it.value, &value));
                 let print = known.map_or_else(|| print(&key, &value), |it| it.print);
                 wanted.insert(key, Wanted { source: source.clone(), value, print });
+            }
+        }
+        if others == Others::Stay {
+            for (key, kept) in before.iter().filter(|(_, kept)| !read.contains(&kept.source)) {
+                wanted.entry(key.clone()).or_insert_with(|| kept.clone());
             }
         }
         self.wanted = wanted;

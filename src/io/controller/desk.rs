@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::api::local::Local;
+use crate::agent::admit;
 use crate::controller::Controller;
 use crate::controller::local::{Key, Objects};
 use crate::controller::time::Now;
@@ -110,7 +111,7 @@ impl Desk<'_> {
         if call.header("content-type") != "application/yaml" {
             return text(415, "expected the Content-Type application/yaml");
         }
-        let manifests = match raw::parse(&call.body) {
+        let manifests = match raw::parse_valid(&call.body, admit::invalid) {
             Ok(manifests) => manifests,
             Err(refusal) => return text(400, &refusal.to_string()),
         };

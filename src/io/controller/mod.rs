@@ -28,12 +28,13 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
+use crate::agent::admit;
 use crate::controller::event::{Action, CallId, Event, Out};
 use crate::controller::local::Objects;
 use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
-use crate::io::folder::{Held, Manifests, Room};
+use crate::io::folder::{self, Held, Manifests, Room};
 use crate::io::journal::{self, Turn};
 use crate::io::signal::{self, Signals, Told};
 use crate::io::{clock, sys};
@@ -147,8 +148,10 @@ impl Hands {
             (settings.desk, authority.tls(Clients::Asked)?),
             PORTS,
         );
-        let manifests =
-            Manifests::open(settings.manifests.clone(), raw::parse, poll.registry(), FOLDER);
+        let parse = |bytes: &[u8]| raw::parse_valid(bytes, admit::invalid);
+        let folder = settings.manifests.clone();
+        let manifests = Manifests::open(folder, parse, poll.registry(), FOLDER)
+            .remembering(settings.data.join(folder::RECORD));
         let config = controller::Config {
             authority: authority.for_the_mind(),
             certificate_days: settings.certificate_days,
@@ -328,8 +331,9 @@ impl Hands {
 
     /// The folder says what is wanted.
     fn read(&mut self, folder: Folder<Vec<Manifest>>, now: Now) {
-        let mut said = Vec::new();
-        let whole = folder.files.iter().all(|file| file.content.is_ok());
+        let mut said: Vec<String> = folder.trouble.iter().map(ToString::to_string).collect();
+        let is_read = said.is_empty();
+        let whole = is_read && folder.files.iter().all(|file| file.content.is_ok());
         let files = folder.files.into_iter().map(|file| {
             let content = match file.content {
                 Ok(content) => Some(content),
@@ -342,7 +346,12 @@ impl Hands {
         });
         let files = files.collect();
         let Some(local) = self.api.local() else { return };
-        for (name, path) in local.objects.want(files, now.timestamp()) {
+        let twice = if is_read {
+            local.objects.want(files, now.timestamp())
+        } else {
+            local.objects.want_still(files, now.timestamp())
+        };
+        for (name, path) in twice {
             said.push(format!("{path}: {name} stands in another file already, and is left out"));
         }
         if whole {

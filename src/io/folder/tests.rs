@@ -1,19 +1,21 @@
 //! A real folder and a real inotify, an imagined clock: the kernel queues what happened before the
 //! call that made it happen returns, so nothing here waits.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mio::Poll;
 
 use super::*;
+use crate::limits::MANIFEST_BYTES_MAX;
 
 struct Place {
     dir: PathBuf,
     manifests: Manifests,
     now: Instant,
-    _poll: Poll,
+    poll: Poll,
 }
 
 /// A manifest of the tests is `ok` or anything else.
@@ -28,6 +30,11 @@ fn parse(text: &[u8]) -> Result<Content, Refusal> {
     }
 }
 
+fn agent(dir: &Path, poll: &Poll) -> Manifests {
+    Manifests::open(dir.join("manifests"), parse, poll.registry(), Token(1))
+        .remembering(dir.join(RECORD))
+}
+
 impl Place {
     fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -36,9 +43,13 @@ impl Place {
         let dir = std::env::temp_dir().join(name);
         fs::create_dir_all(&dir).expect("a folder for the test");
         let poll = Poll::new().expect("a poll");
-        let path = dir.join("manifests");
-        let manifests = Manifests::open(path, parse, poll.registry(), Token(1));
-        Self { dir, manifests, now: Instant(1_000_000), _poll: poll }
+        let manifests = agent(&dir, &poll);
+        Self { dir, manifests, now: Instant(1_000_000), poll: poll }
+    }
+
+    /// Another agent begins in the place of the one before.
+    fn restart(&mut self) {
+        self.manifests = agent(&self.dir, &self.poll);
     }
 
     fn with_folder() -> Self {
@@ -67,12 +78,19 @@ impl Place {
                 Err(refusal) => format!("{name}:{}", refusal.why),
             }
         });
-        Some(told.collect::<Vec<_>>().join(" "))
+        let trouble = folder.trouble.map(|why| format!("NOT READ {why}"));
+        Some(trouble.into_iter().chain(told).collect::<Vec<_>>().join(" "))
     }
 
     /// From now on the kernel says nothing, as on a network file system.
     fn deaf(&mut self) {
         self.manifests.watch = Watch::none();
+    }
+
+    /// What is told once nothing changes any more.
+    fn settled(&mut self) -> Option<String> {
+        let told = self.turn().or_else(|| self.later(MANIFEST_SETTLE_MS));
+        told.or_else(|| self.later(MANIFEST_SETTLE_MS))
     }
 
     fn later(&mut self, ms: u64) -> Option<String> {
@@ -157,6 +175,28 @@ fn a_file_that_is_still_written_is_read_once_it_is_closed() {
 }
 
 #[test]
+fn what_an_editor_renames_at_once_is_not_read_before() {
+    let mut place = Place::with_folder();
+    place.write("web.yaml", "ok");
+    assert_eq!(place.turn().as_deref(), Some("web.yaml:ok"));
+    for name in ["sedAb3xYz", "4913", "web.yaml~"] {
+        place.write(name, "no");
+        assert_eq!(place.turn(), None, "{name} is closed, and about to go");
+        fs::rename(place.path(name), place.path("web.yaml")).expect("moved");
+        assert_eq!(place.turn().as_deref(), Some("web.yaml:got \"no\""));
+        place.write("web.yaml", "ok");
+        assert_eq!(place.turn().as_deref(), Some("web.yaml:ok"));
+    }
+    // Whoever means it has it a second later.
+    place.write("sedative", "ok");
+    assert_eq!(place.turn().as_deref(), Some("sedative:ok web.yaml:ok"));
+    place.write("sedation1", "ok");
+    assert_eq!(place.turn(), None);
+    let told = place.later(MANIFEST_SETTLE_MS);
+    assert_eq!(told.as_deref(), Some("sedation1:ok sedative:ok web.yaml:ok"));
+}
+
+#[test]
 fn a_change_without_a_close_counts_after_it_settled() {
     use std::io::Write;
     let mut place = Place::with_folder();
@@ -169,19 +209,102 @@ fn a_change_without_a_close_counts_after_it_settled() {
 }
 
 #[test]
-fn an_absent_folder_is_empty_and_is_seen_when_it_appears_or_goes() {
+fn an_absent_folder_is_not_read_and_is_seen_when_it_appears() {
     let mut place = Place::new();
-    assert_eq!(place.turn().as_deref(), Some(""));
+    let told = place.turn().expect("at the start it is reported at once");
+    assert!(told.starts_with("NOT READ ") && told.contains("No such file"), "{told}");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "once");
     fs::create_dir(place.path("")).expect("the folder");
-    assert_eq!(place.turn(), None);
+    assert_eq!(place.turn().as_deref(), Some(""), "an empty folder says that none is wanted");
+    place.write("a", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok"));
+}
+
+#[test]
+fn a_folder_that_goes_keeps_its_files_until_it_is_back() {
+    let mut place = Place::with_folder();
     place.write("a", "ok");
     assert_eq!(place.turn().as_deref(), Some("a:ok"));
     fs::rename(place.path(""), place.dir.join("elsewhere")).expect("moved");
-    assert_eq!(place.turn().as_deref(), Some(""));
+    assert_eq!(place.turn(), None, "perhaps another follows at once");
+    let told = place.later(MANIFEST_SETTLE_MS).expect("told");
+    assert!(told.starts_with("NOT READ ") && told.ends_with(" a:ok"), "{told}");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "once");
     fs::rename(place.dir.join("elsewhere"), place.path("")).expect("moved back");
-    // Found without a close: a second passes first.
+    assert_eq!(place.turn().as_deref(), Some("a:ok"));
+    fs::remove_file(place.path("a")).expect("removed");
+    assert_eq!(place.turn().as_deref(), Some(""), "it is the same folder, and empty");
+    // Of an empty folder nothing can be missed: any other is as good.
+    fs::rename(place.path(""), place.dir.join("elsewhere")).expect("moved");
+    fs::create_dir(place.path("")).expect("another");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None);
+    assert_eq!(place.later(MANIFEST_SETTLE_MS).as_deref(), Some(""));
+}
+
+#[test]
+fn an_empty_folder_in_the_place_of_a_full_one_is_not_believed() {
+    let mut place = Place::with_folder();
+    place.write("a", "ok");
+    place.write("b", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok b:ok"));
+    let is_refused = |told: &str| told.starts_with("NOT READ ") && told.contains("is not the one");
+    for another in ["empty", "README"] {
+        let _ = fs::rename(place.path(""), place.dir.join(format!("before {another}")));
+        fs::create_dir(place.path("")).expect("another");
+        if another == "README" {
+            place.write("README", "no manifest");
+        }
+        let told = place.settled().expect("told");
+        assert!(is_refused(&told), "{told}");
+        assert_eq!(place.later(MANIFEST_RESCAN_MS), None, "once");
+        place.restart();
+        let told = place.turn().expect("told");
+        assert!(is_refused(&told), "after a restart: {told}");
+    }
+    // The first one is back, as when the partition is mounted again.
+    fs::remove_dir_all(place.path("")).expect("removed");
+    fs::rename(place.dir.join("before empty"), place.path("")).expect("moved back");
+    place.restart();
+    assert_eq!(place.turn().as_deref(), Some("a:ok b:ok"));
+}
+
+#[test]
+fn a_folder_with_manifests_in_the_place_of_another_counts_once_it_is_filled() {
+    let mut place = Place::with_folder();
+    place.write("a", "ok");
+    place.write("b", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok b:ok"));
+    fs::create_dir(place.dir.join("new")).expect("another");
+    fs::write(place.dir.join("new/a"), "ok").expect("a file");
+    fs::rename(place.path(""), place.dir.join("old")).expect("moved");
     assert_eq!(place.turn(), None);
-    assert_eq!(place.later(MANIFEST_SETTLE_MS).as_deref(), Some("a:ok"));
+    fs::rename(place.dir.join("new"), place.path("")).expect("moved");
+    assert_eq!(place.turn(), None, "it may be about to be filled");
+    place.write("b", "ok");
+    assert_eq!(place.turn(), None);
+    assert_eq!(place.later(MANIFEST_SETTLE_MS), None, "found without a close, a is read now");
+    assert_eq!(place.later(MANIFEST_SETTLE_MS).as_deref(), Some("a:ok b:ok"));
+    // It is trusted from now on: the same one, empty, says that none is wanted.
+    fs::remove_file(place.path("a")).expect("removed");
+    assert_eq!(place.turn().as_deref(), Some("b:ok"));
+    fs::remove_file(place.path("b")).expect("removed");
+    assert_eq!(place.turn().as_deref(), Some(""));
+}
+
+#[test]
+fn a_folder_that_is_filled_without_end_counts_in_the_end() {
+    let mut place = Place::with_folder();
+    place.write("a", "ok");
+    assert_eq!(place.turn().as_deref(), Some("a:ok"));
+    fs::rename(place.path(""), place.dir.join("old")).expect("moved");
+    fs::create_dir(place.path("")).expect("another");
+    let mut told = place.turn();
+    for number in 0..MANIFEST_HOLD_MS / (MANIFEST_SETTLE_MS / 2) {
+        assert_eq!(told, None, "file {number}");
+        place.write(&format!("b{number}"), "ok");
+        told = place.later(MANIFEST_SETTLE_MS / 2);
+    }
+    assert!(told.is_some_and(|told| told.starts_with("b0:ok ")));
 }
 
 #[test]
@@ -201,15 +324,17 @@ fn what_is_no_regular_file_or_too_large_never_stops_the_rest() {
 fn a_place_that_is_no_folder_is_trouble_and_not_an_empty_set() {
     let mut place = Place::new();
     fs::write(place.path(""), "").expect("a file");
-    assert_eq!(place.turn(), None, "nothing is told before the first reading");
+    let told = place.turn().expect("told");
+    assert!(told.starts_with("NOT READ ") && told.contains("Not a directory"), "{told}");
     fs::remove_file(place.path("")).expect("removed");
     fs::create_dir(place.path("")).expect("the folder");
     place.write("a", "ok");
     assert_eq!(place.later(MANIFEST_RESCAN_MS).as_deref(), Some("a:ok"));
     fs::remove_dir_all(place.path("")).expect("removed");
     fs::write(place.path(""), "").expect("a file");
-    let told = place.later(MANIFEST_RESCAN_MS).expect("told");
-    assert!(told.starts_with("manifests:the folder cannot be read: Not a directory"), "{told}");
+    assert_eq!(place.later(MANIFEST_RESCAN_MS), None);
+    let told = place.later(MANIFEST_SETTLE_MS).expect("told");
+    assert!(told.contains("the folder cannot be read: Not a directory"), "{told}");
     assert!(told.ends_with(" a:ok"), "{told}");
 }
 
@@ -222,6 +347,10 @@ fn another_folder_takes_the_place_of_the_first_with_its_first_reading() {
     fs::write(place.dir.join("other/b"), "ok").expect("a file");
     place.manifests.follow(place.dir.join("other"));
     assert_eq!(place.manifests.wake_at(), Instant(0));
+    assert_eq!(place.turn().as_deref(), Some("b:ok"));
+    place.manifests.follow(place.dir.join("mistyped"));
+    assert!(place.turn().is_some_and(|told| told.starts_with("NOT READ ")));
+    place.manifests.follow(place.dir.join("other"));
     assert_eq!(place.turn().as_deref(), Some("b:ok"));
     place.write("a", "changed");
     assert_eq!(place.turn(), None, "the first one is watched no more");

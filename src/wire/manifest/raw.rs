@@ -5,14 +5,20 @@
 
 use serde_json::{Value as Json, json};
 
-use super::{Content, Fault, Node, Refusal, Step, Value, field, tree};
+use super::{Content, Fault, Found, Node, Refusal, Step, Value, field, tree};
 use crate::model::api::Kind;
 use crate::model::base64;
+use crate::model::manifest::Validate;
 use crate::model::raw::{Manifest, drop_nulls};
 use crate::model::tree::to_json;
 
 /// All objects of a file in order. A file counts as a whole.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Manifest>, Refusal> {
+    parse_valid(bytes, |_| None)
+}
+
+/// As [`parse`]; a pod that is not valid is an error with its place.
+pub fn parse_valid(bytes: &[u8], validate: Validate) -> Result<Vec<Manifest>, Refusal> {
     if bytes.trim_ascii().is_empty() {
         let why = "got an empty file, expected an object".into();
         return Err(Refusal { line: 0, column: 0, why });
@@ -20,19 +26,24 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Manifest>, Refusal> {
     let mut found = Vec::new();
     for document in tree::parse(bytes)? {
         if document.value != Value::Null {
-            any(&document, &[], &mut found).map_err(|fault| fault.refusal(bytes))?;
+            any(&document, &[], validate, &mut found).map_err(|fault| fault.refusal(bytes))?;
         }
     }
     Ok(found)
 }
 
-fn any(node: &Node, path: &[Step], found: &mut Vec<Manifest>) -> Result<(), Fault> {
+fn any(
+    node: &Node,
+    path: &[Step],
+    validate: Validate,
+    found: &mut Vec<Manifest>,
+) -> Result<(), Fault> {
     let (version, name) = (text(node, path, "apiVersion")?, text(node, path, "kind")?);
     if version == "v1" && name.ends_with("List") && path.is_empty() {
         let Some(items) = field(node, path, "items")? else { return Ok(()) };
         let Value::List(list) = &items.value else { return Ok(()) };
         return list.iter().enumerate().try_for_each(|(index, node)| {
-            any(node, &[Step::Key("items".into()), Step::Index(index)], found)
+            any(node, &[Step::Key("items".into()), Step::Index(index)], validate, found)
         });
     }
     let known = |kind: &&Kind| kind.name() == name && kind.api_version() == version;
@@ -44,7 +55,7 @@ fn any(node: &Node, path: &[Step], found: &mut Vec<Manifest>) -> Result<(), Faul
         return Err(Fault::new(at, path, why));
     };
     // For its complaints alone.
-    let mut judged = Content::default();
+    let mut judged = Found { content: Content::default(), validate };
     match kind {
         Kind::Pod => super::pod(node, path, &mut judged)?,
         Kind::ConfigMap | Kind::Secret | Kind::PersistentVolume | Kind::PersistentVolumeClaim => {
