@@ -49,6 +49,7 @@ pub mod image_import;
 pub mod job;
 mod jobs;
 mod journal;
+pub mod lock;
 pub mod log;
 mod measure;
 mod mounts;
@@ -57,6 +58,7 @@ pub mod probe;
 #[cfg(not(feature = "probes"))]
 #[path = "probe/absent.rs"]
 pub mod probe;
+pub mod rivals;
 pub mod runtime;
 #[cfg(feature = "api")]
 pub mod server;
@@ -99,6 +101,7 @@ use folder::Manifests;
 use image_import::Keeper;
 use job::{Cgroups, Jobs, Roots};
 use journal::Turn;
+use lock::Locks;
 use log::Limit;
 use measure::Meter;
 use probe::Probes;
@@ -144,6 +147,11 @@ pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
         if hands.turn(&ready) == Next::Exit {
             hands.store.close();
             hands.watchdog.close();
+            jobs::unshare(Path::new(&hands.config.root));
+            if let Some(why) = &hands.refused {
+                ::log::error!("ends, and leaves the pods as they are: {why}");
+                return ExitCode::FAILURE;
+            }
             ::log::info!("stopped; the pods are left as they are");
             return ExitCode::SUCCESS;
         }
@@ -181,11 +189,15 @@ struct Hands<'a> {
     events: Vec<Event>,
     out: Out,
     limit: Limit,
+    locks: Locks,
+    /// Another agent uses what is ours alone.
+    refused: Option<String>,
 }
 
 impl<'a> Hands<'a> {
     fn open(config: Config, reload: Reload<'a>) -> io::Result<Self> {
         let poll = Poll::new()?;
+        let locks = alone(&config).map_err(io::Error::other)?;
         if let Err(why) = jobs::share(Path::new(&config.root)) {
             ::log::warn!("containers will not see mounts that are made later: {why}");
         }
@@ -242,6 +254,8 @@ impl<'a> Hands<'a> {
             events,
             out: Out::default(),
             limit: Limit::default(),
+            locks,
+            refused: None,
             poll,
             config,
             reload,
@@ -287,6 +301,12 @@ impl<'a> Hands<'a> {
         turn.lap("signals");
         self.runtime.tick(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the runtime's replies");
+        if self.events.iter().any(|event| matches!(event, Event::RuntimeUp))
+            && let Err(why) = self.locks.runtime_is_up()
+        {
+            self.refused = Some(why);
+            return Next::Exit;
+        }
         self.events.extend(self.manifests.tick(now.boot).map(Event::Manifests));
         turn.lap("the manifest folder");
         self.jobs.tick(now.boot, &mut self.events);
@@ -455,6 +475,20 @@ impl<'a> Hands<'a> {
         let credentials = self.credentials.look();
         self.events.extend(credentials.map(|found| Event::Credentials(Box::new(found))));
     }
+}
+
+/// Makes sure that no other agent uses what this one is to use.
+fn alone(config: &Config) -> Result<Locks, String> {
+    let runtime = Path::new(&config.runtime);
+    let cgroups = sys::cgroup_root(&config.settings.cgroups);
+    let locks = Locks::take(Path::new(&config.root), runtime, cgroups.as_deref())?;
+    for rival in rivals::find(runtime) {
+        if rival.same == Some(true) {
+            return Err(rival.to_string());
+        }
+        ::log::warn!("{rival}");
+    }
+    Ok(locks)
 }
 
 /// What the emptied list of requests may keep room for.

@@ -66,6 +66,14 @@ pub(super) fn over<'a>(table: &'a str, path: &Path) -> Option<Mount<'a>> {
         .max_by_key(|mount| mount.point.len())
 }
 
+/// Whether something is mounted below a path.
+pub(super) fn are_below(table: &str, path: &Path) -> bool {
+    mounts(table).any(|mount| {
+        let point = Path::new(&*mount.point);
+        point != path && point.starts_with(path)
+    })
+}
+
 fn mounts(table: &str) -> impl Iterator<Item = Mount<'_>> {
     table.lines().filter_map(|line| {
         let (left, right) = line.split_once(" - ")?;

@@ -6,9 +6,10 @@ mod identity;
 mod memory;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read};
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 use nix::ifaddrs::getifaddrs;
@@ -19,7 +20,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::agent::Machine;
 use crate::limits::RESOLV_CONF_BYTES_MAX;
-use crate::model::cgroup::{Cgroups, Hierarchy};
+use crate::model::cgroup::{Cgroups, Hierarchy, Settings};
 use crate::model::cri::Dns;
 use crate::wire::resolv;
 
@@ -31,6 +32,30 @@ pub fn raise_descriptors() {
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
         log::warn!("the number of descriptors stays as it is: {error}");
+    }
+}
+
+/// Keeps what this process has in memory, tokens and keys among it, from core files and from other
+/// processes of its user. Programs that it starts are on their own again, but for core files.
+pub fn guard_memory() {
+    use nix::sys::prctl::set_dumpable;
+    use nix::sys::resource::{Resource, setrlimit};
+    // Neither is refused to anybody; and without them all else is as good.
+    let _ = set_dumpable(false);
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+}
+
+/// Makes the root directory where there is none: for its owner and group alone, as the kubelet's.
+pub fn make_root(path: &Path) -> Result<(), String> {
+    let failed = |error: io::Error| format!("mkdir {}: {error}", path.display());
+    if let Some(above) = path.parent() {
+        fs::create_dir_all(above).map_err(failed)?;
+    }
+    match DirBuilder::new().mode(0o750).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists || !path.is_dir() => {
+            Err(failed(error))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -99,6 +124,18 @@ fn huge_pages(folder: &Path) -> BTreeMap<u64, u64> {
 
 /// Where the kernel shows its cgroups.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// The cgroup that those of pods are below, by the hierarchy's device and inode and the path in it.
+/// `None`: pods get none from us.
+pub fn cgroup_root(settings: &Settings) -> Option<String> {
+    let top = match cgroups().hierarchy {
+        Hierarchy::V1 => Path::new(CGROUPS).join("memory"),
+        Hierarchy::V2 => CGROUPS.into(),
+        Hierarchy::None => return None,
+    };
+    let meta = fs::metadata(top).ok().filter(|_| settings.per_qos)?;
+    Some(format!("/{} of {}:{}", settings.root.join("/"), meta.dev(), meta.ino()))
+}
 
 /// Which cgroups this process can make, and what of them bounds what.
 pub fn cgroups() -> Cgroups {

@@ -63,7 +63,15 @@ fn it_starts_with_one_writable_partition_no_network_and_no_clock() {
          'https://cloud.example:10002', token: t}}}}\n",
         data.display()
     );
-    let text = if cfg!(feature = "cloud") { text } else { String::new() };
+    let cgroup = format!(
+        "{{edged: {{tailoredKubeletConfig: {{cgroupRoot: /edged-read-only-{}}}}}}}",
+        std::process::id()
+    );
+    let text = if cfg!(feature = "cloud") {
+        text.replace("modules: {", &format!("modules: {{{}, ", &cgroup[1..cgroup.len() - 1]))
+    } else {
+        format!("modules: {cgroup}\n")
+    };
     fs::write(&config, text).expect("a file of ours");
     let mut command = Command::new("unshare");
     command.args(["--mount", "--net", "sh", "-c", SETUP, "sh"]);
@@ -105,4 +113,41 @@ fn it_starts_with_one_writable_partition_no_network_and_no_clock() {
     }
     child.kill().expect("our child");
     child.wait().expect("our child");
+}
+
+/// Starts an agent where nothing is shared, waits for its mount, ends it, and wants that gone.
+const MOUNTED: &str = r#"
+set -eu
+mount --make-rprivate /
+mount -t tmpfs run /run
+root=$1
+shift
+"$@" &
+agent=$!
+until grep " $root " /proc/self/mountinfo | grep -q shared:; do kill -0 "$agent"; done
+kill "$agent"
+wait "$agent"
+! grep " $root " /proc/self/mountinfo
+"#;
+
+#[test]
+fn the_mount_that_hands_on_those_below_it_goes_with_the_agent() {
+    let scratch = Scratch::new();
+    let root = scratch.path("kubelet");
+    fs::create_dir_all(scratch.path("manifests")).expect("a folder of ours");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--net", "sh", "-c", MOUNTED, "sh"]).arg(&root);
+    command.arg(env!("CARGO_BIN_EXE_edged")).arg("run").arg("--root-dir").arg(&root);
+    for (flag, path) in [
+        ("--manifests", "manifests"),
+        ("--runtime", "absent.sock"),
+        ("--pod-logs", "logs"),
+        ("--container-logs", "links"),
+    ] {
+        command.arg(flag).arg(scratch.path(path));
+    }
+    command.args(["--node-name", "gw", "--listen", "off"]);
+    let done = command.output().expect("unshare is in util-linux");
+    let said = [done.stdout, done.stderr].concat();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&said));
 }

@@ -39,6 +39,7 @@ impl Agent {
             .args(["run", "--listen", "off", "--node-name", "gw", "--log", "debug"])
             .args(["--config".into(), path("edgecore.yaml")])
             .args(["--runtime".into(), path("c.sock")])
+            .args(["--root-dir".into(), path("kubelet")])
             .args(["--pod-logs".into(), path("pods")])
             .args(["--container-logs".into(), path("links")])
             .env_remove("RUST_LOG")
@@ -86,7 +87,9 @@ impl Drop for Agent {
 fn config(dir: &std::path::Path, manifests: &str, more: &str) -> String {
     format!(
         "apiVersion: edgecore.config.kubeedge.io/v1alpha2\nkind: EdgeCore\nmodules:\n  edged:\n    \
-         tailoredKubeletConfig:\n      staticPodPath: {}\n{more}",
+         tailoredKubeletConfig:\n      cgroupRoot: /edged-binary-{}\n      \
+         staticPodPath: {}\n{more}",
+        std::process::id(),
         dir.join(manifests).display()
     )
 }

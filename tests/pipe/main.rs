@@ -2,6 +2,7 @@
 //! and die; and `io::job` with real children. Time is an argument: nothing sleeps, and what is
 //! waited for is the end of a child.
 
+mod alone;
 #[cfg(feature = "api")]
 mod api;
 mod bench;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::agent::{NODE, Site};
+use super::cgroup;
 use super::cloud::Cloud;
 
 /// The site's agents know this cloud.
@@ -30,8 +31,9 @@ pub fn configure(site: &mut Site, store: &Path, https: &str, websocket: &str, to
          httpServer: https://{https}\n    tlsCaFile: {dir}/ca.crt\n    \
          tlsCertFile: {dir}/node.crt\n    tlsPrivateKeyFile: {dir}/node.key\n    \
          token: {token}\n    websocket:\n      enable: true\n      server: {websocket}\n  \
-         edged:\n    enable: true\n    tailoredKubeletConfig:\n      \
-         imageGCHighThresholdPercent: 100\n      evictionHard: {{}}\n"
+         edged:\n    enable: true\n    tailoredKubeletConfig:\n      cgroupRoot: {}\n      \
+         imageGCHighThresholdPercent: 100\n      evictionHard: {{}}\n",
+        cgroup::root()
     );
     let path = site.dir.join("joined.yaml");
     fs::write(&path, text).expect("a file of ours");

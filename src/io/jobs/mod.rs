@@ -34,7 +34,7 @@ use crate::model::settings::CloudLink;
 use crate::model::upkeep::{Ask, Measures};
 
 pub use cgroup::Cgroups;
-pub(in crate::io) use volume::share;
+pub(in crate::io) use volume::{share, unshare};
 
 /// Does a quick job now.
 pub(super) fn run(roots: &mut Roots, spec: &JobSpec) -> Result<JobReply, JobError> {

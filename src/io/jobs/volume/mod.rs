@@ -26,7 +26,7 @@ use super::{Component, Failure, tree};
 use crate::model::job::{Files, Medium, Source, SubPath, VolumeSetUp};
 
 pub(super) use mount::is_remote;
-pub(in crate::io) use mount::share;
+pub(in crate::io) use mount::{share, unshare};
 
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 /// What volumes without a size of their own get: enough for what a ConfigMap or Secret may hold.

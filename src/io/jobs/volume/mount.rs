@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::Mode;
 
 use super::super::{Component, Failure, tree};
@@ -65,7 +66,6 @@ fn path_of(fd: BorrowedFd<'_>) -> String {
 /// that ask for it see what is mounted later (spec section 4.1). On most systems all mounts are so
 /// already; under busybox's init none is.
 pub(in crate::io) fn share(root: &Path) -> Result<(), String> {
-    fs::create_dir_all(root).map_err(|error| format!("mkdir {}: {error}", root.display()))?;
     let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
     let table = mounts::table().map_err(|error| error.to_string())?;
     let Some(over) = mounts::over(&table, &root) else { return Ok(()) };
@@ -77,10 +77,31 @@ pub(in crate::io) fn share(root: &Path) -> Result<(), String> {
     if Path::new(&*over.point) != root {
         mount(Some(&root), &root, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
             .map_err(|errno| said("bind", errno))?;
+        // Without the mark the mount stays after the end, and does no harm.
+        let _ = fs::write(BOUND, root.as_os_str().as_bytes());
     }
     mount(none, &root, none, MsFlags::MS_SHARED | MsFlags::MS_REC, none)
         .map_err(|errno| said("share", errno))
 }
+
+/// Takes that mount away again at the end, if this or an earlier life made it, and no pod is left
+/// that has or may get something mounted below it.
+pub(in crate::io) fn unshare(root: &Path) {
+    let Ok(root) = root.canonicalize() else { return };
+    let is_ours = fs::read(BOUND).is_ok_and(|path| path == root.as_os_str().as_bytes());
+    let pods = fs::read_dir(root.join("pods")).map_or(0, Iterator::count);
+    let table = mounts::table().unwrap_or_default();
+    if !is_ours || pods > 0 || mounts::are_below(&table, &root) {
+        return;
+    }
+    // Our own handles on the folder keep it busy; it goes with them.
+    if umount2(&root, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok() {
+        let _ = fs::remove_file(BOUND);
+    }
+}
+
+/// Names the root that was made a mount; gone with the mount when the machine starts anew.
+const BOUND: &str = "/run/edged.bound";
 
 /// Whether the way to a path leads over a file system that may hang.
 pub(in crate::io::jobs) fn is_remote(path: &str) -> bool {

@@ -1,0 +1,143 @@
+//! Locks that an agent holds for life: on its root directory, its runtime and its cgroups.
+//!
+//! Two agents on one of these take each other's pods for unknown ones and end them. A lock is one
+//! byte of a file (`fcntl(F_SETLK)`): the kernel gives it back when its process ends, however that
+//! ends, keeps it from children, and names the holder. The file of the root directory lies in it;
+//! the others share [`SHARED`], which all agents of this machine see whatever their network is, and
+//! in which each thing has the byte that its name comes to.
+//!
+//! Not for jobs: they live shorter than their agent. If we crash here all locks are free.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+
+use super::sys;
+
+/// The file of the machine's own locks.
+const SHARED: &str = "/run/edged.lock";
+/// The file in a root directory.
+const OWN: &str = "edged.lock";
+
+/// The locks of this process. Dropped only with it.
+#[derive(Debug)]
+pub struct Locks {
+    _root: Option<File>,
+    /// `None`: it cannot be opened.
+    shared: Option<File>,
+    runtime: PathBuf,
+}
+
+impl Locks {
+    /// Takes them all: `runtime` is the socket's path, `cgroups` the cgroup that the pods' are
+    /// below, if they are made by us.
+    pub fn take(root: &Path, runtime: &Path, cgroups: Option<&str>) -> Result<Self, String> {
+        let locks = Self {
+            _root: folder(root)?,
+            shared: open(Path::new(SHARED))?,
+            runtime: runtime.to_path_buf(),
+        };
+        let path = resolved(runtime);
+        locks.hold(&format!("runtime {}", path.display()), "the runtime", &path)?;
+        locks.runtime_is_up()?;
+        if let Some(cgroups) = cgroups {
+            locks.hold(&format!("cgroups {cgroups}"), "the cgroups below", Path::new(cgroups))?;
+        }
+        Ok(locks)
+    }
+
+    /// The socket is there, whatever path leads to it: each start of the runtime makes another.
+    pub fn runtime_is_up(&self) -> Result<(), String> {
+        let Ok(meta) = fs::metadata(&self.runtime) else { return Ok(()) };
+        let name = format!("socket {} {}", meta.dev(), meta.ino());
+        self.hold(&name, "the runtime", &self.runtime)
+    }
+
+    fn hold(&self, name: &str, what: &str, path: &Path) -> Result<(), String> {
+        let Some(file) = &self.shared else { return Ok(()) };
+        lock(file, byte_of(name)).map_err(|holder| held(what, path, holder))
+    }
+}
+
+/// Makes the folder and takes its lock. `None`: it cannot be locked, which the log says.
+pub fn folder(path: &Path) -> Result<Option<File>, String> {
+    sys::make_root(path)?;
+    let Some(file) = open(&path.join(OWN))? else { return Ok(None) };
+    match lock(&file, 0) {
+        Ok(()) => Ok(Some(file)),
+        Err(holder) => Err(held("the folder", path, holder)),
+    }
+}
+
+fn open(path: &Path) -> Result<Option<File>, String> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    match options.open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) => {
+            let path = path.display();
+            log::warn!("path={path} cannot be locked, a second agent is not noticed: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// The pid of the holder where another process has it; 0: in another pid namespace.
+fn lock(file: &File, byte: u32) -> Result<(), i32> {
+    let mut range = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: libc::off_t::from(byte as i32),
+        l_len: 1,
+        l_pid: 0,
+    };
+    // The holder may end between the two.
+    for _ in 0..2 {
+        match fcntl(file, FcntlArg::F_SETLK(&range)) {
+            Err(Errno::EAGAIN | Errno::EACCES) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => {
+                log::warn!("a lock cannot be had, a second agent is not noticed: {errno}");
+                return Ok(());
+            }
+        }
+        let mut other = range;
+        let found = fcntl(file, FcntlArg::F_GETLK(&mut other));
+        if found.is_ok() && other.l_type != libc::F_UNLCK as libc::c_short {
+            return Err(other.l_pid);
+        }
+        range.l_pid = 0;
+    }
+    Err(0)
+}
+
+fn held(what: &str, path: &Path, holder: i32) -> String {
+    let name = fs::read_to_string(format!("/proc/{holder}/comm")).unwrap_or_default();
+    let path = path.display();
+    match (holder, name.trim()) {
+        (..=0, _) => format!("{what} {path} is in use by an agent in another pid namespace"),
+        (_, "") => format!("{what} {path} is in use by pid {holder}"),
+        (_, name) => format!(
+            "{what} {path} is in use by pid {holder} ({name}): two agents would end each other's \
+             pods"
+        ),
+    }
+}
+
+/// Without links, as far as there is something.
+fn resolved(path: &Path) -> PathBuf {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return path.to_path_buf();
+    };
+    let whole = fs::canonicalize(path);
+    whole.unwrap_or_else(|_| fs::canonicalize(parent).unwrap_or(parent.to_path_buf()).join(name))
+}
+
+/// FNV-1a, within what every machine's offsets have.
+fn byte_of(name: &str) -> u32 {
+    let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    name.bytes().fold(0x811c_9dc5, fnv) & 0x7fff_ffff
+}
