@@ -22,6 +22,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+#[cfg(feature = "cloud")]
+use std::os::unix::fs::MetadataExt;
 
 use lexopt::{Arg, Parser, ValueExt};
 use log::LevelFilter;
@@ -147,9 +149,34 @@ impl Default for Pulls {
 pub struct Loaded {
     /// The settings.
     pub config: Config,
-    /// Names the keys of the file that have no effect; for the log.
-    pub warning: Option<String>,
+    /// The keys of the file that have no effect.
+    pub unused: Vec<String>,
+    /// The file, if it was read.
+    pub file: Option<String>,
+    /// It holds a token, and users other than its owner and group may read it.
+    pub is_exposed: bool,
 }
+
+impl Loaded {
+    /// What is to be said in the log, a line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let path = self.file.as_deref().unwrap_or_default();
+        let unused = (!self.unused.is_empty()).then(|| {
+            let count = self.unused.len();
+            let some = if cfg!(feature = "check") { count.min(UNUSED_NAMED) } else { count };
+            let named = self.unused[..some].join(", ");
+            let more = if count > some { ", …; `edged check` names them all" } else { "" };
+            format!("{path}: {count} keys have no effect in edged: {named}{more}")
+        });
+        let exposed = self.is_exposed.then(|| format!("{path} {EXPOSED}: chmod 600 {path}"));
+        unused.into_iter().chain(exposed).collect()
+    }
+}
+
+/// Of a file that holds a token.
+pub const EXPOSED: &str = "holds a token and can be read by every user";
+/// So many keys without effect are named in the log.
+const UNUSED_NAMED: usize = 3;
 
 /// Why [`load`] failed: for people, to be printed as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,16 +192,13 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
     let flags = Flags::parse(flags).map_err(|error| Error::Usage(error.to_string()))?;
     let path = flags.config.as_deref().unwrap_or(PATH);
     let mut config = Config::default();
-    let mut warning = None;
+    let (mut unused, mut file) = (Vec::new(), None);
     match read(path) {
         Ok(bytes) => {
-            let unused = overlay(&mut config, &bytes)
+            unused = overlay(&mut config, &bytes)
                 .map_err(|refusal| Error::File(format!("{path}{refusal}")))?;
             config.pulls.check().map_err(|why| Error::File(format!("{path}: {why}")))?;
-            if !unused.is_empty() {
-                let unused = unused.join(", ");
-                warning = Some(format!("{path}: these keys have no effect in edged: {unused}"));
-            }
+            file = Some(path.to_owned());
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && flags.config.is_none() => {}
         Err(error) => return Err(Error::File(format!("cannot read {path}: {error}"))),
@@ -188,7 +212,13 @@ pub fn load(flags: &[OsString], hostname: Option<String>) -> Result<Loaded, Erro
             Error::Usage(format!("host name: {why}; give another with --node-name"))
         })?;
     }
-    Ok(Loaded { config, warning })
+    #[cfg(feature = "cloud")]
+    let is_open = |path: &String| fs::metadata(path).is_ok_and(|meta| meta.mode() & 0o004 != 0);
+    #[cfg(feature = "cloud")]
+    let is_exposed = !config.link().token.is_empty() && file.as_ref().is_some_and(is_open);
+    #[cfg(not(feature = "cloud"))]
+    let is_exposed = false;
+    Ok(Loaded { config, unused, file, is_exposed })
 }
 
 /// The flags over the defaults, for whoever goes on although the file is wrong.
@@ -325,13 +355,52 @@ mod tests {
         Ok(config)
     }
 
+    #[test]
+    fn what_has_no_effect_is_counted_and_named_in_short() {
+        let unused: Vec<String> = (0..40).map(|n| format!("modules.edged.key{n}")).collect();
+        let file = Some("/e.yaml".to_owned());
+        let loaded = Loaded { config: Config::default(), unused, file, is_exposed: false };
+        let said = loaded.warnings().remove(0);
+        let some = "/e.yaml: 40 keys have no effect in edged: modules.edged.key0, ";
+        assert!(said.starts_with(some), "{said}");
+        assert_eq!(
+            said.ends_with("`edged check` names them all"),
+            cfg!(feature = "check"),
+            "{said}"
+        );
+    }
+
+    #[cfg(feature = "cloud")]
+    #[test]
+    fn a_token_that_every_user_can_read_is_named() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("edged-config-{}", std::process::id()));
+        let file = path.to_str().expect("UTF-8");
+        for (token, mode, expected) in
+            [("a.b.c.d", 0o644, true), ("a.b.c.d", 0o640, false), ("''", 0o644, false)]
+        {
+            let text =
+                format!("modules: {{edgeHub: {{httpServer: 'https://c:1', token: {token}}}}}\n");
+            fs::write(&path, text).expect("a file for the test");
+            let set = fs::set_permissions(&path, fs::Permissions::from_mode(mode));
+            set.expect("a file for the test");
+            let loaded = loaded(&["--config", file]).expect("a good file");
+            assert_eq!(loaded.is_exposed, expected, "{token} {mode:o}");
+            let named =
+                loaded.warnings().iter().any(|said| said.contains("can be read by every user"));
+            assert_eq!(named, expected, "{token} {mode:o}");
+        }
+        fs::remove_file(&path).expect("a file for the test");
+    }
+
     const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/edgecore.yaml");
 
     #[test]
     fn flags_stand_over_the_file() {
-        let Loaded { config, warning } = loaded(&["--config", SHIPPED]).expect("the shipped file");
+        let Loaded { config, unused, .. } =
+            loaded(&["--config", SHIPPED]).expect("the shipped file");
         assert_eq!(config, Config { node_name: "gw".to_owned(), ..Config::default() });
-        assert_eq!(warning, None);
+        assert_eq!(unused, [] as [&str; 0]);
         let flags = [
             "--config",
             SHIPPED,

@@ -29,6 +29,7 @@ Options of run, over the keys of the same name in the file:
 ";
 
 fn main() -> ExitCode {
+    io::sys::guard_memory();
     let mut args = lexopt::Parser::from_env();
     let command = args.value().unwrap_or_default();
     match command.to_str() {
@@ -65,9 +66,9 @@ fn run(mut args: lexopt::Parser) -> ExitCode {
     })
 }
 
-/// Puts the warning into the log.
+/// Puts the warnings into the log.
 fn told(loaded: Loaded) -> Config {
-    if let Some(warning) = loaded.warning {
+    for warning in loaded.warnings() {
         log::warn!("{warning}");
     }
     loaded.config

@@ -31,6 +31,7 @@ Options of run:
 ";
 
 fn main() -> ExitCode {
+    io::sys::guard_memory();
     let mut args = lexopt::Parser::from_env();
     let command = args.value().unwrap_or_default();
     match command.to_str() {

@@ -1,21 +1,36 @@
 //! `edged join`: makes this machine a node of a KubeEdge cloud, in keadm's words.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 
 use lexopt::prelude::*;
 
 use super::Error;
 use crate::io::cloud::join::{Asked, join};
+use crate::limits::CONFIG_BYTES_MAX;
 use crate::model::settings::Secret;
 
 /// Reads the words, joins, says what to do next.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let mut asked = Asked::default();
+    let mut is_shown = false;
     while let Some(arg) = args.next()? {
         match arg {
             Short('e') | Long("cloudcore-ipport") => asked.cloudcore = args.value()?.string()?,
-            Short('t') | Long("token") => asked.token = Secret::new(args.value()?.string()?.trim()),
+            Short('t') | Long("token") => match &*args.value()?.string()? {
+                "-" => asked.token = read(std::io::stdin())?,
+                token => {
+                    asked.token = Secret::new(token.trim());
+                    is_shown = true;
+                }
+            },
+            Long("token-file") => {
+                let path = args.value()?;
+                let file = std::fs::File::open(&path).map_err(|error| {
+                    Error::Failed(format!("--token-file {}: {error}", path.display()))
+                })?;
+                asked.token = read(file)?;
+            }
             Long("certport") => asked.certport = Some(args.value()?.parse()?),
             Short('i') | Long("edgenode-name") => {
                 asked.node_name = Some(args.value()?.string()?);
@@ -36,7 +51,22 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
     asked.check().map_err(Error::Usage)?;
     let told = join(&asked).map_err(Error::Failed)?;
     out.write_all(told.as_bytes())?;
+    if is_shown {
+        let better = "--token-file FILE, or --token - and the token on standard input";
+        writeln!(
+            out,
+            "the token was on the command line, for every user here to see: next time {better}"
+        )?;
+    }
     Ok(0)
+}
+
+/// A token out of a file, or what is piped in.
+fn read(from: impl Read) -> Result<Secret, Error> {
+    let mut text = String::new();
+    let read = from.take(CONFIG_BYTES_MAX as u64).read_to_string(&mut text);
+    read.map_err(|error| Error::Failed(format!("the token cannot be read: {error}")))?;
+    Ok(Secret::new(text.trim()))
 }
 
 /// Words of keadm's that ask for something else than joining.

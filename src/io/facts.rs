@@ -16,6 +16,7 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
 use super::clock;
+use super::rivals::{self, Rival};
 use crate::config::{Config, Error, load, without_file};
 use crate::limits::{MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX};
 use crate::model::cri::{RuntimeStatus, Version};
@@ -31,6 +32,10 @@ pub struct Facts {
     pub config_trouble: Option<String>,
     /// Names the keys of edgecore.yaml that have no effect.
     pub config_warning: Option<String>,
+    /// The file holds a token, and every user may read it.
+    pub config_exposed: Option<String>,
+    /// Other agents that run here.
+    pub rivals: Vec<Rival>,
     /// `/proc/sys/kernel/osrelease`
     pub kernel: String,
     /// `/proc/mounts`
@@ -98,15 +103,24 @@ pub const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 /// Looks. `flags` are those of `edged run`.
 pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
     let loaded = match load(flags, super::sys::hostname()) {
-        Err(Error::File(why)) => without_file(flags).map(|config| (config, Some(why), None)),
-        loaded => loaded.map(|loaded| (loaded.config, None, loaded.warning)),
+        Err(Error::File(why)) => without_file(flags).map(|config| (config, Some(why), None, None)),
+        loaded => loaded.map(|loaded| {
+            let path = loaded.file.unwrap_or_default();
+            let unused = loaded.unused.join(", ");
+            let unused = (!unused.is_empty())
+                .then(|| format!("{path}: these keys have no effect in edged: {unused}"));
+            (loaded.config, None, unused, loaded.is_exposed.then_some(path))
+        }),
     };
-    let (config, config_trouble, config_warning) = loaded.map_err(|error| match error {
-        Error::Usage(why) | Error::File(why) => why,
-    })?;
+    let (config, config_trouble, config_warning, config_exposed) =
+        loaded.map_err(|error| match error {
+            Error::Usage(why) | Error::File(why) => why,
+        })?;
     Ok(Facts {
         config_trouble,
         config_warning,
+        config_exposed,
+        rivals: rivals::find(Path::new(&config.runtime)),
         kernel: text("/proc/sys/kernel/osrelease"),
         mounts: text("/proc/mounts"),
         cgroups: text("/proc/cgroups"),

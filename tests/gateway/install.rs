@@ -38,7 +38,7 @@ fn install(scratch: &Scratch, before: &[&str]) -> String {
         ("usr/sbin/edged", 0o755),
         ("usr/sbin/edged-run", 0o755),
         ("etc/default/edged", 0o644),
-        ("etc/kubeedge/config/edgecore.yaml", 0o644),
+        ("etc/kubeedge/config/edgecore.yaml", 0o600),
     ] {
         let about = fs::metadata(scratch.path("root").join(file)).expect(file);
         assert_eq!(about.permissions().mode() & 0o777, mode, "{file}");

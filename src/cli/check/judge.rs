@@ -2,7 +2,9 @@
 
 use super::remedy;
 use crate::agent::admit;
+use crate::config::EXPOSED;
 use crate::io::facts::{CNI_CONFIG, CNI_PLUGINS, Facts, Room};
+use crate::io::rivals::Rival;
 use crate::model::cri::{RuntimeStatus, Version};
 use crate::wire::manifest;
 
@@ -49,7 +51,15 @@ pub(super) fn fail(name: &'static str, detail: impl Into<String>, remedy: &str) 
 
 /// The whole report.
 pub(super) fn all(facts: &Facts) -> Vec<Row> {
-    let mut rows = vec![config(facts), kernel(&facts.kernel), cgroups(facts), namespaces(facts)];
+    let mut rows = vec![config(facts)];
+    rows.extend(
+        facts
+            .config_exposed
+            .iter()
+            .map(|path| warn("config", format!("{path} {EXPOSED}"), &format!("chmod 600 {path}"))),
+    );
+    rows.extend(facts.rivals.iter().map(rival));
+    rows.extend([kernel(&facts.kernel), cgroups(facts), namespaces(facts)]);
     rows.push(overlay(facts));
     rows.push(oom_score_adj(facts));
     rows.extend(runtime(facts));
@@ -82,6 +92,17 @@ fn config(facts: &Facts) -> Row {
         }
         (None, Some(warning)) => warn("config", warning.as_str(), ""),
         (None, None) => ok("config", format!("node name {}", facts.config.node_name)),
+    }
+}
+
+fn rival(rival: &Rival) -> Row {
+    let remedy = format!(
+        "stop {} and keep it from starting, or give one of them another runtime",
+        rival.name
+    );
+    match rival.same {
+        Some(true) => fail("agents", rival.to_string(), &remedy),
+        _ => warn("agents", rival.to_string(), &remedy),
     }
 }
 

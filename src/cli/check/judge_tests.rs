@@ -32,6 +32,8 @@ fn machine() -> Facts {
         config: Config { node_name: "gw".to_owned(), ..Config::default() },
         config_trouble: None,
         config_warning: None,
+        config_exposed: None,
+        rivals: Vec::new(),
         kernel: "6.1.0-13-arm64\n".to_owned(),
         mounts: V2.to_owned(),
         cgroups: String::new(),
@@ -274,6 +276,18 @@ fn the_configuration_and_the_manifests_are_judged() {
         "warn config: no effect: x",
         "",
     );
+    check(
+        |facts| facts.config_exposed = Some("/c.yaml".to_owned()),
+        "warn config: /c.yaml holds a token",
+        "chmod 600 /c.yaml",
+    );
+    for (same, verdict) in [(Some(true), "fail"), (None, "warn")] {
+        check(
+            |facts| facts.rivals = vec![Rival { name: "kubelet".to_owned(), pid: 7, same }],
+            &format!("{verdict} agents: kubelet (pid 7) "),
+            "stop kubelet",
+        );
+    }
     check(
         |facts| facts.manifests = Some(Err("/m: No such file or directory".to_owned())),
         "warn manifests: /m: No such file",

@@ -57,7 +57,7 @@ pub fn join(asked: &Asked) -> Result<String, String> {
         ));
     }
     if !there {
-        let text = configuration(&link, asked);
+        let text = configuration(&link, asked, &place);
         let wrote = files::store(Path::new(&file), &text, CONFIGURATION);
         wrote.map_err(|error| format!("cannot write {error}"))?;
     }
@@ -136,16 +136,21 @@ fn fresh(asked: &Asked, place: &impl Fn(&str) -> String) -> Result<CloudLink, St
 
 /// As short as keadm's shortest, and without the token, which has a file of its own. What stands in
 /// it was checked: nothing of it needs more than quotes.
-fn configuration(link: &CloudLink, asked: &Asked) -> String {
+fn configuration(link: &CloudLink, asked: &Asked, place: &impl Fn(&str) -> String) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let runtime = asked.runtime.as_deref().map_or_else(String::new, |runtime| {
-        let runtime = quoted(runtime);
-        format!("    tailoredKubeletConfig:\n      containerRuntimeEndpoint: {runtime}\n")
+        format!("      containerRuntimeEndpoint: {}\n", quoted(runtime))
     });
+    let usual = config::Config::default();
+    let [store, root, manifests, logs] =
+        [&usual.cloud.store, &usual.root, &usual.manifests, &usual.pod_logs]
+            .map(|path| quoted(&place(path)));
     format!(
         "# Written by `edged join`. Every key that may stand here: config/edgecore.yaml of edged.\n\
          apiVersion: edgecore.config.kubeedge.io/v1alpha2\n\
          kind: EdgeCore\n\
+         database:\n  \
+           dataSource: {store}\n\
          modules:\n  \
            edgeHub:\n    \
              httpServer: {}\n    \
@@ -155,7 +160,11 @@ fn configuration(link: &CloudLink, asked: &Asked) -> String {
              websocket:\n      \
                server: {}\n  \
            edged:\n    \
-             hostnameOverride: {}\n{runtime}",
+             hostnameOverride: {}\n    \
+             rootDirectory: {root}\n    \
+             tailoredKubeletConfig:\n      \
+               staticPodPath: {manifests}\n      \
+               podLogsDir: {logs}\n{runtime}",
         quoted(&link.http_server),
         quoted(&link.ca_file),
         quoted(&link.cert_file),
@@ -169,7 +178,9 @@ impl Asked {
     /// Before anything is asked of the cloud.
     pub fn check(&self) -> Result<(), String> {
         if self.cloudcore.is_empty() || self.token.is_empty() {
-            return Err("expected --cloudcore-ipport HOST:PORT and --token TOKEN".to_owned());
+            return Err("expected --cloudcore-ipport HOST:PORT and --token-file FILE, --token - \
+                        (standard input) or --token TOKEN"
+                .to_owned());
         }
         Ok(())
     }
@@ -177,7 +188,7 @@ impl Asked {
 
 /// KubeEdge's.
 const CERT_PORT: u16 = 10_002;
-/// It holds no secret.
-const CONFIGURATION: u32 = 0o644;
+/// It holds no secret yet; a token may be written into it later.
+const CONFIGURATION: u32 = 0o600;
 /// keadm's.
 const BOOTSTRAP: u32 = 0o640;

@@ -1,6 +1,6 @@
 //! Joining, dialling, and whom both sides believe.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -285,13 +285,18 @@ fn a_person_joins_with_keadms_words() {
     let desk = Desk::new("command", &Setup::default());
     let root = desk.dir.join("root");
     let token = desk.cloud.token();
+    fs::create_dir_all(&desk.dir).expect("a folder");
+    let piped = desk.dir.join("token");
+    fs::write(&piped, format!("{token}\n")).expect("a file");
+    let from_file = ["--token-file", piped.to_str().expect("UTF-8")];
     let join = |name: &str, words: &[&str]| {
         let done = Command::new(env!("CARGO_BIN_EXE_edged"))
-            .args(["join", "--cloudcore-ipport", &desk.link.server, "--token", &token])
+            .args(["join", "--cloudcore-ipport", &desk.link.server])
             .args(["--certport", &desk.cloud.https.port().to_string(), "--edgenode-name", name])
             .arg("--root")
             .arg(&root)
             .args(words)
+            .stdin(File::open(&piped).expect("it was written"))
             .output()
             .expect("it runs");
         let said = [done.stdout, done.stderr].concat();
@@ -299,16 +304,17 @@ fn a_person_joins_with_keadms_words() {
     };
     let _alone = crate::jobs::alone();
     desk.cloud.script(|script| script.nodes = vec!["taken".to_owned()]);
-    let (code, said) = join("taken", &[]);
+    let (code, said) = join("taken", &from_file);
     assert!(said.contains("the cloud has a node \"taken\" already"), "{said}");
     assert_eq!(code, Some(1));
     assert!(!root.exists(), "nothing is written");
-    let (code, said) = join("gw", &["--with-mqtt=true"]);
+    let (code, said) = join("gw", &["--with-mqtt=true", "--token", "-"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("--with-mqtt: edged starts no broker"), "{said}");
 
-    let (code, said) = join("gw", &["--cgroupdriver", "systemd"]);
+    let (code, said) = join("gw", &["--cgroupdriver", "systemd", "--token", "-"]);
     assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("on the command line"), "{said}");
     assert!(said.contains(" as node gw\n") && !said.contains(&token), "{said}");
     let file = |path: &str| root.join(path).to_string_lossy().into_owned();
     let token_file = file("etc/kubeedge/bootstrap-edgecore.conf");
@@ -324,8 +330,18 @@ fn a_person_joins_with_keadms_words() {
     assert_eq!((&*link.server, &*link.node_name), (&*desk.link.server, "gw"));
     assert_eq!(link.http_server, desk.link.http_server);
     assert_eq!(link.cert_file, file("etc/kubeedge/certs/server.crt"));
+    assert_eq!(mode(&file("etc/kubeedge/config/edgecore.yaml")), 0o600);
+    for (path, expected) in [
+        (&config.cloud.store, "var/lib/kubeedge/edgecore.db"),
+        (&config.root, "var/lib/kubelet"),
+        (&config.pod_logs, "var/log/pods"),
+        (&config.manifests, "etc/kubeedge/manifests"),
+    ] {
+        assert_eq!(*path, file(expected), "all lies below the root that was given");
+    }
     // And once more, though the cloud knows it by now.
     desk.cloud.script(|script| script.nodes.push("gw".to_owned()));
-    let (code, said) = join("gw", &[]);
+    let (code, said) = join("gw", &["--token", &token]);
     assert!(code == Some(0) && said.contains("(as it was)"), "{said}");
+    assert!(said.contains("the token was on the command line"), "{said}");
 }
