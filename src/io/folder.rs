@@ -144,6 +144,7 @@ impl<C: Held> Manifests<C> {
     }
 
     /// Remembers in this file, across restarts, which folder the manifests were read from.
+    #[must_use]
     pub fn remembering(mut self, record: PathBuf) -> Self {
         self.trusted = Trusted::load(record);
         self

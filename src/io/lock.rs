@@ -37,7 +37,7 @@ impl Locks {
     pub fn take(root: &Path, runtime: &Path, cgroups: Option<&str>) -> Result<Self, String> {
         let locks = Self {
             _root: folder(root)?,
-            shared: open(Path::new(SHARED))?,
+            shared: open(Path::new(SHARED)),
             runtime: runtime.to_path_buf(),
         };
         let path = resolved(runtime);
@@ -65,24 +65,21 @@ impl Locks {
 /// Makes the folder and takes its lock. `None`: it cannot be locked, which the log says.
 pub fn folder(path: &Path) -> Result<Option<File>, String> {
     sys::make_root(path)?;
-    let Some(file) = open(&path.join(OWN))? else { return Ok(None) };
+    let Some(file) = open(&path.join(OWN)) else { return Ok(None) };
     match lock(&file, 0) {
         Ok(()) => Ok(Some(file)),
         Err(holder) => Err(held("the folder", path, holder)),
     }
 }
 
-fn open(path: &Path) -> Result<Option<File>, String> {
+fn open(path: &Path) -> Option<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    match options.open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) => {
-            let path = path.display();
-            log::warn!("path={path} cannot be locked, a second agent is not noticed: {error}");
-            Ok(None)
-        }
-    }
+    let opened = options.open(path).inspect_err(|error| {
+        let path = path.display();
+        log::warn!("path={path} cannot be locked, a second agent is not noticed: {error}");
+    });
+    opened.ok()
 }
 
 /// The pid of the holder where another process has it; 0: in another pid namespace.

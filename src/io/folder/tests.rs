@@ -44,7 +44,7 @@ impl Place {
         fs::create_dir_all(&dir).expect("a folder for the test");
         let poll = Poll::new().expect("a poll");
         let manifests = agent(&dir, &poll);
-        Self { dir, manifests, now: Instant(1_000_000), poll: poll }
+        Self { dir, manifests, now: Instant(1_000_000), poll }
     }
 
     /// Another agent begins in the place of the one before.
