@@ -143,6 +143,7 @@ fn end(
         Err(Error::Usage(why)) => (2, format!("{why}; `{program} help` says more")),
     };
     // If even this cannot be printed, the exit code has to do.
-    let _ = writeln!(trouble, "{program} {command}: {why}");
+    let why: Vec<_> = why.lines().map(crate::io::log::printable).collect();
+    let _ = writeln!(trouble, "{program} {command}: {}", why.join("\n"));
     code
 }

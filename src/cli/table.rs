@@ -1,6 +1,9 @@
-//! Columns as kubectl prints them: three spaces between, the last one as it comes.
+//! Columns as kubectl prints them: three spaces between, the last one as it comes. Control
+//! characters are escaped: names and messages come from nodes and runtimes.
 
 use std::io::{self, Write};
+
+use crate::io::log::printable;
 
 /// Widths that only grow, so that rows printed later stand below the ones before.
 #[derive(Debug, Default)]
@@ -13,7 +16,7 @@ impl Columns {
     pub(super) fn fit<T: AsRef<str>>(&mut self, row: &[T]) {
         self.widths.resize(self.widths.len().max(row.len()), WIDTH_MIN);
         for (width, cell) in self.widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.as_ref().chars().count() + GAP);
+            *width = (*width).max(printable(cell.as_ref()).chars().count() + GAP);
         }
     }
 
@@ -21,11 +24,25 @@ impl Columns {
     pub(super) fn print<T: AsRef<str>>(&self, row: &[T], out: &mut dyn Write) -> io::Result<()> {
         let Some((last, cells)) = row.split_last() else { return Ok(()) };
         for (cell, width) in cells.iter().zip(&self.widths) {
-            write!(out, "{:width$}", cell.as_ref())?;
+            write!(out, "{:width$}", printable(cell.as_ref()))?;
         }
-        writeln!(out, "{}", last.as_ref())
+        writeln!(out, "{}", printable(last.as_ref()))
     }
 }
 
 const GAP: usize = 3;
 const WIDTH_MIN: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_commands_no_terminal() {
+        let (mut columns, row) = (Columns::default(), ["a\u{1b}[1m", "b\u{202e}\n"]);
+        columns.fit(&row);
+        let mut out = Vec::new();
+        columns.print(&row, &mut out).expect("memory takes what is written");
+        assert_eq!(String::from_utf8(out).expect("text"), "a\\u{1b}[1m   b\\u{202e}\\n\n");
+    }
+}
