@@ -1,6 +1,8 @@
 //! Statuses as edges up to 1.11 tell them, whole (wire spec sections 5.3 and 5.6), made into what
 //! changes: what others have set stays.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -94,8 +96,16 @@ fn merged(told: Option<Value>, old: &Value, now: Option<&str>) -> Value {
         Some(Value::Array(told)) => told,
         Some(_) | None => Vec::new(),
     };
+    // A node may tell any number of them, again and again.
+    let kind = |condition: &Value| condition["type"].to_string();
+    let mut before: BTreeMap<String, &Value> = BTreeMap::new();
+    for condition in &old {
+        before.entry(kind(condition)).or_insert(condition);
+    }
+    let mut is_told = BTreeSet::new();
     for mut condition in told {
-        let before = old.iter().find(|before| before["type"] == condition["type"]);
+        let kind = kind(&condition);
+        let before = before.get(&kind);
         let same = before.is_some_and(|before| before["status"] == condition["status"]);
         let since = match before {
             Some(before) if same => before["lastTransitionTime"].clone(),
@@ -107,11 +117,10 @@ fn merged(told: Option<Value>, old: &Value, now: Option<&str>) -> Value {
         if condition.is_object() && !since.is_null() {
             condition["lastTransitionTime"] = since;
         }
+        is_told.insert(kind);
         all.push(condition);
     }
-    let is_told = |before: &&Value| all.iter().any(|told| told["type"] == before["type"]);
-    let kept: Vec<Value> = old.iter().filter(|before| !is_told(before)).cloned().collect();
-    all.extend(kept);
+    all.extend(old.iter().filter(|before| !is_told.contains(&kind(before))).cloned());
     Value::Array(all)
 }
 

@@ -33,6 +33,49 @@ pub const EDGE_OUTPUT_BYTES_MAX: usize = 8 << 20;
 
 /// Objects of all kinds: 5,000 nodes with ten pods each, and what these use.
 pub const LOCAL_OBJECTS_MAX: usize = 200_000;
+/// Nodes and Leases beyond these, so that a node can connect whatever others store: two for each
+/// connection that there may be ([`EDGE_CONNECTIONS_MAX`]).
+pub const LOCAL_NODES_MAX: usize = 2 * EDGE_CONNECTIONS_MAX;
+/// Bytes of all objects as JSON, in memory and on the disk: what the manifests may have, and
+/// statuses of as much.
+pub const LOCAL_BYTES_MAX: usize = 1 << 30;
+/// Bytes of one object that a node writes: etcd's bound on a request.
+pub const LOCAL_OBJECT_BYTES_MAX: usize = 3 << 19;
+/// Bytes of the Node, the Lease and the pods of one node: 500 pods of 20 KiB and the Node fit.
+pub const LOCAL_NODE_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a Node or a Lease that are taken whatever else there is: without them no node connects.
+/// A Node with fifty images has some 30 KiB.
+pub const LOCAL_NODE_RESERVE_BYTES: usize = 64 << 10;
+/// Bytes of the annotations of one object that a node writes, and of its labels: the API server's
+/// bound on annotations.
+pub const LOCAL_ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
+/// How deep an object that a node writes may nest: statuses need about 8. A list of all objects
+/// adds two, and JSON's reader ends at 128.
+pub const LOCAL_DEPTH_MAX: usize = 64;
+/// Elements of one list that a node writes: a status names 50 images and some tens of conditions.
+pub const LOCAL_LIST_MAX: usize = 4_096;
+/// Elements and keys that one patch may look at: twenty times the longest list.
+pub const LOCAL_PATCH_STEPS_MAX: usize = 100_000;
+/// Pods of a node that its mirror pods are measured by, at the most, whatever the node says of
+/// itself: some four times the kubelet's own bound.
+pub const LOCAL_NODE_PODS_MAX: usize = 500;
+/// The same where the node says nothing: the kubelet's own bound.
+pub const LOCAL_NODE_PODS: usize = 110;
+/// Milliseconds without a word of a node after which its state is unknown
+/// (kube-controller-manager's `--node-monitor-grace-period` up to 1.31): four renewals of its Lease
+/// may be lost on the way.
+pub const NODE_MONITOR_GRACE_MS: u64 = 40_000;
+/// Milliseconds between two looks at the nodes (`--node-monitor-period`).
+pub const NODE_MONITOR_MS: u64 = 5_000;
+/// Milliseconds that nodes have after our own start: they dial again after at most half a minute,
+/// and shake hands one after the other (`--node-startup-grace-period`).
+pub const NODE_STARTUP_GRACE_MS: u64 = 60_000;
+/// Milliseconds between two looks after which we ourselves stood still, and heard nobody.
+pub const NODE_MONITOR_AWAY_MS: u64 = 20_000;
+/// Nodes and pods that are marked in one turn: each is an object read and written, some 0.1 ms.
+pub const NODE_MONITOR_PER_TURN: usize = 256;
+/// Nodes that are named in the log when many are lost at once: a link that all of them share.
+pub const NODE_MONITOR_LINES_MAX: usize = 16;
 /// Changes that a watch may begin behind; one that is further behind lists anew.
 pub const LOCAL_HISTORY_MAX: usize = 4_096;
 /// Bytes of these changes: beside the objects themselves, and four of the largest.

@@ -4,10 +4,14 @@
 //! The declarations (`patchStrategy` and `patchMergeKey` of core/v1) stand here by the name of the
 //! list alone: of those that nodes, pods and their statuses have, no two of a name differ.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
+use crate::limits::{LOCAL_LIST_MAX, LOCAL_PATCH_STEPS_MAX};
+
 /// Applies a JSON merge patch.
-pub(super) fn merge(target: &mut Value, patch: &Value) {
+pub fn merge(target: &mut Value, patch: &Value) {
     let Some(patch) = patch.as_object() else {
         *target = patch.clone();
         return;
@@ -22,105 +26,184 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Applies a strategic merge patch. An error says what of it makes no sense.
-pub(super) fn strategic(target: &mut Value, patch: &Value) -> Result<(), String> {
-    let Some(patch) = patch.as_object() else {
-        *target = patch.clone();
-        return Ok(());
-    };
-    if directive(patch) == Some("replace") {
-        let kept = patch.iter().filter(|(key, _)| *key != DIRECTIVE);
-        *target = Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect());
-        return Ok(());
-    }
-    let map = as_map(target);
-    if let Some(kept) = patch.get(RETAIN).and_then(Value::as_array) {
-        map.retain(|key, _| kept.iter().any(|kept| kept == key));
-    }
-    for (key, value) in patch {
-        if let Some(list) = key.strip_prefix(PRIMITIVES) {
-            let gone = value.as_array().ok_or_else(|| format!("{key}: expected a list"))?;
-            if let Some(list) = map.get_mut(list).and_then(Value::as_array_mut) {
-                list.retain(|element| !gone.contains(element));
-            }
-        }
-        if key.starts_with('$') {
-            continue;
-        }
-        match value {
-            Value::Null => drop(map.remove(key)),
-            Value::Object(_) => {
-                strategic(map.entry(key.as_str()).or_insert(Value::Null), value)?;
-            }
-            Value::Array(elements) => {
-                let list = map.entry(key.as_str()).or_insert(Value::Null);
-                merge_list(list, key, elements)?;
-            }
-            Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                map.insert(key.clone(), value.clone());
-            }
-        }
-    }
-    for (key, order) in patch {
-        let list = key.strip_prefix(ORDER);
-        let found = list.and_then(|name| Some((map.get_mut(name)?.as_array_mut()?, name)));
-        if let Some((list, name)) = found {
-            let order = order.as_array().ok_or_else(|| format!("{key}: expected a list"))?;
-            sort(list, merge_key(name), order);
-        }
-    }
-    Ok(())
+/// Applies a strategic merge patch. An error says what of it makes no sense, or is too much.
+pub fn strategic(target: &mut Value, patch: &Value) -> Result<(), String> {
+    Strategic::default().merge(target, patch)
 }
 
-fn merge_list(target: &mut Value, name: &str, patch: &[Value]) -> Result<(), String> {
-    let said = |element: &Value, word: &str| {
-        element.as_object().and_then(directive).is_some_and(|said| said == word)
-    };
-    let Some(key) = merge_key(name) else {
-        if PRIMITIVE_LISTS.contains(&name) {
-            let list = as_list(target);
-            for element in patch.iter().filter(|element| !element.is_object()) {
-                if !list.contains(element) {
-                    list.push(element.clone());
-                }
-            }
+/// A strategic merge and its cost so far. A node may send any patch: lists are indexed by their
+/// keys, and what repeats an element so that its lists are indexed again meets the bound.
+#[derive(Debug, Default)]
+struct Strategic {
+    /// Elements and keys looked at.
+    steps: usize,
+}
+
+impl Strategic {
+    fn merge(&mut self, target: &mut Value, patch: &Value) -> Result<(), String> {
+        let Some(patch) = patch.as_object() else {
+            *target = patch.clone();
+            return Ok(());
+        };
+        if directive(patch) == Some("replace") {
+            let kept = patch.iter().filter(|(key, _)| *key != DIRECTIVE);
+            let kept = kept.map(|(key, value)| (key.clone(), value.clone()));
+            *target = Value::Object(kept.collect());
             return Ok(());
         }
-        *target = patch.to_vec().into();
-        return Ok(());
-    };
-    if patch.iter().any(|element| said(element, "replace")) {
-        *target = Value::Array(Vec::new());
-    }
-    let list = as_list(target);
-    for element in patch {
-        if said(element, "replace") && element.get(key).is_none() {
-            continue;
+        let map = as_map(target);
+        if let Some(kept) = patch.get(RETAIN).and_then(Value::as_array) {
+            self.count(kept.len() + map.len())?;
+            let kept: BTreeSet<&str> = kept.iter().filter_map(Value::as_str).collect();
+            map.retain(|key, _| kept.contains(&**key));
         }
-        let wanted = element.get(key);
-        let wanted = wanted.ok_or_else(|| format!("{name}: got an element without {key}"))?;
-        if said(element, "delete") {
-            list.retain(|old| old.get(key) != Some(wanted));
-            continue;
+        self.count(patch.len())?;
+        for (key, value) in patch {
+            if let Some(list) = key.strip_prefix(PRIMITIVES) {
+                let gone = value.as_array().ok_or_else(|| format!("{key}: expected a list"))?;
+                if let Some(list) = map.get_mut(list).and_then(Value::as_array_mut) {
+                    self.remove(list, gone)?;
+                }
+            }
+            if key.starts_with('$') {
+                continue;
+            }
+            match value {
+                Value::Null => drop(map.remove(key)),
+                Value::Object(_) => {
+                    self.merge(map.entry(key.as_str()).or_insert(Value::Null), value)?;
+                }
+                Value::Array(elements) => {
+                    let list = map.entry(key.as_str()).or_insert(Value::Null);
+                    self.merge_list(list, key, elements)?;
+                }
+                Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                    map.insert(key.clone(), value.clone());
+                }
+            }
         }
-        let at = list.iter().position(|old| old.get(key) == Some(wanted)).unwrap_or_else(|| {
-            list.push(Value::Null);
-            list.len() - 1
-        });
-        strategic(&mut list[at], element)?;
+        for (key, order) in patch {
+            let list = key.strip_prefix(ORDER);
+            let found = list.and_then(|name| Some((map.get_mut(name)?.as_array_mut()?, name)));
+            if let Some((list, name)) = found {
+                let order = order.as_array().ok_or_else(|| format!("{key}: expected a list"))?;
+                self.sort(list, merge_key(name), order)?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Elements that the order does not name stay behind those that it names.
-fn sort(list: &mut [Value], key: Option<&str>, order: &[Value]) {
-    list.sort_by_key(|element| {
-        let same = |told: &Value| match key {
-            Some(key) => told.get(key) == element.get(key),
-            None => told == element,
+    fn merge_list(
+        &mut self,
+        target: &mut Value,
+        name: &str,
+        patch: &[Value],
+    ) -> Result<(), String> {
+        let Some(key) = merge_key(name) else {
+            if PRIMITIVE_LISTS.contains(&name) {
+                return self.add(as_list(target), patch);
+            }
+            *target = patch.to_vec().into();
+            return Ok(());
         };
-        order.iter().position(same).unwrap_or(order.len())
-    });
+        if patch.iter().any(|element| said(element) == Some("replace")) {
+            // As it stands: addresses of a node may have one type twice.
+            let mut list = Vec::new();
+            for element in patch.iter().filter(|element| said(element).is_none()) {
+                list.push(Value::Null);
+                self.merge(list.last_mut().expect("pushed just now"), element)?;
+            }
+            *target = list.into();
+            return Ok(());
+        }
+        let list = as_list(target);
+        let mut elements: Vec<Option<Value>> = list.drain(..).map(Some).collect();
+        let mut index: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, element) in elements.iter().enumerate() {
+            if let Some(identity) = element.as_ref().and_then(|element| element.get(key)) {
+                index.entry(self.identity(identity)?).or_default().push(at);
+            }
+        }
+        for element in patch {
+            let wanted = element.get(key);
+            let wanted = wanted.ok_or_else(|| format!("{name}: got an element without {key}"))?;
+            let wanted = self.identity(wanted)?;
+            if said(element) == Some("delete") {
+                for at in index.remove(&wanted).into_iter().flatten() {
+                    elements[at] = None;
+                }
+                continue;
+            }
+            let at = index.entry(wanted).or_insert_with(|| vec![elements.len()])[0];
+            if at == elements.len() {
+                if at >= LOCAL_LIST_MAX {
+                    return Err(format!("{name}: got more than {LOCAL_LIST_MAX} elements"));
+                }
+                elements.push(Some(Value::Null));
+            }
+            let target = elements[at].as_mut().expect("one that is indexed is there");
+            self.merge(target, element)?;
+        }
+        list.extend(elements.into_iter().flatten());
+        Ok(())
+    }
+
+    /// Merges a set of texts.
+    fn add(&mut self, list: &mut Vec<Value>, patch: &[Value]) -> Result<(), String> {
+        let mut known = self.identities(list)?;
+        for element in patch.iter().filter(|element| !element.is_object()) {
+            if known.insert(self.identity(element)?) {
+                list.push(element.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, list: &mut Vec<Value>, gone: &[Value]) -> Result<(), String> {
+        let gone = self.identities(gone)?;
+        self.count(list.len())?;
+        list.retain(|element| !gone.contains(&element.to_string()));
+        Ok(())
+    }
+
+    /// Elements that the order does not name stay behind those that it names.
+    fn sort(
+        &mut self,
+        list: &mut [Value],
+        key: Option<&str>,
+        order: &[Value],
+    ) -> Result<(), String> {
+        let of = |element: &Value| match key {
+            Some(key) => element.get(key).map(Value::to_string),
+            None => Some(element.to_string()),
+        };
+        self.count(order.len() + list.len())?;
+        let mut places: BTreeMap<Option<String>, usize> = BTreeMap::new();
+        for (at, element) in order.iter().enumerate() {
+            places.entry(of(element)).or_insert(at);
+        }
+        list.sort_by_cached_key(|element| *places.get(&of(element)).unwrap_or(&order.len()));
+        Ok(())
+    }
+
+    fn identities(&mut self, list: &[Value]) -> Result<BTreeSet<String>, String> {
+        list.iter().map(|element| self.identity(element)).collect()
+    }
+
+    /// What tells one value from another.
+    fn identity(&mut self, value: &Value) -> Result<String, String> {
+        let text = value.to_string();
+        self.count(1 + text.len() / STEP_BYTES)?;
+        Ok(text)
+    }
+
+    fn count(&mut self, steps: usize) -> Result<(), String> {
+        self.steps += steps;
+        if self.steps <= LOCAL_PATCH_STEPS_MAX {
+            return Ok(());
+        }
+        Err(format!("got a patch of more than {LOCAL_PATCH_STEPS_MAX} steps, expected fewer"))
+    }
 }
 
 /// By which key a list is merged; `None`: it is replaced as a whole.
@@ -147,6 +230,11 @@ fn merge_key(list: &str) -> Option<&'static str> {
     }
 }
 
+/// The directive of an element.
+fn said(element: &Value) -> Option<&str> {
+    element.as_object().and_then(directive)
+}
+
 fn directive(map: &Map<String, Value>) -> Option<&str> {
     map.get(DIRECTIVE).and_then(Value::as_str)
 }
@@ -165,6 +253,8 @@ fn as_list(target: &mut Value) -> &mut Vec<Value> {
     target.as_array_mut().expect("made one just now")
 }
 
+/// Bytes of a key that cost as much as one element.
+const STEP_BYTES: usize = 64;
 const DIRECTIVE: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder/";
@@ -239,5 +329,86 @@ mod tests {
         let wrong = json!({"conditions": [{"status": "True"}]});
         let why = strategic(&mut status, &wrong).expect_err("which one?");
         assert_eq!(why, "conditions: got an element without type");
+    }
+
+    fn steps(target: &mut Value, patch: &Value) -> Result<usize, String> {
+        let mut merge = Strategic::default();
+        merge.merge(target, patch).map(|()| merge.steps)
+    }
+
+    #[test]
+    fn the_work_of_a_patch_grows_with_its_size_and_not_with_its_square() {
+        let conditions = |count: usize| -> Vec<Value> {
+            (0..count).map(|at| json!({"type": format!("t{at}"), "status": "True"})).collect()
+        };
+        let (half, all) = (conditions(LOCAL_LIST_MAX / 2), conditions(LOCAL_LIST_MAX));
+        let texts: Vec<Value> = (0..LOCAL_LIST_MAX).map(|at| json!(format!("f{at}"))).collect();
+        for (old, make) in [
+            (json!({}), (|list| json!({"conditions": list})) as fn(&[Value]) -> Value),
+            (json!({"conditions": all}), |list| json!({"conditions": list})),
+            (json!({"conditions": all}), |list| json!({"$setElementOrder/conditions": list})),
+        ] {
+            let few = steps(&mut old.clone(), &make(&half)).expect("fine");
+            let many = steps(&mut old.clone(), &make(&all)).expect("fine");
+            assert!(many <= 2 * few && many <= 8 * all.len(), "{few} {many}");
+        }
+        for patch in [
+            json!({"finalizers": texts}),
+            json!({"$deleteFromPrimitiveList/finalizers": texts}),
+            json!({"$retainKeys": texts, "f1": 1}),
+        ] {
+            let many = steps(&mut json!({"finalizers": texts}), &patch).expect("fine");
+            assert!(many <= 4 * texts.len(), "{many}");
+        }
+    }
+
+    #[test]
+    fn lists_are_bounded_and_so_is_what_a_patch_costs() {
+        let conditions: Vec<Value> =
+            (0..=LOCAL_LIST_MAX).map(|at| json!({"type": at, "status": "True"})).collect();
+        let mut target = json!({"conditions": conditions});
+        // One of an older version stays, and what it has is changed.
+        let one = json!({"conditions": [{"type": 1, "status": "False"}]});
+        strategic(&mut target, &one).expect("it does not grow");
+        let why = strategic(&mut json!({}), &json!({"conditions": conditions}));
+        assert_eq!(why, Err(format!("conditions: got more than {LOCAL_LIST_MAX} elements")));
+        // Each repetition of a container would index its variables again.
+        let old = json!({"containers": [{"name": "a", "env": target["conditions"]}]});
+        let again = json!({"name": "a", "env": [{"name": "v1"}]});
+        let patch = json!({"containers": vec![again; LOCAL_LIST_MAX]});
+        let mut env = old.clone();
+        for (at, element) in
+            env["containers"][0]["env"].as_array_mut().into_iter().flatten().enumerate()
+        {
+            element["name"] = json!(format!("v{at}"));
+        }
+        let why = strategic(&mut env, &patch).expect_err("millions of steps");
+        assert!(why.contains("steps, expected fewer"), "{why}");
+    }
+
+    #[test]
+    fn elements_of_one_key_in_a_list_that_is_replaced_stay() {
+        let mut status = json!({"addresses": [{"type": "Hostname", "address": "a"}]});
+        let two = json!([
+            {"type": "InternalIP", "address": "192.0.2.1"},
+            {"type": "InternalIP", "address": "2001:db8::1"},
+        ]);
+        let mut patch = json!({"addresses": two});
+        patch["addresses"].as_array_mut().expect("a list").push(json!({"$patch": "replace"}));
+        strategic(&mut status, &patch).expect("it makes sense");
+        assert_eq!(status["addresses"], two);
+    }
+
+    #[test]
+    fn all_of_one_key_are_deleted_and_may_come_again() {
+        let mut status = json!({"conditions": [
+            {"type": "A", "n": 1}, {"type": "B"}, {"type": "A", "n": 2}, {"no": "type"},
+        ]});
+        let patch = json!({"conditions": [
+            {"$patch": "delete", "type": "A"}, {"type": "A", "n": 3}, {"type": "A", "m": 4},
+        ]});
+        strategic(&mut status, &patch).expect("it makes sense");
+        let expected = json!([{"type": "B"}, {"no": "type"}, {"type": "A", "n": 3, "m": 4}]);
+        assert_eq!(status["conditions"], expected);
     }
 }
