@@ -21,7 +21,7 @@
 //! **A store that cannot be used** stops no pod and no start: what can be read is told, and every
 //! save fails with its reason.
 
-mod aside;
+pub(in crate::io) mod aside;
 mod check;
 mod ground;
 mod inspect;

@@ -5,16 +5,20 @@
 //! synced before anybody is told of it. So nothing that a node has acknowledged, or that was
 //! answered, is forgotten, and no resourceVersion is given twice. **If we crash here** a turn is
 //! there as a whole or not at all.
+//!
+//! A damaged file is put aside ([`aside`]). The CA is not in it: see [`super::authority`].
 
 use std::fs;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ErrorCode, params};
 
 use crate::controller::local::{Change, Key, Print, Row};
-use crate::limits::STORE_BUSY_MS;
+use crate::io::clock;
+use crate::io::disk::aside;
+use crate::limits::{STORE_BUSY_MS, STORE_CHECK_MS};
 use crate::model::api::Kind;
 use crate::model::sync::{self, Record};
 
@@ -27,6 +31,8 @@ pub struct Store {
 /// What it held.
 #[derive(Debug, Default)]
 pub struct Kept {
+    /// There was no store, or nothing of it could be read.
+    pub is_new: bool,
     /// All objects.
     pub objects: Vec<(Key, Row)>,
     /// The greatest resourceVersion that was ever given.
@@ -36,27 +42,90 @@ pub struct Kept {
 }
 
 impl Store {
-    /// Opens the file, makes it where there is none, and reads it.
+    /// Opens the file, makes it where there is none, and reads it. A damaged one is put aside, and
+    /// what can be read of it goes into a new one.
     pub fn open(path: &Path) -> Result<(Self, Kept), String> {
         let at = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|error| at(&error))?;
-        }
+        aside::prepare(path).map_err(|error| at(&error))?;
         // Secrets are in it.
-        let mut private = fs::OpenOptions::new();
-        let private = private.create(true).append(true).mode(0o600).open(path);
-        let mode = private.and_then(|file| file.set_permissions(fs::Permissions::from_mode(0o600)));
+        let mode = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
         mode.map_err(|error| at(&error))?;
-        let conn = Connection::open(path).map_err(|error| at(&error))?;
-        let store = Self { conn };
-        store.settle().map_err(|error| match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DatabaseBusy) => {
-                at(&"another edgecontroller has it: stop that first, or give another --data")
-            }
-            _ => at(&error),
-        })?;
-        let kept = store.read().map_err(|error| at(&error))?;
+        match Self::ready(path) {
+            Ok(open) => Ok(open),
+            Err(Trouble::Damaged(why)) => Self::replace(path, &why),
+            Err(Trouble::Failed(why)) => Err(at(&why)),
+        }
+    }
+
+    fn ready(path: &Path) -> Result<(Self, Kept), Trouble> {
+        let conn = Connection::open(path)?;
+        let mut store = Self { conn };
+        store.settle()?;
+        store.check()?;
+        let mut kept = store.read()?;
+        kept.is_new = kept.version == 0 && kept.objects.is_empty() && kept.records.is_empty();
         Ok((store, kept))
+    }
+
+    /// Puts the damaged file aside, and begins anew with what can be read of it. Nodes register
+    /// anew: by that they know that what they have is to be compared.
+    fn replace(path: &Path, why: &str) -> Result<(Self, Kept), String> {
+        let mut kept = Kept::default();
+        let read = Connection::open(path).map(|conn| Self { conn }.salvage(&mut kept));
+        kept.is_new = read.is_err() || kept.objects.is_empty() && kept.records.is_empty();
+        kept.objects.retain(|(key, _)| key.kind != Kind::Node);
+        let failed = |why: &dyn std::fmt::Display| {
+            format!("{} is damaged, and a new one cannot be made: {why}", path.display())
+        };
+        let aside = aside::replace_by(path, |new| {
+            let store = Self { conn: Connection::open(new).map_err(|error| error.to_string())? };
+            store.fill(&kept).map_err(|error| error.to_string())
+        });
+        let aside = aside.map_err(|why| failed(&why))?;
+        let (count, records) = (kept.objects.len(), kept.records.len());
+        log::error!(
+            "{} was damaged ({why}): it is now {}; of it {count} objects and {records} records of \
+             what nodes have could be read. What is in no manifest is lost; nodes tell their \
+             states again. The CA and its key are files of their own and were not in it: nodes go \
+             on with the certificates that they have",
+            path.display(),
+            aside.display()
+        );
+        let (store, read) = Self::ready(path).map_err(|trouble| match trouble {
+            Trouble::Damaged(why) | Trouble::Failed(why) => failed(&why),
+        })?;
+        Ok((store, Kept { is_new: kept.is_new, ..read }))
+    }
+
+    fn fill(mut self, kept: &Kept) -> rusqlite::Result<()> {
+        self.conn.execute_batch(SCHEMA)?;
+        let (version, told) = (kept.version, None);
+        let put = |(key, row): &(Key, Row)| Change {
+            key: key.clone(),
+            version,
+            row: Some(row.clone()),
+            told: told.clone(),
+        };
+        let objects: Vec<Change> = kept.objects.iter().map(put).collect();
+        let records: Vec<sync::Change> =
+            kept.records.iter().cloned().map(sync::Change::Put).collect();
+        self.write(&objects, &records)?;
+        self.conn.close().map_err(|(_, error)| error)
+    }
+
+    /// Looks for damage, for a while: in a large file it is found when it is met.
+    fn check(&mut self) -> Result<(), Trouble> {
+        let until = clock::boot().plus_ms(STORE_CHECK_MS);
+        self.conn.progress_handler(OPERATIONS, Some(move || clock::boot() > until))?;
+        let found = self.conn.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+        self.conn.progress_handler(OPERATIONS, None::<fn() -> bool>)?;
+        match found {
+            Ok(said) if said != "ok" => Err(Trouble::Damaged(said)),
+            Err(error) if error.sqlite_error_code() != Some(ErrorCode::OperationInterrupted) => {
+                Err(error.into())
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn settle(&self) -> rusqlite::Result<()> {
@@ -69,6 +138,25 @@ impl Store {
 
     fn read(&self) -> rusqlite::Result<Kept> {
         let mut kept = Kept::default();
+        self.read_objects(&mut kept)?;
+        let version = "SELECT ifnull(max(value), 0) FROM about WHERE key = 'version'";
+        let version: i64 = self.conn.query_row(version, [], |row| row.get(0))?;
+        kept.version = version.cast_unsigned();
+        self.read_records(&mut kept)?;
+        Ok(kept)
+    }
+
+    /// Reads as far as it goes.
+    fn salvage(&self, kept: &mut Kept) {
+        if let Err(error) = self.read_objects(kept).and_then(|()| self.read_records(kept)) {
+            log::warn!("the damaged store can be read up to here: {error}");
+        }
+        // A text that was spoilt is none of ours.
+        let is_whole = |row: &Row| serde_json::from_str::<serde_json::Value>(&row.text).is_ok();
+        kept.objects.retain(|(_, row)| is_whole(row));
+    }
+
+    fn read_objects(&self, kept: &mut Kept) -> rusqlite::Result<()> {
         let mut objects =
             self.conn.prepare("SELECT kind, namespace, name, value, whole, fixed FROM objects")?;
         let mut rows = objects.query([])?;
@@ -88,9 +176,10 @@ impl Store {
             let key = Key { kind, namespace: namespace.into(), name: name.into() };
             kept.objects.push((key, Row { text: text.into(), made_of }));
         }
-        let version = "SELECT ifnull(max(value), 0) FROM about WHERE key = 'version'";
-        let version: i64 = self.conn.query_row(version, [], |row| row.get(0))?;
-        kept.version = version.cast_unsigned();
+        Ok(())
+    }
+
+    fn read_records(&self, kept: &mut Kept) -> rusqlite::Result<()> {
         let mut records =
             self.conn.prepare("SELECT node, kind, namespace, name, uid, version FROM sync")?;
         let mut rows = records.query([])?;
@@ -106,7 +195,7 @@ impl Store {
                 version: row.get::<_, i64>(5)?.cast_unsigned(),
             });
         }
-        Ok(kept)
+        Ok(())
     }
 
     /// Keeps what a turn changed, all or nothing.
@@ -159,6 +248,30 @@ impl Store {
     }
 }
 
+/// Why a store is not opened.
+#[derive(Debug)]
+enum Trouble {
+    Damaged(String),
+    Failed(String),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        let said = error.to_string();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(said),
+            Some(ErrorCode::DatabaseBusy) => {
+                let why = "another edgecontroller has it: stop that first, or give another --data";
+                Self::Failed(why.to_owned())
+            }
+            _ => Self::Failed(said),
+        }
+    }
+}
+
+/// Operations of SQLite's machine between two looks at the clock: well under a millisecond.
+const OPERATIONS: i32 = 1_000;
+
 fn kind(name: &str) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| kind.name() == name)
 }
@@ -176,3 +289,84 @@ const PUT_VERSION: &str = "INSERT OR REPLACE INTO about VALUES ('version', ?1)";
 const PUT_RECORD: &str = "INSERT OR REPLACE INTO sync VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const DELETE_RECORD: &str =
     "DELETE FROM sync WHERE node = ?1 AND kind = ?2 AND namespace = ?3 AND name = ?4";
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::controller::local::Objects;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = format!("edged-store-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a folder of ours");
+        folder
+    }
+
+    fn change(kind: Kind, name: &str) -> Change {
+        let key = Key { kind, namespace: "default".into(), name: name.into() };
+        let text = format!(
+            r#"{{"metadata":{{"name":"{name}","uid":"u","resourceVersion":"7"}},"a":"{}"}}"#,
+            "x".repeat(2_000)
+        );
+        let row = Some(Row { text: text.into(), made_of: None });
+        Change { key, version: 7, row, told: None }
+    }
+
+    #[test]
+    fn a_store_is_new_once() {
+        let path = folder("new").join("data").join("controller.db");
+        let (mut store, kept) = Store::open(&path).expect("it is made");
+        assert!(kept.is_new);
+        store.save(&[change(Kind::Pod, "web")], &[]).expect("it is kept");
+        drop(store);
+        let (_store, kept) = Store::open(&path).expect("it is there");
+        assert_eq!((kept.is_new, kept.version, kept.objects.len()), (false, 7, 1));
+        let mode = fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_no_store_is_put_aside_and_a_new_one_begun() {
+        let path = folder("none").join("controller.db");
+        fs::write(&path, "this is no database, and never was one").expect("a file of ours");
+        let (mut store, kept) = Store::open(&path).expect("a new one is made");
+        assert!(kept.is_new && kept.objects.is_empty());
+        store.save(&[change(Kind::Pod, "web")], &[]).expect("it is kept");
+        let aside = path.with_file_name("controller.db.corrupt-1");
+        assert!(fs::read(aside).expect("it is kept").starts_with(b"this is no database"));
+    }
+
+    #[test]
+    fn what_can_be_read_of_a_damaged_store_is_kept_but_for_the_nodes() {
+        let path = folder("damaged").join("controller.db");
+        let (mut store, _) = Store::open(&path).expect("it is made");
+        let mut all = vec![change(Kind::Node, "gw"), change(Kind::ConfigMap, "a")];
+        all.extend((0..200).map(|at| change(Kind::Pod, &format!("web-{at:03}"))));
+        let record = Record {
+            node: "gw".into(),
+            kind: Kind::Pod,
+            namespace: "default".into(),
+            name: "web-000".into(),
+            uid: "u".into(),
+            version: 7,
+        };
+        store.save(&all, &[sync::Change::Put(record)]).expect("it is kept");
+        store.conn.close().map_err(|(_, error)| error).expect("it is written");
+        let mut bytes = fs::read(&path).expect("a file of ours");
+        let at = bytes.len() * 3 / 4;
+        bytes[at..at + 8_192].fill(0xa5);
+        fs::write(&path, bytes).expect("a file of ours");
+        let (store, kept) = Store::open(&path).expect("it goes on");
+        assert!(!kept.is_new);
+        let names: Vec<&str> = kept.objects.iter().map(|(key, _)| &*key.name).collect();
+        assert!(names.contains(&"a") && names.len() > 2 && names.len() < 202, "{names:?}");
+        assert!(!names.contains(&"gw"), "it registers anew");
+        drop(store);
+        let (_store, again) = Store::open(&path).expect("it is sound");
+        assert_eq!(again.objects, kept.objects);
+        Objects::load(again.objects, again.version, 1);
+    }
+}

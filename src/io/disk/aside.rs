@@ -27,7 +27,7 @@ pub(super) const SIDECARS: [&str; 3] = ["-wal", "-journal", "-shm"];
 
 /// Makes the folder and the file where they are missing, for nobody else to read; ends what a crash
 /// interrupted. Says whether there was a store.
-pub(super) fn prepare(path: &Path) -> io::Result<()> {
+pub(in crate::io) fn prepare(path: &Path) -> io::Result<()> {
     if path.exists() {
         return Ok(());
     }
@@ -47,21 +47,32 @@ pub(super) fn prepare(path: &Path) -> io::Result<()> {
 
 /// Puts a store with these rows into the place of the damaged one; returns where that is now.
 pub(super) fn replace(path: &Path, rows: &[Row]) -> Result<PathBuf, String> {
-    build(&beside(path, NEW), rows).map_err(|why| format!("a new one cannot be made: {why}"))?;
+    replace_by(path, |new| fill(new, rows))
+}
+
+/// The same, with a store that is filled by somebody else, in one file without a log beside it.
+pub(in crate::io) fn replace_by(
+    path: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
+    let built = create(&beside(path, NEW)).map_err(|error| error.to_string());
+    let built = built.and_then(|()| fill(&beside(path, NEW)));
+    built.map_err(|why| format!("a new one cannot be made: {why}"))?;
     exchange(path).map_err(|error| format!("it cannot be put aside: {error}"))?;
     numbers(path).last().map(|number| aside(path, *number)).ok_or("it is gone".to_owned())
 }
 
 const NEW: &str = ".new";
 
-/// In one file, without a log beside it.
-fn build(new: &Path, rows: &[Row]) -> Result<(), String> {
-    let told = |error: io::Error| error.to_string();
-    remove(new).map_err(told)?;
+fn create(new: &Path) -> io::Result<()> {
+    remove(new)?;
     for sidecar in SIDECARS {
-        remove(&beside(new, sidecar)).map_err(told)?;
+        remove(&beside(new, sidecar))?;
     }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(new).map_err(told)?;
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(new).map(drop)
+}
+
+fn fill(new: &Path, rows: &[Row]) -> Result<(), String> {
     let fill = || -> rusqlite::Result<()> {
         let mut conn = Ground::default().connect(new)?;
         let filling = conn.transaction()?;
