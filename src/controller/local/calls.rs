@@ -4,7 +4,6 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Key, Objects, is_shown, patch, version_of};
-use crate::limits::LOCAL_OBJECTS_MAX;
 use crate::model::api::{
     Call, CallError, CallResult, Kind, ListOptions, PatchType, Subresource, Verb,
 };
@@ -63,9 +62,12 @@ impl Objects {
         })?;
         let place = |key: &Key| format!("{}/{}", key.namespace, key.name);
         let all = self.rows.iter().filter(|(at, _)| at.kind == Kind::Pod);
+        // Only its own are read: any node may ask, again and again.
         let mut items: Vec<(String, Value)> = all
-            .map(|(at, _)| (place(at), self.value(at).unwrap_or_default()))
-            .filter(|(at, pod)| *at > options.r#continue && pod["spec"]["nodeName"] == node)
+            .filter(|(_, pod)| pod.owner.as_deref() == Some(node))
+            .map(|(at, _)| (place(at), at))
+            .filter(|(place, _)| *place > options.r#continue)
+            .map(|(place, at)| (place, self.value(at).unwrap_or_default()))
             .collect();
         items.sort_by(|one, other| one.0.cmp(&other.0));
         let limit = if options.limit == 0 { usize::MAX } else { options.limit as usize };
@@ -100,11 +102,9 @@ impl Objects {
             let why = format!("{plural} \"{name}\" already exists");
             return Err(refused(409, "AlreadyExists", &key, &why));
         }
-        if self.rows.len() >= LOCAL_OBJECTS_MAX && key.kind != Kind::Event {
-            let why = format!("got more than {LOCAL_OBJECTS_MAX} objects");
-            return Err(refused(429, "TooManyRequests", &key, &why));
-        }
-        self.found(&key, &mut body, now);
+        let uid = self.uids.random();
+        self.found(&key, &mut body, uid, now);
+        self.admit(&key, &body, None)?;
         Ok(self.put(key, body, None))
     }
 
@@ -130,7 +130,7 @@ impl Objects {
                 new["status"] = status;
             }
         }
-        Ok(self.change(key, &old, new))
+        self.change(key, &old, new, part)
     }
 
     fn patch(
@@ -161,11 +161,17 @@ impl Objects {
                 new["metadata"][kept] = old["metadata"][kept].clone();
             }
         }
-        Ok(self.change(key, &old, new))
+        self.change(key, &old, new, part)
     }
 
     /// Nothing is written where nothing differs, as in an API server.
-    fn change(&mut self, key: Key, old: &Value, mut new: Value) -> Box<str> {
+    fn change(
+        &mut self,
+        key: Key,
+        old: &Value,
+        mut new: Value,
+        part: Option<Subresource>,
+    ) -> Result<Box<str>, CallError> {
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
         drop_nulls(&mut new["metadata"]);
         if new.get("status") == Some(&Value::Null) {
@@ -173,10 +179,11 @@ impl Objects {
         }
         let object = &self.rows[&key];
         if new == *old {
-            return object.row.text.clone();
+            return Ok(object.row.text.clone());
         }
         let made_of = object.row.made_of;
-        self.put(key, new, made_of)
+        self.admit(&key, &new, part)?;
+        Ok(self.put(key, new, made_of))
     }
 
     /// A pod that has a node is marked, and goes when its node says so; all else goes at once.
@@ -197,7 +204,8 @@ impl Objects {
             || !is_shown(key.kind, &old)
             || asked_s == Some(0)
             || (ended && asked_s.is_none())
-            || grace_s == 0;
+            || grace_s == 0
+            || !self.has_node(key);
         if at_once {
             return Ok(self.remove(key).expect("it is there"));
         }
@@ -213,6 +221,15 @@ impl Objects {
         metadata["deletionGracePeriodSeconds"] = grace_s.into();
         let made_of = self.rows[key].row.made_of;
         Ok(self.put(key.clone(), old, made_of))
+    }
+}
+
+impl Objects {
+    /// Whether the pod's node is known: nobody else would say that the pod is gone.
+    pub(super) fn has_node(&self, pod: &Key) -> bool {
+        let owner = self.rows.get(pod).and_then(|pod| pod.owner.clone());
+        let node = owner.map(|name| Key { kind: Kind::Node, namespace: "".into(), name });
+        node.is_some_and(|node| self.rows.contains_key(&node))
     }
 }
 

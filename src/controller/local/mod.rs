@@ -15,9 +15,12 @@
 //! same name, which begins when the old one is gone. A file that cannot be read is no deletion.
 
 mod calls;
-pub(crate) mod patch;
+mod lifecycle;
+pub mod patch;
 mod pods;
 mod recent;
+mod uid;
+mod usage;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,8 +32,11 @@ use crate::limits::{LOCAL_HISTORY_BYTES_MAX, LOCAL_HISTORY_MAX};
 use crate::model::api::{EDGE_LABEL, Kind};
 use crate::model::raw::drop_nulls;
 use crate::model::time::Timestamp;
+use lifecycle::Lifecycle;
 use recent::Recent;
-pub use wanted::Wanted;
+use uid::Uids;
+use usage::Usage;
+pub use wanted::{Twice, Wanted};
 
 /// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +75,18 @@ struct Object {
     row: Row,
     /// Whether lists and watches of its kind have it: [`Kind::selector`].
     shown: bool,
+    /// The node in whose share it is.
+    owner: Option<Box<str>>,
+    /// A node made it to show a pod of its own.
+    is_mirror: bool,
+}
+
+impl Object {
+    fn new(key: &Key, row: Row, value: &Value) -> Self {
+        let shown = is_shown(key.kind, value);
+        let (owner, is_mirror) = (usage::owner(key, value), usage::is_mirror(key, value));
+        Self { row, shown, owner, is_mirror }
+    }
 }
 
 /// Something that has happened to one object.
@@ -109,7 +127,11 @@ pub struct Objects {
     /// Every source has been read once: what nobody wants may go.
     read: bool,
     version: u64,
-    rng: Rng,
+    uids: Uids,
+    usage: Usage,
+    lifecycle: Lifecycle,
+    /// Objects that an older version stored beyond today's bounds.
+    trimmed: usize,
     /// Not yet taken by the hands.
     changes: Vec<Change>,
     /// For watches that begin a little in the past: what was told, by version.
@@ -128,7 +150,10 @@ impl Objects {
             wanted: BTreeMap::new(),
             read: false,
             version,
-            rng: Rng::new(seed),
+            uids: Uids::new(Rng::new(seed)),
+            usage: Usage::default(),
+            lifecycle: Lifecycle::default(),
+            trimmed: 0,
             changes: Vec::new(),
             history: VecDeque::new(),
             history_bytes: 0,
@@ -152,15 +177,38 @@ impl Objects {
                 print.fixed = ANY_PRINT;
             }
             let version = version_of(&value);
-            let shown = is_shown(key.kind, &value);
             objects.version = objects.version.max(version);
-            objects.rows.insert(key, Object { row, shown });
+            if usage::trim(&key, &mut value, row.text.len()) {
+                row.text = value.to_string().into();
+                objects.trimmed += 1;
+                let row = Some(row.clone());
+                objects.changes.push(Change { key: key.clone(), version, row, told: None });
+            }
+            objects.lifecycle.load(&key, &value);
+            let object = Object::new(&key, row, &value);
+            objects.insert(key, object);
+        }
+        for key in objects.surplus_mirrors() {
+            objects.take(&key);
+            objects.trimmed += 1;
+            events.push(key);
         }
         objects.forgotten = objects.version;
         let version = objects.version;
         let drop = |key: Key| Change { key, version, row: None, told: None };
-        objects.changes = events.into_iter().map(drop).collect();
+        objects.changes.extend(events.into_iter().map(drop));
         objects
+    }
+
+    /// How many objects an older version had stored beyond today's bounds.
+    pub fn trimmed(&self) -> usize {
+        self.trimmed
+    }
+
+    /// The store was new: what the manifests want now gets the uids that it had, and will have,
+    /// after any other loss of the store.
+    pub fn derive_uids(&mut self) {
+        self.uids.derive();
     }
 
     /// What has happened since this was asked last. To be kept before it is told to anybody.
@@ -214,10 +262,11 @@ impl Objects {
         value["apiVersion"] = key.kind.api_version().into();
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
         let text: Box<str> = value.to_string().into();
-        let shown = is_shown(key.kind, &value);
         let row = Row { text: text.clone(), made_of };
+        let object = Object::new(&key, row.clone(), &value);
+        let shown = object.shown;
         if key.kind == Kind::Event {
-            let old = self.rows.insert(key.clone(), Object { row, shown });
+            let old = self.insert(key.clone(), object);
             self.events.put(&key, old.map(|old| old.row.text.len()), text.len());
             while let Some(oldest) = self.events.surplus() {
                 self.remove(&oldest);
@@ -230,18 +279,41 @@ impl Objects {
             (true, false) => Some(Told::Deleted(text.clone())),
             (false, false) => None,
         };
-        self.rows.insert(key.clone(), Object { row: row.clone(), shown });
+        self.insert(key.clone(), object);
         self.note(key, Some(row), told);
         text
+    }
+
+    fn insert(&mut self, key: Key, object: Object) -> Option<Object> {
+        let counts = key.kind != Kind::Event;
+        if counts {
+            self.usage.add(&object);
+        }
+        let old = self.rows.insert(key, object);
+        if let Some(old) = old.as_ref().filter(|_| counts) {
+            self.usage.remove(old);
+        }
+        old
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Object> {
+        let object = self.rows.remove(key)?;
+        if key.kind != Kind::Event {
+            self.usage.remove(&object);
+        }
+        Some(object)
     }
 
     /// Takes an object away, for good.
     fn remove(&mut self, key: &Key) -> Option<Box<str>> {
         let mut value = self.value(key)?;
-        let object = self.rows.remove(key)?;
+        let object = self.take(key)?;
         if key.kind == Kind::Event {
             self.events.removed(key, object.row.text.len());
             return Some(object.row.text);
+        }
+        if key.kind == Kind::Node {
+            self.lifecycle.removed(&key.name);
         }
         self.version += 1;
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
@@ -268,7 +340,7 @@ impl Objects {
     }
 
     /// Gives an object what every one has.
-    fn found(&mut self, key: &Key, value: &mut Value, now: Option<Timestamp>) {
+    fn found(&mut self, key: &Key, value: &mut Value, uid: String, now: Option<Timestamp>) {
         if !value.is_object() {
             *value = json!({});
         }
@@ -277,27 +349,12 @@ impl Objects {
         if key.kind.is_namespaced() {
             metadata["namespace"] = (&*key.namespace).into();
         }
-        metadata["uid"] = self.uid().into();
+        metadata["uid"] = uid.into();
         metadata["creationTimestamp"] =
             now.map_or(Value::Null, |now| Value::String(now.to_string()));
         if key.kind == Kind::Pod {
             pods::complete(value);
         }
-    }
-
-    /// RFC 9562, version 4.
-    fn uid(&mut self) -> String {
-        let (high, low) = (self.rng.bits(), self.rng.bits());
-        let high = high & !0xf000 | 0x4000;
-        let low = low & !(3 << 62) | 1 << 63;
-        format!(
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            high >> 32,
-            high >> 16 & 0xffff,
-            high & 0xffff,
-            low >> 48,
-            low & 0xffff_ffff_ffff
-        )
     }
 
     /// Keys of all objects of which this holds.

@@ -1,5 +1,8 @@
 //! The objects as their callers see them.
 
+mod lifecycle;
+mod usage;
+
 use serde_json::value::RawValue;
 
 use super::*;
@@ -11,6 +14,15 @@ const NOW: Option<Timestamp> = Some(Timestamp(1_800_000_000));
 
 fn objects() -> Objects {
     Objects::load(Vec::new(), 1_000, 7)
+}
+
+/// With a node that has joined.
+fn with_node(name: &str) -> Objects {
+    let mut objects = objects();
+    let node = json!({"metadata": {"labels": {EDGE_LABEL: ""}}});
+    value(objects.call(&call(Verb::Create, Kind::Node, name, &node), NOW));
+    objects.take_changes();
+    objects
 }
 
 fn call(verb: Verb, kind: Kind, name: &str, body: &Value) -> Call {
@@ -132,7 +144,7 @@ fn the_status_and_the_rest_are_written_apart() {
 
 #[test]
 fn a_pod_on_a_node_is_marked_and_goes_when_the_node_says_so() {
-    let mut objects = objects();
+    let mut objects = with_node("gw");
     let made = value(objects.call(&call(Verb::Create, Kind::Pod, "web", &pod("gw", "a:1")), NOW));
     let delete = |body: Value| call(Verb::Delete, Kind::Pod, "web", &body);
     let marked = value(objects.call(&delete(Value::Null), NOW));
@@ -145,6 +157,47 @@ fn a_pod_on_a_node_is_marked_and_goes_when_the_node_says_so() {
     assert_eq!(code(objects.call(&delete(by(json!("another"))), NOW)).0, 409);
     value(objects.call(&delete(by(made["metadata"]["uid"].clone())), NOW));
     assert_eq!(code(objects.call(&delete(Value::Null), NOW)).0, 404);
+}
+
+#[test]
+fn a_pod_of_a_node_that_there_is_not_goes_at_once() {
+    let mut objects = objects();
+    value(objects.call(&call(Verb::Create, Kind::Pod, "web", &pod("gone", "a:1")), NOW));
+    let delete = call(Verb::Delete, Kind::Pod, "web", &Value::Null);
+    value(objects.call(&delete, NOW));
+    assert_eq!(code(objects.call(&delete, NOW)).0, 404);
+}
+
+#[test]
+fn a_new_store_gives_the_uids_that_a_lost_one_gave_and_each_of_them_once() {
+    let file = |it: Value| vec![("a".into(), Some(vec![manifest(Kind::Pod, "web", it)]))];
+    let uid = |objects: &Objects| {
+        let pod = objects.value(&key(Kind::Pod, "web")).expect("it is made");
+        pod["metadata"]["uid"].as_str().expect("a uid").to_owned()
+    };
+    let new = |seed: u64| {
+        let mut objects = Objects::load(Vec::new(), 1_000, seed);
+        objects.derive_uids();
+        objects.want(file(pod("gw", "a:1")), NOW);
+        objects
+    };
+    let (mut first, again) = (new(1), new(2));
+    assert_eq!(uid(&first), uid(&again));
+    assert_eq!(uid(&first).as_bytes()[14], b'8', "version 8: {}", uid(&first));
+    let before = uid(&first);
+    value(first.call(&call(Verb::Delete, Kind::Pod, "web", &Value::Null), NOW));
+    assert_ne!(uid(&first), before, "it is another pod, which a node may begin");
+    let mut other = Objects::load(Vec::new(), 1_000, 1);
+    other.derive_uids();
+    let mut changed = pod("gw", "a:1");
+    changed["spec"]["hostNetwork"] = json!(true);
+    other.want(file(changed), NOW);
+    assert_ne!(uid(&other), before, "it is not what the nodes run");
+    let mut late = Objects::load(Vec::new(), 1_000, 1);
+    late.derive_uids();
+    late.all_was_read(NOW);
+    late.want(file(pod("gw", "a:1")), NOW);
+    assert_ne!(uid(&late), before, "there may have been one in this store's life");
 }
 
 #[test]
@@ -181,14 +234,15 @@ fn manifests_are_brought_about_and_what_none_wants_goes() {
     let twice =
         vec![("a.yaml".into(), Some(vec![map("b")])), ("b.yaml".into(), Some(vec![map("c")]))];
     let said = objects.want(twice, NOW);
-    assert_eq!(said, [("ConfigMap default/cm".to_owned(), "b.yaml".into())]);
+    let (source, counts) = ("b.yaml".into(), "a.yaml".into());
+    assert_eq!(said, [Twice { name: "ConfigMap default/cm".to_owned(), source, counts }]);
     objects.want(Vec::new(), NOW);
     assert_eq!(objects.value(&key(Kind::ConfigMap, "cm")), None);
 }
 
 #[test]
 fn a_pod_whose_manifest_changed_in_more_than_its_images_is_replaced() {
-    let mut objects = objects();
+    let mut objects = with_node("gw");
     let file =
         |value: Value| vec![("a.yaml".into(), Some(vec![manifest(Kind::Pod, "web", value)]))];
     objects.want(file(pod("gw", "a:1")), NOW);
@@ -213,7 +267,7 @@ fn a_pod_whose_manifest_changed_in_more_than_its_images_is_replaced() {
 
 #[test]
 fn what_was_kept_goes_on_where_it_was() {
-    let mut objects = objects();
+    let mut objects = with_node("gw");
     let file = |it: &str| vec![("a".into(), Some(vec![manifest(Kind::Pod, "web", pod("gw", it))]))];
     objects.want(file("a:1"), NOW);
     let rows = objects.rows.iter().map(|(key, object)| (key.clone(), object.row.clone())).collect();
@@ -227,7 +281,7 @@ fn what_was_kept_goes_on_where_it_was() {
 
 #[test]
 fn a_grace_period_longer_than_any_time_ends_with_the_last_year_that_is_written() {
-    let mut objects = objects();
+    let mut objects = with_node("gw");
     value(objects.call(&call(Verb::Create, Kind::Pod, "web", &pod("gw", "a:1")), NOW));
     let delete = call(Verb::Delete, Kind::Pod, "web", &json!({"gracePeriodSeconds": i64::MAX}));
     let marked = value(objects.call(&delete, NOW));
@@ -261,7 +315,7 @@ fn what_is_no_object_is_refused() {
 
 #[test]
 fn what_was_kept_with_nulls_is_kept_without_and_its_pod_goes_on() {
-    let mut objects = objects();
+    let mut objects = with_node("gw");
     let file = |it: Value| vec![("a".into(), Some(vec![manifest(Kind::Pod, "web", it)]))];
     let mut with = pod("gw", "a:1");
     with["spec"]["volumes"] = Value::Null;
@@ -305,16 +359,19 @@ fn events_are_there_for_a_while_and_never_kept() {
     assert_eq!(code(objects.call(&get("gw.1"), NOW)).0, 404, "the oldest goes first");
     value(objects.call(&get("gw.100"), NOW));
     value(objects.call(&call(Verb::Delete, Kind::Event, "gw.100", &Value::Null), NOW));
-    let large = event(&"x".repeat(LOCAL_EVENTS_BYTES_MAX / 3));
+    let large = event(&"x".repeat(LOCAL_EVENTS_BYTES_MAX / 4));
     for at in 0..9 {
         let name = format!("gw.large-{at}");
         value(objects.call(&call(Verb::Create, Kind::Event, &name, &large), NOW));
     }
+    assert_eq!(objects.all(Kind::Event, "").count(), 3);
+    let grown = json!({"note": "x".repeat(LOCAL_EVENTS_BYTES_MAX / 9)});
+    for at in 6..9 {
+        let name = format!("gw.large-{at}");
+        let patch = call(Verb::Patch(PatchType::Merge), Kind::Event, &name, &grown);
+        value(objects.call(&patch, NOW));
+    }
     assert_eq!(objects.all(Kind::Event, "").count(), 2);
-    let grown = json!({"note": "x".repeat(LOCAL_EVENTS_BYTES_MAX / 2)});
-    let patch = call(Verb::Patch(PatchType::Merge), Kind::Event, "gw.large-7", &grown);
-    value(objects.call(&patch, NOW));
-    assert_eq!(objects.all(Kind::Event, "").count(), 1);
     assert!(objects.take_changes().is_empty(), "the disk and the watches know nothing of them");
     assert_eq!(objects.version(), before);
     assert!(objects.history.is_empty());

@@ -30,29 +30,30 @@ enum Others {
     Stay,
 }
 
+/// An object that two files want.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Twice {
+    /// `kind namespace/name`
+    pub name: String,
+    /// The file that is not heeded.
+    pub source: Box<str>,
+    /// The file that is.
+    pub counts: Box<str>,
+}
+
 impl Objects {
     /// The manifests as they are now: each file with what it holds, or `None` where it cannot be
-    /// read, which leaves what it wanted before. Returns what is wanted twice:
-    /// `kind namespace/name` and the file that is not heeded.
-    pub fn want(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<(String, Box<str>)> {
+    /// read, which leaves what it wanted before. Returns what is wanted twice.
+    pub fn want(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<Twice> {
         self.take(files, Others::Gone, now)
     }
 
     /// As [`Objects::want`] while the folder itself cannot be read: what other files wanted stays.
-    pub fn want_still(
-        &mut self,
-        files: Vec<File>,
-        now: Option<Timestamp>,
-    ) -> Vec<(String, Box<str>)> {
+    pub fn want_still(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<Twice> {
         self.take(files, Others::Stay, now)
     }
 
-    fn take(
-        &mut self,
-        files: Vec<File>,
-        others: Others,
-        now: Option<Timestamp>,
-    ) -> Vec<(String, Box<str>)> {
+    fn take(&mut self, files: Vec<File>, others: Others, now: Option<Timestamp>) -> Vec<Twice> {
         let mut before = std::mem::take(&mut self.wanted);
         let mut wanted: BTreeMap<Key, Wanted> = BTreeMap::new();
         let mut twice = Vec::new();
@@ -71,9 +72,10 @@ impl Objects {
             };
             // At the first reading nothing is known of what it held: nothing goes.
             for (key, value) in found {
-                if wanted.contains_key(&key) {
+                if let Some(first) = wanted.get(&key) {
                     let name = format!("{} {}/{}", key.kind.name(), key.namespace, key.name);
-                    twice.push((name, source.clone()));
+                    let counts = first.source.clone();
+                    twice.push(Twice { name, source: source.clone(), counts });
                     continue;
                 }
                 let known = before.get(&key).filter(|it| Arc::ptr_eq(&it.value, &value));
@@ -100,7 +102,13 @@ impl Objects {
     pub fn all_was_read(&mut self, now: Option<Timestamp>) {
         if !std::mem::replace(&mut self.read, true) {
             self.reconcile(now);
+            self.uids.settle();
         }
+    }
+
+    /// No manifest wants the object any more; the folder will say the same.
+    pub fn unwant(&mut self, key: &Key) {
+        self.wanted.remove(key);
     }
 
     /// Brings about what is missing, and ends what is too much.
@@ -129,7 +137,8 @@ impl Objects {
         let Wanted { value, print, .. } = self.wanted[&key].clone();
         let mut new = Value::clone(&value);
         let Some(old) = self.value(&key) else {
-            self.found(&key, &mut new, now);
+            let uid = self.uids.of(&key, print);
+            self.found(&key, &mut new, uid, now);
             self.put(key, new, Some(print));
             return;
         };
@@ -147,10 +156,9 @@ impl Objects {
             }
             return;
         }
-        self.found(&key, &mut new, now);
-        for kept in ["uid", "creationTimestamp"] {
-            new["metadata"][kept] = old["metadata"][kept].clone();
-        }
+        let uid = old["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        self.found(&key, &mut new, uid, now);
+        new["metadata"]["creationTimestamp"] = old["metadata"]["creationTimestamp"].clone();
         if let Some(status) = old.get("status") {
             new["status"] = status.clone();
         }

@@ -30,7 +30,7 @@ use mio::{Events, Poll, Token};
 
 use crate::agent::admit;
 use crate::controller::event::{Action, CallId, Event, Out};
-use crate::controller::local::Objects;
+use crate::controller::local::{Objects, Twice};
 use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
@@ -56,7 +56,7 @@ use authority::{Authority, Clients};
 use front::Front;
 use port::Ports;
 use settings::{Settings, Source};
-use store::Store;
+use store::{Kept, Store};
 
 const SIGNALS: Token = Token(0);
 const FOLDER: Token = Token(1);
@@ -140,7 +140,11 @@ impl Hands {
         let now = clock::now();
         let now_s = now.timestamp().map(|at| at.0);
         let now_s = now_s.ok_or("this machine's clock is not set: certificates need the time")?;
-        let (store, kept) = Store::open(&settings.store())?;
+        let had_store = settings.store().exists();
+        let (store, mut kept) = Store::open(&settings.store())?;
+        if settings.source == Source::Folder {
+            judge(&settings, &mut kept, had_store, now_s)?;
+        }
         let ground = Ground::find(&settings, now_s)?;
         let authority = ground.authority;
         let ports = Ports::new(
@@ -164,7 +168,17 @@ impl Hands {
         let api = if let Some(reach) = ground.reach {
             Api::Remote(Box::new(Remote::new(reach, PathBuf::from(PROGRAM), API)))
         } else {
-            let objects = Objects::load(kept.objects, kept.version, clock::seed());
+            let mut objects = Objects::load(kept.objects, kept.version, clock::seed());
+            if kept.is_new {
+                objects.derive_uids();
+            }
+            if objects.trimmed() > 0 {
+                let count = objects.trimmed();
+                ::log::warn!(
+                    "{count} objects were kept beyond what a node may store, and are cut: statuses, \
+                     annotations and mirror pods, which their nodes tell again"
+                );
+            }
             Api::Local(Box::new(Local::new(objects)))
         };
         let token_at = api_token_at(&api, now.boot);
@@ -230,7 +244,7 @@ impl Hands {
         self.renew_token(now);
         self.ports.tick(now, self.poll.registry(), &self.authority, &mut self.events);
         turn.lap("the ports");
-        self.api.tick(now.boot, self.poll.registry(), &mut self.events);
+        self.api.tick(now, self.poll.registry(), &mut self.events);
         turn.lap("the objects");
         let next = self.think(now, &mut turn);
         self.keep(now.boot);
@@ -351,8 +365,8 @@ impl Hands {
         } else {
             local.objects.want_still(files, now.timestamp())
         };
-        for (name, path) in twice {
-            said.push(format!("{path}: {name} stands in another file already, and is left out"));
+        for Twice { name, source, counts } in twice {
+            said.push(format!("{source}: {name} is left out: {counts} has it, and comes first"));
         }
         if whole {
             local.objects.all_was_read(now.timestamp());
@@ -401,6 +415,34 @@ impl Hands {
             }
         }
     }
+}
+
+/// Whether the folder of data is whole: a store may be begun anew, a CA may not, because every node
+/// has pinned it.
+fn judge(settings: &Settings, kept: &mut Kept, had_store: bool, now_s: i64) -> Result<(), String> {
+    let (data, store, pki) = (&settings.data, settings.store(), settings.pki());
+    let has_ca = pki.join("ca.crt").exists();
+    let was_used = !kept.is_new || pki.join("server.crt").exists();
+    if !has_ca && was_used {
+        return Err(format!(
+            "{}/ca.crt: there is none, though this controller has run before. Every node trusts \
+             the CA that was there, and no other. Put ca.crt and ca.key back, say from a backup; \
+             or move {} away to begin anew: then every node has to join again",
+            pki.display(),
+            data.display()
+        ));
+    }
+    if has_ca && !had_store {
+        ::log::warn!(
+            "{}: there was none, though this controller has run before: what nodes have is not \
+             known. A new one is begun; pods of the manifests keep their uids where they can, and \
+             each node is compared with the manifests when it connects",
+            store.display()
+        );
+    }
+    // What nodes have of an earlier store, or of a copy of this one, counts as older.
+    kept.version = kept.version.max(now_s.unsigned_abs().saturating_mul(1_000));
+    Ok(())
 }
 
 /// What we stand on: files and a folder, or a cluster.

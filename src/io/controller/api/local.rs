@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::controller::event::{CallId, Event, WatchFact, WatchId};
@@ -12,7 +13,8 @@ use crate::controller::local::{Change, Objects, Told};
 use crate::controller::time::{Instant, Now};
 use crate::io::log::Limit;
 use crate::limits::{LOCAL_LIST_PER_TURN, LOCAL_SAVE_RETRY_MS};
-use crate::model::api::{Call, Kind};
+use crate::mind::time::sooner;
+use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 use crate::model::sync;
 
 use super::super::store::Store;
@@ -29,6 +31,15 @@ pub struct Local {
     unsaved: Vec<Change>,
     retry_at: Option<Instant>,
     limit: Limit,
+    /// That a node is refused room.
+    full: Limit,
+}
+
+/// meta/v1 `Status`
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    message: String,
 }
 
 #[derive(Debug)]
@@ -50,13 +61,33 @@ impl Local {
             unsaved: Vec::new(),
             retry_at: None,
             limit: Limit::default(),
+            full: Limit::default(),
         }
     }
 
     /// Does what is asked; the answer follows when it is kept.
     pub fn call(&mut self, id: CallId, call: &Call, now: Now) {
         let result = self.objects.call(call, now.timestamp());
+        self.heed(call, &result, now.boot);
         self.answers.push(Event::Called(id, result));
+    }
+
+    /// What follows from a call of a node's: it lives; or it is refused room, which is told.
+    fn heed(&mut self, call: &Call, result: &CallResult, now: Instant) {
+        let is_write = !matches!(call.verb, Verb::Get | Verb::List | Verb::Delete);
+        match result {
+            Ok(_) if is_write && matches!(call.kind, Kind::Node | Kind::Lease) => {
+                self.objects.node_seen(&call.name, now);
+            }
+            Err(CallError::Refused { code: 413 | 422 | 429, status }) => {
+                if let Some(kept) = self.full.pass(now) {
+                    let why: Status = serde_json::from_str(status.get()).unwrap_or_default();
+                    let why = why.message;
+                    log::warn!("a node is refused: {call:?}: {why}; repeats={kept}");
+                }
+            }
+            Ok(_) | Err(_) => {}
+        }
     }
 
     /// Begins a list.
@@ -89,11 +120,17 @@ impl Local {
 
     /// When there is something to do though nothing happened.
     pub fn wake_at(&self) -> Option<Instant> {
-        if self.lists.is_empty() { self.retry_at } else { Some(Instant(0)) }
+        let monitor_at = Some(self.objects.monitor_at());
+        if self.lists.is_empty() { sooner(self.retry_at, monitor_at) } else { Some(Instant(0)) }
     }
 
-    /// Goes on with lists.
-    pub fn tick(&mut self, events: &mut Vec<Event>) {
+    /// Looks at the nodes, and goes on with lists.
+    pub fn tick(&mut self, now: Now, events: &mut Vec<Event>) {
+        if self.objects.monitor_at() <= now.boot {
+            for line in self.objects.monitor(now.boot, now.timestamp()) {
+                log::warn!("{line}");
+            }
+        }
         let Some(list) = self.lists.front_mut() else { return };
         let count = list.left.len().min(LOCAL_LIST_PER_TURN);
         let part = list.left.drain(..count).map(raw).collect();

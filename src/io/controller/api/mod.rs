@@ -95,10 +95,10 @@ impl Api {
     }
 
     /// Goes on with what is under way.
-    pub fn tick(&mut self, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
+    pub fn tick(&mut self, now: Now, registry: &Registry, events: &mut Vec<Event>) {
         match self {
-            Self::Local(local) => local.tick(events),
-            Self::Remote(remote) => remote.tick(now, registry, events),
+            Self::Local(local) => local.tick(now, events),
+            Self::Remote(remote) => remote.tick(now.boot, registry, events),
         }
     }
 
