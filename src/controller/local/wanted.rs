@@ -45,15 +45,20 @@ impl Objects {
     /// The manifests as they are now: each file with what it holds, or `None` where it cannot be
     /// read, which leaves what it wanted before. Returns what is wanted twice.
     pub fn want(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<Twice> {
-        self.take(files, Others::Gone, now)
+        self.replace_wanted(files, Others::Gone, now)
     }
 
     /// As [`Objects::want`] while the folder itself cannot be read: what other files wanted stays.
     pub fn want_still(&mut self, files: Vec<File>, now: Option<Timestamp>) -> Vec<Twice> {
-        self.take(files, Others::Stay, now)
+        self.replace_wanted(files, Others::Stay, now)
     }
 
-    fn take(&mut self, files: Vec<File>, others: Others, now: Option<Timestamp>) -> Vec<Twice> {
+    fn replace_wanted(
+        &mut self,
+        files: Vec<File>,
+        others: Others,
+        now: Option<Timestamp>,
+    ) -> Vec<Twice> {
         let mut before = std::mem::take(&mut self.wanted);
         let mut wanted: BTreeMap<Key, Wanted> = BTreeMap::new();
         let mut twice = Vec::new();

@@ -359,17 +359,14 @@ impl Hands {
             (file.path, content)
         });
         let files = files.collect();
-        let Some(local) = self.api.local() else { return };
-        let twice = if is_read {
-            local.objects.want(files, now.timestamp())
-        } else {
-            local.objects.want_still(files, now.timestamp())
-        };
+        let Some(objects) = self.api.local().map(|local| &mut local.objects) else { return };
+        let now = now.timestamp();
+        let twice = if is_read { objects.want(files, now) } else { objects.want_still(files, now) };
         for Twice { name, source, counts } in twice {
             said.push(format!("{source}: {name} is left out: {counts} has it, and comes first"));
         }
         if whole {
-            local.objects.all_was_read(now.timestamp());
+            objects.all_was_read(now);
         }
         for line in said.iter().filter(|line| !self.said.contains(line)) {
             ::log::error!("{line}");
