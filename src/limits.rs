@@ -10,6 +10,7 @@ mod link;
 mod memory;
 #[cfg(feature = "cloud")]
 mod node;
+mod pod;
 mod probe;
 #[cfg(feature = "watchdog")]
 mod watchdog;
@@ -24,6 +25,7 @@ pub use link::*;
 pub use memory::*;
 #[cfg(feature = "cloud")]
 pub use node::*;
+pub use pod::*;
 pub use probe::*;
 #[cfg(feature = "watchdog")]
 pub use watchdog::*;
@@ -468,7 +470,7 @@ pub const MIRROR_RESTART_MS: u64 = 1_000;
 
 /// Bytes of one object in the store: what etcd takes, so that no object of a real cluster is
 /// refused.
-pub const STORE_VALUE_BYTES_MAX: usize = 1_536 << 10;
+pub const STORE_VALUE_BYTES_MAX: usize = OBJECT_JSON_BYTES_MAX;
 /// Bytes of a key: a service account token's names its audiences.
 pub const STORE_KEY_BYTES_MAX: usize = 4 << 10;
 /// Rows in the store: 32 for each of twice the pods of a node.

@@ -14,6 +14,7 @@
 //! | objects not yet durable | 768 KiB | 6 MiB | itself |
 //! | one message of the cloud's | 512 KiB | 4 MiB | four times: buffer, content, text, row |
 //! | its values | 8,192 | 65,536 | 160 bytes each while it is read: 1.3 and 10 MiB |
+//! | variables and words of one container | 256 KiB | 2 MiB | four times: config, request, output |
 //! | replies of the runtime's that arrive | 2 MiB | 24 MiB | itself |
 //! | one of them | 1.5 MiB | 16 MiB | its texts: of two lists that are looked at, twice |
 //! | items of a list | 2,048 | 16,384 | some 400 bytes each, twice: 1.6 and 12.5 MiB |
@@ -52,6 +53,10 @@ pub struct Budget {
     /// Bytes, as texts, of the objects that are not durable yet: one of the largest messages
     /// beside a smaller one.
     pub meta_waiting_bytes_max: usize,
+    /// Bytes of one container's variables, command, arguments and subPathExpr once `$(NAME)` is
+    /// replaced, and of the work to get there. At its widest what Linux takes for a new process
+    /// under the usual bound of its stack (`ARG_MAX`): with more nothing could be started.
+    pub expanded_bytes_max: usize,
     /// Of the container runtime's replies.
     pub cri: CriBudget,
 }
@@ -83,9 +88,10 @@ impl Budget {
             process_bytes,
             message_bytes_max: room.part(512 << 10, super::MESSAGE_BYTES_MAX),
             message_values_max: room.part(1 << 13, 1 << 16),
-            pod_values_max: room.part(1 << 11, 1 << 13),
+            pod_values_max: room.part(1 << 11, super::POD_VALUES_MAX),
             meta_bytes_max: room.part(5 << 19, 12 << 20),
             meta_waiting_bytes_max: room.part(768 << 10, 6 << 20),
+            expanded_bytes_max: room.part(256 << 10, 2 << 20),
             cri: CriBudget {
                 message_bytes_max: room.part(3 << 19, super::CRI_MESSAGE_BYTES_MAX),
                 unfinished_bytes_max: room.part(2 << 20, 24 << 20),

@@ -67,6 +67,64 @@ fn variables_use_those_before_them_and_the_last_of_a_name_wins() {
     );
 }
 
+/// `A` of 16 bytes, `B` of 16 times `A`, `C` of 16 times `B`, and so on.
+fn powers(levels: usize) -> String {
+    let mut all = vec![r#"{"name":"A","value":"0123456789abcdef"}"#.to_owned()];
+    for level in 1..levels {
+        let (name, of) = ((b'A' + level as u8) as char, (b'A' + level as u8 - 1) as char);
+        all.push(format!(r#"{{"name":"{name}","value":"{}"}}"#, format!("$({of})").repeat(16)));
+    }
+    format!(r#""env":[{}]"#, all.join(","))
+}
+
+#[test]
+fn variables_that_ask_for_more_than_any_memory_are_a_configuration_error() {
+    let mut desk = Desk::new();
+    tell(&mut desk, &spec(&powers(8)), &[]);
+    sandbox_of(&mut desk);
+    desk.does("image_status i:1");
+    assert!(desk.asked_for().is_empty(), "nothing is made of it");
+    let status = desk.status();
+    let waiting = &status["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["reason"], "CreateContainerConfigError");
+    let message = waiting["message"].as_str().expect("a message");
+    assert!(
+        message.starts_with("got variables, command, arguments and subPathExpr of 2")
+            && message.ends_with("replaced in the variable F, expected at most 2097152"),
+        "{message}"
+    );
+}
+
+#[test]
+fn command_and_arguments_have_a_share_of_the_same_budget() {
+    // 1 MiB of variables, and a word of as much.
+    for (words, fits) in [(r#""command":["$(E)"]"#, false), (r#""args":["$(D)"]"#, true)] {
+        let mut desk = Desk::new();
+        tell(&mut desk, &spec(&format!("{},{words}", powers(5))), &[]);
+        sandbox_of(&mut desk);
+        desk.does("image_status i:1");
+        if fits {
+            assert_eq!(container_of(&mut desk).args[0].len(), 1 << 16);
+        } else {
+            assert!(desk.asked_for().is_empty(), "nothing is made of it");
+        }
+    }
+}
+
+#[test]
+fn a_config_map_of_very_many_keys_is_a_configuration_error_or_a_container_at_once() {
+    let keys: Vec<String> = (0..90_000).map(|number| format!("k{number}")).collect();
+    let pairs = |count: usize| keys[..count].iter().map(|key| (&**key, "")).collect::<Vec<_>>();
+    let from = r#""envFrom":[{"configMapRef":{"name":"many"}}]"#;
+    let mut desk = Desk::new();
+    tell(&mut desk, &spec(from), &[map("many", &pairs(90_000))]);
+    sandbox_of(&mut desk);
+    desk.does("image_status i:1");
+    assert!(desk.asked_for().is_empty(), "90,000 variables are more than the budget");
+    // What fits is indexed by name: in a list each of these would be compared with all before it.
+    assert_eq!(environment(from, &[map("many", &pairs(20_000))]).len(), 20_000);
+}
+
 #[test]
 fn a_pod_is_told_of_itself() {
     let field = |path: &str| format!(r#"{{"fieldRef":{{"fieldPath":"{path}"}}}}"#);

@@ -2,7 +2,7 @@
 
 use super::config::{Making, container_config};
 use super::downward::Downward;
-use super::env::{Sources, environment};
+use super::env::{Environment, Sources};
 use super::volumes::Seeing;
 use super::{Hands, Image, Pod, Step};
 use crate::agent::time::Now;
@@ -38,9 +38,9 @@ impl Pod {
         &self,
         container: &Container,
         hands: &Hands<'_>,
-    ) -> Result<Vec<(String, String)>, String> {
+    ) -> Result<Environment, String> {
         let pod_ips = self.ips(hands.place);
-        environment(container, self.sources(&pod_ips, hands))
+        Environment::of(container, self.sources(&pod_ips, hands))
     }
 
     fn sources<'a>(&'a self, pod_ips: &'a [String], hands: &'a Hands<'_>) -> Sources<'a> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::dns;
-use super::env::{Sources, environment, expand};
+use super::env::{Environment, Sources};
 use super::files;
 use super::hash::container_hash;
 use super::resources::{container_resources, pod_resources};
@@ -79,14 +79,13 @@ pub struct Making<'a> {
 /// `ContainerConfig`, or why there is none: the message of `CreateContainerConfigError`.
 pub fn container_config(making: &Making<'_>, config: &Config) -> Result<ContainerConfig, String> {
     let Making { pod, container, attempt, image_ref, image_user, sources, .. } = *making;
-    let envs = environment(container, sources)?;
+    let mut envs = Environment::of(container, sources)?;
     let mut namespaces = namespaces(&pod.spec);
     if let Some(target) = &making.target
         && namespaces.pid == PidNamespace::Container
     {
         namespaces.pid = PidNamespace::Target(target.clone());
     }
-    let expanded = |words: &[String]| words.iter().map(|word| expand(word, &envs)).collect();
     let mut labels: BTreeMap<_, _> = pod_labels(&pod_ref(pod)).into();
     labels.insert("io.kubernetes.container.name".to_owned(), container.name.to_string());
     Ok(ContainerConfig {
@@ -94,11 +93,11 @@ pub fn container_config(making: &Making<'_>, config: &Config) -> Result<Containe
         attempt,
         image_ref: image_ref.into(),
         image: container.image.clone(),
-        command: expanded(&container.command),
-        args: expanded(&container.args),
+        command: envs.expand_all(&container.command, "command")?,
+        args: envs.expand_all(&container.args, "args")?,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts: {
-            let mut mounts = mounts(pod, container, &envs, making.seeing)?;
+            let mut mounts = mounts(pod, container, &mut envs, making.seeing)?;
             let pod_ips = sources.downward.pod_ips;
             mounts.extend(files::mounts(pod, container, attempt, pod_ips, config));
             mounts
@@ -114,7 +113,7 @@ pub fn container_config(making: &Making<'_>, config: &Config) -> Result<Containe
         resources: container_resources(&pod.spec, container, config),
         namespaces,
         security: container_security(pod, container, image_user, config)?,
-        envs,
+        envs: envs.into_list(),
     })
 }
 

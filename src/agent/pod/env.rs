@@ -1,9 +1,14 @@
 //! Environment and `$(NAME)` (spec sections 3.4 and 3.5).
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
 use super::downward::Downward;
 use crate::agent::objects::Objects;
+use crate::limits::EXPANDED_ITEM_BYTES;
 use crate::model::object::{ConfigMap, Secret};
 use crate::model::pod::{Container, EnvFrom, EnvVar, EnvVarSource, KeyRef};
+use crate::model::tree::shorten;
 
 /// Where values may come from.
 #[derive(Clone, Copy, Debug)]
@@ -14,48 +19,199 @@ pub struct Sources<'a> {
     pub objects: &'a Objects,
 }
 
-/// The variables of a container, each name once: first those of whole objects, then its own, both
-/// in the order of the spec. A later one of the same name replaces the earlier, in the place of the
-/// earlier. A value may use those before it.
-///
-/// `Err`: what is missing, in the kubelet's words.
-pub fn environment(
-    container: &Container,
-    sources: Sources<'_>,
-) -> Result<Vec<(String, String)>, String> {
-    let mut known: Vec<(String, String)> = Vec::with_capacity(container.env.len());
-    for from in &container.env_from {
-        for (key, value) in sources.all(from)? {
-            set(&mut known, format!("{}{key}", from.prefix), value);
+/// The variables of one container and what else is expanded for it. All that is written in the
+/// process is charged to one budget before it is written: a few hundred bytes of references to
+/// references ask for more than any memory.
+#[derive(Clone)]
+pub struct Environment {
+    values: BTreeMap<String, String>,
+    /// Names, in the order in which they were first set.
+    order: Vec<String>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Environment {
+    /// The variables of a container, each name once: first those of whole objects, then its own,
+    /// both in the order of the spec. A later one of the same name replaces the earlier, in the
+    /// place of the earlier. A value may use those before it.
+    ///
+    /// `Err`: what is missing, in the kubelet's words, or what is too large.
+    pub fn of(container: &Container, sources: Sources<'_>) -> Result<Self, String> {
+        let mut known = Self::within(sources.downward.config.machine.budget.expanded_bytes_max);
+        for from in &container.env_from {
+            sources.all(from, &mut known)?;
+        }
+        for variable in &container.env {
+            match &variable.value_from {
+                None => known.define(variable)?,
+                Some(from) => {
+                    if let Some(value) = sources.one(from, container)? {
+                        known.set(variable.name.clone(), value)?;
+                    }
+                }
+            }
+        }
+        Ok(known)
+    }
+
+    /// Those whose values the spec itself writes: what commands of probes may use.
+    pub fn written(env: &[EnvVar], bytes_max: usize) -> Result<Self, String> {
+        let mut known = Self::within(bytes_max);
+        for variable in env.iter().filter(|variable| variable.value_from.is_none()) {
+            known.define(variable)?;
+        }
+        Ok(known)
+    }
+
+    /// No variables yet.
+    pub fn within(bytes_max: usize) -> Self {
+        Self { values: BTreeMap::new(), order: Vec::new(), bytes: 0, bytes_max }
+    }
+
+    /// Sets a variable to its value in the spec, which may use those before it.
+    fn define(&mut self, variable: &EnvVar) -> Result<(), String> {
+        let place = || format!("in the variable {}", shorten(&variable.name));
+        let value = self.expand(&variable.value, &place)?;
+        self.charge(variable.name.len() + EXPANDED_ITEM_BYTES, &place)?;
+        self.insert(variable.name.clone(), value);
+        Ok(())
+    }
+
+    /// Sets a variable to this value as it is.
+    pub fn set(&mut self, name: String, value: String) -> Result<(), String> {
+        let bytes = name.len() + value.len() + EXPANDED_ITEM_BYTES;
+        self.charge(bytes, &|| format!("in the variable {}", shorten(&name)))?;
+        self.insert(name, value);
+        Ok(())
+    }
+
+    fn insert(&mut self, name: String, value: String) {
+        if self.values.insert(name.clone(), value).is_none() {
+            self.order.push(name);
         }
     }
-    for variable in &container.env {
-        let value = match &variable.value_from {
-            None => Some(expand(&variable.value, &known)),
-            Some(from) => sources.one(from, container)?,
+
+    /// The value of a variable.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// Replaces each `$(NAME)` whose name is known; `$$` becomes `$`; all else stays as it is. What
+    /// was put in is not looked at again. `place` is where the text stands, for the error.
+    pub fn expand(&mut self, text: &str, place: &dyn Fn() -> String) -> Result<String, String> {
+        let mut expanded = String::new();
+        each_piece(text, &mut |piece| {
+            let value = match piece {
+                Piece::Text(text) => text,
+                Piece::Reference { name, whole } => {
+                    self.values.get(name).map_or(whole, String::as_str)
+                }
+            };
+            charge(&mut self.bytes, self.bytes_max, value.len(), place)?;
+            expanded.push_str(value);
+            Ok(())
+        })?;
+        Ok(expanded)
+    }
+
+    /// The same for each word of a list.
+    pub fn expand_all(&mut self, words: &[String], field: &str) -> Result<Vec<String>, String> {
+        let place = || format!("in {field}");
+        let mut expanded = Vec::new();
+        for word in words {
+            self.charge(EXPANDED_ITEM_BYTES, &place)?;
+            expanded.push(self.expand(word, &place)?);
+        }
+        Ok(expanded)
+    }
+
+    fn charge(&mut self, bytes: usize, place: &dyn Fn() -> String) -> Result<(), String> {
+        charge(&mut self.bytes, self.bytes_max, bytes, place)
+    }
+
+    /// Name and value of each, in order.
+    pub fn into_list(self) -> Vec<(String, String)> {
+        let Self { mut values, order, .. } = self;
+        let pair = |name: String| {
+            let value = values.remove(&name).expect("each name has a value");
+            (name, value)
         };
-        if let Some(value) = value {
-            set(&mut known, variable.name.clone(), value);
+        order.into_iter().map(pair).collect()
+    }
+}
+
+/// Values may be secret.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment").field("names", &self.order).finish_non_exhaustive()
+    }
+}
+
+fn charge(
+    sum: &mut usize,
+    max: usize,
+    bytes: usize,
+    place: &dyn Fn() -> String,
+) -> Result<(), String> {
+    *sum += bytes;
+    if *sum <= max {
+        return Ok(());
+    }
+    Err(format!(
+        "got variables, command, arguments and subPathExpr of {sum} bytes or more after $(NAME) was \
+         replaced {}, expected at most {max}",
+        place()
+    ))
+}
+
+/// A piece of a text in which `$(NAME)` stands for a value.
+enum Piece<'a> {
+    /// As it is.
+    Text(&'a str),
+    /// `NAME`, and all of `$(NAME)`.
+    Reference { name: &'a str, whole: &'a str },
+}
+
+/// Takes a text apart, in time that grows with its length alone.
+fn each_piece<'a>(
+    text: &'a str,
+    take: &mut dyn FnMut(Piece<'a>) -> Result<(), String>,
+) -> Result<(), String> {
+    // Behind it no reference ends: the rest is not searched for each `$(` anew.
+    let last_end = text.rfind(')').unwrap_or(0);
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        take(Piece::Text(&rest[..at]))?;
+        let from = &rest[at..];
+        rest = &from[1..];
+        let ends = text.len() - rest.len() < last_end;
+        if let Some(after) = rest.strip_prefix('$') {
+            take(Piece::Text("$"))?;
+            rest = after;
+        } else if let Some((name, after)) =
+            rest.strip_prefix('(').filter(|_| ends).and_then(|inner| inner.split_once(')'))
+        {
+            take(Piece::Reference { name, whole: &from[..name.len() + 3] })?;
+            rest = after;
+        } else {
+            take(Piece::Text("$"))?;
         }
     }
-    Ok(known)
+    take(Piece::Text(rest))
 }
 
-/// Those whose values the spec itself writes: what commands of probes may use.
-pub fn written(env: &[EnvVar]) -> Vec<(String, String)> {
-    let mut known = Vec::with_capacity(env.len());
-    for variable in env.iter().filter(|variable| variable.value_from.is_none()) {
-        let value = expand(&variable.value, &known);
-        set(&mut known, variable.name.clone(), value);
-    }
-    known
-}
-
-fn set(known: &mut Vec<(String, String)>, name: String, value: String) {
-    match known.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, old)) => *old = value,
-        None => known.push((name, value)),
-    }
+/// The names of a text's references, each once.
+pub fn references(text: &str) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    let each = each_piece(text, &mut |piece| {
+        if let Piece::Reference { name, .. } = piece {
+            names.insert(name);
+        }
+        Ok(())
+    });
+    each.expect("nothing here fails");
+    names
 }
 
 impl<'a> Sources<'a> {
@@ -85,22 +241,25 @@ impl<'a> Sources<'a> {
         Ok(found)
     }
 
-    /// All texts of an object.
-    fn all(&self, from: &EnvFrom) -> Result<Vec<(&'a str, String)>, String> {
-        let mut all = Vec::new();
+    /// Sets all texts of an object.
+    fn all(&self, from: &EnvFrom, known: &mut Environment) -> Result<(), String> {
+        let prefix = &from.prefix;
         if let Some(wanted) = &from.config_map_ref
             && let Some(map) = self.config_map(&wanted.name, wanted.optional)?
         {
-            all.extend(map.data.iter().map(|(key, value)| (key.as_str(), value.clone())));
+            for (key, value) in &map.data {
+                known.set(format!("{prefix}{key}"), value.clone())?;
+            }
         }
         if let Some(wanted) = &from.secret_ref
             && let Some(secret) = self.secret(&wanted.name, wanted.optional)?
         {
             for key in secret.data.keys() {
-                all.push((key, self.secret_text(secret, &wanted.name, key)?));
+                let value = self.secret_text(secret, &wanted.name, key)?;
+                known.set(format!("{prefix}{key}"), value)?;
             }
         }
-        Ok(all)
+        Ok(())
     }
 
     /// `None`: what it comes from is not there and need not be.
@@ -151,43 +310,22 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Replaces each `$(NAME)` whose name is known; `$$` becomes `$`; all else stays as it is. What was
-/// put in is not looked at again.
-pub fn expand(text: &str, known: &[(String, String)]) -> String {
-    let mut expanded = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        expanded.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            expanded.push('$');
-            rest = after;
-        } else if let Some((name, after)) =
-            rest.strip_prefix('(').and_then(|inner| inner.split_once(')'))
-        {
-            if let Some((_, value)) = known.iter().find(|(known, _)| known == name) {
-                expanded.push_str(value);
-            } else {
-                expanded.push_str("$(");
-                expanded.push_str(name);
-                expanded.push(')');
-            }
-            rest = after;
-        } else {
-            expanded.push('$');
-        }
-    }
-    expanded.push_str(rest);
-    expanded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ROOM: usize = 1 << 20;
+
+    fn place() -> String {
+        "here".to_owned()
+    }
+
     #[test]
     fn known_names_are_replaced_and_all_else_stays() {
-        let known = [("A".to_owned(), "1".to_owned()), ("B".to_owned(), "$(A)".to_owned())];
+        let mut known = Environment::within(ROOM);
+        for (name, value) in [("A", "1"), ("B", "$(A)")] {
+            known.set(name.to_owned(), value.to_owned()).expect("room");
+        }
         for (text, expected) in [
             ("$(A)", "1"),
             ("x$(A)y$(A)", "x1y1"),
@@ -199,8 +337,69 @@ mod tests {
             ("$(B)", "$(A)"),
             ("$()", "$()"),
             ("é$(A)é", "é1é"),
+            ("$(A)$(A", "1$(A"),
+            ("$(A$(A)", "$(A$(A)"),
+            (")$(", ")$("),
         ] {
-            assert_eq!(expand(text, &known), expected, "{text}");
+            assert_eq!(known.expand(text, &place).as_deref(), Ok(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn references_to_references_end_at_the_budget_and_no_later() {
+        let mut env = vec![variable("V0", &"x".repeat(16))];
+        for level in 1..8 {
+            env.push(variable(&format!("V{level}"), &format!("$(V{})", level - 1).repeat(16)));
+        }
+        let why = Environment::written(&env, ROOM).expect_err("16 bytes to the eighth power");
+        let start = "got variables, command, arguments and subPathExpr of 105";
+        assert!(why.starts_with(start), "{why}");
+        let end = " bytes or more after $(NAME) was replaced in the variable V4, expected at most \
+                   1048576";
+        assert!(why.ends_with(end), "{why}");
+        // It is refused before it is written: what was written stays within the budget.
+        let mut known = Environment::written(&env[..5], 4 * ROOM).expect("room");
+        let before = known.bytes;
+        known.bytes_max = before + ROOM + 1;
+        assert_eq!(known.expand("$(V4)", &place).map(|text| text.len()), Ok(ROOM));
+        known.expand("$(V4)", &place).expect_err("the budget is used up");
+        assert_eq!(known.bytes, before + 2 * ROOM, "charged once, and not written");
+    }
+
+    #[test]
+    fn what_is_replaced_by_a_later_value_was_work_all_the_same() {
+        let env: Vec<_> = (0..64).map(|_| variable("A", &"x".repeat(ROOM / 32))).collect();
+        Environment::written(&env[..8], ROOM).expect("room");
+        Environment::written(&env, ROOM).expect_err("a value set 64 times");
+    }
+
+    #[test]
+    fn each_variable_and_word_takes_room_also_where_it_is_empty() {
+        let mut known = Environment::within(10 * EXPANDED_ITEM_BYTES);
+        let words = vec![String::new(); 10];
+        assert_eq!(known.clone().expand_all(&words, "args").map(|all| all.len()), Ok(10));
+        known.expand_all(&vec![String::new(); 11], "args").expect_err("one too many");
+    }
+
+    #[test]
+    fn variables_are_listed_in_the_order_in_which_they_were_first_set() {
+        let env = [variable("B", "1"), variable("A", "2"), variable("B", "3")];
+        let known = Environment::written(&env, ROOM).expect("room");
+        assert_eq!(format!("{known:?}"), r#"Environment { names: ["B", "A"], .. }"#);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(known.into_list(), [pair("B", "3"), pair("A", "2")]);
+    }
+
+    #[test]
+    fn a_text_is_searched_for_the_ends_of_references_once() {
+        // A million openings: each would be a search through the rest of the text.
+        let open = "$(".repeat(1 << 20);
+        let mut known = Environment::within(usize::MAX);
+        assert_eq!(known.expand(&open, &place).as_deref(), Ok(&*open));
+        assert_eq!(references("$(B)$(A)$$(C)$(A)$("), ["A", "B"].into());
+    }
+
+    fn variable(name: &str, value: &str) -> EnvVar {
+        EnvVar { name: name.to_owned(), value: value.to_owned(), ..EnvVar::default() }
     }
 }

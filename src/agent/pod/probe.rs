@@ -175,7 +175,11 @@ impl Pod {
         let id = worker.id.clone().expect("attended to");
         let container = self.spec_of(&worker.container);
         let asked = match container {
-            Some(container) => ask(&self.api, container, &worker.handler, worker.terms.timeout_s),
+            Some(container) => {
+                let (timeout_s, budget) = (worker.terms.timeout_s, &hands.config.machine.budget);
+                let bytes_max = budget.expanded_bytes_max;
+                ask(&self.api, container, &worker.handler, timeout_s, bytes_max)
+            }
             None => Err("its container is not in the pod any more".to_owned()),
         };
         match asked {
@@ -185,7 +189,7 @@ impl Pod {
                 }
                 worker.begin(now.boot);
                 let (timeout_s, purpose) = (worker.terms.timeout_s, ExecPurpose::Probe);
-                worker.command = command.join(" ");
+                shown(&command.join(" ")).clone_into(&mut worker.command);
                 let request = Request::ExecSync { id, command, timeout_s, purpose };
                 let owner = Owner::Exec(self.uid.clone());
                 let call = hands.calls.begin(now, owner, request, hands.out);

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::config;
+use super::env::{Environment, references};
 use super::next::Next;
 use super::step::Hands;
 use super::waiting::CONFIG_ERROR;
@@ -114,20 +115,24 @@ impl Failures {
 /// What is to be done for the volumes, and whether containers have to wait for it.
 pub(super) fn progress(pod: &Pod, now: Instant) -> Progress {
     let mut progress = Progress::default();
+    let under_way: BTreeSet<&str> = pod
+        .jobs
+        .values()
+        .filter_map(|job| match job {
+            JobSpec::SetUpVolume(wanted) => Some(&*wanted.volume),
+            _ => None,
+        })
+        .collect();
     for (name, one) in &pod.volumes.each {
         let waits = one.done.is_none();
         progress.waits |= waits;
         let Some(todo) = &one.todo else { continue };
-        let under_way = |job: &JobSpec| match job {
-            JobSpec::SetUpVolume(wanted) => wanted.volume == *name,
-            _ => false,
-        };
-        if pod.jobs.values().any(under_way) {
+        if under_way.contains(&**name) {
             continue;
         }
         match one.failures.retry_at.filter(|&at| at > now) {
             Some(at) => progress.until = sooner(progress.until, Some(at)),
-            None if progress.job.is_none() => {
+            None if progress.job.is_none() && under_way.len() < limits::VOLUME_JOBS_MAX => {
                 progress.job = Some(JobSpec::SetUpVolume(todo.clone()));
             }
             None => {}
@@ -153,8 +158,7 @@ pub(super) fn gate(pod: &Pod, now: Instant) -> Option<Next> {
 
 /// Whether nothing has to be torn down any more.
 pub(super) fn are_down(pod: &Pod) -> bool {
-    let used = pod.api.spec.volumes.iter().any(|volume| is_used(&volume.name, &pod.api.spec));
-    !used || pod.volumes.removed
+    pod.volumes.removed || !uses_any(&pod.api.spec)
 }
 
 /// Nothing runs any more: the volumes go, whether the pod is kept or not. Of one that nobody wants
@@ -176,15 +180,14 @@ pub(super) fn tear_down(pod: &Pod, now: Instant) -> Option<Next> {
 
 /// Whether nothing of the volumes is left on the node, or never was.
 pub(super) fn are_gone(pod: &Pod) -> bool {
-    let mut volumes = pod.api.spec.volumes.iter();
-    pod.volumes.removed || !volumes.any(|volume| is_used(&volume.name, &pod.api.spec))
+    pod.volumes.removed || !uses_any(&pod.api.spec)
 }
 
 /// `ContainerConfig.mounts` out of the container's volume mounts, or why there are none.
 pub fn mounts(
     pod: &api::Pod,
     container: &Container,
-    envs: &[(String, String)],
+    envs: &mut Environment,
     seeing: Seeing<'_>,
 ) -> Result<Vec<Mount>, String> {
     let each = container.volume_mounts.iter().enumerate();
@@ -214,7 +217,7 @@ fn one_mount(
     pod: &api::Pod,
     container: &Container,
     (index, mount): (usize, &VolumeMount),
-    envs: &[(String, String)],
+    envs: &mut Environment,
     seeing: Seeing<'_>,
 ) -> Result<Mount, String> {
     let place = seeing.places.get(&mount.name).ok_or_else(|| {
@@ -256,15 +259,17 @@ fn one_mount(
 }
 
 /// What of the volume is mounted; `None`: its root.
-fn sub_path(mount: &VolumeMount, envs: &[(String, String)]) -> Result<Option<String>, String> {
+fn sub_path(mount: &VolumeMount, envs: &mut Environment) -> Result<Option<String>, String> {
     let path = if mount.sub_path_expr.is_empty() {
         mount.sub_path.clone()
     } else {
-        let missing = missing(&mount.sub_path_expr, envs);
+        let has_value = |name: &str| envs.value(name).is_some_and(|value| !value.is_empty());
+        let references = references(&mount.sub_path_expr).into_iter();
+        let missing: Vec<&str> = references.filter(|name| !has_value(name)).collect();
         if !missing.is_empty() {
             return Err(format!("missing value for {}", missing.join(", ")));
         }
-        super::env::expand(&mount.sub_path_expr, envs)
+        envs.expand(&mount.sub_path_expr, &|| "in subPathExpr".to_owned())?
     };
     if path.is_empty() {
         return Ok(None);
@@ -278,30 +283,15 @@ fn sub_path(mount: &VolumeMount, envs: &[(String, String)]) -> Result<Option<Str
     Ok(Some(path))
 }
 
-/// Names in `$(NAME)` that have no value.
-fn missing<'a>(text: &'a str, envs: &[(String, String)]) -> Vec<&'a str> {
-    let mut missing = BTreeSet::new();
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            rest = after;
-        } else if let Some((name, after)) =
-            rest.strip_prefix('(').and_then(|inner| inner.split_once(')'))
-        {
-            let has_value = |(known, value): &(String, String)| known == name && !value.is_empty();
-            if !envs.iter().any(has_value) {
-                missing.insert(name);
-            }
-            rest = after;
-        }
-    }
-    missing.into_iter().collect()
+/// Names of the volumes that containers mount.
+fn mounted(spec: &api::PodSpec) -> BTreeSet<&str> {
+    let all = spec.init_containers.iter().chain(&spec.containers);
+    all.flat_map(|container| &container.volume_mounts).map(|mount| &*mount.name).collect()
 }
 
-fn is_used(name: &str, spec: &api::PodSpec) -> bool {
-    let all = spec.init_containers.iter().chain(&spec.containers);
-    all.flat_map(|container| &container.volume_mounts).any(|mount| *mount.name == *name)
+fn uses_any(spec: &api::PodSpec) -> bool {
+    let mounted = mounted(spec);
+    spec.volumes.iter().any(|volume| mounted.contains(&*volume.name))
 }
 
 fn digest(wanted: &VolumeSetUp) -> u64 {
@@ -345,7 +335,8 @@ impl Pod {
         let context = volume::Context { pod: &self.api, objects, config };
         let spec = &self.api.spec;
         let mut old = std::mem::take(&mut self.volumes.each);
-        for wanted in spec.volumes.iter().filter(|volume| is_used(&volume.name, spec)) {
+        let (mounted, nested) = (mounted(spec), volume::nested(spec));
+        for wanted in spec.volumes.iter().filter(|volume| mounted.contains(&*volume.name)) {
             let mut one = old.remove(&wanted.name).unwrap_or_default();
             match volume::plan(wanted, context) {
                 Ok((source, place)) => {
@@ -355,7 +346,10 @@ impl Pod {
                         folder: place.folder.clone(),
                         source,
                         fs_group: volume::fs_group(spec),
-                        nested: volume::nested(&wanted.name, spec),
+                        nested: nested
+                            .get(&*wanted.name)
+                            .map(|paths| paths.iter().map(|&path| path.into()).collect())
+                            .unwrap_or_default(),
                     };
                     one.trouble = None;
                     one.place = Some(place);
@@ -388,18 +382,21 @@ impl Pod {
         let bound = self.volumes.bound.get(container).filter(|bound| bound.attempt == *attempt);
         let is_bound = |index: u32| bound.is_some_and(|bound| bound.indices.contains(&index));
         // What is missing of it is told when the container is asked for.
-        let envs = self.environment(spec, hands).unwrap_or_default();
+        let bytes_max = hands.config.machine.budget.expanded_bytes_max;
+        let envs = self.environment(spec, hands);
+        let mut envs = envs.unwrap_or_else(|_| Environment::within(bytes_max));
+        let places = self.places();
         let mut jobs = Vec::new();
         for (index, mount) in (0..).zip(&spec.volume_mounts).filter(|(at, _)| !is_bound(*at)) {
             // What is wrong with one of them is said where the container is made.
-            let Ok(Some(path)) = sub_path(mount, &envs) else { continue };
-            let Some(place) = self.places().remove(&mount.name) else { continue };
+            let Ok(Some(path)) = sub_path(mount, &mut envs) else { continue };
+            let Some(place) = places.get(&mount.name) else { continue };
             jobs.push(JobSpec::BindSubPath(Box::new(SubPath {
                 uid: self.uid.clone(),
                 container: container.clone(),
                 index,
                 volume: mount.name.clone(),
-                volume_path: place.host_path.into(),
+                volume_path: place.host_path.as_str().into(),
                 path: path.into(),
                 // What lies on another machine is known by its mount.
                 remote: false,

@@ -28,10 +28,14 @@ mod pvc;
 #[cfg(feature = "secret")]
 mod secret;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
 use crate::agent::Config;
 use crate::agent::objects::Objects;
+use crate::limits::NESTED_MOUNTS_MAX;
 use crate::model::job::Source;
-use crate::model::pod::{Pod, PodSpec, Volume};
+use crate::model::pod::{Pod, PodSpec, Volume, VolumeMount};
 
 /// Permission bits of files that nothing is said of.
 #[cfg(any(feature = "configmap", feature = "secret", feature = "downwardapi"))]
@@ -201,28 +205,27 @@ pub fn fs_group(spec: &PodSpec) -> Option<u32> {
     u32::try_from(spec.security_context.fs_group?).ok()
 }
 
-/// Paths below a volume's that other volumes of the pod are mounted on: they have to be there
-/// before, since the volume cannot be written to from within.
-pub fn nested(name: &str, spec: &PodSpec) -> Vec<Box<str>> {
-    let mut nested: Vec<Box<str>> = Vec::new();
+/// By volume, paths below it that other volumes of the pod are mounted on: they have to be there
+/// before, since the volume cannot be written to from within. In order, and of each no more than
+/// [`NESTED_MOUNTS_MAX`].
+pub fn nested(spec: &PodSpec) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut nested: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in spec.init_containers.iter().chain(&spec.containers) {
-        let mounts = &container.volume_mounts;
-        let whole = |mount: &&crate::model::pod::VolumeMount| {
-            *mount.name == *name && mount.sub_path.is_empty() && mount.sub_path_expr.is_empty()
-        };
-        for outer in mounts.iter().filter(whole) {
-            let outer = outer.mount_path.trim_matches('/');
-            for inner in mounts {
-                let inner = inner.mount_path.trim_matches('/');
-                let below = inner.strip_prefix(outer).and_then(|rest| {
-                    if outer.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
-                });
-                if let Some(below) = below.filter(|below| !below.is_empty())
-                    && !nested.iter().any(|known| **known == *below)
-                {
-                    nested.push(below.into());
-                }
-            }
+        let paths: BTreeSet<&str> = container
+            .volume_mounts
+            .iter()
+            .map(|mount| mount.mount_path.trim_matches('/'))
+            .collect();
+        let whole =
+            |mount: &&VolumeMount| mount.sub_path.is_empty() && mount.sub_path_expr.is_empty();
+        for mount in container.volume_mounts.iter().filter(whole) {
+            let outer = mount.mount_path.trim_matches('/');
+            let prefix = if outer.is_empty() { String::new() } else { format!("{outer}/") };
+            let below = paths.range::<str, _>((Bound::Included(&*prefix), Bound::Unbounded));
+            let below = below.map_while(|path| path.strip_prefix(&*prefix));
+            let of_volume = nested.entry(&mount.name).or_default();
+            let room = NESTED_MOUNTS_MAX.saturating_sub(of_volume.len());
+            of_volume.extend(below.filter(|below| !below.is_empty()).take(room));
         }
     }
     nested

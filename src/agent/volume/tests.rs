@@ -162,6 +162,17 @@ fn places_for_other_volumes_are_found_inside_a_volume() {
     let mounts = r#"{"name": "v", "mountPath": "/a/"}, {"name": "w", "mountPath": "/a/b/c"},
         {"name": "w", "mountPath": "/ab"}, {"name": "x", "mountPath": "/a/b/c"},
         {"name": "v", "mountPath": "/z", "subPath": "s"}, {"name": "w", "mountPath": "/z/y"}"#;
-    assert_eq!(nested("v", &spec(mounts)), ["b/c".into()]);
-    assert_eq!(nested("w", &spec(mounts)), [] as [Box<str>; 0]);
+    let of = |mounts: &str, volume: &str| -> Vec<String> {
+        let spec = spec(mounts);
+        let nested = nested(&spec);
+        nested.get(volume).into_iter().flatten().map(|&path| path.to_owned()).collect()
+    };
+    assert_eq!(of(mounts, "v"), ["b/c"]);
+    assert_eq!(of(mounts, "w"), [""; 0]);
+    let root = r#"{"name": "r", "mountPath": "/"}, {"name": "w", "mountPath": "/a/"}"#;
+    assert_eq!(of(root, "r"), ["a"]);
+    let many =
+        (0..2 * NESTED_MOUNTS_MAX).map(|n| format!(r#"{{"name":"w","mountPath":"/v/{n}"}}"#));
+    let many = format!(r#"{{"name":"v","mountPath":"/v"}},{}"#, many.collect::<Vec<_>>().join(","));
+    assert_eq!(of(&many, "v").len(), NESTED_MOUNTS_MAX, "no more than fit into a message");
 }

@@ -1,6 +1,6 @@
 //! A handler of the spec → what is asked, and whom: addresses, ports and headers filled in.
 
-use crate::agent::pod::env::{expand, written};
+use crate::agent::pod::env::Environment;
 use crate::model::net::{Expects, HttpQuery, KUBERNETES_VERSION, Query};
 use crate::model::pod::{Container, Pod};
 use crate::model::probe::{Handler, HttpGet, Port};
@@ -20,11 +20,11 @@ pub(super) fn ask(
     container: &Container,
     handler: &Handler,
     timeout_s: u32,
+    expanded_bytes_max: usize,
 ) -> Result<Ask, String> {
     if let Some(exec) = &handler.exec {
-        let env = written(&container.env);
-        let words = exec.command.iter().map(|word| expand(word, &env));
-        return Ok(Ask::Exec(words.collect()));
+        let mut env = Environment::written(&container.env, expanded_bytes_max)?;
+        return Ok(Ask::Exec(env.expand_all(&exec.command, "the probe's command")?));
     }
     Ok(Ask::Query(if let Some(get) = &handler.http_get {
         let query = http(pod, container, get, Expects::Success, "kube-probe")?;
@@ -139,7 +139,7 @@ mod tests {
     fn asked(handler: &str) -> Result<Ask, String> {
         let pod = pod();
         let handler: Handler = serde_json::from_str(handler).expect(handler);
-        ask(&pod, &pod.spec.containers[0], &handler, 2)
+        ask(&pod, &pod.spec.containers[0], &handler, 2, 1 << 20)
     }
 
     #[test]
