@@ -373,20 +373,26 @@ impl Pods {
 
     /// Pods about to be stepped that must wait: another of their name has not ended yet.
     fn waiting(&self, now: Now) -> BTreeSet<Uid> {
+        fn key(pod: &Pod) -> (&str, &str, &str) {
+            let metadata = &pod.api().metadata;
+            (&metadata.namespace, &metadata.name, pod.uid())
+        }
         let is_leaving = |pod: &Pod| {
             pod.phase() < Phase::Terminated
                 && (pod.phase() > Phase::Syncing || *pod.wanted() != Wanted::Yes)
         };
-        let leaving: Vec<&Pod> = self.map.values().filter(|pod| is_leaving(pod)).collect();
+        let leaving: BTreeSet<(&str, &str, &str)> =
+            self.map.values().filter(|pod| is_leaving(pod)).map(key).collect();
         if leaving.is_empty() {
             return BTreeSet::new();
         }
         let starting = |pod: &&Pod| pod.phase() == Phase::Syncing && pod.is_restless(now);
-        let follows = |pod: &Pod, other: &Pod| {
-            let (one, two) = (&pod.api().metadata, &other.api().metadata);
-            one.name == two.name && one.namespace == two.namespace && pod.uid() != other.uid()
+        let waits = |pod: &&Pod| {
+            let (namespace, name, uid) = key(pod);
+            let of_name = leaving.range((namespace, name, "")..);
+            let mut of_name = of_name.take_while(|other| (other.0, other.1) == (namespace, name));
+            of_name.any(|other| other.2 != uid)
         };
-        let waits = |pod: &&Pod| leaving.iter().any(|other| follows(pod, other));
         self.map.values().filter(starting).filter(waits).map(|pod| pod.uid().clone()).collect()
     }
 

@@ -77,10 +77,11 @@ impl<'a> Wish<'a> {
         let name = |pod: &'a api::Pod| (&*pod.metadata.namespace, &*pod.metadata.name);
         let taken: BTreeMap<_, _> =
             self.pods.iter().map(|(uid, (_, pod))| (name(pod), *uid)).collect();
+        let uids: BTreeSet<&str> = taken.values().copied().collect();
         for pod in pods {
             let uid = pod.metadata.uid.as_str();
             let (namespace, plain) = name(pod);
-            match taken.get(&name(pod)).or_else(|| taken.values().find(|taken| **taken == uid)) {
+            match taken.get(&name(pod)).or_else(|| uids.get(uid)) {
                 Some(holder) => {
                     let message = format!(
                         "the cloud's pod {namespace}/{plain} is not run: the manifest folder has \

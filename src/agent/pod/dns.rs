@@ -1,5 +1,7 @@
 //! How names are found in a pod: what becomes its `/etc/resolv.conf` (spec section 3.2).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::agent::Config;
 use crate::model::cri::Dns;
 use crate::model::pod::{DnsPolicy, Pod};
@@ -57,13 +59,11 @@ pub fn form(pod: &Pod, host: &Dns, config: &Config) -> Forming {
     let own = &spec.dns_config;
     append(&mut dns.servers, &own.nameservers);
     append(&mut dns.searches, &own.searches);
-    for option in &own.options {
-        let text = match option.value.as_deref() {
-            None | Some("") => option.name.clone(),
-            Some(value) => format!("{}:{value}", option.name),
-        };
-        set_option(&mut dns.options, text);
-    }
+    let own_options = own.options.iter().map(|option| match option.value.as_deref() {
+        None | Some("") => option.name.clone(),
+        Some(value) => format!("{}:{value}", option.name),
+    });
+    set_options(&mut dns.options, own_options);
     let whole = dns.clone();
     trim(&mut dns, &mut events);
     let is_hosts = !clusters && whole == *host && dns == whole && settings.resolv_conf == HOST_FILE;
@@ -84,21 +84,21 @@ fn cluster(pod: &Pod, host: &Dns, config: &Config) -> Dns {
 }
 
 fn append(to: &mut Vec<String>, more: &[String]) {
-    for one in more {
-        if !to.contains(one) {
-            to.push(one.clone());
-        }
-    }
+    let mut known: BTreeSet<String> = to.iter().cloned().collect();
+    to.extend(more.iter().filter(|one| known.insert((*one).clone())).cloned());
 }
 
-/// Replaces the option of the same name.
-fn set_option(options: &mut Vec<String>, text: String) {
-    fn name(option: &str) -> &str {
-        option.split(':').next().unwrap_or(option)
-    }
-    match options.iter_mut().find(|old| name(old) == name(&text)) {
-        Some(old) => *old = text,
-        None => options.push(text),
+/// Each replaces the option of its name.
+fn set_options(options: &mut Vec<String>, own: impl Iterator<Item = String>) {
+    let name = |option: &str| option.split(':').next().unwrap_or(option).to_owned();
+    let host = options.iter().enumerate().rev();
+    let mut places: BTreeMap<String, usize> = host.map(|(at, old)| (name(old), at)).collect();
+    for text in own {
+        let at = *places.entry(name(&text)).or_insert(options.len());
+        match options.get_mut(at) {
+            Some(old) => *old = text,
+            None => options.push(text),
+        }
     }
 }
 
@@ -131,6 +131,16 @@ fn trim(dns: &mut Dns, events: &mut Vec<(&'static str, String)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_replaces_the_first_of_its_name_in_its_place() {
+        let mut options = texts(&["a", "ndots:5", "ndots:7"]);
+        set_options(&mut options, texts(&["ndots:2", "b:1", "b:2", "a:3"]).into_iter());
+        assert_eq!(options, ["a:3", "ndots:2", "ndots:7", "b:2"]);
+        let mut searches = texts(&["a", "a"]);
+        append(&mut searches, &texts(&["b", "a", "b", "c"]));
+        assert_eq!(searches, ["a", "a", "b", "c"]);
+    }
 
     fn texts(all: &[&str]) -> Vec<String> {
         all.iter().map(|&text| text.to_owned()).collect()

@@ -1,11 +1,13 @@
 //! What of a pod the node keeps, and what it parts with while the pod stays: dead containers and
 //! old sandboxes (spec sections 8.1 and 8.2), images.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::next::{Next, remove_container};
 use super::seen::{ContainerSeen, SandboxSeen};
 use super::{Pod, Step, Wanted};
 use crate::agent::time::Instant;
-use crate::model::cri::{ContainerId, ContainerState};
+use crate::model::cri::{ContainerId, ContainerState, SandboxId};
 use crate::model::upkeep::ContainerPolicy;
 
 /// What a pod is to part with.
@@ -14,7 +16,7 @@ pub(super) struct Keep {
     /// Dead instances of each container that stay, for their logs and for `lastState`.
     dead_max: usize,
     /// Dead containers that the node has no more room for.
-    condemned: Vec<ContainerId>,
+    condemned: BTreeSet<ContainerId>,
 }
 
 /// The reason of the event about the node, not the pod, that garbage could not be removed.
@@ -22,7 +24,7 @@ pub(super) const GARBAGE_FAILED: &str = "ContainerGCFailed";
 
 impl Default for Keep {
     fn default() -> Self {
-        Self { dead_max: 1, condemned: Vec::new() }
+        Self { dead_max: 1, condemned: BTreeSet::new() }
     }
 }
 
@@ -43,6 +45,7 @@ impl Pod {
 
     /// The node has no more room for these of its dead containers.
     pub fn condemn(&mut self, ids: Vec<ContainerId>) {
+        let ids: BTreeSet<ContainerId> = ids.into_iter().collect();
         if self.keep.condemned != ids {
             self.keep.condemned = ids;
             self.stir();
@@ -93,28 +96,31 @@ impl Pod {
 
     /// Instances that were made and never started go as soon as there is a newer one.
     fn surplus(&self) -> Option<&ContainerSeen> {
-        let seen = &self.seen;
-        seen.containers.iter().find(|container| {
-            let newer = || seen.of(&container.name).take_while(|other| other.id != container.id);
+        // Of each name, how many were newer, and how many of these have ended.
+        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        self.seen.containers.iter().find(|container| {
+            let count = counts.entry(&container.name).or_default();
+            let (newer, dead) = *count;
+            let has_ended = container.state == ContainerState::Exited;
+            *count = (newer + 1, dead + usize::from(has_ended));
             let condemned = || self.keep.condemned.contains(&container.id);
             match container.state {
                 ContainerState::Running | ContainerState::Unknown => false,
                 ContainerState::Created | ContainerState::Exited if self.eviction.is_some() => true,
-                ContainerState::Created => newer().count() > 0,
-                ContainerState::Exited => {
-                    let dead = newer().filter(|other| other.state == ContainerState::Exited);
-                    dead.count() >= self.keep.dead_max || (condemned() && newer().count() > 0)
-                }
+                ContainerState::Created => newer > 0,
+                ContainerState::Exited => dead >= self.keep.dead_max || (newer > 0 && condemned()),
             }
         })
     }
 
     /// One that was replaced, and holds nothing any more.
     fn old_sandbox(&self) -> Option<&SandboxSeen> {
-        let holds =
-            |sandbox: &SandboxSeen| self.seen.containers.iter().any(|it| it.sandbox == sandbox.id);
         // Of one that was evicted nothing is kept.
         let kept = usize::from(self.eviction.is_none());
-        self.seen.sandboxes.iter().skip(kept).find(|it| !it.ready && !holds(it))
+        let mut old = self.seen.sandboxes.iter().skip(kept).filter(|it| !it.ready).peekable();
+        old.peek()?;
+        let holders = self.seen.containers.iter();
+        let holding: BTreeSet<&SandboxId> = holders.map(|container| &container.sandbox).collect();
+        old.find(|it| !holding.contains(&it.id))
     }
 }

@@ -1,6 +1,8 @@
 //! Wanted × seen × now → the one next thing to do about a pod. Pure: the same answer for the same
 //! pod, however it came to be so (spec sections 1.4–1.7 and 2).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::hooks::PreStop;
 use super::seen::{ContainerSeen, Seen};
 use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
@@ -179,8 +181,14 @@ pub(super) fn inspection(pod: &Pod) -> Option<Step> {
     let told = |container: &&ContainerSeen| {
         container.status.is_some() || container.state == ContainerState::Created
     };
+    if seen.containers.iter().all(|container| told(&container)) {
+        return None;
+    }
+    let mut newer: BTreeMap<&str, u32> = BTreeMap::new();
     let unknown = seen.containers.iter().find(|container| {
-        !told(container) && seen.of(&container.name).take(2).any(|near| near.id == container.id)
+        let newer = newer.entry(&container.name).or_default();
+        *newer += 1;
+        *newer <= 2 && !told(container)
     });
     unknown.map(|container| Step::InspectContainer(container.id.clone()))
 }
@@ -264,18 +272,30 @@ fn pod_grace(pod: &Pod, now: Instant) -> Ending {
 /// containers and in reverse order (spec section 1.6). `None`: nothing is left to be asked for.
 fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     let running = |container: &&ContainerSeen| container.may_run();
-    let inits = &pod.api.spec.init_containers;
-    let place = |seen: &ContainerSeen| inits.iter().position(|init| init.name == seen.name);
+    if !pod.seen.may_run() {
+        return None;
+    }
+    let inits = pod.api.spec.init_containers.iter().enumerate();
+    let places: BTreeMap<&str, usize> = inits.map(|(at, init)| (&*init.name, at)).collect();
+    let place = |seen: &ContainerSeen| places.get(&*seen.name).copied();
+    let stopping: BTreeSet<&ContainerId> = pod
+        .doing
+        .iter()
+        .filter_map(|doing| match &doing.step {
+            Step::Stop { id, .. } => Some(id),
+            _ => None,
+        })
+        .collect();
     let all = || pod.seen.containers.iter().filter(running);
     let ending_stop = |seen| stop(pod, seen, ending, now, StopReason::Ending);
     // Hooks begin together, those of sidecars too: their time is the pod's.
-    let mut hooked = all().filter(|seen| pod.stopping(&seen.id).is_none());
+    let mut hooked = all().filter(|seen| !stopping.contains(&seen.id));
     if let Some(seen) = hooked.find(|seen| pod.pre_stop(seen) == PreStop::Due) {
         return Some(ending_stop(seen));
     }
     let (mut waiting, mut wake_at) = (false, None);
     for container in all().filter(|seen| place(seen).is_none()) {
-        if pod.stopping(&container.id).is_none() {
+        if !stopping.contains(&container.id) {
             match ending_stop(container) {
                 Next::Until(at) => wake_at = sooner(wake_at, Some(at)),
                 next => return Some(next),
@@ -287,7 +307,7 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
         return wake_at.map(Next::Until);
     }
     let last = all().max_by_key(|seen| place(seen))?;
-    pod.stopping(&last.id).is_none().then(|| ending_stop(last))
+    (!stopping.contains(&last.id)).then(|| ending_stop(last))
 }
 
 /// One container's stop: its hook, then the stop itself with what is left of the grace period.

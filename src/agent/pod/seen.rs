@@ -4,6 +4,7 @@
 //! rest, and their answer is kept for as long as the state they told of holds. What a call of ours
 //! did is entered at once (rule R2), so the next step need not wait for a list.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agent::time::{Backoff, Instant};
@@ -199,15 +200,17 @@ impl Seen {
             containers.clear();
             return false;
         }
-        let mut old = std::mem::take(self);
+        let Self { sandboxes: old_sandboxes, containers: old_containers } = std::mem::take(self);
+        let mut known: BTreeMap<SandboxId, SandboxSeen> =
+            old_sandboxes.into_iter().map(|old| (old.id.clone(), old)).collect();
         for listed in sandboxes.drain(..) {
-            let known = old.sandboxes.iter().position(|known| known.id == listed.id);
-            let known = known.map(|at| old.sandboxes.swap_remove(at));
+            let known = known.remove(&listed.id);
             self.sandboxes.push(SandboxSeen::from_list(known, &listed));
         }
+        let mut known: BTreeMap<ContainerId, ContainerSeen> =
+            old_containers.into_iter().map(|old| (old.id.clone(), old)).collect();
         for listed in containers.drain(..) {
-            let known = old.containers.iter().position(|known| known.id == listed.id);
-            let known = known.map(|at| old.containers.swap_remove(at));
+            let known = known.remove(&listed.id);
             self.containers.push(ContainerSeen::from_list(now, known, &listed));
         }
         self.sort();
@@ -216,16 +219,22 @@ impl Seen {
 
     fn is_as_listed(&self, sandboxes: &[Arc<Sandbox>], containers: &[Arc<Container>]) -> bool {
         // Lists name each object once, so that equal counts make it the same objects.
-        self.sandboxes.len() == sandboxes.len()
-            && self.containers.len() == containers.len()
-            && sandboxes.iter().all(|listed| {
-                let known = self.sandboxes.iter().find(|known| known.id == listed.id);
-                known.is_some_and(|known| known.is_as_listed(listed))
-            })
-            && containers.iter().all(|listed| {
-                let known = self.containers.iter().find(|known| known.id == listed.id);
-                known.is_some_and(|known| known.is_as_listed(listed))
-            })
+        if self.sandboxes.len() != sandboxes.len() || self.containers.len() != containers.len() {
+            return false;
+        }
+        let by_id: BTreeMap<&SandboxId, &SandboxSeen> =
+            self.sandboxes.iter().map(|known| (&known.id, known)).collect();
+        let same = |listed: &Arc<Sandbox>| {
+            by_id.get(&listed.id).is_some_and(|known| known.is_as_listed(listed))
+        };
+        if !sandboxes.iter().all(same) {
+            return false;
+        }
+        let by_id: BTreeMap<&ContainerId, &ContainerSeen> =
+            self.containers.iter().map(|known| (&known.id, known)).collect();
+        containers
+            .iter()
+            .all(|listed| by_id.get(&listed.id).is_some_and(|known| known.is_as_listed(listed)))
     }
 
     /// Attempts only grow, whatever the clock of the runtime does; it decides between equals.
