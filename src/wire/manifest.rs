@@ -16,7 +16,9 @@ pub mod raw;
 use std::sync::Arc;
 
 use super::tree::{self, Entry, Fault, Node, Step, Value};
-use crate::limits::{MANIFEST_OBJECTS_MAX, MANIFEST_PODS_MAX};
+use crate::limits::{
+    MANIFEST_OBJECTS_MAX, MANIFEST_PODS_MAX, OBJECT_JSON_BYTES_MAX, POD_VALUES_MAX,
+};
 use crate::model::manifest::{Content, Refusal, Validate};
 use crate::model::object::ObjectKind;
 
@@ -143,6 +145,11 @@ fn pod(node: &Node, path: &[Step], found: &mut Found) -> Result<(), Fault> {
             return Err(Fault { at: Some(*key_at), path, why });
         }
     }
+    let (_, values) = bounded(node, path)?;
+    if values > POD_VALUES_MAX {
+        let why = format!("got a pod of {values} values, expected at most {POD_VALUES_MAX}");
+        return Err(Fault::new(node, path.to_vec(), why));
+    }
     let pod = tree::read(node, path)?;
     if let Some(invalid) = (found.validate)(&pod) {
         return Err(place::fault(node, path, invalid));
@@ -151,11 +158,24 @@ fn pod(node: &Node, path: &[Step], found: &mut Found) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Its bytes as JSON and its values, unless it is larger than an API server takes.
+fn bounded(node: &Node, path: &[Step]) -> Result<(usize, usize), Fault> {
+    let (bytes, values) = node.json_size();
+    if bytes > OBJECT_JSON_BYTES_MAX {
+        let why = format!(
+            "got an object of about {bytes} bytes as JSON, expected at most {OBJECT_JSON_BYTES_MAX}"
+        );
+        return Err(Fault::new(node, path.to_vec(), why));
+    }
+    Ok((bytes, values))
+}
+
 fn object(kind: ObjectKind, node: &Node, path: &[Step], found: &mut Found) -> Result<(), Fault> {
     if found.content.objects.len() == MANIFEST_OBJECTS_MAX {
         let why = format!("got more than {MANIFEST_OBJECTS_MAX} objects, expected fewer");
         return Err(Fault::new(node, path.to_vec(), why));
     }
+    bounded(node, path)?;
     found.content.objects.push(Arc::new(object::read(kind, node, path)?));
     Ok(())
 }

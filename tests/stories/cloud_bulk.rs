@@ -13,6 +13,23 @@ fn refused(sky: &mut Sky) -> Vec<(String, String)> {
 }
 
 #[test]
+fn what_is_nested_deeper_than_anybody_reads_is_not_kept_whatever_it_is() {
+    let mut sky = Sky::new();
+    let nested = |depth: usize| {
+        let inner = format!("{}0{}", "[".repeat(depth), "]".repeat(depth));
+        let more: Value = serde_json::from_str(&inner).expect("JSON");
+        json!({"metadata": {"name": "x", "namespace": "ns", "uid": "u"}, "more": more})
+    };
+    sky.push("insert", "ns/thing/x", &nested(62));
+    assert_eq!(refused(&mut sky), []);
+    let deep = sky.push("insert", "ns/thing/x", &nested(63));
+    let told = refused(&mut sky);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].0, deep);
+    assert!(told[0].1.contains("nested 64 deep, expected less than 64"), "{told:?}");
+}
+
+#[test]
 fn it_is_refused_before_it_is_read() {
     let mut sky = Sky::new();
     let mut wide = pod("p", "u", 7);

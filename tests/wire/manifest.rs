@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use edged::limits::{MANIFEST_BYTES_MAX, MANIFEST_DEPTH_MAX, MANIFEST_PODS_MAX};
+use edged::limits::{
+    MANIFEST_BYTES_MAX, MANIFEST_DEPTH_MAX, MANIFEST_PODS_MAX, OBJECT_JSON_BYTES_MAX,
+    POD_VALUES_MAX,
+};
 use edged::model::manifest::Refusal;
 use edged::model::pod::{Pod, PortProtocol, RestartPolicy};
 use edged::model::status::PodStatus;
@@ -275,6 +278,30 @@ fn texts_that_stand_for_too_much_are_refused() {
         "}".repeat(MANIFEST_DEPTH_MAX - 2)
     );
     assert!(parse(deepest.as_bytes()).is_ok(), "{deepest}");
+}
+
+#[test]
+fn a_pod_has_a_bound_of_values_and_an_object_one_of_bytes() {
+    let pod = |args: usize| {
+        let args = "a,".repeat(args);
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\n\
+             spec: {{containers: [{{name: m, image: i, args: [{args}]}}]}}\n"
+        )
+    };
+    // The pod, its four fields, the name, the list, the container, its three fields.
+    let others = 11;
+    parse(pod(POD_VALUES_MAX - others).as_bytes()).expect("as many as may be");
+    let got = refusal(&pod(POD_VALUES_MAX - others + 1)).to_string();
+    assert!(got.contains("got a pod of 8193 values, expected at most 8192"), "{got}");
+    let long = "x".repeat(OBJECT_JSON_BYTES_MAX);
+    for (kind, field) in [("Pod", "spec"), ("PersistentVolume", "spec")] {
+        let text = format!(
+            "apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n{field}: {{a: {long}}}\n"
+        );
+        let got = refusal(&text).to_string();
+        assert!(got.contains("bytes as JSON, expected at most 1572864"), "{kind}: {got}");
+    }
 }
 
 /// SplitMix64.

@@ -3,7 +3,7 @@
 //! `metadata.managedFields` is left out: it is a third of all bytes, and says who wrote which field
 //! at the API server, which nobody here asks. What is left is kept as it came.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -106,6 +106,7 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     let status = object.get("status").filter(|_| matches!(kind, "pod" | ended::KIND));
     let status = status.map_or_else(PodStatus::default, |raw| seed(raw));
     let text = serde_json::to_string(&object).expect("it was JSON");
+    tree::within_object(&text).map_err(|why| format!("content of a {kind}: {why}"))?;
     let mut gates = Vec::new();
     if kind == "pod" {
         bulk::pod(&text, budget).map_err(|why| format!("content of a pod: {why}"))?;
@@ -203,9 +204,12 @@ fn read_gates(pod: &Map<'_>) -> Vec<ReadinessGate> {
     };
     let Gates { readiness_gates: mut gates } = tree::of_json(spec).unwrap_or_default();
     let status = pod.get("status").and_then(|raw| tree::of_json::<ToldStatus>(raw.get()).ok());
-    let told = status.unwrap_or_default().conditions;
+    let told = status.unwrap_or_default().conditions.into_iter().rev();
+    // The first of a type counts.
+    let told: BTreeMap<Box<str>, ToldCondition> =
+        told.map(|told| (told.r#type.clone(), told)).collect();
     for gate in &mut gates {
-        let condition = told.iter().find(|told| *told.r#type == *gate.condition_type);
+        let condition = told.get(&*gate.condition_type);
         gate.told = condition.map(|told| match &*told.status {
             "True" => "True",
             "False" => "False",
@@ -225,8 +229,13 @@ fn seed(raw: &RawValue) -> PodStatus {
         // How far it is the runtime tells.
         _ => Phase::Pending,
     };
+    let mut seen = BTreeSet::new();
     let conditions = told.conditions.into_iter().filter_map(|told| {
         let kind = ConditionKind::parse(&told.r#type)?;
+        // The first of a kind counts.
+        if !seen.insert(kind as u8) {
+            return None;
+        }
         // All others are worked out anew.
         let stays = kind == ConditionKind::DisruptionTarget;
         if stays && *told.reason != *DISRUPTED {
@@ -243,13 +252,16 @@ fn seed(raw: &RawValue) -> PodStatus {
     });
     // Of one that was about to be ended for this reason, this life has to find that anew.
     let over = phase.is_terminal();
+    let mut names = BTreeSet::new();
+    let inits = told.init_container_statuses.iter().filter_map(ended);
+    let inits = inits.filter(|told| names.insert(told.name.clone()));
     PodStatus {
         phase,
         reason: if over { told.reason.into() } else { String::new() },
         message: if over { told.message.into() } else { String::new() },
         start_time: at(told.start_time),
         conditions: conditions.collect(),
-        init_container_statuses: told.init_container_statuses.iter().filter_map(ended).collect(),
+        init_container_statuses: inits.collect(),
         ..PodStatus::default()
     }
 }
@@ -400,6 +412,25 @@ mod tests {
         let secret = bytes("secret", r#"{"data":{"a":"AAAA","b":"AAAA"}}"#);
         assert!((150..1_000).contains(&secret), "{secret}");
         assert_eq!(bytes("node", r#"{"metadata":{"name":"other"}}"#), 0);
+    }
+
+    #[test]
+    fn of_a_status_with_many_conditions_of_a_kind_the_first_counts() {
+        let of = |status: &str| format!(r#"{{"type":"Ready","status":"{status}"}}"#);
+        let gate = |status: &str| format!(r#"{{"type":"a/gate","status":"{status}"}}"#);
+        let all = [of("False"), of("True"), gate("True"), gate("False")].join(",");
+        let init = r#"{"name":"i","state":{"terminated":{"exitCode":3}}}"#;
+        let text = format!(
+            r#"{{"metadata":{{"name":"a"}},"spec":{{"nodeName":"gw","containers":[{{"name":"c"}}],
+                "readinessGates":[{{"conditionType":"a/gate"}}]}},
+                "status":{{"conditions":[{all}],"initContainerStatuses":[{init},{init}]}}}}"#
+        );
+        let read = read("pod", &text, &Budget::FULL);
+        let (thing, _) = read.and_then(|it| it.thing("gw")).expect("a pod");
+        let Thing::Pod(pod) = thing else { panic!("{thing:?}") };
+        let conditions: Vec<bool> = pod.status.conditions.iter().map(|it| it.status).collect();
+        assert_eq!((conditions, pod.status.init_container_statuses.len()), (vec![false], 1));
+        assert_eq!(pod.spec.readiness_gates[0].told, Some("True"));
     }
 
     #[test]

@@ -11,13 +11,72 @@ use serde::de::Visitor;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess};
 
 use super::{Entry, Mark, Node, Step, Value, shorten};
-use crate::limits::{MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX};
+use crate::limits::{MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX, OBJECT_JSON_BYTES_MAX};
 use crate::model::manifest::Refusal;
 
 /// The one value of the text. Its marks are unknown.
 pub fn parse(bytes: &[u8]) -> Result<Node, Refusal> {
     let mut from = serde_json::Deserializer::from_slice(bytes);
     grow(&mut from).and_then(|node| from.end().map(|()| node)).map_err(|error| refusal(&error))
+}
+
+/// How much a JSON text holds, found in one pass over it, without a parser and without memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Elements of all lists and maps, and these themselves; of what is no JSON, no less than a
+    /// parser would find before it notices.
+    pub values: usize,
+    /// Lists and maps inside one another.
+    pub depth: usize,
+}
+
+impl Shape {
+    /// Of this text.
+    pub fn of(json: &str) -> Self {
+        let (mut shape, mut depth) = (Self::default(), 0_usize);
+        let mut bytes = json.bytes();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b',' => shape.values += 1,
+                b'{' | b'[' => {
+                    shape.values += 1;
+                    depth += 1;
+                    shape.depth = shape.depth.max(depth);
+                }
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                b'"' => skip_text(&mut bytes),
+                _ => {}
+            }
+        }
+        shape
+    }
+}
+
+/// Goes on behind the quote that ends a text, if one does.
+fn skip_text(bytes: &mut std::str::Bytes<'_>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => drop(bytes.next()),
+            _ => {}
+        }
+    }
+}
+
+/// Fails where an object's JSON is too long, or nests deeper than [`parse`] takes: it would be kept
+/// or handed on here, and could be read by nobody.
+pub fn within_object(json: &str) -> Result<(), String> {
+    if json.len() > OBJECT_JSON_BYTES_MAX {
+        let (got, most) = (json.len(), OBJECT_JSON_BYTES_MAX);
+        return Err(format!("got an object of {got} bytes, expected at most {most}"));
+    }
+    let got = Shape::of(json).depth;
+    if got >= MANIFEST_DEPTH_MAX {
+        return Err(format!(
+            "got values nested {got} deep, expected less than {MANIFEST_DEPTH_MAX}"
+        ));
+    }
+    Ok(())
 }
 
 /// The value that one of serde's sources has. Its marks are unknown.
@@ -197,6 +256,39 @@ pub fn decimal(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_and_depth_are_counted_outside_of_texts() {
+        for (json, values, depth) in [
+            ("", 0, 0),
+            ("7", 0, 0),
+            ("[]", 1, 1),
+            (r#"{"a":[1,2],"b":{}}"#, 5, 2),
+            (r#"{"a,{[":"\"[,{","b":"\\"}"#, 2, 1),
+            ("[[[", 3, 3),
+            ("]]][", 1, 1),
+            ("\"[,", 0, 0),
+            ("[\"\\", 1, 1),
+        ] {
+            assert_eq!(Shape::of(json), Shape { values, depth }, "{json}");
+        }
+    }
+
+    #[test]
+    fn an_object_has_a_bound_of_bytes_and_of_depth() {
+        let nested = |depth: usize| format!("{}7{}", "[".repeat(depth), "]".repeat(depth));
+        let deepest = nested(MANIFEST_DEPTH_MAX - 1);
+        within_object(&deepest).expect("as deep as may be");
+        parse(deepest.as_bytes()).expect("the parser takes the same");
+        let deeper = nested(MANIFEST_DEPTH_MAX);
+        let why = within_object(&deeper).expect_err("one deeper");
+        assert_eq!(why, "got values nested 64 deep, expected less than 64");
+        parse(deeper.as_bytes()).expect_err("the parser refuses the same");
+        let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+        within_object(&text(OBJECT_JSON_BYTES_MAX)).expect("as long as may be");
+        let why = within_object(&text(OBJECT_JSON_BYTES_MAX + 1)).expect_err("one byte more");
+        assert_eq!(why, "got an object of 1572865 bytes, expected at most 1572864");
+    }
 
     #[test]
     fn decimals_are_what_the_standard_library_makes_of_them() {

@@ -11,7 +11,7 @@ mod read;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use json::{decimal, parse as parse_json};
+pub use json::{Shape, decimal, parse as parse_json, within_object};
 pub use read::{Read, Rest, deserialize, each, piece_bytes, read, to_json, word};
 pub(crate) use read::{by_tree, fields, words};
 
@@ -33,6 +33,25 @@ pub struct Node {
     pub at: Mark,
     /// What it is.
     pub value: Value,
+}
+
+impl Node {
+    /// About how long it is as JSON, and how many values it holds.
+    pub fn json_size(&self) -> (usize, usize) {
+        let add = |(bytes, values): (usize, usize), node: &Self, key_bytes: usize| {
+            let (more, inner) = node.json_size();
+            (bytes + more + key_bytes + 1, values + inner)
+        };
+        match &self.value {
+            Value::Null | Value::Bool(_) => (4, 1),
+            Value::Int(_) | Value::Big(_) | Value::Float(_) => (8, 1),
+            Value::Text(text) => (text.len() + 2, 1),
+            Value::List(list) => list.iter().fold((2, 1), |sum, node| add(sum, node, 0)),
+            Value::Map(map) => {
+                map.iter().fold((2, 1), |sum, (key, entry)| add(sum, &entry.node, key.len() + 3))
+            }
+        }
+    }
 }
 
 /// JSON's kinds of value.
