@@ -86,6 +86,12 @@ pub fn path() -> OsString {
     std::env::join_paths(folders).expect("no folder has a colon")
 }
 
+/// Whether a text begins with «containerd» and a version, such as «containerd v2.3.4».
+pub fn is_version(text: &str) -> bool {
+    let version = text.strip_prefix("containerd ").unwrap_or_default();
+    version.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit())
+}
+
 /// Runs to the end; failing, it says what was written.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
