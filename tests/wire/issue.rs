@@ -3,7 +3,7 @@
 
 use edged::model::link::Validity;
 use edged::wire::x509::issue::{
-    Application, Certificate, ServerName, Subject, Usage, halves_of_sec1,
+    Application, Certificate, Issuer, ServerName, Subject, Usage, halves_of_sec1,
 };
 use edged::wire::x509::{self};
 use ring::rand::SystemRandom;
@@ -18,6 +18,9 @@ use rustls::server::WebPkiClientVerifier;
 const CA: &[u8] = include_bytes!("../golden/x509/ca.der");
 const REQUEST: &[u8] = include_bytes!("../golden/x509/request.der");
 const EDGE: &[u8] = include_bytes!("../golden/x509/edge.der");
+
+/// A CA that Go's crypto/x509 has made by CloudCore's template, for these tests.
+const GO_CA: &[u8] = include_bytes!("../golden/x509/go-ca.der");
 
 fn subject(common_name: &str, organisation: &str) -> Subject {
     let organisations = Vec::from_iter(Some(organisation).filter(|it| !it.is_empty()));
@@ -77,22 +80,23 @@ fn subjects_of_real_certificates_are_read() {
 fn a_certificate_that_is_written_is_believed_by_tls_and_says_what_it_was_told() {
     let (ca_key, node_key) = (key(), key());
     let long = Validity { not_before_s: 1_700_000_000, not_after_s: 4_900_000_000 };
+    let issuer = Issuer::new(&subject("KubeEdge", ""), &ca_key.public_key().as_ref()[1..21]);
     let certificate = |name: &str, organisation: &str, key: &EcdsaKeyPair, usage: Usage| {
         let unsigned = Certificate {
             serial: &[4, 0],
-            issuer: subject("KubeEdge", ""),
+            issuer: &issuer,
             subject: subject(name, organisation),
             validity: long,
             point: key.public_key().as_ref(),
             usage,
             key_id: &key.public_key().as_ref()[1..21],
-            issuer_key_id: &ca_key.public_key().as_ref()[1..21],
             names: &[],
         }
         .write();
         unsigned.signed(&sign(&ca_key, unsigned.to_sign()))
     };
     let ca = certificate("KubeEdge", "", &ca_key, Usage::Authority);
+    assert_eq!(Issuer::of(&ca), Ok(issuer.clone()), "what it signs is told apart by nothing");
     let node = certificate("system:node:gw", "system:nodes", &node_key, Usage::Ends(vec![2]));
     let server = certificate("KubeEdge", "KubeEdge", &node_key, Usage::Server);
     let about = x509::read(&node).expect("it can be read");
@@ -112,18 +116,55 @@ fn a_certificate_that_is_written_is_believed_by_tls_and_says_what_it_was_told() 
 }
 
 #[test]
+fn the_issuer_is_copied_byte_for_byte_from_the_ca() {
+    let key = key();
+    let written = |ca: &[u8]| {
+        let issuer = Issuer::of(ca).expect("a CA");
+        let unsigned = Certificate {
+            serial: &[1],
+            issuer: &issuer,
+            subject: subject("system:node:gw", "system:nodes"),
+            validity: Validity { not_before_s: 0, not_after_s: 2_600_000_000 },
+            point: key.public_key().as_ref(),
+            usage: Usage::Ends(vec![2]),
+            key_id: b"id",
+            names: &[],
+        };
+        unsigned.write().signed(b"")
+    };
+    let has = |der: &[u8], part: &[u8]| der.windows(part.len()).any(|it| it == part);
+    // Go writes CN=KubeEdge as a PrintableString (0x13); and the key identifier in the CA's
+    // extension 2.5.29.14 comes again as 2.5.29.35.
+    let (name, id) = (b"\x06\x03\x55\x04\x03\x13\x08KubeEdge", b"\x55\x1d\x0e\x04\x16\x04\x14");
+    for ca in [CA, GO_CA] {
+        let der = written(ca);
+        assert!(has(ca, name) && has(&der, name), "the name as Go writes it");
+        let at = ca.windows(id.len()).position(|it| it == id).expect("it has an identifier");
+        let authority_key_id = [&[0x80, 20], &ca[at + id.len()..][..20]].concat();
+        assert!(has(&der, &authority_key_id), "the CA's own identifier");
+    }
+    // Without an extension there is none to name: it is left out.
+    let at = GO_CA.windows(id.len()).position(|it| it == id).expect("it has an identifier");
+    let mut bare = GO_CA.to_vec();
+    bare[at + 2] = 99;
+    assert!(!has(&written(&bare), &[0x55, 0x1d, 35]), "no authority key identifier");
+    for end in 0..GO_CA.len() - 80 {
+        Issuer::of(&GO_CA[..end]).expect_err("it was cut");
+    }
+}
+
+#[test]
 fn names_of_a_server_stand_in_its_certificate() {
     let key = key();
     let names = [ServerName::Dns("cloud.example".to_owned()), ServerName::Ip(vec![192, 0, 2, 10])];
     let unsigned = Certificate {
         serial: &[1],
-        issuer: subject("KubeEdge", ""),
+        issuer: &Issuer::new(&subject("KubeEdge", ""), b"id"),
         subject: subject("KubeEdge", "KubeEdge"),
         validity: Validity { not_before_s: 0, not_after_s: 2_600_000_000 },
         point: key.public_key().as_ref(),
         usage: Usage::Server,
         key_id: b"id",
-        issuer_key_id: b"id",
         names: &names,
     }
     .write();

@@ -33,7 +33,7 @@ use rustls::{
 use crate::controller as join;
 use crate::io::cloud::files;
 use crate::model::link::Validity;
-use crate::wire::x509::issue::{Application, Certificate, ServerName, Subject, Usage};
+use crate::wire::x509::issue::{Application, Certificate, Issuer, ServerName, Subject, Usage};
 use crate::wire::x509::{self, issue, pem};
 
 /// A certificate and its key, both DER; the key is SEC1's.
@@ -58,7 +58,7 @@ pub struct Authority {
     ca: Pair,
     server: Pair,
     key: EcdsaKeyPair,
-    subject: Subject,
+    issuer: Issuer,
     random: SystemRandom,
 }
 
@@ -82,13 +82,22 @@ impl Authority {
     /// Of these two pairs, which were kept elsewhere.
     pub fn of(ca: Pair, server: Pair) -> Result<Self, String> {
         let random = SystemRandom::new();
-        let (key, subject) = (key_of(&ca.key, &random)?, subject_of(&ca.certificate)?);
-        Ok(Self { ca, server, key, subject, random })
+        let key = key_of(&ca.key, &random)?;
+        let issuer = Issuer::of(&ca.certificate).map_err(|fault| format!("the CA's {fault}"))?;
+        Ok(Self { ca, server, key, issuer, random })
     }
 
     /// A new CA.
     pub fn make_ca(now_s: i64) -> Result<Pair, String> {
         make_ca(&SystemRandom::new(), now_s)
+    }
+
+    /// Whether nodes can believe this server's certificate, for a while to come.
+    pub fn vouches_for_server(&self, server: &Pair, now_s: i64) -> bool {
+        let der = CertificateDer::from(&*server.certificate);
+        self.tls_with(server, Clients::Asked).is_ok()
+            && self.vouches_for(&der, now_s)
+            && self.vouches_for(&der, now_s + FOREIGN_SERVER_LEFT_S)
     }
 
     /// Shows this pair from now on.
@@ -137,8 +146,8 @@ impl Authority {
         validity: Validity,
         names: &[ServerName],
     ) -> Result<Vec<u8>, String> {
-        let issuer = self.subject.clone();
-        issue(&self.random, &self.key, issuer, subject, (point, usage), (validity, names))
+        let about = (subject, point, usage);
+        issue(&self.random, (&self.key, &self.issuer), about, (validity, names))
     }
 
     /// A certificate and key for a server of these names.
@@ -343,17 +352,16 @@ fn make_ca(random: &SystemRandom, now_s: i64) -> Result<Pair, String> {
     let pair = key_of(&key, random)?;
     let subject = Subject { common_name: KUBEEDGE.to_owned(), organisations: Vec::new() };
     let validity = Validity { not_before_s: now_s - 3_600, not_after_s: now_s + CA_S };
-    let about = (&*point, Usage::Authority);
-    let certificate = issue(random, &pair, subject.clone(), subject, about, (validity, &[]))?;
+    let issuer = Issuer::new(&subject, &key_id(&point));
+    let about = (subject, &*point, Usage::Authority);
+    let certificate = issue(random, (&pair, &issuer), about, (validity, &[]))?;
     Ok(Pair { certificate, key })
 }
 
 fn issue(
     random: &SystemRandom,
-    key: &EcdsaKeyPair,
-    issuer: Subject,
-    subject: Subject,
-    (point, usage): (&[u8], Usage),
+    (key, issuer): (&EcdsaKeyPair, &Issuer),
+    (subject, point, usage): (Subject, &[u8], Usage),
     (validity, names): (Validity, &[ServerName]),
 ) -> Result<Vec<u8>, String> {
     let failed = |_| "no randomness, or no signature".to_owned();
@@ -361,7 +369,6 @@ fn issue(
     random.fill(&mut serial).map_err(failed)?;
     // Positive, and as long as it looks.
     serial[0] = serial[0] & 0x7f | 0x40;
-    let id = |point: &[u8]| digest(&SHA256, point).as_ref()[..KEY_ID_BYTES].to_vec();
     let unsigned = Certificate {
         serial: &serial,
         issuer,
@@ -369,8 +376,7 @@ fn issue(
         validity,
         point,
         usage,
-        key_id: &id(point),
-        issuer_key_id: &id(key.public_key().as_ref()),
+        key_id: &key_id(point),
         names,
     }
     .write();
@@ -397,8 +403,9 @@ fn key_of(sec1: &[u8], random: &SystemRandom) -> Result<EcdsaKeyPair, String> {
         .map_err(|error| format!("the CA's key: got {error}, expected a key of P-256"))
 }
 
-fn subject_of(certificate: &[u8]) -> Result<Subject, String> {
-    Subject::of(certificate).map_err(|fault| format!("the CA's {fault}"))
+/// Identifies a key of our own making.
+fn key_id(point: &[u8]) -> Vec<u8> {
+    digest(&SHA256, point).as_ref()[..KEY_ID_BYTES].to_vec()
 }
 
 fn server_name(name: &str) -> ServerName {
@@ -419,6 +426,8 @@ const CA_S: i64 = 100 * 365 * 86_400;
 /// Ten years, and made anew at a start in its last.
 const SERVER_S: i64 = 10 * 365 * 86_400;
 const SERVER_LEFT_S: i64 = 365 * 86_400;
+/// Of a server's certificate that CloudCore, or somebody, has put into the cluster.
+const FOREIGN_SERVER_LEFT_S: i64 = 30 * 86_400;
 const SERIAL_BYTES: usize = 16;
 /// As many as a SHA-1 has, which most use.
 const KEY_ID_BYTES: usize = 20;

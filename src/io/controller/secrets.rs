@@ -23,7 +23,17 @@ pub(super) fn open(
     let mut shelf = Shelf { reach, namespace };
     let ca = shelf.pair(&CA, || Authority::make_ca(now_s))?;
     let mut authority = Authority::of(ca.clone(), ca)?;
-    let server = shelf.pair(&SERVER, || authority.make_server(names, now_s))?;
+    let mut server = shelf.pair(&SERVER, || authority.make_server(names, now_s))?;
+    if !authority.vouches_for_server(&server, now_s) {
+        log::warn!(
+            "secret {}: the server's certificate is not signed by the CA of {}, or ends within a \
+             month: it is replaced",
+            SERVER.0,
+            CA.0
+        );
+        server = authority.make_server(names, now_s)?;
+        shelf.replace(&SERVER, &server)?;
+    }
     authority.serve(server)?;
     let token = token(namespace, &authority, now_s);
     match shelf.ask(&token) {
@@ -64,9 +74,7 @@ impl Shelf<'_> {
             return Ok(pair);
         }
         let pair = make()?;
-        let data =
-            [(*certificate, base64::encode(&pair.certificate)), (*key, base64::encode(&pair.key))];
-        let body = secret(self.namespace, name, &data);
+        let body = self.body((name, certificate, key), &pair);
         match self.ask(&call(Verb::Create, self.namespace, name, Some(body))) {
             Ok(_) => Ok(pair),
             Err(CallError::Refused { code: 409, .. }) => {
@@ -75,6 +83,22 @@ impl Shelf<'_> {
             }
             Err(error) => Err(said(name, error)),
         }
+    }
+
+    fn replace(
+        &mut self,
+        (name, certificate, key): &(&str, &str, &str),
+        pair: &Pair,
+    ) -> Result<(), String> {
+        let body = self.body((name, certificate, key), pair);
+        let call = call(Verb::Patch(PatchType::Merge), self.namespace, name, Some(body));
+        self.ask(&call).map(drop).map_err(|error| said(name, error))
+    }
+
+    fn body(&self, (name, certificate, key): (&str, &str, &str), pair: &Pair) -> Box<RawValue> {
+        let data =
+            [(certificate, base64::encode(&pair.certificate)), (key, base64::encode(&pair.key))];
+        secret(self.namespace, name, &data)
     }
 
     fn kept(&mut self, name: &str, certificate: &str, key: &str) -> Result<Option<Pair>, String> {

@@ -59,16 +59,7 @@ pub struct Subject {
 impl Subject {
     /// Out of a certificate's DER.
     pub fn of(der: &[u8]) -> Result<Self, Fault> {
-        let mut certificate = Reader::new("the whole", der).enter("the whole", Tag::SEQUENCE)?;
-        let mut body = certificate.enter("tbsCertificate", Tag::SEQUENCE)?;
-        if body.next_is(Tag::VERSION) {
-            body.take(Tag::VERSION)?;
-        }
-        body.take(Tag::INTEGER)?;
-        for _ in ["signature", "issuer", "validity"] {
-            body.take(Tag::SEQUENCE)?;
-        }
-        Self::read(body.enter("subject", Tag::SEQUENCE)?)
+        Self::read(from_subject(der)?.enter("subject", Tag::SEQUENCE)?)
     }
 
     fn read(mut names: Reader<'_>) -> Result<Self, Fault> {
@@ -103,13 +94,72 @@ impl Subject {
     }
 }
 
+/// Who signs certificates, by what its own certificate says.
+///
+/// The name is copied byte for byte: verifiers such as Go's and webpki compare the bytes, and the
+/// same text may be a `PrintableString` (Go's choice) or a `UTF8String` (ours). The key identifier
+/// is copied as well: openssl refuses a certificate that names another than its issuer has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issuer {
+    /// DER of the name.
+    name: Vec<u8>,
+    /// `SubjectKeyIdentifier`; `None`: the issuer has none, and what it signs names none.
+    key_id: Option<Vec<u8>>,
+}
+
+impl Issuer {
+    /// Of a CA's certificate, DER.
+    pub fn of(der: &[u8]) -> Result<Self, Fault> {
+        let mut body = from_subject(der)?;
+        let (name, _) = body.whole("subject", Tag::SEQUENCE)?;
+        body.take(Tag::SEQUENCE)?;
+        let mut key_id = None;
+        while !body.is_empty() {
+            if !body.next_is(Tag::FOURTH) {
+                body.any()?;
+                continue;
+            }
+            let mut all =
+                body.enter("extensions", Tag::FOURTH)?.enter("extensions", Tag::SEQUENCE)?;
+            while !all.is_empty() {
+                let mut one = all.enter("extensions", Tag::SEQUENCE)?;
+                if one.take(Tag::OID)? != KEY_ID {
+                    continue;
+                }
+                let id = one.enter("subjectKeyIdentifier", Tag::OCTETS)?.take(Tag::OCTETS)?;
+                key_id = Some(id.to_vec());
+            }
+        }
+        Ok(Self { name: name.to_vec(), key_id })
+    }
+
+    /// Of a CA that signs its own certificate.
+    pub fn new(subject: &Subject, key_id: &[u8]) -> Self {
+        Self { name: subject.write(), key_id: Some(key_id.to_vec()) }
+    }
+}
+
+/// A certificate's DER from its subject on.
+fn from_subject(der: &[u8]) -> Result<Reader<'_>, Fault> {
+    let mut certificate = Reader::new("the whole", der).enter("the whole", Tag::SEQUENCE)?;
+    let mut body = certificate.enter("tbsCertificate", Tag::SEQUENCE)?;
+    if body.next_is(Tag::VERSION) {
+        body.take(Tag::VERSION)?;
+    }
+    body.take(Tag::INTEGER)?;
+    for _ in ["signature", "issuer", "validity"] {
+        body.take(Tag::SEQUENCE)?;
+    }
+    Ok(body)
+}
+
 /// What a certificate is to say.
 #[derive(Clone, Debug)]
 pub struct Certificate<'a> {
     /// Big-endian; positive: its first bit is not set.
     pub serial: &'a [u8],
     /// Who vouches.
-    pub issuer: Subject,
+    pub issuer: &'a Issuer,
     /// For whom.
     pub subject: Subject,
     /// How long.
@@ -120,8 +170,6 @@ pub struct Certificate<'a> {
     pub usage: Usage,
     /// Identifies the subject's key: any bytes, the same for the same key.
     pub key_id: &'a [u8],
-    /// The same of the issuer's key.
-    pub issuer_key_id: &'a [u8],
     /// Names and addresses under which a server answers.
     pub names: &'a [ServerName],
 }
@@ -174,7 +222,7 @@ impl Certificate<'_> {
             &Tag::VERSION.write(&[&Tag::INTEGER.write(&[&[2]])]),
             &Tag::INTEGER.write(&[self.serial]),
             &Tag::SEQUENCE.write(&[&Tag::OID.write(&[ECDSA_SHA256])]),
-            &self.issuer.write(),
+            &self.issuer.name,
             &Tag::SEQUENCE.write(&[&times]),
             &self.subject.write(),
             &key,
@@ -200,8 +248,10 @@ impl Certificate<'_> {
         let constraints = Tag::SEQUENCE.write(&[constraints]);
         all.extend(extension(CONSTRAINTS, Critical::Yes, &constraints));
         all.extend(extension(KEY_ID, Critical::No, &Tag::OCTETS.write(&[self.key_id])));
-        let issuer = Tag::SEQUENCE.write(&[&Tag::CONTEXT_0.write(&[self.issuer_key_id])]);
-        all.extend(extension(ISSUER_KEY_ID, Critical::No, &issuer));
+        if let Some(id) = &self.issuer.key_id {
+            let issuer = Tag::SEQUENCE.write(&[&Tag::CONTEXT_0.write(&[id])]);
+            all.extend(extension(ISSUER_KEY_ID, Critical::No, &issuer));
+        }
         if !self.names.is_empty() {
             let names = self.names.iter().flat_map(|name| match name {
                 ServerName::Dns(text) => Tag::CONTEXT_2.write(&[text.as_bytes()]),

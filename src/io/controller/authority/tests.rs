@@ -53,4 +53,56 @@ fn a_node_gets_a_certificate_in_its_name_that_the_ca_vouches_for() {
     authority.vouches_for_client(&server, NOW + 1).expect_err("it is a server's");
 }
 
+/// What CloudCore keeps in its Secret: Go's crypto/x509 has made this one, for this test.
+fn go_ca() -> Pair {
+    Pair {
+        certificate: include_bytes!("../../../../tests/golden/x509/go-ca.der").to_vec(),
+        key: include_bytes!("../../../../tests/golden/x509/go-ca-key.der").to_vec(),
+    }
+}
+
+/// `openssl verify`, which compares key identifiers.
+fn openssl_believes(ca: &[u8], leaf: &[u8], purpose: &str) {
+    let folder = folder(&format!("openssl-{purpose}"));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = |name: &str, der: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, pem::encode("CERTIFICATE", der)).expect("a file");
+        path
+    };
+    let said = std::process::Command::new("openssl")
+        .args(["verify", "-x509_strict", "-purpose", purpose, "-attime", &NOW.to_string()])
+        .arg("-CAfile")
+        .args([file("ca.pem", ca), file("leaf.pem", leaf)])
+        .output()
+        .expect("openssl, which scripts/setup --test installs");
+    std::fs::remove_dir_all(&folder).expect("it was made");
+    let errors = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success(), "openssl does not believe it: {errors}");
+}
+
+#[test]
+fn what_is_signed_under_a_ca_of_cloudcores_is_believed_by_rustls_and_openssl() {
+    let mut authority = Authority::of(go_ca(), go_ca()).expect("CloudCore's CA");
+    let names = ["127.0.0.1".to_owned(), "cloud.example".to_owned()];
+    let server = authority.make_server(&names, NOW).expect("a server's");
+    assert!(authority.serves(&server, &names, NOW), "rustls refuses the server's certificate");
+    assert!(authority.vouches_for_server(&server, NOW));
+    openssl_believes(&go_ca().certificate, &server.certificate, "sslserver");
+    authority.serve(server).expect("it is shown");
+    let request = include_bytes!("../../../../tests/golden/x509/request.der");
+    let validity = Validity { not_before_s: NOW, not_after_s: NOW + 86_400 };
+    let node = authority.sign(request, "edge1", validity).expect("it is signed");
+    openssl_believes(&go_ca().certificate, &node, "sslclient");
+    assert_eq!(authority.vouches_for_client(&CertificateDer::from(node), NOW + 1), Ok(()));
+    // Ours is believed as well.
+    let ours = Authority::make_ca(NOW).expect("a CA");
+    let authority = Authority::of(ours.clone(), ours.clone()).expect("it is read");
+    let node = authority.sign(request, "edge1", validity).expect("it is signed");
+    openssl_believes(&ours.certificate, &node, "sslclient");
+    let other = Authority::of(go_ca(), go_ca()).expect("CloudCore's CA");
+    let server = other.make_server(&names, NOW).expect("a server's");
+    assert!(!authority.vouches_for_server(&server, NOW), "another CA's");
+}
+
 const NOW: i64 = 1_800_000_000;
