@@ -7,6 +7,12 @@ pub const DIAL_MS: u64 = 15_000;
 pub const LINK_BACKOFF_MIN_MS: u64 = 1_000;
 /// Milliseconds between dials at the most: half of it is the median wait for a cloud that is back.
 pub const LINK_BACKOFF_MAX_MS: u64 = 15_000;
+/// Milliseconds between dials at the most while each is refused at once: whoever refuses is there,
+/// and may listen any moment. One packet each way; thousands of nodes spread theirs over half.
+pub const LINK_REFUSED_MAX_MS: u64 = 2_000;
+/// Milliseconds without a link after which refusals are waited for as anything else: by then it is
+/// no restart, and a metered line pays for each packet.
+pub const LINK_REFUSED_MS: u64 = 600_000;
 /// Milliseconds that a link must have held for the next loss to count as a first one.
 pub const LINK_CALM_MS: u64 = 60_000;
 /// Milliseconds of silence after which we ask for a sign of life, and ask again.
@@ -50,10 +56,16 @@ pub const TOKEN_AGE_MAX_S: i64 = 86_400;
 pub const TOKEN_AGAIN_MS: u64 = 300_000;
 /// Milliseconds for an application for a certificate: two requests over a slow link.
 pub const ENROL_MS: u64 = 120_000;
-/// Milliseconds before the second application; doubles with each.
+/// Milliseconds before the second application where the first failed; doubles with each.
 pub const ENROL_RETRY_MIN_MS: u64 = 2_000;
 /// Milliseconds between applications at the most: somebody may just be making a new token.
 pub const ENROL_RETRY_MAX_MS: u64 = 60_000;
+/// Milliseconds before the next application where the last gave a certificate, which was refused as
+/// well; doubles with each. Each writes a key and a certificate to flash, and another one like it
+/// mends nothing; dials go on, and find out when somebody has.
+pub const ENROL_REFUSED_MIN_MS: u64 = 60_000;
+/// Milliseconds between such applications at the most.
+pub const ENROL_REFUSED_MAX_MS: u64 = 3_600_000;
 /// Milliseconds between two certificates: each costs the session, and a clock that is ahead by a
 /// certificate's life finds each new one due for renewal.
 pub const RENEW_AGAIN_MS: u64 = 3_600_000;

@@ -28,5 +28,7 @@ pub const CLOUD_LOOKUPS_MAX: usize = 4;
 pub const CREDENTIALS_BYTES_MAX: u64 = 64 << 10;
 /// Milliseconds for one request for a certificate: two of them fit into [`super::ENROL_MS`].
 pub const ENROL_REQUEST_MS: u64 = 50_000;
+/// Bytes of a refusal's body that come into a message: a line.
+pub const REFUSAL_BYTES_MAX: usize = 256;
 /// Milliseconds that `edged check` waits for one address of the cloud's.
 pub const CHECK_DIAL_MS: u64 = 5_000;

@@ -19,6 +19,8 @@ pub enum Cause {
     /// The node has no certificate, it cannot be read, is another node's, is out of its time, or
     /// the cloud does not take it: the node has to apply for one.
     Credentials(String),
+    /// Nobody listens there, or there is no way there: known at once, and at no cost.
+    Refused(String),
     /// Anything else: name, address, TLS, the upgrade, silence, bytes that are no message.
     Link(String),
 }
@@ -26,7 +28,7 @@ pub enum Cause {
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Credentials(why) | Self::Link(why) => f.write_str(why),
+            Self::Credentials(why) | Self::Refused(why) | Self::Link(why) => f.write_str(why),
         }
     }
 }

@@ -17,6 +17,8 @@ mod cloud_bulk;
 #[cfg(all(feature = "cloud", feature = "pvc"))]
 mod cloud_claims;
 #[cfg(feature = "cloud")]
+mod cloud_dials;
+#[cfg(feature = "cloud")]
 mod cloud_ended;
 #[cfg(feature = "cloud")]
 mod cloud_enrol;

@@ -10,7 +10,8 @@
 //! One that shows life and answers no question is a connection without a session: `CloudCore` keeps
 //! what it does not serve open (trap 15 of the wire spec), so it is left after [`LINK_MUTE_MS`].
 //! The wait before the next dial doubles, and is short again only after the link has held for a
-//! while. What is sent has a rate, as KubeEdge's has; answers that the cloud waits for go first.
+//! while; it stays short for some minutes where dials are refused at once. What is sent has a rate,
+//! as KubeEdge's has; answers that the cloud waits for go first.
 //!
 //! If we crash here: the cloud sends again what was not acknowledged.
 
@@ -21,7 +22,7 @@ use crate::agent::rate::Rate;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits::{
     ANSWERS_MAX, DIAL_MS, LINK_BACKOFF_MAX_MS, LINK_BACKOFF_MIN_MS, LINK_CALM_MS, LINK_MUTE_MS,
-    LINK_PING_MS, LINK_SILENCE_MS, UNSENT_MAX,
+    LINK_PING_MS, LINK_REFUSED_MAX_MS, LINK_REFUSED_MS, LINK_SILENCE_MS, UNSENT_MAX,
 };
 use crate::model::link::{Cause, Session};
 use crate::model::message::Message;
@@ -35,6 +36,8 @@ pub(super) struct Hub {
     heartbeat_ms: u64,
     state: State,
     last: Session,
+    /// Since when there is no link.
+    lost_at: Instant,
     backoff: Backoff,
     rate: Rate,
     /// Answers that the cloud waits for.
@@ -85,6 +88,7 @@ impl Hub {
 
             state: State::Down { retry_at: now.boot },
             last: Session(0),
+            lost_at: now.boot,
             backoff: Backoff::default(),
             rate: Rate::new(settings.messages_per_second, settings.messages_burst, now.boot),
             answers: VecDeque::new(),
@@ -124,21 +128,26 @@ impl Hub {
         if self.session() != Some(session) {
             return false;
         }
-        self.fall(now, &cause.to_string(), rng, out);
+        self.fall(now, cause, rng, out);
         true
     }
 
-    fn fall(&mut self, now: Now, why: &str, rng: &mut Rng, out: &mut Out) {
-        let bounds = BackoffBounds {
-            min_ms: LINK_BACKOFF_MIN_MS,
-            max_ms: LINK_BACKOFF_MAX_MS,
-            calm_ms: LINK_CALM_MS,
+    fn fall(&mut self, now: Now, cause: &Cause, rng: &mut Rng, out: &mut Out) {
+        let was_up = matches!(self.state, State::Up(_));
+        if was_up {
+            self.lost_at = now.boot;
+        }
+        let is_recent = now.boot.since_ms(self.lost_at) < LINK_REFUSED_MS;
+        let max_ms = match cause {
+            Cause::Refused(_) if is_recent => LINK_REFUSED_MAX_MS,
+            Cause::Refused(_) | Cause::Credentials(_) | Cause::Link(_) => LINK_BACKOFF_MAX_MS,
         };
+        let bounds = BackoffBounds { min_ms: LINK_BACKOFF_MIN_MS, max_ms, calm_ms: LINK_CALM_MS };
+        let why = &*cause.to_string();
         self.backoff.grow(now.boot, now.boot, bounds);
         let delay_ms = self.backoff.delay_ms();
         // Gateways that lost the same cloud must not come back in step.
         let wait_ms = delay_ms / 2 + rng.below(delay_ms / 2 + 1);
-        let was_up = matches!(self.state, State::Up(_));
         self.state = State::Down { retry_at: now.boot.plus_ms(wait_ms) };
         self.answers.clear();
         if was_up || self.said.as_deref() != Some(why) {
@@ -168,6 +177,10 @@ impl Hub {
 
     pub(super) fn is_up(&self) -> bool {
         matches!(self.state, State::Up(_))
+    }
+
+    pub(super) fn is_dialing(&self) -> bool {
+        matches!(self.state, State::Dialing(_))
     }
 
     /// Milliseconds since the link came up; `None`: it is down.
@@ -233,6 +246,9 @@ impl Hub {
         if let Some(session) = self.session() {
             out.push(Action::Hangup(session));
         }
+        if self.is_up() {
+            self.lost_at = now.boot;
+        }
         self.answers.clear();
         self.state = State::Down { retry_at: now.boot };
     }
@@ -252,7 +268,8 @@ impl Hub {
                 let (end_at, ms, what) = up.end();
                 if end_at <= now.boot {
                     out.push(Action::Hangup(up.session));
-                    self.fall(now, &format!("{what} for {} s", ms / 1000), rng, out);
+                    let cause = Cause::Link(format!("{what} for {} s", ms / 1000));
+                    self.fall(now, &cause, rng, out);
                     return true;
                 }
             }

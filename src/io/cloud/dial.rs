@@ -21,7 +21,7 @@ use super::names::Lookup;
 use super::tls::{Credentials, explain};
 use crate::agent::time::Instant;
 use crate::io::tls::Tls;
-use crate::limits::CLOUD_ADDRESS_MS;
+use crate::limits::{CLOUD_ADDRESS_MS, REFUSAL_BYTES_MAX};
 use crate::model::link::{Cause, Session, Validity};
 use crate::model::settings::CloudLink;
 
@@ -38,6 +38,8 @@ pub(super) struct Dial {
     addresses: VecDeque<SocketAddr>,
     /// Why those before did not answer.
     failures: Vec<String>,
+    /// All of them were refused at once.
+    is_refused: bool,
     stage: Stage,
     /// That of the lookup: it has answered, and may not have ended yet.
     child: Option<Child>,
@@ -102,6 +104,7 @@ impl Dial {
             port,
             addresses: VecDeque::new(),
             failures: Vec::new(),
+            is_refused: true,
             stage: Stage::Moving,
             child: None,
         };
@@ -188,12 +191,13 @@ impl Dial {
                     }
                     Ok(false) => {
                         drop(socket);
+                        self.is_refused = false;
                         self.failures.push(format!("{to}: no answer"));
                         self.connect(place, now)?;
                     }
                     Err(error) => {
                         drop(socket);
-                        self.failures.push(format!("{to}: {error}"));
+                        self.failed(to, &error);
                         self.connect(place, now)?;
                     }
                 },
@@ -256,11 +260,23 @@ impl Dial {
                     self.stage = Stage::Connecting { socket, to, since: now };
                     return Ok(());
                 }
-                Err(error) => self.failures.push(format!("{to}: {error}")),
+                Err(error) => self.failed(to, &error),
             }
         }
         let why = self.failures.join(", ");
-        Err(Cause::Link(format!("cannot connect to {}: {why}", self.peer())))
+        let why = format!("cannot connect to {}: {why}", self.peer());
+        Err(if self.is_refused { Cause::Refused(why) } else { Cause::Link(why) })
+    }
+
+    fn failed(&mut self, to: SocketAddr, error: &io::Error) {
+        self.is_refused &= matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkDown
+        );
+        self.failures.push(format!("{to}: {error}"));
     }
 
     fn shake(&mut self, socket: TcpStream, to: SocketAddr) -> Result<(), Cause> {
@@ -311,8 +327,10 @@ impl Dial {
                     HandshakeMachine::start_read(tls)
                 }
                 RoundResult::StageFinished(StageResult::DoneReading { result, stream, tail }) => {
-                    accepts(&result, &accept)
-                        .map_err(|why| Cause::Link(format!("{}: {why}", self.peer())))?;
+                    accepts(&result, &accept).map_err(|why| {
+                        let said = first_line(&tail);
+                        Cause::Link(format!("{}: {why}{said}", self.peer()))
+                    })?;
                     return Ok(Outcome::Up(Box::new(stream), tail));
                 }
                 RoundResult::WouldBlock(mut machine) => {
@@ -364,6 +382,14 @@ fn stands(socket: &TcpStream) -> io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// What a refusal says, for people: the beginning of its body.
+fn first_line(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_BYTES_MAX)]);
+    let line = text.lines().next().unwrap_or_default();
+    let line: String = line.chars().filter(|c| !c.is_control()).collect();
+    if line.is_empty() { line } else { format!("; it says {line:?}") }
 }
 
 /// RFC 6455, section 4.1, what a client has to look at.
