@@ -2,11 +2,16 @@
 //! 1.5 to 1.8).
 //!
 //! Intended behaviour: whatever is wrong with the credentials, the pods run, and it is tried again:
-//! by a dial first, since a clock may have been set meanwhile, then by an application.
+//! by a dial first, since a clock may have been set meanwhile, then by an application. Where a
+//! certificate that was just given is refused, the next is not applied for at once: it would be
+//! like it. Until then the one that is there goes on to be shown.
 
 use crate::agent::event::{Action, JobId, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now, Rng};
-use crate::limits::{ENROL_MS, ENROL_RETRY_MAX_MS, ENROL_RETRY_MIN_MS, RENEW_AGAIN_MS};
+use crate::limits::{
+    ENROL_MS, ENROL_REFUSED_MAX_MS, ENROL_REFUSED_MIN_MS, ENROL_RETRY_MAX_MS, ENROL_RETRY_MIN_MS,
+    RENEW_AGAIN_MS,
+};
 use crate::model::job::{JobError, JobSpec};
 use crate::model::link::{Cause, Validity};
 use crate::model::settings::CloudSettings;
@@ -22,8 +27,13 @@ pub(super) struct Enrol {
     renew_at_s: Option<i64>,
     /// When it was replaced last.
     renewed_at: Option<Instant>,
+    /// After applications that failed.
     backoff: Backoff,
+    /// After certificates that were given and refused.
+    refusals: Backoff,
     retry_at: Option<Instant>,
+    /// The certificate was applied for, and the cloud has not taken it yet.
+    is_unproven: bool,
     /// What was last said to be wrong.
     said: Option<String>,
 }
@@ -46,7 +56,9 @@ impl Enrol {
             renew_at_s: None,
             renewed_at: None,
             backoff: Backoff::default(),
+            refusals: Backoff::default(),
             retry_at: None,
+            is_unproven: false,
             said: None,
         }
     }
@@ -57,26 +69,46 @@ impl Enrol {
             self.validity = Some(validity);
             self.renew_at_s = None;
             self.backoff = Backoff::default();
+            self.refusals = Backoff::default();
             self.retry_at = None;
         }
         self.needed = false;
+        self.is_unproven = false;
         self.said = None;
     }
 
     /// The link is lost.
-    pub(super) fn down(&mut self, cause: &Cause) {
-        self.needed |= matches!(cause, Cause::Credentials(_));
+    pub(super) fn down(&mut self, now: Now, cause: &Cause, out: &mut Out) {
+        let Cause::Credentials(why) = cause else { return };
+        self.needed = true;
+        if std::mem::take(&mut self.is_unproven) {
+            let left_s = self.retry_at.map_or(0, |at| at.since_ms(now.boot) / 1000);
+            let line = format!(
+                "cloud: the certificate that was just obtained is refused: {why}; it is tried \
+                 again, and the next is applied for in {left_s} s"
+            );
+            out.push(Action::Log(Severity::Error, line));
+        }
     }
 
     /// Whether a dial makes sense: nothing is being done about the credentials.
-    pub(super) fn may_dial(&self) -> bool {
-        self.job.is_none() && !self.needed
+    pub(super) fn may_dial(&self, now: Now) -> bool {
+        let waits = self.retry_at.is_some_and(|at| at > now.boot);
+        self.job.is_none() && (!self.needed || waits)
     }
 
-    /// Applies for a certificate if one is needed or due.
-    pub(super) fn step(&mut self, now: Now, rng: &mut Rng, last_job: &mut u64, out: &mut Out) {
+    /// Applies for a certificate if one is needed or due, unless the one that is there is being
+    /// tried.
+    pub(super) fn step(
+        &mut self,
+        now: Now,
+        is_dialing: bool,
+        rng: &mut Rng,
+        last_job: &mut u64,
+        out: &mut Out,
+    ) {
         let is_due = self.retry_at.is_none_or(|at| at <= now.boot);
-        if self.job.is_some() || !is_due {
+        if self.job.is_some() || !is_due || is_dialing {
             return;
         }
         self.plan(rng);
@@ -114,16 +146,24 @@ impl Enrol {
         now: Now,
         job: JobId,
         result: &Result<(), JobError>,
+        rng: &mut Rng,
         out: &mut Out,
     ) -> Option<bool> {
         let (_, kind) = self.job.take_if(|(ours, _)| *ours == job)?;
         self.needed = false;
         // One that was given may still not do, by a clock that is a year ahead: only the cloud's
         // taking it ends the waits.
-        if result.is_err() || kind == Kind::Apply {
-            let again_at = self.backoff.again(now.boot, ENROL_RETRY_MIN_MS, ENROL_RETRY_MAX_MS);
-            self.retry_at = Some(again_at);
-        }
+        let boot = now.boot;
+        self.retry_at = match (result, kind) {
+            (Err(_), _) => Some(self.backoff.again(boot, ENROL_RETRY_MIN_MS, ENROL_RETRY_MAX_MS)),
+            (Ok(()), Kind::Apply) => {
+                self.refusals.again(boot, ENROL_REFUSED_MIN_MS, ENROL_REFUSED_MAX_MS);
+                // Gateways that a cloud refuses together do not apply together.
+                Some(boot.plus_ms(rng.jitter_ms(self.refusals.delay_ms())))
+            }
+            (Ok(()), Kind::Renew) => self.retry_at,
+        };
+        self.is_unproven = result.is_ok();
         match result {
             Ok(()) => {
                 let what = if kind == Kind::Renew { "renewed" } else { "obtained" };
@@ -151,7 +191,8 @@ impl Enrol {
             return None;
         }
         if self.needed {
-            return Some(self.retry_at.unwrap_or(now.boot.plus_ms(1)).max(now.boot.plus_ms(1)));
+            let soon = now.boot.plus_ms(1);
+            return Some(self.retry_at.map_or(soon, |at| at.max(soon)));
         }
         let wall = now.timestamp()?;
         let left_s = u64::try_from(self.renew_at_s?.saturating_sub(wall.0)).unwrap_or(0);

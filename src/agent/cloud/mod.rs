@@ -208,7 +208,7 @@ impl Cloud {
         out: &mut Out,
     ) {
         if self.hub.down(now, session, cause, rng, out) {
-            self.enrol.down(cause);
+            self.enrol.down(now, cause, out);
             self.lost(now);
         }
     }
@@ -234,9 +234,10 @@ impl Cloud {
         now: Now,
         job: JobId,
         result: &Result<(), JobError>,
+        rng: &mut Rng,
         out: &mut Out,
     ) -> bool {
-        match self.enrol.job_done(now, job, result, out) {
+        match self.enrol.job_done(now, job, result, rng, out) {
             None => false,
             Some(renewed) => {
                 if renewed {
@@ -451,8 +452,8 @@ impl Cloud {
             self.report.stir();
         }
         self.meta.step(now, out);
-        self.enrol.step(now, rng, last_job, out);
-        if self.hub.step(now, self.enrol.may_dial(), rng, out) {
+        self.enrol.step(now, self.hub.is_dialing(), rng, last_job, out);
+        if self.hub.step(now, self.enrol.may_dial(now), rng, out) {
             self.lost(now);
         }
         for topic in self.asks.overdue(now.boot) {

@@ -79,7 +79,7 @@ impl Agent {
         result: &Result<(), JobError>,
     ) -> bool {
         let Some(cloud) = &mut self.cloud else { return false };
-        cloud.job_done(now, job, result, &mut self.pending)
+        cloud.job_done(now, job, result, &mut self.rng, &mut self.pending)
     }
 
     /// Speaks with the cloud. Last in a step: what changed in it is told.
@@ -110,8 +110,8 @@ impl Cloud {
     fn wake_at(&self, now: Now) -> Option<Instant> {
         let mut wake_at = [
             self.meta.wake_at(),
-            self.enrol.wake_at(now),
-            self.hub.wake_at(self.enrol.may_dial()),
+            self.enrol.wake_at(now).filter(|_| !self.hub.is_dialing()),
+            self.hub.wake_at(self.enrol.may_dial(now)),
             self.asks.wake_at(),
         ]
         .into_iter()
