@@ -9,8 +9,7 @@ use std::io::Write;
 
 use log::LevelFilter;
 
-use crate::agent::time::Instant;
-use crate::limits::LOG_REPEAT_MS;
+pub use crate::mind::rate::Limit;
 
 /// Sets the log up, once per process. `RUST_LOG`, where set, wins over `level` and allows a level
 /// per place (`info,edged::io=debug`).
@@ -63,25 +62,6 @@ pub fn change(level: LevelFilter) -> bool {
     free
 }
 
-/// Lets the first of a repeating line through, then one per [`LOG_REPEAT_MS`].
-#[derive(Debug, Default)]
-pub struct Limit {
-    told_at: Option<Instant>,
-    kept: u32,
-}
-
-impl Limit {
-    /// Whether to write the line now, and how many were kept back since the last one.
-    pub fn pass(&mut self, now: Instant) -> Option<u32> {
-        if self.told_at.is_some_and(|at| now.since_ms(at) < LOG_REPEAT_MS) {
-            self.kept = self.kept.saturating_add(1);
-            return None;
-        }
-        self.told_at = Some(now);
-        Some(std::mem::take(&mut self.kept))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,15 +77,5 @@ mod tests {
         ] {
             assert_eq!(printable(text), expected);
         }
-    }
-
-    #[test]
-    fn a_repeating_line_is_told_once_a_minute_with_its_count() {
-        let mut limit = Limit::default();
-        assert_eq!(limit.pass(Instant(5)), Some(0));
-        assert_eq!(limit.pass(Instant(6)), None);
-        assert_eq!(limit.pass(Instant(LOG_REPEAT_MS)), None);
-        assert_eq!(limit.pass(Instant(LOG_REPEAT_MS + 5)), Some(2));
-        assert_eq!(limit.pass(Instant(2 * LOG_REPEAT_MS + 5)), Some(0));
     }
 }

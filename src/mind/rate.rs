@@ -1,6 +1,7 @@
 //! How often something may be done: so many times a second in the long run, and a few at once after
 //! a quiet time.
 
+use crate::limits::LOG_REPEAT_MS;
 use crate::mind::time::Instant;
 
 /// What of it is left.
@@ -51,6 +52,25 @@ impl Rate {
     }
 }
 
+/// Lets the first of a repeating line through, then one per [`LOG_REPEAT_MS`].
+#[derive(Debug, Default)]
+pub struct Limit {
+    told_at: Option<Instant>,
+    kept: u32,
+}
+
+impl Limit {
+    /// Whether to write the line now, and how many were kept back since the last one.
+    pub fn pass(&mut self, now: Instant) -> Option<u32> {
+        if self.told_at.is_some_and(|at| now.since_ms(at) < LOG_REPEAT_MS) {
+            self.kept = self.kept.saturating_add(1);
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(std::mem::take(&mut self.kept))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +98,15 @@ mod tests {
         assert_eq!(sent(&mut rate, 1_034), 30);
         assert_eq!(sent(&mut rate, 3_600_000), 60, "never more than the burst");
         assert_eq!(sent(&mut Rate::new(0, 1, Instant(0)), 0), 100);
+    }
+
+    #[test]
+    fn a_repeating_line_is_told_once_a_minute_with_its_count() {
+        let mut limit = Limit::default();
+        assert_eq!(limit.pass(Instant(5)), Some(0));
+        assert_eq!(limit.pass(Instant(6)), None);
+        assert_eq!(limit.pass(Instant(LOG_REPEAT_MS)), None);
+        assert_eq!(limit.pass(Instant(LOG_REPEAT_MS + 5)), Some(2));
+        assert_eq!(limit.pass(Instant(2 * LOG_REPEAT_MS + 5)), Some(0));
     }
 }

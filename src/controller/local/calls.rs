@@ -103,7 +103,7 @@ impl Objects {
             return Err(refused(409, "AlreadyExists", &key, &why));
         }
         let uid = self.uids.random();
-        self.found(&key, &mut body, uid, now);
+        Self::found(&key, &mut body, uid, now);
         self.admit(&key, &body, None)?;
         Ok(self.put(key, body, None))
     }

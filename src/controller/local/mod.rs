@@ -340,7 +340,7 @@ impl Objects {
     }
 
     /// Gives an object what every one has.
-    fn found(&mut self, key: &Key, value: &mut Value, uid: String, now: Option<Timestamp>) {
+    fn found(key: &Key, value: &mut Value, uid: String, now: Option<Timestamp>) {
         if !value.is_object() {
             *value = json!({});
         }

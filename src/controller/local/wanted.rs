@@ -143,7 +143,7 @@ impl Objects {
         let mut new = Value::clone(&value);
         let Some(old) = self.value(&key) else {
             let uid = self.uids.of(&key, print);
-            self.found(&key, &mut new, uid, now);
+            Self::found(&key, &mut new, uid, now);
             self.put(key, new, Some(print));
             return;
         };
@@ -162,7 +162,7 @@ impl Objects {
             return;
         }
         let uid = old["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        self.found(&key, &mut new, uid, now);
+        Self::found(&key, &mut new, uid, now);
         new["metadata"]["creationTimestamp"] = old["metadata"]["creationTimestamp"].clone();
         if let Some(status) = old.get("status") {
             new["status"] = status.clone();
