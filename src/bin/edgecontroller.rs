@@ -25,6 +25,8 @@ Options of run:
   --advertise NAME,…       names and addresses under which nodes dial    [the host name]
   --api ADDR:PORT          our own API on loopback, or off               [127.0.0.1:10020]
   --certificate-days N     of the life of a node's certificate           [365]
+  --enrol-again allow|refuse  a node that exists, by a token for no node
+                           [refuse; with a cluster: allow, as CloudCore]
   --keepalive SECONDS      without a sign of life a node is disconnected [30]
   --node-limit N           nodes at once                                 [10000]
   --log LEVEL              off, error, warn, info, debug or trace        [info]

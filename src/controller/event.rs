@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use super::identity::Identity;
 pub use crate::mind::Severity;
 use crate::model::api::{Call, CallResult, Kind};
 use crate::model::link::Session;
@@ -14,6 +15,10 @@ use crate::model::sync::{Change, Record};
 pub enum Event {
     /// What the store holds of the nodes: the first fact of all, exactly once.
     Loaded(Vec<Record>),
+    /// What the store holds of nodes' certificates: at the start, before anybody asks for anything.
+    Identities(Vec<Identity>),
+    /// A node of our own objects was deleted, and the store has its certificates as revoked.
+    NodeDeleted(Box<str>),
     /// The answer to an [`Action::Save`]: it stays when power fails now.
     Saved(Revision),
     /// The other answer to an [`Action::Save`]: nothing of it is kept.
@@ -55,6 +60,8 @@ pub struct Peer {
     pub project_id: String,
     /// Header `ConnectionUse`: `msg`.
     pub usage: String,
+    /// When the certificate was made (`notBefore`), seconds since 1970.
+    pub made_s: i64,
     /// Where from, for the log.
     pub address: String,
 }
@@ -74,6 +81,8 @@ pub enum Ask {
         /// What is to be signed, or why it cannot be read. That it is signed by its own key the
         /// hands have checked.
         request: Result<Request, String>,
+        /// Where from, for the log.
+        address: String,
     },
     /// `GET /node/<name>`
     Node {
@@ -97,6 +106,8 @@ pub enum Credential {
         common_name: String,
         /// The first `O`.
         organization: String,
+        /// When it was made (`notBefore`), seconds since 1970.
+        made_s: i64,
     },
     /// By a certificate that is not good, and why.
     BadCertificate(String),
@@ -172,6 +183,8 @@ pub enum Action {
         /// In this order.
         changes: Vec<Change>,
     },
+    /// Keep this of a node's certificates, durably, before what is asked after it leaves.
+    KeepIdentity(Identity),
     /// Write this line to the log.
     Log(Severity, String),
     /// End the process with success.
@@ -217,7 +230,7 @@ impl std::fmt::Debug for Credential {
         match self {
             Self::None => f.write_str("none"),
             Self::Bearer(_) => f.write_str("a token"),
-            Self::Certificate { common_name, organization } => {
+            Self::Certificate { common_name, organization, .. } => {
                 write!(f, "certificate of O={organization}, CN={common_name}")
             }
             Self::BadCertificate(why) => write!(f, "bad certificate: {why}"),

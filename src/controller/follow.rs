@@ -3,6 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::event::{Action, Severity, WatchFact, WatchId};
+use super::identity::DENIED;
 use super::key::Key;
 use super::object::{Object, Sketch};
 use super::time::Now;
@@ -33,7 +34,11 @@ impl Controller {
             }
             WatchFact::ListEnd(version) => {
                 let at = version.parse().unwrap_or(u64::MAX);
-                self.world.sweep(now.boot, kind, self.watches.round(kind), at);
+                let round = self.watches.round(kind);
+                if kind == Kind::Secret && self.identities.denied_round != round {
+                    self.identities.deny(None);
+                }
+                self.world.sweep(now.boot, kind, round, at);
                 self.watches.listed(now.boot, kind, version);
             }
             WatchFact::Changed(raw) => {
@@ -43,6 +48,9 @@ impl Controller {
             }
             WatchFact::Deleted(raw) => match Object::read(kind, &raw) {
                 Ok(read) => {
+                    if self.denies(&read.key) {
+                        self.identities.deny(None);
+                    }
                     let known = self.world.object(&read.key);
                     if known.is_none_or(|known| known.version <= read.object.version) {
                         let facts = read.object.pod.as_ref();
@@ -86,6 +94,10 @@ impl Controller {
                 read.object.round = self.watches.round(kind);
                 let version = read.object.version;
                 self.unread.remove(&read.key);
+                if self.denies(&read.key) {
+                    self.identities.denied_round = self.watches.round(kind);
+                    self.deny(raw);
+                }
                 self.world.put(now.boot, read, From::Watch);
                 Some(version)
             }
@@ -95,6 +107,18 @@ impl Controller {
                 sketch.version
             }
         }
+    }
+
+    /// Whether this is the Secret that says which nodes' certificates are denied.
+    fn denies(&self, key: &Key) -> bool {
+        key.kind == Kind::Secret && *key.name == *DENIED && *key.namespace == *self.config.namespace
+    }
+
+    fn deny(&mut self, raw: &RawValue) {
+        for line in self.identities.deny(Some(raw)).into_iter().take(UNREAD_TOLD_MAX) {
+            self.pending.push(Action::Log(Severity::Warn, line));
+        }
+        self.end_revoked();
     }
 
     /// Of each object it is said once, while there are few of them.

@@ -127,7 +127,8 @@ impl Identities {
                 let old = self.nodes.get(node).cloned().unwrap_or_default();
                 if old.connected_s >= made_s {
                     let connected = Timestamp(old.connected_s);
-                    let why = format!("{node} has connected with a certificate made at {connected}");
+                    let why =
+                        format!("{node} has connected with a certificate made at {connected}");
                     return Err((401, format!("the token was used: {why}")));
                 }
                 // Whoever has an older certificate of this name is another, or has lost it.
@@ -174,7 +175,8 @@ impl Identities {
         let read = |raw: &RawValue| serde_json::from_str::<Secret>(raw.get()).unwrap_or_default();
         let mut strange = Vec::new();
         self.denied.clear();
-        for (node, text) in secret.map(read).unwrap_or_default().data.into_iter().take(IDENTITIES_MAX)
+        for (node, text) in
+            secret.map(read).unwrap_or_default().data.into_iter().take(IDENTITIES_MAX)
         {
             let text = base64::decode(&text).and_then(|bytes| String::from_utf8(bytes).ok());
             let text = text.unwrap_or_default();
@@ -269,7 +271,8 @@ mod tests {
 
     #[test]
     fn a_secret_denies_nodes_by_name() {
-        let secret = |data: &str| RawValue::from_string(format!("{{\"data\":{data}}}")).expect("JSON");
+        let secret =
+            |data: &str| RawValue::from_string(format!("{{\"data\":{data}}}")).expect("JSON");
         let mut all = Identities::default();
         // 1970-01-01T00:01:40Z, nothing, and what nobody understands.
         let raw = secret(r#"{"e1":"MTk3MC0wMS0wMVQwMDowMTo0MFo=","e2":"","e3":"eA=="}"#);
@@ -298,7 +301,10 @@ mod tests {
         }
         assert_eq!(all.penalties.len(), EDGE_PENALTIES_MAX);
         let now = Instant(EDGE_PENALTIES_MAX as u64);
-        assert_eq!(all.penalty_ms(&format!("e{EDGE_PENALTIES_MAX}"), now), Some(EDGE_PENALTY_MIN_MS));
+        assert_eq!(
+            all.penalty_ms(&format!("e{EDGE_PENALTIES_MAX}"), now),
+            Some(EDGE_PENALTY_MIN_MS)
+        );
         all.punish("e9", now);
         assert_eq!(all.penalty_ms("e9", now), Some(2 * EDGE_PENALTY_MIN_MS));
         assert_eq!(all.penalty_ms("e9", now.plus_ms(EDGE_PENALTY_MAX_MS)), None);

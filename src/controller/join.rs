@@ -8,6 +8,7 @@ use ring::hmac;
 use serde::Deserialize;
 
 use super::event::{Answer, Ask, Credential, Request};
+use crate::limits::TOKEN_LIFE_S;
 use crate::model::base64;
 
 /// Who signs the nodes' certificates and their tokens.
@@ -23,10 +24,33 @@ pub struct Authority {
 pub(super) enum Verdict {
     /// This is the answer.
     Answer(Answer),
-    /// A certificate is to be made for this node.
-    Sign { node: String, request: Box<[u8]> },
+    /// A certificate is to be made for this node, if it may have one.
+    Sign { node: String, request: Box<[u8]>, by: SignedBy },
     /// Whether there is such a node.
     Look(String),
+}
+
+/// The node that a token is for; `None`: for any.
+type OnlyNode = Option<Box<str>>;
+
+/// By what somebody may apply for a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SignedBy {
+    /// The node's certificate, made at this moment.
+    Certificate {
+        /// Seconds since 1970.
+        made_s: i64,
+    },
+    /// A token for any new node, as KubeEdge's are.
+    Token {
+        /// Seconds since 1970; what it says, or a token's usual life before its end.
+        made_s: i64,
+    },
+    /// A token for this node alone.
+    NodeToken {
+        /// Seconds since 1970.
+        made_s: i64,
+    },
 }
 
 /// What the subject of a node's certificate begins with.
@@ -35,6 +59,8 @@ const NODE: &str = "system:node:";
 const NODES: &str = "system:nodes";
 /// The subject of edges up to 1.15, in the request alone.
 const LEGACY: &str = "kubeedge.io";
+/// Of a node's name.
+const NAME: &str = "lower case letters, digits, - and .";
 /// KubeEdge's words.
 const BAD_TOKEN: &str = "Invalid authorization token";
 /// `{"alg":"HS256","typ":"JWT"}`, as every token of KubeEdge begins.
@@ -44,7 +70,26 @@ impl Authority {
     /// A token that lets its bearer join until then, in seconds since 1970: the hash of the
     /// certificate, in hex as the hands have made it, and a JWT.
     pub fn token(&self, certificate_hash: &str, until_s: i64) -> String {
-        let claims = format!(r#"{{"exp":{until_s}}}"#);
+        self.signed_token(certificate_hash, &format!(r#"{{"exp":{until_s}}}"#))
+    }
+
+    /// A token by which this node alone gets a certificate, in place of all that it had: until
+    /// then, and until it has connected with a certificate that was made after the token was.
+    pub fn node_token(
+        &self,
+        certificate_hash: &str,
+        node: &str,
+        now_s: i64,
+        until_s: i64,
+    ) -> Result<String, String> {
+        if !is_node_name(node) {
+            return Err(format!("got the name {node:?}, expected {NAME}"));
+        }
+        let claims = format!(r#"{{"exp":{until_s},"iat":{now_s},"node":"{node}"}}"#);
+        Ok(self.signed_token(certificate_hash, &claims))
+    }
+
+    fn signed_token(&self, certificate_hash: &str, claims: &str) -> String {
         let signed = format!("{}.{}", url64(HEADER.as_bytes()), url64(claims.as_bytes()));
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key);
         let signature = hmac::sign(&key, signed.as_bytes());
@@ -52,7 +97,7 @@ impl Authority {
     }
 
     /// Whether this JWT, or a whole token that ends with one, is ours and in its time.
-    fn check(&self, bearer: &str, now_s: Option<i64>) -> Result<(), &'static str> {
+    fn check(&self, bearer: &str, now_s: Option<i64>) -> Result<Claims, &'static str> {
         let parts: Vec<&str> = bearer.split('.').collect();
         let ([header, claims, signature] | [_, header, claims, signature]) = parts[..] else {
             return Err("got no JWT of three parts");
@@ -68,7 +113,7 @@ impl Authority {
         }
         let claims: Claims = part(claims).ok_or("the claims are no JSON")?;
         match now_s {
-            Some(now_s) if claims.exp > now_s => Ok(()),
+            Some(now_s) if claims.exp > now_s => Ok(claims),
             Some(_) => Err("it is out of its time"),
             None => Err("the time is not known here"),
         }
@@ -82,30 +127,43 @@ impl Authority {
             }
             // KubeEdge's installer asks before it has anything to show, and joins on 404 alone.
             Ask::Node { name, .. } => Ok(Verdict::Look(name)),
-            Ask::Certificate { node, by, request } => {
-                self.may_apply(&node, &by, now_s)?;
+            Ask::Certificate { node, by, request, .. } => {
+                let (by, only) = self.may_apply(&node, &by, now_s)?;
                 let request = request.map_err(|why| (400, why))?;
                 let node = name_of(node, &request)?;
-                Ok(Verdict::Sign { node, request: request.der })
+                if let Some(only) = only.filter(|only| **only != *node) {
+                    let why = format!("it is for {only:?}, and {node:?} applies");
+                    return Err((403, format!("{BAD_TOKEN}: {why}")));
+                }
+                Ok(Verdict::Sign { node, request: request.der, by })
             }
         }
     }
 
+    /// By what, and for which node only.
     fn may_apply(
         &self,
         node: &str,
         by: &Credential,
         now_s: Option<i64>,
-    ) -> Result<(), (u16, String)> {
+    ) -> Result<(SignedBy, OnlyNode), (u16, String)> {
         match by {
             Credential::Bearer(token) => {
-                self.check(token, now_s).map_err(|why| (401, format!("{BAD_TOKEN}: {why}")))
+                let claims = self.check(token, now_s);
+                let Claims { exp, iat, node } =
+                    claims.map_err(|why| (401, format!("{BAD_TOKEN}: {why}")))?;
+                let made_s = iat.unwrap_or(exp.saturating_sub(TOKEN_LIFE_S));
+                Ok(match node {
+                    None => (SignedBy::Token { made_s }, None),
+                    Some(node) => (SignedBy::NodeToken { made_s }, Some(node)),
+                })
             }
             Credential::None => Err((401, format!("{BAD_TOKEN}: got none"))),
             Credential::BadCertificate(why) => Err((401, why.clone())),
-            Credential::Certificate { common_name, organization } => {
+            Credential::Certificate { common_name, organization, made_s } => {
                 let own = common_name.strip_prefix(NODE) == Some(node) && organization == NODES;
-                own.then_some(()).ok_or_else(|| {
+                let by = SignedBy::Certificate { made_s: *made_s };
+                own.then_some((by, None)).ok_or_else(|| {
                     let got = format!("got a certificate of O={organization}, CN={common_name}");
                     (401, format!("{got}, expected one of O={NODES}, CN={NODE}{node}"))
                 })
@@ -137,7 +195,7 @@ fn name_of(header: String, request: &Request) -> Result<String, (u16, String)> {
     if is_node_name(&node) {
         return Ok(node);
     }
-    Err((403, format!("got the name {node:?}, expected lower case letters, digits, - and .")))
+    Err((403, format!("got the name {node:?}, expected {NAME}")))
 }
 
 /// Whether a node may be called so (RFC 1123 subdomain).
@@ -166,6 +224,8 @@ struct Header {
 #[derive(Deserialize)]
 struct Claims {
     exp: i64,
+    iat: Option<i64>,
+    node: Option<Box<str>>,
 }
 
 fn part<T: for<'de> Deserialize<'de>>(text: &str) -> Option<T> {
@@ -210,7 +270,8 @@ mod tests {
             common_name: common_name.to_owned(),
             organization: organization.to_owned(),
         };
-        Ask::Certificate { node: node.to_owned(), by, request: Ok(request) }
+        let address = "192.0.2.1:4".to_owned();
+        Ask::Certificate { node: node.to_owned(), by, request: Ok(request), address }
     }
 
     fn judged(ask: Ask) -> Result<String, u16> {
@@ -240,18 +301,42 @@ mod tests {
     }
 
     #[test]
+    fn by_what_somebody_applies_is_known() {
+        let by = |token: String| {
+            let by = Credential::Bearer(token);
+            let ask = asked("edge-1", by, "system:node:edge-1", NODES);
+            match authority().judge(ask, Some(1_789_999_999)) {
+                Ok(Verdict::Sign { by, .. }) => by,
+                other => panic!("{other:?}"),
+            }
+        };
+        let made_s = 1_790_000_000 - TOKEN_LIFE_S;
+        assert_eq!(by(TOKEN.to_owned()), SignedBy::Token { made_s }, "it does not say when");
+        let own = authority().node_token("h", "edge-1", 7, 1_790_000_000).expect("a name");
+        assert_eq!(by(own), SignedBy::NodeToken { made_s: 7 });
+    }
+
+    #[test]
     fn a_certificate_is_made_for_the_name_that_was_shown() {
         let token = || Credential::Bearer(TOKEN.to_owned());
+        let own = authority().node_token("h", "edge-1", 1_789_999_000, 1_790_000_000);
+        let own = || Credential::Bearer(own.clone().expect("a name"));
+        authority().node_token("h", "Edge\"1", 0, 1).expect_err("no name");
         let certificate = |common_name: &str| Credential::Certificate {
             common_name: common_name.to_owned(),
             organization: NODES.to_owned(),
+            made_s: 5,
         };
         let ok = Ok("edge-1".to_owned());
         for (node, by, common_name, organization, expected) in [
             ("edge-1", token(), "system:node:edge-1", NODES, ok.clone()),
             ("", token(), "system:node:edge-1", NODES, ok.clone()),
             ("edge-1", token(), LEGACY, "kubeEdge", ok.clone()),
-            ("edge-1", certificate("system:node:edge-1"), "system:node:edge-1", NODES, ok),
+            ("edge-1", certificate("system:node:edge-1"), "system:node:edge-1", NODES, ok.clone()),
+            ("edge-1", own(), "system:node:edge-1", NODES, ok.clone()),
+            ("", own(), "system:node:edge-1", NODES, ok),
+            ("edge-2", own(), "system:node:edge-2", NODES, Err(403)),
+            ("", own(), "system:node:edge-2", NODES, Err(403)),
             ("edge-1", token(), "system:node:edge-2", NODES, Err(403)),
             ("edge-1", token(), "system:node:edge-1", "system:masters", Err(403)),
             ("Edge", token(), "system:node:Edge", NODES, Err(403)),

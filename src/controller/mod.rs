@@ -13,7 +13,8 @@
 //! - `session`: the two queues of one node. `downstream`: what goes into them.
 //! - `hear`, `upstream`, `restrict`, `legacy`: what nodes say, and whether they may.
 //! - `asks`, `calls`: questions to the API server, in order and bounded.
-//! - `ledger`: what each node has acknowledged. `join`: who gets a certificate.
+//! - `ledger`: what each node has acknowledged. `admission`: who is let in, and gets a certificate,
+//!   by what he shows (`join`) and by what is known of his name (`identity`).
 //! - `lead`: who of several replicas does `garbage`, the records of nodes that are no more.
 //!
 //! # What holds
@@ -29,6 +30,7 @@
 //! If we crash: lists bring back the objects, the store the records, and the nodes come again.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod asks;
 mod calls;
 mod counters;
@@ -38,6 +40,7 @@ pub mod event;
 mod follow;
 mod garbage;
 mod hear;
+pub mod identity;
 mod join;
 mod key;
 mod lead;
@@ -65,19 +68,17 @@ pub use crate::mind::{rate, time};
 use calls::Calls;
 pub use counters::Counters;
 use downstream::Desk;
-use event::{Action, Answer, Event, Exchange, Out, Peer, Refusal, Severity};
+use event::{Action, Event, Exchange, Out, Severity};
 use garbage::Garbage;
+use identity::{EnrolAgain, Identities};
 pub use join::Authority;
-use join::Verdict;
 use key::{Key, NodeId};
 pub use lead::Candidate;
 use lead::Lead;
-use session::Link;
 use time::{Instant, Now, Rng};
 use watches::Watches;
 use world::World;
 
-use crate::limits::SIGNS_MAX;
 use crate::model::link::Session;
 
 /// What the mind must know before it starts; none of it changes while it runs.
@@ -87,6 +88,10 @@ pub struct Config {
     pub authority: Authority,
     /// Of the life of a node's certificate, days (`edgeCertSigningDuration`).
     pub certificate_days: u32,
+    /// Whether any token gives a node that exists another certificate.
+    pub enrol_again: EnrolAgain,
+    /// Of the Secret that denies nodes.
+    pub namespace: Box<str>,
     /// Milliseconds without a sign of life after which a node's session ends
     /// (`keepaliveInterval`).
     pub keepalive_ms: u64,
@@ -122,6 +127,7 @@ pub struct Controller {
     /// When which node is looked at, if nothing happens before.
     timers: BTreeSet<(Instant, NodeId)>,
     signing: BTreeSet<Exchange>,
+    identities: Identities,
     /// Reconciled last, and when the next are.
     reconciled: Option<Session>,
     reconcile_at: Instant,
@@ -153,6 +159,7 @@ impl Controller {
             sessions: BTreeMap::new(),
             timers: BTreeSet::new(),
             signing: BTreeSet::new(),
+            identities: Identities::default(),
             reconciled: None,
             reconcile_at: now.boot,
             served: NodeId(0),
@@ -176,6 +183,8 @@ impl Controller {
                 }
                 self.is_loaded = true;
             }
+            Event::Identities(all) => self.identities.load(all),
+            Event::NodeDeleted(node) => self.node_deleted(now, &node),
             Event::Saved(revision) => {
                 for (id, key) in self.world.ledger.saved(revision) {
                     self.world.stored(id, &key);
@@ -231,106 +240,6 @@ impl Controller {
         }
     }
 
-    /// Somebody asks for a session.
-    fn edge_up(&mut self, now: Now, session: Session, peer: &Peer) {
-        let named = join::node_of(&peer.common_name, &peer.organization);
-        let is_on = self.world.find(&peer.node_id).is_some_and(|node| node.link.is_some());
-        let refusal = if named.is_none_or(|node| node != peer.node_id) {
-            let got = format!("O={}, CN={}", peer.organization, peer.common_name);
-            Some((403, format!("got a certificate of {got} for node {:?}", peer.node_id)))
-        } else if peer.usage != "msg" {
-            Some((400, format!("got ConnectionUse {:?}, expected msg", peer.usage)))
-        } else if !self.is_ready() {
-            Some((503, "not ready: the API server's objects are not listed yet".to_owned()))
-        } else if !is_on && self.sessions.len() >= self.config.nodes_max {
-            Some((503, format!("{} nodes are connected, which is the limit", self.sessions.len())))
-        } else {
-            None
-        };
-        if let Some((status, words)) = refusal {
-            self.counters.sessions_refused += 1;
-            let line = format!("node={:?} from {}: refused: {words}", peer.node_id, peer.address);
-            self.pending.push(Action::Log(Severity::Warn, line));
-            self.pending.push(Action::Refuse(session, Refusal { status, words }));
-            return;
-        }
-        let id = self.world.node(&peer.node_id);
-        if let Some(old) = &self.world.at(id).link {
-            let old = old.session;
-            self.close(id, old, "replaced by a newer session");
-        }
-        // It may have been all that was left of the node.
-        let id = self.world.node(&peer.node_id);
-        let line = format!("node={}: connected from {}", peer.node_id, peer.address);
-        self.pending.push(Action::Log(Severity::Info, line));
-        self.pending.push(Action::Accept(session));
-        self.sessions.insert(session, id);
-        let silent_at = now.boot.plus_ms(self.config.keepalive_ms);
-        self.world.link_up(id, Box::new(Link::new(session, silent_at)));
-    }
-
-    /// We end a session.
-    fn close(&mut self, id: NodeId, session: Session, why: &str) {
-        let line = format!("node={}: session ended: {why}", self.world.at(id).name);
-        self.pending.push(Action::Log(Severity::Info, line));
-        self.pending.push(Action::Close(session, why.to_owned()));
-        self.sessions.remove(&session);
-        self.unlink(id);
-    }
-
-    fn unlink(&mut self, id: NodeId) {
-        let node = self.world.at(id);
-        node.link = None;
-        if let Some(at) = node.timer.take() {
-            self.timers.remove(&(at, id));
-        }
-        self.world.suspect(id);
-        self.world.tidy(id);
-    }
-
-    fn asked(&mut self, now: Now, exchange: Exchange, ask: event::Ask) {
-        let now_s = now.timestamp().map(|at| at.0);
-        let action = match self.config.authority.judge(ask, now_s) {
-            Ok(Verdict::Answer(answer)) => Action::Answer(exchange, answer),
-            Ok(Verdict::Look(_)) if !self.is_ready() => {
-                Action::Answer(exchange, text(503, "not ready"))
-            }
-            Ok(Verdict::Look(name)) => {
-                let found = self.world.find(&name).is_some_and(|node| node.is_known);
-                let (status, words) =
-                    if found { (200, "Node found") } else { (404, "Node not found") };
-                Action::Answer(exchange, text(status, words))
-            }
-            Ok(Verdict::Sign { .. }) if self.signing.len() >= SIGNS_MAX => {
-                Action::Answer(exchange, text(503, "too many applications at once"))
-            }
-            Ok(Verdict::Sign { node, request }) => {
-                self.signing.insert(exchange);
-                let line = format!("node={node}: applies for a certificate");
-                self.pending.push(Action::Log(Severity::Info, line));
-                Action::Sign { exchange, request, node, days: self.config.certificate_days }
-            }
-            Err((status, words)) => {
-                let line = format!("certificate: refused: {words}");
-                self.pending.push(Action::Log(Severity::Warn, line));
-                Action::Answer(exchange, text(status, &words))
-            }
-        };
-        self.pending.push(action);
-    }
-
-    fn signed(&mut self, exchange: Exchange, result: Result<Box<[u8]>, String>) {
-        assert!(self.signing.remove(&exchange), "a certificate that nobody applied for");
-        let answer = match result {
-            Ok(body) => {
-                self.counters.certificates += 1;
-                Answer { status: 200, body }
-            }
-            Err(why) => text(500, &why),
-        };
-        self.pending.push(Action::Answer(exchange, answer));
-    }
-
     /// Looks at all it knows, and asks for what is missing.
     pub fn step(&mut self, now: Now, out: &mut Out) {
         self.now = now;
@@ -379,8 +288,4 @@ impl Controller {
             ..self.counters.clone()
         }
     }
-}
-
-fn text(status: u16, words: &str) -> Answer {
-    Answer { status, body: words.as_bytes().into() }
 }

@@ -110,7 +110,7 @@ impl Controller {
             return self.close(id, session, &why);
         }
         if link.offences >= EDGE_OFFENCES_MAX {
-            return self.close(id, session, "it does not keep to what it may");
+            return self.throw_out(now, id, session);
         }
         let mut desk =
             Desk { now, rng: &mut self.rng, counters: &mut self.counters, out: &mut self.pending };

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::asks::Asks;
-use super::event::{Action, Out};
+use super::event::{Action, Out, Peer};
 use super::key::Key;
 use super::say::{self, Origin, Words};
 use super::time::{Instant, Now};
 use super::{Counters, Session};
 use crate::limits::{
-    ACK_MS, ACK_TRIES, EDGE_ANSWERS_BYTES_MAX, EDGE_ANSWERS_MAX, EDGE_UNSENT_BYTES_MAX,
-    REFUSED_RETRY_MAX_MS, REFUSED_RETRY_MIN_MS,
+    ACK_MS, ACK_TRIES, EDGE_ANSWERS_BYTES_MAX, EDGE_ANSWERS_MAX, EDGE_REPLACED_MAX,
+    EDGE_REPLACED_MS, EDGE_UNSENT_BYTES_MAX, REFUSED_RETRY_MAX_MS, REFUSED_RETRY_MIN_MS,
 };
 use crate::model::message::Message;
 
@@ -46,6 +46,39 @@ pub(super) struct Link {
     pub(super) offences: u32,
     /// That the node cannot take something was said.
     pub(super) complained: bool,
+    pub(super) shown: Shown,
+}
+
+/// What was shown for a session, and whether others show it too.
+pub(super) struct Shown {
+    /// When its certificate was made, seconds since 1970.
+    pub(super) made_s: i64,
+    /// Where from.
+    pub(super) address: Box<str>,
+    /// Sessions of this node that were replaced, one by the next, since then.
+    replaced: u32,
+    since: Instant,
+}
+
+impl Shown {
+    pub(super) fn new(peer: &Peer) -> Self {
+        let address = (*peer.address).into();
+        Self { made_s: peer.made_s, address, replaced: 0, since: Instant(0) }
+    }
+
+    /// It takes the place of this one. How many were replaced by now.
+    pub(super) fn replaces(&mut self, old: &Self, now: Instant) -> u32 {
+        let goes_on = old.replaced > 0 && now.since_ms(old.since) < EDGE_REPLACED_MS;
+        (self.replaced, self.since) =
+            if goes_on { (old.replaced + 1, old.since) } else { (1, now) };
+        self.replaced
+    }
+
+    /// So many were replaced in a short time that the next has to wait: two gateways with one
+    /// certificate would otherwise end each other's sessions for ever.
+    pub(super) fn is_contested(&self, now: Instant) -> bool {
+        self.replaced >= EDGE_REPLACED_MAX && now.since_ms(self.since) < EDGE_REPLACED_MS
+    }
 }
 
 /// An object that the node asked for.
@@ -129,7 +162,7 @@ impl Flight {
 }
 
 impl Link {
-    pub(super) fn new(session: Session, silent_at: Instant) -> Self {
+    pub(super) fn new(session: Session, silent_at: Instant, shown: Shown) -> Self {
         Self {
             session,
             silent_at,
@@ -144,6 +177,7 @@ impl Link {
             asks: Asks::default(),
             offences: 0,
             complained: false,
+            shown,
         }
     }
 

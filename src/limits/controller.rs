@@ -30,6 +30,24 @@ pub const FETCH_RETRY_MS: u64 = 5_000;
 /// Refused messages of one session after which it ends: one of another node's objects is a mistake,
 /// a hundred are an attack or a bug that only a person can end.
 pub const EDGE_OFFENCES_MAX: u32 = 100;
+/// Milliseconds before a node whose session ended so gets the next; doubles with each.
+pub const EDGE_PENALTY_MIN_MS: u64 = 10_000;
+/// Milliseconds of such a wait at the most: a mended node is not to wait for a person.
+pub const EDGE_PENALTY_MAX_MS: u64 = 600_000;
+/// Milliseconds after which the next such end counts as the first.
+pub const EDGE_PENALTY_CALM_MS: u64 = 3_600_000;
+/// Nodes that have such a wait; the one that is over first makes room.
+pub const EDGE_PENALTIES_MAX: usize = 4_096;
+/// Sessions of a node that are replaced, one by the next, before the next is refused: a link that
+/// breaks unnoticed replaces one every few seconds.
+pub const EDGE_REPLACED_MAX: u32 = 10;
+/// How many of them it takes to tell a person.
+pub const EDGE_REPLACED_TOLD: u32 = 5;
+/// Milliseconds in which they are counted.
+pub const EDGE_REPLACED_MS: u64 = 60_000;
+/// Nodes of which it is kept that certificates are revoked: those that were deleted or got a token
+/// of their own, which only a person does. Some hundred bytes each; the oldest is forgotten.
+pub const IDENTITIES_MAX: usize = 65_536;
 /// Nodes that are served in one step; the others have the next.
 pub const NODES_PER_STEP: usize = 512;
 /// Milliseconds in which every connected node is looked at once (KubeEdge's).

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::model::api::{Call, Kind, Verb};
+use edged::model::link::Session;
 use edged::model::message::{Header, Message, Route};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -130,6 +131,13 @@ impl Edge {
 }
 
 impl World {
+    /// With a certificate that was made then.
+    pub fn connect_made(&mut self, name: &str, made_s: i64) -> Session {
+        let session = self.connect_as(name, |peer| peer.made_s = made_s);
+        self.pass(1);
+        session
+    }
+
     /// A record may be about to be removed.
     pub fn look_at_removal(&mut self, call: &Call) {
         let key = (call.kind, call.namespace.to_string(), call.name.to_string());

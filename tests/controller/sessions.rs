@@ -1,6 +1,6 @@
 //! Sessions: who gets one, and when it ends.
 
-use edged::controller::event::Peer;
+use edged::controller::event::{Event, Peer};
 use edged::model::api::Kind;
 
 use crate::cluster::Cluster;
@@ -83,9 +83,73 @@ fn at_the_end_sessions_are_closed_and_records_kept() {
     let mut world = listed(&[(Kind::Node, node("e1"))]);
     let session = world.connect("e1");
     world.pass(100);
-    world.hand(edged::controller::event::Event::Stop);
+    world.hand(Event::Stop);
     world.pass(100);
     assert_eq!(world.closed.pop().expect("it is closed").0, session);
     assert!(world.exited);
     assert!(world.rows.values().all(|row| row.version > 0));
+}
+
+#[test]
+fn two_gateways_with_one_certificate_are_held_apart_and_told() {
+    let mut world = listed(&[(Kind::Node, node("e1"))]);
+    let lines =
+        |world: &World, part: &str| world.logs.iter().filter(|line| line.contains(part)).count();
+    // A link that breaks unnoticed does this: nobody is told.
+    for _ in 0..4 {
+        world.connect("e1");
+        world.pass(1_000);
+    }
+    assert_eq!(lines(&world, "they have one certificate"), 0);
+    let mut taken = 0;
+    for at in 0..1_500 {
+        let from = format!("192.0.2.{}:1", 1 + at % 2);
+        let session = world.connect_as("e1", |peer| peer.address = from);
+        taken += usize::from(world.session("e1") == Some(session));
+        world.pass(3);
+    }
+    assert!(taken <= 10, "{taken} sessions in five seconds");
+    assert_eq!(lines(&world, "they have one certificate"), 1);
+    assert!(lines(&world, "192.0.2.1:1 by one from 192.0.2.2:1") == 1, "{:?}", world.logs);
+    assert!(lines(&world, "refused: too many sessions of this node") <= 2);
+    assert!(world.session("e1").is_some(), "the last one is on");
+    // Another node has nothing of it, and after a minute it may be replaced again.
+    world.connect("e2");
+    assert!(world.session("e2").is_some());
+    for _ in 0..3 {
+        world.pass(20_000);
+        let sign = world.edge("e1").keepalive();
+        world.say("e1", sign);
+    }
+    let session = world.connect("e1");
+    assert_eq!(world.session("e1"), Some(session));
+}
+
+#[test]
+fn a_node_that_was_thrown_out_waits_for_its_next_session() {
+    let mut world = listed(&[(Kind::Node, node("e1"))]);
+    let offend = |world: &mut World| {
+        for _ in 0..100 {
+            let session = world.session("e1").expect("on");
+            world.hand(Event::EdgeSpoilt(session, "no message".to_owned()));
+        }
+        world.pass(10);
+        assert_eq!(world.session("e1"), None, "it is thrown out");
+    };
+    let mut sessions = 0;
+    world.connect("e1");
+    offend(&mut world);
+    // It comes again and again for five minutes: waits of 10, 20, 40, 80, 160 s.
+    for _ in 0..3_000 {
+        world.connect("e1");
+        world.pass(100);
+        if world.session("e1").is_some() {
+            sessions += 1;
+            offend(&mut world);
+        }
+    }
+    assert!((3..=5).contains(&sessions), "{sessions} in five minutes");
+    assert!(world.refused.iter().all(|refusal| refusal.status == 503));
+    world.connect("e2");
+    assert!(world.session("e2").is_some(), "others do not wait");
 }

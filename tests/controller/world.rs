@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use edged::controller::event::{Action, Answer, CallId, Event, Exchange, Out, Peer, WatchFact};
 use edged::controller::event::{Refusal, WatchId};
+use edged::controller::identity::{EnrolAgain, Identity};
 use edged::controller::time::{Instant, Now, Rng, Wall};
 use edged::controller::{Authority, Candidate, Config, Controller, SyncStore};
 use edged::model::api::{Call, CallError, Kind};
@@ -52,6 +53,8 @@ pub struct World {
     pub answers: Vec<(Exchange, Answer)>,
     pub signs: Vec<(Exchange, String)>,
     pub logs: Vec<String>,
+    /// What is to be kept of nodes' certificates.
+    pub identities: Vec<Identity>,
     pub lists: usize,
     pub exited: bool,
     /// Handed to the hands for nodes that take nothing.
@@ -83,6 +86,8 @@ pub fn config() -> Config {
     Config {
         authority: Authority { certificate: [1].into(), key: [2; 32].into() },
         certificate_days: 365,
+        enrol_again: EnrolAgain::Refuse,
+        namespace: "k".into(),
         keepalive_ms: 30_000,
         nodes_max: 10_000,
         api_authority: None,
@@ -114,6 +119,7 @@ impl World {
             answers: Vec::new(),
             signs: Vec::new(),
             logs: Vec::new(),
+            identities: Vec::new(),
             lists: 0,
             exited: false,
             unsent_bytes: 0,
@@ -239,6 +245,7 @@ impl World {
             }
             Action::Unwatch(watch) => drop(self.watches.remove(&watch)),
             Action::Save { revision, changes } => self.later(Fact::Save(revision, changes)),
+            Action::KeepIdentity(identity) => self.identities.push(identity),
             Action::Log(_, line) => self.logs.push(line),
             Action::Exit => self.exited = true,
         }

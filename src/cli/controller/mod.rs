@@ -18,7 +18,8 @@ use crate::limits::TOKEN_LIFE_S;
 /// The commands, for `edgecontroller help`.
 pub const HELP: &str =
     "  edgecontroller get nodes|pods    print them: -n NAMESPACE, -o wide or json, -w: watch
-  edgecontroller token             print a token with which nodes join for a day: [--data DIR]
+  edgecontroller token             print a token with which new nodes join for a day: [--data DIR];
+                                   --node NAME: once, and for this node, which may exist
   edgecontroller apply -f FILE     put the objects of a manifest into the folder (- : stdin)
   edgecontroller delete KIND NAME  take an object out: [-n NAMESPACE]
   (they ask the controller at 127.0.0.1:10020, or at --server ADDR:PORT)
@@ -57,16 +58,18 @@ fn get(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
 }
 
 fn token(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
-    let mut settings = Settings::default();
+    let (mut settings, mut node) = (Settings::default(), None);
     while let Some(arg) = args.next()? {
         match arg {
             Long("data") => settings.data = args.value()?.into(),
+            Long("node") => node = Some(args.value()?.string()?),
             _ => return Err(arg.unexpected().into()),
         }
     }
     let now_s = client::wall_s();
     let now_s = now_s.ok_or_else(|| Error::Failed("this machine's clock is not set".to_owned()))?;
-    let token = authority::token(&settings.pki(), now_s + TOKEN_LIFE_S).map_err(Error::Failed)?;
+    let token = authority::token(&settings.pki(), node.as_deref(), now_s, now_s + TOKEN_LIFE_S);
+    let token = token.map_err(Error::Failed)?;
     writeln!(out, "{token}")?;
     Ok(0)
 }

@@ -115,11 +115,21 @@ impl Authority {
 
     /// A token that lets a node join until then.
     pub fn token(&self, ends_s: i64) -> String {
+        self.for_the_mind().token(&self.hash(), ends_s)
+    }
+
+    /// A token by which this node alone gets a certificate, until then.
+    pub fn node_token(&self, node: &str, now_s: i64, ends_s: i64) -> Result<String, String> {
+        self.for_the_mind().node_token(&self.hash(), node, now_s, ends_s)
+    }
+
+    /// Of the CA's certificate, in hex.
+    fn hash(&self) -> String {
         let mut hash = String::with_capacity(64);
         for byte in digest(&SHA256, &self.ca.certificate).as_ref() {
             write!(hash, "{byte:02x}").expect("memory takes what is written");
         }
-        self.for_the_mind().token(&hash, ends_s)
+        hash
     }
 
     /// A client certificate for the key of an application, in the name of this node and whatever
@@ -285,13 +295,17 @@ impl ClientCertVerifier for Anyone {
     }
 }
 
-/// A token that lets nodes join until then, of the CA that is kept in the folder.
-pub fn token(folder: &Path, ends_s: i64) -> Result<String, String> {
+/// A token that lets nodes join until then, or this node alone, of the CA kept in the folder.
+pub fn token(folder: &Path, node: Option<&str>, now_s: i64, ends_s: i64) -> Result<String, String> {
     let ca = kept(folder, "ca")?.ok_or_else(|| {
         let folder = folder.display();
         format!("no CA in {folder}: it is made by `edgecontroller run`; is there a --data?")
     })?;
-    Ok(Authority::of(ca.clone(), ca)?.token(ends_s))
+    let authority = Authority::of(ca.clone(), ca)?;
+    match node {
+        None => Ok(authority.token(ends_s)),
+        Some(node) => authority.node_token(node, now_s, ends_s),
+    }
 }
 
 /// Reads an application whose signature is that of the key it names.

@@ -21,6 +21,7 @@ mod secrets;
 pub mod settings;
 pub mod store;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ use mio::{Events, Poll, Token};
 
 use crate::agent::admit;
 use crate::controller::event::{Action, CallId, Event, Out};
+use crate::controller::identity::Identity;
 use crate::controller::local::{Objects, Twice};
 use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
@@ -126,6 +128,8 @@ struct Hands {
     dirty: Vec<Session>,
     /// What the mind asked to keep in this turn.
     save: Option<(crate::model::meta::Revision, Vec<crate::model::sync::Change>)>,
+    /// What is to be kept of nodes' certificates.
+    identities: BTreeMap<Box<str>, Identity>,
     /// What was said of each file.
     said: Vec<String>,
     stopping: bool,
@@ -159,6 +163,8 @@ impl Hands {
         let config = controller::Config {
             authority: authority.for_the_mind(),
             certificate_days: settings.certificate_days,
+            enrol_again: settings.enrol_again(),
+            namespace: settings.namespace.as_str().into(),
             keepalive_ms: settings.keepalive_ms,
             nodes_max: settings.nodes_max,
             api_authority: ground.reach.as_ref().map(|reach| reach.authority.clone()),
@@ -192,10 +198,11 @@ impl Hands {
             store,
             manifests,
             front: Front::new(settings.api, FRONT),
-            events: vec![Event::Loaded(kept.records)],
+            events: vec![Event::Loaded(kept.records), Event::Identities(kept.identities)],
             out: Out::default(),
             dirty: Vec::new(),
             save: None,
+            identities: BTreeMap::new(),
             said: Vec::new(),
             stopping: false,
             settings,
@@ -313,6 +320,9 @@ impl Hands {
                 assert!(self.save.is_none(), "{revision:?} before the save before was answered");
                 self.save = Some((revision, changes));
             }
+            Action::KeepIdentity(identity) => {
+                self.identities.insert(identity.node.clone(), identity);
+            }
             Action::Log(severity, text) => {
                 journal::line("controller", severity, &text);
             }
@@ -332,6 +342,14 @@ impl Hands {
 
     /// Writes what changed, and tells of it.
     fn keep(&mut self, now: Instant) {
+        if !self.identities.is_empty() {
+            let all: Vec<_> = self.identities.values().cloned().collect();
+            match self.store.keep_identities(&all) {
+                Ok(()) => self.identities.clear(),
+                // They are in force until we end, and go with the next.
+                Err(why) => ::log::error!("whose certificates are revoked cannot be kept: {why}"),
+            }
+        }
         let (revision, records) = self.save.take().unzip();
         let records = records.unwrap_or_default();
         let kept = self.api.commit(&mut self.store, &records, now, &mut self.events);

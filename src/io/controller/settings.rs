@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use log::LevelFilter;
 
+use crate::controller::identity::EnrolAgain;
+
 /// What the command line says.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -27,6 +29,8 @@ pub struct Settings {
     pub names: Vec<String>,
     /// `--certificate-days`
     pub certificate_days: u32,
+    /// `--enrol-again`; `None`: as it suits the source.
+    pub enrol_again: Option<EnrolAgain>,
     /// `--keepalive`, in milliseconds.
     pub keepalive_ms: u64,
     /// `--node-limit`
@@ -47,6 +51,7 @@ impl Default for Settings {
             data: "/var/lib/edgecontroller".into(),
             names: Vec::new(),
             certificate_days: 365,
+            enrol_again: None,
             keepalive_ms: 30_000,
             nodes_max: 10_000,
             log: LevelFilter::Info,
@@ -109,6 +114,13 @@ impl Settings {
                     settings.names = text.split(',').map(str::trim).map(str::to_owned).collect();
                 }
                 "certificate-days" => settings.certificate_days = number()?.clamp(1, 36_500) as u32,
+                "enrol-again" => {
+                    settings.enrol_again = Some(match &*text {
+                        "allow" => EnrolAgain::Allow,
+                        "refuse" => EnrolAgain::Refuse,
+                        _ => return Err(expected("allow or refuse")),
+                    });
+                }
                 "keepalive" => settings.keepalive_ms = number()?.max(1).saturating_mul(1_000),
                 "node-limit" => settings.nodes_max = number()?.clamp(1, 16_000) as usize,
                 "log" => {
@@ -152,6 +164,15 @@ impl Settings {
         Ok(())
     }
 
+    /// Whether any token gives a node that exists another certificate. In a cluster that is as with
+    /// CloudCore; where the nodes are our own it takes a token for that node.
+    pub fn enrol_again(&self) -> EnrolAgain {
+        self.enrol_again.unwrap_or(match self.source {
+            Source::Folder => EnrolAgain::Refuse,
+            Source::Kubeconfig(_) | Source::Cluster => EnrolAgain::Allow,
+        })
+    }
+
     /// The folder of the keys.
     pub fn pki(&self) -> PathBuf {
         self.data.join("pki")
@@ -181,11 +202,16 @@ mod tests {
         let any = ["--listen-hub", "127.0.0.1:0", "--listen-https", "127.0.0.1:0", "--api", "off"];
         parse(&any).expect("the kernel's choice");
         parse(&["--listen-hub", "0.0.0.0:9", "--api", "[::1]:9"]).expect("one is of IPv6");
+        let again = |flags: &[&str]| parse(flags).expect("fine").enrol_again();
+        assert_eq!(again(&[]), EnrolAgain::Refuse);
+        assert_eq!(again(&["--in-cluster"]), EnrolAgain::Allow, "as CloudCore");
+        assert_eq!(again(&["--in-cluster", "--enrol-again=refuse"]), EnrolAgain::Refuse);
         let settings = parse(&["--advertise", "a.example, 192.0.2.7"]).expect("fine");
         assert_eq!(settings.names, ["a.example", "192.0.2.7", "127.0.0.1", "localhost"]);
         for (flags, expected) in [
             (&["--api", "192.0.2.1:1"][..], "--api: got \"192.0.2.1:1\", expected an address of"),
             (&["--keepalive", "x"], "--keepalive: got \"x\", expected a whole number"),
+            (&["--enrol-again", "x"], "--enrol-again: got \"x\", expected allow or refuse"),
             (&["--what", "x"], "got --what, expected"),
             (&["x"], "unexpected argument \"x\""),
             (&["--listen-https", "192.0.2.1:10000"], "--listen-https: got 192.0.2.1:10000, expec"),

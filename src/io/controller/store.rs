@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, params};
 
+use crate::controller::identity::Identity;
 use crate::controller::local::{Change, Key, Print, Row};
 use crate::io::clock;
 use crate::io::disk::aside;
@@ -39,6 +40,8 @@ pub struct Kept {
     pub version: u64,
     /// What each node has.
     pub records: Vec<Record>,
+    /// What is known of the nodes' certificates.
+    pub identities: Vec<Identity>,
 }
 
 impl Store {
@@ -109,6 +112,7 @@ impl Store {
         let objects: Vec<Change> = kept.objects.iter().map(put).collect();
         let records: Vec<sync::Change> =
             kept.records.iter().cloned().map(sync::Change::Put).collect();
+        self.put_identities(&kept.identities)?;
         self.write(&objects, &records)?;
         self.conn.close().map_err(|(_, error)| error)
     }
@@ -143,12 +147,15 @@ impl Store {
         let version: i64 = self.conn.query_row(version, [], |row| row.get(0))?;
         kept.version = version.cast_unsigned();
         self.read_records(&mut kept)?;
+        self.read_identities(&mut kept)?;
         Ok(kept)
     }
 
     /// Reads as far as it goes.
     fn salvage(&self, kept: &mut Kept) {
-        if let Err(error) = self.read_objects(kept).and_then(|()| self.read_records(kept)) {
+        // What was revoked first: each table as far as it goes.
+        let tables = [Self::read_identities, Self::read_objects, Self::read_records];
+        for error in tables.iter().filter_map(|read| read(self, kept).err()) {
             log::warn!("the damaged store can be read up to here: {error}");
         }
         // A text that was spoilt is none of ours.
@@ -198,6 +205,33 @@ impl Store {
         Ok(())
     }
 
+    fn read_identities(&self, kept: &mut Kept) -> rusqlite::Result<()> {
+        let mut identities =
+            self.conn.prepare("SELECT node, revoked, connected FROM identities")?;
+        let mut rows = identities.query([])?;
+        while let Some(row) = rows.next()? {
+            kept.identities.push(Identity {
+                node: row.get::<_, String>(0)?.into(),
+                revoked_s: row.get(1)?,
+                connected_s: row.get(2)?,
+            });
+        }
+        Ok(())
+    }
+
+    /// Keeps what is known of nodes' certificates.
+    pub fn keep_identities(&mut self, all: &[Identity]) -> Result<(), String> {
+        self.put_identities(all).map_err(|error| error.to_string())
+    }
+
+    fn put_identities(&mut self, all: &[Identity]) -> rusqlite::Result<()> {
+        let saving = self.conn.transaction()?;
+        for Identity { node, revoked_s, connected_s } in all {
+            saving.execute(PUT_IDENTITY, params![node, revoked_s, connected_s])?;
+        }
+        saving.commit()
+    }
+
     /// Keeps what a turn changed, all or nothing.
     pub fn save(&mut self, objects: &[Change], records: &[sync::Change]) -> Result<(), String> {
         if objects.is_empty() && records.is_empty() {
@@ -207,19 +241,22 @@ impl Store {
     }
 
     fn write(&mut self, objects: &[Change], records: &[sync::Change]) -> rusqlite::Result<()> {
+        let now_s = clock::now().timestamp().map_or(0, |at| at.0);
         let saving = self.conn.transaction()?;
         {
             let mut put = saving.prepare(PUT_OBJECT)?;
             let mut delete = saving.prepare(DELETE_OBJECT)?;
             for Change { key, row, .. } in objects {
                 let name = (key.kind.name(), &key.namespace, &key.name);
-                match row {
-                    Some(Row { text, made_of }) => {
-                        let whole = made_of.map(|print| print.whole.cast_signed());
-                        let fixed = made_of.map(|print| print.fixed.cast_signed());
-                        put.execute(params![name.0, name.1, name.2, text, whole, fixed])?;
-                    }
-                    None => drop(delete.execute(params![name.0, name.1, name.2])?),
+                if let Some(Row { text, made_of }) = row {
+                    let whole = made_of.map(|print| print.whole.cast_signed());
+                    let fixed = made_of.map(|print| print.fixed.cast_signed());
+                    put.execute(params![name.0, name.1, name.2, text, whole, fixed])?;
+                    continue;
+                }
+                delete.execute(params![name.0, name.1, name.2])?;
+                if key.kind == Kind::Node {
+                    saving.execute(REVOKE, params![key.name, now_s])?;
                 }
             }
             if let Some(last) = objects.last() {
@@ -281,11 +318,17 @@ CREATE TABLE IF NOT EXISTS objects (kind TEXT, namespace TEXT, name TEXT, value 
     whole INTEGER, fixed INTEGER, PRIMARY KEY (kind, namespace, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sync (node TEXT, kind TEXT, namespace TEXT, name TEXT, uid TEXT NOT NULL,
     version INTEGER NOT NULL, PRIMARY KEY (node, kind, namespace, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS identities (node TEXT PRIMARY KEY, revoked INTEGER NOT NULL,
+    connected INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 ";
 const PUT_OBJECT: &str = "INSERT OR REPLACE INTO objects VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const DELETE_OBJECT: &str = "DELETE FROM objects WHERE kind = ?1 AND namespace = ?2 AND name = ?3";
 const PUT_VERSION: &str = "INSERT OR REPLACE INTO about VALUES ('version', ?1)";
+const PUT_IDENTITY: &str = "INSERT OR REPLACE INTO identities VALUES (?1, ?2, ?3)";
+/// With the node go its certificates, up to now.
+const REVOKE: &str = "INSERT INTO identities VALUES (?1, ?2, 0)
+    ON CONFLICT (node) DO UPDATE SET revoked = max(revoked, excluded.revoked)";
 const PUT_RECORD: &str = "INSERT OR REPLACE INTO sync VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const DELETE_RECORD: &str =
     "DELETE FROM sync WHERE node = ?1 AND kind = ?2 AND namespace = ?3 AND name = ?4";
@@ -368,5 +411,34 @@ mod tests {
         let (_store, again) = Store::open(&path).expect("it is sound");
         assert_eq!(again.objects, kept.objects);
         Objects::load(again.objects, again.version, 1);
+    }
+
+    #[test]
+    fn with_a_node_go_its_certificates() {
+        let folder = std::env::temp_dir().join(format!("edgecontroller-db-{}", std::process::id()));
+        let path = folder.join("controller.db");
+        let (mut store, kept) = Store::open(&path).expect("it is made");
+        assert_eq!(kept.identities, []);
+        let identity =
+            |node: &str| Identity { node: node.into(), revoked_s: 5, connected_s: 7_000_000_000 };
+        store.keep_identities(&[identity("e1"), identity("e2")]).expect("it is kept");
+        store.keep_identities(&[identity("e2")]).expect("once more");
+        let change = |kind: Kind, name: &str| {
+            let key = Key { kind, namespace: "".into(), name: name.into() };
+            Change { key, version: 1, row: None, told: None }
+        };
+        let changes = ["e1", "e3"].map(|name| change(Kind::Node, name));
+        store.save(&changes, &[]).expect("it is kept");
+        store.save(&[change(Kind::Secret, "e2")], &[]).expect("it is kept");
+        drop(store);
+        let (_, kept) = Store::open(&path).expect("it is there");
+        let found: Vec<_> = kept
+            .identities
+            .iter()
+            .map(|it| (&*it.node, it.revoked_s > 1_700_000_000, it.connected_s))
+            .collect();
+        let expected = [("e1", true, 7_000_000_000), ("e2", false, 7_000_000_000), ("e3", true, 0)];
+        assert_eq!(found, expected, "what is known of a node stays");
+        fs::remove_dir_all(folder).expect("it was made");
     }
 }

@@ -169,6 +169,9 @@ impl Local {
         }
         self.retry_at = None;
         for change in self.unsaved.drain(..) {
+            if change.key.kind == Kind::Node && change.row.is_none() {
+                events.push(Event::NodeDeleted(change.key.name.clone()));
+            }
             let Some(told) = &change.told else { continue };
             let of_kind = self.watches.iter().filter(|(_, kind)| **kind == change.key.kind);
             events.extend(of_kind.map(|(id, _)| Event::Watched(*id, fact(told))));

@@ -9,6 +9,7 @@ use super::super::authority::{Authority, read_application};
 use crate::controller::event::{Ask, Credential, Peer, Request};
 use crate::controller::time::Now;
 use crate::wire::http1::call::{self, Call, unescaped};
+use crate::wire::x509;
 use crate::wire::x509::issue::Subject;
 
 /// What a request comes to.
@@ -44,6 +45,7 @@ pub(super) fn websocket(
         node_id: call.header("node_id").to_owned(),
         project_id: call.header("project_id").to_owned(),
         usage: call.header("connectionuse").to_owned(),
+        made_s: certificate.map_or(0, made_s),
         address: address.to_string(),
     };
     let accept = derive_accept_key(key.as_bytes());
@@ -58,8 +60,8 @@ pub(super) fn websocket(
 pub(super) fn desk(
     call: &Call,
     certificate: Option<&CertificateDer<'_>>,
-    authority: &Authority,
-    now: Now,
+    address: SocketAddr,
+    (authority, now): (&Authority, Now),
 ) -> Asked {
     let by = || credential(call, certificate, authority, now);
     match (&*call.method, &*call.path) {
@@ -71,7 +73,8 @@ pub(super) fn desk(
                 organization: application.organisations.into_iter().next().unwrap_or_default(),
             });
             let node = call.header("nodename").to_owned();
-            Asked::Exchange(Box::new(Ask::Certificate { node, by: by(), request }))
+            let address = address.to_string();
+            Asked::Exchange(Box::new(Ask::Certificate { node, by: by(), request, address }))
         }
         ("GET", path) => match path.strip_prefix("/node/").filter(|name| !name.contains('/')) {
             Some(name) => Asked::Exchange(Box::new(Ask::Node { name: unescaped(name), by: by() })),
@@ -100,6 +103,7 @@ fn credential(
             (Ok(()), Ok(subject)) => Credential::Certificate {
                 common_name: subject.common_name,
                 organization: subject.organisations.into_iter().next().unwrap_or_default(),
+                made_s: made_s(der),
             },
             (Err(why), _) => Credential::BadCertificate(why),
             (Ok(()), Err(fault)) => Credential::BadCertificate(fault.to_string()),
@@ -108,6 +112,11 @@ fn credential(
     let bearer = call.header("authorization").split_once(' ');
     let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     bearer.map_or(Credential::None, |(_, token)| Credential::Bearer(token.trim().to_owned()))
+}
+
+/// When it was made; one that TLS takes can be read.
+fn made_s(certificate: &CertificateDer<'_>) -> i64 {
+    x509::read(certificate).map_or(0, |about| about.validity.not_before_s)
 }
 
 /// An answer of the port of certificates: text or DER.

@@ -225,7 +225,7 @@ impl Connection {
             let name = *next_name;
             let asked = match self.door {
                 Door::Hub => ask::websocket(&request, certificate, self.peer),
-                Door::Desk => ask::desk(&request, certificate, authority, now),
+                Door::Desk => ask::desk(&request, certificate, self.peer, (authority, now)),
             };
             match asked {
                 Asked::Nothing(answer) => {
