@@ -29,6 +29,7 @@ use super::https::{self, Answer, Anybody};
 use super::tls::{Credentials, Trust, builder};
 use crate::agent::time::Wall;
 use crate::io::crypto;
+use crate::model::base64;
 use crate::model::settings::{CloudLink, Secret};
 use crate::wire::x509::{self, About, NODE_PREFIX, pem};
 
@@ -152,6 +153,8 @@ fn store_ca(link: &CloudLink, ca: &CertificateDer<'_>) -> Result<(), String> {
         .map_err(|error| format!("cannot store the cloud's CA: {error}"))
 }
 
+const NODE_CLAIM: &[u8] = b"\"node\":";
+
 /// `<hash of the CA>.<JWT>`, the hash in lower-case hex.
 #[derive(Debug)]
 pub(super) struct Token(Secret);
@@ -195,6 +198,15 @@ impl Token {
             ));
         }
         Ok(Self(Secret::new(text)))
+    }
+
+    /// Whether it says that it is for one node, which may exist: `edgecontroller token --node`.
+    pub(super) fn is_for_one_node(&self) -> bool {
+        let claims = self.jwt().split('.').nth(1).unwrap_or_default();
+        let text = claims.replace('-', "+").replace('_', "/");
+        let padding = ["", "===", "==", "="][text.len() % 4];
+        let claims = base64::decode(&(text + padding)).unwrap_or_default();
+        claims.windows(NODE_CLAIM.len()).any(|part| part == NODE_CLAIM)
     }
 
     fn ca_hash(&self) -> &str {

@@ -43,17 +43,18 @@ pub fn join(asked: &Asked) -> Result<String, String> {
     let file = place(config::PATH);
     let there = Path::new(&file).exists();
     let link = if there { of_the_file(asked, &file, &place)? } else { fresh(asked, &place)? };
-    Token::new(asked.token.reveal()).map_err(|why| format!("--token: {why}"))?;
+    let token = Token::new(asked.token.reveal()).map_err(|why| format!("--token: {why}"))?;
     let link = CloudLink { token: asked.token.clone(), ..link };
     let wall = clock::now().wall;
     // Who has a certificate of this name joins once more.
     let again = Credentials::load(&link, wall).is_ok();
-    if !again && enrol::is_taken(&link, wall)? {
+    if !again && !token.is_for_one_node() && enrol::is_taken(&link, wall)? {
         let name = &link.node_name;
         return Err(format!(
             "the cloud has a node {name:?} already, and this machine has no certificate of its: \
-             choose another name with --edgenode-name, or remove that node in the cloud (kubectl \
-             delete node {name})"
+             choose another name with --edgenode-name, remove that node in the cloud (kubectl \
+             delete node {name}), or ask edgecontroller for a token of its own (edgecontroller \
+             token --node {name})"
         ));
     }
     if !there {
@@ -64,7 +65,12 @@ pub fn join(asked: &Asked) -> Result<String, String> {
     let line = format!("{}\n", asked.token.reveal());
     files::store(Path::new(&link.token_file), &line, BOOTSTRAP)
         .map_err(|error| format!("cannot write {error}"))?;
-    let about = enrol::enrol(&link, false, wall)?;
+    // With a certificate that is good the cloud gives another; a token may be for new nodes only.
+    let renewed = again.then(|| enrol::enrol(&link, true, wall));
+    let about = match renewed {
+        Some(Ok(about)) => about,
+        Some(Err(_)) | None => enrol::enrol(&link, false, wall)?,
+    };
     let (name, ends) = (&link.node_name, Timestamp(about.validity.not_after_s));
     let wrote = if there { "as it was" } else { "written" };
     Ok(format!(
