@@ -1,11 +1,27 @@
 //! Bounds of the controller's hands: the ports that nodes dial, and what is kept of each.
 
-/// Connections that have not said yet what they want, of both ports: each costs a handshake's
-/// memory, some 20 KiB. Beyond it the kernel keeps the next: a storm of nodes is served in turn.
+/// Connections that have not said yet what they want, of the websockets' port: each costs a
+/// handshake's memory, some 20 KiB. Beyond it the next waits: a storm of nodes is served in turn.
 pub const EDGE_STRANGERS_MAX: usize = 1_024;
-/// Milliseconds after which one of them makes room for the next, when there are so many: a
-/// handshake over a slow link takes a few round trips.
+/// The same of the certificates' port, which nodes need once a year.
+pub const EDGE_STRANGERS_DESK_MAX: usize = 512;
+/// Milliseconds after which one of them makes room for the next of its kind, when there are so
+/// many: a handshake over a slow link takes a few round trips.
 pub const EDGE_STRANGER_MS: u64 = 5_000;
+/// The same where not a byte has come: a TLS client sends its first ones right behind what opens
+/// the connection, which has come; only a lost packet takes this long.
+pub const EDGE_SILENT_MS: u64 = 1_000;
+/// Milliseconds from a connection to its first byte, however few there are: TCP sends a lost packet
+/// again after one second and after three, so both may be lost too.
+pub const EDGE_FIRST_BYTE_MS: u64 = 5_000;
+/// Connections of each port that wait for a place among those; of one address, half: thousands of
+/// gateways behind one router come back at once. A descriptor each.
+pub const EDGE_WAITING_MAX: usize = 4_096;
+/// Milliseconds that one waits: a node gives its dial up after 15 s.
+pub const EDGE_WAITING_MS: u64 = 10_000;
+/// Connections of the certificates' port at once, those with an answer on its way included: the
+/// rest is for nodes that have joined.
+pub const EDGE_DESK_CONNECTIONS_MAX: usize = 1_024;
 /// Connections of both ports at once, those that still shake hands included. Each is a descriptor
 /// and some 10 KiB of TLS.
 pub const EDGE_CONNECTIONS_MAX: usize = 16_384;

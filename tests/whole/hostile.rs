@@ -138,6 +138,23 @@ fn who_dials_and_says_nothing_takes_no_nodes_place(world: &World) {
         crowd.push(one);
     }
     place.serves(&mut good, "during");
+    // They go on dialling, as fast as they are sent away; from elsewhere a node comes in at once.
+    let over = Arc::new(AtomicBool::new(false));
+    let (hub, stop) = (cloud.hub, Arc::clone(&over));
+    let flood = std::thread::spawn(move || {
+        let mut own: Vec<Option<TcpStream>> = (0..512).map(|_| None).collect();
+        for at in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let slot: usize = at % 512;
+            own[slot] = TcpStream::connect_timeout(&hub, Duration::from_secs(1)).ok();
+        }
+    });
+    let elsewhere = Dialled::session_from([127, 0, 0, 7], cloud.hub, &place.nodes[0], "bad");
+    over.store(true, Ordering::Relaxed);
+    flood.join().expect("it ends");
+    drop(elsewhere.expect("a node from elsewhere comes in at once"));
     let mut late = place.session(0).expect("another node comes in all the same");
     late.wait_for("null/node/bad");
     place.wait_metric("connections_refused_total{reason=\"crowded\"}", (CROWD - 1_024) as u64);

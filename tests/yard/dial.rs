@@ -73,6 +73,20 @@ pub fn keepalive() -> Value {
     })
 }
 
+/// A connection from this address.
+fn connect_from(from: [u8; 4], to: SocketAddr) -> nix::Result<TcpStream> {
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrStorage, bind, connect, socket,
+    };
+    use std::os::fd::AsRawFd;
+    let kind = (AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC);
+    let made = socket(kind.0, kind.1, kind.2, None)?;
+    let [a, b, c, d] = from;
+    bind(made.as_raw_fd(), &SockaddrIn::new(a, b, c, d, 0))?;
+    connect(made.as_raw_fd(), &SockaddrStorage::from(to))?;
+    Ok(TcpStream::from(made))
+}
+
 /// One connection that waits for what it reads.
 pub struct Dialled {
     pub stream: StreamOwned<ClientConnection, TcpStream>,
@@ -83,7 +97,10 @@ pub struct Dialled {
 impl Dialled {
     /// TLS, and no more.
     pub fn tls(to: SocketAddr, config: &Arc<ClientConfig>) -> Self {
-        let socket = TcpStream::connect(to).expect("it listens");
+        Self::over(TcpStream::connect(to).expect("it listens"), config)
+    }
+
+    fn over(socket: TcpStream, config: &Arc<ClientConfig>) -> Self {
         let wait = Some(Duration::from_secs(20));
         socket.set_read_timeout(wait).and_then(|()| socket.set_write_timeout(wait)).expect("ours");
         let name = ServerName::try_from("127.0.0.1").expect("a name");
@@ -94,7 +111,22 @@ impl Dialled {
 
     /// A session of this node's; `Err`: what was answered instead.
     pub fn session(to: SocketAddr, config: &Arc<ClientConfig>, node: &str) -> Result<Self, String> {
-        let mut this = Self::tls(to, config);
+        let socket = TcpStream::connect(to).expect("it listens");
+        Self::upgraded(socket, config, node)
+    }
+
+    /// The same, from this address of loopback.
+    pub fn session_from(
+        from: [u8; 4],
+        to: SocketAddr,
+        config: &Arc<ClientConfig>,
+        node: &str,
+    ) -> Result<Self, String> {
+        Self::upgraded(connect_from(from, to).expect("it listens"), config, node)
+    }
+
+    fn upgraded(socket: TcpStream, config: &Arc<ClientConfig>, node: &str) -> Result<Self, String> {
+        let mut this = Self::over(socket, config);
         this.stream.write_all(upgrade(node).as_bytes()).map_err(|error| error.to_string())?;
         let mut head = Vec::new();
         let mut byte = [0];

@@ -18,8 +18,8 @@ use crate::controller::time::{Instant, Now};
 use crate::io::tls::Tls;
 use crate::io::websocket::{Bounds, Came, End, Role, Websocket};
 use crate::limits::{
-    EDGE_ANSWER_MS, EDGE_HELLO_MS, EDGE_LEAVE_MS, EDGE_OUTPUT_BYTES_MAX, EDGE_REQUEST_BYTES_MAX,
-    EDGE_STALL_MS, HTTP_HEAD_BYTES_MAX, MESSAGE_BYTES_MAX,
+    EDGE_ANSWER_MS, EDGE_FIRST_BYTE_MS, EDGE_HELLO_MS, EDGE_LEAVE_MS, EDGE_OUTPUT_BYTES_MAX,
+    EDGE_REQUEST_BYTES_MAX, EDGE_STALL_MS, HTTP_HEAD_BYTES_MAX, MESSAGE_BYTES_MAX,
 };
 use crate::model::link::Session;
 use crate::model::message::Message;
@@ -36,7 +36,9 @@ pub(super) struct Connection {
     pub(super) came_at: Instant,
     /// Why it got nothing but a refusal.
     pub(super) refused: Option<String>,
-    door: Door,
+    /// Something has come of it.
+    pub(super) is_heard: bool,
+    pub(super) door: Door,
     stage: Stage,
     /// Then it is given up, unless it is a websocket that is up.
     deadline: Instant,
@@ -86,9 +88,10 @@ impl Connection {
             due: None,
             came_at: now,
             refused: None,
+            is_heard: false,
             door,
             stage: Stage::Shaking(Box::new(tls)),
-            deadline: now.plus_ms(EDGE_HELLO_MS),
+            deadline: now.plus_ms(EDGE_FIRST_BYTE_MS),
         }
     }
 
@@ -136,7 +139,11 @@ impl Connection {
             match std::mem::replace(&mut self.stage, Stage::Moving) {
                 Stage::Shaking(mut tls) => {
                     tls.begin_turn();
-                    match tls.shake() {
+                    let shaken = tls.shake();
+                    if tls.heard && !std::mem::replace(&mut self.is_heard, true) {
+                        self.deadline = self.came_at.plus_ms(EDGE_HELLO_MS);
+                    }
+                    match shaken {
                         Ok(true) => self.stage = Stage::Asking(tls, Vec::new()),
                         Ok(false) => {
                             let more = tls.more;

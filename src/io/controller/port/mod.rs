@@ -16,6 +16,7 @@
 mod ask;
 mod connection;
 mod strangers;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
@@ -23,7 +24,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mio::event::Event as Ready;
-use mio::net::TcpListener;
+use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use rustls::{ServerConfig, ServerConnection};
 
@@ -33,12 +34,14 @@ use crate::controller::time::{Instant, Now};
 use crate::io::log::Limit;
 use crate::io::tls::Tls;
 use crate::limits::{
-    EDGE_ACCEPTS_PER_TURN, EDGE_CONNECTIONS_MAX, EDGE_CONNECTIONS_PER_TURN, EDGE_LISTEN_RETRY_MS,
+    EDGE_ACCEPTS_PER_TURN, EDGE_CONNECTIONS_MAX, EDGE_CONNECTIONS_PER_TURN,
+    EDGE_DESK_CONNECTIONS_MAX, EDGE_LISTEN_RETRY_MS,
 };
 use crate::model::link::Session;
 use crate::model::message::Message;
 use connection::{Connection, Next};
-use strangers::{Nonsense, Strangers};
+use strangers::{Nonsense, Room, Strangers};
+use waiting::Waiting;
 
 /// Which port a connection came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +69,8 @@ pub struct Ports {
     busy: VecDeque<usize>,
     due: BTreeSet<(Instant, usize)>,
     strangers: Strangers,
+    /// Connections of the port of certificates.
+    desk_connections: usize,
 }
 
 #[derive(Debug)]
@@ -77,12 +82,38 @@ struct Listener {
     waiting: bool,
     retry_at: Instant,
     limit: Limit,
+    /// Those that came and have no place yet.
+    queue: Waiting<TcpStream>,
 }
 
 impl Listener {
     fn new(address: SocketAddr, tls: Arc<ServerConfig>) -> Self {
         let (socket, retry_at, limit) = (None, Instant(0), Limit::default());
-        Self { address, tls, socket, waiting: false, retry_at, limit }
+        Self { address, tls, socket, waiting: false, retry_at, limit, queue: Waiting::default() }
+    }
+
+    /// The next that the kernel has; `None`: there is none now.
+    fn take(&mut self, now: Instant) -> Option<(TcpStream, SocketAddr)> {
+        let socket = self.socket.as_ref().filter(|_| self.waiting)?;
+        loop {
+            match socket.accept() {
+                Ok(accepted) => return Some(accepted),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.waiting = false;
+                    return None;
+                }
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                // No descriptors, most likely: the others are not given up for that.
+                Err(error) => {
+                    if let Some(kept) = self.limit.pass(now) {
+                        log::error!("cannot take a connection: {error}; repeats={kept}");
+                    }
+                    (self.socket, self.waiting) = (None, false);
+                    self.retry_at = now.plus_ms(EDGE_LISTEN_RETRY_MS);
+                    return None;
+                }
+            }
+        }
     }
 
     fn listen(&mut self, token: Token, now: Instant, registry: &Registry) {
@@ -127,6 +158,7 @@ impl Ports {
             busy: VecDeque::new(),
             due: BTreeSet::new(),
             strangers: Strangers::default(),
+            desk_connections: 0,
         }
     }
 
@@ -183,10 +215,7 @@ impl Ports {
 
     /// When to call [`Ports::tick`].
     pub fn wake_at(&self) -> Option<Instant> {
-        let room_at = self.strangers.room_at();
-        let waits = |listener: &Listener| {
-            listener.waiting && listener.socket.is_some() && room_at.is_none()
-        };
+        let waits = |listener: &Listener| listener.waiting && listener.socket.is_some();
         if !self.busy.is_empty() || waits(&self.hub) || waits(&self.desk) {
             return Some(Instant(0));
         }
@@ -194,6 +223,11 @@ impl Ports {
             .into_iter()
             .filter(|listener| listener.socket.is_none())
             .map(|listener| listener.retry_at);
+        let queued = [(Door::Hub, &self.hub), (Door::Desk, &self.desk)];
+        let room_at = queued.into_iter().filter_map(|(door, listener)| {
+            let (_, end_at) = listener.queue.first()?;
+            Some(end_at.min(self.strangers.room_at(door)))
+        });
         self.due.first().map(|(at, _)| *at).into_iter().chain(retry).chain(room_at).min()
     }
 
@@ -274,7 +308,9 @@ impl Ports {
         let due = self.slots[slot].as_ref().and_then(Connection::wake_at);
         if let Some(connection) = &mut self.slots[slot] {
             if !connection.is_stranger() {
-                self.strangers.left(connection.came_at, slot);
+                self.strangers.left(connection.door, connection.came_at, slot);
+            } else if connection.is_heard {
+                self.strangers.spoke(connection.door, connection.came_at, slot);
             }
             if let Some(why) = connection.refused.take() {
                 self.strangers.refused(Nonsense::Request, connection.peer, &why);
@@ -330,74 +366,98 @@ impl Ports {
     fn release(&mut self, slot: usize) -> Option<Connection> {
         self.settle(slot, None);
         let connection = self.slots[slot].take()?;
-        self.strangers.left(connection.came_at, slot);
+        self.strangers.left(connection.door, connection.came_at, slot);
+        self.desk_connections -= usize::from(connection.door == Door::Desk);
         self.free.push(slot);
         Some(connection)
     }
 
+    /// Gives those a place who wait for one, then those who have just come.
     fn accept(&mut self, door: Door, now: Instant, registry: &Registry, events: &mut Vec<Event>) {
         for _ in 0..EDGE_ACCEPTS_PER_TURN {
-            let listener = match door {
-                Door::Hub => &self.hub,
-                Door::Desk => &self.desk,
-            };
-            if listener.waiting && self.strangers.is_full() {
-                let Some(slot) = self.strangers.oldest() else { return };
+            let Some((peer, end_at)) = self.listener(door).queue.first() else { break };
+            let is_late = end_at <= now;
+            if !is_late && !self.make_room(door, peer, events) {
+                break;
+            }
+            let Some((stream, peer)) = self.listener(door).queue.pop() else { break };
+            if is_late {
+                self.strangers.refused(Nonsense::Crowded, peer, "others were before it");
+            } else {
+                self.admit(door, stream, peer, now, registry);
+            }
+        }
+        for _ in 0..EDGE_ACCEPTS_PER_TURN {
+            let Some((stream, peer)) = self.listener(door).take(now) else { return };
+            if self.make_room(door, peer, events) {
+                self.admit(door, stream, peer, now, registry);
+            } else if !self.listener(door).queue.push(stream, peer, now) {
+                let why = "too many from its address wait";
+                self.strangers.refused(Nonsense::Crowded, peer, why);
+            }
+        }
+    }
+
+    /// Whether one more from there has a place, for which another may have had to go.
+    fn make_room(&mut self, door: Door, peer: SocketAddr, events: &mut Vec<Event>) -> bool {
+        match self.strangers.room(door, peer) {
+            Room::Free => true,
+            Room::Instead(slot) => {
                 let why = "others wait, and it has said nothing".to_owned();
                 self.follow(slot, Next::Nonsense(Nonsense::Crowded, why), events);
+                true
             }
-            let listener = match door {
-                Door::Hub => &mut self.hub,
-                Door::Desk => &mut self.desk,
-            };
-            let Some(socket) = listener.socket.as_ref().filter(|_| listener.waiting) else {
-                return;
-            };
-            let (stream, peer) = match socket.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    listener.waiting = false;
-                    return;
-                }
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-                // No descriptors, most likely: the others are not given up for that.
-                Err(error) => {
-                    if let Some(kept) = listener.limit.pass(now) {
-                        log::error!("cannot take a connection: {error}; repeats={kept}");
-                    }
-                    (listener.socket, listener.waiting) = (None, false);
-                    listener.retry_at = now.plus_ms(EDGE_LISTEN_RETRY_MS);
-                    return;
-                }
-            };
-            let tls = Arc::clone(&listener.tls);
-            if self.connections() >= EDGE_CONNECTIONS_MAX {
-                let why = format!("there are {EDGE_CONNECTIONS_MAX} connections");
-                self.strangers.refused(Nonsense::Full, peer, &why);
-                continue;
+            Room::None => false,
+        }
+    }
+
+    fn admit(
+        &mut self,
+        door: Door,
+        stream: TcpStream,
+        peer: SocketAddr,
+        now: Instant,
+        registry: &Registry,
+    ) {
+        let most = match door {
+            Door::Hub => EDGE_CONNECTIONS_MAX,
+            Door::Desk => EDGE_DESK_CONNECTIONS_MAX,
+        };
+        let is_full = self.connections() >= EDGE_CONNECTIONS_MAX;
+        if is_full || door == Door::Desk && self.desk_connections >= most {
+            self.strangers.refused(Nonsense::Full, peer, &format!("there are {most} connections"));
+            return;
+        }
+        let tls = Arc::clone(&self.listener(door).tls);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let token = Token(self.first.0 + LISTENERS + slot);
+        match open(stream, token, tls, registry) {
+            Ok(tls) => {
+                self.slots[slot] = Some(Connection::new(door, peer, tls, now));
+                self.desk_connections += usize::from(door == Door::Desk);
+                self.strangers.came(door, peer, now, slot);
+                self.rouse(slot);
             }
-            let slot = self.free.pop().unwrap_or_else(|| {
-                self.slots.push(None);
-                self.slots.len() - 1
-            });
-            let token = Token(self.first.0 + LISTENERS + slot);
-            match open(stream, token, tls, registry) {
-                Ok(tls) => {
-                    self.slots[slot] = Some(Connection::new(door, peer, tls, now));
-                    self.strangers.came(now, slot);
-                    self.rouse(slot);
-                }
-                Err(error) => {
-                    self.free.push(slot);
-                    log::warn!("peer={peer} cannot be served: {error}");
-                }
+            Err(error) => {
+                self.free.push(slot);
+                log::warn!("peer={peer} cannot be served: {error}");
             }
+        }
+    }
+
+    fn listener(&mut self, door: Door) -> &mut Listener {
+        match door {
+            Door::Hub => &mut self.hub,
+            Door::Desk => &mut self.desk,
         }
     }
 }
 
 fn open(
-    mut stream: mio::net::TcpStream,
+    mut stream: TcpStream,
     token: Token,
     tls: Arc<ServerConfig>,
     registry: &Registry,

@@ -1,20 +1,73 @@
 //! Those who have dialled and not said yet what they want: bounded, so that whoever holds
 //! connections open without a word takes no node's place; and counted, where nothing came of them.
+//!
+//! Each port has its places. When they are taken, one from an address with fewer of them makes room
+//! for itself: the oldest of the address with the most goes. So one address, however many
+//! connections it opens, keeps out nobody but itself. Among equals, as when all gateways behind one
+//! router come back at once, nobody is sent away for another before its time: a newcomer waits,
+//! without TLS, for a place. Who has shown who it is and what it wants is no stranger.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use super::Door;
 use crate::controller::time::Instant;
 use crate::io::log::Limit;
-use crate::limits::{EDGE_STRANGER_MS, EDGE_STRANGERS_MAX};
+use crate::limits::{
+    EDGE_SILENT_MS, EDGE_STRANGER_MS, EDGE_STRANGERS_DESK_MAX, EDGE_STRANGERS_MAX,
+};
 
-/// All of them, in the order in which they came.
-#[derive(Debug, Default)]
+/// All of them.
+#[derive(Debug)]
 pub(super) struct Strangers {
-    all: BTreeSet<(Instant, usize)>,
+    hub: Crowd,
+    desk: Crowd,
     counts: [u64; Nonsense::ALL.len()],
     limit: Limit,
     now: Instant,
+}
+
+/// Those of one port.
+#[derive(Debug)]
+struct Crowd {
+    max: usize,
+    all: BTreeMap<Id, Origin>,
+    /// Of each address, in the order in which they came.
+    by_origin: BTreeMap<Origin, BTreeSet<Id>>,
+    /// Addresses, by how many they have.
+    sizes: BTreeSet<(usize, Origin)>,
+    /// Nothing has come of them, not a byte.
+    silent: BTreeSet<Id>,
+    /// The others.
+    heard: BTreeSet<Id>,
+}
+
+/// When it came, and its slot.
+type Id = (Instant, usize);
+
+/// An address, as far as shares go: of IPv6 the network, which a single host may have all of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Origin(u64);
+
+impl Origin {
+    pub(super) fn of(peer: SocketAddr) -> Self {
+        match peer.ip().to_canonical() {
+            IpAddr::V4(address) => Self(u64::from(address.to_bits())),
+            // No network of IPv6 begins with 32 bits of zero.
+            IpAddr::V6(address) => Self((Ipv6Addr::to_bits(address) >> 64) as u64),
+        }
+    }
+}
+
+/// Whether there is a place for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is.
+    Free,
+    /// When this one goes.
+    Instead(usize),
+    /// Not now.
+    None,
 }
 
 /// Why a connection is refused before anybody asks who it is.
@@ -26,7 +79,7 @@ pub(super) enum Nonsense {
     Late,
     /// No request that anybody would answer.
     Request,
-    /// It made room for others.
+    /// It made room for others, or there was none for it.
     Crowded,
     /// There are too many of all kinds.
     Full,
@@ -46,34 +99,61 @@ impl Nonsense {
     }
 }
 
+impl Default for Strangers {
+    fn default() -> Self {
+        Self {
+            hub: Crowd::new(EDGE_STRANGERS_MAX),
+            desk: Crowd::new(EDGE_STRANGERS_DESK_MAX),
+            counts: Default::default(),
+            limit: Limit::default(),
+            now: Instant::default(),
+        }
+    }
+}
+
 impl Strangers {
     pub(super) fn begin_turn(&mut self, now: Instant) {
         self.now = now;
     }
 
-    pub(super) fn came(&mut self, at: Instant, slot: usize) {
-        self.all.insert((at, slot));
+    pub(super) fn came(&mut self, door: Door, peer: SocketAddr, at: Instant, slot: usize) {
+        self.crowd(door).came(Origin::of(peer), (at, slot));
+    }
+
+    /// The first bytes of it have come.
+    pub(super) fn spoke(&mut self, door: Door, at: Instant, slot: usize) {
+        let crowd = self.crowd(door);
+        if crowd.silent.remove(&(at, slot)) {
+            crowd.heard.insert((at, slot));
+        }
     }
 
     /// It is gone, or no stranger any more.
-    pub(super) fn left(&mut self, at: Instant, slot: usize) {
-        self.all.remove(&(at, slot));
+    pub(super) fn left(&mut self, door: Door, at: Instant, slot: usize) {
+        self.crowd(door).left((at, slot));
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.all.len() >= EDGE_STRANGERS_MAX
+    /// Whether one more from there gets a place.
+    pub(super) fn room(&self, door: Door, peer: SocketAddr) -> Room {
+        match door {
+            Door::Hub => self.hub.room(Origin::of(peer), self.now),
+            Door::Desk => self.desk.room(Origin::of(peer), self.now),
+        }
     }
 
-    /// Who has had its time, when others wait.
-    pub(super) fn oldest(&self) -> Option<usize> {
-        let (at, slot) = *self.all.first()?;
-        (at.plus_ms(EDGE_STRANGER_MS) <= self.now).then_some(slot)
+    /// When there is room for those who wait, at the latest.
+    pub(super) fn room_at(&self, door: Door) -> Instant {
+        match door {
+            Door::Hub => self.hub.room_at(),
+            Door::Desk => self.desk.room_at(),
+        }
     }
 
-    /// When there is room again at the latest; `None`: there is.
-    pub(super) fn room_at(&self) -> Option<Instant> {
-        let (at, _) = self.all.first().filter(|_| self.is_full())?;
-        Some(at.plus_ms(EDGE_STRANGER_MS))
+    fn crowd(&mut self, door: Door) -> &mut Crowd {
+        match door {
+            Door::Hub => &mut self.hub,
+            Door::Desk => &mut self.desk,
+        }
     }
 
     /// Counts one that is refused, and says so now and then.
@@ -87,5 +167,162 @@ impl Strangers {
     /// Why, and how many.
     pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Nonsense::ALL.into_iter().map(|kind| (kind.word(), self.counts[kind as usize]))
+    }
+}
+
+impl Crowd {
+    fn new(max: usize) -> Self {
+        Self {
+            max,
+            all: BTreeMap::new(),
+            by_origin: BTreeMap::new(),
+            sizes: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            heard: BTreeSet::new(),
+        }
+    }
+
+    fn came(&mut self, origin: Origin, id: Id) {
+        self.all.insert(id, origin);
+        self.silent.insert(id);
+        let theirs = self.by_origin.entry(origin).or_default();
+        self.sizes.remove(&(theirs.len(), origin));
+        theirs.insert(id);
+        self.sizes.insert((theirs.len(), origin));
+    }
+
+    fn left(&mut self, id: Id) {
+        let Some(origin) = self.all.remove(&id) else { return };
+        self.silent.remove(&id);
+        self.heard.remove(&id);
+        let Some(theirs) = self.by_origin.get_mut(&origin) else { return };
+        self.sizes.remove(&(theirs.len(), origin));
+        theirs.remove(&id);
+        if theirs.is_empty() {
+            self.by_origin.remove(&origin);
+        } else {
+            self.sizes.insert((theirs.len(), origin));
+        }
+    }
+
+    fn room(&self, origin: Origin, now: Instant) -> Room {
+        if self.all.len() < self.max {
+            return Room::Free;
+        }
+        let theirs = self.by_origin.get(&origin).map_or(0, BTreeSet::len);
+        if let Some((most, busiest)) = self.sizes.last()
+            && *most > theirs + 1
+            && let Some((_, slot)) = self.by_origin.get(busiest).and_then(BTreeSet::first)
+        {
+            return Room::Instead(*slot);
+        }
+        let over = |ids: &BTreeSet<Id>, ms| {
+            ids.first().filter(|(at, _)| at.plus_ms(ms) <= now).map(|(_, slot)| *slot)
+        };
+        let slot = over(&self.silent, EDGE_SILENT_MS);
+        slot.or_else(|| over(&self.heard, EDGE_STRANGER_MS)).map_or(Room::None, Room::Instead)
+    }
+
+    fn room_at(&self) -> Instant {
+        if self.all.len() < self.max {
+            return Instant(0);
+        }
+        let silent = self.silent.first().map(|(at, _)| at.plus_ms(EDGE_SILENT_MS));
+        let heard = self.heard.first().map(|(at, _)| at.plus_ms(EDGE_STRANGER_MS));
+        silent.into_iter().chain(heard).min().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(text: &str) -> SocketAddr {
+        SocketAddr::new(text.parse().expect("an address"), 4_000)
+    }
+
+    /// The hub is full, of connections from these addresses in turn; one came each millisecond.
+    fn full(addresses: &[&str]) -> Strangers {
+        let mut all = Strangers::default();
+        for slot in 0..EDGE_STRANGERS_MAX {
+            let from = peer(addresses[slot % addresses.len()]);
+            assert_eq!(all.room(Door::Hub, from), Room::Free);
+            all.came(Door::Hub, from, Instant(slot as u64), slot);
+        }
+        all
+    }
+
+    #[test]
+    fn one_address_keeps_out_nobody_but_itself() {
+        let mut all = full(&["192.0.2.1"]);
+        all.begin_turn(Instant(10));
+        assert_eq!(all.room(Door::Hub, peer("192.0.2.1")), Room::None, "it has all places");
+        // However many come from elsewhere: each has a place at once, until they have as many.
+        for at in 0..EDGE_STRANGERS_MAX / 2 {
+            let Room::Instead(slot) = all.room(Door::Hub, peer("192.0.2.2")) else {
+                panic!("{at}")
+            };
+            assert_eq!(slot, at, "the oldest of the busiest goes");
+            all.left(Door::Hub, Instant(slot as u64), slot);
+            all.came(Door::Hub, peer("192.0.2.2"), Instant(5_000), slot);
+        }
+        assert_eq!(all.room(Door::Hub, peer("192.0.2.2")), Room::None, "they have as many");
+        assert!(matches!(all.room(Door::Hub, peer("192.0.2.3")), Room::Instead(_)));
+        assert_eq!(all.room(Door::Desk, peer("192.0.2.1")), Room::Free, "a port of its own");
+    }
+
+    #[test]
+    fn gateways_behind_one_address_are_served_in_turn() {
+        let mut all = full(&["192.0.2.1"]);
+        for slot in 0..EDGE_STRANGERS_MAX {
+            if slot != 700 {
+                all.spoke(Door::Hub, Instant(slot as u64), slot);
+            }
+        }
+        let newcomer = peer("192.0.2.1");
+        // A handshake under way is not given up for others of the same place; a silent one is.
+        assert_eq!(all.room_at(Door::Hub), Instant(700 + EDGE_SILENT_MS));
+        all.begin_turn(Instant(699 + EDGE_SILENT_MS));
+        assert_eq!(all.room(Door::Hub, newcomer), Room::None);
+        all.begin_turn(Instant(700 + EDGE_SILENT_MS));
+        assert_eq!(all.room(Door::Hub, newcomer), Room::Instead(700));
+        all.left(Door::Hub, Instant(700), 700);
+        assert_eq!(all.room(Door::Hub, newcomer), Room::Free);
+        assert_eq!(all.room_at(Door::Hub), Instant(0));
+        all.came(Door::Hub, newcomer, Instant(9_999), 700);
+        // In the end each makes room.
+        all.begin_turn(Instant(EDGE_STRANGER_MS));
+        assert_eq!(all.room(Door::Hub, newcomer), Room::Instead(0));
+    }
+
+    #[test]
+    fn many_addresses_with_one_each_are_equals() {
+        let addresses: Vec<String> =
+            (0..EDGE_STRANGERS_MAX).map(|at| format!("10.0.{}.{}", at / 256, at % 256)).collect();
+        let addresses: Vec<&str> = addresses.iter().map(|text| &**text).collect();
+        let all = full(&addresses);
+        assert_eq!(all.room(Door::Hub, peer("192.0.2.1")), Room::None, "a storm of nodes");
+    }
+
+    #[test]
+    fn of_ipv6_the_network_counts() {
+        let same = |one, other| Origin::of(peer(one)) == Origin::of(peer(other));
+        assert!(same("2001:db8:0:1::1", "2001:db8:0:1:ffff::2"));
+        assert!(!same("2001:db8:0:1::1", "2001:db8:0:2::1"));
+        assert!(same("::ffff:192.0.2.1", "192.0.2.1"));
+        assert!(!same("192.0.2.1", "192.0.2.2"));
+    }
+
+    #[test]
+    fn nothing_is_left_of_those_who_are_gone() {
+        let mut all = full(&["192.0.2.1", "192.0.2.2"]);
+        for slot in 0..EDGE_STRANGERS_MAX {
+            all.spoke(Door::Hub, Instant(slot as u64), slot);
+            all.left(Door::Hub, Instant(slot as u64), slot);
+            all.left(Door::Hub, Instant(slot as u64), slot);
+        }
+        let Crowd { all, by_origin, sizes, silent, heard, .. } = &all.hub;
+        assert!(all.is_empty() && by_origin.is_empty() && sizes.is_empty());
+        assert!(silent.is_empty() && heard.is_empty());
     }
 }
