@@ -17,11 +17,11 @@ mod room;
 mod validate;
 mod volumes;
 
+pub use crate::model::names::is_subdomain;
 pub use host::{dotted, forbidden_sysctl, without_apparmor};
 pub use node::{misplaced, selects_node};
 pub use pressure::{EVICTABLE, is_critical, priority, under_pressure};
 pub use room::without_room;
-pub use validate::is_subdomain;
 pub use volumes::is_machine;
 
 use super::Config;

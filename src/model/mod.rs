@@ -18,6 +18,7 @@ pub mod message;
 #[cfg(feature = "cloud")]
 pub mod meta;
 pub mod metrics;
+pub mod names;
 pub mod net;
 pub mod node;
 pub mod note;

@@ -11,6 +11,7 @@ use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{cut, probes};
+pub(super) use crate::model::names::{is_dns_part, is_label, is_subdomain};
 use crate::model::pod::{Container, ContainerPort, Pod, RestartPolicy};
 
 /// A line for each problem: `spec.containers[0].name: Invalid value: "Web": …`.
@@ -190,21 +191,6 @@ impl Problems {
             }
         }
     }
-}
-
-pub(super) fn is_label(name: &str) -> bool {
-    name.len() <= 63 && is_dns_part(name)
-}
-
-/// Whether this is an RFC 1123 subdomain, as pods and nodes are named.
-pub fn is_subdomain(name: &str) -> bool {
-    name.len() <= 253 && name.split('.').all(is_dns_part)
-}
-
-/// `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
-fn is_dns_part(part: &str) -> bool {
-    let inner = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'z' | b'-');
-    !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
 }
 
 /// RFC 6335, in lower case.

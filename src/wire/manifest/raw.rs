@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::{Content, Fault, Found, Node, Refusal, Step, Value, field, tree};
 use crate::model::api::Kind;
 use crate::model::base64;
-use crate::model::manifest::Validate;
+use crate::model::names::{is_label, is_subdomain};
 use crate::model::raw::{Manifest, drop_nulls};
 use crate::model::tree::to_json;
 
@@ -85,6 +85,21 @@ fn any(
         (true, "") => "default",
         (true, namespace) => namespace,
     };
+    let wrong = |key: &str, got: &str, expected: &str| {
+        let inner = [path, &[Step::Key("metadata".into())]].concat();
+        let metadata = field(node, path, "metadata").ok().flatten().unwrap_or(node);
+        let at = field(metadata, &inner, key).ok().flatten().unwrap_or(metadata);
+        let path = [&inner[..], &[Step::Key(key.into())]].concat();
+        Err(Fault::new(at, path, format!("got {got:?}, expected {expected}")))
+    };
+    if !is_subdomain(word("name")) {
+        let expected = "lower case letters, digits, '-' and '.', at most 253 of them";
+        return wrong("name", word("name"), expected);
+    }
+    if !namespace.is_empty() && !is_label(namespace) {
+        let expected = "lower case letters, digits and '-', at most 63 of them";
+        return wrong("namespace", namespace, expected);
+    }
     let (namespace, name) = (namespace.into(), word("name").into());
     let size_bytes = value.to_string().len();
     found.push(Manifest { kind, namespace, name, value: value.into(), size_bytes });
@@ -150,6 +165,14 @@ mod tests {
             ("kind: Pod\n", ":1:1: got no apiVersion, expected one"),
             ("apiVersion: v1\nkind: Service\n", ":2:7: kind: got kind Service (v1), expected one"),
             ("apiVersion: v1\nkind: Node\n", ":1:1: got a Node without metadata.name"),
+            (
+                "apiVersion: v1\nkind: Node\nmetadata: {name: ../../evil}\n",
+                ":3:18: metadata.name: got \"../../evil\", expected lower case letters",
+            ),
+            (
+                "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: b.c}\n",
+                ":3:32: metadata.namespace: got \"b.c\", expected lower case letters",
+            ),
             (
                 "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers: 7\n",
                 ":5:15: spec.containers: got 7, expected a list",
