@@ -108,6 +108,13 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// Where the HTTP API listens for root: a unix socket below the root directory.
+    pub fn socket(&self) -> std::path::PathBuf {
+        std::path::Path::new(&self.root).join("edged.sock")
+    }
+}
+
 /// How images are pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pulls {

@@ -7,6 +7,7 @@ mod controller;
 #[cfg(feature = "controller")]
 mod edge;
 mod link;
+mod local_api;
 mod memory;
 #[cfg(feature = "cloud")]
 mod node;
@@ -22,6 +23,7 @@ pub use controller::*;
 #[cfg(feature = "controller")]
 pub use edge::*;
 pub use link::*;
+pub use local_api::*;
 pub use memory::*;
 #[cfg(feature = "cloud")]
 pub use node::*;
@@ -393,49 +395,6 @@ pub const EVICTION_CLEAN_MS: u64 = 30_000;
 
 /// A line that repeats is told again after so long, with how often it came, milliseconds.
 pub const LOG_REPEAT_MS: u64 = 60_000;
-
-// The HTTP API.
-
-/// Bytes of a request's head: ten times what curl or Prometheus send.
-pub const HTTP_HEAD_BYTES_MAX: usize = 8 << 10;
-/// Header fields of a request; browsers send some twenty.
-pub const HTTP_HEADERS_MAX: usize = 64;
-/// Bytes of a request's target; the longest that means something has 20.
-pub const HTTP_TARGET_BYTES_MAX: usize = 1 << 10;
-/// Connections at once: a scraper, a few people, and room. Each costs a descriptor.
-pub const HTTP_CONNECTIONS_MAX: usize = 16;
-/// Connections taken in one turn; the rest waits in the kernel.
-pub const HTTP_ACCEPTS_PER_TURN: usize = 16;
-/// Bytes of answers that wait to be read. One answer may be more (all pods of a full folder); while
-/// so much waits, others are told to come again.
-pub const HTTP_UNSENT_BYTES_MAX: usize = 4 << 20;
-/// Bytes written to one connection in one turn: more than a socket's buffer takes at once.
-pub const HTTP_TURN_BYTES: usize = 256 << 10;
-/// Milliseconds from a connection to its whole request.
-pub const HTTP_ASK_MS: u64 = 5_000;
-/// Milliseconds that a client may leave its answer unread.
-pub const HTTP_STALL_MS: u64 = 10_000;
-/// Milliseconds for a whole answer, however steadily it is read.
-pub const HTTP_ANSWER_MS: u64 = 60_000;
-/// Milliseconds that a client may take to hang up after its answer.
-pub const HTTP_LEAVE_MS: u64 = 1_000;
-/// Bytes that a client may send after its request until it is cut.
-pub const HTTP_LEAVE_BYTES_MAX: usize = 64 << 10;
-/// Milliseconds from a port that could not be had to the next try.
-pub const HTTP_LISTEN_RETRY_MS: u64 = 20_000;
-
-// The commands.
-
-/// Milliseconds for a connection to the agent on this machine.
-pub const CLIENT_CONNECT_MS: u64 = 2_000;
-/// Milliseconds in which an answer must go on.
-pub const CLIENT_WAIT_MS: u64 = 10_000;
-/// Bytes of an answer: all pods of a full folder.
-pub const CLIENT_BYTES_MAX: u64 = 64 << 20;
-/// Milliseconds between two looks of `edged pods --watch`.
-pub const WATCH_MS: u64 = 500;
-/// Milliseconds that `edged check` waits for the runtime.
-pub const CHECK_RUNTIME_MS: u64 = 5_000;
 
 // Images from files.
 

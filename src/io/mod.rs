@@ -14,7 +14,7 @@
 //!
 //! **Tokens.** [`SIGNALS`], [`RUNTIME`] and [`FOLDER`] are single sources; the link to the cloud
 //! has [`CLOUD`] and the one after it; the HTTP server has all
-//! from [`SERVER`] on: its listener that one, its connections the ones after it; connections of
+//! from [`SERVER`] on: its listeners and their connections; connections of
 //! probes and hooks have those from [`PROBES`] on.
 //!
 //! **If we crash here** nothing is lost that a look at the runtime, the manifest folder and the
@@ -67,6 +67,8 @@ pub mod server;
 pub mod server;
 mod settings;
 pub mod signal;
+#[cfg(feature = "api")]
+pub mod socket;
 pub mod sys;
 #[cfg(feature = "cloud")]
 mod tls;
@@ -121,7 +123,7 @@ pub const RUNTIME: Token = Token(1);
 pub const FOLDER: Token = Token(2);
 /// The link to the cloud; the token after it is its lookup's.
 pub const CLOUD: Token = Token(3);
-/// The HTTP server's listener; its connections have the tokens after it.
+/// The HTTP server's first listener; its connections and the second have the tokens after it.
 pub const SERVER: Token = Token(1_024);
 /// The first connection of a probe; the others have the tokens after it.
 pub const PROBES: Token = Token(65_536);
@@ -228,7 +230,7 @@ impl<'a> Hands<'a> {
             agent: Agent::boot(mind, clock::now(), clock::seed()),
             signals: Signals::open(registry, SIGNALS)?,
             runtime: Runtime::new(PathBuf::from(&config.runtime), RUNTIME).within(budget.cri),
-            server: Server::new(config.listen, SERVER),
+            server: Server::new(config.listen, &config.socket(), SERVER),
             manifests: Manifests::open(
                 PathBuf::from(&config.manifests),
                 |bytes| manifest::parse_valid(bytes, admit::invalid),

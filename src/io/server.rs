@@ -5,99 +5,99 @@
 //! one turn may spend on it. Whoever is slow or too much is cut. A port that is taken is said once
 //! and tried again; the agent goes on without.
 //!
+//! Any user of this machine can ask the port, so its answers hide what may be a secret
+//! ([`redact`]). Root asks the unix socket beside it, which shows everything and for which some
+//! connections are kept free.
+//!
 //! **If we crash here** the clients see a reset and ask again; nothing is kept.
 
 mod answer;
 mod connection;
 #[cfg(feature = "metrics")]
 mod process;
+mod redact;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 
 use mio::event::Event as Ready;
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 
+use super::socket::{Access, Address, Listener, Stream};
 use crate::agent::Agent;
 use crate::agent::time::{Instant, Now};
 use crate::limits::{
-    HTTP_ACCEPTS_PER_TURN, HTTP_CONNECTIONS_MAX, HTTP_LISTEN_RETRY_MS, HTTP_UNSENT_BYTES_MAX,
+    HTTP_ACCEPTS_PER_TURN, HTTP_CONNECTIONS_MAX, HTTP_PROTECTED_MIN, HTTP_UNSENT_BYTES_MAX,
 };
 use crate::wire::http1::{Method, Response, Status};
 use connection::{Connection, Next};
 
-/// The API's listener and its connections.
+/// The API's listeners and their connections.
 #[derive(Debug)]
 pub struct Server {
-    /// `None`: there is no API.
-    address: Option<SocketAddr>,
-    listener: Option<TcpListener>,
-    /// When to try again to listen.
-    retry_at: Instant,
-    /// Why listening failed, as it was said.
-    said: Option<String>,
-    /// There may be connections that no edge will tell of.
-    waiting: bool,
-    /// The listener's token; connection `n` has the one `n + 1` after it.
+    /// Of the port; for the `Host` of requests.
+    address: SocketAddr,
+    /// The port and the unix socket; none: there is no API.
+    listeners: Vec<Listener>,
+    /// The port's token. Connection `n` has the one `n + 1` after it, the unix socket the last.
     first: Token,
     connections: [Option<Connection>; HTTP_CONNECTIONS_MAX],
 }
 
 impl Server {
-    /// Listens nowhere yet; [`Server::tick`] does. Port 0: it never will.
-    pub fn new(address: SocketAddr, first: Token) -> Self {
-        Self {
-            address: Some(address).filter(|address| address.port() != 0),
-            listener: None,
-            retry_at: Instant(0),
-            said: None,
-            waiting: false,
-            first,
-            connections: [const { None }; HTTP_CONNECTIONS_MAX],
+    /// Listens nowhere yet; [`Server::tick`] does. Port 0: it never will, nor on the unix socket.
+    pub fn new(address: SocketAddr, socket: &Path, first: Token) -> Self {
+        let last = Token(first.0 + 1 + HTTP_CONNECTIONS_MAX);
+        let mut listeners = Vec::new();
+        if address.port() != 0 {
+            let name = "the HTTP API";
+            listeners.push(Listener::new(Address::Port(address), name, first));
+            listeners.push(Listener::new(Address::Socket(socket.to_owned()), name, last));
         }
+        Self { address, listeners, first, connections: [const { None }; HTTP_CONNECTIONS_MAX] }
     }
 
-    /// Whether the token is the listener's or a connection's.
+    /// Whether the token is a listener's or a connection's.
     pub fn owns(&self, token: Token) -> bool {
-        (self.first.0..=self.first.0 + HTTP_CONNECTIONS_MAX).contains(&token.0)
+        (self.first.0..=self.first.0 + 1 + HTTP_CONNECTIONS_MAX).contains(&token.0)
     }
 
     /// Tries at once what failed before: the configuration was read again.
     pub fn retry(&mut self) {
-        self.retry_at = Instant(0);
+        self.listeners.iter_mut().for_each(Listener::retry);
     }
 
     /// A socket is ready for something.
     pub fn ready(&mut self, ready: &Ready) {
-        match ready.token().0 - self.first.0 {
-            0 => self.waiting = true,
-            at => {
-                if let Some(connection) = &mut self.connections[at - 1] {
-                    connection.ready(ready);
-                }
+        let at = ready.token().0 - self.first.0;
+        if at.is_multiple_of(HTTP_CONNECTIONS_MAX + 1) {
+            if let Some(listener) = self.listeners.get_mut(at.min(1)) {
+                listener.ready();
             }
+        } else if let Some(connection) = &mut self.connections[at - 1] {
+            connection.ready(ready);
         }
     }
 
     /// Listens, takes connections, answers and gives up, as far as each is due.
     pub fn tick(&mut self, now: Now, registry: &Registry, agent: &Agent) {
-        self.listen(now.boot, registry);
-        if self.waiting {
-            self.accept(now.boot, registry);
+        for at in 0..self.listeners.len() {
+            self.listeners[at].listen(now.boot, registry, remedy);
+            self.accept(at, now.boot, registry);
         }
-        let Some(bound) = self.address else { return };
         for at in 0..HTTP_CONNECTIONS_MAX {
             let unsent = self.unsent_bytes();
             let Some(connection) = &mut self.connections[at] else { continue };
-            let ended = match connection.turn(now.boot, bound) {
+            let ended = match connection.turn(now.boot, self.address) {
                 Next::Wait => false,
                 Next::End => true,
                 Next::Answer(request) => {
                     let bytes = if unsent >= HTTP_UNSENT_BYTES_MAX {
                         busy().bytes(request.method)
                     } else {
-                        answer::to(&request, now, agent).bytes(request.method)
+                        let answer = answer::to(&request, connection.access(), now, agent);
+                        answer.bytes(request.method)
                     };
                     connection.answer(now.boot, bytes)
                 }
@@ -110,90 +110,61 @@ impl Server {
 
     /// When to call [`Server::tick`] if nothing gets ready before.
     pub fn wake_at(&self) -> Option<Instant> {
-        if self.waiting && self.listener.is_some() {
-            return Some(Instant(0));
-        }
-        let retry_at = (self.listener.is_none() && self.address.is_some()).then_some(self.retry_at);
-        self.connections.iter().flatten().map(Connection::wake_at).chain(retry_at).min()
+        let listeners = self.listeners.iter().filter_map(Listener::wake_at);
+        self.connections.iter().flatten().map(Connection::wake_at).chain(listeners).min()
     }
 
-    /// Where it listens; the port is the kernel's choice if it was asked for one.
+    /// The port on which it listens.
     pub fn bound(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
+        self.listeners.iter().find_map(Listener::bound)
     }
 
     fn unsent_bytes(&self) -> usize {
         self.connections.iter().flatten().map(Connection::unsent_bytes).sum()
     }
 
-    fn listen(&mut self, now: Instant, registry: &Registry) {
-        let Some(address) = self.address else { return };
-        if self.listener.is_some() || now < self.retry_at {
-            return;
-        }
-        self.retry_at = now.plus_ms(HTTP_LISTEN_RETRY_MS);
-        let opened = TcpListener::bind(address).and_then(|mut listener| {
-            registry.register(&mut listener, self.first, Interest::READABLE)?;
-            Ok(listener)
-        });
-        match opened {
-            Ok(listener) => {
-                log::info!("the HTTP API listens on {address}");
-                (self.listener, self.waiting, self.said) = (Some(listener), true, None);
-            }
-            Err(error) => {
-                let why = refused(address, &error);
-                if self.said.as_ref() != Some(&why) {
-                    log::warn!("{why}");
-                    self.said = Some(why);
-                }
-            }
-        }
-    }
-
-    fn accept(&mut self, now: Instant, registry: &Registry) {
-        let Some(listener) = &self.listener else { return };
+    fn accept(&mut self, listener: usize, now: Instant, registry: &Registry) {
         for _ in 0..HTTP_ACCEPTS_PER_TURN {
-            let mut stream = match listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.waiting = false;
-                    return;
-                }
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-                // No descriptors, most likely: the others are not given up for that.
-                Err(error) => {
-                    log::warn!("the HTTP API cannot take a connection: {error}");
-                    self.listener = None;
-                    self.retry_at = now.plus_ms(HTTP_LISTEN_RETRY_MS);
-                    return;
-                }
-            };
-            let Some(at) = self.connections.iter().position(Option::is_none) else {
+            let access = self.listeners[listener].access();
+            let Some(mut stream) = self.listeners[listener].accept(now) else { return };
+            let Some(at) = self.free(access) else {
                 turn_away(&mut stream);
                 continue;
             };
-            let token = Token(self.first.0 + 1 + at);
-            let both = Interest::READABLE | Interest::WRITABLE;
-            match registry.register(&mut stream, token, both) {
-                Ok(()) => self.connections[at] = Some(Connection::new(stream, now)),
+            match stream.register(registry, Token(self.first.0 + 1 + at)) {
+                Ok(()) => self.connections[at] = Some(Connection::new(stream, access, now)),
                 Err(error) => log::warn!("the HTTP API cannot watch a connection: {error}"),
             }
         }
     }
+
+    /// The place of the next connection, if there is one for such.
+    fn free(&self, access: Access) -> Option<usize> {
+        let public = |it: &&Connection| it.access() == Access::Public;
+        let taken = self.connections.iter().flatten().filter(public).count();
+        let full = taken >= HTTP_CONNECTIONS_MAX - HTTP_PROTECTED_MIN;
+        let free = self.connections.iter().position(Option::is_none);
+        free.filter(|_| access == Access::Protected || !full)
+    }
 }
 
-fn refused(address: SocketAddr, error: &io::Error) -> String {
-    let remedy = match error.kind() {
-        ErrorKind::AddrInUse => {
-            "another program listens there (a second edged, or KubeEdge's edgecore?): stop it, or \
-             give another with --listen"
+fn remedy(address: &Address, error: &io::Error) -> &'static str {
+    match (address, error.kind()) {
+        (Address::Socket(_), _) => {
+            "commands ask the port, which hides values of variables; the pods do not need it"
         }
-        ErrorKind::PermissionDenied => "ports below 1024 are root's: give another with --listen",
-        ErrorKind::AddrNotAvailable => "no interface has this address: give another with --listen",
-        _ => "give another with --listen",
-    };
-    format!("no HTTP API: cannot listen on {address}: {error}; {remedy}; the pods do not need it")
+        (Address::Port(_), ErrorKind::AddrInUse) => {
+            "another program listens there (a second edged, or KubeEdge's edgecore?): stop it, or \
+             give another with --listen; the pods do not need it"
+        }
+        (Address::Port(_), ErrorKind::PermissionDenied) => {
+            "ports below 1024 are root's: give another with --listen; the pods do not need it"
+        }
+        (Address::Port(_), ErrorKind::AddrNotAvailable) => {
+            "no interface has this address: give another with --listen; the pods do not need it"
+        }
+        (Address::Port(_), _) => "give another with --listen; the pods do not need it",
+    }
 }
 
 fn busy() -> Response {
@@ -201,6 +172,6 @@ fn busy() -> Response {
 }
 
 /// Says so if that fits into the socket's buffer, as it does.
-fn turn_away(stream: &mut TcpStream) {
+fn turn_away(stream: &mut Stream) {
     let _ = stream.write(&busy().bytes(Method::Get));
 }

@@ -5,7 +5,8 @@
 //! no idle connections to bound. Chunked bodies, upgrades and pipelining are therefore absent.
 //!
 //! A request from a web page must not get through: its `Host` has to be a loopback name or the
-//! address that is listened on, so that a name which an attacker points at 127.0.0.1 is refused.
+//! address that is listened on, so that a name which an attacker points at 127.0.0.1 is refused;
+//! and so must its `Origin`, where there is one.
 
 #[cfg(feature = "controller")]
 pub mod call;
@@ -154,6 +155,10 @@ fn check_headers(request: &httparse::Request<'_, '_>, bound: SocketAddr) -> Resu
             }
             host = Some(header.value);
         }
+        if is("origin") && !is_our_origin(header.value, bound) {
+            let why = "expected no Origin, or that of this machine".to_owned();
+            return Err(Bad { status: Status::Forbidden, why });
+        }
         let body = is("content-length") && header.value.trim_ascii() != b"0";
         if body || is("transfer-encoding") {
             let why = "expected a request without a body".to_owned();
@@ -192,6 +197,12 @@ fn is_ours(host: &[u8], bound: SocketAddr) -> bool {
     let address = name.parse::<IpAddr>();
     name.eq_ignore_ascii_case("localhost")
         || address.is_ok_and(|address| address.is_loopback() || address == bound.ip())
+}
+
+/// The same of an `Origin`; `null` is that of a page without one.
+fn is_our_origin(origin: &[u8], bound: SocketAddr) -> bool {
+    let host = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+    host.is_some_and(|host| is_ours(host, bound))
 }
 
 /// An answer.

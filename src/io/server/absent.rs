@@ -14,7 +14,7 @@ pub struct Server;
 
 impl Server {
     /// Says that there is none.
-    pub fn new(address: SocketAddr, _first: Token) -> Self {
+    pub fn new(address: SocketAddr, _socket: &std::path::Path, _first: Token) -> Self {
         if address.port() != 0 {
             log::info!("no HTTP API on {address}: not built into this edged (feature `api`)");
         }

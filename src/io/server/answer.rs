@@ -3,22 +3,27 @@
 use serde::Serialize;
 use serde_json::json;
 
+use super::redact::Redacted;
 use crate::agent::Agent;
 use crate::agent::time::Now;
+use crate::io::socket::Access;
 use crate::model::note::{Note, NoteMetadata};
 use crate::model::pod::Pod;
 use crate::model::view::RunningPod;
 use crate::wire::http1::{Request, Response, Status};
 
 /// The answer to a request, whole.
-pub(super) fn to(request: &Request, now: Now, agent: &Agent) -> Response {
+pub(super) fn to(request: &Request, access: Access, now: Now, agent: &Agent) -> Response {
     match &*request.path {
         // They ask whether the loop turns, and it is the loop that answers. How the runtime is says
         // /edged/status: restarting edged would mend nothing there.
         "/healthz" | "/healthz/ping" | "/healthz/log" | "/healthz/syncloop" => {
             Response::text(Status::Ok, "ok")
         }
-        "/pods" | "/pods/" => json(&list("PodList", agent.pods().collect::<Vec<&Pod>>())),
+        "/pods" | "/pods/" => match access {
+            Access::Public => json(&list("PodList", agent.pods().map(Redacted).collect())),
+            Access::Protected => json(&list("PodList", agent.pods().collect::<Vec<&Pod>>())),
+        },
         "/runningpods" | "/runningpods/" => {
             let pods = agent.running_pods();
             json(&list("PodList", pods.iter().map(running_pod).collect()))

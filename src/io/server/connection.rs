@@ -9,13 +9,13 @@
 //! connection, and a reset may overtake the answer.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 
 use mio::Registry;
 use mio::event::Event as Ready;
-use mio::net::TcpStream;
 
 use crate::agent::time::Instant;
+use crate::io::socket::{Access, Stream};
 use crate::limits::{
     HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_LEAVE_BYTES_MAX, HTTP_LEAVE_MS, HTTP_STALL_MS,
     HTTP_TURN_BYTES,
@@ -24,7 +24,8 @@ use crate::wire::http1::{self, Bad, Method, Request, Response, Status};
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
+    access: Access,
     state: State,
     /// There may be something to read that no edge will tell of.
     readable: bool,
@@ -60,14 +61,20 @@ pub(super) enum Next {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, now: Instant) -> Self {
+    pub(super) fn new(stream: Stream, access: Access, now: Instant) -> Self {
         Self {
             stream,
+            access,
             state: State::Asking(Vec::new()),
             readable: true,
             writable: true,
             deadline: now.plus_ms(HTTP_ASK_MS),
         }
+    }
+
+    /// Who may have sent the request.
+    pub(super) fn access(&self) -> Access {
+        self.access
     }
 
     pub(super) fn ready(&mut self, ready: &Ready) {
@@ -115,7 +122,7 @@ impl Connection {
 
     pub(super) fn leave(&mut self, registry: &Registry) {
         // Closing does the same; it fails only where there is nothing to undo.
-        let _ = registry.deregister(&mut self.stream);
+        let _ = self.stream.deregister(registry);
     }
 
     fn refuse(&mut self, now: Instant, bad: Bad) -> Next {
@@ -163,7 +170,7 @@ impl Connection {
         if *sent < answer.len() {
             return Next::Wait;
         }
-        if self.stream.shutdown(Shutdown::Write).is_err() {
+        if self.stream.shutdown_write().is_err() {
             return Next::End;
         }
         self.state = State::Leaving(0);

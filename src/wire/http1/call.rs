@@ -132,7 +132,13 @@ pub fn call(bytes: &[u8], body_bytes_max: usize) -> Result<Option<(Call, usize)>
 /// Whether a request to a port on loopback comes from this machine, and not from a web page behind
 /// a name that somebody points here: as [`super::request`] decides it.
 pub fn is_local(call: &Call, bound: core::net::SocketAddr) -> bool {
-    super::is_ours(call.header("host").as_bytes(), bound)
+    let values = |name: &'static str| {
+        let named = call.headers.iter().filter(move |(known, _)| known == name);
+        named.map(|(_, value)| value.as_bytes())
+    };
+    values("host").count() == 1
+        && values("host").all(|host| super::is_ours(host, bound))
+        && values("origin").all(|origin| super::is_our_origin(origin, bound))
 }
 
 /// An answer after which the connection ends.

@@ -1,0 +1,95 @@
+//! Pods as any user of this machine may see them: without the values that may be secrets.
+//!
+//! Names stay, values go: those of variables, annotations (`kubectl apply` leaves the whole pod in
+//! one) and HTTP headers, and the words of commands after the program's name. Of running processes
+//! the kernel shows the words to every user, but of containers that do not run, and where `/proc`
+//! is mounted with `hidepid`, it does not.
+
+use serde::ser::{Error, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::model::pod::Pod;
+
+/// A pod that is written without them. One at a time is taken apart: the list may be long.
+pub(super) struct Redacted<'a>(pub(super) &'a Pod);
+
+impl Serialize for Redacted<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // By way of the text: another serializer for all that a pod has would cost 30 KB.
+        let text = serde_json::to_vec(self.0).map_err(S::Error::custom)?;
+        let mut pod: Value = serde_json::from_slice(&text).map_err(S::Error::custom)?;
+        redact(&mut pod);
+        pod.serialize(to)
+    }
+}
+
+/// In the place of a value.
+const HIDDEN: &str = "<redacted>";
+
+/// Wherever in a pod they stand: containers of three kinds have them, their probes and hooks.
+fn redact(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(redact),
+        Value::Object(map) => {
+            for (key, value) in map {
+                match (&**key, &mut *value) {
+                    ("env" | "httpHeaders", Value::Array(list)) => {
+                        list.iter_mut().filter_map(|it| it.get_mut("value")).for_each(hide);
+                    }
+                    ("command", Value::Array(words)) => words.iter_mut().skip(1).for_each(hide),
+                    ("args", Value::Array(words)) => words.iter_mut().for_each(hide),
+                    ("annotations", Value::Object(map)) => {
+                        let secret = |(key, _): &(&String, _)| !key.starts_with(AGENTS_OWN);
+                        map.iter_mut().filter(secret).for_each(|(_, value)| hide(value));
+                    }
+                    _ => redact(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn hide(value: &mut Value) {
+    *value = HIDDEN.into();
+}
+
+/// Annotations that a node agent itself writes: where the pod is from, since when, its hash.
+const AGENTS_OWN: &str = "kubernetes.io/config.";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_stay_and_values_go() {
+        let container = json!({
+            "name": "c", "image": "i", "command": ["sh", "-c", "login s3cret"], "args": ["s3cret"],
+            "env": [{"name": "A", "value": "s3cret"},
+                    {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+            "livenessProbe": {"exec": {"command": ["check", "s3cret"]}},
+            "lifecycle": {"preStop": {"httpGet": {
+                "path": "/", "httpHeaders": [{"name": "Authorization", "value": "s3cret"}]}}},
+        });
+        let mut pod = json!({
+            "metadata": {"name": "p", "labels": {"env": "prod"}, "annotations": {
+                "kubernetes.io/config.source": "file",
+                "kubectl.kubernetes.io/last-applied-configuration": "{s3cret}"}},
+            "spec": {"containers": [container.clone()], "initContainers": [container.clone()],
+                     "ephemeralContainers": [container]},
+            "status": {"phase": "Running"},
+        });
+        redact(&mut pod);
+        let text = pod.to_string();
+        assert!(!text.contains("s3cret"), "{text}");
+        let first = &pod["spec"]["containers"][0];
+        assert_eq!(first["env"][0], json!({"name": "A", "value": HIDDEN}));
+        assert_eq!(first["env"][1]["valueFrom"]["secretKeyRef"]["key"], "k");
+        assert_eq!(first["command"], json!(["sh", HIDDEN, HIDDEN]));
+        assert_eq!(pod["metadata"]["annotations"]["kubernetes.io/config.source"], "file");
+        assert_eq!(pod["metadata"]["labels"]["env"], "prod");
+        assert_eq!(pod["status"]["phase"], "Running");
+    }
+}

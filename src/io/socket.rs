@@ -1,0 +1,327 @@
+//! Listening sockets of the local APIs: a port on loopback, which every user of this machine
+//! reaches, and a unix socket, which only its owner and root can open.
+//!
+//! A socket that cannot be had is reported once and tried again; its owner goes on without. **If we
+//! crash here** the unix socket's file stays, and the next start replaces it.
+
+use std::fmt;
+use std::fs::{DirBuilder, remove_file, symlink_metadata};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+
+use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
+use nix::sys::stat::{Mode, fchmod};
+
+use crate::agent::time::Instant;
+use crate::limits::HTTP_LISTEN_RETRY_MS;
+
+/// Where an API listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A port on loopback.
+    Port(SocketAddr),
+    /// The path of a unix socket.
+    Socket(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(address) => address.fmt(f),
+            Self::Socket(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+/// Who may have sent a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Any user of this machine: it came to the port.
+    Public,
+    /// The owner of the unix socket, or root.
+    Protected,
+}
+
+/// A listening socket, opened when it can be.
+#[derive(Debug)]
+pub struct Listener {
+    address: Address,
+    /// For the log: `the HTTP API`.
+    name: &'static str,
+    token: Token,
+    bound: Option<Bound>,
+    /// When to try again to listen.
+    retry_at: Instant,
+    /// Why listening failed, as it was said.
+    said: Option<String>,
+    /// There may be connections that no edge will tell of.
+    waiting: bool,
+}
+
+#[derive(Debug)]
+enum Bound {
+    Port(TcpListener),
+    Socket(UnixListener),
+}
+
+impl Listener {
+    /// Listens nowhere yet; [`Listener::listen`] does.
+    pub fn new(address: Address, name: &'static str, token: Token) -> Self {
+        let (bound, retry_at, said) = (None, Instant(0), None);
+        Self { address, name, token, bound, retry_at, said, waiting: false }
+    }
+
+    /// Who can reach it.
+    pub fn access(&self) -> Access {
+        match self.address {
+            Address::Port(_) => Access::Public,
+            Address::Socket(_) => Access::Protected,
+        }
+    }
+
+    /// Tries at once what failed before.
+    pub fn retry(&mut self) {
+        self.retry_at = Instant(0);
+    }
+
+    /// There are connections.
+    pub fn ready(&mut self) {
+        self.waiting = true;
+    }
+
+    /// Opens the socket if that is due. `remedy` says what a person can do where it fails.
+    pub fn listen(
+        &mut self,
+        now: Instant,
+        registry: &Registry,
+        remedy: fn(&Address, &io::Error) -> &'static str,
+    ) {
+        if self.bound.is_some() || now < self.retry_at {
+            return;
+        }
+        self.retry_at = now.plus_ms(HTTP_LISTEN_RETRY_MS);
+        let (name, address) = (self.name, &self.address);
+        match Bound::open(address, self.token, registry) {
+            Ok(bound) => {
+                log::info!("{name} listens on {address}");
+                (self.bound, self.waiting, self.said) = (Some(bound), true, None);
+            }
+            Err(error) => {
+                let remedy = remedy(address, &error);
+                let why = format!("{name} cannot listen on {address}: {error}; {remedy}");
+                if self.said.as_ref() != Some(&why) {
+                    log::warn!("{why}");
+                    self.said = Some(why);
+                }
+            }
+        }
+    }
+
+    /// The next connection that waits.
+    pub fn accept(&mut self, now: Instant) -> Option<Stream> {
+        while self.waiting {
+            let error = match self.bound.as_ref()?.accept() {
+                Ok(stream) => return Some(stream),
+                Err(error) => error,
+            };
+            match error.kind() {
+                ErrorKind::WouldBlock => self.waiting = false,
+                ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                // No descriptors, most likely: the others are not given up for that.
+                _ => {
+                    log::warn!("{} cannot take a connection: {error}", self.name);
+                    (self.bound, self.waiting) = (None, false);
+                    self.retry_at = now.plus_ms(HTTP_LISTEN_RETRY_MS);
+                }
+            }
+        }
+        None
+    }
+
+    /// When to listen or to accept if nothing gets ready before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        match (&self.bound, self.waiting) {
+            (None, _) => Some(self.retry_at),
+            (Some(_), true) => Some(Instant(0)),
+            (Some(_), false) => None,
+        }
+    }
+
+    /// The port that it listens on.
+    pub fn bound(&self) -> Option<SocketAddr> {
+        match self.bound.as_ref()? {
+            Bound::Port(listener) => listener.local_addr().ok(),
+            Bound::Socket(_) => None,
+        }
+    }
+}
+
+impl Bound {
+    fn open(address: &Address, token: Token, registry: &Registry) -> io::Result<Self> {
+        match address {
+            Address::Port(address) => {
+                let mut listener = TcpListener::bind(*address)?;
+                registry.register(&mut listener, token, Interest::READABLE)?;
+                Ok(Self::Port(listener))
+            }
+            Address::Socket(path) => {
+                let mut listener = bind_private(path)?;
+                registry.register(&mut listener, token, Interest::READABLE)?;
+                Ok(Self::Socket(listener))
+            }
+        }
+    }
+
+    fn accept(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Self::Port(listener) => Stream::Port(listener.accept()?.0),
+            Self::Socket(listener) => Stream::Socket(listener.accept()?.0),
+        })
+    }
+}
+
+/// Binds a unix socket that is never open to others, not even for a moment: the file gets the mode
+/// that its descriptor has before.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    match symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            if let Some(folder) = path.parent() {
+                DirBuilder::new().recursive(true).mode(FOLDER).create(folder)?;
+            }
+        }
+        Err(error) => return Err(error),
+        Ok(about) if !about.file_type().is_socket() => {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "a file that is no socket"));
+        }
+        // Left by an earlier life, or somebody's who lives.
+        Ok(_) => match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => remove_file(path)?,
+            Ok(_) => return Err(ErrorKind::AddrInUse.into()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(ErrorKind::AddrInUse.into());
+            }
+            Err(error) => return Err(error),
+        },
+    }
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let file = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    fchmod(&file, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    socket::bind(file.as_raw_fd(), &UnixAddr::new(path)?)?;
+    socket::listen(&file, Backlog::new(WAITING_MAX)?)?;
+    Ok(UnixListener::from_std(file.into()))
+}
+
+/// Connections that the kernel keeps until they are taken; each turn takes all there is room for.
+const WAITING_MAX: i32 = 64;
+const FOLDER: u32 = 0o750;
+
+/// A connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// To the port.
+    Port(TcpStream),
+    /// To the unix socket.
+    Socket(UnixStream),
+}
+
+impl Stream {
+    /// The poll tells when it can be read or written.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let both = Interest::READABLE | Interest::WRITABLE;
+        match self {
+            Self::Port(stream) => registry.register(stream, token, both),
+            Self::Socket(stream) => registry.register(stream, token, both),
+        }
+    }
+
+    /// The poll tells no more.
+    pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Self::Port(stream) => registry.deregister(stream),
+            Self::Socket(stream) => registry.deregister(stream),
+        }
+    }
+
+    /// Says that nothing more is written.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        match self {
+            Self::Port(stream) => stream.shutdown(Shutdown::Write),
+            Self::Socket(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Port(stream) => stream.read(buffer),
+            Self::Socket(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Port(stream) => stream.write(bytes),
+            Self::Socket(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder = format!("edged-socket-{}-{name}", std::process::id());
+            Self(std::env::temp_dir().join(folder))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_socket_is_its_owners_alone() {
+        let folder = Folder::new("mode");
+        let path = folder.0.join("below/api.sock");
+        let first = bind_private(&path).expect("a socket");
+        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let taken = bind_private(&path).map_err(|error| error.kind());
+        assert_eq!(taken.err(), Some(ErrorKind::AddrInUse), "somebody listens there");
+        drop(first);
+        bind_private(&path).expect("the file of one that has ended is replaced");
+    }
+
+    #[test]
+    fn a_file_of_somebody_elses_is_left_alone() {
+        let folder = Folder::new("file");
+        std::fs::create_dir_all(&folder.0).expect("a folder of ours");
+        let path = folder.0.join("api.sock");
+        std::fs::write(&path, "precious").expect("a file of ours");
+        let refused = bind_private(&path).map_err(|error| error.kind());
+        assert_eq!(refused.err(), Some(ErrorKind::AlreadyExists));
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "precious");
+        let long = folder.0.join("x".repeat(200));
+        assert!(bind_private(&long).is_err(), "a path longer than an address is no panic");
+    }
+}
