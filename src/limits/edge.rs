@@ -106,8 +106,14 @@ pub const LOCAL_LIST_PER_TURN: usize = 500;
 pub const LOCAL_SAVE_RETRY_MS: u64 = 1_000;
 /// Bytes of one request to the controller's own API: the largest object, and its manifest's words.
 pub const FRONT_BODY_BYTES_MAX: usize = 4 << 20;
+/// Bytes of the name of an applied object's file: Linux's 255, less the `.new` that it has while
+/// it is written.
+pub const FILE_NAME_BYTES_MAX: usize = 251;
 /// Connections of the controller's own API at once.
 pub const FRONT_CONNECTIONS_MAX: usize = 16;
+/// Of these, how many are kept for the unix socket: whatever other users do to the port, the
+/// controller's commands are answered.
+pub const FRONT_PROTECTED_MIN: usize = 4;
 /// Objects in all manifests of the controller's folder.
 pub const MANIFEST_ALL_OBJECTS_MAX: usize = 100_000;
 /// Bytes of all these manifests as JSON.

@@ -245,6 +245,11 @@ impl Objects {
         Some(later.map(|(.., told)| told.clone()).collect())
     }
 
+    /// Whether there is such an object.
+    pub fn has(&self, key: &Key) -> bool {
+        self.rows.contains_key(key)
+    }
+
     /// The file whose manifest wants this object.
     pub fn source(&self, key: &Key) -> Option<&str> {
         self.wanted.get(key).map(|wanted| &*wanted.source)

@@ -91,8 +91,14 @@ pub(super) fn store_pair(link: &CloudLink, cert_pem: &str, key_pem: &str) -> io:
 
 /// Writes a file durably, whole or not at all.
 pub(in crate::io) fn store(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    write_new(&beside(path), text, mode)?;
-    give_name(&beside(path), path)
+    let new = beside(path);
+    let done = write_new(&new, text, mode).and_then(|()| give_name(&new, path));
+    if done.is_err() {
+        // The disk is full, most likely: half a file must not take what room there is. If even
+        // that fails, the next try removes it.
+        let _ = remove_file(&new);
+    }
+    done
 }
 
 /// Every certificate of a PEM file.

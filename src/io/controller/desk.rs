@@ -1,5 +1,7 @@
 //! What people and scrapers are answered: objects, changes to the manifest folder, health, metrics.
 
+mod apply;
+
 use std::path::{Path, PathBuf};
 
 use super::api::local::Local;
@@ -7,11 +9,9 @@ use crate::agent::admit;
 use crate::controller::Controller;
 use crate::controller::local::{Key, Objects};
 use crate::controller::time::Now;
-use crate::io::cloud::files;
+use crate::io::socket::Access;
 use crate::model::api::{Call as ApiCall, CallError, Kind, Verb};
-use crate::model::raw::Manifest;
 use crate::wire::http1::call::{self, Call};
-use crate::wire::manifest::raw;
 use crate::wire::rest::{self, Asked};
 
 /// All that an answer may need.
@@ -32,7 +32,7 @@ type Answer = (u16, &'static str, Vec<u8>);
 
 impl Desk<'_> {
     /// The answer, head and all.
-    pub(super) fn answer(&mut self, call: &Call) -> Vec<u8> {
+    pub(super) fn answer(&mut self, call: &Call, access: Access) -> Vec<u8> {
         let (status, kind, body) = match (&*call.method, &*call.path) {
             ("GET", "/healthz") => match &self.trouble {
                 Some(why) => text(503, why),
@@ -40,6 +40,7 @@ impl Desk<'_> {
                 None => text(503, "the objects are not all known yet"),
             },
             ("GET", "/metrics") => (200, METRICS, self.metrics().into_bytes()),
+            _ if access == Access::Public => text(403, PUBLIC),
             _ if self.local.is_none() => text(404, "the objects are the cluster's: ask kubectl"),
             ("POST", "/apply") => self.apply(call),
             ("GET" | "DELETE", _) => self.object(call),
@@ -95,7 +96,7 @@ impl Desk<'_> {
             return self.call(call);
         };
         let name = named(&key);
-        if source != self.file(&key) {
+        if self.file(&key).ok().as_ref() != Some(&source) {
             let file = source.display();
             return text(409, &format!("{name} stands in {file}: take it out there"));
         }
@@ -103,47 +104,6 @@ impl Desk<'_> {
             Ok(()) => text(200, &format!("{name} deleted")),
             Err(error) => text(500, &format!("{}: {error}", source.display())),
         }
-    }
-
-    /// Each object becomes a file of its own in the folder, where it is found at once.
-    fn apply(&mut self, call: &Call) -> Answer {
-        // A web page cannot send this without being asked whether it may.
-        if call.header("content-type") != "application/yaml" {
-            return text(415, "expected the Content-Type application/yaml");
-        }
-        let manifests = match raw::parse_valid(&call.body, admit::invalid) {
-            Ok(manifests) => manifests,
-            Err(refusal) => return text(400, &refusal.to_string()),
-        };
-        for manifest in &manifests {
-            let key = key_of(manifest);
-            let file = self.file(&key);
-            if let Some(other) = self.objects().source(&key).filter(|it| Path::new(it) != file) {
-                let name = named(&key);
-                return text(409, &format!("{name} stands in {other}: change it there"));
-            }
-        }
-        let mut said = String::new();
-        for manifest in &manifests {
-            let key = key_of(manifest);
-            let file = self.file(&key);
-            let json = format!("{:#}\n", manifest.value);
-            if let Err(error) = files::store(&file, &json, files::PRIVATE) {
-                return text(500, &error.to_string());
-            }
-            said.extend([&named(&key), " is in ", &*file.to_string_lossy(), "\n"]);
-        }
-        (200, TEXT, said.into_bytes())
-    }
-
-    /// Of an object that was applied.
-    fn file(&self, key: &Key) -> PathBuf {
-        let Key { kind, namespace, name } = key;
-        let kind = kind.name().to_ascii_lowercase();
-        // Names of objects have no slash; whatever has is no name, and must not leave the folder.
-        let safe = |text: &str| text.replace(['/', '\0'], "_");
-        let name = format!("{kind}.{}.{}.json", safe(namespace), safe(name));
-        self.folder.join(name)
     }
 
     fn metrics(&self) -> String {
@@ -190,21 +150,17 @@ impl Desk<'_> {
     }
 }
 
-fn key_of(manifest: &Manifest) -> Key {
-    let Manifest { kind, namespace, name, .. } = manifest;
-    Key { kind: *kind, namespace: namespace.clone(), name: name.clone() }
-}
-
+/// As kubectl names it: `pod/web`.
 fn named(key: &Key) -> String {
-    let Key { kind, namespace, name } = key;
-    let slash = if namespace.is_empty() { "" } else { "/" };
-    format!("{} {namespace}{slash}{name}", kind.name().to_ascii_lowercase())
+    format!("{}/{}", key.kind.name().to_ascii_lowercase(), key.name)
 }
 
 fn text(status: u16, line: &str) -> Answer {
     (status, TEXT, format!("{line}\n").into_bytes())
 }
 
+const PUBLIC: &str = "any user can ask this port, so it has /healthz and /metrics only: ask for \
+                      objects through the unix socket in the data folder";
 const PREFIX: &str = "edgecontroller_";
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";

@@ -1,39 +1,44 @@
-//! The controller's own API, for people and scrapers on this machine: plain HTTP on loopback, one
-//! request a connection, no authentication.
+//! The controller's own API, for people and scrapers on this machine: plain HTTP, one request a
+//! connection.
+//!
+//! Any user of this machine can ask the port on loopback, which therefore shows health and metrics
+//! alone. Objects, Secrets among them, are read and changed through a unix socket in the data
+//! folder, which only its owner and root can open.
 //!
 //! Reads one request and hands it up, writes the answer, hangs up. Everything has a bound, as in
 //! [`crate::io::server`]; what the agent's reading API does not take, a body, is taken here.
 //! **If we crash here** the clients see a reset.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use mio::event::Event as Ready;
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 
 use crate::controller::time::Instant;
-use crate::io::log::Limit;
+use crate::io::socket::{Access, Address, Listener, Stream};
 use crate::limits::{
-    FRONT_BODY_BYTES_MAX, FRONT_CONNECTIONS_MAX, HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_HEAD_BYTES_MAX,
-    HTTP_LEAVE_MS, HTTP_LISTEN_RETRY_MS,
+    FRONT_BODY_BYTES_MAX, FRONT_CONNECTIONS_MAX, FRONT_PROTECTED_MIN, HTTP_ACCEPTS_PER_TURN,
+    HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_HEAD_BYTES_MAX, HTTP_LEAVE_MS,
 };
 use crate::wire::http1::call::{self, Call};
 
-/// The listener and its connections.
+/// The listeners and their connections.
 #[derive(Debug)]
 pub struct Front {
+    /// Of the port; for the `Host` of requests.
     address: SocketAddr,
-    listener: Option<TcpListener>,
-    retry_at: Instant,
-    limit: Limit,
+    listeners: Vec<Listener>,
+    /// The unix socket's token. Connection `n` has the one `n + 1` after it, the port the last.
     first: Token,
     connections: [Option<Connection>; FRONT_CONNECTIONS_MAX],
 }
 
 #[derive(Debug)]
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
+    access: Access,
     state: State,
     deadline: Instant,
 }
@@ -52,38 +57,55 @@ enum Next {
 }
 
 impl Front {
-    /// Listens nowhere yet; [`Front::tick`] does. Port 0: it never will.
-    pub fn new(address: SocketAddr, first: Token) -> Self {
+    /// Listens nowhere yet; [`Front::tick`] does. Port 0: only on the unix socket.
+    pub fn new(address: SocketAddr, socket: PathBuf, first: Token) -> Self {
+        let last = Token(first.0 + 1 + FRONT_CONNECTIONS_MAX);
+        let name = "the controller's API";
+        let mut listeners = vec![Listener::new(Address::Socket(socket), name, first)];
+        if address.port() != 0 {
+            listeners.push(Listener::new(Address::Port(address), name, last));
+        }
+        // For a `Host` that is no name: what is loopback is ours in any case.
+        let address = if address.port() == 0 { (Ipv4Addr::LOCALHOST, 0).into() } else { address };
         let connections = [const { None }; FRONT_CONNECTIONS_MAX];
-        let (listener, retry_at, limit) = (None, Instant(0), Limit::default());
-        Self { address, listener, retry_at, limit, first, connections }
+        Self { address, listeners, first, connections }
     }
 
-    /// Whether the token is the listener's or a connection's.
+    /// Whether the token is a listener's or a connection's.
     pub fn owns(&self, token: Token) -> bool {
-        (self.first.0..=self.first.0 + FRONT_CONNECTIONS_MAX).contains(&token.0)
+        (self.first.0..=self.first.0 + 1 + FRONT_CONNECTIONS_MAX).contains(&token.0)
     }
 
-    /// Sockets are few: all are looked at.
-    pub fn ready(&mut self, _ready: &Ready) {}
+    /// Connections are few: all are looked at.
+    pub fn ready(&mut self, ready: &Ready) {
+        let at = ready.token().0 - self.first.0;
+        if at.is_multiple_of(FRONT_CONNECTIONS_MAX + 1)
+            && let Some(listener) = self.listeners.get_mut(at.min(1))
+        {
+            listener.ready();
+        }
+    }
 
     /// Takes connections and goes on with them; `answer` makes the bytes of an answer.
     pub fn tick(
         &mut self,
         now: Instant,
         registry: &Registry,
-        mut answer: impl FnMut(&Call) -> Vec<u8>,
+        mut answer: impl FnMut(&Call, Access) -> Vec<u8>,
     ) {
-        self.listen(now, registry);
-        self.accept(now, registry);
+        for at in 0..self.listeners.len() {
+            self.listeners[at].listen(now, registry, remedy);
+            self.accept(at, now, registry);
+        }
         for slot in &mut self.connections {
             let Some(connection) = slot else { continue };
             let mut next = connection.turn(now);
             if let Next::Answer(call) = next {
                 let bytes = if call::is_local(&call, self.address) {
-                    answer(&call)
+                    answer(&call, connection.access)
                 } else {
-                    call::answer(403, "text/plain", b"expected the Host of this machine\n")
+                    let why = b"expected the Host of this machine, and no other's Origin\n";
+                    call::answer(403, "text/plain", why)
                 };
                 connection.tell(bytes, now);
                 next = connection.turn(now);
@@ -96,51 +118,46 @@ impl Front {
 
     /// When to call [`Front::tick`] if nothing gets ready before.
     pub fn wake_at(&self) -> Option<Instant> {
-        let retry = (self.listener.is_none() && self.address.port() != 0).then_some(self.retry_at);
-        self.connections.iter().flatten().map(|it| it.deadline).chain(retry).min()
+        let listeners = self.listeners.iter().filter_map(Listener::wake_at);
+        self.connections.iter().flatten().map(|it| it.deadline).chain(listeners).min()
     }
 
-    fn listen(&mut self, now: Instant, registry: &Registry) {
-        if self.listener.is_some() || now < self.retry_at || self.address.port() == 0 {
-            return;
-        }
-        self.retry_at = now.plus_ms(HTTP_LISTEN_RETRY_MS);
-        let opened = TcpListener::bind(self.address).and_then(|mut listener| {
-            registry.register(&mut listener, self.first, Interest::READABLE)?;
-            Ok(listener)
-        });
-        match opened {
-            Ok(listener) => {
-                log::info!("the controller's API listens on {}", self.address);
-                self.listener = Some(listener);
-            }
-            Err(error) => {
-                if let Some(kept) = self.limit.pass(now) {
-                    let address = self.address;
-                    log::warn!("no API: cannot listen on {address}: {error}; repeats={kept}");
-                }
-            }
-        }
-    }
-
-    fn accept(&mut self, now: Instant, registry: &Registry) {
-        let Some(listener) = &self.listener else { return };
-        while let Some(at) = self.connections.iter().position(Option::is_none) {
-            let mut stream = match listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    log::debug!("a connection of the API's was not taken: {error}");
-                    return;
-                }
+    fn accept(&mut self, listener: usize, now: Instant, registry: &Registry) {
+        for _ in 0..HTTP_ACCEPTS_PER_TURN {
+            let access = self.listeners[listener].access();
+            let Some(mut stream) = self.listeners[listener].accept(now) else { return };
+            let Some(at) = self.free(access) else {
+                // It fits into the socket's buffer.
+                let busy = b"too many connections: try again\n";
+                let _ = stream.write(&call::answer(503, "text/plain", busy));
+                continue;
             };
-            let token = Token(self.first.0 + 1 + at);
-            let both = Interest::READABLE | Interest::WRITABLE;
-            if registry.register(&mut stream, token, both).is_ok() {
-                let (state, deadline) = (State::Asking(Vec::new()), now.plus_ms(HTTP_ASK_MS));
-                self.connections[at] = Some(Connection { stream, state, deadline });
+            match stream.register(registry, Token(self.first.0 + 1 + at)) {
+                Ok(()) => {
+                    let (state, deadline) = (State::Asking(Vec::new()), now.plus_ms(HTTP_ASK_MS));
+                    self.connections[at] = Some(Connection { stream, access, state, deadline });
+                }
+                Err(error) => log::warn!("the controller's API cannot watch a socket: {error}"),
             }
         }
+    }
+
+    /// The place of the next connection, if there is one for such.
+    fn free(&self, access: Access) -> Option<usize> {
+        let public = |it: &&Connection| it.access == Access::Public;
+        let taken = self.connections.iter().flatten().filter(public).count();
+        let full = taken >= FRONT_CONNECTIONS_MAX - FRONT_PROTECTED_MIN;
+        let free = self.connections.iter().position(Option::is_none);
+        free.filter(|_| access == Access::Protected || !full)
+    }
+}
+
+fn remedy(address: &Address, _error: &io::Error) -> &'static str {
+    match address {
+        Address::Socket(_) => {
+            "commands have nobody to ask: is --data right, and its disk writable?"
+        }
+        Address::Port(_) => "there are no /healthz and /metrics: give another with --api",
     }
 }
 
@@ -186,7 +203,7 @@ impl Connection {
                     }
                 }
                 State::Telling(..) => {
-                    let _ = self.stream.shutdown(Shutdown::Write);
+                    let _ = self.stream.shutdown_write();
                     self.state = State::Leaving;
                     self.deadline = now.plus_ms(HTTP_LEAVE_MS);
                 }

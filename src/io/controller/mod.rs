@@ -62,7 +62,7 @@ use store::{Kept, Store};
 
 const SIGNALS: Token = Token(0);
 const FOLDER: Token = Token(1);
-/// The listener of our own API; its connections have the tokens after it.
+/// The first listener of our own API; its connections and the second have the tokens after it.
 const FRONT: Token = Token(16);
 /// The first connection to the API server; the others have the tokens after it.
 const API: Token = Token(1_024);
@@ -197,8 +197,8 @@ impl Hands {
             token_at,
             store,
             manifests,
-            front: Front::new(settings.api, FRONT),
-            events: vec![Event::Loaded(kept.records), Event::Identities(kept.identities)],
+            front: Front::new(settings.api, settings.socket(), FRONT),
+            events: vec![Event::Loaded(kept.records)],
             out: Out::default(),
             dirty: Vec::new(),
             save: None,
@@ -402,7 +402,7 @@ impl Hands {
             refused: self.ports.refused().collect(),
             now,
         };
-        self.front.tick(now.boot, self.poll.registry(), |call| desk.answer(call));
+        self.front.tick(now.boot, self.poll.registry(), |call, access| desk.answer(call, access));
     }
 
     /// Nodes that join find a token where they always did.

@@ -15,7 +15,7 @@ pub struct Settings {
     pub hub: SocketAddr,
     /// `--listen-https`: where nodes ask for certificates.
     pub desk: SocketAddr,
-    /// `--api`: our own API, on loopback.
+    /// `--api`: health and metrics of our own API, on loopback.
     pub api: SocketAddr,
     /// `--kubeconfig` or `--in-cluster`; neither: the folder.
     pub source: Source,
@@ -95,7 +95,10 @@ impl Settings {
             let text = value.to_string_lossy().into_owned();
             let expected = |what: &str| format!("--{name}: got {text:?}, expected {what}");
             let address = || text.parse().map_err(|_| expected("an address and a port"));
-            let number = || text.parse::<u64>().map_err(|_| expected("a whole number"));
+            let within = |most: u64| match text.parse::<u64>() {
+                Ok(number) if (1..=most).contains(&number) => Ok(number),
+                _ => Err(expected(&format!("a whole number from 1 to {most}"))),
+            };
             match &*name {
                 "listen-hub" => settings.hub = address()?,
                 "listen-https" => settings.desk = address()?,
@@ -103,7 +106,7 @@ impl Settings {
                 "api" => {
                     settings.api = address()?;
                     if !settings.api.ip().is_loopback() {
-                        return Err(expected("an address of loopback: it has no authentication"));
+                        return Err(expected("an address of loopback"));
                     }
                 }
                 "kubeconfig" => settings.source = Source::Kubeconfig(value.into()),
@@ -113,16 +116,9 @@ impl Settings {
                 "advertise" => {
                     settings.names = text.split(',').map(str::trim).map(str::to_owned).collect();
                 }
-                "certificate-days" => settings.certificate_days = number()?.clamp(1, 36_500) as u32,
-                "enrol-again" => {
-                    settings.enrol_again = Some(match &*text {
-                        "allow" => EnrolAgain::Allow,
-                        "refuse" => EnrolAgain::Refuse,
-                        _ => return Err(expected("allow or refuse")),
-                    });
-                }
-                "keepalive" => settings.keepalive_ms = number()?.max(1).saturating_mul(1_000),
-                "node-limit" => settings.nodes_max = number()?.clamp(1, 16_000) as usize,
+                "certificate-days" => settings.certificate_days = within(36_500)? as u32,
+                "keepalive" => settings.keepalive_ms = within(86_400)? * 1_000,
+                "node-limit" => settings.nodes_max = within(16_000)? as usize,
                 "log" => {
                     let expected = "off, error, warn, info, debug or trace";
                     settings.log = text
@@ -178,6 +174,11 @@ impl Settings {
         self.data.join("pki")
     }
 
+    /// The unix socket of our own API: all of it, for this folder's owner and root.
+    pub fn socket(&self) -> PathBuf {
+        self.data.join("api.sock")
+    }
+
     /// The store's file.
     pub fn store(&self) -> PathBuf {
         self.data.join("controller.db")
@@ -211,7 +212,7 @@ mod tests {
         for (flags, expected) in [
             (&["--api", "192.0.2.1:1"][..], "--api: got \"192.0.2.1:1\", expected an address of"),
             (&["--keepalive", "x"], "--keepalive: got \"x\", expected a whole number"),
-            (&["--enrol-again", "x"], "--enrol-again: got \"x\", expected allow or refuse"),
+            (&["--node-limit", "16001"], "--node-limit: got \"16001\", expected a whole number f"),
             (&["--what", "x"], "got --what, expected"),
             (&["x"], "unexpected argument \"x\""),
             (&["--listen-https", "192.0.2.1:10000"], "--listen-https: got 192.0.2.1:10000, expec"),

@@ -1,0 +1,150 @@
+//! Objects that people apply: each becomes a file of its own in the manifest folder, where it is
+//! found at once.
+//!
+//! The file's name is made of the object's, whose characters are checked as an API server checks
+//! them: no two objects share a file, and none leads out of the folder.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::{Answer, Desk, TEXT, named, text};
+use crate::controller::local::Key;
+use crate::io::cloud::files;
+use crate::limits::{FILE_NAME_BYTES_MAX, MANIFEST_BYTES_MAX};
+use crate::model::api::Kind;
+use crate::model::names::{is_label, is_subdomain};
+use crate::model::raw::Manifest;
+use crate::wire::http1::call::Call;
+use crate::wire::manifest::raw;
+
+impl Desk<'_> {
+    /// Says of each object whether it was created, configured or unchanged, as kubectl does. All
+    /// are looked at before the first is written.
+    pub(super) fn apply(&mut self, call: &Call) -> Answer {
+        // A web page cannot send this without being asked whether it may.
+        if call.header("content-type") != "application/yaml" {
+            return text(415, "expected the Content-Type application/yaml");
+        }
+        let manifests = match raw::parse(&call.body) {
+            Ok(manifests) => manifests,
+            Err(refusal) => return text(400, &refusal.to_string()),
+        };
+        let mut files = Vec::new();
+        for manifest in &manifests {
+            let key = key_of(manifest);
+            let file = match self.file(&key) {
+                Ok(file) => file,
+                Err(why) => return text(422, &format!(": {}: {why}", named(&key))),
+            };
+            if let Some(other) = self.objects().source(&key).filter(|it| Path::new(it) != file) {
+                let name = named(&key);
+                return text(409, &format!(": {name} stands in {other}: change it there"));
+            }
+            let json = format!("{:#}\n", manifest.value);
+            if json.len() > MANIFEST_BYTES_MAX {
+                let (name, got) = (named(&key), json.len());
+                let why = format!(": {name}: got {got} bytes, expected {MANIFEST_BYTES_MAX}");
+                return text(413, &format!("{why} at most"));
+            }
+            files.push((key, file, json));
+        }
+        let mut said = String::new();
+        for ((key, file, json), manifest) in files.iter().zip(&manifests) {
+            let done = match std::fs::read(file) {
+                Ok(old) if old == json.as_bytes() => "unchanged",
+                Ok(_) => "configured",
+                Err(error) if error.kind() == ErrorKind::NotFound => "created",
+                Err(error) => return text(500, &format!(": {}: {error}", file.display())),
+            };
+            if done != "unchanged"
+                && let Err(error) = files::store(file, json, files::PRIVATE)
+            {
+                return text(500, &format!(": {error}"));
+            }
+            said.extend([&named(key), " ", done, "\n"]);
+            if let Some(warning) = self.warning(manifest) {
+                said.extend(["Warning: ", &named(key), ": ", &warning, "\n"]);
+            }
+        }
+        (200, TEXT, said.into_bytes())
+    }
+
+    /// What keeps the pod from running anywhere, although it is taken.
+    fn warning(&mut self, manifest: &Manifest) -> Option<String> {
+        if manifest.kind != Kind::Pod {
+            return None;
+        }
+        let Some(node) = manifest.value["spec"]["nodeName"].as_str().filter(|it| !it.is_empty())
+        else {
+            return Some("spec.nodeName: got none, so no node runs it".to_owned());
+        };
+        let key = Key { kind: Kind::Node, namespace: "".into(), name: node.into() };
+        let known = self.objects().has(&key);
+        (!known).then(|| format!("spec.nodeName: got {node:?}, which has not joined yet"))
+    }
+
+    /// Where an object lies that was applied; or why it cannot be one.
+    pub(super) fn file(&self, key: &Key) -> Result<PathBuf, String> {
+        file_name(key).map(|name| self.folder.join(name))
+    }
+}
+
+/// A namespace has no dot, so that the parts can be told apart.
+fn file_name(key: &Key) -> Result<String, String> {
+    let Key { kind, namespace, name } = key;
+    if kind.is_namespaced() && !is_label(namespace) {
+        return Err(format!(
+            "metadata.namespace: got {namespace:?}, expected lower case letters, digits and '-', \
+             at most 63 of them"
+        ));
+    }
+    if !is_subdomain(name) {
+        return Err(format!(
+            "metadata.name: got {name:?}, expected lower case letters, digits, '-' and '.', at \
+             most 253 of them"
+        ));
+    }
+    let file = format!("{}.{namespace}.{name}.json", kind.name().to_ascii_lowercase());
+    if file.len() > FILE_NAME_BYTES_MAX {
+        return Err(format!(
+            "metadata.name: got {} characters, expected {} at most: its file's name ends there",
+            name.len(),
+            name.len() - (file.len() - FILE_NAME_BYTES_MAX)
+        ));
+    }
+    Ok(file)
+}
+
+fn key_of(manifest: &Manifest) -> Key {
+    let Manifest { kind, namespace, name, .. } = manifest;
+    Key { kind: *kind, namespace: namespace.clone(), name: name.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(kind: Kind, namespace: &str, name: &str) -> Key {
+        Key { kind, namespace: namespace.into(), name: name.into() }
+    }
+
+    #[test]
+    fn no_two_objects_share_a_file() {
+        let name = |namespace, name| file_name(&key(Kind::Pod, namespace, name));
+        assert_eq!(name("a", "b.c").as_deref(), Ok("pod.a.b.c.json"));
+        let node = file_name(&key(Kind::Node, "", "gw"));
+        assert_eq!(node.as_deref(), Ok("node..gw.json"));
+        for (namespace, wrong, expected) in [
+            ("a.b", "c", "metadata.namespace: got \"a.b\", expected"),
+            ("", "c", "metadata.namespace: got \"\", expected"),
+            ("a", "../../evil", "metadata.name: got \"../../evil\", expected"),
+            ("a", "B", "metadata.name: got \"B\", expected"),
+            ("a", ".", "metadata.name: got \".\", expected"),
+            ("../a", "c", "metadata.namespace: got \"../a\", expected"),
+            ("a", &"b".repeat(253), "metadata.name: got 253 characters, expected 240 at most"),
+        ] {
+            let why = name(namespace, wrong).expect_err(wrong);
+            assert!(why.starts_with(expected), "{why}");
+        }
+    }
+}
