@@ -4,10 +4,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
@@ -22,20 +22,26 @@ use crate::server::Server;
 struct Agent {
     dir: PathBuf,
     child: Child,
-    log: BufReader<ChildStderr>,
+    log: BufReader<fs::File>,
     listener: UnixListener,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Agent {
     fn start(name: &str) -> Self {
+        Self::start_with(name, |_| ())
+    }
+
+    fn start_with(name: &str, change: impl FnOnce(&mut Command)) -> Self {
         let alone = crate::jobs::alone();
         let dir = std::env::temp_dir().join(format!("edged-binary-{}-{name}", std::process::id()));
         fs::create_dir_all(dir.join("manifests")).expect("a folder for the test");
         let listener = UnixListener::bind(dir.join("c.sock")).expect("a socket");
         fs::write(dir.join("edgecore.yaml"), config(&dir, "manifests", "")).expect("a file");
         let path = |below: &str| dir.join(below).into_os_string();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_edged"))
+        let (log, errors) = std::io::pipe().expect("a pipe");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_edged"));
+        command
             .args(["run", "--listen", "off", "--node-name", "gw", "--log", "debug"])
             .args(["--config".into(), path("edgecore.yaml")])
             .args(["--runtime".into(), path("c.sock")])
@@ -43,10 +49,10 @@ impl Agent {
             .args(["--pod-logs".into(), path("pods")])
             .args(["--container-logs".into(), path("links")])
             .env_remove("RUST_LOG")
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let log = BufReader::new(child.stderr.take().expect("it is piped"));
+            .stderr(errors);
+        change(&mut command);
+        let child = command.spawn().expect("it starts");
+        let log = BufReader::new(fs::File::from(OwnedFd::from(log)));
         Self { dir, child, log, listener, _alone: alone }
     }
 
@@ -133,16 +139,51 @@ fn a_hangup_reads_the_configuration_again_and_says_what_waits_for_a_restart() {
     fs::write(&file, "modules: [").expect("a file");
     agent.signal(Signal::SIGHUP);
     let line = agent.logged("the configuration stays as it was");
-    assert!(line.starts_with("ERROR io ") && line.contains("edgecore.yaml:"), "{line}");
+    let (time, rest) = line.split_once(' ').expect("words");
+    assert!(time.ends_with('Z') && time.contains('T'), "{line}");
+    assert!(rest.starts_with("ERROR io ") && rest.contains("edgecore.yaml:"), "{line}");
+}
+
+/// Its line about a configuration that it cannot read.
+fn complaint(agent: &mut Agent) -> String {
+    let _peer = agent.accept();
+    fs::write(agent.dir.join("edgecore.yaml"), "modules: [").expect("a file");
+    agent.signal(Signal::SIGHUP);
+    agent.logged("the configuration stays as it was")
+}
+
+#[test]
+fn a_filter_that_makes_no_sense_silences_no_error() {
+    let mut agent = Agent::start_with("filter", |command| {
+        command.env("RUST_LOG", "blah");
+    });
+    agent.logged(" WARN  io::log RUST_LOG: got \"blah\", expected levels");
+    assert!(complaint(&mut agent).contains(" ERROR io "));
+}
+
+#[test]
+fn no_line_has_a_time_where_the_journal_adds_it() {
+    use std::os::unix::fs::MetadataExt;
+
+    let (log, journal) = std::io::pipe().expect("a pipe");
+    let about = fs::File::from(OwnedFd::from(journal.try_clone().expect("a pipe")));
+    let about = about.metadata().expect("it is open");
+    let mut agent = Agent::start_with("journal", |command| {
+        command.env("JOURNAL_STREAM", format!("{}:{}", about.dev(), about.ino()));
+        command.stderr(journal);
+    });
+    agent.log = BufReader::new(fs::File::from(OwnedFd::from(log)));
+    let line = complaint(&mut agent);
+    assert!(line.starts_with("ERROR io "), "{line}");
 }
 
 #[test]
 fn a_wrong_command_line_is_told_with_exit_code_2() {
     let _alone = crate::jobs::alone();
-    for args in [&["run", "--manifest", "/m"][..], &["walk"], &[]] {
+    for args in [&["run", "--manifest", "/m"][..], &["walk"], &["help", "walk"]] {
         let output = Command::new(env!("CARGO_BIN_EXE_edged")).args(args).output().expect("runs");
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(output.stderr.starts_with(b"edged: "), "{args:?}");
+        assert!(output.stderr.starts_with(b"edged"), "{args:?}");
         assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
