@@ -10,36 +10,112 @@ mod age;
 mod check;
 #[cfg(feature = "controller")]
 pub mod controller;
+#[cfg(feature = "api")]
+mod events;
+pub mod help;
 #[cfg(feature = "image-import")]
 mod images;
 #[cfg(feature = "cloud")]
 mod join;
+#[cfg(feature = "api")]
+mod list;
 #[cfg(feature = "api")]
 mod pods;
 #[cfg(feature = "api")]
 mod status;
 #[cfg(any(feature = "api", feature = "check", feature = "image-import"))]
 mod table;
+#[cfg(feature = "api")]
+mod yaml;
 
 use std::io::{ErrorKind, Write};
 
 #[cfg(any(feature = "api", feature = "image-import"))]
 use crate::config;
+use crate::io::sys;
+use help::{Page, page};
 
-/// The commands of this module, for `edged help`.
-pub const HELP: &str =
-    "  edged pods [OPTIONS]   print the pods              -n NAMESPACE, -o wide or json, -w: watch
-  edged status           print how the agent is      --config FILE: of this edgecore.yaml
-  edged check            look for what is missing on this machine, and name each remedy
-  edged join             make this machine a node of a KubeEdge cloud, in keadm's words:
-                         -e, --cloudcore-ipport HOST:10000  -t, --token TOKEN
-                         [--certport 10002] [-i, --edgenode-name NAME]
-                         [-p, --remote-runtime-endpoint SOCKET]
-                         [--root DIR: all files below it in place of /]
-  edged images list [PATH...]     print the images that files and folders have
-  edged images import FILE        bring an archive's images into containerd, by its own tool
-  edged images serve PATH...      be a registry on loopback that lets pull them
-  (pods and status ask the agent where edgecore.yaml says, or --server ADDR:PORT)
+/// Options of all that asks the agent.
+macro_rules! ask {
+    () => {
+        "  --config FILE          ask the agent with this edgecore.yaml\n  \
+         --server PLACE         ask the one at ADDR:PORT or unix:///PATH\n"
+    };
+}
+
+/// How `edged` is used.
+pub const PAGES: &[Page] = &[
+    page("run", "[OPTIONS]", "run the agent in the foreground", RUN),
+    page(
+        "pods",
+        "[NAME] [OPTIONS]",
+        "print the pods, or one",
+        concat!(
+            "  -n, --namespace NAME   only those of this namespace\n",
+            "  -A, --all-namespaces   with a column of namespaces\n",
+            "  -o, --output FORM      wide (with messages), json or yaml\n",
+            "  -w, --watch            and whatever changes, until it is ended\n",
+            ask!(),
+            "Values that may be secrets are shown to root only: through ROOTDIR/edged.sock.\n",
+        ),
+    ),
+    page(
+        "events",
+        "[NAME] [OPTIONS]",
+        "print what happened to the pods, or to one, the oldest first",
+        concat!(
+            "  -n, --namespace NAME   only those of this namespace\n",
+            "  -A, --all-namespaces   with a column of namespaces\n",
+            "  -o, --output FORM      json or yaml\n",
+            ask!(),
+        ),
+    ),
+    page(
+        "status",
+        "[OPTIONS]",
+        "print how the agent is; exit code 1: the runtime is not ready",
+        ask!(),
+    ),
+    page(
+        "check",
+        "[OPTIONS]",
+        "look for what is missing on this machine, and name each remedy",
+        RUN,
+    ),
+    page(
+        "join",
+        "[OPTIONS]",
+        "make this machine a node of a KubeEdge cloud, in keadm's words",
+        "  -e, --cloudcore-ipport HOST:10000\n  -t, --token TOKEN\n  --certport PORT        \
+         [10002]\n  -i, --edgenode-name NAME\n  -p, --remote-runtime-endpoint SOCKET\n  \
+         --root DIR             all files below it in place of /\n",
+    ),
+    page(
+        "images",
+        "list|import|serve [PATH...] [OPTIONS]",
+        "images in files and folders: list them, import FILE, serve PATH...",
+        "list: print the images that files and folders have, or those of imageFolders\n\
+         import: bring an archive's images into containerd, by its own tool\n\
+         serve: be a registry on loopback that lets pull them\n\n  \
+         --config FILE          edgecore.yaml\n  \
+         --runtime SOCKET       of import\n  \
+         --listen ADDR:PORT     of serve              [127.0.0.1:10351]\n",
+    ),
+    help::COMPLETION,
+    help::VERSION,
+];
+
+const RUN: &str = "  --config FILE          edgecore.yaml    [/etc/kubeedge/config/edgecore.yaml]
+  --manifests DIR        folder of pod manifests       [/etc/kubeedge/manifests]
+  --runtime SOCKET       its socket       [unix:///run/containerd/containerd.sock]
+  --root-dir DIR         folder of the pods' volumes   [/var/lib/kubelet]
+  --pod-logs DIR         folder of the pods' logs      [/var/log/pods]
+  --container-logs DIR   folder of links to them       [/var/log/containers]
+  --node-name NAME       the node's name               [the host name]
+  --node-ip ADDRESS      the node's address            [that of the default route]
+  --listen ADDR:PORT     the HTTP API, or off          [127.0.0.1:10350]
+  --log LEVEL            off, error, warn, info, debug or trace    [info]
+Each flag stands over the key of the file.
 ";
 
 /// Why a command failed.
@@ -77,7 +153,7 @@ impl From<config::Error> for Error {
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    matches!(command, "pods" | "status" | "check" | "images" | "join")
+    matches!(command, "pods" | "events" | "status" | "check" | "images" | "join")
 }
 
 /// Runs a command that [`has`] knows; returns the exit code.
@@ -90,6 +166,8 @@ pub fn main(
     let done = match command {
         #[cfg(feature = "api")]
         "pods" => pods::run(args, out),
+        #[cfg(feature = "api")]
+        "events" => events::run(args, out),
         #[cfg(feature = "api")]
         "status" => status::run(args, out),
         #[cfg(feature = "check")]
@@ -139,11 +217,31 @@ fn end(
         Ok(code) => return code,
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return 0,
         Err(Error::Output(error)) => (1, format!("cannot print: {error}")),
-        Err(Error::Failed(why)) => (1, why),
-        Err(Error::Usage(why)) => (2, format!("{why}; `{program} help` says more")),
+        Err(Error::Failed(why)) => (1, format!("{why}{}", unprivileged(&why))),
+        Err(Error::Usage(why)) => (2, format!("{why}; `{program} {command} --help` says more")),
     };
     // If even this cannot be printed, the exit code has to do.
     let why: Vec<_> = why.lines().map(crate::io::log::printable).collect();
     let _ = writeln!(trouble, "{program} {command}: {}", why.join("\n"));
     code
+}
+
+/// What to do about a refusal of the system's, for whoever is not root.
+fn unprivileged(why: &str) -> String {
+    match sys::unprivileged() {
+        Some(uid) if why.contains("ermission denied") => {
+            format!("; this runs as the user {uid}: try it as root")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Says in the log what edged lacks that does not run as root.
+pub fn warn_unprivileged() {
+    if let Some(uid) = sys::unprivileged() {
+        log::warn!(
+            "edged runs as the user {uid}, expected root: the runtime's socket, volumes and \
+             cgroups are root's"
+        );
+    }
 }

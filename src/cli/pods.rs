@@ -5,18 +5,18 @@ mod row;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use lexopt::prelude::*;
 use serde_json::Value;
 
 use super::Error;
+use super::list::{self, Api, Form, Options};
 use super::table::Columns;
-use crate::io::client::{self, Agent};
+use crate::io::client;
 use crate::limits::WATCH_MS;
 use row::Row;
 
 /// Reads the flags, asks the agent and prints.
 pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
-    show(args, out, "/pods", client::agent)
+    show(args, out, "/pods", list::EDGED)
 }
 
 /// The same of whoever has a `PodList` at this path.
@@ -24,13 +24,14 @@ pub(super) fn show(
     args: lexopt::Parser,
     out: &mut dyn Write,
     path: &str,
-    place: fn(Option<&str>) -> Result<Agent, String>,
+    api: Api,
 ) -> Result<u8, Error> {
-    let options = Options::parse(args)?;
-    let agent = place(options.server.as_deref()).map_err(Error::Usage)?;
+    let options = Options::parse(args, api)?;
+    let agent = options.agent(api)?;
     let mut print = Print { options: &options, columns: Columns::default(), shown: None };
     loop {
-        let list = fetch(&agent, path, options.namespace.as_deref())?;
+        let list = options.fetch(&agent, path, "metadata")?;
+        options.expect_named(&list, "pods")?;
         print.turn(&list, client::wall_s(), out)?;
         if !options.watch {
             return Ok(0);
@@ -38,70 +39,6 @@ pub(super) fn show(
         out.flush()?;
         client::pause(WATCH_MS);
     }
-}
-
-#[derive(Debug, Default)]
-struct Options {
-    namespace: Option<String>,
-    all_namespaces: bool,
-    form: Form,
-    watch: bool,
-    server: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Form {
-    #[default]
-    Short,
-    Wide,
-    Json,
-}
-
-impl Options {
-    fn parse(mut args: lexopt::Parser) -> Result<Self, Error> {
-        let mut options = Self::default();
-        while let Some(arg) = args.next()? {
-            match arg {
-                Short('n') | Long("namespace") => {
-                    options.namespace = Some(args.value()?.string()?);
-                }
-                Short('A') | Long("all-namespaces") => options.all_namespaces = true,
-                Short('o') | Long("output") => {
-                    options.form = match &*args.value()?.string()? {
-                        "wide" => Form::Wide,
-                        "json" => Form::Json,
-                        other => {
-                            let why = format!("-o: got {other:?}, expected wide or json");
-                            return Err(Error::Usage(why));
-                        }
-                    };
-                }
-                Short('w') | Long("watch") => options.watch = true,
-                Long("server") => options.server = Some(args.value()?.string()?),
-                _ => return Err(arg.unexpected().into()),
-            }
-        }
-        if options.watch && options.form == Form::Json {
-            return Err(Error::Usage("--watch prints rows: it goes without -o json".to_owned()));
-        }
-        Ok(options)
-    }
-}
-
-/// The `PodList`, with the pods of one namespace or of all.
-fn fetch(agent: &Agent, path: &str, namespace: Option<&str>) -> Result<Value, Error> {
-    let body = agent.get(path).map_err(Error::Failed)?;
-    let unusable = |why: &str| Error::Failed(format!("got an answer that is no PodList: {why}"));
-    let mut list: Value =
-        serde_json::from_slice(&body).map_err(|error| unusable(&error.to_string()))?;
-    if list["kind"] != "PodList" {
-        return Err(unusable(&format!("its kind is {}", list["kind"])));
-    }
-    if let Some(items) = list["items"].as_array_mut() {
-        let wanted = |pod: &Value| namespace.is_none_or(|is| pod["metadata"]["namespace"] == is);
-        items.retain(wanted);
-    }
-    Ok(list)
 }
 
 /// What was printed last of a row: all but what time alone changes.
@@ -118,9 +55,8 @@ struct Print<'a> {
 impl Print<'_> {
     /// The whole list at first, then the rows that changed.
     fn turn(&mut self, list: &Value, now: Option<i64>, out: &mut dyn Write) -> Result<(), Error> {
-        if self.options.form == Form::Json {
-            let text = serde_json::to_string_pretty(list).expect("JSON was read");
-            return Ok(writeln!(out, "{text}")?);
+        if self.options.print_whole(list, out)? {
+            return Ok(());
         }
         let pods = list["items"].as_array().map_or(&[][..], Vec::as_slice);
         let rows: Shown = pods
@@ -158,8 +94,7 @@ impl Print<'_> {
     /// Where a list may grow, the columns must not change while it does.
     fn with_namespace(&self, rows: &Shown) -> bool {
         let Options { namespace, all_namespaces, watch, .. } = self.options;
-        let mut names = rows.keys().map(|[namespace, ..]| namespace);
-        let several = names.next().is_some_and(|first| names.any(|other| other != first));
+        let several = list::several(rows.keys().map(|[namespace, ..]| &**namespace));
         *all_namespaces || namespace.is_none() && (*watch || several)
     }
 
@@ -169,7 +104,7 @@ impl Print<'_> {
             cells.insert(0, "NAMESPACE");
         }
         if self.options.form == Form::Wide {
-            cells.extend(["IP", "NODE"]);
+            cells.extend(["IP", "NODE", "MESSAGE"]);
         }
         cells.into_iter().map(str::to_owned).collect()
     }
@@ -182,7 +117,7 @@ impl Print<'_> {
         cells.extend([row.name.clone(), row.ready.clone(), row.status.clone()]);
         cells.extend([row.restarts(now), row.age(now)]);
         if self.options.form == Form::Wide {
-            cells.extend([row.ip.clone(), row.node.clone()]);
+            cells.extend([row.ip.clone(), row.node.clone(), row.message.clone()]);
         }
         cells
     }
@@ -202,7 +137,7 @@ mod tests {
     }
 
     fn options(args: &[&str]) -> Result<Options, Error> {
-        Options::parse(lexopt::Parser::from_args(args))
+        Options::parse(lexopt::Parser::from_args(args), list::EDGED)
     }
 
     /// What the turns print one after the other, five seconds after the pods' creation.
@@ -230,9 +165,12 @@ mod tests {
         );
         assert_eq!(
             printed(&["-A", "-o", "wide"], &[one]),
-            ["NAMESPACE   NAME     READY   STATUS    RESTARTS   AGE   IP         NODE\n\
-              default     b        0/1     Pending   0          5s    10.1.0.5   gw\n\
-              default     web-gw   0/1     Running   0          5s    10.1.0.5   gw\n"]
+            ["NAMESPACE   NAME     READY   STATUS    RESTARTS   AGE   IP         NODE   \
+              MESSAGE\n\
+              default     b        0/1     Pending   0          5s    10.1.0.5   gw     \
+              <none>\n\
+              default     web-gw   0/1     Running   0          5s    10.1.0.5   gw     \
+              <none>\n"]
         );
         let two = json!([pod("a", "x", "Running"), pod("b", "x", "Running")]);
         assert!(printed(&[], &[two])[0].starts_with("NAMESPACE   NAME"));
@@ -294,10 +232,10 @@ mod tests {
     #[test]
     fn wrong_options_are_named() {
         for (args, want) in [
-            (&["-o", "yaml"][..], "-o: got \"yaml\", expected wide or json"),
+            (&["-o", "table"][..], "-o: got \"table\", expected wide, json or yaml"),
             (&["--wide"], "invalid option '--wide'"),
             (&["-w", "-o", "json"], "--watch prints rows"),
-            (&["web"], "unexpected argument \"web\""),
+            (&["web", "db"], "unexpected argument \"db\""),
             (&["-n"], "missing argument"),
         ] {
             match options(args) {

@@ -18,16 +18,13 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
             _ => return Err(arg.unexpected().into()),
         }
     }
-    let agent = match (&server, &config) {
-        (None, Some(config)) => client::configured(Some(config))?,
-        (server, _) => client::agent(server.as_deref()).map_err(Error::Usage)?,
-    };
+    let agent = client::agent(server.as_deref(), config.as_deref())?;
     let body = agent.get("/edged/status").map_err(Error::Failed)?;
     let overview: Overview = serde_json::from_slice(&body).map_err(|error| {
         Error::Failed(format!("got an answer that is no overview of edged: {error}"))
     })?;
     print(&overview, out)?;
-    Ok(0)
+    Ok(u8::from(overview.runtime_trouble.is_some()))
 }
 
 fn print(overview: &Overview, out: &mut dyn Write) -> std::io::Result<()> {

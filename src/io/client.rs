@@ -1,38 +1,71 @@
-//! Asks a running agent over its HTTP API, and waits for the answer: for the commands, not for the
-//! loop.
+//! Asks a running program of ours over its HTTP API, and waits for the answer: for the commands,
+//! not for the loop.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+#[cfg(feature = "controller")]
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::clock;
+use super::socket::Address;
 use crate::config;
 use crate::limits::{CLIENT_BYTES_MAX, CLIENT_CONNECT_MS, CLIENT_WAIT_MS};
 
-/// Where the agent is.
-#[derive(Clone, Copy, Debug)]
+/// Where a program of ours listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    address: SocketAddr,
+    /// What is asked.
+    program: &'static str,
+    address: Address,
+    /// Asked where nobody listens at `address`, or this user may not open it.
+    fallback: Option<Address>,
 }
 
-/// At `server`, else where edgecore.yaml says, else where it listens by default.
-pub fn agent(server: Option<&str>) -> Result<Agent, String> {
-    if let Some(server) = server {
-        let address = server.strip_prefix("http://").unwrap_or(server).trim_end_matches('/');
-        let expected = "an address and a port such as 127.0.0.1:10350";
-        let address = address
-            .parse()
-            .map_err(|_| format!("--server: got {server:?}, expected {expected}"))?;
-        return Ok(Agent { address });
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// All of it.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// What a person is to know of a refusal: the message of a `Status`, or the first line.
+    pub fn why(&self) -> String {
+        let status: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
+        let message = status.as_ref().and_then(|status| status["message"].as_str());
+        let text = String::from_utf8_lossy(&self.body);
+        message.unwrap_or_else(|| text.lines().next().unwrap_or_default()).to_owned()
     }
-    configured(None).map_err(|error| match error {
-        config::Error::Usage(why) | config::Error::File(why) => why,
-    })
 }
 
-/// Where this edgecore.yaml says, or the one at the usual place; else where it listens by default.
-pub fn configured(path: Option<&str>) -> Result<Agent, config::Error> {
+/// edged at `server`, else where this edgecore.yaml says, or the one at the usual place; else where
+/// it listens by default.
+pub fn agent(server: Option<&str>, config: Option<&str>) -> Result<Agent, config::Error> {
+    match server {
+        Some(server) => at(server, "edged").map_err(config::Error::Usage),
+        None => configured(config),
+    }
+}
+
+fn at(server: &str, program: &'static str) -> Result<Agent, String> {
+    let path = server.strip_prefix("unix://").unwrap_or(server);
+    let address = if path.starts_with('/') {
+        Address::Socket(path.into())
+    } else {
+        let place = server.strip_prefix("http://").unwrap_or(server).trim_end_matches('/');
+        let expected = "127.0.0.1:10350 or the like, or unix:///PATH";
+        let place = place.parse();
+        Address::Port(place.map_err(|_| format!("--server: got {server:?}, expected {expected}"))?)
+    };
+    Ok(Agent { program, address, fallback: None })
+}
+
+fn configured(path: Option<&str>) -> Result<Agent, config::Error> {
     let flags: Vec<OsString> =
         path.map(|path| ["--config".into(), path.into()]).into_iter().flatten().collect();
     let config = match config::load(&flags, Some("unused".to_owned())) {
@@ -47,70 +80,128 @@ pub fn configured(path: Option<&str>) -> Result<Agent, config::Error> {
         let why = format!("{path} switches the API off (readOnlyPort: 0); is there a --server?");
         return Err(config::Error::Usage(why));
     }
-    Ok(Agent { address: config.listen })
+    let (address, fallback) = (Address::Socket(config.socket()), Address::Port(config.listen));
+    Ok(Agent { program: "edged", address, fallback: Some(fallback) })
 }
 
-/// The controller at `server`, else where it listens by default.
+/// The controller at `server`, else the one with this data folder, or the usual one.
 #[cfg(feature = "controller")]
-pub fn controller(server: Option<&str>) -> Result<Agent, String> {
-    match server {
-        Some(_) => agent(server),
-        None => Ok(Agent { address: super::controller::settings::API }),
+pub fn controller(server: Option<&str>, data: Option<&Path>) -> Result<Agent, String> {
+    use super::controller::settings::Settings;
+    if let Some(server) = server {
+        return at(server, "edgecontroller");
     }
+    let mut settings = Settings::default();
+    if let Some(data) = data {
+        data.clone_into(&mut settings.data);
+    }
+    let address = Address::Socket(settings.socket());
+    Ok(Agent { program: "edgecontroller", address, fallback: None })
 }
 
 impl Agent {
-    /// The body of the answer to a request with a body, or why there is none.
+    /// The answer to a request with a body, or why there is none.
     #[cfg(feature = "controller")]
-    pub fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<Vec<u8>, String> {
+    pub fn ask(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer, String> {
         let head = format!("Content-Type: application/yaml\r\nContent-Length: {}\r\n", body.len());
         self.request(method, path, &head, body)
     }
 
     /// The body at `path`, or why there is none and what to do about it.
     pub fn get(&self, path: &str) -> Result<Vec<u8>, String> {
-        self.request("GET", path, "", b"")
+        let answer = self.request("GET", path, "", b"")?;
+        match answer.status {
+            200 => Ok(answer.body),
+            404 if answer.body.starts_with(b"{") => Err(answer.why()),
+            code => Err(format!(
+                "{}{path}: got status {code}, expected 200: {}",
+                self.address,
+                answer.why()
+            )),
+        }
     }
 
-    fn request(
-        &self,
-        method: &str,
-        path: &str,
-        head: &str,
-        body: &[u8],
-    ) -> Result<Vec<u8>, String> {
-        let address = self.address;
-        let cannot = |error: &std::io::Error| match error.kind() {
-            ErrorKind::ConnectionRefused => format!(
-                "nobody listens on {address}: is edged running (`edged run`)? If it listens \
-                 elsewhere, say where with --server ADDR:PORT"
-            ),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!("no answer from {address}: whoever listens there hangs, or is not edged")
-            }
-            _ => format!("cannot ask edged on {address}: {error}"),
-        };
-        let line = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n{head}\r\n");
-        let bytes = [line.as_bytes(), body].concat();
-        let bytes = self.exchange(&bytes).map_err(|error| cannot(&error))?;
+    fn request(&self, method: &str, path: &str, head: &str, body: &[u8]) -> Result<Answer, String> {
+        let line = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
+        let request = [line.as_bytes(), body].concat();
+        let mut address = &self.address;
+        let mut done = exchange(address, &request);
+        if let (Err(error), Some(fallback)) = (&done, &self.fallback)
+            && is_elsewhere(error)
+        {
+            address = fallback;
+            done = exchange(address, &request);
+        }
+        let bytes = done.map_err(|error| self.cannot(address, &error))?;
+        if bytes.len() as u64 >= CLIENT_BYTES_MAX {
+            return Err(format!("{address}{path}: got {CLIENT_BYTES_MAX} bytes, expected fewer"));
+        }
         answer(&bytes).map_err(|why| format!("{address}{path}: {why}"))
     }
 
-    fn exchange(&self, request: &[u8]) -> std::io::Result<Vec<u8>> {
-        let connect = Duration::from_millis(CLIENT_CONNECT_MS);
-        let mut stream = TcpStream::connect_timeout(&self.address, connect)?;
-        let wait = Some(Duration::from_millis(CLIENT_WAIT_MS));
-        stream.set_read_timeout(wait)?;
-        stream.set_write_timeout(wait)?;
-        stream.write_all(request)?;
-        let mut bytes = Vec::new();
-        stream.take(CLIENT_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(bytes)
+    fn cannot(&self, address: &Address, error: &std::io::Error) -> String {
+        let program = self.program;
+        match error.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+                let other = match (program, address) {
+                    ("edged", _) => "--server ADDR:PORT",
+                    (_, Address::Port(_)) => "--server PLACE",
+                    (_, Address::Socket(_)) => "--data DIR, as that of its `run`",
+                };
+                format!(
+                    "nobody listens on {address}: is {program} running (`{program} run`)? If it \
+                     listens elsewhere, say where with {other}"
+                )
+            }
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
+                "no answer from {address}: whoever listens there hangs, or is not {program}"
+            ),
+            _ => format!("cannot ask {program} on {address}: {error}"),
+        }
     }
 }
 
-/// The body of a whole answer that went well.
-fn answer(bytes: &[u8]) -> Result<Vec<u8>, String> {
+/// Whether the port is to be asked in the socket's place.
+fn is_elsewhere(error: &std::io::Error) -> bool {
+    use ErrorKind::{ConnectionRefused, NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), ConnectionRefused | NotADirectory | NotFound | PermissionDenied)
+        // A path longer than the address of a socket.
+        || error.kind() == ErrorKind::InvalidInput
+}
+
+fn exchange(address: &Address, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    let wait = Some(Duration::from_millis(CLIENT_WAIT_MS));
+    match address {
+        Address::Port(address) => {
+            let connect = Duration::from_millis(CLIENT_CONNECT_MS);
+            let stream = TcpStream::connect_timeout(address, connect)?;
+            stream.set_read_timeout(wait)?;
+            stream.set_write_timeout(wait)?;
+            talk(stream, request)
+        }
+        Address::Socket(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(wait)?;
+            stream.set_write_timeout(wait)?;
+            talk(stream, request)
+        }
+    }
+}
+
+fn talk(mut stream: impl Read + Write, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    // Whoever refuses a request early may not read all of it, and still says why.
+    let written = stream.write_all(request);
+    let mut bytes = Vec::new();
+    let read = stream.take(CLIENT_BYTES_MAX).read_to_end(&mut bytes);
+    if bytes.is_empty() {
+        written?;
+    }
+    read?;
+    Ok(bytes)
+}
+
+/// A whole answer.
+fn answer(bytes: &[u8]) -> Result<Answer, String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let length = match response.parse(bytes) {
@@ -124,14 +215,7 @@ fn answer(bytes: &[u8]) -> Result<Vec<u8>, String> {
     if said.is_some_and(|said: usize| said != body.len()) {
         return Err("the answer was cut off".to_owned());
     }
-    match response.code {
-        Some(200) => Ok(body.to_vec()),
-        code => {
-            let text = String::from_utf8_lossy(body);
-            let line = text.lines().next().unwrap_or_default();
-            Err(format!("got status {}, expected 200: {line}", code.unwrap_or(0)))
-        }
-    }
+    Ok(Answer { status: response.code.unwrap_or(0), body: body.to_vec() })
 }
 
 const HEADERS_MAX: usize = 32;
@@ -143,15 +227,42 @@ pub fn wall_s() -> Option<i64> {
 
 /// A file, or standard input (`-`), as a whole.
 #[cfg(feature = "controller")]
-pub fn read_whole(path: &std::ffi::OsStr) -> Result<Vec<u8>, String> {
+pub fn read_whole(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let most = crate::limits::FRONT_BODY_BYTES_MAX as u64;
-    let read = if path == "-" {
-        std::io::stdin().lock().take(most).read_to_end(&mut bytes)
+    let most = crate::limits::FRONT_BODY_BYTES_MAX;
+    let limit = most as u64 + 1;
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
+        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
-    read.map(|_| bytes).map_err(|error| format!("{}: {error}", path.display()))
+    read.map_err(|error| error.to_string())?;
+    if bytes.len() > most {
+        return Err(format!("got more than {most} bytes, expected fewer"));
+    }
+    Ok(bytes)
+}
+
+/// The file itself, or those of the folder by name, as kubectl takes them.
+#[cfg(feature = "controller")]
+pub fn files_of(path: &Path) -> Result<Vec<PathBuf>, String> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let at = |error: std::io::Error| format!("{}: {error}", path.display());
+    let entries =
+        std::fs::read_dir(path).map_err(at)?.collect::<Result<Vec<_>, _>>().map_err(at)?;
+    let is_manifest = |path: &PathBuf| {
+        let ends = ["yaml", "yml", "json"];
+        path.extension().is_some_and(|end| ends.iter().any(|known| end == *known)) && path.is_file()
+    };
+    let mut files: Vec<_> =
+        entries.iter().map(std::fs::DirEntry::path).filter(is_manifest).collect();
+    files.sort();
+    if files.is_empty() {
+        return Err(format!("{}: got no .yaml, .yml or .json file, expected one", path.display()));
+    }
+    Ok(files)
 }
 
 /// Waits.
@@ -167,21 +278,30 @@ mod tests {
     #[test]
     fn answers_are_taken_whole_or_not_at_all() {
         let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
-        assert_eq!(answer(ok), Ok(b"{}".to_vec()));
+        assert_eq!(answer(ok), Ok(Answer { status: 200, body: b"{}".to_vec() }));
         for end in 0..ok.len() {
             assert_eq!(answer(&ok[..end]), Err("the answer was cut off".to_owned()), "{end}");
         }
         let missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot here\n";
-        assert_eq!(answer(missing), Err("got status 404, expected 200: not here".to_owned()));
+        let why = answer(missing).map(|answer| (answer.status, answer.why()));
+        assert_eq!(why, Ok((404, "not here".to_owned())));
         assert!(answer(b"SSH-2.0-OpenSSH\r\n").is_err());
+        let body = br#"{"kind":"Status","message":"pods \"x\" not found"}"#.to_vec();
+        assert_eq!(Answer { status: 404, body }.why(), "pods \"x\" not found");
     }
 
     #[test]
     fn servers_are_named_as_people_name_them() {
-        for server in ["127.0.0.1:1", "http://127.0.0.1:1/", "http://127.0.0.1:1"] {
-            assert_eq!(agent(Some(server)).map(|agent| agent.address.port()), Ok(1), "{server}");
+        let port = |port: u16| Address::Port(([127, 0, 0, 1], port).into());
+        for (server, expected) in [
+            ("127.0.0.1:1", port(1)),
+            ("http://127.0.0.1:1/", port(1)),
+            ("unix:///run/a.sock", Address::Socket("/run/a.sock".into())),
+            ("/run/a.sock", Address::Socket("/run/a.sock".into())),
+        ] {
+            assert_eq!(at(server, "edged").map(|agent| agent.address), Ok(expected), "{server}");
         }
-        let error = agent(Some("localhost")).expect_err("no port");
+        let error = at("localhost", "edged").expect_err("no port");
         assert!(error.starts_with("--server: got \"localhost\", expected"), "{error}");
     }
 
@@ -191,24 +311,33 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         let there = |port: u16| {
             let kubelet = format!("tailoredKubeletConfig: {{readOnlyPort: {port}}}");
-            let text = format!("modules: {{edged: {{{kubelet}}}}}\n");
+            let text = format!("modules: {{edged: {{rootDirectory: /r, {kubelet}}}}}\n");
             std::fs::write(&path, text).expect("a file of ours");
-            configured(path.to_str()).map(|agent| agent.address.port())
+            agent(None, path.to_str())
         };
-        assert_eq!(there(7), Ok(7));
+        let agent_of = there(7).expect("it is on");
+        assert_eq!(agent_of.address, Address::Socket("/r/edged.sock".into()));
+        assert_eq!(agent_of.fallback, Some(Address::Port(([127, 0, 0, 1], 7).into())));
         let Err(config::Error::Usage(off)) = there(0) else { panic!("it is off") };
         std::fs::remove_file(&path).expect("a file of ours");
-        let none = configured(path.to_str()).map(|agent| agent.address);
+        let none = agent(None, path.to_str());
         assert!(none.is_err(), "got the default, {none:?}, expected that there is no such file");
         assert!(off.contains("edged-client-") && off.contains("switches the API off"), "{off}");
     }
 
     #[test]
-    fn an_agent_that_is_not_there_is_said_to_be_so() {
+    fn who_is_not_there_is_named_with_the_remedy() {
         // Of tcpmux, which nobody has served for long; one of the kernel's may be another test's.
-        let agent = Agent { address: (std::net::Ipv4Addr::LOCALHOST, 1).into() };
+        let place: std::net::SocketAddr = (std::net::Ipv4Addr::LOCALHOST, 1).into();
+        let port = Address::Port(place);
+        let fallback = Some(port.clone());
+        let address = Address::Socket("/nowhere/edged.sock".into());
+        let agent = Agent { program: "edged", address, fallback };
         let error = agent.get("/pods").expect_err("nobody listens");
-        assert!(error.contains("nobody listens on 127.0.0.1:"), "{error}");
+        assert!(error.contains("nobody listens on 127.0.0.1:1: is edged running"), "{error}");
         assert!(error.contains("`edged run`") && error.contains("--server"), "{error}");
+        let agent = Agent { program: "edgecontroller", address: port, fallback: None };
+        let error = agent.get("/").expect_err("nobody listens");
+        assert!(error.contains("`edgecontroller run`") && !error.contains("edged run"), "{error}");
     }
 }

@@ -164,6 +164,12 @@ fn huge_page_bytes(name: &str) -> Option<u64> {
     kib.checked_mul(1_024)
 }
 
+/// The user that this process runs as; `None`: root.
+pub fn unprivileged() -> Option<u32> {
+    let uid = nix::unistd::geteuid();
+    (!uid.is_root()).then_some(uid.as_raw())
+}
+
 /// The kernel's host name, trimmed and in lower case, as the kubelet names a node.
 pub fn hostname() -> Option<String> {
     let name = nix::unistd::gethostname().ok()?.into_string().ok()?;

@@ -114,6 +114,30 @@ fn status_asks_nobody_where_the_file_that_is_named_cannot_be_read() {
     assert_eq!(code, Some(1), "{why}");
 }
 
+#[cfg(feature = "api")]
+#[test]
+fn status_fails_where_the_runtime_is_not_ready() {
+    use std::io::{Read, Write};
+
+    let _alone = crate::jobs::alone();
+    for (trouble, code) in [("null", 0), ("\"connection refused\"", 1)] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = listener.local_addr().expect("it listens").to_string();
+        let mut command = edged(&["status", "--server", &server]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let (mut asked, _) = listener.accept().expect("it asks");
+        assert!(asked.read(&mut [0; 4_096]).expect("it asks") > 0);
+        let body = format!("{{\"runtimeTrouble\": {trouble}}}");
+        let length = body.len();
+        write!(asked, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").expect("sent");
+        drop(asked);
+        let done = child.expect("it starts").wait_with_output().expect("our child");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{said}");
+        assert_eq!(said.contains("NOT READY: connection refused"), code == 1, "{said}");
+    }
+}
+
 #[test]
 fn words_that_are_no_text_are_told_with_exit_code_2() {
     let _alone = crate::jobs::alone();
@@ -134,5 +158,70 @@ fn words_that_are_no_text_are_told_with_exit_code_2() {
         assert_eq!(code, Some(2), "{args:?}: {why}");
         assert!(why.starts_with("edged") && why.contains("caf"), "{args:?}: {why}");
         assert!(!why.contains("panicked"), "{args:?}: {why}");
+    }
+}
+
+/// The programs of this build.
+fn programs() -> Vec<(&'static str, Vec<&'static str>)> {
+    let edged = vec!["run", "pods", "events", "status", "check", "join", "images", "completion"];
+    #[allow(unused_mut, reason = "the other has a feature of its own")]
+    let mut programs = vec![(env!("CARGO_BIN_EXE_edged"), edged)];
+    #[cfg(feature = "controller")]
+    programs.push((
+        env!("CARGO_BIN_EXE_edgecontroller"),
+        vec!["run", "get", "apply", "delete", "token", "completion"],
+    ));
+    programs
+}
+
+#[test]
+fn each_command_has_a_page_of_its_own() {
+    let _alone = crate::jobs::alone();
+    for (program, commands) in programs() {
+        let run = |args: &[&str]| {
+            let done = Command::new(program).args(args).output().expect("it starts");
+            let said = String::from_utf8_lossy(&done.stdout).into_owned();
+            (done.status.code(), said, String::from_utf8_lossy(&done.stderr).into_owned())
+        };
+        let (code, overview, nothing) = run(&[]);
+        assert_eq!((code, &*nothing), (Some(0), ""));
+        assert_eq!(run(&["--help"]).1, overview);
+        for command in commands {
+            assert!(overview.contains(&format!(" {command} ")), "{overview}");
+            let (code, page, nothing) = run(&[command, "--help"]);
+            assert_eq!((code, &*nothing), (Some(0), ""), "{command}");
+            let name = program.rsplit('/').next().expect("a name");
+            assert!(page.starts_with(&format!("usage: {name} {command} ")), "{page}");
+            assert!(page.lines().all(|line| line.chars().count() <= 92), "{page}");
+            assert_eq!(run(&[command, "x", "-h"]).1, page);
+            assert_eq!(run(&["help", command]).1, page);
+        }
+        let (code, said, why) = run(&["completion", "fish"]);
+        assert_eq!((code, &*said), (Some(2), ""), "{why}");
+        assert!(why.contains("got \"fish\", expected bash"), "{why}");
+    }
+}
+
+#[test]
+fn bash_completes_commands_and_their_options() {
+    let _alone = crate::jobs::alone();
+    for (program, _) in programs() {
+        let name = program.rsplit('/').next().expect("a name");
+        let completed = |words: &str, at: usize| {
+            let script = format!(
+                "source <({program} completion bash) && COMP_WORDS=({name} {words}) && \
+                 COMP_CWORD={at} && _{name} && echo \"${{COMPREPLY[*]}}\""
+            );
+            let done = Command::new("bash").args(["-c", &script]).output().expect("bash starts");
+            assert!(done.stderr.is_empty(), "{}", String::from_utf8_lossy(&done.stderr));
+            String::from_utf8_lossy(&done.stdout).trim().to_owned()
+        };
+        assert_eq!(completed("com", 1), "completion");
+        assert_eq!(completed("run --mani", 2), "--manifests");
+        if name == "edgecontroller" {
+            assert_eq!(completed("get no", 2), "nodes");
+        } else {
+            assert_eq!(completed("images imp", 2), "import");
+        }
     }
 }

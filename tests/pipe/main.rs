@@ -17,6 +17,8 @@ mod jobs;
 #[path = "../wire/peer.rs"]
 #[expect(dead_code, reason = "the wire tests need more of the other end than these")]
 mod peer;
+#[cfg(feature = "controller")]
+mod people;
 mod server;
 mod socket;
 #[cfg(feature = "cloud")]

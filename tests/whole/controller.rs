@@ -245,8 +245,8 @@ fn an_agent_without_its_store_is_served_again(world: &World) {
         now.len()
     );
     until("the cloud has forgotten the pod", || {
-        let answer =
-            http::send(cloud.api, request.as_bytes()).map_err(|error| error.to_string())?;
+        let answer = http::send_to(&cloud.socket(), request.as_bytes())
+            .map_err(|error| error.to_string())?;
         if answer.code == 404 { Ok(()) } else { Err(answer.body) }
     });
     let _next = site.start();

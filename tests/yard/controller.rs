@@ -21,7 +21,7 @@ pub struct Cloud {
     pub hub: SocketAddr,
     /// Where nodes join.
     pub desk: SocketAddr,
-    /// Where it answers people.
+    /// Where it shows its health and its metrics.
     pub api: SocketAddr,
     /// Further flags.
     pub flags: Vec<String>,
@@ -77,9 +77,9 @@ impl Cloud {
 
     /// Deletes a pod by `edgecontroller delete`.
     pub fn delete(&self, pod: &str) {
-        let server = self.api.to_string();
-        let said =
-            Command::new(binary()).args(["delete", "pod", pod, "--server", &server]).output();
+        let data = self.dir.join("data");
+        let mut command = Command::new(binary());
+        let said = command.args(["delete", "pod", pod, "--data"]).arg(data).output();
         let said = said.expect("it runs");
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     }
@@ -121,7 +121,7 @@ impl Cloud {
 
     /// An object as the controller has it; `None`: it has none.
     pub fn object(&self, path: &str) -> Result<Option<Value>, String> {
-        let answer = http::get(self.api, path).map_err(|error| error.to_string())?;
+        let answer = http::get_of(&self.socket(), path).map_err(|error| error.to_string())?;
         match answer.code {
             200 => serde_json::from_str(&answer.body).map(Some).map_err(|error| error.to_string()),
             404 => Ok(None),
@@ -152,6 +152,11 @@ impl Cloud {
             None => Ok(()),
             Some(pod) => Err(format!("{}\n{}", pod["metadata"], self.log_tail())),
         });
+    }
+
+    /// Where it answers people.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("data/api.sock")
     }
 
     /// Its CA's folder.

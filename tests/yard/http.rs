@@ -2,6 +2,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 /// An answer.
@@ -30,6 +32,22 @@ pub fn get(to: SocketAddr, path: &str) -> io::Result<Answer> {
 /// Sends these bytes and reads to the end.
 pub fn send(to: SocketAddr, request: &[u8]) -> io::Result<Answer> {
     let mut stream = connect(to)?;
+    stream.write_all(request)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    parse(&bytes).ok_or_else(|| io::Error::other(format!("no answer in {} bytes", bytes.len())))
+}
+
+/// Gets a path of whoever listens on a unix socket.
+pub fn get_of(socket: &Path, path: &str) -> io::Result<Answer> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    send_to(socket, request.as_bytes())
+}
+
+/// Sends these bytes to a unix socket and reads to the end.
+pub fn send_to(socket: &Path, request: &[u8]) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     stream.write_all(request)?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;

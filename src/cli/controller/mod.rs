@@ -3,26 +3,85 @@
 //!
 //! Exit codes are those of [`super`].
 
+mod apply;
 mod nodes;
+mod objects;
 
 use std::io::Write;
 
 use lexopt::prelude::*;
 
-use super::{Error, pods};
+use super::help::{self, Page, page};
+use super::{Error, events, list, pods};
 use crate::io::client;
 use crate::io::controller::authority;
 use crate::io::controller::settings::Settings;
 use crate::limits::TOKEN_LIFE_S;
+use crate::model::api::Kind;
 
-/// The commands, for `edgecontroller help`.
-pub const HELP: &str =
-    "  edgecontroller get nodes|pods    print them: -n NAMESPACE, -o wide or json, -w: watch
-  edgecontroller token             print a token with which new nodes join for a day: [--data DIR];
-                                   --node NAME: once, and for this node, which may exist
-  edgecontroller apply -f FILE     put the objects of a manifest into the folder (- : stdin)
-  edgecontroller delete KIND NAME  take an object out: [-n NAMESPACE]
-  (they ask the controller at 127.0.0.1:10020, or at --server ADDR:PORT)
+/// Options of all that asks the controller.
+macro_rules! ask {
+    () => {
+        "  --data DIR             ask the controller of this folder [/var/lib/edgecontroller]\n  \
+         --server PLACE         ask the one at unix:///PATH\n"
+    };
+}
+
+/// How `edgecontroller` is used.
+pub const PAGES: &[Page] = &[
+    page("run", "[OPTIONS]", "serve the nodes, in the foreground", RUN),
+    page(
+        "get",
+        "nodes|pods|events|KIND [NAME] [OPTIONS]",
+        "print objects, or one",
+        concat!(
+            "  -n, --namespace NAME   only those of this namespace\n",
+            "  -A, --all-namespaces   with a column of namespaces\n",
+            "  -o, --output FORM      wide (with messages), json or yaml\n",
+            "  -w, --watch            nodes and pods, and whatever changes, until it is ended\n",
+            ask!(),
+        ),
+    ),
+    page(
+        "apply",
+        "-f FILE... [OPTIONS]",
+        "put the objects of manifests into the folder",
+        concat!(
+            "  -f, --filename FILE    a file, a folder of .yaml, .yml and .json files, or - for\n",
+            "                         standard input; may be repeated\n",
+            ask!(),
+        ),
+    ),
+    page(
+        "delete",
+        "KIND NAME [OPTIONS]",
+        "take an object out",
+        concat!("  -n, --namespace NAME   [default]\n", ask!()),
+    ),
+    page(
+        "token",
+        "[OPTIONS]",
+        "print a token with which nodes join for a day",
+        "  --data DIR             [/var/lib/edgecontroller]\n",
+    ),
+    help::COMPLETION,
+    help::VERSION,
+];
+
+const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecontroller/manifests]
+  --kubeconfig FILE      the objects of a Kubernetes cluster instead, by this kubeconfig
+  --in-cluster           the same, as a pod of it
+  --namespace NAME       of the Secrets with CA and token, in a cluster    [kubeedge]
+  --data DIR             keys, the store and the socket of the commands
+                         [/var/lib/edgecontroller]
+  --listen-hub ADDR:PORT     where nodes dial          [0.0.0.0:10000]
+  --listen-https ADDR:PORT   where nodes join          [0.0.0.0:10002]
+  --advertise NAME,…     names and addresses under which nodes dial        [the host name]
+  --api ADDR:PORT        /healthz and /metrics on loopback, or off         [127.0.0.1:10020]
+  --certificate-days N   of the life of a node's certificate               [365]
+  --keepalive SECONDS    without a sign of life a node is disconnected     [30]
+  --node-limit N         nodes at once                                     [10000]
+  --log LEVEL            off, error, warn, info, debug or trace            [info]
 ";
 
 /// Whether [`main`] has the command.
@@ -40,19 +99,26 @@ pub fn main(
     let done = match command {
         "get" => get(args, out),
         "token" => token(args, out),
-        "apply" => apply(args, out),
+        "apply" => apply::run(args, out, trouble),
         _ => delete(args, out),
     };
     super::end("edgecontroller", command, done, out, trouble)
 }
 
 fn get(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
-    match args.value()?.to_str() {
-        Some("pods" | "pod" | "po") => pods::show(args, out, "/api/v1/pods", client::controller),
-        Some("nodes" | "node" | "no") => nodes::run(args, out),
-        other => {
-            let got = other.unwrap_or_default();
-            Err(Error::Usage(format!("got {got:?}, expected nodes or pods")))
+    let kind = match args.next()? {
+        Some(Value(kind)) => kind.string()?,
+        Some(other) => return Err(other.unexpected().into()),
+        None => String::new(),
+    };
+    match kind_of(&kind) {
+        Some(Kind::Pod) => pods::show(args, out, "/api/v1/pods", list::CONTROLLER),
+        Some(Kind::Node) => nodes::run(args, out),
+        Some(Kind::Event) => events::show(args, out, "/api/v1/events", list::CONTROLLER),
+        Some(kind) => objects::run(args, out, kind),
+        None => {
+            let expected = "nodes, pods, events, configmaps or the like";
+            Err(Error::Usage(format!("got {kind:?}, expected {expected}")))
         }
     }
 }
@@ -74,31 +140,14 @@ fn token(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     Ok(0)
 }
 
-fn apply(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
-    let (mut file, mut server) = (None, None);
-    while let Some(arg) = args.next()? {
-        match arg {
-            Short('f') | Long("filename") => file = Some(args.value()?),
-            Long("server") => server = Some(args.value()?.string()?),
-            _ => return Err(arg.unexpected().into()),
-        }
-    }
-    let file = file.ok_or_else(|| Error::Usage("expected -f FILE".to_owned()))?;
-    let manifest = client::read_whole(&file).map_err(Error::Failed)?;
-    let controller = client::controller(server.as_deref()).map_err(Error::Usage)?;
-    let said = controller.ask("POST", "/apply", &manifest);
-    // A place in the text follows the file's name.
-    let said = said.map_err(|why| Error::Failed(format!("{}: {why}", file.display())))?;
-    out.write_all(&said)?;
-    Ok(0)
-}
-
 fn delete(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
-    let (mut words, mut namespace, mut server) = (Vec::new(), "default".to_owned(), None);
+    let (mut words, mut namespace) = (Vec::new(), "default".to_owned());
+    let (mut server, mut data) = (None, None);
     while let Some(arg) = args.next()? {
         match arg {
             Short('n') | Long("namespace") => namespace = args.value()?.string()?,
             Long("server") => server = Some(args.value()?.string()?),
+            Long("data") => data = Some(args.value()?.string()?),
             Value(word) => words.extend(word.string()?.split('/').map(str::to_owned)),
             _ => return Err(arg.unexpected().into()),
         }
@@ -109,25 +158,42 @@ fn delete(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let path = path_of(kind, &namespace, name).ok_or_else(|| {
         Error::Usage(format!("got the kind {kind:?}, expected pod, node, configmap or the like"))
     })?;
-    let controller = client::controller(server.as_deref()).map_err(Error::Usage)?;
+    let controller = (list::CONTROLLER.at)(server.as_deref(), data.as_deref())?;
     let said = controller.ask("DELETE", &path, b"").map_err(Error::Failed)?;
-    if said.starts_with(b"{") {
-        writeln!(out, "{kind} {name} deleted")?;
+    if said.status != 200 {
+        return Err(Error::Failed(said.why()));
+    }
+    if said.body.starts_with(b"{") {
+        writeln!(out, "{kind}/{name} deleted")?;
     } else {
-        out.write_all(&said)?;
+        out.write_all(&said.body)?;
     }
     Ok(0)
 }
 
+/// A kind by the words of a person.
+fn kind_of(word: &str) -> Option<Kind> {
+    let word = word.to_ascii_lowercase();
+    let short = [
+        ("po", Kind::Pod),
+        ("no", Kind::Node),
+        ("cm", Kind::ConfigMap),
+        ("ev", Kind::Event),
+        ("pv", Kind::PersistentVolume),
+        ("pvc", Kind::PersistentVolumeClaim),
+        ("sa", Kind::ServiceAccount),
+    ];
+    let short = short.into_iter().find(|(short, _)| *short == word).map(|(_, kind)| kind);
+    short.or_else(|| {
+        let named = |kind: &Kind| word == kind.name().to_ascii_lowercase() || word == kind.plural();
+        Kind::ALL.into_iter().find(named)
+    })
+}
+
 /// Of an object by the words of a person.
 fn path_of(kind: &str, namespace: &str, name: &str) -> Option<String> {
-    use crate::model::api::{Call, Kind, Verb};
-    let kind = kind.to_ascii_lowercase();
-    let named = |known: &Kind| {
-        let single = known.name().to_ascii_lowercase();
-        kind == single || kind == known.plural()
-    };
-    let kind = Kind::ALL.into_iter().find(named)?;
+    use crate::model::api::{Call, Verb};
+    let kind = kind_of(kind)?;
     let namespace = if kind.is_namespaced() { namespace } else { "" };
     let call = Call {
         verb: Verb::Delete,
@@ -153,7 +219,7 @@ mod tests {
     #[test]
     fn wrong_command_lines_are_named() {
         for (command, args, expected) in [
-            ("get", &["things"][..], "got \"things\", expected nodes or pods"),
+            ("get", &["things"][..], "got \"things\", expected nodes, pods"),
             ("apply", &[], "expected -f FILE"),
             ("delete", &["pod"], "expected a kind and a name"),
             ("delete", &["thing", "x"], "got the kind \"thing\""),
@@ -170,7 +236,7 @@ mod tests {
     #[test]
     fn objects_are_named_as_people_name_them() {
         let web = "/api/v1/namespaces/default/pods/web";
-        for kind in ["pod", "pods", "Pod"] {
+        for kind in ["pod", "pods", "Pod", "po"] {
             assert_eq!(path_of(kind, "default", "web").as_deref(), Some(web));
         }
         assert_eq!(path_of("node", "default", "gw").as_deref(), Some("/api/v1/nodes/gw"));

@@ -3,42 +3,25 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use lexopt::prelude::*;
 use serde_json::Value;
 
+use crate::cli::list::{self, Form, Options};
 use crate::cli::table::Columns;
 use crate::cli::{Error, age};
 use crate::io::client;
 use crate::limits::WATCH_MS;
 
 /// Reads the flags, asks the controller and prints.
-pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
-    let (mut wide, mut json, mut watch, mut server) = (false, false, false, None);
-    while let Some(arg) = args.next()? {
-        match arg {
-            Short('o') | Long("output") => match &*args.value()?.string()? {
-                "wide" => wide = true,
-                "json" => json = true,
-                other => {
-                    let why = format!("-o: got {other:?}, expected wide or json");
-                    return Err(Error::Usage(why));
-                }
-            },
-            Short('w') | Long("watch") => watch = true,
-            Long("server") => server = Some(args.value()?.string()?),
-            _ => return Err(arg.unexpected().into()),
-        }
-    }
-    let controller = client::controller(server.as_deref()).map_err(Error::Usage)?;
+pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
+    let options = Options::parse(args, list::CONTROLLER)?;
+    let agent = options.agent(list::CONTROLLER)?;
+    let (wide, watch) = (options.form == Form::Wide, options.watch);
     let mut columns = Columns::default();
     let mut shown: Option<BTreeMap<String, Row>> = None;
     loop {
-        let list = controller.get("/api/v1/nodes").map_err(Error::Failed)?;
-        let list: Value = serde_json::from_slice(&list)
-            .map_err(|error| Error::Failed(format!("got an answer that is no list: {error}")))?;
-        if json {
-            let text = serde_json::to_string_pretty(&list).expect("JSON was read");
-            writeln!(out, "{text}")?;
+        let list = options.fetch(&agent, "/api/v1/nodes", "metadata")?;
+        options.expect_named(&list, "nodes")?;
+        if options.print_whole(&list, out)? {
             return Ok(0);
         }
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);

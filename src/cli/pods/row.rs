@@ -21,6 +21,8 @@ pub(super) struct Row {
     pub created_at: Option<i64>,
     pub ip: String,
     pub node: String,
+    /// Why it is not as it should be.
+    pub message: String,
 }
 
 impl Row {
@@ -66,8 +68,37 @@ impl Row {
             created_at: created.into_iter().find_map(|at| age::seconds(text(at))),
             ip: or_none(text(&status["podIP"])),
             node: or_none(text(&spec["nodeName"])),
+            message: or_none(&message(status)),
         }
     }
+}
+
+/// What the pod's own message says, else that of its first container which has one: why it waits,
+/// and how it ended before.
+fn message(status: &Value) -> String {
+    let own = text(&status["message"]);
+    if !own.is_empty() {
+        return own.to_owned();
+    }
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    let mut containers = lists.iter().flat_map(|key| list(&status[*key]));
+    let said = containers.find_map(|container| {
+        let state = &container["state"];
+        let ended = [&state["terminated"], &container["lastState"]["terminated"]];
+        let ended = ended.into_iter().find(|ended| ended.is_object());
+        let ended = ended.filter(|ended| ended["exitCode"] != 0).map(|ended| {
+            let message = text(&ended["message"]);
+            let colon = if message.is_empty() { "" } else { ": " };
+            format!("exit code {}{colon}{message}", ended["exitCode"])
+        });
+        let waits = text(&state["waiting"]["message"]);
+        let waits = Some(waits.to_owned()).filter(|waits| !waits.is_empty());
+        let parts: Vec<String> = ended.into_iter().chain(waits).collect();
+        let runs = container["ready"] == true;
+        (!parts.is_empty() && !runs)
+            .then(|| format!("{}: {}", text(&container["name"]), parts.join("; ")))
+    });
+    said.unwrap_or_default()
 }
 
 struct Tally<'a> {
@@ -333,6 +364,21 @@ mod tests {
         check(&pod(leaving.clone(), "Running", ""), ("0/1", "Terminating", "0"));
         check(&pod(leaving, "Succeeded", ""), ("0/1", "Succeeded", "0"));
         check(&json!(null), ("0/0", "Unknown", "0"));
+    }
+
+    #[test]
+    fn the_message_says_why() {
+        let of = |status: Value| Row::of(&json!({"status": status})).message;
+        assert_eq!(of(json!({"message": "it was low on memory"})), "it was low on memory");
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}});
+        let ended = json!({"terminated": {"exitCode": 3, "message": "no route"}});
+        let broken = json!({"name": "c", "state": waiting, "lastState": ended});
+        assert_eq!(
+            of(json!({"containerStatuses": [{"name": "fine", "ready": true}, broken]})),
+            "c: exit code 3: no route; back-off 10s"
+        );
+        let done = json!({"name": "i", "state": {"terminated": {"exitCode": 0}}});
+        assert_eq!(of(json!({"initContainerStatuses": [done]})), "<none>");
     }
 
     #[test]
