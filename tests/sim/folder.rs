@@ -172,6 +172,10 @@ impl Folder {
     fn replace(&mut self, chance: &mut Chance) -> Deed {
         let Some(path) = self.some(chance) else { return Deed::Nothing };
         let file = self.files.get_mut(&path).expect("some() named one that is there");
+        // A file with a new pod that cannot run here keeps what it had: stories hold that.
+        if file.pods.iter().any(draw::is_refused) {
+            return Deed::Nothing;
+        }
         for pod in &mut file.pods {
             pod.metadata.uid = self.drawer.uid();
             draw::change_image(pod, chance);
