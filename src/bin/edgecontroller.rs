@@ -15,6 +15,7 @@ const EDGECONTROLLER: Program = Program {
 };
 
 fn main() -> ExitCode {
+    io::sys::guard_memory();
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some(code) = help::common(&EDGECONTROLLER, &args) {
         return ExitCode::from(code);

@@ -7,6 +7,7 @@ use lexopt::prelude::*;
 
 use super::Error;
 use crate::io::cloud::join::{Asked, join};
+use crate::io::sys;
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::model::settings::Secret;
 
@@ -26,7 +27,7 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
             },
             Long("token-file") => {
                 let path = args.value()?;
-                let file = std::fs::File::open(&path).map_err(|error| {
+                let file = sys::open(&path).map_err(|error| {
                     Error::Failed(format!("--token-file {}: {error}", path.display()))
                 })?;
                 asked.token = read(file)?;

@@ -263,8 +263,8 @@ impl<C: Held> Manifests<C> {
         let is_another = self.found.is_some_and(|found| self.trusted.is_another(found));
         (is_another && !self.files.values().any(good)).then(|| {
             "the folder is not the one that manifests were read from, and has none: got another \
-             device or inode, expected the same folder or a manifest in it (one with only a comment \
-             says that no pod is wanted)"
+             device or inode, expected the same folder or a manifest in it (one with only a \
+             comment says that no pod is wanted)"
                 .to_owned()
         })
     }

@@ -5,6 +5,7 @@
 //! of its own for each line: there ours is left out. Not the agent's events: those are written by
 //! [`super::journal`], through here. A crash loses at most the line being written.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -14,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use log::LevelFilter;
 
 use super::clock;
-use crate::agent::time::{Instant, Now, Wall};
-use crate::limits::LOG_REPEAT_MS;
+use crate::agent::time::{Now, Wall};
+pub use crate::mind::rate::Limit;
 use crate::model::time::Timestamp;
 
 /// Whether `RUST_LOG` decides on levels.
@@ -128,7 +129,22 @@ pub fn change(level: LevelFilter) -> bool {
 mod tests {
     use log::{Level, Log, Metadata};
 
+    use crate::agent::time::Instant;
+
     use super::*;
+
+    #[test]
+    fn no_text_commands_a_terminal_or_begins_a_line() {
+        for (text, expected) in [
+            ("pod=web: \u{fc}ber \u{1f600}", "pod=web: \u{fc}ber \u{1f600}"),
+            ("a\nb\r\tc", "a\\nb\\r\\tc"),
+            ("\u{1b}[2J\u{7}\u{7f}", "\\u{1b}[2J\\u{7}\\u{7f}"),
+            ("\u{9b}31m \u{85}", "\\u{9b}31m \\u{85}"),
+            ("a\u{202e}b\u{2066}c\u{200f}\u{2028}", "a\\u{202e}b\\u{2066}c\\u{200f}\\u{2028}"),
+        ] {
+            assert_eq!(printable(text), expected);
+        }
+    }
 
     #[test]
     fn a_line_has_the_time_or_that_since_boot() {
@@ -160,15 +176,5 @@ mod tests {
         assert!(enabled("edged::io=debug", Level::Debug, "edged::io"));
         assert!(enabled("info", Level::Info, "event"));
         assert!(!enabled("off", Level::Error, "event"));
-    }
-
-    #[test]
-    fn a_repeating_line_is_told_once_a_minute_with_its_count() {
-        let mut limit = Limit::default();
-        assert_eq!(limit.pass(Instant(5)), Some(0));
-        assert_eq!(limit.pass(Instant(6)), None);
-        assert_eq!(limit.pass(Instant(LOG_REPEAT_MS)), None);
-        assert_eq!(limit.pass(Instant(LOG_REPEAT_MS + 5)), Some(2));
-        assert_eq!(limit.pass(Instant(2 * LOG_REPEAT_MS + 5)), Some(0));
     }
 }

@@ -287,6 +287,11 @@ fn cores_of(online: &str) -> u64 {
     online.trim().split(',').filter_map(count).sum::<u64>().max(1)
 }
 
+/// Opens a file that the operator named.
+pub fn open(path: impl AsRef<Path>) -> io::Result<fs::File> {
+    fs::File::open(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

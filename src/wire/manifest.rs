@@ -6,7 +6,8 @@
 //! a key that stands twice, another kind, and an unknown field at the top are errors. A file counts
 //! as a whole: one error, and nothing of it is taken.
 //!
-//! Whether the pod itself makes sense is for the caller to say (`agent::admit`), and here to point at.
+//! Whether the pod itself makes sense is for the caller to say (`agent::admit`), and here to point
+//! at.
 
 mod object;
 mod place;

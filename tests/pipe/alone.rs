@@ -11,7 +11,10 @@ use std::sync::MutexGuard;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-struct Place(PathBuf, MutexGuard<'static, ()>);
+struct Place(
+    PathBuf,
+    #[expect(dead_code, reason = "it is held, not read")] MutexGuard<'static, ()>,
+);
 
 impl Place {
     fn new(name: &str) -> Self {

@@ -356,7 +356,7 @@ fn values_that_may_be_secrets_are_shown_to_root_alone() {
                 s3cret}]}]}}";
     let content = manifest::parse(format!("# one\n{text}").as_bytes());
     let file = File { path: "/m/p.yaml".into(), changed_ns: 0, content };
-    bed.agent.handle(bed.now, Event::Manifests(Folder { files: vec![file] }));
+    bed.agent.handle(bed.now, Event::Manifests(Folder { files: vec![file], trouble: None }));
     bed.agent.step(bed.now, &mut edged::agent::event::Out::default());
     let (_, public) = bed.get("/pods");
     assert!(public.contains("PASSWORD") && !public.contains("s3cret"), "{public}");

@@ -159,8 +159,8 @@ fn charge(
         return Ok(());
     }
     Err(format!(
-        "got variables, command, arguments and subPathExpr of {sum} bytes or more after $(NAME) was \
-         replaced {}, expected at most {max}",
+        "got variables, command, arguments and subPathExpr of {sum} bytes or more after $(NAME) \
+         was replaced {}, expected at most {max}",
         place()
     ))
 }

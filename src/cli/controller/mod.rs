@@ -62,7 +62,8 @@ pub const PAGES: &[Page] = &[
         "token",
         "[OPTIONS]",
         "print a token with which nodes join for a day",
-        "  --data DIR             [/var/lib/edgecontroller]\n",
+        "  --data DIR             [/var/lib/edgecontroller]\n  --node NAME            once, and \
+         for this node, which may exist\n",
     ),
     help::COMPLETION,
     help::VERSION,
@@ -79,6 +80,8 @@ const RUN: &str = "  --manifests DIR        folder of manifests    [/etc/edgecon
   --advertise NAME,…     names and addresses under which nodes dial        [the host name]
   --api ADDR:PORT        /healthz and /metrics on loopback, or off         [127.0.0.1:10020]
   --certificate-days N   of the life of a node's certificate               [365]
+  --enrol-again allow|refuse   a node that exists, by a token for no node
+                             [refuse; with a cluster: allow, as CloudCore]
   --keepalive SECONDS    without a sign of life a node is disconnected     [30]
   --node-limit N         nodes at once                                     [10000]
   --log LEVEL            off, error, warn, info, debug or trace            [info]

@@ -5,7 +5,6 @@ mod apply;
 use std::path::{Path, PathBuf};
 
 use super::api::local::Local;
-use crate::agent::admit;
 use crate::controller::Controller;
 use crate::controller::local::{Key, Objects};
 use crate::controller::time::Now;

@@ -32,7 +32,7 @@ use mio::{Events, Poll, Token};
 use crate::agent::admit;
 use crate::controller::event::{Action, CallId, Event, Out};
 use crate::controller::identity::Identity;
-use crate::controller::local::{Objects, Twice};
+use crate::controller::local::{Key, Objects, Row, Twice};
 use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
@@ -135,6 +135,19 @@ struct Hands {
     stopping: bool,
 }
 
+/// The folder's objects as the store kept them.
+fn loaded(rows: Vec<(Key, Row)>, version: u64) -> Objects {
+    let objects = Objects::load(rows, version, clock::seed());
+    if objects.trimmed() > 0 {
+        let count = objects.trimmed();
+        ::log::warn!(
+            "{count} objects were kept beyond what a node may store, and are cut: statuses, \
+             annotations and mirror pods, which their nodes tell again"
+        );
+    }
+    objects
+}
+
 impl Hands {
     fn open(settings: Settings) -> Result<Self, String> {
         sys::raise_descriptors();
@@ -174,17 +187,7 @@ impl Hands {
         let api = if let Some(reach) = ground.reach {
             Api::Remote(Box::new(Remote::new(reach, PathBuf::from(PROGRAM), API)))
         } else {
-            let mut objects = Objects::load(kept.objects, kept.version, clock::seed());
-            if kept.is_new {
-                objects.derive_uids();
-            }
-            if objects.trimmed() > 0 {
-                let count = objects.trimmed();
-                ::log::warn!(
-                    "{count} objects were kept beyond what a node may store, and are cut: statuses, \
-                     annotations and mirror pods, which their nodes tell again"
-                );
-            }
+            let objects = loaded(kept.objects, kept.version);
             Api::Local(Box::new(Local::new(objects)))
         };
         let token_at = api_token_at(&api, now.boot);
@@ -198,7 +201,7 @@ impl Hands {
             store,
             manifests,
             front: Front::new(settings.api, settings.socket(), FRONT),
-            events: vec![Event::Loaded(kept.records)],
+            events: vec![Event::Loaded(kept.records), Event::Identities(kept.identities)],
             out: Out::default(),
             dirty: Vec::new(),
             save: None,
@@ -450,8 +453,7 @@ fn judge(settings: &Settings, kept: &mut Kept, had_store: bool, now_s: i64) -> R
     if has_ca && !had_store {
         ::log::warn!(
             "{}: there was none, though this controller has run before: what nodes have is not \
-             known. A new one is begun; pods of the manifests keep their uids where they can, and \
-             each node is compared with the manifests when it connects",
+             known. A new one is begun",
             store.display()
         );
     }

@@ -117,6 +117,10 @@ impl Settings {
                     settings.names = text.split(',').map(str::trim).map(str::to_owned).collect();
                 }
                 "certificate-days" => settings.certificate_days = within(36_500)? as u32,
+                "enrol-again" => {
+                    let known = enrol_again(&text).ok_or_else(|| expected("allow or refuse"))?;
+                    settings.enrol_again = Some(known);
+                }
                 "keepalive" => settings.keepalive_ms = within(86_400)? * 1_000,
                 "node-limit" => settings.nodes_max = within(16_000)? as usize,
                 "log" => {
@@ -185,6 +189,14 @@ impl Settings {
     }
 }
 
+fn enrol_again(text: &str) -> Option<EnrolAgain> {
+    match text {
+        "allow" => Some(EnrolAgain::Allow),
+        "refuse" => Some(EnrolAgain::Refuse),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +224,7 @@ mod tests {
         for (flags, expected) in [
             (&["--api", "192.0.2.1:1"][..], "--api: got \"192.0.2.1:1\", expected an address of"),
             (&["--keepalive", "x"], "--keepalive: got \"x\", expected a whole number"),
+            (&["--enrol-again", "x"], "--enrol-again: got \"x\", expected allow or refuse"),
             (&["--node-limit", "16001"], "--node-limit: got \"16001\", expected a whole number f"),
             (&["--what", "x"], "got --what, expected"),
             (&["x"], "unexpected argument \"x\""),

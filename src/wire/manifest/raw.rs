@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 use super::{Content, Fault, Found, Node, Refusal, Step, Value, field, tree};
 use crate::model::api::Kind;
 use crate::model::base64;
+use crate::model::manifest::Validate;
 use crate::model::names::{is_label, is_subdomain};
 use crate::model::raw::{Manifest, drop_nulls};
 use crate::model::tree::to_json;
@@ -85,6 +86,15 @@ fn any(
         (true, "") => "default",
         (true, namespace) => namespace,
     };
+    check_names(node, path, word("name"), namespace)?;
+    let (namespace, name) = (namespace.into(), word("name").into());
+    let size_bytes = value.to_string().len();
+    found.push(Manifest { kind, namespace, name, value: value.into(), size_bytes });
+    Ok(())
+}
+
+/// Whether an API server takes the name, and the namespace unless it is empty.
+fn check_names(node: &Node, path: &[Step], name: &str, namespace: &str) -> Result<(), Fault> {
     let wrong = |key: &str, got: &str, expected: &str| {
         let inner = [path, &[Step::Key("metadata".into())]].concat();
         let metadata = field(node, path, "metadata").ok().flatten().unwrap_or(node);
@@ -92,17 +102,14 @@ fn any(
         let path = [&inner[..], &[Step::Key(key.into())]].concat();
         Err(Fault::new(at, path, format!("got {got:?}, expected {expected}")))
     };
-    if !is_subdomain(word("name")) {
+    if !is_subdomain(name) {
         let expected = "lower case letters, digits, '-' and '.', at most 253 of them";
-        return wrong("name", word("name"), expected);
+        return wrong("name", name, expected);
     }
     if !namespace.is_empty() && !is_label(namespace) {
         let expected = "lower case letters, digits and '-', at most 63 of them";
         return wrong("namespace", namespace, expected);
     }
-    let (namespace, name) = (namespace.into(), word("name").into());
-    let size_bytes = value.to_string().len();
-    found.push(Manifest { kind, namespace, name, value: value.into(), size_bytes });
     Ok(())
 }
 
