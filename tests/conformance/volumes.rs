@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::Row;
 use crate::case::{Case, QUICK_END, SLEEP, quoted};
 use crate::yard::agent::manifest;
+use crate::yard::wait::until;
 
 const EMPTY_DIR: &str = "EmptyDir volumes";
 const HOST_PATH: &str = "HostPath";
@@ -179,8 +180,10 @@ fn written(case: &Case<'_>) {
     assert_eq!(case.sh(&pod, "cat /v/mypath/foo/test.log").trim(), "1");
     // What the annotation says later does not move what is mounted.
     put_annotated(case, "mynewpath");
-    case.wait("the new annotation shows", |pod| {
-        pod.0["metadata"]["annotations"]["part"] == "mynewpath"
+    until("the new annotation is shown to root", || {
+        let pod = case.node.site.pod_as_root(&case.name)?;
+        let annotations = &pod.0["metadata"]["annotations"];
+        if annotations["part"] == "mynewpath" { Ok(()) } else { Err(annotations.to_string()) }
     });
     assert_eq!(case.sh(&pod, "cat /part/test.log").trim(), "1");
     case.take("pod");

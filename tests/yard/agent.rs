@@ -208,20 +208,19 @@ impl Site {
         });
     }
 
-    /// Pods as the API tells them.
+    /// Pods as the API shows them to every user.
     pub fn pods(&self) -> Result<Vec<Pod>, String> {
-        let answer = http::get(self.api, "/pods").map_err(|error| error.to_string())?;
-        let list: Value = serde_json::from_str(&answer.body).map_err(|error| error.to_string())?;
-        let items = list["items"].as_array().cloned().unwrap_or_default();
-        Ok(items.into_iter().map(Pod).collect())
+        listed(http::get(self.api, "/pods"))
     }
 
     /// One of them, by the name that its manifest gives.
     pub fn pod(&self, name: &str) -> Result<Pod, String> {
-        let pods = self.pods()?;
-        let named = |pod: &Pod| pod.0["metadata"]["name"] == format!("{name}-{NODE}");
-        let found = pods.into_iter().find(named);
-        found.ok_or_else(|| format!("no pod {name}-{NODE} in /pods"))
+        named(self.pods()?, name)
+    }
+
+    /// The same as root is shown it, with the values of its annotations and variables.
+    pub fn pod_as_root(&self, name: &str) -> Result<Pod, String> {
+        named(listed(http::get_of(&self.root.join("edged.sock"), "/pods"))?, name)
     }
 
     /// Waits until a pod is as described.
@@ -392,6 +391,19 @@ impl Drop for Agent<'_> {
         let _ = self.child.kill();
         self.reap();
     }
+}
+
+fn listed(answer: std::io::Result<http::Answer>) -> Result<Vec<Pod>, String> {
+    let answer = answer.map_err(|error| error.to_string())?;
+    let list: Value = serde_json::from_str(&answer.body).map_err(|error| error.to_string())?;
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    Ok(items.into_iter().map(Pod).collect())
+}
+
+fn named(pods: Vec<Pod>, name: &str) -> Result<Pod, String> {
+    let is_named = |pod: &Pod| pod.0["metadata"]["name"] == format!("{name}-{NODE}");
+    let found = pods.into_iter().find(is_named);
+    found.ok_or_else(|| format!("no pod {name}-{NODE} in /pods"))
 }
 
 /// A pod as `/pods` tells it.
