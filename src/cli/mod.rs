@@ -86,9 +86,12 @@ pub const PAGES: &[Page] = &[
         "join",
         "[OPTIONS]",
         "make this machine a node of a KubeEdge cloud, in keadm's words",
-        "  -e, --cloudcore-ipport HOST:10000\n  -t, --token TOKEN      -: read it from standard input\n  \
-         --token-file FILE\n  --certport PORT        \
-         [10002]\n  -i, --edgenode-name NAME\n  -p, --remote-runtime-endpoint SOCKET\n  \
+        "  -e, --cloudcore-ipport HOST:10000\n  \
+         -t, --token TOKEN      -: read it from standard input\n  \
+         --token-file FILE\n  \
+         --certport PORT        [10002]\n  \
+         -i, --edgenode-name NAME\n  \
+         -p, --remote-runtime-endpoint SOCKET\n  \
          --root DIR             all files below it in place of /\n",
     ),
     page(
