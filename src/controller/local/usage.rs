@@ -21,7 +21,7 @@ use crate::model::api::{CallError, EDGE_LABEL, Kind, Subresource};
 /// What is stored, but for Events.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
-    bytes: usize,
+    pub(super) bytes: usize,
     nodes: BTreeMap<Box<str>, Share>,
 }
 

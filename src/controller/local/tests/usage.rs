@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::limits::{
-    LOCAL_ANNOTATIONS_BYTES_MAX, LOCAL_DEPTH_MAX, LOCAL_LIST_MAX, LOCAL_NODE_BYTES_MAX,
-    LOCAL_NODE_PODS, LOCAL_NODE_PODS_MAX, LOCAL_OBJECT_BYTES_MAX,
+    LOCAL_ANNOTATIONS_BYTES_MAX, LOCAL_BYTES_MAX, LOCAL_DEPTH_MAX, LOCAL_LIST_MAX,
+    LOCAL_NODE_BYTES_MAX, LOCAL_NODE_PODS, LOCAL_NODE_PODS_MAX, LOCAL_OBJECT_BYTES_MAX,
 };
 
 fn nested(depth: usize) -> Value {
@@ -48,6 +48,16 @@ fn one_object_has_bounds_in_bytes_depth_and_lists() {
     }
     let list = format!("[{}]", objects.all(Kind::Node, "").collect::<Vec<&str>>().join(","));
     serde_json::from_str::<Value>(&list).expect("everybody can read it");
+}
+
+#[test]
+fn all_objects_together_have_a_bound_and_a_node_is_heard_beyond_it() {
+    let mut objects = with_node("gw");
+    // As if there were this much of others.
+    objects.usage.bytes = LOCAL_BYTES_MAX;
+    let create = call(Verb::Create, Kind::Pod, "web", &pod("gw", "a:1"));
+    assert_eq!(code(objects.call(&create, NOW)), (429, "TooManyRequests".to_owned()));
+    value(objects.call(&status(Kind::Node, "gw", &json!({"b": 1})), NOW));
 }
 
 #[test]
