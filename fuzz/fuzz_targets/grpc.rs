@@ -2,7 +2,7 @@
 //! and the pieces of the body, then what is in them.
 #![no_main]
 
-use edged::limits::CRI_STATUS_TEXT_BYTES_MAX;
+use edged::limits::{CRI_MESSAGE_BYTES_MAX, CRI_STATUS_TEXT_BYTES_MAX};
 use edged::wire::grpc::{Assembler, CallKey, Client, Event};
 use edged::wire::{h2, hpack};
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     let mut messages = Vec::new();
     let readable = body.chunks(piece).try_for_each(|mut part| {
         while !part.is_empty() {
-            messages.extend(assembler.next(&mut part)?);
+            messages.extend(assembler.next(&mut part, CRI_MESSAGE_BYTES_MAX)?);
         }
         Ok::<(), edged::wire::grpc::Unreadable>(())
     });
