@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::MutexGuard;
 
+use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 struct Place(
@@ -72,6 +73,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // A killed agent leaves the mount on its root directory to the next one.
+        for root in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let _ = umount2(&root.path(), MntFlags::MNT_DETACH);
+        }
         let _ = fs::remove_dir_all(&self.0);
     }
 }
