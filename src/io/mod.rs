@@ -199,6 +199,8 @@ struct Hands<'a> {
 impl<'a> Hands<'a> {
     fn open(config: Config, reload: Reload<'a>) -> io::Result<Self> {
         let poll = Poll::new()?;
+        // First of all: a SIGTERM while the rest is opened must find it taken away again.
+        let signals = Signals::open(poll.registry(), SIGNALS)?;
         let locks = alone(&config).map_err(io::Error::other)?;
         if let Err(why) = jobs::share(Path::new(&config.root)) {
             ::log::warn!("containers will not see mounts that are made later: {why}");
@@ -213,7 +215,8 @@ impl<'a> Hands<'a> {
                  send is bounded by that, a message of the cloud's by {kept}"
             );
         }
-        let store = Store::open(&config, &budget, &mut events)?;
+        let store = Store::open(&config, &budget, &mut events)
+            .inspect_err(|_| jobs::unshare(Path::new(&config.root)))?;
         let registry = poll.registry();
         let links = Some(&config.container_logs).filter(|path| !path.is_empty());
         let roots = Roots::new(
@@ -228,7 +231,7 @@ impl<'a> Hands<'a> {
         let roots = roots.with_cgroups(Cgroups::new(sys::CGROUPS.into(), hierarchy, root));
         Ok(Self {
             agent: Agent::boot(mind, clock::now(), clock::seed()),
-            signals: Signals::open(registry, SIGNALS)?,
+            signals,
             runtime: Runtime::new(PathBuf::from(&config.runtime), RUNTIME).within(budget.cri),
             server: Server::new(config.listen, &config.socket(), SERVER),
             manifests: Manifests::open(
