@@ -4,7 +4,7 @@
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 .PHONY: help setup run test check sim power soak mutants fuzz bench bench-check features size
 .PHONY: cross-tools armv7 aarch64 x86_64-musl armv7-test aarch64-test
-.PHONY: qemu qemu-small release size-gate flashed
+.PHONY: qemu qemu-small release size-gate flashed plots
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.* ## /\1	/p' $(MAKEFILE_LIST) | expand --tabs=14
@@ -75,8 +75,11 @@ qemu-small: setup ## boots edged alone in QEMU: check, and the start on manifest
 release: ## makes tarballs of all targets, with sums and lists of packages, in target/dist
 	@scripts/release
 
-size: ## measures what is flashed, per set and feature, into README.md (an hour; SETS=1: sets only)
+size: ## measures what is flashed into docs/features.md (an hour; SETS=1: named sets only)
 	@scripts/size $(if $(SETS),--sets)
+
+plots: ## draws docs/peers.svg out of docs/peers.csv
+	@scripts/plots
 
 size-gate: ## builds the gateway for armv7 and fails where its budget is missed
 	@scripts/size --gate

@@ -7,6 +7,8 @@
 
 #[path = "tidy/packages.rs"]
 mod packages;
+#[path = "tidy/pages.rs"]
+mod pages;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/tree.rs"]
