@@ -208,6 +208,17 @@ pub const GRACE_DEFAULT_S: i64 = 30;
 pub const GRACE_ORPHAN_S: i64 = 1;
 /// Events that are kept to be read back; the oldest goes first. Enough for the story of a night.
 pub const NOTES_MAX: usize = 256;
+/// Of these, those of one object: an eighth, so that the others' story stays.
+pub const NOTES_OBJECT_MAX: usize = 32;
+/// Messages of one object, kind and reason that have an event each; from the last on one event
+/// stands for all (client-go's).
+pub const NOTES_SIMILAR_MAX: usize = 10;
+/// Milliseconds without one after which such a count begins anew (client-go's).
+pub const NOTES_SIMILAR_MS: u64 = 600_000;
+/// Events of one object that are logged and sent at once (client-go's).
+pub const NOTES_BURST: u64 = 25;
+/// Milliseconds after which one more is (client-go's).
+pub const NOTES_REFILL_MS: u64 = 300_000;
 /// Bytes that the files of a secret, or of other volumes that lie in memory, may take: twice what
 /// eight objects may hold, since old and new are there at once while they change.
 pub const FILES_VOLUME_BYTES_MAX: u64 = 16 << 20;

@@ -9,8 +9,9 @@ use crate::sky::{Sky, content, patch, pod, row};
 use edged::agent::Config;
 use edged::agent::event::Event;
 use edged::agent::time::Wall;
-use edged::model::cri::ContainerState;
+use edged::model::cri::{Code, ContainerState};
 use edged::model::job::JobSpec;
+use edged::model::message::Message;
 use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 
@@ -427,6 +428,51 @@ fn events_go_to_the_cloud_if_that_is_wished_and_not_otherwise() {
     let mut silent = running();
     silent.pass(10_000);
     assert_eq!(silent.said("event").len(), 0);
+}
+
+#[test]
+fn a_retry_whose_error_names_another_id_each_time_is_one_event_in_the_cloud() {
+    let settings = CloudSettings { report_events: true, ..CloudSettings::default() };
+    let mut sky = Sky::set("gw", Saved::default(), settings);
+    sky.connect();
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    let mut fail = |sky: &mut Sky, n: u64| {
+        let id = format!("{n:064x}");
+        let why = format!("failed to set up the network of sandbox \"{id}\"");
+        sky.desk.refuses("run_podsandbox #0", Code::Unknown, &why);
+        sky.pass(30_000);
+    };
+    fail(&mut sky, 0);
+    sky.disconnect();
+    (1..5).for_each(|n| fail(&mut sky, n));
+    sky.pass(300_000);
+    sky.connect();
+    let told = sky.said("event");
+    let is_it = |it: &&Message| content(it)["reason"] == "FailedCreatePodSandBox";
+    let told: Vec<_> = told.iter().filter(is_it).collect();
+    let operations: Vec<_> = told.iter().map(|it| &*it.route.operation).collect();
+    assert_eq!(operations, ["insert", "update"]);
+    assert_eq!(told[0].route.resource, told[1].route.resource);
+    assert_eq!(content(told[1])["count"], 5);
+}
+
+#[test]
+fn an_event_that_began_without_a_link_is_new_to_the_cloud() {
+    let settings = CloudSettings { report_events: true, ..CloudSettings::default() };
+    let mut sky = Sky::set("gw", Saved::default(), settings);
+    sky.connect();
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    sky.disconnect();
+    for _ in 0..3 {
+        sky.desk.refuses("run_podsandbox #0", Code::Unknown, "no network");
+        sky.pass(30_000);
+    }
+    sky.connect();
+    let told = sky.said("event");
+    let is_it = |it: &&Message| content(it)["reason"] == "FailedCreatePodSandBox";
+    let told: Vec<_> = told.iter().filter(is_it).collect();
+    let [first] = told[..] else { panic!("{told:?}") };
+    assert_eq!((&*first.route.operation, &content(first)["count"]), ("insert", &json!(3)));
 }
 
 #[test]

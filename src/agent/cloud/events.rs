@@ -2,7 +2,9 @@
 //!
 //! Nobody answers them and nothing hangs on them, so they come last and are told once: what
 //! happened while the link was down is told when it is back, as far as the ring reaches. Repeats
-//! are told as the log has them, ever more rarely.
+//! are told as the log has them, ever more rarely, and never more of one object than it has.
+
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
@@ -11,6 +13,7 @@ use super::talk;
 use crate::agent::notes::Notes;
 use crate::agent::rate::Rate;
 use crate::agent::time::{Instant, Now};
+use crate::limits::NOTES_MAX;
 use crate::model::message::Resource;
 use crate::model::note::{Note, NoteMetadata};
 use crate::model::settings::CloudSettings;
@@ -20,6 +23,8 @@ use crate::model::settings::CloudSettings;
 pub(super) struct Events {
     /// Up to this event of the ring.
     told: u64,
+    /// Those of the ring that the cloud was given: repeats of them are updates.
+    given: BTreeSet<u64>,
     rate: Rate,
     waits: bool,
 }
@@ -49,17 +54,18 @@ impl Events {
     /// `None`: nobody asks for them.
     pub(super) fn new(settings: &CloudSettings, now: Now) -> Option<Self> {
         let rate = Rate::new(settings.events_per_second, settings.events_burst, now.boot);
-        settings.report_events.then_some(Self { told: 0, rate, waits: false })
+        settings.report_events.then_some(Self {
+            told: 0,
+            given: BTreeSet::new(),
+            rate,
+            waits: false,
+        })
     }
 
     /// Tells what happened since.
     pub(super) fn step(&mut self, notes: &Notes, node: &str, mouth: &mut Mouth<'_>) {
         self.waits = false;
         for (serial, digest, note) in notes.since(self.told) {
-            if !note.count.is_power_of_two() {
-                self.told = serial;
-                continue;
-            }
             if !mouth.has_room() || !self.rate.has(mouth.now.boot) {
                 self.waits = true;
                 return;
@@ -75,10 +81,15 @@ impl Events {
                 reporting_component: COMPONENT,
                 reporting_instance: node,
             };
-            let operation = if note.count == 1 { "insert" } else { "update" };
+            let is_new = note.count == 1 || !self.given.contains(&digest);
+            let operation = if is_new { "insert" } else { "update" };
             let resource = Resource { namespace: Some(namespace), kind: "event", name: &name };
             mouth.say(operation, &resource.to_string(), talk::json(&event));
             self.told = serial;
+            if self.given.len() >= NOTES_MAX {
+                self.given.retain(|digest| notes.holds(*digest));
+            }
+            self.given.insert(digest);
         }
     }
 
