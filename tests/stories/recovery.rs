@@ -451,3 +451,76 @@ fn a_runtime_that_lost_all_goes_on_counting_behind_the_logs() {
     desk.does_all(&["create_container m#7", "start_container c2"]);
     assert_eq!(desk.status()["containerStatuses"][0]["restartCount"], 7);
 }
+
+/// A pod whose container has ended, and whose next try to start is refused because the runtime is
+/// stopping the sandbox. What the look shows then is the story's.
+fn refused_in_an_ending_sandbox(desk: &mut Desk) {
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    desk.exits("m", 137);
+    desk.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
+    desk.containers[1].state = ContainerState::Exited;
+    desk.exit_codes.push(("c3".into(), 128));
+}
+
+#[test]
+fn a_start_that_is_refused_in_a_sandbox_that_ends_counts_for_nothing() {
+    let mut desk = Desk::with_stream(true);
+    refused_in_an_ending_sandbox(&mut desk);
+    desk.sandboxes[0].ready = false;
+    let began = desk.now.boot;
+    desk.refuses("start_container c3", Code::Unknown, "sandbox container is not running");
+    desk.pass(1_000);
+    desk.does_all(&[
+        "container_status c3",
+        "stop_podsandbox s1",
+        "remove_container c3",
+        "run_podsandbox #1",
+        "podsandbox_status s4",
+        "image_status i:1",
+        "create_container m#1",
+        "start_container c5",
+        "container_status c5",
+    ]);
+    assert!(desk.now.boot.since_ms(began) < 10_000, "nothing was waited for");
+    let status = desk.status();
+    assert_eq!(status["containerStatuses"][0]["restartCount"], 1, "{status}");
+    assert_eq!(status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 137);
+}
+
+#[test]
+fn a_start_that_is_refused_in_a_sandbox_that_stays_is_put_off_and_counts() {
+    let mut desk = Desk::with_stream(true);
+    refused_in_an_ending_sandbox(&mut desk);
+    desk.refuses("start_container c3", Code::Unknown, "no such program");
+    desk.pass(5_000);
+    desk.does_all(&["container_status c3", "remove_container c2"]);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let status = desk.status();
+    assert_eq!(status["containerStatuses"][0]["restartCount"], 1, "{status}");
+    desk.pass(20_000);
+    desk.does_all(&["image_status i:1", "create_container m#2"]);
+}
+
+#[test]
+fn sandboxes_that_never_last_are_forgiven_once() {
+    let mut desk = Desk::with_stream(true);
+    refused_in_an_ending_sandbox(&mut desk);
+    desk.sandboxes[0].ready = false;
+    desk.refuses("start_container c3", Code::Unknown, "sandbox container is not running");
+    desk.pass(1_000);
+    desk.does_all(&[
+        "container_status c3",
+        "stop_podsandbox s1",
+        "remove_container c3",
+        "run_podsandbox #1",
+        "podsandbox_status s4",
+        "image_status i:1",
+        "create_container m#1",
+    ]);
+    desk.sandboxes[1].ready = false;
+    desk.refuses("start_container c5", Code::Unknown, "sandbox container is not running");
+    desk.pass(1_000);
+    desk.does_all(&["stop_podsandbox s4", "run_podsandbox #2", "podsandbox_status s6"]);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "the container waits");
+}

@@ -4,6 +4,7 @@
 use super::keep::GARBAGE_FAILED;
 use super::next::is_sidecar;
 use super::seen::{ContainerSeen, SandboxSeen};
+use super::tries::Try;
 use super::{Image, LogDirs, Memory, News, Pod, Step};
 use crate::agent::event::{CallId, JobId, ProbeId};
 use crate::agent::time::{Backoff, Instant, Now, Rng};
@@ -179,6 +180,7 @@ impl Pod {
                 let memory = self.remember(&container);
                 memory.failure = None;
                 memory.restart_due = None;
+                memory.tried = Try::None;
                 self.turn(now.boot, &id, ContainerState::Running);
                 self.expect_post_start(now.boot, &id, &container);
                 self.to_link.push(id);
@@ -279,10 +281,12 @@ impl Pod {
                 if is_name_taken(error) {
                     self.remember(&container).attempt_floor = attempt + 1;
                 }
+                self.fail_try(&container, None, error);
                 self.hold(&container, "CreateContainerError", error.to_string(), retry_at);
                 self.error(&container, &error.to_string());
             }
-            Step::Start { container, .. } => {
+            Step::Start { id, container } => {
+                self.fail_try(&container, Some(&id), error);
                 // containerd's word for a start that an earlier life of the agent asked for.
                 let soon = error.to_string().contains("in starting state");
                 let soon_at = now.boot.plus_ms(limits::RETRY_TAKEN_MS);
@@ -347,8 +351,9 @@ impl Pod {
     fn container_removed(&mut self, id: &ContainerId) {
         let Some(gone) = self.seen.container(id) else { return };
         let (name, attempt) = (gone.name.clone(), gone.attempt);
+        let frees = self.frees_number(&name, id);
         let memory = self.remember(&name);
-        memory.attempt_floor = memory.attempt_floor.max(attempt + 1);
+        memory.attempt_floor = if frees { attempt } else { memory.attempt_floor.max(attempt + 1) };
         self.seen.containers.retain(|container| container.id != *id);
         self.cleared.retain(|cleared| cleared != id);
     }

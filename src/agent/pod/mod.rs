@@ -54,6 +54,7 @@ mod status;
 mod step;
 mod stopping;
 mod task;
+mod tries;
 mod vain;
 mod verdict;
 mod volumes;
@@ -244,6 +245,7 @@ struct Memory {
     restart_due: Option<ContainerId>,
     /// The attempt that the agent's own files are made for, and that is not made yet.
     files: Option<u32>,
+    tried: tries::Try,
 }
 
 /// An event to be told.
@@ -440,6 +442,7 @@ impl Pod {
                 memory.attempt_floor = memory.attempt_floor.max(container.attempt + 1);
             }
         }
+        self.forgive_tries();
         if changed || self.blind || !self.fresh {
             self.stir();
         }

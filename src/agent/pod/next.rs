@@ -225,8 +225,9 @@ fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
     let is_init = |container: &&ContainerSeen| {
         pod.api.spec.init_containers.iter().any(|init| init.name == container.name)
     };
-    if let Some(init) = seen.containers.iter().find(is_init) {
-        return remove_container(pod, init, now);
+    let goes = |container: &&ContainerSeen| is_init(container) || pod.is_of_no_account(container);
+    if let Some(container) = seen.containers.iter().find(goes) {
+        return remove_container(pod, container, now);
     }
     if let Some(verdict) = security::unsupported(&pod.api.spec, world.runtime) {
         return Next::Fail(verdict);

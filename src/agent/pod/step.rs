@@ -391,6 +391,7 @@ impl Pod {
         }
         let owner = Owner::Pod(self.uid.clone());
         let call = hands.calls.begin(now, owner, request, hands.out);
+                self.begin_try(&container);
         self.doing.push(Doing { call, step });
     }
 
