@@ -158,8 +158,17 @@ pub struct ContainerStatus {
     /// `containerd://…`
     #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
-    /// Passed its startup probe, or has none and runs.
-    pub started: bool,
+    /// Passed its startup probe, or has none and runs; `None`: an ephemeral one, of which it is not
+    /// said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<bool>,
+}
+
+impl ContainerStatus {
+    /// Whether it says so.
+    pub fn has_started(&self) -> bool {
+        self.started == Some(true)
+    }
 }
 
 /// core/v1 `ContainerState`; `Unset` is written `{}`.

@@ -3,6 +3,7 @@
 use edged::agent::event::Event;
 use edged::model::cri::{Mount, Reply, Request};
 use edged::model::job::{ContainerFiles, Hosts, JobSpec, LastWords, LogDir};
+use serde_json::json;
 
 use crate::desk::{Desk, MAIN, UID};
 use crate::made::{annotated, container_of, made_on, sandbox_of};
@@ -195,6 +196,9 @@ fn an_ephemeral_container_is_started_in_a_pod_that_runs_and_never_again() {
     let told = &status["ephemeralContainerStatuses"][0];
     assert_eq!(told["name"], "e");
     assert!(told["state"]["running"].is_object(), "{told}");
+    // Nothing depends on it: as the kubelet tells it.
+    assert_eq!((&told["ready"], told.get("started")), (&json!(false), None), "{told}");
+    assert_eq!(status["containerStatuses"][0]["started"], true);
     assert_eq!(status["conditions"][2]["status"], "True");
     desk.exits("e", 1);
     desk.does("container_status c3");

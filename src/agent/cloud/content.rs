@@ -285,6 +285,7 @@ fn ended(told: &Json) -> Option<ContainerStatus> {
             container_id: container_id.clone(),
         })),
         ready: told.get("ready").and_then(Value::as_bool).unwrap_or(false),
+        started: Some(false),
         image: text(told.get("image")).into(),
         image_id: text(told.get("imageID")).into(),
         container_id,

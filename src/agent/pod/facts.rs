@@ -4,6 +4,7 @@ use super::{Origin, Phase, Pod, Seen, Wanted};
 use crate::agent::calls::Uid;
 use crate::agent::time::{Instant, Now, sooner};
 use crate::model::pod as api;
+use crate::model::status::ContainerStatus;
 
 impl Pod {
     /// Namespace and name.
@@ -81,7 +82,7 @@ impl Pod {
     /// arrival, and the same without pulls; the latter not for pods with init containers.
     pub fn take_start(&mut self, now: Now) -> Option<(u64, Option<u64>)> {
         let mut statuses = self.api.status.container_statuses.iter();
-        if self.timing.told || !statuses.all(|told| told.started) {
+        if self.timing.told || !statuses.all(ContainerStatus::has_started) {
             return None;
         }
         self.timing.told = true;

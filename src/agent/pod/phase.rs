@@ -62,12 +62,12 @@ fn count(spec: &PodSpec, status: &PodStatus) -> Counts {
     let main_started = counts.running + counts.stopped > 0;
     for (init, told) in spec.init_containers.iter().zip(&status.init_container_statuses) {
         if is_sidecar(init) {
-            let never_ran = !told.started && matches!(told.last_state, State::Unset);
+            let never_ran = !told.has_started() && matches!(told.last_state, State::Unset);
             let waits = matches!(told.state, State::Waiting(_) | State::Unset);
             counts.pending_init += usize::from(waits && never_ran && !main_started);
             let runs = matches!(told.state, State::Running(_));
             counts.running += usize::from(runs);
-            counts.pending_init += usize::from(runs && !told.started && !main_started);
+            counts.pending_init += usize::from(runs && !told.has_started() && !main_started);
         } else {
             count_init(told, main_started, &mut counts);
         }
@@ -116,7 +116,7 @@ mod tests {
             "waits after 0" => (waits(), ended(0)),
             other => panic!("no state {other}"),
         };
-        let started = matches!(state, State::Running(_));
+        let started = Some(matches!(state, State::Running(_)));
         ContainerStatus { state, last_state, started, ..ContainerStatus::default() }
     }
 

@@ -147,6 +147,7 @@ impl Pod {
             container_id: id,
             state,
             last_state,
+            started: self.not_started(&spec.name),
             ..ContainerStatus::default()
         };
         if status.image.is_empty() {
@@ -185,6 +186,7 @@ impl Pod {
             name: spec.name.clone(),
             image: spec.image.clone(),
             state: State::Waiting(failure.unwrap_or_else(|| self.creating())),
+            started: self.not_started(&spec.name),
             ..ContainerStatus::default()
         };
         if let Some(old) = old {
@@ -219,9 +221,19 @@ impl Pod {
 
     fn serve(&self, spec: &Container, newest: &ContainerSeen, status: &mut ContainerStatus) {
         let runs = newest.state == ContainerState::Running;
+        if status.started.is_none() {
+            // Ephemeral: nothing depends on it, so it neither serves nor is waited for.
+            return;
+        }
         let plain_init = self.init_containers_has(&spec.name) && !is_sidecar(spec);
-        status.started = if plain_init { runs } else { self.is_started(newest) };
+        status.started = Some(if plain_init { runs } else { self.is_started(newest) });
         status.ready = if plain_init { newest.succeeded() } else { self.is_ready(newest) };
+    }
+
+    /// `started` of a container that has not; an ephemeral one has no such field.
+    fn not_started(&self, name: &str) -> Option<bool> {
+        let mut ephemerals = self.api.spec.ephemeral_containers.iter();
+        (!ephemerals.any(|ephemeral| &*ephemeral.name == name)).then_some(false)
     }
 
     fn init_containers_has(&self, name: &str) -> bool {
@@ -364,7 +376,7 @@ impl Pod {
 
     fn initialised(&self, status: &PodStatus) -> bool {
         let complete = |(init, told): (&Container, &ContainerStatus)| {
-            if is_sidecar(init) { told.started } else { told.ready }
+            if is_sidecar(init) { told.has_started() } else { told.ready }
         };
         is_initialised(self, &self.seen)
             || self
@@ -378,8 +390,9 @@ impl Pod {
 
     fn incomplete(&self, status: &PodStatus) -> String {
         let inits = self.api.spec.init_containers.iter().zip(&status.init_container_statuses);
-        let open =
-            inits.filter(|(init, told)| if is_sidecar(init) { !told.started } else { !told.ready });
+        let open = inits.filter(
+            |(init, told)| if is_sidecar(init) { !told.has_started() } else { !told.ready },
+        );
         let names: Vec<&str> = open.map(|(init, _)| &*init.name).collect();
         format!("containers with incomplete status: [{}]", names.join(" "))
     }
@@ -458,8 +471,8 @@ fn close(status: &mut ContainerStatus, message: &str) {
     if !matches!(status.state, State::Terminated(_)) {
         status.state = State::Terminated(Box::new(lost(message)));
     }
-    status.ready = status.ready && !status.started;
-    status.started = false;
+    status.ready = status.ready && !status.has_started();
+    status.started = status.started.map(|_| false);
 }
 
 /// Nobody knows how it ended.

@@ -290,18 +290,18 @@ impl Check {
     pub(super) fn check_served(&self, at: usize, status: &PodStatus) {
         let pod = &self.pods[at];
         let all = status.init_container_statuses.iter().chain(&status.container_statuses);
-        for told in all.filter(|told| told.started || told.ready) {
+        for told in all.filter(|told| told.has_started() || told.ready) {
             // `containerd://c12`
             let number = told.container_id.rsplit_once('c').and_then(|(_, id)| id.parse().ok());
             let (Some(number), Some(spec)) = (number, pod.spec_of(&told.name)) else { continue };
             let (started, ready) = self.serves(number, spec);
             let plain = pod.role(&told.name) == Some(super::Role::Init);
             judge!(
-                plain || (started || !told.started) && (ready || !told.ready),
+                plain || (started || !told.has_started()) && (ready || !told.ready),
                 "[ready by its probes] {} of pod {} is said to be started={} ready={}",
                 told.name,
                 pod.uid,
-                told.started,
+                told.has_started(),
                 told.ready
             );
         }
