@@ -93,7 +93,7 @@ pub(super) fn status(seen: &Seen<'_>) -> Value {
     let told = |amounts: Amounts| amounts::told(&amounts, seen.config.pods_max);
     let identity = &seen.config.machine.identity;
     let runtime = seen.runtime.version().map_or_else(String::new, |version| {
-        format!("{}://{}", version.runtime_name, version.runtime_version)
+        format!("{}://{}", version.runtime_name, plain_version(&version.runtime_version))
     });
     json!({
         "capacity": told(Amounts::capacity(seen.config)),
@@ -112,6 +112,23 @@ pub(super) fn status(seen: &Seen<'_>) -> Value {
             "architecture": identity.architecture,
         },
     })
+}
+
+/// A runtime's version as the kubelet shows it: semantic versions whole, without their `v`; of others,
+/// such as Debian's `1.6.20~ds1`, the numbers; as it is where it has none.
+fn plain_version(version: &str) -> &str {
+    let plain = version.trim().strip_prefix('v').unwrap_or(version.trim());
+    let numbers = plain.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(plain.len());
+    let (digits, rest) = plain.split_at(numbers);
+    let core = digits.trim_end_matches('.');
+    let is_semantic = core == digits
+        && core.split('.').count() == 3
+        && (rest.is_empty() || rest.starts_with(['-', '+']));
+    match core.split('.').all(|part| !part.is_empty()) && core.contains('.') {
+        true if is_semantic => plain,
+        true => core,
+        false => version,
+    }
 }
 
 /// Those at which others reach the node.
@@ -164,4 +181,26 @@ fn has(base: Option<&Value>, kind: &str) -> bool {
 /// Whether the cloud thinks that the node is ready.
 pub(super) fn is_ready(base: &Value) -> bool {
     had(Some(base)).iter().any(|had| had["type"] == "Ready" && had["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtimes_version_is_shown_as_the_kubelet_shows_it() {
+        for (told, shown) in [
+            ("1.6.20~ds1", "1.6.20"),
+            ("v2.3.4", "2.3.4"),
+            ("1.7.34", "1.7.34"),
+            ("2.0.0-rc.1+abc", "2.0.0-rc.1+abc"),
+            ("1.36", "1.36"),
+            ("1.6.20.", "1.6.20"),
+            ("unknown", "unknown"),
+            ("5", "5"),
+            ("", ""),
+        ] {
+            assert_eq!(plain_version(told), shown, "{told}");
+        }
+    }
 }
