@@ -437,11 +437,7 @@ impl Agent {
         let stepped = self.pods.step(now, self.runtime.status(), place, &mut hands);
         for uid in stepped.changed {
             let pod = self.pods.get_mut(&uid).expect("just stepped");
-            let api = pod.api();
-            let line = format!(
-                "pod={}/{} uid={uid} status={:?}",
-                api.metadata.namespace, api.metadata.name, api.status.phase
-            );
+            let line = format!("{}uid={uid} status={:?}", pod.log_name(), pod.api().status.phase);
             out.push(Action::Log(Severity::Info, line));
             if let Some((total_ms, sli_ms)) = pod.take_start(now) {
                 self.pod_start_total.observe_ms(total_ms);

@@ -100,9 +100,12 @@ pub struct LogDir {
 }
 
 impl LogDir {
+    /// In the place of a namespace and of a name that are not known.
+    pub const NAMELESS: &str = "unknown";
+
     /// Of a pod of which only the uid is known.
     pub fn nameless(uid: &str) -> Self {
-        Self { namespace: "unknown".into(), name: "unknown".into(), uid: uid.into() }
+        Self { namespace: Self::NAMELESS.into(), name: Self::NAMELESS.into(), uid: uid.into() }
     }
 }
 

@@ -294,3 +294,14 @@ fn logs_that_a_late_job_leaves_go_too() {
     desk.pass(2 * limits::GARBAGE_MS);
     assert!(desk.jobs > jobs, "they are removed");
 }
+
+#[test]
+fn what_a_pod_without_a_name_has_left_is_told_of_by_its_uid() {
+    let mut desk = Desk::new();
+    desk.machine.log_dirs = Some(vec![LogDir::nameless("u9")]);
+    desk.manifests(&[]);
+    desk.pass(2 * limits::GARBAGE_MS);
+    let of: Vec<&String> = desk.log.iter().filter(|line| line.contains("u9")).collect();
+    assert!(!of.is_empty(), "{:?}", desk.log);
+    assert!(of.iter().all(|line| line.starts_with("uid=u9 ")), "{of:?}");
+}

@@ -4,7 +4,7 @@ use super::hooks::PreStop;
 use super::keep::GARBAGE_FAILED;
 use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
 use super::stopping::StopReason;
-use super::{Doing, Image, News, Phase, Place, Pod, Verdict, Wanted};
+use super::{Doing, Image, News, Origin, Phase, Place, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
@@ -18,7 +18,7 @@ use crate::limits;
 use crate::model::cri::{
     CgroupDriver, ContainerId, Dns, Request, RuntimeStatus, SandboxId, TaskEnd,
 };
-use crate::model::job::JobSpec;
+use crate::model::job::{JobSpec, LogDir};
 use crate::model::note::{NoteKind, Object};
 use crate::model::status::Waiting;
 
@@ -266,7 +266,8 @@ impl Pod {
     /// Hands out the events that came up.
     pub(super) fn tell_all(&mut self, now: Now, hands: &mut Hands<'_>) {
         for news in std::mem::take(&mut self.news) {
-            if news.reason == GARBAGE_FAILED {
+            // Of a pod without a name there is no object in the cloud.
+            if news.reason == GARBAGE_FAILED || self.is_nameless() {
                 let node = Object::node(&hands.config.node_name);
                 hands.notes.add(now, node, news.kind, news.reason, news.message, hands.out);
                 continue;
@@ -310,12 +311,25 @@ impl Pod {
             (Wanted::No, None) => "no source wants it",
             (Wanted::Again(..), None) => "to be made anew",
         };
-        let metadata = &self.api.metadata;
-        let line = format!(
-            "pod={}/{} uid={} phase={phase:?} why={why:?}",
-            metadata.namespace, metadata.name, self.uid
-        );
+        let line = format!("{}uid={} phase={phase:?} why={why:?}", self.log_name(), self.uid);
         hands.out.push(Action::Log(Severity::Info, line));
+    }
+
+    /// `pod=NAMESPACE/NAME `, or nothing where only the uid is known.
+    pub fn log_name(&self) -> String {
+        let metadata = &self.api.metadata;
+        match self.is_nameless() {
+            true => String::new(),
+            false => format!("pod={}/{} ", metadata.namespace, metadata.name),
+        }
+    }
+
+    /// Only a folder or a cgroup of it was found, and these are named after the uid.
+    fn is_nameless(&self) -> bool {
+        let metadata = &self.api.metadata;
+        self.origin == Origin::Runtime
+            && metadata.namespace == LogDir::NAMELESS
+            && metadata.name == LogDir::NAMELESS
     }
 
     fn put_off(&mut self, hold: Hold) {
@@ -377,6 +391,7 @@ impl Pod {
                 let container = container.clone();
                 // Each try gets files of its own.
                 self.remember(&container).files = None;
+                self.begin_try(&container);
                 self.count_crash(now, &container, hands.config);
             }
             Step::Stop { id, why, .. } => {
@@ -391,7 +406,6 @@ impl Pod {
         }
         let owner = Owner::Pod(self.uid.clone());
         let call = hands.calls.begin(now, owner, request, hands.out);
-                self.begin_try(&container);
         self.doing.push(Doing { call, step });
     }
 
