@@ -222,7 +222,8 @@ fn a_mistake_is_told_with_its_place_and_nothing_is_applied() {
             ":3:32: metadata.n",
         ),
         (&pod("web", "restartPolicy: Sometimes"), ":5:18: spec.restartPolicy: got"),
-        (&pod("web", "dnsPolicy: None"), ": pod/web: spec.dnsConfig"),
+        (&pod("web", "dnsPolicy: None"), ":4:1: spec: spec.dnsConfig"),
+        (&pod("Web", "nodeName: gw"), ":3:12: metadata.name: "),
         (&large, ": got more than 4194304 bytes, expected fewer"),
         ("# nothing\n", ": got no object, expected one"),
     ] {

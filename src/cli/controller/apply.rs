@@ -84,7 +84,8 @@ pub(super) fn run(
 /// A file's bytes, and what is odd in it; or its first mistake, that follows the file's name.
 fn look(path: &Path) -> Result<(Vec<u8>, Vec<String>), String> {
     let bytes = client::read_whole(path).map_err(|why| format!(": {why}"))?;
-    let objects = raw::parse(&bytes).map_err(|refusal| refusal.to_string())?;
+    let objects =
+        raw::parse_valid(&bytes, admit::invalid).map_err(|refusal| refusal.to_string())?;
     if objects.is_empty() {
         return Err(": got no object, expected one".to_owned());
     }
@@ -95,8 +96,8 @@ fn look(path: &Path) -> Result<(Vec<u8>, Vec<String>), String> {
     Ok((bytes, remarks))
 }
 
-/// As `edged check` looks through manifests. What an API server would refuse is an error; what
-/// edged does not do another node may.
+/// What `edged check` says of a pod that an API server would take: what edged does not do another
+/// node may.
 fn lint(pod: &Manifest) -> Result<Vec<String>, String> {
     let text = pod.value.to_string();
     let content =
@@ -105,12 +106,8 @@ fn lint(pod: &Manifest) -> Result<Vec<String>, String> {
     for pod in content.pods {
         let review = admit::review(&pod);
         let name = &pod.metadata.name;
-        match review.refused {
-            Some(refused) if refused.reason == "FailedValidation" => {
-                return Err(format!(": pod/{name}: {}", refused.message));
-            }
-            Some(refused) => remarks.push(format!("pod/{name}: {}", refused.message)),
-            None => {}
+        if let Some(refused) = review.refused {
+            remarks.push(format!("pod/{name}: {}", refused.message));
         }
         if !review.unknown.is_empty() {
             remarks.push(format!("pod/{name}: not known: {}", review.unknown.join(", ")));
