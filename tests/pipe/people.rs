@@ -274,6 +274,46 @@ fn one_object_is_got_by_its_name() {
 }
 
 #[test]
+fn a_pod_of_a_node_that_is_gone_is_deleted_by_force() {
+    let controller = Controller::start("force");
+    let node = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"gw"}}"#;
+    let node = controller.file("gw.json", node);
+    let web = controller.file("web.yaml", &pod("web", "nodeName: gw"));
+    assert_eq!(controller.run(&["apply", "-f", &node, "-f", &web]).0, Some(0));
+    let is = |code| controller.run(&["get", "pod", "web"]).0 == Some(code);
+    while !is(0) {}
+    assert_eq!(controller.run(&["delete", "pod", "web"]).0, Some(0));
+    let ends = || controller.run(&["get", "pod", "web", "-o", "yaml"]).1;
+    // Its node is to say that it has ended, and does not.
+    while !ends().contains("deletionTimestamp") {}
+    assert!(is(0));
+    assert_eq!(controller.run(&["delete", "--force", "pod", "web"]).0, Some(0));
+    assert!(is(1), "at once");
+    // The same of one whose file is still there.
+    assert_eq!(controller.run(&["apply", "-f", &web]).0, Some(0));
+    while !is(0) {}
+    let (code, said, why) = controller.run(&["delete", "--force", "pod/web"]);
+    assert_eq!((code, &*said), (Some(0), "pod/web deleted\n"), "{why}");
+    assert!(is(1), "at once");
+    assert_eq!(controller.applied(), ["node..gw.json"]);
+}
+
+#[test]
+fn each_metric_has_its_help() {
+    let controller = Controller::start("help");
+    let text = controller.on_port("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let lines: Vec<&str> = text.lines().collect();
+    let types: Vec<usize> =
+        (0..lines.len()).filter(|at| lines[*at].starts_with("# TYPE ")).collect();
+    assert!(types.len() >= 18, "{text}");
+    for at in types {
+        let name = lines[at].split(' ').nth(2).expect("a name");
+        let help = lines[at - 1].strip_prefix(&format!("# HELP {name} "));
+        assert!(help.is_some_and(|help| help.len() > 5), "{}", lines[at]);
+    }
+}
+
+#[test]
 fn a_disk_that_is_full_keeps_no_half_of_a_file() {
     // No file becomes larger than a MiB, and who writes more is told so.
     let controller = Controller::start_by("full-disk", "trap '' XFSZ; ulimit -f 2048; exec \"$@\"");

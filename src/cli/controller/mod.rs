@@ -56,7 +56,12 @@ pub const PAGES: &[Page] = &[
         "delete",
         "KIND NAME [OPTIONS]",
         "take an object out",
-        concat!("  -n, --namespace NAME   [default]\n", ask!()),
+        concat!(
+            "  -n, --namespace NAME   [default]\n",
+            "  --force                at once, and not when its node says that it has ended: for\n",
+            "                         a pod of a node that does not come back\n",
+            ask!(),
+        ),
     ),
     page(
         "token",
@@ -145,9 +150,10 @@ fn token(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
 
 fn delete(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let (mut words, mut namespace) = (Vec::new(), "default".to_owned());
-    let (mut server, mut data) = (None, None);
+    let (mut server, mut data, mut options) = (None, None, "");
     while let Some(arg) = args.next()? {
         match arg {
+            Long("force") => options = r#"{"gracePeriodSeconds":0}"#,
             Short('n') | Long("namespace") => namespace = args.value()?.string()?,
             Long("server") => server = Some(args.value()?.string()?),
             Long("data") => data = Some(args.value()?.string()?),
@@ -162,7 +168,7 @@ fn delete(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
         Error::Usage(format!("got the kind {kind:?}, expected pod, node, configmap or the like"))
     })?;
     let controller = (list::CONTROLLER.at)(server.as_deref(), data.as_deref())?;
-    let said = controller.ask("DELETE", &path, b"").map_err(Error::Failed)?;
+    let said = controller.ask("DELETE", &path, options.as_bytes()).map_err(Error::Failed)?;
     if said.status != 200 {
         return Err(Error::Failed(said.why()));
     }

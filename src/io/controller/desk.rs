@@ -4,12 +4,16 @@ mod apply;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+use serde_json::value::RawValue;
+
 use super::api::local::Local;
 use crate::controller::Controller;
 use crate::controller::local::{Key, Objects};
 use crate::controller::time::Now;
 use crate::io::socket::Access;
 use crate::model::api::{Call as ApiCall, CallError, Kind, Verb};
+use crate::model::metrics::Histogram;
 use crate::wire::http1::call::{self, Call};
 use crate::wire::rest::{self, Asked};
 
@@ -87,7 +91,9 @@ impl Desk<'_> {
         }
     }
 
-    /// What a file wants is deleted with the file, if we wrote that; else whoever did has to.
+    /// What a file wants is deleted with the file, if we wrote that; else whoever did has to. Without
+    /// a grace period the object does not wait for the turn that finds the file gone, nor for what
+    /// its node says.
     fn delete(&mut self, call: &ApiCall) -> Answer {
         let key =
             Key { kind: call.kind, namespace: call.namespace.clone(), name: call.name.clone() };
@@ -100,6 +106,10 @@ impl Desk<'_> {
             return text(409, &format!("{name} stands in {file}: take it out there"));
         }
         match std::fs::remove_file(&source) {
+            Ok(()) if is_forced(call) => {
+                self.objects().unwant(&key);
+                self.call(call)
+            }
             Ok(()) => text(200, &format!("{name} deleted")),
             Err(error) => text(500, &format!("{}: {error}", source.display())),
         }
@@ -108,45 +118,88 @@ impl Desk<'_> {
     fn metrics(&self) -> String {
         let it = self.controller.counters();
         let mut page = Vec::new();
-        let ms = |bound: u64| bound as f64 / 1_000.0;
-        for (name, kind, value) in [
-            ("nodes_connected", "gauge", it.nodes_connected as u64),
-            ("connections", "gauge", self.connections as u64),
-            ("messages_down_total", "counter", it.messages_down),
-            ("bytes_down_total", "counter", it.bytes_down),
-            ("messages_up_total", "counter", it.messages_up),
-            ("bytes_up_total", "counter", it.bytes_up),
-            ("resends_total", "counter", it.resends),
-            ("queued", "gauge", it.queued as u64),
-            ("calls", "gauge", it.calls as u64),
-            ("sessions_refused_total", "counter", it.sessions_refused),
-            ("messages_refused_total", "counter", it.messages_refused),
-            ("messages_unserved_total", "counter", it.messages_unserved),
-            ("certificates_total", "counter", it.certificates),
-            ("lists_total", "counter", it.lists),
-            ("leads", "gauge", u64::from(it.leads)),
-            ("records_removed_total", "counter", it.records_removed),
+        let mut family = |name: &str, kind: &str, help: &str, samples: String| {
+            let name = format!("{PREFIX}{name}");
+            page.push(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{samples}"));
+        };
+        for (name, kind, help, value) in [
+            ("nodes_connected", GAUGE, "Nodes with a session", it.nodes_connected as u64),
+            ("connections", GAUGE, "Open connections of nodes", self.connections as u64),
+            ("messages_down_total", COUNTER, "Messages sent to nodes", it.messages_down),
+            ("bytes_down_total", COUNTER, "Bytes of messages sent to nodes", it.bytes_down),
+            ("messages_up_total", COUNTER, "Messages of nodes", it.messages_up),
+            ("bytes_up_total", COUNTER, "Bytes of messages of nodes", it.bytes_up),
+            (
+                "resends_total",
+                COUNTER,
+                "Messages sent again, since no acknowledgement came",
+                it.resends,
+            ),
+            ("queued", GAUGE, "Objects that wait to be sent to their nodes", it.queued as u64),
+            ("calls", GAUGE, "Calls of the API server that are not answered yet", it.calls as u64),
+            (
+                "sessions_refused_total",
+                COUNTER,
+                "Nodes that dialled and were refused",
+                it.sessions_refused,
+            ),
+            (
+                "messages_refused_total",
+                COUNTER,
+                "Messages of nodes that were wrong or not allowed",
+                it.messages_refused,
+            ),
+            (
+                "messages_unserved_total",
+                COUNTER,
+                "Messages of nodes for parts of KubeEdge that are not here",
+                it.messages_unserved,
+            ),
+            ("certificates_total", COUNTER, "Certificates issued to nodes", it.certificates),
+            ("lists_total", COUNTER, "Lists of objects read from the API server", it.lists),
+            ("leads", GAUGE, "1 where this replica serves the nodes", u64::from(it.leads)),
+            (
+                "records_removed_total",
+                COUNTER,
+                "Records of what nodes have that were removed as stale",
+                it.records_removed,
+            ),
         ] {
-            page.push(format!("# TYPE {PREFIX}{name} {kind}\n{PREFIX}{name} {value}\n"));
+            family(name, kind, help, format!("{PREFIX}{name} {value}\n"));
         }
-        let name = format!("{PREFIX}connections_refused_total");
-        page.push(format!("# TYPE {name} counter\n"));
-        for (why, count) in &self.refused {
-            page.push(format!("{name}{{reason=\"{why}\"}} {count}\n"));
-        }
-        let name = format!("{PREFIX}ack_latency_seconds");
-        page.push(format!("# TYPE {name} histogram\n"));
-        let mut sum = 0;
-        let bounds = crate::model::metrics::Histogram::BOUNDS_MS;
-        for (bound, count) in bounds.iter().zip(it.ack_latency.counts) {
-            sum += count;
-            page.push(format!("{name}_bucket{{le=\"{}\"}} {sum}\n", ms(*bound)));
-        }
-        let (count, total) = (it.ack_latency.count(), ms(it.ack_latency.sum_ms));
-        page.push(format!("{name}_bucket{{le=\"+Inf\"}} {count}\n"));
-        page.push(format!("{name}_sum {total}\n{name}_count {count}\n"));
+        let name = "connections_refused_total";
+        let count =
+            |(why, count): &(&str, u64)| format!("{PREFIX}{name}{{reason=\"{why}\"}} {count}\n");
+        let help = "Connections of nodes that were refused, by the reason";
+        family(name, COUNTER, help, self.refused.iter().map(count).collect());
+        let name = "ack_latency_seconds";
+        let help = "From a message to a node to its acknowledgement";
+        family(name, "histogram", help, buckets(name, &it.ack_latency));
         page.concat()
     }
+}
+
+/// The samples of a histogram.
+fn buckets(name: &str, histogram: &Histogram) -> String {
+    let seconds = |ms: u64| ms as f64 / 1_000.0;
+    let mut lines = Vec::new();
+    let mut sum = 0;
+    for (bound, count) in Histogram::BOUNDS_MS.iter().zip(histogram.counts) {
+        sum += count;
+        lines.push(format!("_bucket{{le=\"{}\"}} {sum}", seconds(*bound)));
+    }
+    let (count, total) = (histogram.count(), seconds(histogram.sum_ms));
+    lines.push(format!("_bucket{{le=\"+Inf\"}} {count}"));
+    lines.push(format!("_sum {total}"));
+    lines.push(format!("_count {count}"));
+    lines.iter().map(|line| format!("{PREFIX}{name}{line}\n")).collect()
+}
+
+/// Whether it is to go at once.
+fn is_forced(call: &ApiCall) -> bool {
+    let body = call.body.as_deref().map(RawValue::get).unwrap_or_default();
+    let options: Value = serde_json::from_str(body).unwrap_or_default();
+    options["gracePeriodSeconds"] == 0
 }
 
 /// As kubectl names it: `pod/web`.
@@ -161,6 +214,8 @@ fn text(status: u16, line: &str) -> Answer {
 const PUBLIC: &str = "any user can ask this port, so it has /healthz and /metrics only: ask for \
                       objects through the unix socket in the data folder";
 const PREFIX: &str = "edgecontroller_";
+const GAUGE: &str = "gauge";
+const COUNTER: &str = "counter";
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
