@@ -1,4 +1,5 @@
-//! `edgecontroller get nodes`: the nodes as `kubectl get nodes` prints them.
+//! `edgecontroller get nodes`: the nodes as `kubectl get nodes` prints them, and when each gave its
+//! last sign of life. That is by the node's own clock: its lease, or its status where it has none.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -31,6 +32,8 @@ pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error
             writeln!(out, "No nodes.")?;
             return Ok(0);
         }
+        let leases = options.fetch(&agent, LEASES, "metadata")?;
+        let seen = last_seen(items, &leases);
         let now = client::wall_s();
         let mut lines = Vec::new();
         if shown.is_none() {
@@ -38,7 +41,7 @@ pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error
         }
         let before = shown.unwrap_or_default();
         let changed = rows.iter().filter(|(name, row)| before.get(*name) != Some(*row));
-        lines.extend(changed.map(|(_, row)| row.line(wide, now)));
+        lines.extend(changed.map(|(name, row)| row.line(wide, seen.get(name).copied(), now)));
         for line in &lines {
             columns.fit(line);
         }
@@ -55,12 +58,38 @@ pub(super) fn run(args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error
 }
 
 fn header(wide: bool) -> Vec<String> {
-    let mut cells = vec!["NAME", "STATUS", "AGE", "VERSION"];
+    let mut cells = vec!["NAME", "STATUS", "LAST-SEEN", "AGE", "VERSION"];
     if wide {
         cells.extend(["INTERNAL-IP", "OS-IMAGE", "KERNEL-VERSION", "CONTAINER-RUNTIME"]);
     }
     cells.into_iter().map(str::to_owned).collect()
 }
+
+/// Seconds since 1970 of each node's last sign of life.
+fn last_seen(nodes: &[Value], leases: &Value) -> BTreeMap<String, i64> {
+    let mut seen = BTreeMap::new();
+    let beats = nodes.iter().filter_map(|node| {
+        let ready = find(&node["status"]["conditions"], "Ready");
+        Some((node, age::seconds(ready["lastHeartbeatTime"].as_str()?)?))
+    });
+    let leases = leases["items"].as_array().into_iter().flatten();
+    let renewed = leases
+        .filter_map(|lease| Some((lease, age::seconds(lease["spec"]["renewTime"].as_str()?)?)));
+    for (object, at) in beats.chain(renewed) {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let newest = seen.entry(name.to_owned()).or_insert(at);
+        *newest = at.max(*newest);
+    }
+    seen
+}
+
+/// The one of this type in a list.
+fn find(list: &Value, kind: &str) -> Value {
+    let mut list = list.as_array().into_iter().flatten();
+    list.find(|element| element["type"] == kind).cloned().unwrap_or_default()
+}
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// One node, without what time alone changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,10 +105,6 @@ impl Row {
     fn of(node: &Value) -> Self {
         let (metadata, status) = (&node["metadata"], &node["status"]);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let find = |list: &Value, kind: &str| {
-            let list = list.as_array().into_iter().flatten();
-            list.into_iter().find(|element| element["type"] == kind).cloned().unwrap_or_default()
-        };
         let ready = find(&status["conditions"], "Ready");
         let mut said = match ready["status"].as_str() {
             Some("True") => "Ready",
@@ -105,12 +130,17 @@ impl Row {
         }
     }
 
-    fn line(&self, wide: bool, now: Option<i64>) -> Vec<String> {
-        let age = match (self.created_at, now) {
+    fn line(&self, wide: bool, seen_at: Option<i64>, now: Option<i64>) -> Vec<String> {
+        let since = |at: Option<i64>, none: &str| match (at, now) {
             (Some(at), Some(now)) => age::short(now - at),
-            _ => "<unknown>".to_owned(),
+            _ => none.to_owned(),
         };
-        let mut cells = vec![self.name.clone(), self.status.clone(), age, self.version.clone()];
+        // A node's clock may be a little ahead of ours.
+        let seen_at = seen_at.map(|at| now.map_or(at, |now| at.min(now)));
+        let seen = since(seen_at, "<never>");
+        let age = since(self.created_at, "<unknown>");
+        let mut cells =
+            vec![self.name.clone(), self.status.clone(), seen, age, self.version.clone()];
         if wide {
             cells.extend(self.more.iter().cloned());
         }
@@ -137,8 +167,27 @@ mod tests {
         });
         let row = Row::of(&node);
         let now = Some(1_763_666_956);
-        assert_eq!(row.line(false, now), ["gw", "Ready,SchedulingDisabled", "5s", "v1"]);
-        assert_eq!(row.line(true, None)[2..6], ["<unknown>", "v1", "192.0.2.7", "Debian"]);
+        let line = row.line(false, Some(1_763_666_950), now);
+        assert_eq!(line, ["gw", "Ready,SchedulingDisabled", "6s", "5s", "v1"]);
+        assert_eq!(row.line(false, None, now)[2], "<never>");
+        assert_eq!(row.line(false, Some(1_763_666_999), now)[2], "0s", "by a clock ahead of ours");
+        assert_eq!(row.line(true, None, None)[3..7], ["<unknown>", "v1", "192.0.2.7", "Debian"]);
         assert_eq!(Row::of(&json!({})).status, "Unknown");
+    }
+
+    #[test]
+    fn the_newest_sign_of_life_counts() {
+        let ready = |at: &str| json!([{"type": "Ready", "lastHeartbeatTime": at}]);
+        let node = |name: &str, at: &str| json!({"metadata": {"name": name}, "status": {"conditions": ready(at)}});
+        let lease =
+            |name: &str, at: &str| json!({"metadata": {"name": name}, "spec": {"renewTime": at}});
+        let nodes =
+            [node("a", "2025-11-20T19:29:11Z"), node("b", "2025-11-20T19:29:11Z"), json!({})];
+        let leases = json!({"items": [
+            lease("a", "2025-11-20T19:29:16.123456Z"), lease("b", "2025-11-20T19:20:00Z"),
+            lease("c", "none"),
+        ]});
+        let expected = [("a", 1_763_666_956), ("b", 1_763_666_951)];
+        assert_eq!(last_seen(&nodes, &leases), expected.map(|(name, at)| (name.into(), at)).into());
     }
 }

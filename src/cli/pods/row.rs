@@ -51,6 +51,13 @@ impl Row {
             tally.containers();
         }
         let terminal = matches!(text(&status["phase"]), "Succeeded" | "Failed");
+        let ready = find(status, "Ready");
+        let lost = !terminal && ready.is_some_and(|ready| ready["reason"] == "NodeNotReady");
+        if lost {
+            // What its node said last is no news.
+            tally.ready = 0;
+            "Unknown".clone_into(&mut tally.reason);
+        }
         if !metadata["deletionTimestamp"].is_null() && !terminal {
             "Terminating".clone_into(&mut tally.reason);
         }
@@ -68,7 +75,7 @@ impl Row {
             created_at: created.into_iter().find_map(|at| age::seconds(text(at))),
             ip: or_none(text(&status["podIP"])),
             node: or_none(text(&spec["nodeName"])),
-            message: or_none(&message(status)),
+            message: if lost { NODE_IS_LOST.to_owned() } else { or_none(&message(status)) },
         }
     }
 }
@@ -208,8 +215,11 @@ fn restarts_always(container: &Value) -> bool {
 }
 
 fn condition(status: &Value, kind: &str) -> bool {
-    let conditions = list(&status["conditions"]);
-    conditions.iter().any(|is| is["type"] == kind && is["status"] == "True")
+    find(status, kind).is_some_and(|is| is["status"] == "True")
+}
+
+fn find<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
+    list(&status["conditions"]).iter().find(|is| is["type"] == kind)
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -227,6 +237,8 @@ fn number(value: &Value) -> u64 {
 fn or_none(text: &str) -> String {
     if text.is_empty() { "<none>".to_owned() } else { text.to_owned() }
 }
+
+const NODE_IS_LOST: &str = "its node gives no sign of life";
 
 #[cfg(test)]
 mod tests {
@@ -364,6 +376,21 @@ mod tests {
         check(&pod(leaving.clone(), "Running", ""), ("0/1", "Terminating", "0"));
         check(&pod(leaving, "Succeeded", ""), ("0/1", "Succeeded", "0"));
         check(&json!(null), ("0/0", "Unknown", "0"));
+    }
+
+    #[test]
+    fn of_a_pod_whose_node_is_lost_nothing_is_known() {
+        let running = json!({"ready": true, "state": {"running": {}}});
+        let of = |phase: &str, reason: &str| {
+            let mut pod = containers(phase, &[running.clone()]);
+            pod["status"]["conditions"] =
+                json!([{"type": "Ready", "status": "False", "reason": reason}]);
+            pod
+        };
+        check(&of("Running", "NodeNotReady"), ("0/1", "Unknown", "0"));
+        assert_eq!(Row::of(&of("Running", "NodeNotReady")).message, NODE_IS_LOST);
+        check(&of("Running", "ContainersNotReady"), ("1/1", "Running", "0"));
+        check(&of("Succeeded", "NodeNotReady"), ("1/1", "Succeeded", "0"));
     }
 
     #[test]
