@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -432,4 +432,24 @@ fn buildroots_script_starts_one_keeper_and_ends_it() {
     let edged = gateway.pid();
     assert!(told("stop"));
     until("it ends", || !lives(edged));
+}
+
+#[test]
+fn where_nobody_reads_standard_error_the_log_goes_to_syslog() {
+    let to_syslog = |stderr: Stdio, log: &str| {
+        let mut gateway = Gateway::new();
+        let mut command = gateway.command();
+        command.env("EDGED_LOG", log).stderr(stderr);
+        gateway.keeper = Some(command.spawn().expect("busybox runs"));
+        gateway.runs("flashed");
+        // What edged writes goes through it to logger(1), which is busybox's own here.
+        let pipe = gateway.scratch.path("run/edged.log").exists();
+        gateway.stop();
+        pipe
+    };
+    // As start-stop-daemon and supervise-daemon leave it.
+    assert!(to_syslog(Stdio::null(), ""));
+    assert!(!to_syslog(Stdio::null(), "stderr"));
+    assert!(!to_syslog(Stdio::piped(), ""), "somebody reads it");
+    assert!(to_syslog(Stdio::piped(), "syslog"));
 }
