@@ -436,7 +436,7 @@ fn a_retry_whose_error_names_another_id_each_time_is_one_event_in_the_cloud() {
     let mut sky = Sky::set("gw", Saved::default(), settings);
     sky.connect();
     sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    let mut fail = |sky: &mut Sky, n: u64| {
+    let fail = |sky: &mut Sky, n: u64| {
         let id = format!("{n:064x}");
         let why = format!("failed to set up the network of sandbox \"{id}\"");
         sky.desk.refuses("run_podsandbox #0", Code::Unknown, &why);

@@ -222,3 +222,28 @@ fn what_the_cloud_does_not_answer_is_told_again() {
     // By then the cloud is taken for an old one, which has another word for it.
     assert_eq!(sky.said("podstatus").len(), 1);
 }
+
+#[test]
+fn a_cloud_that_has_lost_what_it_was_told_is_told_the_same_again() {
+    let mut sky = Sky::new();
+    let lost = |version: u64| pod("p", "u", version);
+    sky.push("insert", "ns/pod/p", &lost(7));
+    sky.work();
+    for version in [100, 200, 300] {
+        sky.hear();
+        sky.pass(12_000);
+        let told = sky.said("podpatch");
+        let [message] = &told[..] else { panic!("{version}: {told:?}") };
+        assert_eq!(patch(message)["status"]["phase"], "Running");
+        let mut has = lost(version);
+        has["status"] = sky.desk.status();
+        sky.answer(message, &json!({"Object": has, "Err": null}));
+        sky.pass(12_000);
+        assert!(sky.said("podpatch").is_empty(), "it has all of it");
+        // Its store is lost: it comes back with the pod as the manifest has it.
+        sky.disconnect();
+        sky.pass(15_000);
+        sky.connect();
+        sky.push("update", "ns/pod/p", &lost(version + 50));
+    }
+}

@@ -218,6 +218,8 @@ impl Report {
         for told in self.pods.values_mut() {
             told.retry_at = None;
             told.deletion = Deletion::NotAsked;
+            // It may have lost what it took, with its store.
+            told.last = None;
             // What was not kept comes again.
             told.is_new = false;
         }
