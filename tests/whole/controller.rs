@@ -18,6 +18,7 @@ use super::yard::wait::{always, until};
 crate::tests!(
     a_node_joins_and_runs_what_the_folder_wants,
     a_controller_that_was_killed_goes_on_where_it_was,
+    a_controller_without_its_store_goes_on_with_the_pods_that_run,
     an_agent_that_was_killed_is_told_what_it_missed,
     a_link_that_was_cut_is_made_good,
     a_broken_manifest_is_named_and_the_others_go_on,
@@ -113,6 +114,65 @@ fn a_controller_that_was_killed_goes_on_where_it_was(world: &World) {
     let kept = cloud.wait_phase("kept", "Running");
     assert_eq!(container(&kept), container(&before[0]), "nobody touched it");
     assert_eq!(kept["metadata"]["uid"], before[0]["metadata"]["uid"]);
+}
+
+fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) {
+    let cloud = cloud(world, "forgetful");
+    // What a new store finds in the folder is called what the next new one will call it.
+    for name in ["kept", "changed", "gone"] {
+        cloud.put(&format!("{name}.json"), &pod(name, NODE, ONE));
+    }
+    let controller = cloud.start();
+    let site = site(world, "forgetful", &cloud);
+    let _agent = site.start();
+    let before = ["kept", "changed", "gone"].map(|name| cloud.wait_phase(name, "Running"));
+    cloud.put("late.json", &pod("late", NODE, ONE));
+    let late = cloud.wait_phase("late", "Running");
+    controller.kill();
+    let data = cloud.socket().with_file_name("controller.db");
+    for end in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{end}", data.display()));
+    }
+    let controller = cloud.start();
+    let kept = cloud.wait_phase("kept", "Running");
+    assert_eq!(kept["metadata"]["uid"], before[0]["metadata"]["uid"]);
+    assert_eq!(container(&kept), container(&before[0]), "nobody touched it");
+    // One that came later is another pod now: cloud and node agree on that.
+    until("the later pod is one and the same in the cloud and on the node", || {
+        let now = cloud.wait_phase("late", "Running");
+        let uid = now["metadata"]["uid"].as_str().expect("a uid");
+        let runs = !site.seen().of(uid).running("main").is_empty();
+        let old = late["metadata"]["uid"].as_str().expect("a uid");
+        let left = old != uid && !site.seen().of(old).is_empty();
+        if runs && !left { Ok(()) } else { Err(format!("{old} {uid}\n{}", site.log_tail())) }
+    });
+    // What is said from now on counts for the node, although it had all of it by another history.
+    cloud.put("changed.json", &pod("changed", NODE, TWO));
+    cloud.take("gone.json");
+    cloud.wait_gone("gone");
+    until("the change arrives", || {
+        let pod = cloud.pod("changed")?.ok_or("it is gone")?;
+        let image = &pod["status"]["containerStatuses"][0]["image"];
+        if *image == TWO { Ok(()) } else { Err(format!("{image}\n{}", site.log_tail())) }
+    });
+    // A file whose content cannot be read any more puts another in its place.
+    controller.kill();
+    let _ = fs::remove_file(format!("{}-wal", data.display()));
+    fs::write(&data, "no database at all".repeat(1_000)).expect("a file of ours");
+    let _controller = cloud.start();
+    let kept = cloud.wait_phase("kept", "Running");
+    assert_eq!(container(&kept), container(&before[0]), "nobody touched it");
+    assert_eq!(kept["metadata"]["uid"], before[0]["metadata"]["uid"]);
+    cloud.put("new.json", &pod("new", NODE, ONE));
+    cloud.wait_phase("new", "Running");
+    let uid = before[2]["metadata"]["uid"].as_str().expect("a uid");
+    until("nothing is left of what went", || {
+        let left = site.seen().of(uid);
+        if left.is_empty() { Ok(()) } else { Err(left.short()) }
+    });
+    let log = cloud.log();
+    assert!(log.contains("A new one is begun; pods that"), "{}", cloud.log_tail());
+    assert!(log.contains("was damaged"), "{}", cloud.log_tail());
 }
 
 fn an_agent_that_was_killed_is_told_what_it_missed(world: &World) {

@@ -136,8 +136,11 @@ struct Hands {
 }
 
 /// The folder's objects as the store kept them.
-fn loaded(rows: Vec<(Key, Row)>, version: u64) -> Objects {
-    let objects = Objects::load(rows, version, clock::seed());
+fn loaded(rows: Vec<(Key, Row)>, version: u64, is_new: bool) -> Objects {
+    let mut objects = Objects::load(rows, version, clock::seed());
+    if is_new {
+        objects.derive_uids();
+    }
     if objects.trimmed() > 0 {
         let count = objects.trimmed();
         ::log::warn!(
@@ -187,7 +190,7 @@ impl Hands {
         let api = if let Some(reach) = ground.reach {
             Api::Remote(Box::new(Remote::new(reach, PathBuf::from(PROGRAM), API)))
         } else {
-            let objects = loaded(kept.objects, kept.version);
+            let objects = loaded(kept.objects, kept.version, kept.is_new);
             Api::Local(Box::new(Local::new(objects)))
         };
         let token_at = api_token_at(&api, now.boot);
@@ -453,7 +456,8 @@ fn judge(settings: &Settings, kept: &mut Kept, had_store: bool, now_s: i64) -> R
     if has_ca && !had_store {
         ::log::warn!(
             "{}: there was none, though this controller has run before: what nodes have is not \
-             known. A new one is begun",
+             known. A new one is begun; pods that were there when the old one was begun keep their \
+             uids, others are replaced",
             store.display()
         );
     }
