@@ -16,7 +16,9 @@ pub struct Validity {
 /// Why a session ended, or never came about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The node has no certificate, it cannot be read, is another node's, is out of its time, or
+    /// The node has never had a certificate: it applies for its first one.
+    NotJoined(String),
+    /// The node's certificate cannot be read, is another node's, is out of its time, or
     /// the cloud does not take it: the node has to apply for one.
     Credentials(String),
     /// Nobody listens there, or there is no way there: known at once, and at no cost.
@@ -28,7 +30,10 @@ pub enum Cause {
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Credentials(why) | Self::Refused(why) | Self::Link(why) => f.write_str(why),
+            Self::NotJoined(why)
+            | Self::Credentials(why)
+            | Self::Refused(why)
+            | Self::Link(why) => f.write_str(why),
         }
     }
 }

@@ -79,7 +79,7 @@ impl Enrol {
 
     /// The link is lost.
     pub(super) fn down(&mut self, now: Now, cause: &Cause, out: &mut Out) {
-        let Cause::Credentials(why) = cause else { return };
+        let (Cause::Credentials(why) | Cause::NotJoined(why)) = cause else { return };
         self.needed = true;
         if std::mem::take(&mut self.is_unproven) {
             let left_s = self.retry_at.map_or(0, |at| at.since_ms(now.boot) / 1000);

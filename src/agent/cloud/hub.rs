@@ -140,7 +140,9 @@ impl Hub {
         let is_recent = now.boot.since_ms(self.lost_at) < LINK_REFUSED_MS;
         let max_ms = match cause {
             Cause::Refused(_) if is_recent => LINK_REFUSED_MAX_MS,
-            Cause::Refused(_) | Cause::Credentials(_) | Cause::Link(_) => LINK_BACKOFF_MAX_MS,
+            Cause::NotJoined(_) | Cause::Refused(_) | Cause::Credentials(_) | Cause::Link(_) => {
+                LINK_BACKOFF_MAX_MS
+            }
         };
         let bounds = BackoffBounds { min_ms: LINK_BACKOFF_MIN_MS, max_ms, calm_ms: LINK_CALM_MS };
         let why = &*cause.to_string();
@@ -151,8 +153,15 @@ impl Hub {
         self.state = State::Down { retry_at: now.boot.plus_ms(wait_ms) };
         self.answers.clear();
         if was_up || self.said.as_deref() != Some(why) {
-            let line = format!("cloud: {why}; the pods stay as they are");
-            out.push(Action::Log(Severity::Warn, line));
+            let (severity, line) = match cause {
+                Cause::NotJoined(_) => {
+                    (Severity::Info, format!("cloud: {why}: it applies for one"))
+                }
+                Cause::Credentials(_) | Cause::Refused(_) | Cause::Link(_) => {
+                    (Severity::Warn, format!("cloud: {why}; the pods stay as they are"))
+                }
+            };
+            out.push(Action::Log(severity, line));
             self.said = Some(why.to_owned());
         }
     }

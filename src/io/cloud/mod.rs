@@ -131,7 +131,7 @@ impl Cloud {
             let count = self.children.len();
             return Err(Cause::Link(format!("{count} lookups of names hang and cannot be ended")));
         }
-        let credentials = Credentials::load(link, now.wall)?;
+        let credentials = Credentials::find(link, now.wall)?;
         Dial::start(name, deadline, credentials, self.place(link, registry), now.boot)
     }
 

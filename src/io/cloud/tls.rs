@@ -43,6 +43,16 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
+    /// As [`Credentials::load`]; that the node has none of them, since it never joined, is told
+    /// apart.
+    pub(super) fn find(link: &CloudLink, wall: Option<Wall>) -> Result<Self, Cause> {
+        let is_there = |file: &String| Path::new(file).exists();
+        if ![&link.ca_file, &link.cert_file, &link.key_file].into_iter().any(is_there) {
+            return Err(Cause::NotJoined("the node has no certificate yet".to_owned()));
+        }
+        Self::load(link, wall)
+    }
+
     /// Reads them. A fault of theirs is a [`Cause::Credentials`]: the node has to apply anew.
     pub(super) fn load(link: &CloudLink, wall: Option<Wall>) -> Result<Self, Cause> {
         let provider = Arc::new(crypto::provider());

@@ -88,6 +88,17 @@ fn a_cloud_that_is_not_there_or_says_nothing_is_told_with_the_step() {
 }
 
 #[test]
+fn a_node_that_never_joined_is_told_from_one_whose_certificate_does_not_do() {
+    let mut desk = Desk::new("first", &Setup::default());
+    let first = "the node has no certificate yet".to_owned();
+    assert_eq!(desk.dial(1), Err(Cause::NotJoined(first)));
+    desk.enrol(false).expect("it joins");
+    fs::remove_file(&desk.link.cert_file).expect("there is one");
+    let got = desk.dial(2);
+    assert!(matches!(got, Err(Cause::Credentials(_))), "{got:?}");
+}
+
+#[test]
 fn a_name_is_looked_up_in_a_child() {
     let _alone = crate::jobs::alone();
     let mut desk =
