@@ -26,6 +26,8 @@ mod controller_kills;
 mod crashes;
 #[cfg(feature = "controller")]
 mod demo;
+#[cfg(feature = "cloud")]
+mod disk;
 mod ends;
 mod eviction;
 #[path = "../bench/fake/mod.rs"]
@@ -167,6 +169,8 @@ fn all() -> Vec<Test> {
         api::TESTS,
         #[cfg(feature = "cloud")]
         cloud::TESTS,
+        #[cfg(feature = "cloud")]
+        disk::TESTS,
         #[cfg(feature = "controller")]
         hostile::TESTS,
         cli::TESTS,
