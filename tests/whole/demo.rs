@@ -227,9 +227,27 @@ fn the_demo_shows_its_pods_and_leaves_nothing(world: &World) {
         let of = entries(&dir.join("kubelet/pods"));
         if of.len() == 3 { Ok(()) } else { Err(format!("{of:?}")) }
     });
+    // What the user puts there is the user's.
+    let own = dir.join("manifests/own.yaml");
+    fs::write(&own, sleeper("own")).expect("a file of ours");
+    demo.wait_pod("own", "runs", is_running);
     assert_eq!(demo.end(Signal::SIGINT), Some(0), "{}", demo.said());
     demo.wait_said("stopped; the logs are in");
     assert_eq!(left(&dir), [] as [&str; 0]);
+    assert_eq!(fs::read_to_string(&own).expect("it is there again"), sleeper("own"));
+    let names = |folder: &str| entries(&dir.join(folder));
+    assert_eq!((names("manifests"), names("wanted")), (vec!["own.yaml".to_owned()], vec![]));
+    let logs = names("logs");
+    assert!(logs.iter().any(|name| name.starts_with("demo_web_")), "{logs:?}");
+    for log in ["edged.log", "edgecontroller.log"] {
+        let text = fs::read_to_string(dir.join(log)).expect("it is there");
+        // A machine that has much else to do is slow, which is no fault of the demo.
+        let slow = |line: &str| line.contains(" took ") && line.contains(" ms");
+        let bad =
+            |line: &&str| (line.contains(" WARN ") || line.contains(" ERROR ")) && !slow(line);
+        let bad: Vec<&str> = text.lines().filter(bad).collect();
+        assert_eq!(bad, [] as [&str; 0], "{log}: of a demo in which nothing is wrong");
+    }
 }
 
 fn the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own(world: &World) {
