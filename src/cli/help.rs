@@ -92,7 +92,7 @@ fn overview(program: &Program) -> String {
     let Program { name, about, pages } = program;
     let mut text = format!("{name}: {about}\n\n");
     for page in *pages {
-        text.push_str(&[&*format!("  {name} {:12}", page.command), page.what, "\n"].concat());
+        text.push_str(&[&*format!("  {name} {:15}", page.command), page.what, "\n"].concat());
     }
     text.extend(["\n`", name, " COMMAND --help` says more.\n"]);
     text

@@ -25,6 +25,8 @@ mod pods;
 mod status;
 #[cfg(any(feature = "api", feature = "check", feature = "image-import"))]
 mod table;
+#[cfg(feature = "cloud")]
+mod verify;
 #[cfg(feature = "api")]
 mod yaml;
 
@@ -105,6 +107,13 @@ pub const PAGES: &[Page] = &[
          --runtime SOCKET       of import\n  \
          --listen ADDR:PORT     of serve              [127.0.0.1:10351]\n",
     ),
+    page(
+        "verify-release",
+        "FILE [OPTIONS]",
+        "whether the release key has signed an edged; edged-run asks before an upgrade",
+        "  --key FILE             public keys, PEM      [/etc/edged/release.pub]\n  \
+         --signature FILE       Ed25519, 64 bytes     [FILE.sig]\n",
+    ),
     help::COMPLETION,
     help::VERSION,
 ];
@@ -157,7 +166,9 @@ impl From<config::Error> for Error {
 
 /// Whether [`main`] has the command.
 pub fn has(command: &str) -> bool {
-    matches!(command, "pods" | "events" | "status" | "check" | "images" | "join")
+    const COMMANDS: [&str; 7] =
+        ["pods", "events", "status", "check", "images", "join", "verify-release"];
+    COMMANDS.contains(&command)
 }
 
 /// Runs a command that [`has`] knows; returns the exit code.
@@ -180,12 +191,14 @@ pub fn main(
         "images" => images::run(args, out, trouble),
         #[cfg(feature = "cloud")]
         "join" => join::run(args, out),
+        #[cfg(feature = "cloud")]
+        "verify-release" => verify::run(args, out),
         _ => {
             drop(args);
             let feature = match command {
                 "check" => "check",
                 "images" => "image-import",
-                "join" => "cloud",
+                "join" | "verify-release" => "cloud",
                 _ => "api",
             };
             // `edged-run` knows it by these words.

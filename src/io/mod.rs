@@ -58,6 +58,8 @@ pub mod probe;
 #[cfg(not(feature = "probes"))]
 #[path = "probe/absent.rs"]
 pub mod probe;
+#[cfg(feature = "cloud")]
+pub mod release;
 pub mod rivals;
 pub mod runtime;
 #[cfg(feature = "api")]

@@ -96,3 +96,7 @@ pub const RELIST_RETRY_MIN_MS: u64 = 30_000;
 pub const RELIST_RETRY_MAX_MS: u64 = 3_600_000;
 /// Pods of one message of the minute's report to old clouds: some 100 KiB.
 pub const METASYNC_PODS_MAX: usize = 32;
+/// Bytes of a program whose signature is checked, in memory at once: many times the largest.
+pub const RELEASE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of the file with the keys of releases: each has some 120.
+pub const RELEASE_KEYS_BYTES_MAX: usize = 64 << 10;

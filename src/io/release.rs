@@ -1,0 +1,151 @@
+//! Whether a release is ours: a detached Ed25519 signature (RFC 8032) over the bytes of a program,
+//! by a key that lies where root put it. `edged-run` asks before anything of an upgrade is run.
+//!
+//! It says nothing about how old a release is: what was signed once is good for as long as its key
+//! is there. If we crash here: nothing was trusted.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use ring::signature::{ED25519, UnparsedPublicKey};
+
+use crate::limits::{RELEASE_BYTES_MAX, RELEASE_KEYS_BYTES_MAX};
+use crate::wire::x509::pem;
+
+/// What stands before the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410 section
+/// 4): all of it has one encoding.
+const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+const SIGNATURE_BYTES: usize = 64;
+
+/// Whether one of the keys vouches for the program; all are files. `keys`: PEM, as `openssl pkey
+/// -pubout` writes it, one after the other while one takes the place of another.
+pub fn verify(program: &Path, signature: &Path, keys: &Path) -> Result<(), String> {
+    let name = signature.display();
+    let text = read(keys, RELEASE_KEYS_BYTES_MAX)?;
+    let signed = read(signature, SIGNATURE_BYTES)?;
+    if signed.len() != SIGNATURE_BYTES {
+        let got = signed.len();
+        return Err(format!("{name}: got {got} bytes, expected a signature of {SIGNATURE_BYTES}"));
+    }
+    let keys = public_keys(&text).map_err(|why| format!("{}: {why}", keys.display()))?;
+    let bytes = read(program, RELEASE_BYTES_MAX)?;
+    let vouches =
+        |key: &[u8]| UnparsedPublicKey::new(&ED25519, key).verify(&bytes, &signed).is_ok();
+    if keys.iter().any(|key| vouches(key)) {
+        return Ok(());
+    }
+    Err(format!("{}: {name} is no signature of it by this key", program.display()))
+}
+
+fn public_keys(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let blocks = pem::decode(&String::from_utf8_lossy(text))?;
+    let keys: Option<Vec<Vec<u8>>> = blocks
+        .into_iter()
+        .map(|block| {
+            block.der.strip_prefix(&SPKI).filter(|key| key.len() == 32).map(<[u8]>::to_vec)
+        })
+        .collect();
+    keys.filter(|keys| !keys.is_empty())
+        .ok_or_else(|| "expected public keys of the kind Ed25519, as PEM".to_owned())
+}
+
+fn read(path: &Path, bytes_max: usize) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(bytes_max as u64 + 1).read_to_end(&mut bytes));
+    read.map_err(|error| format!("{}: {error}", path.display()))?;
+    if bytes.len() > bytes_max {
+        return Err(format!("{}: got more than {bytes_max} bytes", path.display()));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use ring::signature::{Ed25519KeyPair, KeyPair};
+
+    use super::*;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let name = format!("edged-release.{}.{name}", std::process::id());
+            let place = std::env::temp_dir().join(name);
+            fs::create_dir_all(&place).expect("a folder of ours");
+            Self(place)
+        }
+
+        fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, bytes).expect("a file of ours");
+            path
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn pair(seed: u8) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).expect("any 32 bytes are a seed")
+    }
+
+    fn public(pair: &Ed25519KeyPair) -> String {
+        pem::encode("PUBLIC KEY", &[&SPKI[..], pair.public_key().as_ref()].concat())
+    }
+
+    #[test]
+    fn only_what_the_key_signed_is_ours() {
+        let place = Place::new("ours");
+        let (ours, other) = (pair(1), pair(2));
+        let program = place.put("edged", b"a program");
+        let signature = place.put("edged.sig", ours.sign(b"a program").as_ref());
+        let key = place.put("release.pub", public(&ours).as_bytes());
+        assert_eq!(verify(&program, &signature, &key), Ok(()));
+        // One key takes the place of another: both are good.
+        let both = [public(&other), public(&ours)].concat();
+        let both = place.put("both.pub", both.as_bytes());
+        assert_eq!(verify(&program, &signature, &both), Ok(()));
+        let foreign = place.put("other.pub", public(&other).as_bytes());
+        let spoilt = place.put("spoilt", b"a program!");
+        for (program, key) in [(&program, &foreign), (&spoilt, &key)] {
+            let why = verify(program, &signature, key).expect_err("not signed by it");
+            assert!(why.ends_with("edged.sig is no signature of it by this key"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_and_no_signature_is_told() {
+        let place = Place::new("nonsense");
+        let ours = pair(1);
+        let program = place.put("edged", b"a program");
+        let signature = place.put("edged.sig", ours.sign(b"a program").as_ref());
+        let key = place.put("release.pub", public(&ours).as_bytes());
+        let short = place.put("short.sig", &[0; 63]);
+        let long = place.put("long.sig", &[0; 65]);
+        let empty = place.put("empty.pub", b"");
+        // What vouches for nothing must not be passed over where another key does.
+        let ec = [public(&ours), pem::encode("PUBLIC KEY", &[0; 44])].concat();
+        let ec = place.put("ec.pub", ec.as_bytes());
+        let absent = place.0.join("absent");
+        for (program, signature, key, expected) in [
+            (&program, &short, &key, "got 63 bytes, expected a signature of 64"),
+            (&program, &long, &key, "got more than 64 bytes"),
+            (&program, &signature, &empty, "expected public keys of the kind Ed25519, as PEM"),
+            (&program, &signature, &ec, "expected public keys of the kind Ed25519, as PEM"),
+            (&program, &absent, &key, "No such file or directory (os error 2)"),
+            (&program, &signature, &absent, "No such file or directory (os error 2)"),
+            (&absent, &signature, &key, "No such file or directory (os error 2)"),
+        ] {
+            let why = verify(program, signature, key).expect_err(expected);
+            assert!(why.ends_with(expected), "{why}");
+        }
+    }
+}
