@@ -4,7 +4,7 @@
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 .PHONY: help setup run test check sim power soak mutants fuzz bench bench-check features size
 .PHONY: cross-tools armv7 aarch64 x86_64-musl armv7-test aarch64-test
-.PHONY: qemu qemu-small release size-gate flashed plots
+.PHONY: qemu qemu-small release release-key size-gate flashed plots
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.* ## /\1	/p' $(MAKEFILE_LIST) | expand --tabs=14
@@ -72,8 +72,11 @@ qemu: setup ## boots a gateway with edged and the demo's pods in QEMU (TARGET=ar
 qemu-small: setup ## boots edged alone in QEMU: check, and the start on manifests (TARGET=…)
 	@scripts/qemu --small $(or $(TARGET),armv7)
 
-release: ## makes tarballs of all targets, with sums and lists of packages, in target/dist
-	@scripts/release
+release: ## makes tarballs of all targets in target/dist (KEY=file signs them)
+	@scripts/release $(if $(KEY),--key $(KEY))
+
+release-key: ## makes the key pair that releases are signed by: KEY=file and file.pub
+	@scripts/release --new-key $(KEY)
 
 size: ## measures what is flashed into docs/features.md (an hour; SETS=1: named sets only)
 	@scripts/size $(if $(SETS),--sets)
