@@ -214,6 +214,20 @@ impl<'a> Gateway<'a> {
 
     fn install(&self, version: &str) -> Result<String, String> {
         release(self.0, "root/release", &format!("#!/bin/sh\necho {version}\n"));
+        self.run(&["/release/install", "--init", "sysv", "--unsigned"])
+    }
+
+    /// The same of a release that this key signed, with what is then in `release.pub`.
+    fn install_signed(&self, version: &str, key: &str) -> Result<String, String> {
+        let folder = self.0.path("root/release");
+        fs::create_dir_all(&folder).expect("a folder of ours");
+        fs::write(folder.join("edged.sig"), key).expect("a file of ours");
+        fs::write(folder.join("release.pub"), key).expect("a file of ours");
+        // It vouches as the real one does, but that the key itself stands for a signature by it.
+        let edged = format!(
+            "#!/bin/sh\n[ \"$1\" != verify-release ] || exec cmp -s $3 $5\necho {version}\n"
+        );
+        release(self.0, "root/release", &edged);
         self.run(&["/release/install", "--init", "sysv"])
     }
 
@@ -233,7 +247,9 @@ fn a_newer_release_is_what_starts_next_though_edged_is_stopped() {
     assert!(said.ends_with("done, for sysv; it starts with the next boot"), "{said}");
     assert_eq!(gateway.next(), "1.0");
     scratch.program("root/tmp/edged", "#!/bin/sh\necho 2.0\n");
-    gateway.run(&["/usr/sbin/edged-run", "upgrade", "/tmp/edged"]).expect("there is none");
+    gateway
+        .run(&["/usr/sbin/edged-run", "upgrade", "--unsigned", "/tmp/edged"])
+        .expect("there is none");
     let trust = || fs::remove_file(scratch.path("root/data/trial")).expect("it is tried");
     trust();
     let said = gateway.install("3.0").expect("none is tried");
@@ -250,4 +266,29 @@ fn a_newer_release_is_what_starts_next_though_edged_is_stopped() {
     assert_eq!(gateway.next(), "5.0");
     assert_eq!(gateway.run(&["/usr/sbin/edged"]).as_deref(), Ok("5.0"));
     assert!(scratch.path("root/etc/init.d/S90edged").is_file());
+}
+
+/// The first release brings the key, and later ones are measured by it before they change anything.
+#[test]
+fn the_first_release_brings_the_key_of_those_that_follow() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::new(&scratch);
+    gateway.install_signed("1.0", "ours").expect("nothing is in its way");
+    assert_eq!(scratch.read("root/etc/edged/release.pub"), "ours");
+    gateway.install_signed("2.0", "ours").expect("it is signed");
+    assert_eq!(gateway.next(), "2.0", "it was never started: no upgrade is needed");
+    fs::create_dir_all(scratch.path("root/run/edged")).expect("a folder of ours");
+    fs::write(scratch.path("root/run/edged/edged.pid"), "2147483646").expect("a file of ours");
+    let said = gateway.install_signed("3.0", "ours").expect("it is signed");
+    assert!(said.ends_with("3.0 is tried from now on, in slot a"), "{said}");
+    fs::remove_file(scratch.path("root/data/trial")).expect("it is tried");
+    let script = scratch.path("root/usr/sbin/edged-run");
+    fs::write(&script, "what an earlier one installed").expect("it is there");
+    let why = gateway.install_signed("4.0", "theirs").expect_err("signed by another");
+    assert!(why.contains("nothing was changed"), "{why}");
+    assert_eq!(scratch.read("root/etc/edged/release.pub"), "ours");
+    assert_eq!(scratch.read("root/usr/sbin/edged-run"), "what an earlier one installed");
+    gateway.install("5.0").expect("it was asked for");
+    assert_eq!(gateway.next(), "5.0");
+    assert_eq!(scratch.read("root/etc/edged/release.pub"), "ours");
 }

@@ -12,7 +12,7 @@ use crate::{Scratch, until};
 const SCRIPT: &str = "config/init/edged-run";
 
 /// An edged that writes its name where the test looks, runs until TERM, and answers.
-fn good(name: &str) -> String {
+pub fn good(name: &str) -> String {
     format!(
         "#!/bin/sh
 case $1 in
@@ -41,27 +41,28 @@ fn lives(pid: Pid) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| !words.is_empty())
 }
 
-struct Gateway {
-    scratch: Scratch,
+pub struct Gateway {
+    pub scratch: Scratch,
     keeper: Option<Child>,
     trial_s: &'static str,
     flags: &'static str,
 }
 
 impl Gateway {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let scratch = Scratch::new();
         scratch.program("edged-flashed", &good("flashed"));
         Self { scratch, keeper: None, trial_s: "2", flags: "" }
     }
 
-    fn command(&self) -> Command {
+    pub fn command(&self) -> Command {
         let mut command = self.scratch.sh(SCRIPT);
         command
             .env("EDGED_DEFAULTS", "/nowhere")
             .env("EDGED_HOME", self.scratch.path("home"))
             .env("EDGED_RUN", self.scratch.path("run"))
             .env("EDGED_FACTORY", self.scratch.path("edged-flashed"))
+            .env("EDGED_RELEASE_KEY", self.scratch.path("release.pub"))
             .env("EDGED_TRIAL_S", self.trial_s)
             .env("EDGED_FLAGS", self.flags)
             .env("RAN", self.scratch.path("ran"));
@@ -82,15 +83,16 @@ impl Gateway {
         Pid::from_raw(self.scratch.read("run/edged.pid").parse().expect("a pid"))
     }
 
+    /// To one whose maker does not matter here: `signed` has the rest.
     fn upgrade(&self, file: &PathBuf) -> Output {
-        self.command().arg("upgrade").arg(file).output().expect("busybox runs")
+        self.command().args(["upgrade", "--unsigned"]).arg(file).output().expect("busybox runs")
     }
 
-    fn current(&self) -> String {
+    pub fn current(&self) -> String {
         self.scratch.read("home/current")
     }
 
-    fn is_trusted(&self) -> bool {
+    pub fn is_trusted(&self) -> bool {
         !self.scratch.path("home/trial").exists()
     }
 

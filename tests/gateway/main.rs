@@ -5,6 +5,7 @@
 mod install;
 mod keeper;
 mod read_only;
+mod signed;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
