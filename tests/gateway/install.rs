@@ -100,6 +100,30 @@ fn systemd_understands_all_of_the_service() {
     assert!(wrong.iter().any(|line| line.contains("kill mode")), "{wrong:?}");
 }
 
+/// What it is kept from, and what it must not be kept from: mounts of its own namespace would be
+/// seen by no pod, and folders of an fsGroup have a bit of their group's.
+#[test]
+fn systemd_bounds_what_the_service_may_do() {
+    let text = fs::read_to_string(Path::new(TOP).join("config/init/edged.service")).expect(TOP);
+    for line in ["MemoryMax=50%", "NoNewPrivileges=yes", "LimitCORE=0", "LockPersonality=yes"] {
+        assert!(text.lines().any(|other| other == line), "{line} is missing");
+    }
+    for bad in [
+        "Protect",
+        "Private",
+        "ReadOnlyPaths",
+        "InaccessiblePaths",
+        "MountFlags",
+        "RestrictSUIDSGID",
+        "RestrictNamespaces",
+        "RootDirectory",
+        "DynamicUser",
+    ] {
+        let mut lines = text.lines();
+        assert!(!lines.any(|line| line.starts_with(bad)), "{bad} hides volumes, or refuses them");
+    }
+}
+
 /// OpenRC sources it by the machine's shell, and so does this, as far as OpenRC would ask it.
 #[test]
 fn openrcs_service_starts_and_reloads_the_keeper() {

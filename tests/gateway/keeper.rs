@@ -46,13 +46,14 @@ pub struct Gateway {
     keeper: Option<Child>,
     trial_s: &'static str,
     flags: &'static str,
+    memory_kb: &'static str,
 }
 
 impl Gateway {
     pub fn new() -> Self {
         let scratch = Scratch::new();
         scratch.program("edged-flashed", &good("flashed"));
-        Self { scratch, keeper: None, trial_s: "2", flags: "" }
+        Self { scratch, keeper: None, trial_s: "2", flags: "", memory_kb: "" }
     }
 
     pub fn command(&self) -> Command {
@@ -64,6 +65,7 @@ impl Gateway {
             .env("EDGED_FACTORY", self.scratch.path("edged-flashed"))
             .env("EDGED_RELEASE_KEY", self.scratch.path("release.pub"))
             .env("EDGED_TRIAL_S", self.trial_s)
+            .env("EDGED_MEMORY_KB", self.memory_kb)
             .env("EDGED_FLAGS", self.flags)
             .env("RAN", self.scratch.path("ran"));
         command
@@ -134,6 +136,31 @@ fn what_dies_is_started_again_and_term_ends_both() {
     let second = gateway.pid();
     gateway.stop();
     assert!(!lives(second), "edged outlives its keeper");
+}
+
+/// Else a fault of it would have the kernel end pods in its place.
+#[test]
+fn its_memory_is_bounded_whatever_init_starts_it() {
+    for (asked, expected) in
+        [("", None), ("70000", Some("70000")), ("unlimited", Some("unlimited"))]
+    {
+        let mut gateway = Gateway::new();
+        let bound = gateway.scratch.path("bound").display().to_string();
+        let flashed = good("flashed").replacen("run)", &format!("run) ulimit -d >{bound}"), 1);
+        gateway.scratch.program("edged-flashed", &flashed);
+        gateway.memory_kb = asked;
+        gateway.start();
+        gateway.runs("flashed");
+        let told = gateway.scratch.read("bound");
+        let Some(expected) = expected else {
+            let meminfo = fs::read_to_string("/proc/meminfo").expect("proc");
+            let total = meminfo.split_ascii_whitespace().nth(1).expect("MemTotal");
+            let half = total.parse::<u64>().expect("a number") / 2;
+            assert_eq!(told, half.min(512 << 10).to_string());
+            continue;
+        };
+        assert_eq!(told, expected);
+    }
 }
 
 #[test]
