@@ -294,7 +294,31 @@ pub fn open(path: impl AsRef<Path>) -> io::Result<fs::File> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn what_is_in_memory_is_kept_from_others() {
+        use nix::sys::prctl::get_dumpable;
+        use nix::sys::resource::{Resource, getrlimit};
+        guard_memory();
+        assert_eq!(get_dumpable(), Ok(false));
+        assert_eq!(getrlimit(Resource::RLIMIT_CORE), Ok((0, 0)));
+    }
+
+    #[test]
+    fn a_new_root_directory_is_not_for_everybody() {
+        let top = std::env::temp_dir().join(format!("edged-root.{}", std::process::id()));
+        let root = top.join("deep/kubelet");
+        make_root(&root).expect("it can be made");
+        make_root(&root).expect("it is there");
+        let mode = fs::metadata(&root).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o750);
+        fs::write(top.join("file"), "").expect("a file of ours");
+        assert!(make_root(&top.join("file")).is_err(), "it is no folder");
+        fs::remove_dir_all(&top).expect("it was made");
+    }
 
     fn at(name: &str, address: &str) -> (String, IpAddr) {
         (name.to_owned(), address.parse().expect("an address"))
