@@ -155,6 +155,19 @@ mod tests {
     }
 
     #[test]
+    fn any_number_of_conditions_is_merged_in_time_that_grows_with_it() {
+        // Compared each with each, these would take hours.
+        let conditions = |from: usize| -> Value {
+            let one = |n: usize| json!({"type": n.to_string(), "status": "True"});
+            (from..from + 100_000).map(one).collect()
+        };
+        let old = json!({"status": {"conditions": conditions(0)}}).to_string();
+        let told = map(&json!({"conditions": conditions(50_000)}));
+        let status = node_status(told, Some(&old));
+        assert_eq!(status["conditions"].as_array().map(Vec::len), Some(150_000));
+    }
+
+    #[test]
     fn a_nodes_status_leaves_volumes_and_the_tunnels_port_alone() {
         let old = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10351}}}});
         let told = map(&json!({"volumesAttached": [], "capacity": {"cpu": "1"},

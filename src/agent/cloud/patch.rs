@@ -13,6 +13,8 @@
 //!
 //! `null` and nothing are the same: the patch has no word for the difference.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value, json};
 
 /// What makes `old` into `new`, both the JSON of a `status`; `None`: nothing differs.
@@ -96,8 +98,10 @@ fn of_lists(
         return true;
     };
     let mut told = Vec::new();
+    let by_id: BTreeMap<&str, &Map<String, Value>> = old.iter().copied().collect();
+    let stay: BTreeSet<&str> = new.iter().map(|(id, _)| *id).collect();
     for (id, to) in &new {
-        let Some((_, from)) = old.iter().find(|(other, _)| other == id) else {
+        let Some(from) = by_id.get(id) else {
             told.push(Value::Object((*to).clone()));
             continue;
         };
@@ -107,7 +111,7 @@ fn of_lists(
             told.push(Value::Object(changes));
         }
     }
-    for (id, _) in old.iter().filter(|(id, _)| !new.iter().any(|(other, _)| other == id)) {
+    for (id, _) in old.iter().filter(|(id, _)| !stay.contains(id)) {
         told.push(json!({"$patch": "delete", key: id}));
     }
     if !new.is_empty() {
@@ -123,10 +127,11 @@ fn of_lists(
 /// The elements with their keys; `None`: some have none, or two have the same.
 fn keyed<'a>(list: &'a [Value], key: &str) -> Option<Vec<(&'a str, &'a Map<String, Value>)>> {
     let mut all: Vec<(&str, &Map<String, Value>)> = Vec::with_capacity(list.len());
+    let mut ids = BTreeSet::new();
     for element in list {
         let element = element.as_object()?;
         let id = element.get(key)?.as_str()?;
-        if all.iter().any(|(other, _)| *other == id) {
+        if !ids.insert(id) {
             return None;
         }
         all.push((id, element));

@@ -17,7 +17,7 @@
 //! If we crash here: the next life knows nothing of what the cloud has, and tells of each pod once
 //! as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -240,9 +240,9 @@ impl Report {
             Some((Uid::from(&*mirror.uid), pod))
         };
         let mirrors: Vec<(Uid, &Pod)> = known.meta.mirrors().filter_map(mirrored).collect();
+        let shown: BTreeSet<&Uid> = mirrors.iter().map(|(mirror, _)| mirror).collect();
         self.pods.retain(|uid, told| {
-            let is_here =
-                pods.get(uid).is_some() || mirrors.iter().any(|(mirror, _)| mirror == uid);
+            let is_here = pods.get(uid).is_some() || shown.contains(uid);
             told.is_new &= !is_here;
             is_here || told.is_new
         });

@@ -31,7 +31,7 @@ use crate::limits;
 use crate::model::cri::{CallError, Reply};
 use crate::model::note::NoteKind;
 use crate::model::upkeep::{ImagePolicy, Room, StoredImage, Told, Upkeep};
-use name::{base_of, is_meant};
+use name::{Meant, base_of};
 
 /// The collector of images.
 #[derive(Debug)]
@@ -292,13 +292,11 @@ impl Images {
     }
 
     /// Never to be removed, as things are; `since`: in use means seen in use since then.
-    fn is_needed(&self, image: &StoredImage, since: Instant, wanted: &BTreeSet<&str>) -> bool {
+    fn is_needed(&self, image: &StoredImage, since: Instant, wanted: &Meant<'_>) -> bool {
         let in_use = self.last_used(image).is_some_and(|at| at >= since);
         let sandbox = &*self.policy.sandbox_image;
         let is_pause = image.names.iter().any(|name| base_of(name) == "pause");
-        image.pinned || in_use || is_pause || is_meant(sandbox, image) || {
-            wanted.iter().any(|name| is_meant(name, image))
-        }
+        image.pinned || in_use || is_pause || wanted.has(image) || Meant::by([sandbox]).has(image)
     }
 
     fn removed(
@@ -494,6 +492,6 @@ fn names_of(image: &StoredImage) -> impl Iterator<Item = &str> {
 }
 
 /// The images that pods of this node need to start again.
-fn wanted(pods: &Pods) -> BTreeSet<&str> {
-    pods.iter().flat_map(Pod::images_wanted).collect()
+fn wanted(pods: &Pods) -> Meant<'_> {
+    Meant::by(pods.iter().flat_map(Pod::images_wanted))
 }

@@ -1,38 +1,65 @@
 //! Names of images: which image a pod may mean.
 
+use std::collections::BTreeSet;
+
 use crate::model::image::ImageName;
 use crate::model::upkeep::StoredImage;
 
-/// Whether a pod that writes `name` may mean this image. A short name means any registry's:
-/// runtimes differ in which they search.
-pub(super) fn is_meant(name: &str, image: &StoredImage) -> bool {
-    if name.is_empty() {
-        return false;
-    }
-    let id = image.id.strip_prefix("sha256:").unwrap_or(&image.id);
-    if name.strip_prefix("sha256:").unwrap_or(name) == id {
-        return true;
-    }
-    if let Some((_, digest)) = name.split_once('@') {
-        let has = |it: &str| it.split_once('@').is_some_and(|(_, of)| of == digest);
-        return image.names.iter().any(|it| has(it));
-    }
-    let tagged = base_of(name) != name.rsplit('/').next().unwrap_or(name);
-    let whole = whole_name(name);
-    image.names.iter().any(|it| {
-        if whole.is_some() && whole_name(it) == whole {
-            return true;
+/// The names of images that pods write, by all that an image may be known by: there may be many of
+/// both. A short name means any registry's: runtimes differ in which they search.
+#[derive(Debug, Default)]
+pub(super) struct Meant<'a> {
+    ids: BTreeSet<&'a str>,
+    digests: BTreeSet<&'a str>,
+    whole: BTreeSet<String>,
+    tagged: BTreeSet<&'a str>,
+    untagged: BTreeSet<&'a str>,
+}
+
+impl<'a> Meant<'a> {
+    /// Those of these names.
+    pub(super) fn by(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut all = Self::default();
+        for name in names.into_iter().filter(|name| !name.is_empty()) {
+            all.ids.insert(id_of(name));
+            if let Some((_, digest)) = name.split_once('@') {
+                all.digests.insert(digest);
+                continue;
+            }
+            all.whole.extend(whole_name(name));
+            let tagged = base_of(name) != name.rsplit('/').next().unwrap_or(name);
+            if tagged { &mut all.tagged } else { &mut all.untagged }.insert(name);
         }
-        let it = if tagged { it } else { it.strip_suffix(":latest").unwrap_or("") };
-        it.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
-    })
+        all
+    }
+
+    /// Whether one of them may mean this image.
+    pub(super) fn has(&self, image: &StoredImage) -> bool {
+        self.ids.contains(id_of(&image.id)) || image.names.iter().any(|name| self.has_name(name))
+    }
+
+    fn has_name(&self, name: &str) -> bool {
+        let ends = |name: &'_ str, among: &BTreeSet<&str>| {
+            let slashes = name.match_indices('/').map(|(at, _)| at + 1);
+            std::iter::once(0).chain(slashes).any(|from| among.contains(&name[from..]))
+        };
+        name.split_once('@').is_some_and(|(_, digest)| self.digests.contains(digest))
+            || whole_name(name).is_some_and(|whole| self.whole.contains(&whole))
+            || ends(name, &self.tagged)
+            || name.strip_suffix(":latest").is_some_and(|name| ends(name, &self.untagged))
+    }
+}
+
+/// Runtimes write an id with the kind of its digest or without.
+fn id_of(name: &str) -> &str {
+    name.strip_prefix("sha256:").unwrap_or(name)
 }
 
 /// With all that may be left out: `docker.io/busybox` is `docker.io/library/busybox:latest`.
-fn whole_name(name: &str) -> Option<ImageName> {
-    let mut name = ImageName::parse(name).ok()?;
-    name.tag.get_or_insert_with(|| "latest".into());
-    Some(name)
+fn whole_name(name: &str) -> Option<String> {
+    let ImageName { domain, path, tag, digest } = ImageName::parse(name).ok()?;
+    let (tag, digest) = (tag.as_deref().unwrap_or("latest"), digest.as_deref().unwrap_or(""));
+    Some([&*domain, "/", &*path, ":", tag, "@", digest].concat())
 }
 
 /// `reg:5000/a/pause:3.6` → `pause`
@@ -80,9 +107,32 @@ mod tests {
             ("reg:5000", false),
             ("", false),
         ] {
-            assert_eq!(is_meant(name, &image), meant, "{name}");
+            assert_eq!(Meant::by([name]).has(&image), meant, "{name}");
+            // Others beside it mean what they mean.
+            assert_eq!(
+                Meant::by(["other:1", name, "sha256:9", "x@y"]).has(&image),
+                meant,
+                "{name}"
+            );
         }
         assert_eq!(base_of("reg:5000/a/pause:3.6"), "pause");
         assert_eq!(base_of("pause@sha256:1"), "pause");
+    }
+
+    #[test]
+    fn many_images_are_found_among_many_names() {
+        // Compared each with each, these would take an hour.
+        let name = |n: usize| format!("r.example/a/{n}:1");
+        let wanted: Vec<String> = (0..100_000).map(name).collect();
+        let meant = Meant::by(wanted.iter().map(String::as_str));
+        let stored = |n: usize| StoredImage {
+            id: n.to_string().into(),
+            names: vec![name(n).into()],
+            size: 1,
+            pinned: false,
+        };
+        let found =
+            (50_000..150_000).filter(|n| meant.has(&stored(*n + 200_000 * (n % 2)))).count();
+        assert_eq!(found, 25_000, "the even ones of those that are wanted");
     }
 }
