@@ -372,8 +372,17 @@ impl Reader<'_> {
             Some("Pod") => self.pod(about["namespace"].as_str(), name).is_some(),
             Some(_) | None => false,
         };
+        // As the API server has it: what is in no namespace has its events in the default one.
+        let of_object = about["namespace"].as_str().unwrap_or_default();
+        let home = match kind {
+            Some("Node") if of_object.is_empty() => "default",
+            Some("Node") | None => "",
+            Some(_) => of_object,
+        };
+        let written = event["metadata"]["namespace"].as_str().unwrap_or(home);
+        let at_home = resource.namespace == Some(home) && written == home;
         let prefix = format!("{name}.");
-        if !own || !resource.name.starts_with(&prefix) {
+        if !own || !at_home || !resource.name.starts_with(&prefix) {
             return Err(self.foreign(form));
         }
         let (verb, body) = match (&*self.message.route.operation, is_patch) {

@@ -261,6 +261,28 @@ fn events_are_written_for_what_is_the_nodes_own() {
     assert!(!world.cluster.objects.contains_key(&(Kind::Event, "n".into(), "other.1".into())));
 }
 
+/// Else a node could write into namespaces in which it has nothing.
+#[test]
+fn an_event_lies_where_its_object_does() {
+    let mut world = with_pod();
+    let mut number = 0;
+    let mut is_taken = |kind: &str, name: &str, of: &str, at: &str, written: &str| {
+        number += 1;
+        let event_name = format!("{name}.{number}");
+        let event = json!({"metadata": {"name": event_name, "namespace": written},
+            "involvedObject": {"kind": kind, "name": name, "namespace": of}});
+        asked(&mut world, "insert", &format!("{at}/event/{event_name}"), Some(&event));
+        let mut kept = world.cluster.objects.keys();
+        kept.any(|(kind, _, name)| *kind == Kind::Event && *name == event_name)
+    };
+    assert!(is_taken("Pod", "web", "n", "n", "n"));
+    assert!(!is_taken("Pod", "web", "n", "kube-system", "kube-system"));
+    assert!(!is_taken("Pod", "web", "n", "n", "kube-system"));
+    assert!(is_taken("Node", "e1", "", "default", "default"));
+    assert!(!is_taken("Node", "e1", "", "kube-system", "kube-system"));
+    assert!(!is_taken("Node", "e1", "kube-system", "kube-system", "kube-system"));
+}
+
 /// What MetaServer of the node `e1` hears of its Application.
 fn applied(world: &mut World, asked: &Value) -> Value {
     let message = world.edge("e1").apply("null", asked);
