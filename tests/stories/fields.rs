@@ -80,6 +80,10 @@ fn run(desk: &mut Desk, asked: &mut Vec<String>) {
     for _ in 0..40 {
         if let Some((call, request)) = desk.open.first().cloned() {
             asked.push(format!("{request:?}"));
+            // Their values are not among what is shown of a request.
+            if let Request::CreateContainer { config, .. } = &request {
+                asked.push(format!("{:?}", config.envs));
+            }
             desk.open.remove(0);
             let reply = match request {
                 Request::ExecSync { .. } => {

@@ -2,6 +2,7 @@
 //! `CreateContainer`, as far as they are set.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::{ContainerSecurity, Namespaces, PodRef, SandboxSecurity};
 
@@ -74,8 +75,8 @@ pub enum Protocol {
     Sctp,
 }
 
-/// `ContainerConfig`
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// `ContainerConfig`. Its `Debug` shows no variable's value: they may be secret.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct ContainerConfig {
     /// `metadata.name`
     pub name: Box<str>,
@@ -109,6 +110,31 @@ pub struct ContainerConfig {
     pub namespaces: Namespaces,
     /// `linux.security_context`
     pub security: ContainerSecurity,
+}
+
+impl fmt::Debug for ContainerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, attempt, image_ref, image, command, args, working_dir, envs, .. } = self;
+        let envs: Vec<&str> = envs.iter().map(|(name, _)| &**name).collect();
+        f.debug_struct("ContainerConfig")
+            .field("name", name)
+            .field("attempt", attempt)
+            .field("image_ref", image_ref)
+            .field("image", image)
+            .field("command", command)
+            .field("args", args)
+            .field("working_dir", working_dir)
+            .field("envs", &envs)
+            .field("mounts", &self.mounts)
+            .field("labels", &self.labels)
+            .field("annotations", &self.annotations)
+            .field("log_path", &self.log_path)
+            .field("terminal", &self.terminal)
+            .field("resources", &self.resources)
+            .field("namespaces", &self.namespaces)
+            .field("security", &self.security)
+            .finish()
+    }
 }
 
 /// `Mount`
@@ -170,4 +196,21 @@ pub struct Resources {
     pub hugepages: Vec<(String, u64)>,
     /// `unified`: files of cgroup v2.
     pub unified: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_variables_are_shown_and_values_are_not() {
+        let envs = vec![("TOKEN".to_owned(), "hidden".to_owned())];
+        let config = ContainerConfig { name: "web".into(), envs, ..ContainerConfig::default() };
+        let shown = format!("{config:?}");
+        assert!(
+            shown.contains(r#"name: "web""#) && shown.contains(r#"envs: ["TOKEN"]"#),
+            "{shown}"
+        );
+        assert!(!shown.contains("hidden"), "{shown}");
+    }
 }

@@ -1,13 +1,15 @@
 //! Where variables of a container come from (core/v1).
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::{Rest, is_default};
 use crate::model::quantity::Quantity;
 use crate::model::tree::fields;
 
-/// core/v1 `EnvVar`
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// core/v1 `EnvVar`. Its `Debug` does not show the value: it may be secret.
+#[derive(Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvVar {
     /// Printable ASCII without `=`.
@@ -28,6 +30,18 @@ fields!(EnvVar {
     "value" => value,
     "valueFrom" => value_from,
 } rest rest);
+
+impl fmt::Debug for EnvVar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, value, value_from, rest } = self;
+        f.debug_struct("EnvVar")
+            .field("name", name)
+            .field("value", &format_args!("{} bytes", value.len()))
+            .field("value_from", value_from)
+            .field("rest", rest)
+            .finish()
+    }
+}
 
 /// core/v1 `EnvVarSource`: one of these.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -163,3 +177,16 @@ fields!(ObjectRef {
     "name" => name,
     "optional" => optional,
 } rest rest);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_is_shown_without_its_value() {
+        let variable = EnvVar { name: "TOKEN".into(), value: "hidden".into(), ..EnvVar::default() };
+        let shown = format!("{variable:?}");
+        assert!(shown.contains("TOKEN") && shown.contains("6 bytes"), "{shown}");
+        assert!(!shown.contains("hidden"), "{shown}");
+    }
+}
