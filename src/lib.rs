@@ -45,7 +45,8 @@
 //!    Looks, stops and pulls have room of their own, so that none waits for the others' kind.
 //! 2. A success teaches its effect at once; a failure or a lost answer makes blind: the pod is
 //!    looked at before it is acted on.
-//! 3. A list that was begun before a pod's last call ended is not believed for that pod.
+//! 3. A list that was begun before a pod's last call ended is not believed for that pod; one that
+//!    names what the runtime says is gone is believed ever more rarely.
 //! 4. A pod that ends cancels its pull; its grace period only shrinks.
 //! 5. Nothing is killed as unknown before the manifests were read once, and a manifest that cannot
 //!    be read is no deletion.

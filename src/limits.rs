@@ -159,6 +159,10 @@ pub const TASK_END_MS: u64 = 200;
 /// Milliseconds before a container that could not be stopped or asked about is tried again; doubles
 /// up to `RETRY_MS`. Most such refusals pass with the runtime's own work on it.
 pub const RETRY_MIN_MS: u64 = 1_000;
+/// Milliseconds at the most between two questions about what the runtime says is gone and lists all
+/// the same; from `RETRY_MIN_MS` on each wait is twice the one before. Only a restart of the runtime
+/// changes that, and after it all are asked about again.
+pub const REMOVED_RETRY_MAX_MS: u64 = 3_600_000;
 /// Milliseconds before what an earlier life left under way in the runtime is asked for again; each
 /// further try waits twice as long. The runtime gives such calls up when it misses their caller.
 pub const RETRY_TAKEN_MS: u64 = 200;

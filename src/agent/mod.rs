@@ -31,6 +31,7 @@ pub mod pod;
 mod pods;
 mod qos;
 mod queries;
+mod removed;
 mod requests;
 mod runtime;
 mod source;
@@ -58,6 +59,7 @@ use pleg::Pleg;
 use pod::{Answer, Hands, Place};
 use pods::{Knowledge, Pods, Sources};
 use queries::Queries;
+use removed::Removed;
 use runtime::Runtime;
 use source::Source;
 use time::{Instant, Now, Rng};
@@ -147,6 +149,8 @@ pub struct Agent {
     /// Of the cloud: its pods do not see the folder's, nor the other way round.
     cloud_objects: Objects,
     pods: Pods,
+    /// What the runtime says is gone.
+    removed: Removed,
     runtime: Runtime,
     pleg: Pleg,
     calls: Calls,
@@ -189,6 +193,7 @@ impl Agent {
             source: Source::default(),
             objects: Objects::default(),
             pods: Pods::default(),
+            removed: Removed::default(),
             runtime: Runtime::new(now, driver),
             pleg: Pleg::new(),
             calls: Calls::new(pulls.parallel_max),
@@ -219,6 +224,7 @@ impl Agent {
                 self.runtime.up(now);
                 self.pleg.up(now);
                 self.pods.up();
+                self.removed.up();
                 self.chores.up();
             }
             Event::RuntimeDown { cause } => self.runtime.down(cause),
@@ -291,7 +297,8 @@ impl Agent {
                 self.runtime.answer(now, call, result, self.pods.is_empty());
             }
             Owner::Pleg => {
-                if let Some(list) = self.pleg.answer(now, call, result) {
+                if let Some(mut list) = self.pleg.answer(now, call, result) {
+                    self.removed.sift(now, &mut list, &mut self.pending);
                     let renamed = self.source.take_over(&list, &self.pods);
                     if !renamed.is_empty() {
                         self.pods.remove(&renamed);
@@ -313,7 +320,9 @@ impl Agent {
             Owner::Pod(uid) => {
                 let answer = Answer { call, took_ms, looks_begun: self.pleg.begun() };
                 let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
-                pod.answer(now, &answer, result, &mut self.rng);
+                if let Some(id) = pod.answer(now, &answer, result, &mut self.rng) {
+                    self.removed.answered(id, answer.looks_begun);
+                }
             }
         }
     }

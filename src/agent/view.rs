@@ -94,6 +94,7 @@ impl Agent {
             started_containers_errors: count("start_container", true),
             restarted_pods: self.pods.restarted_total(),
             orphaned_pods: self.pods.orphans_total(),
+            removed_listed: self.removed.listed(),
             evictions: self.chores.evictions(),
             operations: operations.clone(),
             pod_start: self.pod_start.clone(),

@@ -80,6 +80,11 @@ impl Page {
         for (name, help, value) in [
             ("kubelet_desired_pods", "Pods that a source wants", metrics.desired_pods),
             ("kubelet_running_pods", "Pods with a ready sandbox", metrics.running_pods),
+            (
+                "edged_removed_objects_listed",
+                "Sandboxes and containers that the runtime lists, and says are gone",
+                metrics.removed_listed,
+            ),
         ] {
             self.one(name, "gauge", help, value as f64);
         }

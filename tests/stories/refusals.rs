@@ -1,6 +1,8 @@
 //! A runtime that refuses the same thing again and again is asked for it ever more rarely.
 
-use edged::model::cri::{Code, ContainerState};
+use edged::agent::event::Event;
+use edged::limits;
+use edged::model::cri::{Code, ContainerState, Reply};
 
 use crate::desk::{Desk, MAIN, START, UID, container, pod, sandbox};
 
@@ -131,4 +133,86 @@ fn one_made_and_never_started_that_cannot_be_removed_is_tried_every_ten_seconds(
     let asks = asks_in_a_minute(&mut desk, "remove_container");
     assert!((4..=7).contains(&asks), "{asks}");
     assert!(desk.agent.pods().any(|pod| pod.metadata.uid == UID));
+}
+
+/// How the runtime says that what it goes on to list is gone.
+#[derive(Clone, Copy, PartialEq)]
+enum Says {
+    NotFound,
+    Removed,
+}
+
+/// What it is asked for in this time about objects that it lists and says are gone.
+fn asks_for_the_gone(desk: &mut Desk, minutes: usize, says: Says) -> usize {
+    let mut count = 0;
+    for _ in 0..minutes * 600 {
+        while let Some(call) = desk.asked_for().into_iter().next() {
+            match says {
+                Says::NotFound => desk.refuses(&call, Code::NotFound, "an error occurred"),
+                Says::Removed if call.starts_with("container_status") => desk.does(&call),
+                Says::Removed => {
+                    let (call, _) = desk.take(&call);
+                    desk.tell(Event::Cri(call, Ok(Reply::Done)));
+                }
+            }
+            count += 1;
+            assert!(count < 100, "{call} is asked for without a pause");
+        }
+        desk.pass(100);
+    }
+    count
+}
+
+/// A pod of the folder that has ended and is gone from it: the runtime has lost a dead sandbox and a
+/// dead container of it, as after `ctr container rm`, and lists both.
+fn with_lost_objects() -> Desk {
+    let mut desk = rebooted(MAIN, &["m"]);
+    desk.does("container_status x0");
+    desk.manifests(&[]);
+    desk
+}
+
+#[test]
+fn what_the_runtime_lists_and_does_not_have_is_asked_about_ever_more_rarely() {
+    for says in [Says::NotFound, Says::Removed] {
+        let mut desk = with_lost_objects();
+        // Its stop, container and sandbox, and each again after 1, 2, 4, 8, 16 and 32 s, with what a
+        // pod that nobody knows takes.
+        let asks = asks_for_the_gone(&mut desk, 1, says);
+        assert!((6..=30).contains(&asks), "{asks}");
+        let gone = |line: &&String| line.contains("the runtime says that it is gone, and lists it");
+        assert_eq!(desk.log.iter().filter(gone).count(), 2, "once of each: {:?}", desk.log);
+        assert!(desk.log.iter().any(|line| line.contains("container=x0")), "{:?}", desk.log);
+        assert!((1..=2).contains(&desk.agent.metrics().removed_listed), "they are counted");
+        let before = desk.log.len();
+        let asks = asks_for_the_gone(&mut desk, 60, says);
+        assert!((6..=40).contains(&asks), "{asks} in an hour");
+        assert!(desk.log.len() - before < 60, "{:?}", &desk.log[before..]);
+        // Once the runtime lists them no more, nothing is left to count.
+        desk.sandboxes.clear();
+        desk.containers.clear();
+        desk.pass(2 * limits::RELIST_IDLE_MS);
+        assert_eq!(desk.agent.metrics().removed_listed, 0);
+        assert_eq!(desk.agent.pods().count(), 0);
+    }
+}
+
+#[test]
+fn a_pod_begins_anew_beside_what_the_runtime_has_lost_of_it() {
+    let mut desk = with_lost_objects();
+    asks_for_the_gone(&mut desk, 1, Says::NotFound);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.pass(1_000);
+    let call = desk.asked_for().into_iter().next().expect("it begins");
+    assert!(call.starts_with("run_podsandbox"), "{call}");
+}
+
+#[test]
+fn a_runtime_that_is_back_is_asked_about_what_was_gone_before() {
+    let mut desk = with_lost_objects();
+    asks_for_the_gone(&mut desk, 10, Says::NotFound);
+    desk.tell(Event::RuntimeDown { cause: "it ended".to_owned() });
+    desk.tell(Event::RuntimeUp);
+    desk.pass(2_000);
+    assert!(!desk.asked_for().is_empty(), "it may have them again");
 }

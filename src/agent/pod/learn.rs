@@ -29,19 +29,20 @@ pub struct Answer {
 }
 
 impl Pod {
-    /// Takes the answer to a call of this pod.
+    /// Takes the answer to a call of this pod. Returns what of it the runtime says is gone.
     pub fn answer(
         &mut self,
         now: Now,
         answer: &Answer,
         result: Result<Reply, CallError>,
         rng: &mut Rng,
-    ) {
+    ) -> Option<Box<str>> {
         let at = self.doing.iter().position(|doing| doing.call == answer.call);
         let step = self.doing.remove(at.expect("the book says that the call is ours")).step;
         self.stale_looks = answer.looks_begun;
         self.fresh &= !step.is_change() && !step.is_stop();
         self.stir();
+        let gone = gone(&step, &result);
         match result {
             Ok(reply) => self.succeeded(now, step, reply, answer.took_ms),
             Err(error) if is_gone(&error) && self.vanished(now.boot, &step) => {}
@@ -59,6 +60,7 @@ impl Pod {
                 self.failed(now, step, &error, retry_at);
             }
         }
+        gone
     }
 
     /// Takes the answer to a command that a probe or a hook of this pod asked for.
@@ -427,6 +429,29 @@ impl Pod {
     /// Containers that may run beside the main ones, by the spec.
     pub(super) fn sidecars(&self) -> impl Iterator<Item = &Container> {
         self.api.spec.init_containers.iter().filter(|init| is_sidecar(init))
+    }
+}
+
+/// The sandbox or the container that is gone by this answer.
+fn gone(step: &Step, result: &Result<Reply, CallError>) -> Option<Box<str>> {
+    let vanished = result.as_ref().is_err_and(is_gone);
+    match step {
+        Step::RemoveContainer(id) if vanished || result.is_ok() => Some(id.0.clone()),
+        Step::RemoveSandbox(id) if vanished || result.is_ok() => Some(id.0.clone()),
+        Step::Stop { id, .. } | Step::InspectContainer(id) if vanished => Some(id.0.clone()),
+        Step::StopSandbox(id) if vanished => Some(id.0.clone()),
+        Step::RemoveContainer(_)
+        | Step::RemoveSandbox(_)
+        | Step::Stop { .. }
+        | Step::InspectContainer(_)
+        | Step::StopSandbox(_)
+        | Step::InspectSandbox(_)
+        | Step::RunSandbox { .. }
+        | Step::ImageStatus { .. }
+        | Step::Pull { .. }
+        | Step::Create { .. }
+        | Step::Start { .. }
+        | Step::EndTask { .. } => None,
     }
 }
 
