@@ -312,11 +312,16 @@ impl Meta {
             ));
         }
         let old = self.kept.get(key);
-        if old.is_none() && self.kept.len() + self.waiting.len() >= META_ROWS_MAX {
+        // Of the same key the last counts.
+        let saving = self.saving.iter().flat_map(|(_, heard)| heard);
+        let others = || saving.clone().chain(&self.waiting).filter(|heard| *heard.key != *key);
+        let is_row = |heard: &&Heard| heard.version.is_some() && heard.change.is_some();
+        let new = others().filter(is_row).filter(|it| !self.kept.contains_key(&it.key)).count();
+        if old.is_none() && self.kept.len() + new >= META_ROWS_MAX {
             return Some(format!("got one object more than the {META_ROWS_MAX} that are kept"));
         }
-        let waiting: usize = self.waiting.iter().map(|heard| heard.bytes).sum();
-        let sum = self.bytes - old.map_or(0, |old| old.bytes) + waiting + bytes;
+        let coming: usize = others().map(|heard| heard.bytes).sum();
+        let sum = self.bytes - old.map_or(0, |old| old.bytes) + coming + bytes;
         let max = self.budget.meta_bytes_max;
         if bytes == 0 || sum <= max {
             return None;
@@ -476,5 +481,129 @@ impl Version {
     fn is_newer_than(&self, other: &Self) -> bool {
         let older = other.number != 0 && other.number < self.number;
         older || (self.uid == other.uid && self.deleting && !other.deleting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::meta::Saved;
+
+    fn at(ms: u64) -> Now {
+        Now { boot: Instant(ms), wall: None }
+    }
+
+    fn map(uid: &str) -> String {
+        format!(r#"{{"metadata":{{"name":"m","namespace":"n","uid":"{uid}"}}}}"#)
+    }
+
+    fn loaded() -> Meta {
+        let mut meta = Meta::new("gw", Budget::FULL);
+        let row =
+            Row { key: "n/configmap/a".into(), kind: "configmap".into(), value: map("a").into() };
+        meta.load(Saved { rows: vec![row], origin: StoreOrigin::Kept }, &mut Out::default());
+        meta
+    }
+
+    fn keyed(n: usize) -> (String, String) {
+        (format!("n/configmap/m{n}"), map(&format!("u{n}")))
+    }
+
+    fn put(meta: &mut Meta, n: usize) -> Hearing {
+        let (key, text) = keyed(n);
+        meta.put(&key, "configmap", &text, None)
+    }
+
+    /// It is asked for that what waits is kept.
+    fn save(meta: &mut Meta) -> Revision {
+        meta.step(at(0), &mut Out::default());
+        meta.saving.as_ref().expect("something waits").0
+    }
+
+    #[test]
+    fn so_many_objects_are_kept_and_one_that_is_being_written_counts() {
+        let mut meta = loaded();
+        for n in 1..META_ROWS_MAX - 1 {
+            let (key, text) = keyed(n);
+            let content = content::read("configmap", &text, &meta.budget).expect("a map");
+            meta.keep(key.as_str().into(), Version::of(&content), 0, Thing::Other);
+        }
+        assert!(matches!(put(&mut meta, 0), Hearing::Waits));
+        assert!(matches!(put(&mut meta, META_ROWS_MAX), Hearing::Refused(_)), "one waits");
+        let revision = save(&mut meta);
+        assert!(matches!(put(&mut meta, META_ROWS_MAX), Hearing::Refused(_)), "it is written");
+        meta.saved(revision, &mut Out::default());
+        assert_eq!(meta.kept.len(), META_ROWS_MAX);
+        assert!(matches!(put(&mut meta, META_ROWS_MAX), Hearing::Refused(_)), "it is kept");
+        // What is there may change, and makes room when it goes.
+        let changed = map("u1").replace(r#""n":"#, r#""labels":{},"n":"#);
+        assert!(!matches!(
+            meta.put("n/configmap/m1", "configmap", &changed, None),
+            Hearing::Refused(_)
+        ));
+        assert!(matches!(meta.delete("n/configmap/m0", "u0", None), Hearing::Waits));
+        let revision = save(&mut meta);
+        meta.saved(revision, &mut Out::default());
+        assert!(matches!(put(&mut meta, META_ROWS_MAX), Hearing::Waits));
+    }
+
+    #[test]
+    fn what_is_being_written_takes_memory() {
+        let budget = Budget { meta_bytes_max: 10_000, ..Budget::FULL };
+        let mut meta = Meta { budget, origin: Some(StoreOrigin::Kept), ..Meta::new("gw", budget) };
+        let large = |n: usize, more: &str| {
+            let data = format!(r#","data":{{"a":"{}{more}"}}}}"#, "x".repeat(4_000));
+            (format!("n/configmap/m{n}"), map(&format!("u{n}")).replace("}}", &format!("}}{data}")))
+        };
+        let put = |meta: &mut Meta, n: usize, more: &str| {
+            let (key, text) = large(n, more);
+            let hearing = meta.put(&key, "configmap", &text, None);
+            assert!(matches!(hearing, Hearing::Waits | Hearing::Refused(_)), "{hearing:?}");
+            matches!(hearing, Hearing::Waits)
+        };
+        assert!(put(&mut meta, 1, "") && put(&mut meta, 2, ""));
+        let revision = save(&mut meta);
+        assert!(!put(&mut meta, 3, ""), "there is no memory for three");
+        assert!(put(&mut meta, 2, "y"), "the second is to be in the place of the one before");
+        meta.saved(revision, &mut Out::default());
+        let revision = save(&mut meta);
+        meta.saved(revision, &mut Out::default());
+        assert!(meta.bytes <= budget.meta_bytes_max && meta.kept.len() == 2, "{}", meta.bytes);
+    }
+
+    #[test]
+    fn so_many_deletions_are_final_and_the_oldest_is_forgotten() {
+        let mut meta = loaded();
+        for n in 0..=TOMBSTONES_MAX {
+            let _ = meta.delete(&keyed(n).0, &format!("u{n}"), None);
+        }
+        let mut comes_back = |n: usize| matches!(put(&mut meta, n), Hearing::Waits);
+        assert!(comes_back(0), "the oldest is forgotten");
+        assert!(!comes_back(1));
+        assert!(!comes_back(TOMBSTONES_MAX));
+    }
+
+    #[test]
+    fn a_save_that_fails_is_tried_again_ever_more_rarely() {
+        let mut meta = loaded();
+        assert!(matches!(put(&mut meta, 1), Hearing::Waits));
+        let asked = |meta: &mut Meta, ms: u64| {
+            let mut out = Out::default();
+            meta.step(at(ms), &mut out);
+            match out.actions.pop() {
+                Some(Action::Save { revision, .. }) => Some(revision),
+                _ => None,
+            }
+        };
+        let mut ms = 0;
+        for n in 0..10 {
+            let revision = asked(&mut meta, ms).expect("it is tried");
+            let full = DiskError::Full("the disk is full".to_owned());
+            meta.save_failed(at(ms), revision, &full, &mut Out::default());
+            let wait_ms = (SAVE_RETRY_MIN_MS << n).min(SAVE_RETRY_MAX_MS);
+            assert_eq!(meta.wake_at(), Some(Instant(ms + wait_ms)));
+            assert_eq!(asked(&mut meta, ms + wait_ms - 1), None, "not before");
+            ms += wait_ms;
+        }
     }
 }
