@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::SyncStore;
 use super::event::{Action, Out, Severity, WatchId};
-use super::time::{Backoff, BackoffBounds, Instant, Rng};
+use super::time::{Backoff, Instant, Rng};
 use crate::limits::{WATCH_CALM_MS, WATCH_RETRY_MAX_MS, WATCH_RETRY_MIN_MS};
 use crate::model::api::Kind;
 
@@ -51,6 +51,15 @@ const FIRST: [Kind; 2] = [Kind::Node, Kind::Pod];
 /// Where records are kept in objects.
 const RECORDS: [Kind; 2] = [Kind::ObjectSync, Kind::ClusterObjectSync];
 const SECOND: [Kind; 2] = [Kind::ConfigMap, Kind::Secret];
+
+impl Watch {
+    /// A watch that has held: nothing that was before it counts. A list that takes as long and
+    /// fails is none.
+    fn is_calm(&self, now: Instant) -> bool {
+        let watches = matches!(self.state, State::Watching(_));
+        watches && now.since_ms(self.since) >= WATCH_CALM_MS
+    }
+}
 
 impl Watches {
     pub(super) fn new(sync: SyncStore) -> Self {
@@ -128,27 +137,24 @@ impl Watches {
     ) {
         let watch = self.kinds.get_mut(&kind).expect("it is watched");
         let anew = matches!(watch.state, State::Listing(_));
-        let calm = now.since_ms(watch.since) >= WATCH_CALM_MS;
-        if anew || !calm {
+        if !watch.is_calm(now) {
             if !std::mem::replace(&mut watch.said, true) {
                 let line = format!("api: {}: {why}", kind.plural());
                 out.push(Action::Log(Severity::Warn, line));
             }
             self.fail(now, kind, rng, anew);
         } else {
-            watch.said = false;
+            (watch.said, watch.backoff) = (false, Backoff::default());
             self.end(kind, State::Resting { until: now, anew });
         }
     }
 
     fn fail(&mut self, now: Instant, kind: Kind, rng: &mut Rng, anew: bool) {
         let watch = self.kinds.get_mut(&kind).expect("it is watched");
-        let bounds = BackoffBounds {
-            min_ms: WATCH_RETRY_MIN_MS,
-            max_ms: WATCH_RETRY_MAX_MS,
-            calm_ms: WATCH_CALM_MS,
-        };
-        watch.backoff.grow(now, now, bounds);
+        if watch.is_calm(now) {
+            watch.backoff = Backoff::default();
+        }
+        let _ = watch.backoff.again(now, WATCH_RETRY_MIN_MS, WATCH_RETRY_MAX_MS);
         let until = now.plus_ms(rng.jitter_ms(watch.backoff.delay_ms()));
         self.end(kind, State::Resting { until, anew });
     }
@@ -203,5 +209,85 @@ impl Watches {
             State::Waiting | State::Listing(_) | State::Watching(_) => None,
         });
         resting.min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is begun for this kind at this moment, and whether it is a list.
+    fn begun(watches: &mut Watches, ms: u64, kind: Kind) -> Option<bool> {
+        let mut out = Out::default();
+        watches.step(Instant(ms), &mut out);
+        out.actions.iter().find_map(|action| match action {
+            Action::List(_, of) if *of == kind => Some(true),
+            Action::Watch(_, of, _) if *of == kind => Some(false),
+            _ => None,
+        })
+    }
+
+    fn ends(watches: &mut Watches, ms: u64) {
+        let mut rng = Rng::new(ms);
+        watches.ended(Instant(ms), Kind::Node, "reset", &mut rng, &mut Out::default());
+    }
+
+    /// When the next is begun.
+    fn next(watches: &Watches) -> u64 {
+        match watches.kinds[&Kind::Node].state {
+            State::Resting { until, .. } => until.0,
+            _ => panic!("it is under way"),
+        }
+    }
+
+    #[test]
+    fn what_fails_is_begun_again_ever_more_rarely_however_long_it_took_to_fail() {
+        for took_ms in [0, WATCH_CALM_MS] {
+            let mut watches = Watches::new(SyncStore::Table);
+            let mut ms = 5;
+            for n in 0..12 {
+                assert_eq!(begun(&mut watches, ms, Kind::Node), Some(true), "{n}");
+                ms += took_ms;
+                ends(&mut watches, ms);
+                let delay_ms = (WATCH_RETRY_MIN_MS << n).min(WATCH_RETRY_MAX_MS);
+                let wait_ms = next(&watches) - ms;
+                assert!((delay_ms..=delay_ms / 2 * 3).contains(&wait_ms), "{n}: {wait_ms}");
+                assert_eq!(begun(&mut watches, ms + wait_ms - 1, Kind::Node), None);
+                ms += wait_ms;
+            }
+        }
+    }
+
+    #[test]
+    fn a_watch_that_has_held_goes_on_at_once() {
+        for (held_ms, wait_ms) in [(WATCH_CALM_MS - 1, WATCH_RETRY_MIN_MS), (WATCH_CALM_MS, 0)] {
+            let mut watches = Watches::new(SyncStore::Table);
+            begun(&mut watches, 5, Kind::Node);
+            watches.listed(Instant(5), Kind::Node, "7".into());
+            assert_eq!(begun(&mut watches, 5, Kind::Node), Some(false));
+            ends(&mut watches, 5 + held_ms);
+            let waits_ms = next(&watches) - 5 - held_ms;
+            assert!((wait_ms..=wait_ms / 2 * 3).contains(&waits_ms), "{held_ms}: {waits_ms}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_too_far_behind_after_it_has_held_waits_as_the_first_time() {
+        let mut watches = Watches::new(SyncStore::Table);
+        let mut rng = Rng::new(1);
+        begun(&mut watches, 0, Kind::Node);
+        let mut ms = 0;
+        for _ in 0..4 {
+            watches.listed(Instant(ms), Kind::Node, "7".into());
+            begun(&mut watches, ms, Kind::Node);
+            watches.gone(Instant(ms), Kind::Node, &mut rng);
+            ms = next(&watches);
+            begun(&mut watches, ms, Kind::Node);
+        }
+        watches.listed(Instant(ms), Kind::Node, "7".into());
+        begun(&mut watches, ms, Kind::Node);
+        ms += WATCH_CALM_MS;
+        watches.gone(Instant(ms), Kind::Node, &mut rng);
+        assert!(next(&watches) - ms <= WATCH_RETRY_MIN_MS / 2 * 3);
     }
 }
