@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::event::{Action, Out, Severity};
 use super::key::{Key, NodeId};
-use super::time::{Backoff, BackoffBounds, Instant};
+use super::time::{Backoff, Instant};
 use crate::limits::{SAVE_RETRY_MAX_MS, SAVE_RETRY_MIN_MS, SYNC_CALLS_MAX, SYNC_ROWS_MAX};
 use crate::model::meta::{DiskError, Revision};
 use crate::model::sync::Change;
@@ -61,6 +61,7 @@ impl Ledger {
         assert_eq!(asked, revision, "the answer to another save");
         keys.retain(|(id, key)| !self.is_pending(*id, key));
         self.said = false;
+        self.backoff = Backoff::default();
         keys
     }
 
@@ -80,13 +81,7 @@ impl Ledger {
     }
 
     fn trouble(&mut self, now: Instant, why: &str, out: &mut Out) {
-        let bounds = BackoffBounds {
-            min_ms: SAVE_RETRY_MIN_MS,
-            max_ms: SAVE_RETRY_MAX_MS,
-            calm_ms: SAVE_RETRY_MAX_MS,
-        };
-        self.backoff.grow(now, now, bounds);
-        self.retry_at = now.plus_ms(self.backoff.delay_ms());
+        self.retry_at = self.backoff.again(now, SAVE_RETRY_MIN_MS, SAVE_RETRY_MAX_MS);
         if !std::mem::replace(&mut self.said, true) {
             let line = format!("store: nodes get nothing new while it keeps nothing: {why}");
             out.push(Action::Log(Severity::Error, line));
@@ -159,5 +154,79 @@ impl Ledger {
     pub(super) fn may_stop(&self, now: Instant) -> bool {
         let waits = self.asked.is_some() || !self.running.is_empty();
         !waits && (self.pending.is_empty() || now < self.retry_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::api::Kind;
+
+    fn noted(count: usize) -> Ledger {
+        let mut ledger = Ledger::default();
+        for at in 0..count {
+            ledger.note(NodeId(1), &Key::new(Kind::Pod, "n", &at.to_string()), &Arc::from("u"));
+        }
+        ledger
+    }
+
+    /// The save that is asked for at this moment, and how many rows it has.
+    fn save(ledger: &mut Ledger, ms: u64) -> Option<(Revision, usize)> {
+        let row = |_: NodeId, key: &Key| Change::Delete {
+            node: "e".into(),
+            kind: key.kind,
+            namespace: "n".into(),
+            name: key.name.as_ref().into(),
+        };
+        let mut out = Out::default();
+        ledger.step(Instant(ms), row, &mut out);
+        match out.actions.pop() {
+            Some(Action::Save { revision, changes }) => Some((revision, changes.len())),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn one_save_has_so_many_rows_and_the_next_the_others() {
+        let mut ledger = noted(SYNC_ROWS_MAX + 1);
+        let (revision, rows) = save(&mut ledger, 1).expect("a save");
+        assert_eq!(rows, SYNC_ROWS_MAX);
+        assert_eq!(save(&mut ledger, 1), None, "one at a time");
+        ledger.saved(revision);
+        assert_eq!(save(&mut ledger, 1).map(|(_, rows)| rows), Some(1));
+    }
+
+    #[test]
+    fn so_many_records_are_written_into_objects_at_once() {
+        let mut ledger = noted(SYNC_CALLS_MAX + 1);
+        let lines: Vec<Line> = std::iter::from_fn(|| ledger.next(Instant(1))).collect();
+        assert_eq!(lines.len(), SYNC_CALLS_MAX);
+        ledger.settled(Instant(1), &lines[0], Ok(()), &mut Out::default());
+        assert!(ledger.next(Instant(1)).is_some());
+        assert!(ledger.next(Instant(1)).is_none());
+    }
+
+    #[test]
+    fn a_save_that_fails_is_tried_again_ever_more_rarely_until_one_is_kept() {
+        let mut ledger = noted(1);
+        let mut ms = 1;
+        for n in 0..10 {
+            let (revision, _) = save(&mut ledger, ms).expect("it is tried");
+            // It takes its time.
+            ms += 10;
+            let full = DiskError::Full("the disk is full".to_owned());
+            ledger.failed(Instant(ms), revision, &full, &mut Out::default());
+            let wait_ms = (SAVE_RETRY_MIN_MS << n).min(SAVE_RETRY_MAX_MS);
+            assert_eq!(ledger.wake_at(), Some(Instant(ms + wait_ms)), "{n}");
+            assert_eq!(save(&mut ledger, ms + wait_ms - 1), None, "not before");
+            ms += wait_ms;
+        }
+        let (revision, _) = save(&mut ledger, ms).expect("it is tried");
+        ledger.saved(revision);
+        ledger.note(NodeId(1), &Key::new(Kind::Pod, "n", "0"), &Arc::from("u"));
+        let (revision, _) = save(&mut ledger, ms).expect("another");
+        let full = DiskError::Full("the disk is full".to_owned());
+        ledger.failed(Instant(ms), revision, &full, &mut Out::default());
+        assert_eq!(ledger.wake_at(), Some(Instant(ms + SAVE_RETRY_MIN_MS)));
     }
 }
