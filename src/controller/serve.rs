@@ -29,7 +29,8 @@ impl Controller {
                 Some(last) => (Bound::Excluded(last), Bound::Unbounded),
                 None => (Bound::Unbounded, Bound::Unbounded),
             };
-            let next = self.sessions.range(behind).take(some);
+            // Behind the last comes the first, or a round would take one slice more.
+            let next = self.sessions.range(behind).chain(&self.sessions).take(some);
             let next: Vec<(Session, NodeId)> = next.map(|(at, id)| (*at, *id)).collect();
             self.reconciled = next.last().map(|(session, _)| *session);
             for (_, id) in next {
