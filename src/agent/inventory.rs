@@ -110,6 +110,7 @@ mod tests {
 
     #[test]
     fn the_largest_are_named_with_their_digests_first() {
+        let names_max = limits::NODE_IMAGE_NAMES_MAX;
         let many = ["x:6", "x:5", "x:4", "x:3", "x:2", "x@sha256:1"];
         let images = [
             image("b", 5, &["b:1"]),
@@ -118,6 +119,7 @@ mod tests {
             image("a", 5, &["a:1"]),
         ];
         let told = largest(&images, 2);
+        assert_eq!((many.len(), told[0].names.len()), (names_max + 1, names_max));
         let ids: Vec<&str> = told.iter().map(|image| &*image.id).collect();
         assert_eq!(ids, ["x", "a"]);
         let names: Vec<&str> = told[0].names.iter().map(|name| &**name).collect();

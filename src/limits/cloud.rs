@@ -13,7 +13,8 @@ pub const LINK_REFUSED_MAX_MS: u64 = 2_000;
 /// Milliseconds without a link after which refusals are waited for as anything else: by then it is
 /// no restart, and a metered line pays for each packet.
 pub const LINK_REFUSED_MS: u64 = 600_000;
-/// Milliseconds that a link must have held for the next loss to count as a first one.
+/// Milliseconds after a loss, or a dial that failed, after which the next loss counts as a first
+/// one: a link that broke this much later has held, for the waits before it are far shorter.
 pub const LINK_CALM_MS: u64 = 60_000;
 /// Milliseconds of silence after which we ask for a sign of life, and ask again.
 pub const LINK_PING_MS: u64 = 15_000;

@@ -206,3 +206,69 @@ impl Enrol {
         self.renewed_at.map(|at| at.plus_ms(RENEW_AGAIN_MS))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::time::Wall;
+
+    fn at(ms: u64) -> Now {
+        Now { boot: Instant(ms), wall: Some(Wall(1_800_000_000_000 + ms as i64)) }
+    }
+
+    /// The job that it asks for at this moment.
+    fn asked(enrol: &mut Enrol, ms: u64) -> Option<JobId> {
+        let mut out = Out::default();
+        let mut last_job = ms;
+        enrol.step(at(ms), false, &mut Rng::new(1), &mut last_job, &mut out);
+        let Some(Action::Job { job, deadline, .. }) = out.actions.pop() else { return None };
+        assert_eq!(deadline, Instant(ms + ENROL_MS), "its time begins when it is asked for");
+        Some(job)
+    }
+
+    /// The certificate does not do; this becomes of the application for another.
+    fn applies(enrol: &mut Enrol, ms: u64, result: &Result<(), JobError>) {
+        let refused = Cause::Credentials("the certificate has ended".to_owned());
+        enrol.down(at(ms), &refused, &mut Out::default());
+        let job = asked(enrol, ms).expect("it applies");
+        let (mut rng, mut out) = (Rng::new(ms), Out::default());
+        assert!(enrol.job_done(at(ms), job, result, &mut rng, &mut out).is_some());
+        enrol.down(at(ms), &refused, &mut out);
+    }
+
+    #[test]
+    fn applications_that_fail_are_repeated_ever_more_rarely_and_those_in_vain_more_so() {
+        let failed = || Err(JobError::Failed("401".to_owned()));
+        for (result, min_ms, max_ms) in [
+            (failed(), ENROL_RETRY_MIN_MS, ENROL_RETRY_MAX_MS),
+            (Ok(()), ENROL_REFUSED_MIN_MS, ENROL_REFUSED_MAX_MS),
+        ] {
+            let mut enrol = Enrol::new(&CloudSettings::default());
+            let mut ms = 1_000;
+            for n in 0..10 {
+                applies(&mut enrol, ms, &result);
+                let delay_ms = (min_ms << n).min(max_ms);
+                let wait_ms = enrol.wake_at(at(ms)).expect("it tries again").since_ms(Instant(ms));
+                // Those that got a certificate together are spread.
+                let most_ms = if result.is_ok() { delay_ms / 2 * 3 } else { delay_ms };
+                assert!((delay_ms..=most_ms).contains(&wait_ms), "{n}: {wait_ms} of {delay_ms}");
+                assert_eq!(asked(&mut enrol, ms + wait_ms - 1), None, "not before");
+                ms += wait_ms;
+            }
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_is_due_at_once_is_not_replaced_at_once() {
+        let mut enrol = Enrol::new(&CloudSettings::default());
+        // By a clock that is years ahead.
+        let ended = |not_before_s| Validity { not_before_s, not_after_s: not_before_s + 1_000 };
+        enrol.up(ended(0));
+        let job = asked(&mut enrol, 1).expect("it is renewed");
+        enrol.job_done(at(1), job, &Ok(()), &mut Rng::new(1), &mut Out::default());
+        enrol.up(ended(1_000));
+        assert_eq!(asked(&mut enrol, RENEW_AGAIN_MS), None);
+        assert_eq!(enrol.wake_at(at(2)), Some(Instant(1 + RENEW_AGAIN_MS)));
+        assert!(asked(&mut enrol, 1 + RENEW_AGAIN_MS).is_some());
+    }
+}

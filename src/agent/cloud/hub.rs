@@ -328,3 +328,179 @@ impl Hub {
         matches!(&self.state, State::Up(up) if up.unsent < UNSENT_MAX).then(|| self.rate.wake_at())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Now {
+        Now { boot: Instant(ms), wall: None }
+    }
+
+    /// As of boot; what it sends has no rate.
+    fn hub() -> Hub {
+        let settings = CloudSettings { messages_per_second: 0, ..CloudSettings::default() };
+        Hub::new(&settings, at(0))
+    }
+
+    /// What it asks for at this moment.
+    fn step(hub: &mut Hub, ms: u64) -> Vec<Action> {
+        let mut out = Out::default();
+        hub.step(at(ms), true, &mut Rng::new(ms), &mut out);
+        out.actions
+    }
+
+    fn dial(hub: &mut Hub, ms: u64) -> Session {
+        let actions = step(hub, ms);
+        let [Action::Dial { session, deadline }] = actions[..] else { panic!("{actions:?}") };
+        assert_eq!(deadline, Instant(ms + DIAL_MS), "its time begins when it is asked for");
+        session
+    }
+
+    fn connect(hub: &mut Hub, ms: u64) -> Session {
+        let session = dial(hub, ms);
+        assert!(hub.up(at(ms), session, &mut Out::default()));
+        session
+    }
+
+    /// The session ends. When the next dial is due.
+    fn fail(hub: &mut Hub, ms: u64, session: Session, cause: &Cause) -> u64 {
+        let mut rng = Rng::new(ms);
+        assert!(hub.down(at(ms), session, cause, &mut rng, &mut Out::default()));
+        let next = hub.wake_at(true).expect("it is dialled again").0;
+        let (wait_ms, delay_ms) = (next - ms, hub.backoff.delay_ms());
+        assert!((delay_ms / 2..=delay_ms).contains(&wait_ms), "{wait_ms} of {delay_ms}");
+        assert!(step(hub, next - 1).is_empty(), "not before");
+        next
+    }
+
+    /// So many dials fail, from this moment on. The delays between them, and when the last is over.
+    fn delays(hub: &mut Hub, mut ms: u64, cause: &Cause, count: u32) -> (Vec<u64>, u64) {
+        let mut delays = Vec::new();
+        for _ in 0..count {
+            let session = dial(hub, ms);
+            ms = fail(hub, ms, session, cause);
+            delays.push(hub.backoff.delay_ms());
+        }
+        (delays, ms)
+    }
+
+    fn growing(max_ms: u64, count: u32) -> Vec<u64> {
+        (0..count).map(|at| (LINK_BACKOFF_MIN_MS << at).min(max_ms)).collect()
+    }
+
+    #[test]
+    fn the_wait_before_the_next_dial_doubles_to_its_bound() {
+        for (cause, max_ms) in [
+            (Cause::Link("no answer".to_owned()), LINK_BACKOFF_MAX_MS),
+            (Cause::Credentials("it has ended".to_owned()), LINK_BACKOFF_MAX_MS),
+            (Cause::Refused("nobody listens".to_owned()), LINK_REFUSED_MAX_MS),
+        ] {
+            assert_eq!(delays(&mut hub(), 0, &cause, 20).0, growing(max_ms, 20), "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_waited_for_as_anything_else_some_time_after_the_loss() {
+        let refused = Cause::Refused("nobody listens".to_owned());
+        for (ms, delay_ms) in
+            [(LINK_REFUSED_MS - 1, LINK_REFUSED_MAX_MS), (LINK_REFUSED_MS, 2 * LINK_REFUSED_MAX_MS)]
+        {
+            let mut hub = hub();
+            let (_, mut next) = delays(&mut hub, 0, &refused, 10);
+            while next + LINK_CALM_MS / 2 < ms {
+                let session = dial(&mut hub, next);
+                next = fail(&mut hub, next, session, &refused).max(next + LINK_CALM_MS / 2);
+            }
+            let session = dial(&mut hub, ms);
+            fail(&mut hub, ms, session, &refused);
+            assert_eq!(hub.backoff.delay_ms(), delay_ms, "{ms} ms after the loss");
+        }
+    }
+
+    #[test]
+    fn a_loss_after_a_calm_time_counts_as_the_first() {
+        let lost = Cause::Link("connection reset".to_owned());
+        for (calm_ms, delay_ms) in
+            [(LINK_CALM_MS, LINK_BACKOFF_MAX_MS), (LINK_CALM_MS + 1, LINK_BACKOFF_MIN_MS)]
+        {
+            let mut hub = hub();
+            let (_, next) = delays(&mut hub, 0, &lost, 10);
+            let failed_at = hub.backoff.over_at().0 - hub.backoff.delay_ms();
+            let session = connect(&mut hub, next);
+            fail(&mut hub, failed_at + calm_ms, session, &lost);
+            assert_eq!(hub.backoff.delay_ms(), delay_ms, "{calm_ms} ms after the one before");
+        }
+    }
+
+    /// Whether it asks for a sign of life, and whether it hangs up.
+    fn signs(hub: &mut Hub, ms: u64) -> (bool, bool) {
+        let actions = step(hub, ms);
+        let pings = actions.iter().any(|action| matches!(action, Action::Ping(_)));
+        (pings, actions.iter().any(|action| matches!(action, Action::Hangup(_))))
+    }
+
+    #[test]
+    fn a_silent_link_is_asked_for_a_sign_of_life_again_and_again_and_then_left() {
+        let mut hub = hub();
+        let session = connect(&mut hub, 0);
+        hub.speaks(session);
+        for n in 1..3 {
+            assert_eq!(signs(&mut hub, n * LINK_PING_MS - 1), (false, false));
+            assert_eq!(signs(&mut hub, n * LINK_PING_MS), (true, false));
+        }
+        assert_eq!(signs(&mut hub, LINK_SILENCE_MS - 1), (false, false));
+        // In the last moment.
+        hub.heard(at(LINK_SILENCE_MS - 1), session);
+        assert_eq!(signs(&mut hub, LINK_SILENCE_MS), (false, false));
+        signs(&mut hub, 2 * LINK_SILENCE_MS - 2);
+        assert!(hub.is_up());
+        assert_eq!(signs(&mut hub, 2 * LINK_SILENCE_MS - 1), (false, true));
+        assert!(!hub.is_up());
+    }
+
+    #[test]
+    fn a_link_over_which_nothing_is_said_is_left_whatever_life_it_shows() {
+        for speaks in [false, true] {
+            let mut hub = hub();
+            let session = connect(&mut hub, 0);
+            if speaks {
+                hub.speaks(session);
+            }
+            for ms in (0..LINK_MUTE_MS).step_by(5_000) {
+                hub.heard(at(ms), session);
+                assert_eq!(signs(&mut hub, ms), (false, false));
+            }
+            assert_eq!(signs(&mut hub, LINK_MUTE_MS - 1), (false, false));
+            assert_eq!(signs(&mut hub, LINK_MUTE_MS), (false, !speaks));
+        }
+    }
+
+    #[test]
+    fn answers_that_wait_have_a_bound_and_what_is_too_much_is_not_answered() {
+        let mut hub = hub();
+        let session = connect(&mut hub, 0);
+        step(&mut hub, 0);
+        hub.sent(session, 1);
+        for at in 0..=ANSWERS_MAX {
+            let mut message = Message::default();
+            message.header.id = at.to_string().into();
+            hub.answer(message);
+        }
+        let mut answered = Vec::new();
+        loop {
+            let sent = step(&mut hub, 1);
+            assert!(sent.len() <= UNSENT_MAX, "the others wait until these have left");
+            if sent.is_empty() {
+                break;
+            }
+            hub.sent(session, sent.len());
+            answered.extend(sent.into_iter().filter_map(|action| match action {
+                Action::Send(_, message) => Some(message.header.id),
+                _ => None,
+            }));
+        }
+        let expected: Vec<Box<str>> = (0..ANSWERS_MAX).map(|at| at.to_string().into()).collect();
+        assert_eq!(answered, expected, "the newest is dropped");
+    }
+}

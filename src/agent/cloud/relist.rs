@@ -228,3 +228,27 @@ fn keep(answer: &Message, meta: &mut Meta) -> Result<Option<Box<str>>, String> {
     }
     Ok(list.metadata.r#continue.filter(|next| !next.is_empty()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Budget;
+    use crate::model::meta::Saved;
+
+    #[test]
+    fn a_list_that_does_not_come_is_asked_for_ever_more_rarely() {
+        let mut meta = Meta::new("gw", Budget::FULL);
+        let origin = crate::model::meta::StoreOrigin::New;
+        meta.load(Saved { rows: Vec::new(), origin }, &mut Out::default());
+        let mut relist = Relist::default();
+        let mut now = Now { boot: Instant(7), wall: None };
+        for n in 0..12 {
+            assert_eq!(relist.page, if n == 0 { RELIST_PAGE } else { 1 });
+            relist.unanswered(now);
+            let wait_ms = (RELIST_RETRY_MIN_MS << n).min(RELIST_RETRY_MAX_MS);
+            let next = now.boot.plus_ms(wait_ms);
+            assert_eq!(relist.wake_at(&meta), Some(next));
+            now.boot = next;
+        }
+    }
+}

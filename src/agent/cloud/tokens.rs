@@ -248,6 +248,27 @@ fn replace_at(token: &Token) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::token::{Spec, Status};
+
+    #[test]
+    fn a_token_is_replaced_after_four_fifths_of_its_life_or_after_a_day() {
+        let at_most_s = TOKEN_AGE_MAX_S / 4 * 5;
+        for (life_s, age_s) in [
+            (600, 480),
+            (at_most_s - 5, TOKEN_AGE_MAX_S - 4),
+            (at_most_s, TOKEN_AGE_MAX_S),
+            (at_most_s + 5, TOKEN_AGE_MAX_S),
+            (30 * at_most_s, TOKEN_AGE_MAX_S),
+        ] {
+            let ends_at = Timestamp(1_800_000_000 + life_s).to_string();
+            let token = Token {
+                spec: Spec { expiration_seconds: Some(life_s), ..Spec::default() },
+                status: Status { expiration_timestamp: Some(ends_at.into()), ..Status::default() },
+                ..Token::default()
+            };
+            assert_eq!(replace_at(&token), Some(Timestamp(1_800_000_000 + age_s)), "{life_s}");
+        }
+    }
 
     #[test]
     fn the_key_is_the_one_that_kubeedge_gives_it() {

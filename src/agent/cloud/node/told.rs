@@ -81,3 +81,25 @@ impl<'a> Told<'a> {
         Value::Object(there().filter(|_| fits).filter_map(read).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_status_that_is_too_large_nothing_is_known() {
+        for (more, is_known) in [(0, true), (1, false)] {
+            let capacity = r#"{"cpu":"2"}"#;
+            let words = "x".repeat(NODE_STATUS_BYTES_MAX - capacity.len() - 2 + more);
+            // What is not ours may take what it likes.
+            let text = serde_json::json!({"metadata": {"name": "gw"}, "status": {
+                "capacity": {"cpu": "2"}, "nodeInfo": words, "volumesInUse": words,
+            }});
+            let text = text.to_string();
+            assert!(text.contains(capacity));
+            let told = Told::read(&text).expect("a node");
+            assert_eq!(told.status()["capacity"]["cpu"] == "2", is_known, "{more}");
+            assert_eq!(told.status().as_object().is_some_and(serde_json::Map::is_empty), !is_known);
+        }
+    }
+}
