@@ -120,3 +120,66 @@ impl Asks {
         !self.waiting.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::model::api::{Kind, Verb};
+
+    /// Of this object, with a body of so many bytes; 0: none.
+    fn ask(name: &str, body_bytes: usize) -> Ask {
+        let body = (body_bytes > 0).then(|| format!("\"{}\"", "x".repeat(body_bytes - 2)));
+        let call = Call {
+            verb: Verb::Get,
+            kind: Kind::ConfigMap,
+            namespace: "n".into(),
+            name: name.into(),
+            subresource: None,
+            body: body.map(|text| RawValue::from_string(text).expect("JSON")),
+        };
+        let origin = Origin { id: "q".into(), resource: "n/configmap/m".into() };
+        Ask { origin, call: Box::new(call), form: Form::Object, then: Then::Nothing }
+    }
+
+    #[test]
+    fn so_many_questions_wait_and_the_next_is_refused() {
+        let mut asks = Asks::default();
+        for at in 0..EDGE_ASKS_MAX {
+            assert!(asks.add(ask(&at.to_string(), 0)), "{at}");
+        }
+        assert!(!asks.add(ask("more", 0)));
+        assert!(asks.next().is_some());
+        assert!(asks.add(ask("more", 0)), "one waits no more");
+        assert!(!asks.add(ask("more", 0)));
+    }
+
+    #[test]
+    fn so_many_bytes_of_questions_wait_and_what_is_beyond_is_refused() {
+        let half = EDGE_ASKS_BYTES_MAX / 2 - bytes(&ask("a", 0));
+        let mut asks = Asks::default();
+        assert!(asks.add(ask("a", half)));
+        assert!(!asks.add(ask("b", half + 1)));
+        assert!(asks.add(ask("b", half)));
+        assert!(!asks.add(ask("c", 0)));
+        assert!(asks.next().is_some());
+        assert!(asks.add(ask("c", half)), "the first waits no more");
+    }
+
+    #[test]
+    fn so_many_of_a_nodes_questions_are_asked_at_once_and_one_of_each_object() {
+        let mut asks = Asks::default();
+        assert!(asks.add(ask("0", 0)));
+        for at in 0..=EDGE_CALLS_MAX {
+            assert!(asks.add(ask(&at.to_string(), 0)));
+        }
+        let running: Vec<Ask> = std::iter::from_fn(|| asks.next()).collect();
+        let names: Vec<&str> = running.iter().map(|ask| &*ask.call.name).collect();
+        let expected: Vec<String> = (0..EDGE_CALLS_MAX).map(|at| at.to_string()).collect();
+        assert_eq!(names, expected, "the second about one object waits for the first");
+        asks.done(&running[0].call);
+        assert_eq!(asks.next().map(|ask| ask.call.name), Some("0".into()));
+        assert!(asks.next().is_none());
+    }
+}

@@ -309,4 +309,21 @@ mod tests {
         assert_eq!(all.penalty_ms("e9", now), Some(2 * EDGE_PENALTY_MIN_MS));
         assert_eq!(all.penalty_ms("e9", now.plus_ms(EDGE_PENALTY_MAX_MS)), None);
     }
+
+    #[test]
+    fn a_node_that_kept_to_what_it_may_for_a_while_waits_as_the_first_time() {
+        for (calm_ms, wait_ms) in [
+            (EDGE_PENALTY_CALM_MS, EDGE_PENALTY_MAX_MS),
+            (EDGE_PENALTY_CALM_MS + 1, EDGE_PENALTY_MIN_MS),
+        ] {
+            let mut all = Identities::default();
+            for _ in 0..20 {
+                all.punish("e1", Instant(7));
+            }
+            assert_eq!(all.penalty_ms("e1", Instant(7)), Some(EDGE_PENALTY_MAX_MS));
+            let later = Instant(7 + calm_ms);
+            all.punish("e1", later);
+            assert_eq!(all.penalty_ms("e1", later), Some(wait_ms), "{calm_ms}");
+        }
+    }
 }

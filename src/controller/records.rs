@@ -129,3 +129,25 @@ impl World {
         self.look(id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::api::Kind;
+
+    #[test]
+    fn a_node_may_be_said_to_have_so_much_that_nobody_knows_of() {
+        let mut world = World::default();
+        let id = world.node("e1");
+        let pod = |at: usize| Key::new(Kind::Pod, "n", &at.to_string());
+        for at in 0..=NODE_ROWS_MAX {
+            world.banish(id, &pod(at), "u");
+        }
+        assert_eq!(world.at(id).records.len(), NODE_ROWS_MAX);
+        assert!(!world.at(id).records.contains_key(&pod(NODE_ROWS_MAX)), "the newest is left");
+        // It is rid of one, and says again what it has.
+        world.rid(id, &pod(0), "u");
+        world.banish(id, &pod(NODE_ROWS_MAX), "u");
+        assert!(world.at(id).records.contains_key(&pod(NODE_ROWS_MAX)));
+    }
+}

@@ -323,3 +323,117 @@ pub(super) fn size(message: &Message) -> usize {
     const REST: usize = 256;
     message.content.as_ref().map_or(0, |content| content.get().len()) + REST
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::api::Kind;
+    use crate::model::message::{Header, Route};
+
+    fn at(ms: u64) -> Now {
+        Now { boot: Instant(ms), wall: None }
+    }
+
+    fn link() -> Link {
+        Link::new(Session(1), Instant(u64::MAX), Shown::new(&Peer::default()))
+    }
+
+    fn text(bytes: usize) -> Box<RawValue> {
+        RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).expect("JSON")
+    }
+
+    /// One that takes so many bytes.
+    fn message(bytes: usize) -> Box<Message> {
+        let (header, route) = (Header::default(), Route::default());
+        let rest = size(&Message::default());
+        let content = (bytes > rest).then(|| text(bytes - rest));
+        Box::new(Message { header, route, content })
+    }
+
+    fn given() -> Given {
+        let origin = Origin { id: "q".into(), resource: "n/configmap/m".into() };
+        let key = Key::new(Kind::ConfigMap, "n", "m");
+        let (uid, content) = (Arc::from("u"), Arc::from(text(2)));
+        Given { origin, key, uid, version: 1, digest: 1, content }
+    }
+
+    /// How many messages leave at this moment.
+    fn flush(link: &mut Link, now: Now) -> usize {
+        let mut out = Out::default();
+        link.flush(now, &mut Counters::default(), &mut out);
+        out.actions.len()
+    }
+
+    #[test]
+    fn nothing_is_added_to_so_many_bytes_on_their_way() {
+        let mut link = link();
+        for _ in 0..3 {
+            link.tell(message(EDGE_UNSENT_BYTES_MAX - 1));
+        }
+        assert_eq!(flush(&mut link, at(1)), 2, "one byte short of it the next may be larger");
+        for (unsent, count) in [(EDGE_UNSENT_BYTES_MAX, 0), (EDGE_UNSENT_BYTES_MAX - 1, 1)] {
+            link.drained(unsent);
+            assert_eq!(link.has_room(), count == 1);
+            assert_eq!(flush(&mut link, at(1)), count);
+        }
+    }
+
+    #[test]
+    fn a_node_that_does_not_read_so_many_answers_is_given_up() {
+        let mut link = link();
+        for at in 0..EDGE_ANSWERS_MAX {
+            assert!(link.tell(message(0)), "{at}");
+        }
+        assert!(!link.tell(message(0)));
+    }
+
+    #[test]
+    fn so_does_one_that_does_not_read_so_many_bytes_of_them() {
+        let mut link = link();
+        assert!(link.tell(message(EDGE_ANSWERS_BYTES_MAX - size(&message(0)))));
+        assert!(link.tell(message(0)));
+        assert!(!link.tell(message(0)));
+    }
+
+    #[test]
+    fn objects_that_were_asked_for_wait_up_to_a_bound_and_the_newest_is_dropped() {
+        let mut link = link();
+        for at in 0..=EDGE_ANSWERS_MAX as u64 {
+            link.give(Given { version: at, ..given() });
+        }
+        let versions: Vec<u64> = link.answers.iter().map(|given| given.version).collect();
+        assert_eq!(versions, (0..EDGE_ANSWERS_MAX as u64).collect::<Vec<_>>());
+    }
+
+    /// Sends an object that is never acknowledged. When it is given up.
+    fn send_in_vain(link: &mut Link, mut now: Now) -> Now {
+        let Given { key, uid, content, .. } = given();
+        let flight = Flight::new("m".into(), key, uid, content, now);
+        link.fly(now, flight, &mut Counters::default(), &mut Out::default());
+        for _ in 1..ACK_TRIES {
+            now.boot = now.boot.plus_ms(ACK_MS);
+            assert_eq!(flush(link, Now { boot: Instant(now.boot.0 - 1), ..now }), 0, "not before");
+            assert_eq!(flush(link, now), 1, "it is sent again");
+        }
+        now.boot = now.boot.plus_ms(ACK_MS);
+        assert!(!link.is_free());
+        assert_eq!(flush(link, now), 0, "the next has its turn");
+        assert!(link.is_free());
+        now
+    }
+
+    #[test]
+    fn what_is_never_acknowledged_is_tried_ever_more_rarely() {
+        let mut link = link();
+        let mut now = at(1);
+        for n in 0..8 {
+            now = send_in_vain(&mut link, now);
+            let delay_ms = (REFUSED_RETRY_MIN_MS << n).min(REFUSED_RETRY_MAX_MS);
+            now.boot = now.boot.plus_ms(delay_ms);
+            flush(&mut link, Now { boot: Instant(now.boot.0 - 1), ..now });
+            assert!(link.is_put_off(&given().key, 0) && link.dirty.is_empty(), "{n}");
+            flush(&mut link, now);
+            assert!(link.dirty.remove(&given().key) && !link.is_put_off(&given().key, 0), "{n}");
+        }
+    }
+}
