@@ -1,6 +1,7 @@
 //! Pods that the API server does not have any more, and of whose deletion nobody tells: their node
 //! was deleted while it was away, and the cloud has forgotten what it sent there.
 
+use edged::limits::GONE_AGAIN_MS;
 use edged::model::cgroup::{Cgroups, Hierarchy};
 use edged::model::cri::ContainerState;
 use edged::model::message::Message;
@@ -55,11 +56,13 @@ fn lines(sky: &Sky) -> usize {
 #[test]
 fn a_pod_that_the_api_server_does_not_have_for_minutes_ends() {
     let mut sky = back();
-    assert_eq!(pass(&mut sky, 9, &no_such_pod()).len(), 1);
+    let first = pass(&mut sky, 9, &no_such_pod());
+    assert_eq!(first.len(), 1);
     assert_eq!(sky.desk.running(), ["m"], "one answer ends nothing");
     assert_eq!(lines(&sky), 1);
     let again = pass(&mut sky, 2, &no_such_pod());
     assert_eq!(again.len(), 1);
+    assert_eq!(sky.wait_ms(&first[0], &again[0]), GONE_AGAIN_MS);
     assert_eq!(sky.desk.running(), [] as [&str; 0]);
     pass(&mut sky, 2, &no_such_pod());
     assert_eq!(sky.desk.agent.pods().count(), 0);

@@ -1,5 +1,6 @@
 //! The images that the node's status names.
 
+use edged::limits::{NODE_IMAGE_NAMES_MAX, NODE_IMAGES_MAX};
 use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use edged::model::upkeep::StoredImage;
@@ -75,6 +76,21 @@ fn the_largest_are_named_once_and_again_when_they_change() {
         cluster.pass(&mut sky, 60_000);
         assert_eq!(told(&mut cluster), [] as [Value; 0], "{max:?}: it has them");
     }
+}
+
+#[test]
+fn so_many_images_are_named_by_so_many_names_whatever_is_asked_for() {
+    let (mut sky, mut cluster) = joined(None, None);
+    told(&mut cluster);
+    sky.desk.stored = (0..=NODE_IMAGES_MAX).map(|n| image(&format!("i{n:03}"), 10)).collect();
+    let names = (0..=NODE_IMAGE_NAMES_MAX).map(|n| format!("large:{n}").into()).collect();
+    sky.desk.stored.push(StoredImage { names, ..image("large", 20) });
+    cluster.pass(&mut sky, 400_000);
+    let told = told(&mut cluster);
+    let named = told[0].as_array().expect("a list");
+    assert_eq!(named.len(), NODE_IMAGES_MAX);
+    assert_eq!(named[0]["names"].as_array().map(Vec::len), Some(NODE_IMAGE_NAMES_MAX));
+    assert_eq!(named[0]["names"][0], "large:0");
 }
 
 #[test]

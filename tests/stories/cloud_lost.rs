@@ -1,6 +1,7 @@
 //! A store that was new or lost: which pods that run are still wanted is asked of the cloud.
 
 use edged::agent::Config;
+use edged::limits::{DOOMED_MAX, RELIST_PAGE};
 use edged::model::base64;
 use edged::model::cri::ContainerState;
 use edged::model::message::{Header, Message, Route};
@@ -91,7 +92,10 @@ fn what_the_cloud_does_not_list_ends() {
     let question = asked(&mut sky).expect("a question");
     assert_eq!(content(&question)["Key"], "/core/v1/pods/null/null");
     assert_eq!(content(&question)["Verb"], "list");
-    assert_eq!(options(&question), json!({"fieldSelector": "spec.nodeName=gw", "limit": 10}));
+    assert_eq!(
+        options(&question),
+        json!({"fieldSelector": "spec.nodeName=gw", "limit": RELIST_PAGE})
+    );
     assert_eq!(sky.desk.asked_for(), NOTHING);
     list(&mut sky, &question, &[], "");
     assert_eq!(sky.desk.asked_for(), STOPS);
@@ -170,7 +174,7 @@ fn a_cloud_that_does_not_list_is_asked_for_less_and_more_and_more_seldom() {
         sky.pass(1_000);
         questions.extend(asked(&mut sky).map(|question| options(&question)["limit"].clone()));
     }
-    assert_eq!(questions[0], 10);
+    assert_eq!(questions[0], RELIST_PAGE);
     assert!(questions[1..].iter().all(|limit| *limit == 1), "{questions:?}");
     assert!((2..=5).contains(&questions.len()), "{questions:?}");
     assert_eq!(sky.desk.asked_for(), NOTHING);
@@ -210,4 +214,27 @@ fn a_pod_that_the_cloud_says_is_gone_ends_though_the_store_does_not_know_it() {
     let next = after(Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept });
     assert_eq!(next.desk.asked_for(), STOPS);
     assert!(!is_new(&next), "nobody else runs");
+}
+
+#[test]
+fn of_so_many_unknown_pods_it_is_kept_that_they_are_gone_and_others_wait_for_the_list() {
+    let mut sky = lost();
+    sky.acked();
+    sky.keeps = false;
+    let mut mark = Value::Null;
+    for n in 0..=DOOMED_MAX {
+        let gone = json!({"metadata": {"name": format!("p{n}"), "uid": format!("u{n:04}")}});
+        let id = sky.push("delete", &format!("default/pod/p{n}"), &gone);
+        while !sky.saves.is_empty() {
+            for change in sky.save() {
+                if let Change::Put(row) = change {
+                    mark = serde_json::from_str(&row.value).expect("JSON");
+                }
+            }
+        }
+        sky.pass(100);
+        assert_eq!(sky.acked(), [id], "or the cloud would send nothing else");
+    }
+    let expected: Value = (0..DOOMED_MAX).map(|n| format!("u{n:04}")).collect();
+    assert_eq!(mark["gone"], expected);
 }

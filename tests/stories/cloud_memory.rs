@@ -1,7 +1,7 @@
 //! A cloud that sends more than the process may keep in memory.
 
 use edged::agent::Config;
-use edged::limits::Budget;
+use edged::limits::{Budget, PROCESS_BYTES_LEAST};
 use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use edged::model::cri::ContainerState;
 /// The smallest process that a full node fits into.
 fn small(config: &mut Config) {
     config.cloud = Some(CloudSettings::default());
-    config.machine.budget = Budget::of(16 << 20);
+    config.machine.budget = Budget::of(PROCESS_BYTES_LEAST);
 }
 
 fn nothing() -> Saved {

@@ -1,5 +1,6 @@
 //! Pods of the manifest folder, as the cloud is shown them.
 
+use edged::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_MIN_MS};
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
@@ -167,14 +168,15 @@ fn the_mirror_of_a_pod_that_is_gone_is_deleted_when_it_has_ended() {
     assert_eq!(sky.said("pod").len(), 0, "it has not ended");
     sky.work();
     sky.pass(3_000);
-    let message = asked(&mut sky, "delete");
+    let first = asked(&mut sky, "delete");
     // It is gone already: nothing will be pushed.
-    sky.answer(&message, &json!("OK"));
+    sky.answer(&first, &json!("OK"));
     sky.hear();
     sky.pass(30_000);
     sky.hear();
     sky.pass(31_000);
     let message = asked(&mut sky, "delete");
+    assert_eq!(sky.wait_ms(&first, &message), DELETE_AGAIN_MS);
     sky.answer(&message, &json!("OK"));
     for _ in 0..4 {
         sky.hear();
@@ -243,6 +245,19 @@ fn what_the_api_server_does_not_take_is_said_once_and_offered_ever_more_rarely()
     assert_eq!(offers, 8, "at once, and 10, 20, 40 … 640 seconds later, in half an hour");
     let said = sky.desk.log.iter().filter(|line| line.contains("is not shown: no (NotFound)"));
     assert_eq!(said.count(), 1, "{:?}", sky.desk.log);
+}
+
+#[test]
+fn each_offer_is_waited_for_twice_as_long_as_the_one_before_up_to_a_bound() {
+    let mut sky = running(MAIN);
+    let mut offered = asked(&mut sky, "insert");
+    for n in 0..9 {
+        sky.answer(&offered, &refusal(404, "NotFound"));
+        let again = sky.next("pod", 1_200_000);
+        let wait_ms = (MIRROR_POD_RETRY_MIN_MS << n).min(MIRROR_POD_RETRY_MAX_MS);
+        assert_eq!(sky.wait_ms(&offered, &again), wait_ms, "{n}");
+        offered = again;
+    }
 }
 
 #[test]

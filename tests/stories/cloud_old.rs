@@ -1,5 +1,6 @@
 //! Clouds up to KubeEdge 1.10: all pods are told of again each minute.
 
+use edged::limits::METASYNC_PODS_MAX;
 use edged::model::message::Message;
 use edged::model::meta::Saved;
 use serde_json::{Value, json};
@@ -60,6 +61,16 @@ fn an_old_cloud_is_told_of_all_pods_each_minute() {
     let keys: Vec<&String> = told[0].as_object().expect("a map").keys().collect();
     assert_eq!(keys, ["Name", "Status", "UID"]);
     assert_eq!((&told[0]["UID"], &told[0]["Status"]["phase"]), (&json!("a"), &json!("Running")));
+}
+
+#[test]
+fn one_message_tells_of_so_many_pods_and_the_next_of_the_others() {
+    let names: Vec<String> = (0..=METASYNC_PODS_MAX).map(|n| format!("p{n:03}")).collect();
+    let mut sky = old(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let said = pass(&mut sky, 60_000);
+    let told = synced(&said).into_iter().map(|message| content(message));
+    let told: Vec<usize> = told.map(|all| all.as_array().map_or(0, Vec::len)).collect();
+    assert_eq!(told, [METASYNC_PODS_MAX, 1]);
 }
 
 #[test]

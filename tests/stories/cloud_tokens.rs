@@ -1,6 +1,7 @@
 //! Tokens of service accounts: asked for by pod, and gone with it.
 
 use edged::agent::time::Wall;
+use edged::limits::TOKEN_AGAIN_MS;
 use edged::model::job::{JobSpec, Source};
 use edged::model::message::Message;
 use edged::model::meta::{Change, Saved, StoreOrigin};
@@ -213,10 +214,13 @@ fn tokens_of_one_life_for_the_api_server_and_for_another_are_told_apart() {
 fn by_a_clock_that_is_ahead_tokens_are_not_asked_for_without_a_pause() {
     let mut sky = Sky::new();
     sky.push("insert", "ns/pod/p", &user_of(&[("token", None, 600)]));
-    let mut count = 0;
+    let (mut count, mut before) = (0, None);
     for _ in 0..1_200 {
         for asked in sky.said("serviceaccounttoken") {
             count += 1;
+            if let Some(before) = before.replace(asked.clone()) {
+                assert_eq!(sky.wait_ms(&before, &asked), TOKEN_AGAIN_MS);
+            }
             let now = sky.desk.now;
             sky.desk.now.wall = now.wall.map(|wall| Wall(wall.0 - 3_600_000));
             let answer = given(&sky, &asked, &format!("{count}"), 600);

@@ -13,6 +13,8 @@ mod clock;
 #[cfg(feature = "cloud")]
 mod cloud;
 #[cfg(feature = "cloud")]
+mod cloud_bounds;
+#[cfg(feature = "cloud")]
 mod cloud_bulk;
 #[cfg(all(feature = "cloud", feature = "pvc"))]
 mod cloud_claims;
@@ -44,6 +46,8 @@ mod cloud_room;
 mod cloud_statuses;
 #[cfg(feature = "cloud")]
 mod cloud_taken_over;
+#[cfg(all(feature = "cloud", feature = "projected"))]
+mod cloud_times;
 #[cfg(all(feature = "cloud", feature = "projected"))]
 mod cloud_tokens;
 #[cfg(feature = "cloud")]

@@ -22,6 +22,9 @@ pub struct Taken {
     /// A volume whose mount never ends, or [`CGROUP`], and the job that is about it.
     pub hangs: Option<&'static str>,
     pub hung: Option<JobId>,
+    /// No mount ends before it is let go on; those that have not.
+    pub holds: bool,
+    pub held: Vec<JobId>,
     /// The runtime does not tell.
     pub silent: bool,
     /// Bytes of folders, by the name of the volume or container; others are not there.
@@ -105,6 +108,10 @@ impl Desk {
         };
         if about.is_some() && self.taken.hangs == about {
             assert_eq!(self.taken.hung.replace(job), None, "one at a time");
+            return false;
+        }
+        if self.taken.holds && matches!(spec, JobSpec::SetUpVolume(_)) {
+            self.taken.held.push(job);
             return false;
         }
         let event = self.job_event(job, spec, result);

@@ -1,5 +1,7 @@
 //! The cloud's end of the link and the store, for stories about them.
 
+use std::collections::BTreeMap;
+
 use edged::agent::Config;
 use edged::agent::event::{Action, Event};
 use edged::model::link::{Cause, Session, Validity};
@@ -9,6 +11,7 @@ use edged::model::settings::CloudSettings;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
+use crate::cluster::refusal;
 use crate::desk::Desk;
 
 /// A desk with a cloud above it.
@@ -23,6 +26,8 @@ pub struct Sky {
     pub dialled: Vec<Session>,
     pub hung_up: usize,
     pub pings: usize,
+    /// When each of our questions was answered, by its id: milliseconds of the wall clock.
+    answered: BTreeMap<Box<str>, i64>,
     session: Session,
     last_id: u64,
 }
@@ -79,6 +84,7 @@ impl Sky {
             dialled: Vec::new(),
             hung_up: 0,
             pings: 0,
+            answered: BTreeMap::new(),
             session: Session(0),
             last_id: 0,
         };
@@ -181,8 +187,43 @@ impl Sky {
     /// The cloud says this, word for word.
     pub fn replay(&mut self, message: Message) {
         self.desk.tell(Event::Heard(self.session));
+        let parent = message.header.parent_id.clone();
+        let at = self.desk.now.wall.map(|wall| wall.0);
+        self.answered.extend(at.map(|at| (parent, at)));
         self.desk.tell(Event::Cloud(self.session, Box::new(message)));
         self.settle();
+    }
+
+    /// What the wall clock shows, milliseconds: messages say by it when they were sent.
+    pub fn clock_ms(&self) -> i64 {
+        self.desk.now.wall.expect("a clock").0
+    }
+
+    /// So long after the answer to one message the other was sent, milliseconds.
+    pub fn wait_ms(&self, answered: &Message, next: &Message) -> u64 {
+        let at = self.answered[&answered.header.id];
+        (next.header.timestamp_ms - at).try_into().expect("the answer came first")
+    }
+
+    /// Time passes until something is said about a resource of this kind: the first of it. The link
+    /// is alive, and nothing about leases is answered but that it is not to be.
+    #[track_caller]
+    pub fn next(&mut self, kind: &str, within_ms: u64) -> Message {
+        let end = self.desk.now.boot.plus_ms(within_ms);
+        loop {
+            let mut said = self.said(kind);
+            if !said.is_empty() {
+                return said.remove(0);
+            }
+            assert!(self.desk.now.boot < end, "nothing is said about a {kind}");
+            let left_ms = end.since_ms(self.desk.now.boot);
+            self.pass(left_ms.min(1_000));
+            self.hear();
+            let leases = if kind == "lease" { Vec::new() } else { self.said("lease") };
+            for asked in leases {
+                self.answer(&asked, &refusal("InternalError", 500));
+            }
+        }
     }
 
     fn tell(&mut self, header: Header, route: [&str; 4], content: &Value) {

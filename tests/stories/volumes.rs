@@ -1,5 +1,7 @@
 //! Volumes: there before the first container, good for the next one, gone after the last.
 
+use edged::agent::event::Event;
+use edged::limits::VOLUME_JOBS_MAX;
 use edged::model::cri::{Propagation, Request};
 use edged::model::job::JobSpec;
 
@@ -34,6 +36,27 @@ fn a_pod_may_have_more_volumes_than_anybody_counted_on() {
         mounts.join(",")
     ))]);
     desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+}
+
+#[test]
+fn so_many_volumes_of_a_pod_are_brought_about_at_once() {
+    let list =
+        |one: fn(usize) -> String| (0..=VOLUME_JOBS_MAX).map(one).collect::<Vec<_>>().join(",");
+    let volumes = list(|n| format!(r#"{{"name":"v{n}","emptyDir":{{}}}}"#));
+    let mounts = list(|n| format!(r#"{{"name":"v{n}","mountPath":"/v/{n}"}}"#));
+    let mut desk = Desk::new();
+    desk.taken.holds = true;
+    desk.manifests(&[&with(&volumes, &mounts)]);
+    desk.pass(10_000);
+    assert_eq!(desk.volume_jobs.len(), VOLUME_JOBS_MAX);
+    let first = desk.taken.held.remove(0);
+    desk.tell(Event::Job(first, Ok(())));
+    assert_eq!(desk.volume_jobs.len(), VOLUME_JOBS_MAX + 1, "the last has its turn");
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "the pod waits for all of them");
+    for job in std::mem::take(&mut desk.taken.held) {
+        desk.tell(Event::Job(job, Ok(())));
+    }
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
 }
 
 #[test]

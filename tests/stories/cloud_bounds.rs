@@ -1,0 +1,62 @@
+//! How much is asked of the cloud at once, and how much waits for the disk.
+
+use std::collections::BTreeSet;
+
+use edged::limits::{ASKS_MAX, META_WAITING_MAX};
+use edged::model::message::Message;
+use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::settings::CloudSettings;
+use serde_json::{Value, json};
+
+use crate::sky::{Sky, pod};
+
+fn map(name: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "ns", "uid": name}})
+}
+
+#[test]
+fn so_many_questions_are_open_and_the_next_waits_for_an_answer() {
+    let settings = CloudSettings { messages_per_second: 0, ..CloudSettings::default() };
+    let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
+    let mut sky = Sky::set("gw", saved, settings);
+    sky.connect();
+    let mut wanted = pod("p", "u", 7);
+    let maps = (0..=ASKS_MAX).map(|n| json!({"configMapRef": {"name": format!("c{n}")}}));
+    wanted["spec"]["containers"][0]["envFrom"] = maps.collect();
+    sky.push("insert", "ns/pod/p", &wanted);
+    sky.pass(500);
+    let is_question =
+        |said: &&Message| said.header.parent_id.is_empty() && &*said.route.operation != "keepalive";
+    // Those of the node itself are among them.
+    assert_eq!(sky.sent.iter().filter(is_question).count(), ASKS_MAX);
+    let asked = sky.said("configmap");
+    assert!(asked.len() > ASKS_MAX - 5, "{}", asked.len());
+    sky.answer(&asked[0], &map("c0"));
+    sky.pass(500);
+    assert_eq!(sky.said("configmap").len(), 1, "one for the one that was answered");
+}
+
+#[test]
+fn so_many_objects_wait_for_the_disk_and_the_next_is_neither_kept_nor_answered() {
+    let mut sky = Sky::new();
+    sky.keeps = false;
+    let push = |sky: &mut Sky, n: usize| {
+        sky.push("insert", &format!("ns/configmap/c{n}"), &map(&format!("c{n}")))
+    };
+    // The first is being written; the others wait.
+    let first = push(&mut sky, 0);
+    let waiting: BTreeSet<String> = (1..=META_WAITING_MAX).map(|n| push(&mut sky, n)).collect();
+    let beyond = push(&mut sky, META_WAITING_MAX + 1);
+    assert_eq!(sky.save().len(), 1);
+    assert_eq!(sky.acked(), [first]);
+    assert_eq!(sky.save().len(), META_WAITING_MAX);
+    sky.pass(5_000);
+    let acked: BTreeSet<String> = sky.acked().into_iter().collect();
+    assert_eq!(acked, waiting);
+    assert!(sky.sent.iter().all(|said| *said.header.parent_id != *beyond), "not a word");
+    assert!(sky.saves.is_empty());
+    // The cloud sends it again.
+    let again = push(&mut sky, META_WAITING_MAX + 1);
+    assert_eq!(sky.save().len(), 1);
+    assert_eq!(sky.acked(), [again]);
+}
