@@ -2,6 +2,7 @@
 
 use edged::controller::event::{Ask, Credential, Event, Request};
 use edged::controller::identity::Identity;
+use edged::limits::SIGNS_MAX;
 use edged::model::api::Kind;
 use serde_json::json;
 
@@ -61,6 +62,20 @@ fn who_has_a_token_gets_a_certificate_for_the_name_in_its_request() {
     let mut statuses: Vec<u16> = world.answers.iter().map(|(_, answer)| answer.status).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 200, 401, 403]);
+}
+
+#[test]
+fn so_many_certificates_are_signed_at_once_and_the_next_is_to_be_asked_for_again() {
+    let mut world = listed(&[]);
+    for _ in 0..SIGNS_MAX {
+        world.http(ask(token(), "e1"));
+    }
+    assert_eq!((world.signs.len(), world.answers.len()), (SIGNS_MAX, 0));
+    world.http(ask(token(), "e1"));
+    assert_eq!(world.answers.pop().map(|(_, answer)| answer.status), Some(503));
+    world.pass(10);
+    assert_eq!(world.answers.len(), SIGNS_MAX);
+    assert_eq!(asked(&mut world, token()), 200);
 }
 
 #[test]

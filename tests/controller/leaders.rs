@@ -7,6 +7,7 @@ use edged::controller::SyncStore;
 use edged::controller::event::{Action, CallId, Event, Out, WatchFact};
 use edged::controller::time::{Instant, Now, Rng, Wall};
 use edged::controller::{Candidate, Config, Controller};
+use edged::limits::{GONE_NODE_MS, LEASE_MS, LEASE_RELEASE_MS, LEASE_RENEW_MS, LEASE_RETRY_MS};
 use edged::model::api::{Call, CallError, CallResult, Kind, Verb};
 use serde_json::{Value, json};
 
@@ -53,7 +54,7 @@ fn who_comes_first_holds_the_lease_and_renews_it() {
     world.pass(10);
     let first = lease_of(&world);
     assert!(first["holderIdentity"].as_str().is_some_and(|it| it.starts_with("life-")), "{first}");
-    assert_eq!(first["leaseDurationSeconds"], 15);
+    assert_eq!(first["leaseDurationSeconds"], LEASE_MS / 1_000);
     assert_eq!(first["leaseTransitions"], 0);
     assert_eq!(first["acquireTime"], "2027-01-15T08:00:00.000000Z");
     world.pass(6_000);
@@ -62,6 +63,15 @@ fn who_comes_first_holds_the_lease_and_renews_it() {
     assert_eq!(later["acquireTime"], first["acquireTime"]);
     let of_lease = |verb| move |call: &&Call| call.kind == Kind::Lease && call.verb == verb;
     assert_eq!(world.calls.iter().filter(of_lease(Verb::Update)).count(), 3, "every two seconds");
+    for _ in 0..5 {
+        world.calls.clear();
+        let next_at = Instant(1_000 + (world.now.boot.0 - 1_000) / LEASE_RETRY_MS * LEASE_RETRY_MS)
+            .plus_ms(LEASE_RETRY_MS);
+        world.pass(next_at.since_ms(world.now.boot) - 1);
+        assert_eq!(world.calls.len(), 0, "not before");
+        world.pass(1);
+        assert_eq!(world.calls.iter().filter(of_lease(Verb::Update)).count(), 1);
+    }
     assert!(world.controller.counters().leads);
 }
 
@@ -80,9 +90,10 @@ fn what_nodes_that_are_no_more_have_left_is_removed_and_nothing_else() {
     world.pass(10);
     world.connect("dials");
     world.edge("dials").deaf = true;
-    world.pass(29_000);
+    // It was heard of 10 ms ago.
+    world.pass(GONE_NODE_MS - 11);
     assert_eq!(left(&world, "gone.example"), 1, "it may just be registering anew");
-    world.pass(2_000);
+    world.pass(1);
     assert_eq!(left(&world, "gone.example"), 0);
     assert_eq!(world.controller.counters().records_removed, 1);
     for node in ["here", "was", "dials"] {
@@ -149,14 +160,28 @@ fn another_ones_lease_is_left_alone_until_it_runs_out() {
 }
 
 #[test]
+fn a_lease_that_does_not_say_for_how_long_it_counts_has_the_usual_time() {
+    let mut silent = others_lease("2020-01-01T00:00:00.000000Z");
+    silent["spec"].as_object_mut().expect("a map").remove("leaseDurationSeconds");
+    let mut world = world(&[(Kind::Lease, silent)]);
+    // It was looked at when all was listed, at once.
+    world.pass(LEASE_MS - 1);
+    assert_eq!(lease_of(&world)["holderIdentity"], "other");
+    // At the next look.
+    world.pass(LEASE_RETRY_MS * 11 / 5 + 1);
+    assert_ne!(lease_of(&world)["holderIdentity"], "other");
+}
+
+#[test]
 fn who_cannot_renew_it_leads_no_more() {
     let mut world = world(&[]);
     world.pass(10);
     assert!(world.controller.counters().leads);
     world.faults.call_lost = 1_000;
-    world.pass(9_000);
+    // It was made 10 ms ago.
+    world.pass(LEASE_RENEW_MS - 11);
     assert!(world.controller.counters().leads);
-    world.pass(3_000);
+    world.pass(1);
     assert!(!world.controller.counters().leads);
     assert!(world.logs.iter().any(|line| line.starts_with("lease: lost:")), "{:?}", world.logs);
     assert!(world.logs.len() < 10, "{:?}", world.logs);
@@ -182,9 +207,9 @@ fn who_stops_does_not_wait_for_an_api_server_that_says_nothing() {
     world.pass(10);
     world.faults.delay_ms = 3_600_000;
     world.hand(Event::Stop);
-    world.pass(100);
+    world.pass(LEASE_RELEASE_MS - 1);
     assert!(!world.exited);
-    world.pass(2_000);
+    world.pass(1);
     assert!(world.exited);
 }
 

@@ -1,5 +1,6 @@
 //! The cloud side's mind: stories, golden conversations, and a simulation.
 
+mod bounds;
 mod cluster;
 mod edge;
 mod golden;

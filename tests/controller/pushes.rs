@@ -1,5 +1,6 @@
 //! What goes down: to whom, when, how often.
 
+use edged::limits::{ACK_MS, ACK_TRIES};
 use edged::model::api::Kind;
 use serde_json::json;
 
@@ -121,12 +122,13 @@ fn what_is_not_acknowledged_is_sent_five_times_and_then_put_off() {
     let mut world = with_one_pod();
     world.connect("e1");
     world.edge("e1").deaf = true;
-    world.pass(24_900);
-    let expected = vec!["update null/node/e1"; 5];
+    let tries = ACK_TRIES as usize;
+    world.pass(u64::from(ACK_TRIES) * ACK_MS - 1);
+    let expected = vec!["update null/node/e1"; tries];
     assert_eq!(heard(&mut world, "e1"), expected);
     let sign = world.edge("e1").keepalive();
     world.say("e1", sign);
-    world.pass(200);
+    world.pass(1);
     assert_eq!(heard(&mut world, "e1"), ["insert n/configmap/m"], "the next has its turn");
     world.edge("e1").deaf = false;
     world.pass(20_000);
@@ -137,7 +139,7 @@ fn what_is_not_acknowledged_is_sent_five_times_and_then_put_off() {
     let expected =
         ["insert n/configmap/m", "update n/secret/s", "insert n/pod/web", "update null/node/e1"];
     assert_eq!(told, expected, "and what was put off comes again");
-    assert_eq!(world.controller.counters().resends, 5);
+    assert_eq!(world.controller.counters().resends, u64::from(ACK_TRIES), "and one of the map");
 }
 
 #[test]

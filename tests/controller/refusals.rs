@@ -1,6 +1,7 @@
 //! Hostile nodes: refused, counted, told once, and nobody else is harmed.
 
 use edged::controller::event::Event;
+use edged::limits::{EDGE_ASKS_MAX, EDGE_CALLS_MAX, EDGE_OFFENCES_MAX, EDGE_UNSENT_BYTES_MAX};
 use edged::model::api::Kind;
 use serde_json::{Value, json};
 
@@ -85,7 +86,8 @@ fn a_patch_of_a_status_changes_nothing_else() {
 fn one_that_does_not_stop_loses_its_session_alone() {
     let mut world = two_nodes();
     let session = world.session("e1").expect("on");
-    for _ in 0..100 {
+    for _ in 0..EDGE_OFFENCES_MAX {
+        assert_eq!(world.closed, []);
         let event = Event::EdgeSpoilt(session, "message: got 9 bytes, expected JSON".to_owned());
         world.hand(event);
     }
@@ -123,14 +125,21 @@ fn a_node_that_asks_without_end_is_held_back() {
     let mut world = two_nodes();
     // The API server is slow.
     world.faults.delay_ms = 60_000;
-    for _ in 0..600 {
+    // One is asked; all others are about the same.
+    for _ in 0..=EDGE_ASKS_MAX {
+        let message = world.edge("e1").ask("query", "null/node/e1", None);
+        let session = world.session("e1").expect("on");
+        world.hand(Event::EdgeSaid(session, Box::new(message)));
+    }
+    assert_eq!(world.controller.counters().messages_refused, 0);
+    for _ in 0..80 {
         let message = world.edge("e1").ask("query", "null/node/e1", None);
         let session = world.session("e1").expect("on");
         world.hand(Event::EdgeSaid(session, Box::new(message)));
     }
     let counters = world.controller.counters();
-    assert!(counters.calls <= 8, "{}", counters.calls);
-    assert!(counters.messages_refused > 0);
+    assert!(counters.calls <= EDGE_CALLS_MAX, "{}", counters.calls);
+    assert_eq!(counters.messages_refused, 80);
 }
 
 #[test]
@@ -149,7 +158,8 @@ fn a_node_that_asks_and_does_not_read_holds_back_itself_alone() {
         world.say("e1", message);
         world.pass(10);
     }
-    assert!(world.unsent_bytes <= (64 << 10) + 1024, "{} bytes", world.unsent_bytes);
+    let most = EDGE_UNSENT_BYTES_MAX + 1024;
+    assert!(world.unsent_bytes <= most, "{} bytes", world.unsent_bytes);
     assert!(taken > 0);
     // It reads again, and has what it asked for.
     world.edge("e1").stuck = false;

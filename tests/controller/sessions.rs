@@ -1,6 +1,7 @@
 //! Sessions: who gets one, and when it ends.
 
 use edged::controller::event::{Event, Peer};
+use edged::limits::{EDGE_OFFENCES_MAX, EDGE_REPLACED_MAX, EDGE_REPLACED_MS, EDGE_REPLACED_TOLD};
 use edged::model::api::Kind;
 
 use crate::cluster::Cluster;
@@ -126,10 +127,36 @@ fn two_gateways_with_one_certificate_are_held_apart_and_told() {
 }
 
 #[test]
+fn so_many_sessions_of_a_node_replace_each_other_and_the_next_waits() {
+    let mut world = listed(&[(Kind::Node, node("e1"))]);
+    world.connect("e1");
+    for count in 1..=EDGE_REPLACED_MAX {
+        let session = world.connect("e1");
+        assert_eq!(world.session("e1"), Some(session), "{count}");
+        let told = world.logs.iter().any(|line| line.contains("they have one certificate"));
+        assert_eq!(told, count >= EDGE_REPLACED_TOLD, "{count}");
+    }
+    let last = world.session("e1");
+    let end = world.now.boot.plus_ms(EDGE_REPLACED_MS - 1);
+    while world.now.boot < end {
+        world.connect("e1");
+        assert_eq!(world.session("e1"), last, "it is left alone");
+        let sign = world.edge("e1").keepalive();
+        world.say("e1", sign);
+        world.pass(end.since_ms(world.now.boot).min(7_000));
+    }
+    world.connect("e1");
+    assert_eq!(world.session("e1"), last);
+    world.pass(1);
+    let next = world.connect("e1");
+    assert_eq!(world.session("e1"), Some(next));
+}
+
+#[test]
 fn a_node_that_was_thrown_out_waits_for_its_next_session() {
     let mut world = listed(&[(Kind::Node, node("e1"))]);
     let offend = |world: &mut World| {
-        for _ in 0..100 {
+        for _ in 0..EDGE_OFFENCES_MAX {
             let session = world.session("e1").expect("on");
             world.hand(Event::EdgeSpoilt(session, "no message".to_owned()));
         }

@@ -59,6 +59,8 @@ pub struct World {
     pub exited: bool,
     /// Handed to the hands for nodes that take nothing.
     pub unsent_bytes: usize,
+    /// The most messages to nodes that one step has asked for.
+    pub sends_at_once: usize,
     /// Every call that was made.
     pub calls: Vec<Call>,
     /// Which watch has told up to which version.
@@ -123,6 +125,7 @@ impl World {
             lists: 0,
             exited: false,
             unsent_bytes: 0,
+            sends_at_once: 0,
             calls: Vec::new(),
             watches: BTreeMap::new(),
             on_the_way: BTreeMap::new(),
@@ -326,6 +329,8 @@ impl World {
     fn step(&mut self) {
         let mut out = Out::default();
         self.controller.step(self.now, &mut out);
+        let sends = out.actions.iter().filter(|action| matches!(action, Action::Send(..)));
+        self.sends_at_once = self.sends_at_once.max(sends.count());
         for action in out.actions {
             self.perform(action);
         }
