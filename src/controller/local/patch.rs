@@ -387,6 +387,17 @@ mod tests {
     }
 
     #[test]
+    fn the_steps_of_a_patch_are_counted_up_to_their_bound() {
+        let retain = |count: usize| json!({"$retainKeys": vec![json!("a"); count]});
+        // Each of these keys, and that of the directive.
+        let most = steps(&mut json!({}), &retain(LOCAL_PATCH_STEPS_MAX - 1));
+        assert_eq!(most, Ok(LOCAL_PATCH_STEPS_MAX));
+        let why = steps(&mut json!({}), &retain(LOCAL_PATCH_STEPS_MAX)).expect_err("one more");
+        let expected = format!("got a patch of more than {LOCAL_PATCH_STEPS_MAX} steps, expected");
+        assert!(why.starts_with(&expected), "{why}");
+    }
+
+    #[test]
     fn elements_of_one_key_in_a_list_that_is_replaced_stay() {
         let mut status = json!({"addresses": [{"type": "Hostname", "address": "a"}]});
         let two = json!([

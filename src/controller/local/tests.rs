@@ -6,7 +6,9 @@ mod usage;
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::limits::{LOCAL_EVENTS_BYTES_MAX, LOCAL_EVENTS_MAX, LOCAL_HISTORY_BYTES_MAX};
+use crate::limits::{
+    LOCAL_EVENTS_BYTES_MAX, LOCAL_EVENTS_MAX, LOCAL_HISTORY_BYTES_MAX, LOCAL_HISTORY_MAX,
+};
 use crate::model::api::{Call, CallError, CallResult, PatchType, Subresource, Verb};
 use crate::model::raw::Manifest;
 
@@ -404,4 +406,22 @@ fn what_watches_may_have_missed_is_bounded_by_its_bytes() {
     assert!(bytes <= LOCAL_HISTORY_BYTES_MAX, "{bytes}");
     assert_eq!(objects.since(Kind::ConfigMap, 1_001), None, "that is forgotten");
     assert_eq!(objects.since(Kind::ConfigMap, objects.version() - 2).expect("known").len(), 2);
+}
+
+#[test]
+fn what_watches_may_have_missed_is_bounded_by_its_count() {
+    let mut objects = objects();
+    let before = objects.version();
+    let missed = |objects: &Objects, version: u64| {
+        objects.since(Kind::ConfigMap, version).map(|missed| missed.len())
+    };
+    for at in 0..LOCAL_HISTORY_MAX {
+        let name = format!("cm-{at}");
+        value(objects.call(&call(Verb::Create, Kind::ConfigMap, &name, &json!({})), NOW));
+        objects.take_changes();
+    }
+    assert_eq!(missed(&objects, before), Some(LOCAL_HISTORY_MAX));
+    value(objects.call(&call(Verb::Create, Kind::ConfigMap, "more", &json!({})), NOW));
+    assert_eq!(missed(&objects, before), None, "it lists anew");
+    assert_eq!(missed(&objects, before + 1), Some(LOCAL_HISTORY_MAX));
 }

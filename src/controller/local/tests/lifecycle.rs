@@ -3,8 +3,8 @@
 use super::*;
 use crate::controller::time::Instant;
 use crate::limits::{
-    NODE_MONITOR_GRACE_MS, NODE_MONITOR_LINES_MAX, NODE_MONITOR_MS, NODE_MONITOR_PER_TURN,
-    NODE_STARTUP_GRACE_MS,
+    NODE_MONITOR_AWAY_MS, NODE_MONITOR_GRACE_MS, NODE_MONITOR_LINES_MAX, NODE_MONITOR_MS,
+    NODE_MONITOR_PER_TURN, NODE_STARTUP_GRACE_MS,
 };
 
 const START: Instant = Instant(1_000);
@@ -106,6 +106,17 @@ fn nodes_have_time_after_our_start_and_where_we_stood_still() {
     assert_eq!(run(&mut objects, woken, woken.plus_ms(NODE_STARTUP_GRACE_MS - 1)), NOTHING);
     let said = run(&mut objects, woken, woken.plus_ms(NODE_STARTUP_GRACE_MS + NODE_MONITOR_MS));
     assert_eq!(said.len(), 1);
+}
+
+#[test]
+fn who_looked_late_stood_still_from_a_bound_on() {
+    for (ms, lost) in [(NODE_MONITOR_AWAY_MS - 1, 1), (NODE_MONITOR_AWAY_MS, 0)] {
+        let mut objects = ready();
+        objects.node_seen("gw", at(70_000));
+        assert_eq!(run(&mut objects, at(5_000), at(70_000)), NOTHING);
+        let end = at(70_000 + NODE_MONITOR_GRACE_MS + NODE_MONITOR_MS);
+        assert_eq!(run(&mut objects, at(70_000 + ms), end).len(), lost, "{ms}");
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::*;
 use crate::limits::{
     LOCAL_ANNOTATIONS_BYTES_MAX, LOCAL_BYTES_MAX, LOCAL_DEPTH_MAX, LOCAL_LIST_MAX,
-    LOCAL_NODE_BYTES_MAX, LOCAL_NODE_PODS, LOCAL_NODE_PODS_MAX, LOCAL_OBJECT_BYTES_MAX,
+    LOCAL_NODE_BYTES_MAX, LOCAL_NODE_PODS, LOCAL_NODE_PODS_MAX, LOCAL_NODE_RESERVE_BYTES,
+    LOCAL_NODES_MAX, LOCAL_OBJECT_BYTES_MAX, LOCAL_OBJECTS_MAX,
 };
 
 fn nested(depth: usize) -> Value {
@@ -58,6 +59,52 @@ fn all_objects_together_have_a_bound_and_a_node_is_heard_beyond_it() {
     let create = call(Verb::Create, Kind::Pod, "web", &pod("gw", "a:1"));
     assert_eq!(code(objects.call(&create, NOW)), (429, "TooManyRequests".to_owned()));
     value(objects.call(&status(Kind::Node, "gw", &json!({"b": 1})), NOW));
+}
+
+#[test]
+fn a_full_store_takes_a_node_of_an_honest_size_and_no_larger_one() {
+    for (more, fits) in [(0, true), (1, false)] {
+        let mut objects = with_node("gw");
+        let of = |text: &str| status(Kind::Node, "gw", &json!({"a": text}));
+        let empty = value(objects.call(&of(""), NOW)).to_string().len();
+        objects.usage.bytes = LOCAL_BYTES_MAX;
+        let text = "x".repeat(LOCAL_NODE_RESERVE_BYTES - empty + more);
+        let done = objects.call(&of(&text), NOW);
+        if fits {
+            assert_eq!(value(done).to_string().len(), LOCAL_NODE_RESERVE_BYTES);
+        } else {
+            assert_eq!(code(done), (429, "TooManyRequests".to_owned()));
+        }
+    }
+}
+
+#[test]
+fn objects_are_counted_and_nodes_have_places_beyond_the_others() {
+    let mut objects = with_node("gw");
+    // As if others had stored so many.
+    let fill = |objects: &mut Objects, count: usize| {
+        for number in objects.rows.len()..count {
+            let key = key(Kind::ConfigMap, &format!("c-{number}"));
+            let row = Row { text: "{}".into(), made_of: None };
+            let object = Object::new(&key, row, &Value::Null);
+            objects.rows.insert(key, object);
+        }
+    };
+    let node = |name: &str| call(Verb::Create, Kind::Node, name, &json!({}));
+    let mut lease = call(Verb::Create, Kind::Lease, "gw", &json!({"spec": {}}));
+    lease.namespace = "kube-node-lease".into();
+    let full = (429, "TooManyRequests".to_owned());
+    fill(&mut objects, LOCAL_OBJECTS_MAX - 1);
+    value(objects.call(&mirror("gw", "last", "x"), NOW));
+    assert_eq!(code(objects.call(&mirror("gw", "more", "x"), NOW)), full);
+    value(objects.call(&node("gw-2"), NOW));
+    fill(&mut objects, LOCAL_OBJECTS_MAX + LOCAL_NODES_MAX - 1);
+    value(objects.call(&lease, NOW));
+    assert_eq!(code(objects.call(&node("gw-3"), NOW)), full);
+    value(objects.call(&status(Kind::Node, "gw", &json!({"phase": "x"})), NOW));
+    let gone = call(Verb::Delete, Kind::Node, "gw-2", &Value::Null);
+    value(objects.call(&gone, NOW));
+    value(objects.call(&node("gw-3"), NOW));
 }
 
 #[test]

@@ -147,4 +147,12 @@ mod tests {
             assert!(why.starts_with(expected), "{why}");
         }
     }
+    #[test]
+    fn the_longest_name_is_that_of_the_longest_file() {
+        let most = FILE_NAME_BYTES_MAX - "pod.a..json".len();
+        let file = |bytes: usize| file_name(&key(Kind::Pod, "a", &"b".repeat(bytes)));
+        assert_eq!(file(most).map(|name| name.len()), Ok(FILE_NAME_BYTES_MAX));
+        let why = file(most + 1).expect_err("its file would have no room for .new");
+        assert!(why.contains(&format!("expected {most} at most")), "{why}");
+    }
 }
