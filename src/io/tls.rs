@@ -10,6 +10,9 @@ use rustls::Connection;
 
 use crate::limits::CLOUD_TURN_READS;
 
+#[cfg(test)]
+pub(in crate::io) mod loopback;
+
 /// A connection.
 #[derive(Debug)]
 pub(in crate::io) struct Tls {
@@ -163,5 +166,39 @@ impl Write for Tls {
 
     fn flush(&mut self) -> io::Result<()> {
         if self.push_all()? { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_reads_a_socket_so_often_and_the_next_goes_on() {
+        let (mut near, mut far) = loopback::pair();
+        // Records of a single byte: they cost more than they bring.
+        let (mut sent, mut came, mut full_turns, mut buffer) = (0, 0, 0, [0; 4 << 10]);
+        for _ in 0..1_000 {
+            if full_turns == 2 {
+                break;
+            }
+            while sent - came < 64 << 10 && far.write(b"x").is_ok() {
+                sent += 1;
+            }
+            near.begin_turn();
+            while let Ok(count) = near.read(&mut buffer) {
+                came += count;
+            }
+            assert_eq!(near.more, near.reads_left == 0, "it says whether it has read all");
+            full_turns += usize::from(near.more);
+        }
+        assert_eq!(full_turns, 2, "no turn read as often as it may");
+        while came < sent {
+            let _ = far.push_all();
+            came += loopback::came(&mut near).expect("it is there").len();
+        }
+        assert_eq!(came, sent, "nothing is lost between the turns");
+        near.begin_turn();
+        assert_eq!(near.reads_left, CLOUD_TURN_READS);
     }
 }

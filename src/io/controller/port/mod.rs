@@ -471,3 +471,6 @@ fn open(
 
 /// The tokens before those of the slots.
 const LISTENERS: usize = 2;
+
+#[cfg(test)]
+mod tests;

@@ -296,6 +296,24 @@ mod tests {
     }
 
     #[test]
+    fn each_port_has_places_of_its_own() {
+        let from = peer("192.0.2.1");
+        for (door, other, most) in [
+            (Door::Hub, Door::Desk, EDGE_STRANGERS_MAX),
+            (Door::Desk, Door::Hub, EDGE_STRANGERS_DESK_MAX),
+        ] {
+            let mut all = Strangers::default();
+            for slot in 0..most {
+                assert_eq!(all.room(door, from), Room::Free, "{door:?} {slot}");
+                all.came(door, from, Instant(0), slot);
+            }
+            assert_eq!((all.room(door, from), all.room(other, from)), (Room::None, Room::Free));
+            all.left(door, Instant(0), 0);
+            assert_eq!(all.room(door, from), Room::Free);
+        }
+    }
+
+    #[test]
     fn many_addresses_with_one_each_are_equals() {
         let addresses: Vec<String> =
             (0..EDGE_STRANGERS_MAX).map(|at| format!("10.0.{}.{}", at / 256, at % 256)).collect();

@@ -1,0 +1,430 @@
+//! Both ports over real sockets, with clients that are many, slow, silent and greedy. Time is an
+//! argument: what takes half a minute here takes none.
+
+use std::io::{Read, Write};
+use std::net::TcpStream as Socket;
+use std::time::Duration;
+
+use mio::{Events, Poll};
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+
+use super::super::authority::Clients;
+use super::*;
+use crate::controller::event::Ask;
+use crate::io::clock;
+use crate::io::tls::loopback;
+use crate::limits::{
+    EDGE_ANSWER_MS, EDGE_FIRST_BYTE_MS, EDGE_HELLO_MS, EDGE_LEAVE_MS, EDGE_OUTPUT_BYTES_MAX,
+    EDGE_REQUEST_BYTES_MAX, EDGE_STALL_MS, EDGE_STRANGERS_MAX,
+};
+use crate::model::message::Message;
+use crate::wire::edge;
+
+struct Bed {
+    poll: Poll,
+    ready: Events,
+    ports: Ports,
+    authority: Authority,
+    client: Arc<ClientConfig>,
+    now: Now,
+    /// What the mind was told.
+    told: Vec<Event>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        Self::on("127.0.0.1:0".parse().expect("an address"))
+    }
+
+    /// Websockets at this address.
+    fn on(hub: SocketAddr) -> Self {
+        let now = Now { boot: Instant(1_000_000), wall: clock::now().wall };
+        let now_s = now.timestamp().expect("the clock is set").0;
+        let ca = Authority::make_ca(now_s).expect("a CA");
+        let mut authority = Authority::of(ca.clone(), ca.clone()).expect("it is whole");
+        let server = authority.make_server(&["127.0.0.1".to_owned()], now_s).expect("a server's");
+        authority.serve(server).expect("it belongs to the CA");
+        // Whether a certificate is asked for is rustls' affair; these clients have none.
+        let tls = authority.tls(Clients::Asked).expect("a configuration");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let mut bed = Self {
+            poll: Poll::new().expect("a poll"),
+            ready: Events::with_capacity(512),
+            ports: Ports::new((hub, Arc::clone(&tls)), (any, tls), Token(10)),
+            authority,
+            client: loopback::client(CertificateDer::from(ca.certificate)),
+            now,
+            told: Vec::new(),
+        };
+        bed.turn();
+        bed
+    }
+
+    /// What the sockets have to say.
+    fn listen(&mut self) {
+        self.poll.poll(&mut self.ready, Some(Duration::from_millis(1))).expect("it polls");
+        for ready in &self.ready {
+            self.ports.ready(ready);
+        }
+    }
+
+    fn tick(&mut self) {
+        self.ports.tick(self.now, self.poll.registry(), &self.authority, &mut self.told);
+    }
+
+    fn turn(&mut self) {
+        self.listen();
+        self.tick();
+        let mut dirty = self.ports.sessions.keys().copied().collect();
+        self.ports.flush(self.now.boot, &mut dirty, &mut self.told);
+    }
+
+    fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.turn();
+        }
+    }
+
+    /// Turns until this holds.
+    fn until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..20_000 {
+            if holds(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("it waits in vain; it was told {:?}", self.told);
+    }
+
+    fn pass_ms(&mut self, ms: u64) {
+        self.now.boot = self.now.boot.plus_ms(ms);
+        self.turns(3);
+    }
+
+    fn address(&self, door: Door) -> SocketAddr {
+        let listener = match door {
+            Door::Hub => &self.ports.hub,
+            Door::Desk => &self.ports.desk,
+        };
+        let socket = listener.socket.as_ref().expect("it listens");
+        socket.local_addr().expect("it is bound")
+    }
+
+    /// A client that has said nothing.
+    fn silent(&self, door: Door) -> Socket {
+        let socket = Socket::connect(self.address(door)).expect("it listens");
+        socket.set_nonblocking(true).expect("it can");
+        socket
+    }
+
+    /// One that has a place and has said nothing.
+    fn stranger(&mut self, door: Door) -> Socket {
+        let (socket, before) = (self.silent(door), self.ports.connections());
+        self.until(|bed| bed.ports.connections() > before);
+        self.turns(3);
+        socket
+    }
+
+    /// One that has shaken hands.
+    fn secure(&mut self, door: Door) -> Tls {
+        let mut far = loopback::dial(self.address(door), Arc::clone(&self.client));
+        self.until(|_| {
+            far.begin_turn();
+            far.shake().expect("they agree")
+        });
+        self.turns(3);
+        far
+    }
+
+    fn say(&mut self, far: &mut Tls, bytes: &[u8]) {
+        let mut said = 0;
+        self.until(|_| {
+            said += far.write(&bytes[said..]).unwrap_or(0);
+            said == bytes.len() && far.push_all().expect("it is taken")
+        });
+    }
+
+    /// What comes until the port hangs up.
+    fn read(&mut self, far: &mut Tls) -> String {
+        let mut text = Vec::new();
+        self.until(|_| match loopback::came(far) {
+            Ok(bytes) => {
+                text.extend(bytes);
+                false
+            }
+            Err(_) => true,
+        });
+        String::from_utf8(text).expect("text")
+    }
+
+    /// The port hangs up.
+    fn is_cut(&mut self, socket: &mut Socket) {
+        self.until(|_| match socket.read(&mut [0; 64]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        });
+    }
+
+    /// What was asked of the mind.
+    fn asked(&mut self) -> (Exchange, Box<Ask>) {
+        let asked = |told: &Event| matches!(told, Event::Asked(..));
+        self.until(|bed| bed.told.iter().any(asked));
+        let at = self.told.iter().position(asked).expect("it was just seen");
+        match self.told.swap_remove(at) {
+            Event::Asked(exchange, ask) => (exchange, ask),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A websocket that is up.
+    fn up(&mut self) -> (Tls, Session) {
+        let mut far = self.secure(Door::Hub);
+        self.say(
+            &mut far,
+            b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n\r\n",
+        );
+        let mut found = None;
+        self.until(|bed| {
+            found = bed.told.iter().find_map(|told| match told {
+                Event::EdgeUp(session, _) => Some(*session),
+                _ => None,
+            });
+            found.is_some()
+        });
+        let session = found.expect("it was just seen");
+        self.ports.accept_session(session);
+        self.turns(3);
+        self.told.clear();
+        (far, session)
+    }
+
+    /// Why a session ended, if one did.
+    fn down(&self) -> Option<&str> {
+        self.told.iter().find_map(|told| match told {
+            Event::EdgeDown(_, why) => Some(&**why),
+            _ => None,
+        })
+    }
+
+    fn refused(&self, kind: &str) -> u64 {
+        self.ports.refused().find(|(known, _)| *known == kind).expect("it is one of them").1
+    }
+}
+
+/// Of so many bytes on the wire, but for the frame's head.
+fn message(bytes: usize) -> Message {
+    let mut message = edge::decode(br#"{"header":{"msg_id":"m"},"content":""}"#).expect("one");
+    let text = "x".repeat(bytes - edge::encode(&message).len());
+    let content = serde_json::value::to_raw_value(&text).expect("JSON");
+    message.content = Some(content);
+    message
+}
+
+/// Of a server's frame of 64 KiB and more (RFC 6455, section 5.2).
+const FRAME_HEAD_BYTES: usize = 10;
+const ASK: &[u8] = b"GET /ca.crt HTTP/1.1\r\n\r\n";
+
+#[test]
+fn connections_have_a_bound_in_all_and_at_the_port_of_certificates() {
+    let mut bed = Bed::new();
+    // As if there were so many others.
+    bed.ports.slots.resize_with(EDGE_CONNECTIONS_MAX - 1, || None);
+    let last = bed.stranger(Door::Hub);
+    assert_eq!(bed.refused("full"), 0);
+    for (door, count) in [(Door::Hub, 1), (Door::Desk, 2)] {
+        let mut more = bed.silent(door);
+        bed.is_cut(&mut more);
+        assert_eq!((bed.refused("full"), bed.ports.connections()), (count, EDGE_CONNECTIONS_MAX));
+    }
+    drop(last);
+    bed.until(|bed| bed.ports.connections() < EDGE_CONNECTIONS_MAX);
+    bed.stranger(Door::Desk);
+
+    let mut bed = Bed::new();
+    bed.ports.desk_connections = EDGE_DESK_CONNECTIONS_MAX - 1;
+    let last = bed.stranger(Door::Desk);
+    let mut more = bed.silent(Door::Desk);
+    bed.is_cut(&mut more);
+    assert_eq!(bed.refused("full"), 1);
+    bed.stranger(Door::Hub);
+    drop(last);
+    bed.until(|bed| bed.ports.desk_connections < EDGE_DESK_CONNECTIONS_MAX);
+    bed.stranger(Door::Desk);
+    assert_eq!(bed.refused("full"), 1, "who is gone has left room");
+}
+
+#[test]
+fn a_turn_takes_some_of_those_who_dial_and_the_next_one_more() {
+    let mut bed = Bed::new();
+    let _all: Vec<_> = (0..=EDGE_ACCEPTS_PER_TURN).map(|_| bed.silent(Door::Desk)).collect();
+    bed.listen();
+    bed.tick();
+    assert_eq!(bed.ports.connections(), EDGE_ACCEPTS_PER_TURN);
+    assert_eq!(bed.ports.wake_at(), Some(Instant(0)), "the kernel will not tell of it again");
+    bed.tick();
+    assert_eq!(bed.ports.connections(), EDGE_ACCEPTS_PER_TURN + 1);
+
+    // The same of those who waited for a place.
+    let mut bed = Bed::new();
+    let (peer, at) = ("127.0.0.1:1".parse().expect("an address"), bed.now.boot);
+    let others = 1_000_000..1_000_000 + EDGE_STRANGERS_MAX;
+    for slot in others.clone() {
+        bed.ports.strangers.came(Door::Hub, peer, at, slot);
+    }
+    let _all: Vec<_> = (0..=EDGE_ACCEPTS_PER_TURN).map(|_| bed.silent(Door::Hub)).collect();
+    bed.turns(5);
+    assert_eq!(bed.ports.connections(), 0, "there is no place");
+    for slot in others {
+        bed.ports.strangers.left(Door::Hub, at, slot);
+    }
+    bed.tick();
+    assert_eq!(bed.ports.connections(), EDGE_ACCEPTS_PER_TURN);
+    bed.tick();
+    assert_eq!(bed.ports.connections(), EDGE_ACCEPTS_PER_TURN + 1);
+}
+
+#[test]
+fn a_turn_works_at_some_connections_and_the_next_one_at_more() {
+    let mut bed = Bed::new();
+    let all = EDGE_CONNECTIONS_PER_TURN + 1;
+    let mut clients: Vec<_> = (0..all).map(|_| bed.silent(Door::Hub)).collect();
+    bed.until(|bed| bed.ports.connections() == all && bed.ports.busy.is_empty());
+    for client in &mut clients {
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it is taken");
+    }
+    while bed.ports.busy.len() < all {
+        bed.listen();
+    }
+    bed.tick();
+    assert_eq!(bed.refused("tls"), EDGE_CONNECTIONS_PER_TURN as u64);
+    assert_eq!(bed.ports.wake_at(), Some(Instant(0)), "there is more to do");
+    bed.tick();
+    assert_eq!(bed.refused("tls"), all as u64);
+}
+
+#[test]
+fn a_port_that_is_taken_is_tried_again() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("it is bound");
+    let mut bed = Bed::on(address);
+    assert_eq!(bed.ports.wake_at(), Some(bed.now.boot.plus_ms(EDGE_LISTEN_RETRY_MS)));
+    drop(taken);
+    bed.pass_ms(EDGE_LISTEN_RETRY_MS - 1);
+    assert!(bed.ports.hub.socket.is_none(), "not before its time");
+    bed.pass_ms(1);
+    assert_eq!(bed.address(Door::Hub), address);
+}
+
+#[test]
+fn who_says_nothing_too_little_or_no_request_is_given_up_in_time() {
+    type Begin = fn(&mut Bed) -> Box<dyn std::any::Any>;
+    let cases: [(u64, Begin); 3] = [
+        (EDGE_FIRST_BYTE_MS, |bed| Box::new(bed.stranger(Door::Hub))),
+        (EDGE_HELLO_MS, |bed| {
+            let mut socket = bed.stranger(Door::Hub);
+            socket.write_all(&[22]).expect("it is taken");
+            bed.turns(3);
+            Box::new(socket)
+        }),
+        (EDGE_HELLO_MS, |bed| {
+            let mut far = bed.secure(Door::Desk);
+            bed.say(&mut far, &ASK[..ASK.len() - 1]);
+            Box::new(far)
+        }),
+    ];
+    for (at, (ms, begin)) in cases.into_iter().enumerate() {
+        let mut bed = Bed::new();
+        let _client = begin(&mut bed);
+        assert_eq!(bed.ports.wake_at(), Some(bed.now.boot.plus_ms(ms)), "{at}");
+        bed.pass_ms(ms - 1);
+        assert_eq!((bed.ports.connections(), bed.refused("late")), (1, 0), "{at}");
+        bed.pass_ms(1);
+        assert_eq!((bed.ports.connections(), bed.refused("late")), (0, 1), "{at}");
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_come_or_is_not_taken_ends_the_connection() {
+    let huge = Answer { status: 200, body: vec![0; 16 << 20].into() };
+    for (answer, late) in [(None, 0), (Some(huge), 1)] {
+        let mut bed = Bed::new();
+        let mut far = bed.secure(Door::Desk);
+        bed.say(&mut far, ASK);
+        let (exchange, ask) = bed.asked();
+        assert!(matches!(*ask, Ask::Authority));
+        if let Some(answer) = answer {
+            bed.ports.answer(exchange, &answer);
+            bed.turns(50);
+        }
+        bed.pass_ms(EDGE_ANSWER_MS - 1);
+        assert_eq!((bed.ports.connections(), bed.refused("late")), (1, 0));
+        bed.pass_ms(1);
+        assert_eq!((bed.ports.connections(), bed.refused("late")), (0, late));
+        assert!(bed.ports.exchanges.is_empty());
+    }
+}
+
+#[test]
+fn who_does_not_hang_up_after_its_answer_is_left() {
+    let mut bed = Bed::new();
+    let mut far = bed.secure(Door::Desk);
+    bed.say(&mut far, ASK);
+    let (exchange, _) = bed.asked();
+    bed.ports.answer(exchange, &Answer { status: 200, body: Box::from(*b"CA") });
+    assert!(bed.read(&mut far).ends_with("\r\n\r\nCA"));
+    bed.pass_ms(EDGE_LEAVE_MS - 1);
+    assert_eq!(bed.ports.connections(), 1);
+    bed.pass_ms(1);
+    assert_eq!((bed.ports.connections(), bed.ports.wake_at()), (0, None));
+}
+
+#[test]
+fn an_application_has_a_bound() {
+    for (bytes, fits) in [(EDGE_REQUEST_BYTES_MAX, true), (EDGE_REQUEST_BYTES_MAX + 1, false)] {
+        let mut bed = Bed::new();
+        let mut far = bed.secure(Door::Desk);
+        let head = format!("GET /edge.crt HTTP/1.1\r\nContent-Length: {bytes}\r\n\r\n");
+        bed.say(&mut far, head.as_bytes());
+        if fits {
+            bed.say(&mut far, &vec![0; bytes]);
+            assert!(matches!(*bed.asked().1, Ask::Certificate { .. }));
+        } else {
+            let text = bed.read(&mut far);
+            assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
+            assert_eq!(bed.refused("request"), 1);
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_a_node_has_a_bound() {
+    for (more, fits) in [(0, true), (1, false)] {
+        let mut bed = Bed::new();
+        let (_far, session) = bed.up();
+        let half = EDGE_OUTPUT_BYTES_MAX / 2;
+        bed.ports.send(session, &message(half), &mut bed.told);
+        let last = message(half - FRAME_HEAD_BYTES + more);
+        bed.ports.send(session, &last, &mut bed.told);
+        assert_eq!(bed.down().is_none(), fits, "{:?}", bed.down());
+        bed.ports.send(session, &message(100), &mut bed.told);
+        let why = bed.down().expect("it is too much");
+        assert!(why.starts_with("takes nothing: "), "{why}");
+    }
+}
+
+#[test]
+fn a_node_that_takes_nothing_is_left() {
+    let mut bed = Bed::new();
+    let (_far, session) = bed.up();
+    bed.ports.send(session, &message(EDGE_OUTPUT_BYTES_MAX - 100), &mut bed.told);
+    // As much as the kernel takes.
+    bed.turns(50);
+    assert_eq!(bed.ports.wake_at(), Some(bed.now.boot.plus_ms(EDGE_STALL_MS)));
+    bed.pass_ms(EDGE_STALL_MS - 1);
+    assert_eq!(bed.down(), None);
+    bed.pass_ms(1);
+    let why = format!("took nothing for {} s", EDGE_STALL_MS / 1_000);
+    assert_eq!(bed.down(), Some(&*why));
+}

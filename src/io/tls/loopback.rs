@@ -1,0 +1,91 @@
+//! Connections over loopback with both ends in the test's own thread: what the one end writes, the
+//! other has to read.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use rcgen::{CertificateParams, KeyPair, SanType};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+use super::Tls;
+
+/// A server for 127.0.0.1, and a client that believes it.
+pub(in crate::io) fn configs() -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let mut server = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has these")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .expect("they belong together");
+    // Nothing comes of itself after the handshake.
+    server.send_tls13_tickets = 0;
+    (client(certificate.der().clone()), Arc::new(server))
+}
+
+/// A client that believes this certificate, and what it has signed.
+pub(in crate::io) fn client(believed: CertificateDer<'static>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(believed).expect("a certificate");
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has these")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+/// The client's end of a connection to there; nothing has been said yet.
+pub(in crate::io) fn dial(to: SocketAddr, config: Arc<ClientConfig>) -> Tls {
+    let socket = std::net::TcpStream::connect(to).expect("somebody listens");
+    socket.set_nonblocking(true).expect("it can");
+    let connection = ClientConnection::new(config, to.ip().into()).expect("a client");
+    Tls::new(connection, TcpStream::from_std(socket))
+}
+
+/// A client and its server that have shaken hands.
+pub(in crate::io) fn pair() -> (Tls, Tls) {
+    let (client, server) = configs();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let mut near = dial(listener.local_addr().expect("an address"), client);
+    let (socket, _) = listener.accept().expect("it has dialled");
+    socket.set_nonblocking(true).expect("it can");
+    let server = ServerConnection::new(server).expect("a server");
+    let mut far = Tls::new(server, TcpStream::from_std(socket));
+    let (mut near_stands, mut far_stands) = (false, false);
+    while !near_stands || !far_stands {
+        near.begin_turn();
+        near_stands = near.shake().expect("they agree");
+        far.begin_turn();
+        far_stands = far.shake().expect("they agree");
+    }
+    (near, far)
+}
+
+/// What has come by now; an error once there is no more to come: the other end is gone, or said
+/// goodbye.
+pub(in crate::io) fn came(end: &mut Tls) -> io::Result<Vec<u8>> {
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        end.begin_turn();
+        let ended = match end.read(&mut buffer) {
+            Ok(0) => ErrorKind::UnexpectedEof.into(),
+            Ok(count) => {
+                bytes.extend_from_slice(&buffer[..count]);
+                continue;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && end.more => continue,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(bytes),
+            Err(error) => error,
+        };
+        return if bytes.is_empty() { Err(ended) } else { Ok(bytes) };
+    }
+}
