@@ -270,3 +270,57 @@ const READ_BYTES: usize = 4 << 10;
 const WRITE_BYTES: usize = 8 << 10;
 /// Section 7.4.1.
 const NORMAL: u16 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::tls::loopback;
+
+    const BOUNDS: Bounds = Bounds { message_bytes_max: 1 << 20, out_bytes_max: 8 << 20 };
+
+    #[test]
+    fn a_turn_takes_so_many_bytes_and_the_next_one_the_rest() {
+        let (near, mut far) = loopback::pair();
+        let mut socket = Websocket::new(near, Vec::new(), Role::Client, BOUNDS);
+        let mut frame = Vec::new();
+        ws::write_plain(Kind::Text, &[b'x'; 16 << 10], &mut frame);
+        let fit = CLOUD_TURN_BYTES / frame.len();
+        assert!(fit + 2 < CLOUD_TURN_MESSAGES, "their number is another bound");
+        let (mut rest, mut full_turns) = (&frame[..], 0);
+        for _ in 0..1_000 {
+            while let Ok(count) = far.write(rest) {
+                rest = &rest[count..];
+                if rest.is_empty() {
+                    rest = &frame;
+                }
+            }
+            let mut came = 0;
+            let more = socket.read(&mut |_| came += 1).expect("it stands");
+            // One may have come in part in the turn before.
+            assert!(came <= fit + 1, "{came} messages of {} bytes", frame.len());
+            full_turns += usize::from(came >= fit && more);
+        }
+        assert!(full_turns > 0, "no turn took as much as it may");
+    }
+
+    #[test]
+    fn of_what_has_left_little_is_kept() {
+        for (role, kept) in [(Role::Client, CLOUD_BUFFER_KEPT_BYTES), (Role::Server, 0)] {
+            let (near, mut far) = loopback::pair();
+            let mut socket = Websocket::new(near, Vec::new(), role, BOUNDS);
+            for _ in 0..6 {
+                socket.send(&[b'x'; 1 << 20]).expect("there is room");
+            }
+            let before = socket.out.len();
+            socket.write(Instant(0)).expect("it stands");
+            assert!(socket.out.len() < before, "nothing has left");
+            assert!(socket.given < CLOUD_BUFFER_KEPT_BYTES + WRITE_BYTES, "{}", socket.given);
+            while !socket.out.is_empty() {
+                loopback::came(&mut far).expect("it stands");
+                socket.write(Instant(0)).expect("it stands");
+            }
+            assert!(socket.out.capacity() <= kept, "{role:?}: {}", socket.out.capacity());
+            assert_eq!(socket.out.capacity() > 0, role == Role::Client, "it is of use again");
+        }
+    }
+}
