@@ -409,3 +409,54 @@ fn accepts(response: &Response, accept: &str) -> Result<(), String> {
     // In base64, so its case counts; whoever guesses it can do so in one.
     says(header::SEC_WEBSOCKET_ACCEPT, accept)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use mio::Poll;
+    use nix::sys::socket::{Backlog, listen};
+
+    use super::*;
+    use crate::io::tls::loopback;
+
+    #[test]
+    fn an_address_has_its_time_while_there_is_another() {
+        // The kernel takes one connection for it, and no more: whoever dials then hears nothing.
+        let deaf = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        listen(&deaf, Backlog::new(0).expect("a number")).expect("it listens already");
+        let deaf = (deaf.local_addr().expect("an address"), deaf);
+        let _first = std::net::TcpStream::connect(deaf.0).expect("there is room for one");
+        let other = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let link = CloudLink { server: deaf.0.to_string(), ..CloudLink::default() };
+        let (poll, program) = (Poll::new().expect("a poll"), Path::new("/nowhere/edged"));
+        let (socket, lookup) = (Token(1), Token(2));
+        let place = Place { link: &link, program, socket, lookup, registry: poll.registry() };
+        let at = |ms: u64| Instant(1_000 + ms);
+        for more in [vec![other.local_addr().expect("an address")], Vec::new()] {
+            let validity = Validity { not_before_s: 0, not_after_s: 1 };
+            let credentials = Credentials { validity, config: loopback::configs().0 };
+            let deadline = at(10 * CLOUD_ADDRESS_MS);
+            let mut dial = Dial::start(Session(1), deadline, credentials, place, at(0));
+            let dial = dial.as_mut().unwrap_or_else(|cause| panic!("{cause}"));
+            let is_last = more.is_empty();
+            dial.addresses.extend(more);
+            let expected = if is_last { deadline } else { at(CLOUD_ADDRESS_MS) };
+            assert_eq!(dial.wake_at(), expected);
+            for (ms, waits) in [(CLOUD_ADDRESS_MS - 1, true), (CLOUD_ADDRESS_MS, is_last)] {
+                let done = dial.advance(place, &mut Vec::new(), at(ms));
+                assert!(matches!(done, Ok(Outcome::Waiting | Outcome::Busy)));
+                assert_eq!(dial.address() == Some(deaf.0), waits, "{ms}: {}", dial.step());
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_shown_up_to_its_bound() {
+        for more in [0, 1, 1_000] {
+            let body = "x".repeat(REFUSAL_BYTES_MAX + more);
+            let expected = format!("; it says {:?}", &body[..REFUSAL_BYTES_MAX]);
+            assert_eq!(first_line(body.as_bytes()), expected);
+        }
+    }
+}

@@ -181,3 +181,19 @@ fn beside(path: &Path) -> PathBuf {
 /// Of keys, and of what lies beside them.
 pub(in crate::io) const PRIVATE: u32 = 0o600;
 const FOLDER: u32 = 0o700;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_credentials_has_a_bound() {
+        let path = std::env::temp_dir().join(format!("edged-token-{}", std::process::id()));
+        for (bytes, fits) in [(CREDENTIALS_BYTES_MAX, true), (CREDENTIALS_BYTES_MAX + 1, false)] {
+            std::fs::write(&path, "x".repeat(bytes as usize)).expect("a file of ours");
+            let done = read(&path).map(|text| text.len() as u64);
+            assert_eq!(done.as_ref().ok(), fits.then_some(&bytes), "{done:?}");
+        }
+        remove_file(&path).expect("it was written");
+    }
+}

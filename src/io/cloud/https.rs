@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ use ureq::unversioned::transport::{
 };
 
 use super::tls::explain;
+use crate::agent::time::Instant;
+use crate::io::clock;
 use crate::limits::{CREDENTIALS_BYTES_MAX, ENROL_REQUEST_MS};
 use crate::model::settings::CloudLink;
 
@@ -49,6 +51,22 @@ pub(super) fn get(
     headers: &[(&str, &str)],
     body: Option<&[u8]>,
 ) -> Result<Answer, String> {
+    get_until(deadline(clock::boot()), link, tls, path, headers, body)
+}
+
+/// Of a request that begins now.
+fn deadline(now: Instant) -> Instant {
+    now.plus_ms(ENROL_REQUEST_MS)
+}
+
+fn get_until(
+    deadline: Instant,
+    link: &CloudLink,
+    tls: Arc<ClientConfig>,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Option<&[u8]>,
+) -> Result<Answer, String> {
     let base = link.http_server.trim_end_matches('/');
     if !base.starts_with("https://") {
         return Err(format!("httpServer: got {base:?}, expected https://host:port"));
@@ -61,10 +79,11 @@ pub(super) fn get(
         .max_redirects(0)
         .max_redirects_will_error(false)
         .max_idle_connections(0)
-        .timeout_global(Some(Duration::from_millis(ENROL_REQUEST_MS)))
+        // ureq looks at it between two reads; [`Socket`] holds it within them.
+        .timeout_global(Some(left(deadline)))
         .user_agent(concat!("edged/", env!("CARGO_PKG_VERSION")))
         .build();
-    let connector = Tls { config: tls, link: link.clone() };
+    let connector = Tls { config: tls, link: link.clone(), deadline };
     let agent = ureq::Agent::with_parts(config, connector, DefaultResolver::default());
     let mut request = agent.get(&url);
     for (name, value) in headers {
@@ -77,21 +96,76 @@ pub(super) fn get(
     // The error's own words name no header.
     let failed = |error: ureq::Error| format!("{url}: {}", words(&error));
     let mut answer = answer.map_err(failed)?;
-    let body = answer.body_mut().with_config().limit(CREDENTIALS_BYTES_MAX).read_to_vec();
+    // ureq takes less than its limit.
+    let limit = CREDENTIALS_BYTES_MAX + 1;
+    let body = answer.body_mut().with_config().limit(limit).read_to_vec();
     Ok(Answer { status: answer.status().as_u16(), body: body.map_err(failed)? })
 }
 
 fn words(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Io(error) => error.to_string(),
+        ureq::Error::Timeout(_) => LATE.to_owned(),
         other => other.to_string(),
     }
+}
+
+fn left(deadline: Instant) -> Duration {
+    Duration::from_millis(deadline.since_ms(clock::boot()))
+}
+
+/// A socket that waits for its other end a while, and not beyond the deadline, however steadily
+/// something comes.
+struct Socket {
+    stream: TcpStream,
+    patience: Duration,
+    deadline: Instant,
+}
+
+impl Socket {
+    fn connect(to: &SocketAddr, patience: Duration, deadline: Instant) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(to, wait(patience, deadline)?)?;
+        Ok(Self { stream, patience, deadline })
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(wait(self.patience, self.deadline)?))?;
+        let read = self.stream.read(to);
+        read.map_err(|error| late(error, self.deadline))
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(wait(self.patience, self.deadline)?))?;
+        let written = self.stream.write(from);
+        written.map_err(|error| late(error, self.deadline))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// How long to wait for the socket now.
+fn wait(patience: Duration, deadline: Instant) -> io::Result<Duration> {
+    let left = left(deadline);
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(patience.min(left)) }
+}
+
+/// The patience that is over is that of the whole request.
+fn late(error: io::Error, deadline: Instant) -> io::Error {
+    let is_over = error.kind() == ErrorKind::WouldBlock && left(deadline).is_zero();
+    if is_over { ErrorKind::TimedOut.into() } else { error }
 }
 
 /// Connects and shakes hands.
 struct Tls {
     config: Arc<ClientConfig>,
     link: CloudLink,
+    deadline: Instant,
 }
 
 impl fmt::Debug for Tls {
@@ -114,13 +188,11 @@ impl Connector for Tls {
         let timeout = Duration::from_millis(self.link.handshake_timeout_ms.max(1));
         let mut failures = Vec::new();
         let socket = details.addrs.iter().find_map(|to| {
-            let connected = TcpStream::connect_timeout(to, timeout);
+            let connected = Socket::connect(to, timeout, self.deadline);
             connected.map_err(|error| failures.push(format!("{to}: {error}"))).ok()
         });
         let socket = socket
             .ok_or_else(|| io::Error::other(format!("cannot connect: {}", failures.join(", "))))?;
-        socket.set_read_timeout(Some(timeout))?;
-        socket.set_write_timeout(Some(timeout))?;
         let connection = ClientConnection::new(Arc::clone(&self.config), name);
         let connection = connection.map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(connection, socket);
@@ -141,16 +213,15 @@ impl Tls {
 /// In our own words, and with nothing that ureq would take for a timeout of its own.
 fn said(error: &io::Error, link: &CloudLink) -> io::Error {
     let why = match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("no answer in {} s", link.handshake_timeout_ms / 1_000)
-        }
+        ErrorKind::WouldBlock => format!("no answer in {} s", link.handshake_timeout_ms / 1_000),
+        ErrorKind::TimedOut => LATE.to_owned(),
         _ => explain(error, link, "the cloud").to_string(),
     };
     io::Error::other(why)
 }
 
 struct Connection {
-    stream: StreamOwned<ClientConnection, TcpStream>,
+    stream: StreamOwned<ClientConnection, Socket>,
     buffers: LazyBuffers,
     link: CloudLink,
 }
@@ -251,7 +322,96 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
+const LATE: &str = "no whole answer in time";
 /// Of an answer that is shown.
 const TEXT_CHARS_MAX: usize = 200;
 /// A certificate and its head fit.
 const BUFFER_BYTES: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::disallowed_methods, reason = "the other end lives beside the test")]
+
+    use std::net::TcpListener;
+
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::*;
+    use crate::io::tls::loopback;
+    use crate::limits::ENROL_MS;
+
+    type Stream = StreamOwned<ServerConnection, TcpStream>;
+
+    /// Between two bytes: far less than a socket's patience.
+    const PACE: Duration = Duration::from_millis(5);
+
+    /// A server of one request, and the way to it.
+    fn serve(serve: impl Fn(Stream) + Send + 'static) -> (CloudLink, Arc<ClientConfig>) {
+        let (client, server): (_, Arc<ServerConfig>) = loopback::configs();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let http_server = format!("https://{}", listener.local_addr().expect("an address"));
+        std::thread::spawn(move || {
+            let (socket, _) = listener.accept().expect("it is dialled");
+            let connection = ServerConnection::new(server).expect("a server");
+            let mut stream = StreamOwned::new(connection, socket);
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|it| it == 1) {
+                head.push(byte[0]);
+            }
+            serve(stream);
+        });
+        (CloudLink { http_server, handshake_timeout_ms: 5_000, ..CloudLink::default() }, client)
+    }
+
+    #[test]
+    fn an_answer_has_a_bound() {
+        for (bytes, fits) in [(CREDENTIALS_BYTES_MAX, true), (CREDENTIALS_BYTES_MAX + 1, false)] {
+            let (link, tls) = serve(move |mut stream| {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
+                let answer = [head.as_bytes(), &vec![b'x'; bytes as usize]].concat();
+                // It may hang up before it has all.
+                let _ = stream.write_all(&answer).and_then(|()| stream.flush());
+            });
+            let done = get(&link, tls, "/ca.crt", &[], None).map(|answer| answer.body.len() as u64);
+            assert_eq!(done.as_ref().ok(), fits.then_some(&bytes), "{done:?}");
+        }
+    }
+
+    #[test]
+    fn what_comes_byte_by_byte_ends_at_the_deadline() {
+        // A record of the handshake that has 16 KiB.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let http_server = format!("https://{}", listener.local_addr().expect("an address"));
+        let dripped = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("it is dialled");
+            socket.set_read_timeout(Some(PACE)).expect("it can");
+            let begun = socket.write_all(&[0x16, 3, 3, 0x40, 0]);
+            begun.expect("it is taken");
+            while socket.write_all(b"x").is_ok() {
+                // Nothing comes but the greeting: this is a wait.
+                let _ = socket.read(&mut [0; 4 << 10]);
+            }
+        });
+        let record = CloudLink { http_server, handshake_timeout_ms: 5_000, ..Default::default() };
+        let (head, tls) = serve(|mut stream| {
+            stream.sock.set_read_timeout(Some(PACE)).expect("it can");
+            stream.write_all(b"HTTP/1.1 200 OK\r\nX: ").expect("it is taken");
+            while stream.write_all(b"X").and_then(|()| stream.flush()).is_ok() {
+                let _ = stream.sock.read(&mut [0; 4 << 10]);
+            }
+        });
+        for link in [record, head] {
+            let deadline = clock::boot().plus_ms(300);
+            let done = get_until(deadline, &link, Arc::clone(&tls), "/ca.crt", &[], None);
+            let why = done.expect_err("there is no whole answer");
+            assert!(why.ends_with(LATE), "{why}");
+        }
+        dripped.join().expect("it was hung up on");
+    }
+
+    #[test]
+    fn two_requests_fit_into_one_application() {
+        let end = deadline(deadline(Instant(0)));
+        assert!(end == Instant(2 * ENROL_REQUEST_MS) && end <= Instant(ENROL_MS), "{end:?}");
+    }
+}

@@ -2,16 +2,16 @@
 //! Changes nothing on the disk; of the cloud only the address is dialled.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use super::enrol::Token;
 use super::files::{self, Pair};
-use super::tls;
+use super::{names, tls};
 use crate::io::crypto;
-use crate::limits::{CHECK_DIAL_MS, CLOUD_ADDRESSES_MAX};
+use crate::limits::CHECK_DIAL_MS;
 use crate::model::link::Validity;
 use crate::model::settings::CloudLink;
 
@@ -51,9 +51,8 @@ pub fn inspect(link: &CloudLink) -> Inspection {
 /// Dials each address of the name until one answers.
 fn reach(server: &str) -> Result<(), String> {
     let found = server.to_socket_addrs().map_err(|error| error.to_string())?;
-    let addresses: Vec<SocketAddr> = found.take(CLOUD_ADDRESSES_MAX).collect();
     let mut why = "the name has no address".to_owned();
-    for address in addresses {
+    for address in names::first(found) {
         let patience = Duration::from_millis(CHECK_DIAL_MS);
         match TcpStream::connect_timeout(&address, patience) {
             Ok(_) => return Ok(()),

@@ -298,3 +298,46 @@ impl Cloud {
         Token(self.first.0 + 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use mio::Poll;
+
+    use super::*;
+
+    /// A dial of a node that has no credentials yet.
+    fn dial(cloud: &mut Cloud) -> Cause {
+        let poll = Poll::new().expect("a poll");
+        let now = Now { boot: Instant(1_000), wall: None };
+        let (name, deadline, mut events) = (Session(1), Instant(5_000), Vec::new());
+        cloud.dial(name, deadline, now, poll.registry(), &mut events);
+        match events.pop() {
+            Some(Event::LinkDown(Session(1), cause)) => cause,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lookups_that_cannot_be_ended_have_a_bound() {
+        let hang = || {
+            let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pipe/hang");
+            Command::new(program).spawn().expect("it starts")
+        };
+        let server = "cloud.example:10000".to_owned();
+        let link =
+            CloudLink { server, ca_file: "/nowhere/ca.crt".to_owned(), ..Default::default() };
+        let mut cloud = Cloud::new(Some(link), PathBuf::from("/nowhere/edged"), Token(1));
+        cloud.children.extend((1..CLOUD_LOOKUPS_MAX).map(|_| hang()));
+        assert!(matches!(dial(&mut cloud), Cause::Credentials(_)), "it goes on");
+        cloud.children.push(hang());
+        let Cause::Link(why) = dial(&mut cloud) else { panic!("there are too many") };
+        assert_eq!(why, format!("{CLOUD_LOOKUPS_MAX} lookups of names hang and cannot be ended"));
+        for child in &mut cloud.children {
+            child.kill().and_then(|()| child.wait()).expect("it is ours");
+        }
+        cloud.reap();
+        assert!(matches!(dial(&mut cloud), Cause::Credentials(_)), "they have ended after all");
+    }
+}

@@ -83,6 +83,12 @@ impl Lookup {
         postcard::from_bytes::<Answer>(bytes).map_err(|error| error.to_string())?
     }
 
+    /// Which child looks it up.
+    #[cfg(test)]
+    pub(in crate::io) fn child_id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// The child, which is of no more use.
     pub(in crate::io) fn end(&mut self) -> Option<Child> {
         let mut child = self.child.take()?;
@@ -105,11 +111,30 @@ pub(in crate::io) fn child() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let answer: Answer = match (&*asked.host, asked.port).to_socket_addrs() {
-        Ok(found) => Ok(found.take(CLOUD_ADDRESSES_MAX).collect()),
+        Ok(found) => Ok(first(found)),
         Err(error) => Err(error.to_string()),
     };
     match send(&mut socket, &answer) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Those of a name's addresses that are tried.
+pub(super) fn first(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    found.take(CLOUD_ADDRESSES_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_addresses_the_first_are_tried() {
+        let all = |count: usize| (0..count).map(|at| SocketAddr::from(([192, 0, 2, 1], at as u16)));
+        let tried = |count: usize| first(all(count)).len();
+        assert_eq!(tried(CLOUD_ADDRESSES_MAX), CLOUD_ADDRESSES_MAX);
+        assert_eq!(tried(CLOUD_ADDRESSES_MAX + 1), CLOUD_ADDRESSES_MAX);
+        assert_eq!(first(all(100))[0].port(), 0, "in the resolver's order");
     }
 }
