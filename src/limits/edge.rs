@@ -167,5 +167,3 @@ pub const API_IDLE_MS: u64 = 30_000;
 pub const API_TOKEN_MS: u64 = 60_000;
 /// Milliseconds between two tokens for nodes in the Secret (KubeEdge's).
 pub const TOKEN_SECRET_MS: u64 = 43_200_000;
-/// Bytes read of one connection to the API server in one turn.
-pub const API_TURN_BYTES: usize = 1 << 20;

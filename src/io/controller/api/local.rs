@@ -191,3 +191,85 @@ fn fact(told: &Told) -> WatchFact {
 fn raw(text: Box<str>) -> Box<RawValue> {
     RawValue::from_string(text.into()).expect("it was written as JSON")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::local::{Key, Row};
+    use crate::io::clock;
+
+    fn now(ms: u64) -> Now {
+        Now { boot: Instant(1_000_000 + ms), wall: clock::now().wall }
+    }
+
+    /// So many ConfigMaps.
+    fn local(count: usize) -> Local {
+        let rows = (0..count).map(|number| {
+            let name: Box<str> = format!("c-{number}").into();
+            let text = format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}").into();
+            let key = Key { kind: Kind::ConfigMap, namespace: "default".into(), name };
+            (key, Row { text, made_of: None })
+        });
+        Local::new(Objects::load(rows.collect(), 1_000, 7))
+    }
+
+    /// How many objects of a list were told of, and how many times that this was all.
+    fn told(events: &mut Vec<Event>) -> (usize, usize) {
+        let (mut objects, mut ends) = (0, 0);
+        for event in events.drain(..) {
+            match event {
+                Event::Watched(WatchId(1), WatchFact::Listed(part)) => objects += part.len(),
+                Event::Watched(WatchId(1), WatchFact::ListEnd(_)) => ends += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        (objects, ends)
+    }
+
+    #[test]
+    fn a_turn_tells_a_part_of_a_list_and_the_next_one_the_rest() {
+        let mut events = Vec::new();
+        let mut whole = local(LOCAL_LIST_PER_TURN);
+        whole.list(WatchId(1), Kind::ConfigMap);
+        whole.tick(now(0), &mut events);
+        assert_eq!(told(&mut events), (LOCAL_LIST_PER_TURN, 1));
+        let mut long = local(LOCAL_LIST_PER_TURN + 1);
+        long.list(WatchId(1), Kind::ConfigMap);
+        long.tick(now(0), &mut events);
+        assert_eq!(told(&mut events), (LOCAL_LIST_PER_TURN, 0));
+        assert_eq!(long.wake_at(), Some(Instant(0)));
+        long.tick(now(0), &mut events);
+        assert_eq!(told(&mut events), (1, 1));
+    }
+
+    #[test]
+    fn what_could_not_be_kept_is_tried_again_and_answered_only_then() {
+        let folder = std::env::temp_dir().join(format!("edged-local-{}", std::process::id()));
+        let (mut store, _) = Store::open(&folder.join("controller.db")).expect("it is made");
+        let mut local = local(0);
+        let mut events = Vec::new();
+        let mut commit = |local: &mut Local, store: &mut Store, ms: u64| {
+            let done = local.commit(store, &[], now(ms).boot, &mut events);
+            (done.is_ok(), events.drain(..).count())
+        };
+        local.tick(now(0), &mut Vec::new());
+        let body = RawValue::from_string("{}".to_owned()).expect("JSON");
+        let call = Call {
+            verb: Verb::Create,
+            kind: Kind::ConfigMap,
+            namespace: "default".into(),
+            name: "c".into(),
+            subresource: None,
+            body: Some(body),
+        };
+        local.call(CallId(1), &call, now(0));
+        store.refuse(true);
+        assert_eq!(commit(&mut local, &mut store, 0), (false, 0));
+        assert_eq!(local.wake_at(), Some(now(LOCAL_SAVE_RETRY_MS).boot));
+        store.refuse(false);
+        let early = commit(&mut local, &mut store, LOCAL_SAVE_RETRY_MS - 1);
+        assert_eq!(early, (true, 0), "it is not tried");
+        assert_eq!(commit(&mut local, &mut store, LOCAL_SAVE_RETRY_MS), (true, 1));
+        std::fs::remove_dir_all(folder).expect("it was made");
+    }
+}

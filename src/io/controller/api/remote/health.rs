@@ -136,4 +136,60 @@ mod tests {
         assert_eq!(health.trouble(at(API_TROUBLE_MS)), None);
         assert_eq!(health.wake_at(), None);
     }
+    /// One whose lookups hang, and who has lost its API server.
+    struct Bed(Health, mio::Poll);
+
+    impl Bed {
+        fn new() -> Self {
+            let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pipe/hang");
+            let mut health = Health::new(program.into());
+            health.lost(Instant(0), "refused".to_owned());
+            Self(health, mio::Poll::new().expect("a poll"))
+        }
+
+        /// The child that looks it up then, if one does.
+        fn lookup(&mut self, ms: u64) -> Option<u32> {
+            let Self(health, poll) = self;
+            let found = health.tick(Instant(ms), "api.example:443", Token(1), poll.registry());
+            assert_eq!(found, None, "nobody answers");
+            health.lookup.as_ref().and_then(Lookup::child_id)
+        }
+
+        fn hang(&self) -> Child {
+            std::process::Command::new(&self.0.program).spawn().expect("it starts")
+        }
+    }
+
+    impl Drop for Bed {
+        fn drop(&mut self) {
+            self.0.give_up();
+            for child in &mut self.0.children {
+                let _ = child.kill().and_then(|()| child.wait());
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_looked_up_once_it_was_missed_for_long_and_again_as_long_after_that() {
+        let mut bed = Bed::new();
+        assert_eq!(bed.0.wake_at(), Some(Instant(API_LOOKUP_MS)));
+        assert_eq!(bed.lookup(API_LOOKUP_MS - 1), None);
+        let first = bed.lookup(API_LOOKUP_MS);
+        assert_eq!(bed.0.wake_at(), Some(Instant(2 * API_LOOKUP_MS)));
+        assert_eq!(bed.lookup(2 * API_LOOKUP_MS - 1), first);
+        let second = bed.lookup(2 * API_LOOKUP_MS);
+        assert!(first.is_some() && second.is_some() && first != second, "{first:?} {second:?}");
+    }
+
+    #[test]
+    fn lookups_that_cannot_be_ended_have_a_bound() {
+        for (hanging, begins) in [(API_LOOKUPS_MAX - 1, true), (API_LOOKUPS_MAX, false)] {
+            let mut bed = Bed::new();
+            for _ in 0..hanging {
+                let child = bed.hang();
+                bed.0.children.push(child);
+            }
+            assert_eq!(bed.lookup(API_LOOKUP_MS).is_some(), begins, "{hanging}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use super::task::{Task, Work};
 use crate::controller::event::{Event, WatchId};
 use crate::controller::time::Instant;
 use crate::io::tls::Tls;
-use crate::limits::{API_CONNECT_MS, API_IDLE_MS, API_TURN_BYTES};
+use crate::limits::{API_CONNECT_MS, API_IDLE_MS};
 use crate::wire::http1::response::{Piece, Reader};
 
 #[derive(Debug)]
@@ -196,8 +196,9 @@ impl Line {
 
     fn read(&mut self, now: Instant, events: &mut Vec<Event>) -> Result<Outcome, String> {
         let Stage::Open(tls) = &mut self.stage else { return Ok(Outcome::Wait) };
-        let (mut buffer, mut taken) = ([0; READ_BYTES], 0);
-        while taken < API_TURN_BYTES {
+        let mut buffer = [0; READ_BYTES];
+        // Until the socket is empty, or TLS has read it as often as a turn may.
+        loop {
             let count = match tls.read(&mut buffer) {
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -211,7 +212,6 @@ impl Line {
             if count == 0 {
                 return self.closed(events);
             }
-            taken += count;
             let mut ended = false;
             for piece in self.reader.receive(&buffer[..count])? {
                 let task = self.task.as_mut().ok_or("an answer that nobody asked for")?;
@@ -229,8 +229,6 @@ impl Line {
                 return Ok(self.ended(now, events));
             }
         }
-        self.busy = true;
-        Ok(Outcome::Wait)
     }
 
     fn ended(&mut self, now: Instant, events: &mut Vec<Event>) -> Outcome {
@@ -273,35 +271,152 @@ const READ_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
     use std::os::fd::AsFd;
 
     use mio::Poll;
     use nix::sys::socket::{getsockopt, sockopt};
-    use rustls::RootCertStore;
-    use rustls::crypto::ring::default_provider;
+    use rustls::ServerConnection;
 
     use super::*;
+    use crate::controller::event::CallId;
+    use crate::io::tls::loopback;
+    use crate::limits::{
+        API_ALIVE_IDLE_S, API_ALIVE_PROBE_S, API_ALIVE_PROBES, API_CALL_MS, API_LIST_MS,
+        API_UNHEARD_MS, API_WATCH_LATE_MS, API_WATCH_S,
+    };
+    use crate::model::api::{Call, Kind, Verb};
+
+    struct Bed {
+        listener: TcpListener,
+        server: Arc<rustls::ServerConfig>,
+        line: Line,
+        events: Vec<Event>,
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant(1_000 + ms)
+    }
+
+    fn call() -> Work {
+        let call = Call {
+            verb: Verb::Get,
+            kind: Kind::Node,
+            namespace: "".into(),
+            name: "gw".into(),
+            subresource: None,
+            body: None,
+        };
+        Work::Call(CallId(1), Box::new(call))
+    }
+
+    impl Bed {
+        /// A connection that was dialled just now; nobody has taken it.
+        fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+            let poll = Poll::new().expect("a poll");
+            let (client, server) = loopback::configs();
+            let to = listener.local_addr().expect("an address");
+            let way = (client, ServerName::from(to.ip()));
+            let line = Line::open(to, way, Token(1), poll.registry(), at(0)).expect("a line");
+            Self { listener, server, line, events: Vec::new() }
+        }
+
+        fn ask(&mut self, work: Work, ms: u64) {
+            let task = Task::new(work);
+            let request = task.request("api", "");
+            self.line.ask(task, request, at(ms));
+        }
+
+        fn turn(&mut self, ms: u64) -> Outcome {
+            self.line.turn(at(ms), &mut self.events)
+        }
+
+        /// The other end, once the first question has come.
+        fn asked(&mut self) -> Tls {
+            let (socket, _) = self.listener.accept().expect("it has dialled");
+            socket.set_nonblocking(true).expect("it can");
+            let server = ServerConnection::new(Arc::clone(&self.server)).expect("a server");
+            let mut far = Tls::new(server, TcpStream::from_std(socket));
+            let mut came = Vec::new();
+            while !came.ends_with(b"\r\n\r\n") {
+                self.line.stir();
+                assert!(matches!(self.turn(0), Outcome::Wait));
+                far.begin_turn();
+                if far.shake().expect("they agree") {
+                    came.extend(loopback::came(&mut far).expect("it stands"));
+                }
+            }
+            far
+        }
+    }
 
     #[test]
     fn one_whose_other_end_is_gone_without_a_word_is_noticed_within_a_minute() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let poll = Poll::new().expect("a poll");
-        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth();
-        let name = ServerName::try_from("api").expect("a name");
-        let to = listener.local_addr().expect("an address");
-        let way = (Arc::new(config), name);
-        let line = Line::open(to, way, Token(1), poll.registry(), Instant(0)).expect("a line");
-        let Stage::Connecting(socket, ..) = &line.stage else { panic!("{line:?}") };
+        let bed = Bed::new();
+        let Stage::Connecting(socket, ..) = &bed.line.stage else { panic!("{:?}", bed.line) };
         let socket = socket.as_fd();
         assert_eq!(getsockopt(&socket, sockopt::KeepAlive), Ok(true));
         let idle_s = getsockopt(&socket, sockopt::TcpKeepIdle).expect("it has one");
         let probe_s = getsockopt(&socket, sockopt::TcpKeepInterval).expect("it has one");
         let probes = getsockopt(&socket, sockopt::TcpKeepCount).expect("it has one");
-        assert_eq!((idle_s, probe_s, probes), (15, 10, 3));
-        assert_eq!(getsockopt(&socket, sockopt::TcpUserTimeout), Ok(45_000));
+        let expected = (API_ALIVE_IDLE_S, API_ALIVE_PROBE_S, API_ALIVE_PROBES);
+        assert_eq!((idle_s, probe_s, probes), expected);
+        assert_eq!(getsockopt(&socket, sockopt::TcpUserTimeout), Ok(API_UNHEARD_MS));
+        assert!(idle_s + probes * probe_s <= 60);
+    }
+
+    #[test]
+    fn each_question_has_its_time_and_the_way_there_its_own() {
+        let (id, kind) = (WatchId(1), Kind::Pod);
+        for (work, ms) in [
+            (call(), API_CALL_MS),
+            (Work::List(id, kind, String::new()), API_LIST_MS),
+            (Work::Watch(id, kind, "5".into()), API_WATCH_S * 1_000 + API_WATCH_LATE_MS),
+        ] {
+            let mut bed = Bed::new();
+            bed.ask(work, 0);
+            let end = API_CONNECT_MS + ms;
+            for now in [0, end - 1] {
+                assert!(matches!(bed.turn(now), Outcome::Wait));
+                assert_eq!((bed.line.wake_at(), bed.events.len()), (at(end), 0));
+            }
+            assert!(matches!(bed.turn(end), Outcome::Over));
+            assert!(
+                matches!(
+                    &bed.events[..],
+                    [Event::Called(CallId(1), Err(_)) | Event::Watched(WatchId(1), _)]
+                ),
+                "{:?}",
+                bed.events
+            );
+        }
+        // Nobody asks anything.
+        let mut bed = Bed::new();
+        assert!(matches!(bed.turn(API_CONNECT_MS - 1), Outcome::Wait));
+        assert!(matches!(bed.turn(API_CONNECT_MS), Outcome::Over));
+    }
+
+    #[test]
+    fn a_connection_is_kept_for_a_while_and_asked_again() {
+        for again in [false, true] {
+            let mut bed = Bed::new();
+            bed.ask(call(), 0);
+            let mut far = bed.asked();
+            far.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").expect("it is taken");
+            while bed.events.is_empty() {
+                bed.line.stir();
+                assert!(matches!(bed.turn(0), Outcome::Wait));
+            }
+            assert!(matches!(bed.turn(API_IDLE_MS - 1), Outcome::Wait) && bed.line.is_idle());
+            if again {
+                bed.ask(call(), API_IDLE_MS - 1);
+                assert!(matches!(bed.turn(API_IDLE_MS), Outcome::Wait));
+                let end = at(API_IDLE_MS - 1 + API_CALL_MS);
+                assert_eq!(bed.line.wake_at(), end, "it stands: there is no way to be had");
+            } else {
+                assert!(matches!(bed.turn(API_IDLE_MS), Outcome::Over));
+            }
+        }
     }
 }

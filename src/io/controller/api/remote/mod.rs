@@ -187,20 +187,18 @@ impl Remote {
 pub fn once(reach: &mut Reach, call: &Call) -> CallResult {
     let lost = |why: String| CallError::Lost(why);
     let task = Task::new(Work::Call(CallId(0), Box::new(call.clone())));
-    let authorization = reach.authorization(clock::boot());
-    let request = task.request(&reach.host, &authorization);
-    exchange(reach, &request).map_err(lost).and_then(|(status, body)| task::result(status, body))
+    exchange(reach, task).map_err(lost).and_then(|(status, body)| task::result(status, body))
 }
 
 /// Whether the API server knows a kind at all.
 pub fn has(reach: &mut Reach, kind: Kind) -> Result<bool, String> {
     let task = Task::new(Work::List(WatchId(0), kind, String::new()));
-    let authorization = reach.authorization(clock::boot());
-    let request = task.request(&reach.host, &authorization);
-    exchange(reach, &request).map(|(status, _)| status == 200)
+    exchange(reach, task).map(|(status, _)| status == 200)
 }
 
-fn exchange(reach: &Reach, request: &[u8]) -> Result<(u16, Vec<u8>), String> {
+fn exchange(reach: &mut Reach, mut task: Task) -> Result<(u16, Vec<u8>), String> {
+    let authorization = reach.authorization(clock::boot());
+    let request = task.request(&reach.host, &authorization);
     let connect = Duration::from_millis(API_CONNECT_MS);
     let mut why = "no address".to_owned();
     let socket = reach.addresses.iter().find_map(|to| {
@@ -214,20 +212,22 @@ fn exchange(reach: &Reach, request: &[u8]) -> Result<(u16, Vec<u8>), String> {
     let connection = ClientConnection::new(Arc::clone(&reach.tls), reach.name.clone());
     let connection = connection.map_err(|error| format!("{}: {error}", reach.host))?;
     let mut stream = StreamOwned::new(connection, socket);
-    stream.write_all(request).map_err(said)?;
-    let (mut reader, mut buffer) = (Reader::default(), [0; 8 << 10]);
-    let (mut status, mut body) = (0, Vec::new());
+    stream.write_all(&request).map_err(said)?;
+    let (mut reader, mut buffer, mut has_head) = (Reader::default(), [0; 8 << 10], false);
     loop {
         let count = stream.read(&mut buffer).map_err(said)?;
         if count == 0 {
-            let whole = status != 0 && reader.closed();
-            return if whole { Ok((status, body)) } else { Err("the answer was cut off".into()) };
+            let whole = has_head && reader.closed();
+            return if whole { Ok(task.whole()) } else { Err("the answer was cut off".into()) };
         }
         for piece in reader.receive(&buffer[..count])? {
             match piece {
-                Piece::Head(code, _) => status = code,
-                Piece::Body(bytes) => body.extend(bytes),
-                Piece::End => return Ok((status, body)),
+                Piece::Head(status, _) => {
+                    has_head = true;
+                    task.head(status);
+                }
+                Piece::Body(bytes) => task.body(&bytes, &mut Vec::new())?,
+                Piece::End => return Ok(task.whole()),
             }
         }
     }

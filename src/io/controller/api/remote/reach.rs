@@ -184,3 +184,36 @@ fn private_key(text: &str) -> Result<PrivateKeyDer<'static>, String> {
 
 /// Where every pod finds what it is in its cluster.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_token_that_lies_in_a_file_is_read_again_after_a_while() {
+        let folder = std::env::temp_dir().join(format!("edged-reach-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder of ours");
+        let write = |name: &str, text: &str| {
+            fs::write(folder.join(name), text).expect("a file of ours");
+        };
+        let ca = include_bytes!("../../../../../tests/golden/x509/go-ca.der");
+        write("ca.crt", &pem::encode("CERTIFICATE", ca));
+        write(
+            "config",
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts:\n- name: a\n  context: \
+             {cluster: a, user: a}\nclusters:\n- name: a\n  cluster: {server: \
+             'https://127.0.0.1:1', certificate-authority: ca.crt}\nusers:\n- name: a\n  user: \
+             {tokenFile: token}\n",
+        );
+        write("token", "a");
+        let mut reach = Reach::of_file(&folder.join("config")).expect("a way");
+        let mut header = |ms: u64| reach.authorization(Instant(1_000 + ms));
+        assert_eq!(header(0), "Authorization: Bearer a\r\n");
+        write("token", "b");
+        assert_eq!(header(API_TOKEN_MS - 1), "Authorization: Bearer a\r\n");
+        assert_eq!(header(API_TOKEN_MS), "Authorization: Bearer b\r\n");
+        fs::remove_dir_all(&folder).expect("it was made");
+    }
+}

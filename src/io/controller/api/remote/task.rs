@@ -165,6 +165,11 @@ impl Task {
         Then::Done
     }
 
+    /// The same for whoever waits for it and for nothing else.
+    pub(super) fn whole(self) -> (u16, Vec<u8>) {
+        (self.status, self.body)
+    }
+
     /// There will be no whole answer.
     pub(super) fn lost(self, why: String, events: &mut Vec<Event>) {
         match self.work {
@@ -302,4 +307,52 @@ fn words(status: u16, body: &[u8]) -> String {
     let said =
         said.unwrap_or_else(|_| String::from_utf8_lossy(&body[..body.len().min(200)]).into());
     format!("got status {status}, expected 200: {said}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_and_watches_are_asked_for_with_their_bounds() {
+        let (id, kind) = (WatchId(1), Kind::Pod);
+        for (work, expected) in [
+            (Work::List(id, kind, String::new()), format!("limit={API_PAGE}&")),
+            (Work::List(id, kind, "next".to_owned()), format!("limit={API_PAGE}&")),
+            (Work::Watch(id, kind, "5".into()), format!("timeoutSeconds={API_WATCH_S}&")),
+        ] {
+            let request = Task::new(work).request("api", "");
+            let request = String::from_utf8(request).expect("text");
+            let (line, _) = request.split_once(" HTTP/1.1").expect("a line");
+            assert!(format!("{line}&").contains(&expected), "{line}\n{expected}");
+        }
+    }
+
+    #[test]
+    fn an_answer_has_a_bound() {
+        let mut task = Task::new(Work::List(WatchId(1), Kind::Pod, String::new()));
+        task.head(200);
+        // The kernel gives no memory before somebody writes to it.
+        task.body = vec![0; RESPONSE_BODY_BYTES_MAX - 1];
+        assert_eq!(task.body(b"x", &mut Vec::new()), Ok(()));
+        let why = task.body(b"x", &mut Vec::new()).expect_err("it is too long");
+        assert_eq!(why, format!("got more than {RESPONSE_BODY_BYTES_MAX} bytes"));
+    }
+
+    #[test]
+    fn a_line_of_a_watch_has_a_bound() {
+        let mut task = Task::new(Work::Watch(WatchId(1), Kind::Pod, "5".into()));
+        task.head(200);
+        let (mut events, part) = (Vec::new(), vec![b' '; 1 << 20]);
+        for _ in 0..WATCH_LINE_BYTES_MAX / part.len() {
+            assert_eq!(task.body(&part, &mut events), Ok(()));
+        }
+        let line = b"{\"type\":\"BOOKMARK\",\"object\":{}}\n";
+        let mut whole = Task::new(Work::Watch(WatchId(1), Kind::Pod, "5".into()));
+        whole.head(200);
+        whole.body = task.body[..WATCH_LINE_BYTES_MAX - line.len() + 1].to_vec();
+        assert_eq!((whole.body(line, &mut events), events.len()), (Ok(()), 1));
+        let why = task.body(b" ", &mut events).expect_err("it is too long");
+        assert_eq!(why, format!("got a line of more than {WATCH_LINE_BYTES_MAX} bytes"));
+    }
 }
