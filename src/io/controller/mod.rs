@@ -41,8 +41,7 @@ use crate::io::journal::{self, Turn};
 use crate::io::signal::{self, Signals, Told};
 use crate::io::{clock, sys};
 use crate::limits::{
-    MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX, POLL_EVENTS_MAX, POLL_MS_MAX,
-    TOKEN_SECRET_MS, TURN_ROUNDS_MAX,
+    MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX,
 };
 use crate::model::api::Kind;
 use crate::model::link::{Session, Validity};
@@ -116,8 +115,8 @@ struct Hands {
     authority: Authority,
     ports: Ports,
     api: Api,
-    /// When the token in the Secret is replaced.
-    token_at: Option<Instant>,
+    /// Of the token in the Secret; `None`: there is no Secret.
+    renewal: Option<secrets::Renewal>,
     store: Store,
     manifests: Manifests<Vec<Manifest>>,
     front: Front,
@@ -193,14 +192,14 @@ impl Hands {
             let objects = loaded(kept.objects, kept.version, kept.is_new);
             Api::Local(Box::new(Local::new(objects)))
         };
-        let token_at = api_token_at(&api, now.boot);
+        let is_remote = matches!(api, Api::Remote(_));
         Ok(Self {
             controller: Controller::boot(config, now, clock::seed()),
             signals,
             authority,
             ports,
             api,
-            token_at,
+            renewal: is_remote.then(|| secrets::Renewal::new(now.boot)),
             store,
             manifests,
             front: Front::new(settings.api, settings.socket(), FRONT),
@@ -222,7 +221,7 @@ impl Hands {
             self.ports.wake_at(),
             self.api.wake_at(),
             self.front.wake_at(),
-            self.token_at,
+            self.renewal.as_ref().map(secrets::Renewal::wake_at),
             matches!(self.api, Api::Local(_)).then(|| self.manifests.wake_at()),
         ];
         let due_at = due.into_iter().flatten().min().unwrap_or_default();
@@ -414,8 +413,7 @@ impl Hands {
     /// Nodes that join find a token where they always did.
     fn renew_token(&mut self, now: Now) {
         let Some(now_s) = now.timestamp().map(|at| at.0) else { return };
-        if self.token_at.is_some_and(|at| at <= now.boot) {
-            self.token_at = Some(now.boot.plus_ms(TOKEN_SECRET_MS));
+        if self.renewal.as_mut().is_some_and(|renewal| renewal.is_due(now.boot)) {
             let call = secrets::token(&self.settings.namespace, &self.authority, now_s);
             self.api.call(OWN_CALL, &call, now);
         }
@@ -501,10 +499,6 @@ fn identity() -> String {
     format!("{}_{:016x}", sys::hostname().unwrap_or_default(), clock::seed())
 }
 
-fn api_token_at(api: &Api, now: Instant) -> Option<Instant> {
-    matches!(api, Api::Remote(_)).then(|| now.plus_ms(TOKEN_SECRET_MS))
-}
-
 /// Our own call beside the mind's, which count from the other end.
 const OWN_CALL: CallId = CallId(u64::MAX);
 
@@ -522,3 +516,59 @@ impl Held for Vec<Manifest> {
 }
 
 const DAY_S: i64 = 86_400;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::manifest::Refusal;
+
+    /// A file of these tests says how many objects it holds, and of how many bytes the first is.
+    fn parse(text: &[u8]) -> Result<Vec<Manifest>, Refusal> {
+        let text = str::from_utf8(text).expect("text");
+        let (count, size) = text.split_once(' ').expect("two numbers");
+        let mut size_bytes = size.parse().expect("a number");
+        let objects = (0..count.parse().expect("a number")).map(|_| Manifest {
+            kind: Kind::ConfigMap,
+            namespace: "".into(),
+            name: "".into(),
+            value: Arc::default(),
+            size_bytes: std::mem::take(&mut size_bytes),
+        });
+        Ok(objects.collect())
+    }
+
+    #[test]
+    fn the_manifests_have_a_bound_in_objects_and_in_bytes() {
+        let folder = std::env::temp_dir().join(format!("edged-held-{}", std::process::id()));
+        for (first, expected) in [
+            (
+                format!("{} 0", MANIFEST_ALL_OBJECTS_MAX - 1),
+                format!("got more than {MANIFEST_ALL_OBJECTS_MAX} "),
+            ),
+            (
+                format!("1 {}", MANIFEST_ALL_BYTES_MAX - 1),
+                format!("got more than {MANIFEST_ALL_BYTES_MAX} bytes "),
+            ),
+        ] {
+            fs::create_dir_all(&folder).expect("a folder of ours");
+            for (name, text) in [("a", &*first), ("b", "1 1"), ("c", "1 1")] {
+                fs::write(folder.join(name), text).expect("a file of ours");
+            }
+            let poll = Poll::new().expect("a poll");
+            let mut manifests = Manifests::open(folder.clone(), parse, poll.registry(), FOLDER);
+            let mut told = None;
+            while told.is_none() {
+                told = manifests.tick(Instant(1_000_000));
+            }
+            let files = told.expect("it was told").files;
+            let fits: Vec<bool> = files.iter().map(|file| file.content.is_ok()).collect();
+            assert_eq!(fits, [true, true, false], "{first}");
+            let why = files[2].content.as_ref().expect_err("there is no room").to_string();
+            assert!(why.contains(&expected), "{why}");
+            fs::remove_dir_all(&folder).expect("it was made");
+        }
+    }
+}

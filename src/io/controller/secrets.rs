@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 
 use super::api::remote::{self, reach::Reach};
 use super::authority::{Authority, Pair};
-use crate::limits::TOKEN_LIFE_S;
+use crate::controller::time::Instant;
+use crate::limits::{TOKEN_LIFE_S, TOKEN_SECRET_MS};
 use crate::model::api::{Call, CallError, Kind, PatchType, Verb};
 use crate::model::base64;
 
@@ -46,6 +47,33 @@ pub(super) fn open(
         Err(error) => return Err(said(TOKEN.0, error)),
     }
     Ok(authority)
+}
+
+/// When the Secret is to have another token.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    at: Instant,
+}
+
+impl Renewal {
+    /// It has one of now.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { at: now.plus_ms(TOKEN_SECRET_MS) }
+    }
+
+    /// Whether it is time; the next is then counted from here.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let due = self.at <= now;
+        if due {
+            *self = Self::new(now);
+        }
+        due
+    }
+
+    /// When it is time.
+    pub(super) fn wake_at(&self) -> Instant {
+        self.at
+    }
 }
 
 /// Puts a fresh token where `keadm gettoken` finds it.
@@ -153,3 +181,20 @@ fn said(name: &str, error: CallError) -> String {
 const CA: (&str, &str, &str) = ("casecret", "cadata", "cakeydata");
 const SERVER: (&str, &str, &str) = ("cloudcoresecret", "cloudcoredata", "cloudcorekeydata");
 const TOKEN: (&str, &str) = ("tokensecret", "tokendata");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_replaced_long_before_it_ends() {
+        let at = |ms: u64| Instant(1_000 + ms);
+        let mut renewal = Renewal::new(at(0));
+        for begun in [0, TOKEN_SECRET_MS] {
+            assert_eq!(renewal.wake_at(), at(begun + TOKEN_SECRET_MS));
+            assert!(!renewal.is_due(at(begun + TOKEN_SECRET_MS - 1)));
+            assert!(renewal.is_due(at(begun + TOKEN_SECRET_MS)));
+        }
+        assert!(renewal.wake_at().since_ms(at(2 * TOKEN_SECRET_MS)) < TOKEN_LIFE_S as u64 * 1_000);
+    }
+}

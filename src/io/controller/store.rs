@@ -240,6 +240,12 @@ impl Store {
         self.write(objects, records).map_err(|error| error.to_string())
     }
 
+    /// Lets all writes fail, or no more: for tests of what becomes of that which is to be kept.
+    #[cfg(test)]
+    pub(super) fn refuse(&self, refuse: bool) {
+        self.conn.pragma_update(None, "query_only", refuse).expect("SQLite knows it");
+    }
+
     fn write(&mut self, objects: &[Change], records: &[sync::Change]) -> rusqlite::Result<()> {
         let now_s = clock::now().timestamp().map_or(0, |at| at.0);
         let saving = self.conn.transaction()?;
