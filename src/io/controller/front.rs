@@ -20,7 +20,7 @@ use crate::controller::time::Instant;
 use crate::io::socket::{Access, Address, Listener, Stream};
 use crate::limits::{
     FRONT_BODY_BYTES_MAX, FRONT_CONNECTIONS_MAX, FRONT_PROTECTED_MIN, HTTP_ACCEPTS_PER_TURN,
-    HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_HEAD_BYTES_MAX, HTTP_LEAVE_MS,
+    HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_HEAD_BYTES_MAX, HTTP_LEAVE_BYTES_MAX, HTTP_LEAVE_MS,
 };
 use crate::wire::http1::call::{self, Call};
 
@@ -47,7 +47,8 @@ struct Connection {
 enum State {
     Asking(Vec<u8>),
     Telling(Vec<u8>, usize),
-    Leaving,
+    /// How much was read to no end.
+    Leaving(usize),
 }
 
 enum Next {
@@ -204,12 +205,13 @@ impl Connection {
                 }
                 State::Telling(..) => {
                     let _ = self.stream.shutdown_write();
-                    self.state = State::Leaving;
+                    self.state = State::Leaving(0);
                     self.deadline = now.plus_ms(HTTP_LEAVE_MS);
                 }
                 // A socket that is closed with unread bytes in it resets the connection.
-                State::Leaving => match self.stream.read(&mut buffer) {
-                    Ok(1..) => {}
+                State::Leaving(read) => match self.stream.read(&mut buffer) {
+                    Ok(count @ 1..) if *read + count <= HTTP_LEAVE_BYTES_MAX => *read += count,
+                    Ok(1..) => return Next::End,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Wait,
                     Ok(0) | Err(_) => return Next::End,
                 },
@@ -221,3 +223,157 @@ impl Connection {
 /// On the stack.
 const READ_BYTES: usize = 8 << 10;
 const REQUEST_BYTES_MAX: usize = FRONT_BODY_BYTES_MAX + HTTP_HEAD_BYTES_MAX + READ_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use mio::{Events, Poll};
+
+    use super::*;
+    use crate::io::socket::Access::{Protected, Public};
+
+    struct Bed {
+        poll: Poll,
+        ready: Events,
+        front: Front,
+        socket: PathBuf,
+        now: Instant,
+    }
+
+    impl Bed {
+        fn new(name: &str) -> Self {
+            let socket = format!("edged-front-{name}-{}.sock", std::process::id());
+            let socket = std::env::temp_dir().join(socket);
+            let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let address = free.local_addr().expect("an address");
+            drop(free);
+            let mut bed = Self {
+                poll: Poll::new().expect("a poll"),
+                ready: Events::with_capacity(64),
+                front: Front::new(address, socket.clone(), Token(1)),
+                socket,
+                now: Instant(1_000_000),
+            };
+            bed.turn();
+            bed
+        }
+
+        fn turn(&mut self) {
+            self.poll.poll(&mut self.ready, Some(Duration::from_millis(1))).expect("it polls");
+            for ready in &self.ready {
+                assert!(self.front.owns(ready.token()));
+                self.front.ready(ready);
+            }
+            let answer = |_: &Call, _| call::answer(200, "text/plain", b"ok\n");
+            self.front.tick(self.now, self.poll.registry(), answer);
+        }
+
+        /// A client that says nothing.
+        fn client(&self, access: Access) -> Client {
+            match access {
+                Public => {
+                    let stream = TcpStream::connect(self.front.address).expect("it listens");
+                    stream.set_nonblocking(true).expect("it can");
+                    Box::new(stream)
+                }
+                Protected => {
+                    let stream = UnixStream::connect(&self.socket).expect("it listens");
+                    stream.set_nonblocking(true).expect("it can");
+                    Box::new(stream)
+                }
+            }
+        }
+
+        /// How many are served.
+        fn held(&self) -> usize {
+            self.front.connections.iter().flatten().count()
+        }
+
+        /// What the client is told until the other end hangs up.
+        fn read(&mut self, client: &mut Client) -> String {
+            let (mut text, mut buffer) = (Vec::new(), [0; 1 << 10]);
+            for _ in 0..10_000 {
+                match client.read(&mut buffer) {
+                    Ok(0) => return String::from_utf8(text).expect("text"),
+                    Ok(count) => text.extend_from_slice(&buffer[..count]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => self.turn(),
+                    Err(error) => panic!("after {} bytes: {error}", text.len()),
+                }
+            }
+            panic!("nobody hangs up");
+        }
+    }
+
+    impl Drop for Bed {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.socket);
+        }
+    }
+
+    trait Both: Read + Write {}
+    impl<Stream: Read + Write> Both for Stream {}
+    type Client = Box<dyn Both>;
+
+    #[test]
+    fn the_socket_has_places_that_the_port_cannot_take() {
+        let mut bed = Bed::new("places");
+        let mut held = Vec::new();
+        for (access, most) in [
+            (Public, FRONT_CONNECTIONS_MAX - FRONT_PROTECTED_MIN),
+            (Protected, FRONT_CONNECTIONS_MAX),
+        ] {
+            while held.len() < most {
+                held.push(bed.client(access));
+                bed.turn();
+            }
+            for _ in 0..5 {
+                bed.turn();
+            }
+            assert_eq!(bed.held(), most, "{access:?}");
+            let text = {
+                let mut more = bed.client(access);
+                bed.read(&mut more)
+            };
+            assert!(text.starts_with("HTTP/1.1 503 "), "{access:?}: {text}");
+            assert_eq!(bed.held(), most, "{access:?}");
+        }
+    }
+
+    #[test]
+    fn a_turn_takes_some_of_those_who_dial_and_the_next_one_more() {
+        let mut bed = Bed::new("turn");
+        let _held: Vec<_> = (0..HTTP_ACCEPTS_PER_TURN).map(|_| bed.client(Public)).collect();
+        let mut last = bed.client(Public);
+        bed.turn();
+        assert_eq!(bed.front.wake_at(), Some(Instant(0)), "there may be more");
+        let error = last.read(&mut [0; 64]).expect_err("nobody has looked at it");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert!(bed.read(&mut last).starts_with("HTTP/1.1 503 "));
+    }
+
+    #[test]
+    fn who_goes_on_to_send_after_its_answer_is_cut() {
+        for (more, held) in [(0, 1), (1, 0)] {
+            let mut bed = Bed::new("leave");
+            let mut client = bed.client(Public);
+            client.write_all(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is taken");
+            assert!(bed.read(&mut client).ends_with("\r\n\r\nok\n"));
+            let bytes = vec![b'x'; HTTP_LEAVE_BYTES_MAX + more];
+            let mut sent = 0;
+            while sent < bytes.len() {
+                sent += client.write(&bytes[sent..]).unwrap_or(0);
+                bed.turn();
+            }
+            for _ in 0..5 {
+                bed.turn();
+            }
+            assert_eq!(bed.held(), held, "{more}");
+            bed.now = bed.now.plus_ms(HTTP_LEAVE_MS);
+            bed.turn();
+            assert_eq!(bed.held(), 0);
+        }
+    }
+}
