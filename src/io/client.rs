@@ -340,4 +340,33 @@ mod tests {
         let error = agent.get("/").expect_err("nobody listens");
         assert!(error.contains("`edgecontroller run`") && !error.contains("edged run"), "{error}");
     }
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the other end lives beside the test")]
+    fn an_answer_has_a_bound() {
+        let head = "HTTP/1.1 200 OK\r\n\r\n";
+        for (bytes, fits) in [(CLIENT_BYTES_MAX - 1, true), (CLIENT_BYTES_MAX, false)] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+            let address = Address::Port(listener.local_addr().expect("an address"));
+            let served = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("it is asked");
+                stream.read(&mut [0; 1 << 10]).expect("a request");
+                stream.write_all(head.as_bytes()).expect("it is taken");
+                let part = vec![b'x'; 1 << 20];
+                let mut left = bytes as usize - head.len();
+                while left > 0 {
+                    let count = left.min(part.len());
+                    stream.write_all(&part[..count]).expect("it is taken");
+                    left -= count;
+                }
+            });
+            let agent = Agent { program: "edged", address, fallback: None };
+            let done = agent.get("/pods").map(|body| body.len() as u64);
+            served.join().expect("it served");
+            assert_eq!(done.is_ok(), fits, "{done:?}");
+            match done {
+                Ok(length) => assert_eq!(length, bytes - head.len() as u64),
+                Err(why) => assert!(why.ends_with(&format!("got {bytes} bytes, expected fewer"))),
+            }
+        }
+    }
 }
