@@ -13,8 +13,9 @@ use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config, Machine};
 use edged::io::server::Server;
 use edged::limits::{
-    HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_CONNECTIONS_MAX, HTTP_LEAVE_MS, HTTP_LISTEN_RETRY_MS,
-    HTTP_STALL_MS,
+    HTTP_ACCEPTS_PER_TURN, HTTP_ANSWER_MS, HTTP_ASK_MS, HTTP_CONNECTIONS_MAX, HTTP_LEAVE_BYTES_MAX,
+    HTTP_LEAVE_MS, HTTP_LISTEN_RETRY_MS, HTTP_PROTECTED_MIN, HTTP_STALL_MS, HTTP_TURN_BYTES,
+    HTTP_UNSENT_BYTES_MAX,
 };
 use edged::model::manifest::{File, Folder};
 use edged::wire::manifest;
@@ -290,18 +291,21 @@ fn a_client_that_does_not_read_is_cut_and_holds_up_nobody() {
 #[test]
 fn answers_that_wait_are_bounded_in_all() {
     let mut bed = Bed::new();
-    // More than the server's side of the sockets takes, and as much again.
-    bed.want_pods(500, 40_000);
     let request = format!("GET /pods HTTP/1.1\r\nHost: {}\r\n\r\n", bed.address);
-    let mut greedy = bed.narrow_client();
-    greedy.write_all(request.as_bytes()).expect("writes");
-    while greedy.peek(&mut [0]).is_err() {
-        bed.turn();
+    // An answer of less than the bound, whatever the kernel takes of it; and one of so much more
+    // that the server's side of the sockets cannot take the difference.
+    for (bytes, status) in [(HTTP_UNSENT_BYTES_MAX / 2, "200"), (5 * HTTP_UNSENT_BYTES_MAX, "503")]
+    {
+        bed.want_pods(500, bytes / 500);
+        let mut greedy = bed.narrow_client();
+        greedy.write_all(request.as_bytes()).expect("writes");
+        while greedy.peek(&mut [0]).is_err() {
+            bed.turn();
+        }
+        bed.turns(100);
+        let text = bed.ask(&request);
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{}", &text[..40]);
     }
-    bed.turns(100);
-    let text = bed.ask(&request);
-    assert!(text.starts_with("HTTP/1.1 503 "), "{}", &text[..40]);
-    drop(greedy);
     bed.turns(3);
     let text = bed.ask(&request);
     assert!(text.starts_with("HTTP/1.1 200 "), "{}", &text[..40]);
@@ -343,9 +347,68 @@ fn more_connections_than_there_is_room_for_are_turned_away() {
 #[test]
 fn root_is_answered_while_others_hold_the_port() {
     let mut bed = Bed::new();
-    let _held: Vec<TcpStream> = (0..HTTP_CONNECTIONS_MAX).map(|_| bed.client()).collect();
+    let mut held: Vec<TcpStream> = (0..HTTP_CONNECTIONS_MAX).map(|_| bed.client()).collect();
+    let mut turned_away = held.split_off(HTTP_CONNECTIONS_MAX - HTTP_PROTECTED_MIN);
+    assert!(bed.read(&mut turned_away[0]).starts_with("HTTP/1.1 503 "));
+    held.last().expect("there are some").read(&mut [0]).expect_err("it is heard out");
     let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    assert!(bed.ask_as_root(request).ends_with("ok\n"));
+    // Each of the places that are kept for root, and no more.
+    let mut others = Vec::new();
+    for _ in 0..HTTP_PROTECTED_MIN {
+        assert!(bed.ask_as_root(request).ends_with("ok\n"));
+        // It has hung up.
+        bed.turns(3);
+        others.push(UnixStream::connect(&bed.socket).expect("connects"));
+        bed.turns(3);
+    }
+    let text = bed.ask_as_root("");
+    assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+}
+
+#[test]
+fn a_turn_takes_some_of_those_who_dial_and_the_next_one_more() {
+    let mut bed = Bed::new();
+    let dial = || TcpStream::connect(bed.address).expect("connects");
+    let _first: Vec<TcpStream> = (0..HTTP_ACCEPTS_PER_TURN).map(|_| dial()).collect();
+    let mut last = dial();
+    last.set_read_timeout(Some(Duration::from_millis(1))).expect("sets");
+    bed.turn();
+    assert_eq!(bed.server.wake_at(), Some(Instant(0)), "there may be more");
+    last.read(&mut [0]).expect_err("nobody has looked at it");
+    let text = bed.read(&mut last);
+    assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+}
+
+#[test]
+fn a_turn_writes_a_part_of_an_answer_and_the_next_one_more() {
+    let mut bed = Bed::new();
+    bed.want_pods(100, HTTP_TURN_BYTES / 10);
+    let mut client = bed.client();
+    let request = format!("GET /pods HTTP/1.1\r\nHost: {}\r\n\r\n", bed.address);
+    client.write_all(request.as_bytes()).expect("writes");
+    bed.turn();
+    assert_eq!(bed.server.wake_at(), Some(Instant(0)), "the socket takes more");
+    let (mut came, mut buffer) = (0, vec![0; 64 << 10]);
+    while came < HTTP_TURN_BYTES {
+        came += client.read(&mut buffer).unwrap_or(0);
+    }
+    assert_eq!(came, HTTP_TURN_BYTES);
+    client.read(&mut buffer).expect_err("no more was written");
+    assert!(bed.read(&mut client).ends_with("}\n"));
+}
+
+#[test]
+fn a_client_that_goes_on_to_send_after_its_answer_is_cut() {
+    let mut bed = Bed::new();
+    let mut client = bed.client();
+    client.write_all(b"GET /healthz/ping HTTP/1.0\r\n\r\n").expect("writes");
+    assert!(bed.read(&mut client).ends_with("ok\n"));
+    client.write_all(&vec![b'x'; HTTP_LEAVE_BYTES_MAX]).expect("writes");
+    bed.turns(5);
+    assert_eq!(bed.server.wake_at(), Some(bed.now.boot.plus_ms(HTTP_LEAVE_MS)));
+    client.write_all(b"x").expect("writes");
+    bed.turns(5);
+    assert_eq!(bed.server.wake_at(), None, "it was cut");
 }
 
 #[test]

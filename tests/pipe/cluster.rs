@@ -1,4 +1,4 @@
-//! The way to an API server that has moved.
+//! The connections to an API server: how many there are, and what becomes of them when it moves.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -8,16 +8,17 @@ use edged::controller::event::WatchId;
 use edged::controller::time::Instant;
 use edged::io::controller::api::remote::Remote;
 use edged::io::controller::api::remote::reach::Reach;
+use edged::limits::API_CONNECTIONS_MAX;
 use edged::model::api::Kind;
 use edged::model::base64;
 use mio::{Events, Poll, Token};
 
 use crate::stub;
 
-/// A way to this port of `localhost`.
-fn reach(port: u16) -> Reach {
+/// A way to this port of `localhost`, described in a folder of this name.
+fn reach(name: &str, port: u16) -> Reach {
     let cloud = stub::Cloud::start(&stub::Setup::default());
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("moved");
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&dir).expect("a folder");
     let ca = base64::encode(&cloud.ca());
     let ca = format!("-----BEGIN CERTIFICATE-----\n{ca}\n-----END CERTIFICATE-----\n");
@@ -39,7 +40,7 @@ fn an_api_server_that_has_moved_is_found_and_until_then_it_is_said() {
     listener.set_nonblocking(true).expect("it can");
     // The port of tcpmux, where nobody listens.
     let old = ([127, 0, 0, 1], 1).into();
-    let mut reach = reach(listener.local_addr().expect("an address").port());
+    let mut reach = reach("moved", listener.local_addr().expect("an address").port());
     reach.addresses = vec![old];
     let program = PathBuf::from(env!("CARGO_BIN_EXE_edgecontroller"));
     let mut remote = Remote::new(reach, program, Token(1));
@@ -72,4 +73,38 @@ fn an_api_server_that_has_moved_is_found_and_until_then_it_is_said() {
         }
     }
     panic!("it was not found");
+}
+
+#[test]
+fn what_is_asked_beyond_the_connections_waits_for_one_but_a_watch_does_not() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    listener.set_nonblocking(true).expect("it can");
+    let to = listener.local_addr().expect("an address");
+    let mut reach = reach("connections", to.port());
+    reach.addresses = vec![to];
+    let mut remote = Remote::new(reach, PathBuf::from("/nowhere/edgecontroller"), Token(1));
+    let lists = API_CONNECTIONS_MAX as u64 + 1;
+    for id in 0..lists {
+        remote.list(WatchId(id), Kind::Node);
+    }
+    let mut poll = Poll::new().expect("a poll");
+    let (mut ready, mut held, mut ended) = (Events::with_capacity(64), Vec::new(), 0);
+    let mut turns = |remote: &mut Remote, held: &mut Vec<_>| {
+        for _ in 0..50 {
+            let mut events = Vec::new();
+            remote.tick(Instant(1_000), poll.registry(), &mut events);
+            ended += events.len();
+            held.extend(listener.accept().ok());
+            poll.poll(&mut ready, Some(Duration::from_millis(1))).expect("it polls");
+            ready.iter().for_each(|ready| remote.ready(ready));
+        }
+        ended
+    };
+    assert_eq!((turns(&mut remote, &mut held), held.len()), (0, API_CONNECTIONS_MAX));
+    assert_ne!(remote.wake_at(), Some(Instant(0)), "it waits for one of them to end");
+    remote.watch(WatchId(lists), Kind::Pod, "1");
+    assert_eq!((turns(&mut remote, &mut held), held.len()), (0, API_CONNECTIONS_MAX + 1));
+    // One hangs up: its list has ended, and the one that waited is asked.
+    held.remove(0);
+    assert_eq!((turns(&mut remote, &mut held), held.len()), (1, API_CONNECTIONS_MAX + 1));
 }

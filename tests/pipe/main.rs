@@ -14,6 +14,8 @@ mod cloud;
 mod cluster;
 mod commands;
 mod jobs;
+#[cfg(all(feature = "api", feature = "check", feature = "cloud"))]
+mod patience;
 #[path = "../wire/peer.rs"]
 #[expect(dead_code, reason = "the wire tests need more of the other end than these")]
 mod peer;

@@ -272,14 +272,54 @@ fn a_pod_that_ends_is_asked_whether_it_is_ready_and_nothing_else() {
 fn an_error_is_tried_again_at_once_and_then_counts_for_nothing() {
     let probe = json!({"exec": {"command": ["a"]}, "failureThreshold": 1});
     let mut desk = start(&json!({"livenessProbe": probe}), "");
-    for _ in 0..3 {
+    let told = "Unhealthy Liveness probe errored: rpc error: code = Unknown desc = no shim";
+    for count in 1..=limits::PROBE_TRIES_MAX {
         desk.refuses("exec_sync c2 a", Code::Unknown, "no shim");
+        let told = desk.events.iter().filter(|event| *event == told).count();
+        assert_eq!(told, usize::from(count == limits::PROBE_TRIES_MAX), "after {count}");
     }
     assert_eq!(desk.asked_for(), [""; 0]);
-    let told = "Unhealthy Liveness probe errored: rpc error: code = Unknown desc = no shim";
-    assert_eq!(desk.events.iter().filter(|event| *event == told).count(), 1);
     desk.pass(10_000);
     assert_eq!(desk.asked_for(), ["exec_sync c2 a"], "the next round");
+}
+
+#[test]
+fn of_a_long_failure_the_beginning_is_told() {
+    let most = limits::PROBE_SHOWN_BYTES_MAX;
+    let (fits, odd) = ("é".repeat(most / 2), format!("x{}", "é".repeat(most / 2)));
+    for (output, shown) in [
+        (fits.clone(), &*fits),
+        (format!("{fits}x"), &fits),
+        // A letter of two bytes has no room for its second.
+        (odd.clone(), &odd[..most - 1]),
+    ] {
+        let mut desk = start(&json!({"readinessProbe": {"exec": {"command": ["a"]}}}), "");
+        desk.exec("c2 a", 1, &output);
+        let told = format!("Unhealthy Readiness probe failed: {shown}");
+        assert!(desk.events.contains(&told), "{:?}", desk.events);
+    }
+}
+
+#[test]
+fn a_query_that_finds_no_room_is_asked_as_soon_as_there_is_some() {
+    let probe = json!({"tcpSocket": tcp(), "periodSeconds": 100});
+    let container = |at| {
+        json!({"name": format!("m{at}"), "image": "i:1", "livenessProbe": probe,
+               "readinessProbe": probe})
+    };
+    // Two more than there is room for.
+    let count = limits::PROBE_CONNECTIONS_MAX / 2 + 1;
+    let containers: Vec<_> = (0..count).map(container).collect();
+    let mut desk = desk();
+    desk.manifests(&[&pod(&format!(r#""containers":{}"#, json!(containers)))]);
+    desk.works();
+    desk.pass(5_000);
+    for left in [2, 1, 0] {
+        assert_eq!(desk.queries.len(), limits::PROBE_CONNECTIONS_MAX, "{left} wait");
+        desk.finds(Finding::Good);
+        desk.pass(1_000);
+    }
+    assert_eq!(desk.queries.len(), limits::PROBE_CONNECTIONS_MAX - 1);
 }
 
 #[test]

@@ -1,19 +1,19 @@
 //! The machine's watchdog is fed while every part meets its deadlines, and only then.
 
 use edged::agent::event::Event;
-use edged::limits::WATCHDOG_LATE_MS;
+use edged::limits::{WATCHDOG_LATE_MS, WATCHDOG_MEALS};
 use edged::model::cri::{CallError, CgroupDriver, Lost};
 use edged::model::watchdog::Settings;
 
 use crate::desk::{Desk, MAIN, pod};
 
-/// A third of the timeout.
-const MEAL_MS: u64 = 10_000;
+const TIMEOUT_S: u32 = 30;
+const MEAL_MS: u64 = TIMEOUT_S as u64 * 1_000 / WATCHDOG_MEALS;
 const MINUTE_MS: u64 = 60_000;
 
 fn watched(runtime_silence_ms: u64) -> Desk {
     let device = "/dev/watchdog".to_owned();
-    let settings = Settings { device, timeout_s: 30, runtime_silence_ms };
+    let settings = Settings { device, timeout_s: TIMEOUT_S, runtime_silence_ms };
     Desk::booted_with(CgroupDriver::Cgroupfs, |config| config.watchdog = settings)
 }
 
@@ -25,10 +25,10 @@ fn meals_in(desk: &mut Desk, ms: u64) -> u32 {
 }
 
 #[test]
-fn a_healthy_agent_feeds_three_times_within_the_timeout_from_the_start_on() {
+fn a_healthy_agent_feeds_some_times_within_the_timeout_from_the_start_on() {
     let mut desk = watched(0);
     assert_eq!(desk.meals, 1);
-    assert_eq!(meals_in(&mut desk, 3 * MEAL_MS), 3);
+    assert_eq!(meals_in(&mut desk, u64::from(TIMEOUT_S) * 1_000), WATCHDOG_MEALS as u32);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Answers to the GETs of probes: whole, in pieces, cut and spoilt; and what they lead to.
 
-use edged::limits::{PROBE_BODY_BYTES_MAX, PROBE_HEAD_BYTES_MAX};
+use edged::limits::{
+    PROBE_BODY_BYTES_MAX, PROBE_CHUNK_LINE_BYTES_MAX, PROBE_HEAD_BYTES_MAX, PROBE_HEADERS_MAX,
+    PROBE_REDIRECTS_MAX,
+};
 use edged::model::net::{Expects, Finding, HttpQuery, Query};
 use edged::wire::probe::{Exchange, Outcome, Reader, Unreadable, dial_failed, timed_out};
 
@@ -125,10 +128,24 @@ fn heads_and_bodies_have_bounds() {
     let filler = vec![b'a'; PROBE_HEAD_BYTES_MAX + 64];
     let head = [b"HTTP/1.1 200 OK\r\nX: ".as_slice(), &filler].concat();
     assert_eq!(reader.receive(&head), Err(Unreadable::HeadTooLarge));
-    let mut reader = Reader::default();
-    let many = "A: 1\r\n".repeat(1_000);
-    let head = format!("HTTP/1.1 200 OK\r\n{many}\r\n");
-    assert_eq!(reader.receive(head.as_bytes()), Err(Unreadable::HeadTooLarge));
+    for (count, expected) in [
+        (PROBE_HEADERS_MAX, Ok(false)),
+        (PROBE_HEADERS_MAX + 1, Err(Unreadable::HeadTooLarge)),
+        (1_000, Err(Unreadable::HeadTooLarge)),
+    ] {
+        let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: 1\r\n".repeat(count));
+        assert_eq!(Reader::default().receive(head.as_bytes()), expected, "{count}");
+    }
+    let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (bytes, expected) in [
+        (PROBE_CHUNK_LINE_BYTES_MAX, Ok(false)),
+        (PROBE_CHUNK_LINE_BYTES_MAX + 1, Err(Unreadable::Body("header line too long"))),
+    ] {
+        let mut reader = Reader::default();
+        assert_eq!(reader.receive(chunked), Ok(false));
+        let line = format!("1;{}", "x".repeat(bytes - 2));
+        assert_eq!(reader.receive(line.as_bytes()), expected, "{bytes}");
+    }
     for head in ["Content-Length: 99999999999", "Transfer-Encoding: chunked", "X: y"] {
         let mut reader = Reader::default();
         let start = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n");
@@ -187,7 +204,7 @@ fn redirects_stay_on_the_host_and_end() {
         format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 2\r\n\r\nhi")
     };
     let mut exchange = get();
-    for hop in 1..10 {
+    for hop in 1..PROBE_REDIRECTS_MAX {
         let outcome = exchange.receive(to(&format!("/{hop}")).as_bytes());
         let Some(Outcome::Follow(next)) = outcome else { panic!("{hop}: {outcome:?}") };
         assert_eq!((next.port, &*next.target), (8080, &*format!("/{hop}")));
@@ -195,8 +212,11 @@ fn redirects_stay_on_the_host_and_end() {
         let request = String::from_utf8_lossy(exchange.output()).into_owned();
         assert!(request.starts_with(&format!("GET /{hop} HTTP/1.1\r\n")), "{request}");
     }
-    let last = finding(exchange.receive(to("/10").as_bytes()));
-    let why = "Get \"http://10.0.0.5:8080/9\": stopped after 10 redirects".to_owned();
+    let last = finding(exchange.receive(to("/more").as_bytes()));
+    let why = format!(
+        "Get \"http://10.0.0.5:8080/{}\": stopped after {PROBE_REDIRECTS_MAX} redirects",
+        PROBE_REDIRECTS_MAX - 1
+    );
     assert_eq!(last, Finding::Bad(why));
     let elsewhere = finding(get().receive(to("http://0.0.0.0/").as_bytes()));
     let why = "Probe terminated redirects, Response body: hi".to_owned();
@@ -263,6 +283,8 @@ fn what_goes_wrong_on_the_way_is_said_as_go_says_it() {
 
 #[cfg(feature = "probe-grpc")]
 mod health {
+    use edged::limits::PROBE_GRPC_WINDOW_BYTES;
+
     use super::{Exchange, Finding, Outcome, Query, finding};
     use crate::peer;
 
@@ -298,6 +320,40 @@ mod health {
             let why = format!("service unhealthy (responded with {name:?})");
             assert_eq!(said(status), Finding::Bad(why));
         }
+    }
+
+    #[test]
+    fn a_server_is_let_ahead_of_us_by_one_window() {
+        const INITIAL_WINDOW_SIZE: u16 = 4;
+        let mut exchange = ask();
+        let written = |exchange: &mut Exchange| {
+            let bytes = exchange.output().to_vec();
+            exchange.sent(bytes.len());
+            peer::frames(&bytes)
+        };
+        let greeting = written(&mut exchange);
+        let window =
+            [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &PROBE_GRPC_WINDOW_BYTES.to_be_bytes()];
+        let window = window.concat();
+        let settings =
+            greeting.iter().find(|frame| frame.kind == peer::SETTINGS).expect("they come");
+        assert!(settings.payload.chunks(6).any(|it| it == window), "{settings:?}");
+        let given = |frames: &[peer::Frame]| -> Vec<(u32, u32)> {
+            let given = frames.iter().filter(|frame| frame.kind == peer::WINDOW_UPDATE);
+            given.map(|frame| (frame.stream, frame.number())).collect()
+        };
+        assert_eq!(given(&greeting), [], "that of the connection is as large from the start");
+        // A message so long that it never ends; half of the window is given back once it is used.
+        let message = peer::message(&[0; 1 << 20]);
+        let (first, rest) = message[..PROBE_GRPC_WINDOW_BYTES as usize / 2].split_at(16 << 10);
+        let (rest, last) = rest.split_at(rest.len() - 1);
+        let data = |part: &[u8]| peer::frame(peer::DATA, 0, 1, part);
+        let early = [peer::settings(&[]), peer::head(1), data(first), data(rest)].concat();
+        assert_eq!(exchange.receive(&early), None);
+        assert_eq!(given(&written(&mut exchange)), []);
+        assert_eq!(exchange.receive(&data(last)), None);
+        let half = PROBE_GRPC_WINDOW_BYTES / 2;
+        assert_eq!(given(&written(&mut exchange)), [(0, half), (1, half)]);
     }
 
     #[test]

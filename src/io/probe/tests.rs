@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use mio::{Events, Poll};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::*;
 use crate::io::clock;
@@ -126,6 +127,40 @@ fn a_redirect_is_followed_to_another_port() {
     });
     let why = "HTTP probe failed with statuscode: 418".to_owned();
     assert_eq!(ask(get(port, false), 5_000), Finding::Bad(why));
+}
+
+#[test]
+fn a_turn_reads_so_much_of_a_connection_and_the_next_one_the_rest() {
+    let last = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    for (more, turns) in [(0, 1), (1, 2)] {
+        // Answers before the answer, of which there may be any number.
+        let interim = |reason: usize| format!("HTTP/1.1 100 {}\r\n\r\n", "X".repeat(reason));
+        let mut text = interim(983).repeat(PROBE_TURN_BYTES / 1_000 - 1);
+        let left = PROBE_TURN_BYTES + more - text.len() - last.len();
+        text += &interim(left - interim(0).len());
+        text += last;
+        assert_eq!(text.len(), PROBE_TURN_BYTES + more);
+
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        let (mut poll, mut ready) = (Poll::new().expect("a poll"), Events::with_capacity(8));
+        let (mut probes, mut events) = (Probes::new(Token(10)), Vec::new());
+        let deadline = clock::boot().plus_ms(60_000);
+        probes.start(ProbeId(1), get(port, false), deadline, poll.registry(), &mut events);
+        setsockopt(&probes.open[&ProbeId(1)].socket, sockopt::RcvBuf, &(4 * text.len()))
+            .expect("it can");
+        let (mut stream, _) = listener.accept().expect("it dials");
+        stream.write_all(text.as_bytes()).expect("it is taken");
+        let mut buffer = vec![0; 2 * text.len()];
+        while probes.open[&ProbeId(1)].socket.peek(&mut buffer).unwrap_or(0) < text.len() {}
+        poll.poll(&mut ready, None).expect("it polls");
+        ready.iter().for_each(|ready| probes.ready(ready));
+        for turn in 1..=turns {
+            assert!(events.is_empty() && probes.wake_at() == Some(Instant(0)), "{turn}");
+            probes.tick(clock::boot(), poll.registry(), &mut events);
+        }
+        assert!(matches!(events[..], [Event::Probe(ProbeId(1), Finding::Good)]), "{events:?}");
+    }
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use edged::agent::event::Event;
 use edged::io::clock;
-use edged::limits::CLOUD_TURN_MESSAGES;
+use edged::limits::{CLOUD_OUTPUT_BYTES_MAX, CLOUD_TURN_MESSAGES};
 use edged::model::link::Session;
+use edged::wire::edge;
 
-use super::{Desk, hands, pod};
+use super::{Desk, hands, message, pod};
 
 #[test]
 fn messages_go_both_ways_and_what_has_left_is_counted() {
@@ -100,6 +101,20 @@ fn a_cloud_that_takes_nothing_is_left_and_the_memory_is_bounded() {
     }
     let why = desk.down();
     assert!(why.ends_with(": the cloud took nothing for 1 s"), "{why}");
+}
+
+#[test]
+fn what_waits_for_the_cloud_has_a_bound() {
+    let head_bytes = edge::encode(&message("")).len();
+    for (more, fits) in [(0, true), (1, false)] {
+        let mut desk = Desk::up("bound");
+        let text = "x".repeat(CLOUD_OUTPUT_BYTES_MAX - head_bytes + more);
+        desk.hands.send(Session(1), &message(&text), &mut desk.events);
+        assert_eq!(desk.events.is_empty(), fits, "{:?}", desk.events);
+        desk.hands.send(Session(1), &message(""), &mut desk.events);
+        let why = desk.down();
+        assert!(why.contains(": the cloud takes nothing: "), "{why}");
+    }
 }
 
 #[test]

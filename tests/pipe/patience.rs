@@ -1,0 +1,126 @@
+//! Commands that wait for somebody who does not answer: how long, on the clock. They wait side by
+//! side, so that all of this takes as long as the longest.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use edged::io::clock;
+use edged::limits::{CHECK_DIAL_MS, CHECK_RUNTIME_MS, CLIENT_CONNECT_MS, CLIENT_WAIT_MS, WATCH_MS};
+use nix::sys::socket::{Backlog, listen};
+
+/// Takes one connection, for which there is room in its queue; whoever dials then hears nothing.
+struct Deaf {
+    address: SocketAddr,
+    _listener: TcpListener,
+    _first: TcpStream,
+}
+
+impl Deaf {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        listen(&listener, Backlog::new(0).expect("a number")).expect("it listens already");
+        let address = listener.local_addr().expect("an address");
+        let first = TcpStream::connect(address).expect("there is room for one");
+        Self { address, _listener: listener, _first: first }
+    }
+}
+
+/// Runs a command; how long it took, and what it said.
+fn waited(args: &[&str]) -> (u64, Output) {
+    let before = clock::boot();
+    let done = Command::new(env!("CARGO_BIN_EXE_edged"))
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts");
+    (clock::boot().since_ms(before), done)
+}
+
+/// The same of one that asks this place for its pods.
+fn asked(server: &str) -> (u64, String) {
+    let (ms, done) = waited(&["pods", "--server", server]);
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    (ms, String::from_utf8_lossy(&done.stderr).into_owned())
+}
+
+/// `edged check` of a runtime that says nothing and of a cloud that takes no connection.
+fn checked() {
+    let (deaf, folder) = (Deaf::new(), format!("edged-patience-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(folder);
+    std::fs::create_dir_all(&folder).expect("a folder of ours");
+    let (config, socket) = (folder.join("edgecore.yaml"), folder.join("runtime.sock"));
+    let _runtime = UnixListener::bind(&socket).expect("a socket of ours");
+    let text = format!(
+        "modules: {{edgeHub: {{enable: true, websocket: {{server: '{}'}}}}}}\n",
+        deaf.address
+    );
+    std::fs::write(&config, text).expect("a file of ours");
+    let (config, socket) = (config.to_string_lossy(), socket.to_string_lossy());
+    let (ms, done) = waited(&["check", "--config", &config, "--runtime", &socket]);
+    std::fs::remove_dir_all(&folder).expect("it was made");
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(said.contains("it does not answer"), "{said}");
+    assert!(said.contains(&format!("{}: connection timed out", deaf.address)), "{said}");
+    // One after the other.
+    assert!((CHECK_RUNTIME_MS + CHECK_DIAL_MS..KERNEL_MS).contains(&ms), "{ms} ms");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "commands that wait do so side by side")]
+fn commands_wait_a_while_for_who_does_not_answer() {
+    let _alone = crate::jobs::alone();
+    let deaf = std::thread::spawn(|| {
+        let deaf = Deaf::new();
+        let (ms, why) = asked(&deaf.address.to_string());
+        assert!(why.contains("no answer from 127.0.0.1:"), "{why}");
+        assert!((CLIENT_CONNECT_MS..KERNEL_MS).contains(&ms), "{ms} ms");
+    });
+    let dumb = std::thread::spawn(|| {
+        let dumb = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let (ms, why) = asked(&dumb.local_addr().expect("an address").to_string());
+        assert!(why.contains("no answer from 127.0.0.1:"), "{why}");
+        assert!(ms >= CLIENT_WAIT_MS, "{ms} ms");
+    });
+    let check = std::thread::spawn(checked);
+    for waits in [deaf, dumb, check] {
+        waits.join().expect("it says why");
+    }
+}
+
+#[test]
+fn a_watch_looks_again_after_a_while() {
+    use std::io::Write;
+
+    let _alone = crate::jobs::alone();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = listener.local_addr().expect("it listens").to_string();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_edged"))
+        .args(["pods", "--watch", "--server", &server])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut answered = None;
+    for _ in 0..3 {
+        let (mut stream, _) = listener.accept().expect("it asks");
+        let asked = clock::boot();
+        if let Some(before) = answered {
+            assert!(asked.since_ms(before) >= WATCH_MS - COARSE_MS, "it asks without a pause");
+        }
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("it can");
+        assert!(stream.read(&mut [0; 4_096]).expect("it asks") > 0);
+        answered = Some(clock::boot());
+        let body = r#"{"kind": "PodList", "items": []}"#;
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+            .expect("it is taken");
+    }
+    child.kill().and_then(|()| child.wait()).expect("it is ours");
+}
+
+/// The kernel dials for more than two minutes before it gives up; no load makes ours as long.
+const KERNEL_MS: u64 = 60_000;
+/// Our clock counts whole milliseconds.
+const COARSE_MS: u64 = 1;
