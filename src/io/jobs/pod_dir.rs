@@ -187,7 +187,8 @@ fn unmount_with(dir: BorrowedFd<'_>, name: Component<'_>, flags: MntFlags) -> Re
     // told not to follow one.
     let path = [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), bytes(name)].concat();
     let path = OsString::from(OsStr::from_bytes(&path));
-    for _ in 0..MOUNTS_STACKED_MAX {
+    // The last time it is seen that there is none.
+    for _ in 0..=MOUNTS_STACKED_MAX {
         match umount2(path.as_os_str(), MntFlags::UMOUNT_NOFOLLOW | flags) {
             Ok(()) => {}
             // Not mounted, or not there. Who may not unmount has not mounted either, and a mount

@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::limits::{ATTEMPT_MAX, REMOVE_DEPTH_MAX};
-use crate::model::job::{LogDir, LogLink};
+use crate::limits::{
+    ATTEMPT_MAX, LAST_WORDS_BYTES_MAX, LAST_WORDS_LINES_MAX, LAST_WORDS_LOG_BYTES,
+    LAST_WORDS_READ_BYTES, LOG_DIRS_MAX, MOUNTS_STACKED_MAX, REMOVE_DEPTH_MAX,
+};
+use crate::model::job::{LastWords, LogDir, LogLink};
 
 /// Of most jobs it only matters that they are done.
 fn run(roots: &mut Roots, spec: &JobSpec) -> Result<(), JobError> {
@@ -225,6 +228,86 @@ fn what_cannot_be_removed_keeps_nothing_else() {
     let left = fs::read_dir(dir.join("app")).expect("a folder").count();
     let files = ["a/file", "b/file"].map(|file| dir.join("app").join(file).exists());
     assert_eq!((left, files), (2, [false; 2]));
+}
+
+#[test]
+fn mounts_one_over_the_other_are_undone_as_far_as_there_is_reason() {
+    let place = Place::new();
+    let dir = place.path("volume");
+    fs::create_dir(&dir).expect("a folder");
+    let (tmpfs, flags) = (Some("tmpfs"), nix::mount::MsFlags::empty());
+    let parent = open(&place.0, OFlag::O_DIRECTORY, Mode::empty()).expect("it is there");
+    let name = Component::new("volume").expect("a component");
+    for (mounts, undone) in [(MOUNTS_STACKED_MAX, true), (MOUNTS_STACKED_MAX + 1, false)] {
+        for _ in 0..mounts {
+            nix::mount::mount(tmpfs, &dir, tmpfs, flags, None::<&str>).expect("as root");
+        }
+        let first = pod_dir::unmount(parent.as_fd(), name);
+        let second = pod_dir::unmount(parent.as_fd(), name);
+        assert_eq!(nix::mount::umount(&dir), Err(Errno::EINVAL), "none is left");
+        assert_eq!((first.is_ok(), second.is_ok()), (undone, true), "{mounts} mounts");
+    }
+}
+
+#[test]
+fn folders_of_pods_are_looked_at_up_to_a_number() {
+    let place = Place::new();
+    let names = |dir: &str, name: &dyn Fn(usize) -> String| {
+        for number in 0..=LOG_DIRS_MAX {
+            fs::create_dir_all(place.path(dir).join(name(number))).expect("a folder");
+        }
+        open(&place.path(dir), OFlag::O_DIRECTORY, Mode::empty()).expect("it is there")
+    };
+    let logs = names("pods", &|number| format!("ns_p_u{number}"));
+    let dirs = names("dirs", &|number| format!("u{number}"));
+    let found = || {
+        let (logs, dirs) = (log::dirs(logs.as_fd()), pod_dir::uids(dirs.as_fd()));
+        (logs.expect("it can be read").len(), dirs.expect("it can be read").len())
+    };
+    assert_eq!(found(), (LOG_DIRS_MAX, LOG_DIRS_MAX));
+    for number in 0..2 {
+        fs::remove_dir(place.path(&format!("pods/ns_p_u{number}"))).expect("ours");
+        fs::remove_dir(place.path(&format!("dirs/u{number}"))).expect("ours");
+    }
+    assert_eq!(found(), (LOG_DIRS_MAX - 1, LOG_DIRS_MAX - 1));
+}
+
+#[test]
+fn of_what_a_container_left_the_end_is_read() {
+    let place = Place::new();
+    let mut roots = made(&place);
+    let words =
+        LastWords { pod: pod(), container: "app".into(), file: Some("words".into()), log: Some(0) };
+    let mut said = |file: &str, log: &str| {
+        let dir = place.path("kubelet/pods/u-1/containers/app");
+        fs::create_dir_all(&dir).expect("a folder");
+        fs::write(dir.join("words"), file).expect("a file");
+        fs::write(place.path("pods/ns_web_u-1/app/0.log"), log).expect("a log");
+        read(&mut roots, &words)
+    };
+    let text = format!("a{}", "b".repeat(LAST_WORDS_BYTES_MAX - 1));
+    assert_eq!(said(&text, ""), text);
+    assert_eq!(said(&format!("{text}b"), ""), "b".repeat(LAST_WORDS_BYTES_MAX));
+    let line = |tag: &str, text: &str| format!("2026-01-01T00:00:00.1Z stdout {tag} {text}\n");
+    let (first, rest) = (line("F", "a"), line("F", "b"));
+    assert_eq!(
+        said("", &(first.clone() + &rest.repeat(LAST_WORDS_LINES_MAX - 1))).matches('a').count(),
+        1
+    );
+    assert_eq!(
+        said("", &(first + &rest.repeat(LAST_WORDS_LINES_MAX))),
+        "b\n".repeat(LAST_WORDS_LINES_MAX)
+    );
+    let long = line("F", &format!("a{}", "b".repeat(LAST_WORDS_LOG_BYTES - 2)));
+    assert_eq!(said("", &long).find('a'), Some(0));
+    let long = line("F", &format!("a{}", "b".repeat(LAST_WORDS_LOG_BYTES - 1)));
+    assert_eq!(said("", &long).len(), LAST_WORDS_LOG_BYTES);
+    assert_eq!(said("", &long).find('a'), None);
+    // One line in so many pieces that their times and tags alone take all that is read.
+    let piece = "2026-01-01T00:00:00Z stdout P b\n";
+    let pieces = LAST_WORDS_READ_BYTES / piece.len();
+    assert_eq!(pieces * piece.len(), LAST_WORDS_READ_BYTES, "none is read in part");
+    assert_eq!(said("", &piece.repeat(10 * pieces)), "b".repeat(pieces));
 }
 
 #[test]
