@@ -64,10 +64,14 @@ impl Count {
     #[allow(clippy::unnecessary_cast, reason = "these have 32 bits on some machines, 64 on others")]
     fn add(&mut self, stat: &FileStat) {
         let is_dir = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
-        if !is_dir && stat.st_nlink > 1 && self.linked.len() < WALK_LINKED_MAX {
-            // Beyond the bound such files count once for each name: rather too much.
-            if !self.linked.insert(stat.st_ino as u64) {
+        if !is_dir && stat.st_nlink > 1 {
+            let inode = stat.st_ino as u64;
+            if self.linked.contains(&inode) {
                 return;
+            }
+            // Beyond the bound such files count once for each name: rather too much.
+            if self.linked.len() < WALK_LINKED_MAX {
+                self.linked.insert(inode);
             }
         }
         let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
@@ -110,5 +114,29 @@ impl Count {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_several_names_counts_once_as_long_as_there_is_room_to_remember_it() {
+        let here = std::env::temp_dir();
+        let mut stat = nix::sys::stat::stat(&here).expect("it is there");
+        stat.st_mode = libc::S_IFREG;
+        stat.st_nlink = 2;
+        let mut count = Count::default();
+        let mut inodes = |inode: usize| {
+            stat.st_ino = inode as _;
+            for _ in 0..2 {
+                count.add(&stat);
+            }
+            count.used.inodes
+        };
+        let known: Vec<u64> = (1..=WALK_LINKED_MAX).map(&mut inodes).collect();
+        assert_eq!(known.last(), Some(&(WALK_LINKED_MAX as u64)), "each once");
+        assert_eq!(inodes(WALK_LINKED_MAX + 1), WALK_LINKED_MAX as u64 + 2, "once for each name");
     }
 }
