@@ -219,6 +219,25 @@ mod tests {
     }
 
     #[test]
+    fn the_way_to_what_may_hang_goes_over_as_many_links_as_the_kernel_follows() {
+        let top = std::env::temp_dir().join(format!("edged-links-{}", std::process::id()));
+        fs::create_dir_all(top.join("nas")).expect("a folder");
+        symlink("nas", top.join("1")).expect("a link");
+        for link in 2..=LINKS_MAX + 1 {
+            symlink((link - 1).to_string(), top.join(link.to_string())).expect("a link");
+        }
+        let nas = top.join("nas");
+        let table = format!(
+            "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:9 / {} rw - nfs4 h:/x rw\n",
+            nas.display()
+        );
+        let hangs = |links: usize| remote(&table, &top.join(links.to_string())).is_some();
+        assert!(hangs(LINKS_MAX));
+        assert!(!hangs(LINKS_MAX + 1), "it is opened in vain, and nothing waits");
+        fs::remove_dir_all(&top).expect("ours");
+    }
+
+    #[test]
     fn a_root_on_another_machine_is_not_on_the_way_to_what_lies_here() {
         let table = "1 0 0:9 / / rw - nfs4 h:/x rw\n2 1 8:1 / /var rw - ext4 /dev/a rw\n";
         let kind = |path: &str| remote(table, Path::new(path)).map(|mount| mount.kind);

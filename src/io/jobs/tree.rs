@@ -132,19 +132,26 @@ fn remove_at(
         Some(Below { top, depth: REMOVE_DEPTH_MAX }) => return lift(parent, name, top, removal),
         Some(Below { top, depth }) => Below { top, depth: depth + 1 },
     };
-    // What appears while we remove needs another pass; who keeps writing is not waited for.
-    for _ in 0..REMOVE_PASSES_MAX {
+    in_passes(|| {
         let left = empty(dir.as_fd(), name, inside, removal)?;
         if let Some(left) = left.or_else(|| removal.spend()) {
-            return Ok(Some(left));
+            return Ok(Some(Some(left)));
         }
         match unlinkat(parent, name.as_os_str(), UnlinkatFlags::RemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => return Ok(None),
-            Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
-            Err(errno) => return Err(failed("rmdir", errno)),
+            Ok(()) | Err(Errno::ENOENT) => Ok(Some(None)),
+            Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(None),
+            Err(errno) => Err(failed("rmdir", errno)),
         }
-    }
-    Err(failed("rmdir", Errno::ENOTEMPTY))
+    })
+    .and_then(|done| done.ok_or_else(|| failed("rmdir", Errno::ENOTEMPTY)))
+}
+
+/// What appears while we remove needs another pass; who keeps writing is not waited for. `None`:
+/// no pass was the last.
+fn in_passes<T>(
+    mut pass: impl FnMut() -> Result<Option<T>, Failure>,
+) -> Result<Option<T>, Failure> {
+    (0..REMOVE_PASSES_MAX).find_map(|_| pass().transpose()).transpose()
 }
 
 /// Moves a folder that is too deep up into the topmost one. What was opened is no mount, and the
@@ -269,6 +276,26 @@ pub(super) fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_written_to_without_end_is_given_up() {
+        for (needed, done) in [(1, true), (REMOVE_PASSES_MAX, true), (usize::MAX, false)] {
+            let mut passes = 0;
+            let outcome = in_passes(|| {
+                passes += 1;
+                Ok((passes == needed).then_some(()))
+            });
+            assert!(matches!(outcome, Ok(found) if found.is_some() == done), "{needed}");
+            assert_eq!(passes, needed.min(REMOVE_PASSES_MAX));
+        }
+        // What fails is not tried again.
+        let mut passes = 0;
+        let outcome = in_passes(|| {
+            passes += 1;
+            Err::<Option<()>, _>(Failure("Read-only file system".to_owned()))
+        });
+        assert!(outcome.is_err() && passes == 1);
+    }
 
     #[test]
     fn without_openat2_links_are_refused_and_folders_open() {

@@ -163,6 +163,51 @@ fn only_cgroups_without_a_process_are_idle() {
 }
 
 #[test]
+fn cgroups_in_one_another_are_gone_down_to_a_depth() {
+    for (depth, within) in [(CGROUP_DEPTH_MAX - 1, true), (CGROUP_DEPTH_MAX, false)] {
+        let place = Place::new(&format!("deep-{depth}"));
+        let mut dir = "kubepods/podu-1".to_owned();
+        place.dir(&dir, &["cgroup.procs"]);
+        for _ in 0..depth {
+            dir += "/c";
+            place.dir(&dir, &["cgroup.procs"]);
+        }
+        let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V2, Vec::new());
+        let idle = cgroups.idle_pods(&[]).expect("it can be read");
+        assert_eq!(idle.len(), usize::from(within), "{depth}: what is not seen is not idle");
+        // On a plain file system only what has no file in it goes.
+        let removed = remove_as_the_kernel_would(&place, &cgroups);
+        match removed {
+            Ok(()) => assert!(within, "{depth}"),
+            Err(Failure(why)) => {
+                let said = format!("c: got more than {CGROUP_DEPTH_MAX} cgroups in it");
+                assert_eq!((within, why), (false, said), "{depth}");
+            }
+        }
+    }
+}
+
+/// The kernel's files go with their cgroup: here they go before.
+fn remove_as_the_kernel_would(place: &Place, cgroups: &Cgroups) -> Result<(), Failure> {
+    let mut dir = place.0.join("kubepods/podu-1");
+    while dir.is_dir() {
+        fs::remove_file(dir.join("cgroup.procs")).expect("ours");
+        dir.push("c");
+    }
+    cgroups.remove_pod("u-1")
+}
+
+#[test]
+fn idle_cgroups_are_found_up_to_a_number() {
+    let place = Place::new("many");
+    for number in 0..=LOG_DIRS_MAX {
+        place.dir(&format!("kubepods/podu{number}"), &["cgroup.procs"]);
+    }
+    let cgroups = Cgroups::new(place.0.clone(), Hierarchy::V2, Vec::new());
+    assert_eq!(cgroups.idle_pods(&[]).expect("it can be read").len(), LOG_DIRS_MAX);
+}
+
+#[test]
 fn a_machine_without_cgroups_says_so() {
     let cgroups = Cgroups::new("/nowhere".into(), Hierarchy::None, Vec::new());
     let Failure(why) = cgroups.make_pod(&pod(QosClass::Burstable)).expect_err("nothing is there");

@@ -9,6 +9,7 @@ use nix::fcntl::open;
 
 use super::super::pod_dir;
 use super::*;
+use crate::limits::{FILES_VOLUME_BYTES_MAX, LINKS_MAX};
 use crate::model::job::{FileContent, FileEntry, FilesPlugin, HostPathKind as Kind};
 
 /// A kubelet's root of one test, unmounted and gone with it.
@@ -254,6 +255,36 @@ fn links_in_a_volume_lead_nowhere_else() {
     let volume = "pods/u/volumes/kubernetes.io~configmap/v";
     let seen = place.sub_path(volume, "a").expect("a link of our own making");
     assert_eq!(fs::read_to_string(seen).expect("seen"), "1");
+}
+
+#[test]
+fn the_way_to_a_part_of_a_volume_goes_over_so_many_links() {
+    let place = Place::new();
+    fs::create_dir_all(place.path.join("vol/0")).expect("a folder");
+    for link in 1..=LINKS_MAX + 1 {
+        symlink((link - 1).to_string(), place.path.join(format!("vol/{link}"))).expect("a link");
+    }
+    place.sub_path("vol", &LINKS_MAX.to_string()).expect("as many as the kernel follows");
+    let Err(Failure(why)) = place.sub_path("vol", &(LINKS_MAX + 1).to_string()) else {
+        panic!("one more")
+    };
+    assert!(why.contains("Too many symbolic links"), "{why}");
+}
+
+#[test]
+fn the_files_of_a_secret_have_a_bound_of_memory() {
+    let place = Place::new();
+    let set_up = |bytes: u64| {
+        let content = FileContent(vec![b'x'; bytes as usize].into());
+        let files = vec![FileEntry { path: "a".into(), mode: 0o600, content }];
+        let (plugin, memory_bytes) = (FilesPlugin::Secret, Some(FILES_VOLUME_BYTES_MAX));
+        place.set_up(Source::Files(Files { plugin, memory_bytes, files }), None)
+    };
+    // The folders and links take a page or two themselves.
+    set_up(FILES_VOLUME_BYTES_MAX - (64 << 10)).expect("as root");
+    pod_dir::tear_down(place.pods.as_fd(), "u").expect("unmounted");
+    let Err(Failure(why)) = set_up(FILES_VOLUME_BYTES_MAX + 1) else { panic!("one byte more") };
+    assert!(why.contains("No space left on device"), "{why}");
 }
 
 #[test]
