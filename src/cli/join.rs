@@ -65,8 +65,12 @@ pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, E
 /// A token out of a file, or what is piped in.
 fn read(from: impl Read) -> Result<Secret, Error> {
     let mut text = String::new();
-    let read = from.take(CONFIG_BYTES_MAX as u64).read_to_string(&mut text);
+    let read = from.take(CONFIG_BYTES_MAX as u64 + 1).read_to_string(&mut text);
     read.map_err(|error| Error::Failed(format!("the token cannot be read: {error}")))?;
+    if text.len() > CONFIG_BYTES_MAX {
+        let why = format!("got more than {CONFIG_BYTES_MAX} bytes, expected a token");
+        return Err(Error::Failed(format!("the token cannot be used: {why}")));
+    }
     Ok(Secret::new(text.trim()))
 }
 
@@ -82,4 +86,18 @@ fn refused(word: &str) -> Option<&'static str> {
         "domainname" => "give the name itself to --cloudcore-ipport",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_is_longer_than_any_is_refused_and_not_cut() {
+        let text = "x".repeat(CONFIG_BYTES_MAX + 1);
+        assert!(read(&text.as_bytes()[1..]).is_ok());
+        let refused = read(text.as_bytes());
+        let why = format!("got more than {CONFIG_BYTES_MAX} bytes, expected a token");
+        assert!(matches!(refused, Err(Error::Failed(said)) if said.ends_with(&why)));
+    }
 }
