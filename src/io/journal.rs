@@ -1,12 +1,10 @@
-//! What the agent has to say: its events and lines, and turns of the loop that took too long.
+//! What the agent has to say: its events and lines.
 //!
 //! The mind decides what is said and how often; here it only gets its form. Nothing is kept.
 
 use log::Level;
 
-use super::clock;
 use crate::agent::event::Severity;
-use crate::limits::TURN_MS_MAX;
 use crate::model::note::{Note, NoteKind};
 
 /// Writes one event with the keys that scripts look for.
@@ -46,39 +44,4 @@ pub(super) fn line(target: &str, severity: Severity, text: &str) {
         Severity::Error => Level::Error,
     };
     log::log!(target: target, level, "{text}");
-}
-
-/// Watches one turn: which part of it took longest.
-#[derive(Debug)]
-pub(super) struct Turn {
-    began_ms: u64,
-    lap_ms: u64,
-    longest: (&'static str, u64),
-}
-
-impl Turn {
-    /// The turn begins.
-    pub(super) fn begin() -> Self {
-        let began_ms = clock::coarse_ms();
-        Self { began_ms, lap_ms: began_ms, longest: ("nothing", 0) }
-    }
-
-    /// `part` has just been done.
-    pub(super) fn lap(&mut self, part: &'static str) {
-        let now_ms = clock::coarse_ms();
-        let took_ms = now_ms.saturating_sub(self.lap_ms);
-        self.lap_ms = now_ms;
-        if took_ms > self.longest.1 {
-            self.longest = (part, took_ms);
-        }
-    }
-
-    /// The turn ends.
-    pub(super) fn end(self) {
-        let took_ms = self.lap_ms.saturating_sub(self.began_ms);
-        if took_ms > TURN_MS_MAX {
-            let (part, part_ms) = self.longest;
-            log::warn!("a turn took {took_ms} ms, {part_ms} of them for {part}");
-        }
-    }
 }

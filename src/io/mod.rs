@@ -71,9 +71,11 @@ mod settings;
 pub mod signal;
 #[cfg(feature = "api")]
 pub mod socket;
+mod surroundings;
 pub mod sys;
 #[cfg(feature = "cloud")]
 mod tls;
+mod turn;
 #[cfg(feature = "watchdog")]
 mod watchdog;
 #[cfg(not(feature = "watchdog"))]
@@ -85,7 +87,6 @@ mod websocket;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
@@ -93,10 +94,7 @@ use crate::agent::event::{Action, Event, Out};
 use crate::agent::time::{Instant, Now};
 use crate::agent::{Agent, admit};
 use crate::config::Config;
-use crate::limits::{
-    ADDRESSES_MS, POLL_EVENTS_MAX, POLL_MS_MAX, PROCESS_BYTES_FULL, TURN_ROUNDS_MAX,
-};
-use crate::model::cri::Dns;
+use crate::limits::{PROCESS_BYTES_FULL, TURN_ROUNDS_MAX};
 use crate::wire::manifest;
 use cloud::Cloud;
 use credentials::Credentials;
@@ -104,7 +102,6 @@ use disk::Store;
 use folder::Manifests;
 use image_import::Keeper;
 use job::{Cgroups, Jobs, Roots};
-use journal::Turn;
 use lock::Locks;
 use log::Limit;
 use measure::Meter;
@@ -115,6 +112,8 @@ use server::Server;
 use settings::link_of;
 use settings::{for_the_mind, kept_until_restart};
 use signal::{Signals, Told};
+use surroundings::Surroundings;
+use turn::Turn;
 use watchdog::Watchdog;
 
 /// The signals' descriptor.
@@ -142,7 +141,7 @@ pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let mut ready = Events::with_capacity(POLL_EVENTS_MAX);
+    let mut ready = turn::events();
     loop {
         if let Err(error) = hands.sleep(&mut ready) {
             ::log::error!("cannot poll: {error}");
@@ -185,10 +184,7 @@ struct Hands<'a> {
     meter: Meter,
     probes: Probes,
     cloud: Cloud,
-    credentials: Credentials,
-    addresses: Option<Vec<String>>,
-    resolver: Option<Dns>,
-    addresses_at: Instant,
+    surroundings: Surroundings,
     /// Facts that the mind has not been told. Bounded by what each source may bring in a turn.
     events: Vec<Event>,
     out: Out,
@@ -252,10 +248,11 @@ impl<'a> Hands<'a> {
             #[cfg(not(feature = "cloud"))]
             cloud: Cloud,
             registry: Keeper::new(config.image_mirror, &config.image_folders),
-            credentials: Credentials::new(Path::new(&config.root)),
-            addresses: None,
-            resolver: None,
-            addresses_at: Instant(0),
+            surroundings: Surroundings::new(
+                config.node_ip,
+                &config.settings.resolv_conf,
+                Credentials::new(Path::new(&config.root)),
+            ),
             store,
             watchdog: Watchdog::new(&config.watchdog),
             events,
@@ -280,11 +277,10 @@ impl<'a> Hands<'a> {
             self.server.wake_at(),
             self.registry.wake_at(),
         ];
-        let always = [self.manifests.wake_at(), self.addresses_at];
+        let always = [self.manifests.wake_at(), self.surroundings.wake_at()];
         let due_at = due.into_iter().flatten().chain(always).min().unwrap_or_default();
-        let left_ms = if self.events.is_empty() { due_at.since_ms(clock::boot()) } else { 0 };
-        let timeout = Duration::from_millis(left_ms.min(POLL_MS_MAX));
-        match self.poll.poll(ready, Some(timeout)) {
+        let due_at = if self.events.is_empty() { due_at } else { Instant(0) };
+        match self.poll.poll(ready, Some(turn::timeout(clock::boot(), due_at))) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             polled => polled,
         }
@@ -322,7 +318,7 @@ impl<'a> Hands<'a> {
         self.cloud.tick(now.boot, self.poll.registry(), &mut self.events);
         turn.lap("the link to the cloud");
         self.registry.tick(now.boot);
-        self.look_at_addresses(now.boot);
+        self.surroundings.tick(now.boot, &mut self.events);
         turn.lap("the node's addresses");
         let next = self.think(now, &mut turn);
         self.runtime.flush(now.boot, self.poll.registry(), &mut self.events);
@@ -344,32 +340,35 @@ impl<'a> Hands<'a> {
         if self.events.is_empty() && !due {
             return Next::Turn;
         }
-        for _ in 0..TURN_ROUNDS_MAX {
-            for event in self.events.drain(..) {
-                self.agent.handle(now, event);
-            }
-            self.agent.step(now, &mut self.out);
-            turn.lap("the agent");
-            let mut actions = std::mem::take(&mut self.out.actions);
-            for action in actions.drain(..) {
-                if self.perform(action, turn) == Next::Exit {
-                    return Next::Exit;
-                }
-            }
-            actions.shrink_to(ACTIONS_KEPT);
-            self.out.actions = actions;
-            if self.events.is_empty() {
-                return Next::Turn;
-            }
-        }
-        if let Some(kept) = self.limit.pass(now.boot) {
+        let next = turn::rounds(|| self.round(now, turn));
+        if next.is_none()
+            && let Some(kept) = self.limit.pass(now.boot)
+        {
             let count = self.events.len();
             ::log::warn!(
                 "after {TURN_ROUNDS_MAX} rounds {count} answers are left for the next turn; \
                  repeats={kept}"
             );
         }
-        Next::Turn
+        next.unwrap_or(Next::Turn)
+    }
+
+    /// `None`: something of it is answered already.
+    fn round(&mut self, now: Now, turn: &mut Turn) -> Option<Next> {
+        for event in self.events.drain(..) {
+            self.agent.handle(now, event);
+        }
+        self.agent.step(now, &mut self.out);
+        turn.lap("the agent");
+        let mut actions = std::mem::take(&mut self.out.actions);
+        for action in actions.drain(..) {
+            if self.perform(action, turn) == Next::Exit {
+                return Some(Next::Exit);
+            }
+        }
+        actions.shrink_to(ACTIONS_KEPT);
+        self.out.actions = actions;
+        self.events.is_empty().then_some(Next::Turn)
     }
 
     fn perform(&mut self, action: Action, turn: &mut Turn) -> Next {
@@ -462,25 +461,6 @@ impl<'a> Hands<'a> {
         (self.config.log, self.config.manifests) = (new.log, new.manifests);
         self.server.retry();
         ::log::info!("configuration read again");
-    }
-
-    fn look_at_addresses(&mut self, now: Instant) {
-        if now < self.addresses_at {
-            return;
-        }
-        self.addresses_at = now.plus_ms(ADDRESSES_MS);
-        let addresses = Some(sys::addresses(self.config.node_ip));
-        if addresses != self.addresses {
-            self.addresses.clone_from(&addresses);
-            self.events.extend(addresses.map(Event::Addresses));
-        }
-        let resolver = sys::resolver(&self.config.settings.resolv_conf);
-        if self.resolver.as_ref() != Some(&resolver) {
-            self.resolver = Some(resolver.clone());
-            self.events.push(Event::Resolver(Box::new(resolver)));
-        }
-        let credentials = self.credentials.look();
-        self.events.extend(credentials.map(|found| Event::Credentials(Box::new(found))));
     }
 }
 

@@ -25,7 +25,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
@@ -37,12 +36,11 @@ use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
 use crate::io::folder::{self, Held, Manifests, Room};
-use crate::io::journal::{self, Turn};
+use crate::io::journal;
 use crate::io::signal::{self, Signals, Told};
+use crate::io::turn::{self, Turn};
 use crate::io::{clock, sys};
-use crate::limits::{
-    MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX, POLL_EVENTS_MAX, POLL_MS_MAX, TURN_ROUNDS_MAX,
-};
+use crate::limits::{MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX};
 use crate::model::api::Kind;
 use crate::model::link::{Session, Validity};
 use crate::model::manifest::Folder;
@@ -77,7 +75,7 @@ pub fn run(settings: Settings) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let mut ready = Events::with_capacity(POLL_EVENTS_MAX);
+    let mut ready = turn::events();
     loop {
         if let Err(error) = hands.sleep(&mut ready) {
             ::log::error!("cannot poll: {error}");
@@ -225,8 +223,8 @@ impl Hands {
             matches!(self.api, Api::Local(_)).then(|| self.manifests.wake_at()),
         ];
         let due_at = due.into_iter().flatten().min().unwrap_or_default();
-        let left_ms = if self.events.is_empty() { due_at.since_ms(clock::boot()) } else { 0 };
-        match self.poll.poll(ready, Some(Duration::from_millis(left_ms.min(POLL_MS_MAX)))) {
+        let due_at = if self.events.is_empty() { due_at } else { Instant(0) };
+        match self.poll.poll(ready, Some(turn::timeout(clock::boot(), due_at))) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             polled => polled,
         }
@@ -274,31 +272,31 @@ impl Hands {
         if self.events.is_empty() && !due {
             return Next::Turn;
         }
-        for _ in 0..TURN_ROUNDS_MAX {
-            for event in self.events.drain(..) {
-                match event {
-                    Event::Called(OWN_CALL, Ok(_)) => ::log::debug!("the Secret has a new token"),
-                    Event::Called(OWN_CALL, Err(error)) => {
-                        ::log::warn!("the Secret keeps its old token: {error:?}");
-                    }
-                    event => self.controller.handle(now, event),
+        turn::rounds(|| self.round(now, turn)).unwrap_or(Next::Turn)
+    }
+
+    /// `None`: something of it is answered already.
+    fn round(&mut self, now: Now, turn: &mut Turn) -> Option<Next> {
+        for event in self.events.drain(..) {
+            match event {
+                Event::Called(OWN_CALL, Ok(_)) => ::log::debug!("the Secret has a new token"),
+                Event::Called(OWN_CALL, Err(error)) => {
+                    ::log::warn!("the Secret keeps its old token: {error:?}");
                 }
-            }
-            self.controller.step(now, &mut self.out);
-            turn.lap("the controller");
-            let mut actions = std::mem::take(&mut self.out.actions);
-            for action in actions.drain(..) {
-                if self.perform(action, now) == Next::Exit {
-                    return Next::Exit;
-                }
-            }
-            self.out.actions = actions;
-            turn.lap("what it asks for");
-            if self.events.is_empty() {
-                break;
+                event => self.controller.handle(now, event),
             }
         }
-        Next::Turn
+        self.controller.step(now, &mut self.out);
+        turn.lap("the controller");
+        let mut actions = std::mem::take(&mut self.out.actions);
+        for action in actions.drain(..) {
+            if self.perform(action, now) == Next::Exit {
+                return Some(Next::Exit);
+            }
+        }
+        self.out.actions = actions;
+        turn.lap("what it asks for");
+        self.events.is_empty().then_some(Next::Turn)
     }
 
     fn perform(&mut self, action: Action, now: Now) -> Next {
