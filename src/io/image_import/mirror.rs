@@ -11,18 +11,16 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Interest, Poll, Token};
 
 use super::archive::{Blob, Span};
 use super::shelf::Shelf;
 use crate::agent::time::Instant;
-use crate::io::clock;
+use crate::io::{clock, turn};
 use crate::limits::{
     IMAGE_RESCAN_MS, MIRROR_CONNECTIONS_MAX, MIRROR_READ_BYTES, MIRROR_STALL_MS, MIRROR_TURN_READS,
-    POLL_EVENTS_MAX,
 };
 use crate::wire::http1::{self, Method, Request};
 use crate::wire::oci::json;
@@ -41,8 +39,8 @@ pub struct Mirror {
     buffer: Vec<u8>,
 }
 
-struct Connection {
-    stream: TcpStream,
+struct Connection<S = TcpStream> {
+    stream: S,
     /// What has come of the request; `None`: it is answered.
     asking: Option<Vec<u8>>,
     out: Vec<u8>,
@@ -75,19 +73,13 @@ impl Mirror {
 
     /// Serves until the system refuses what it cannot be without.
     pub fn run(mut self) -> io::Error {
-        let mut ready = Events::with_capacity(POLL_EVENTS_MAX);
+        let mut ready = turn::events();
         loop {
             let now = clock::boot();
-            if now >= self.look_at {
-                for line in self.shelf.look(&self.folders) {
-                    log::info!("{line}");
-                }
-                self.look_at = now.plus_ms(IMAGE_RESCAN_MS);
-            }
+            self.look(now);
             self.accept(now);
-            let busy = self.turn(now);
-            let timeout = if busy { 0 } else { self.wake_at().since_ms(clock::boot()) };
-            match self.poll.poll(&mut ready, Some(Duration::from_millis(timeout))) {
+            let due_at = if self.turn(now) { now } else { self.wake_at() };
+            match self.poll.poll(&mut ready, Some(turn::timeout(clock::boot(), due_at))) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return error,
                 _ => {}
             }
@@ -99,6 +91,16 @@ impl Mirror {
                     one.writable |= event.is_writable() || event.is_write_closed();
                 }
             }
+        }
+    }
+
+    /// Looks at the folders, if that is due.
+    fn look(&mut self, now: Instant) {
+        if now >= self.look_at {
+            for line in self.shelf.look(&self.folders) {
+                log::info!("{line}");
+            }
+            self.look_at = now.plus_ms(IMAGE_RESCAN_MS);
         }
     }
 
@@ -164,8 +166,8 @@ enum Asked {
     Over,
 }
 
-impl Connection {
-    fn new(stream: TcpStream, now: Instant) -> Self {
+impl<S: Read + Write> Connection<S> {
+    fn new(stream: S, now: Instant) -> Self {
         Self {
             stream,
             asking: Some(Vec::new()),
@@ -339,5 +341,115 @@ impl Found {
             }
         }
         (head, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpStream as Client};
+
+    use super::*;
+
+    const NOW: Instant = Instant(1_000);
+
+    fn mirror(folders: Vec<PathBuf>) -> Mirror {
+        Mirror::open((Ipv4Addr::LOCALHOST, 0).into(), folders).expect("a port of ours")
+    }
+
+    fn connected(mirror: &Mirror) -> usize {
+        mirror.connections.iter().flatten().count()
+    }
+
+    #[test]
+    fn more_connections_than_are_served_wait_until_one_ends() {
+        let mut mirror = mirror(Vec::new());
+        let connect = |_| Client::connect(mirror.bound).expect("it listens");
+        let mut clients: Vec<Client> = (0..=MIRROR_CONNECTIONS_MAX).map(connect).collect();
+        let last = clients.last().expect("one more").local_addr().expect("it has one");
+        let is_served = |mirror: &Mirror| {
+            let mut all = mirror.connections.iter().flatten();
+            all.any(|one| one.stream.peer_addr().is_ok_and(|peer| peer == last))
+        };
+        mirror.accept(NOW);
+        assert_eq!((connected(&mirror), is_served(&mirror)), (MIRROR_CONNECTIONS_MAX, false));
+        drop(clients.remove(0));
+        assert!(mirror.turn(NOW), "there is room now");
+        assert_eq!(connected(&mirror), MIRROR_CONNECTIONS_MAX - 1);
+        mirror.accept(NOW);
+        assert_eq!((connected(&mirror), is_served(&mirror)), (MIRROR_CONNECTIONS_MAX, true));
+    }
+
+    #[test]
+    fn a_client_that_does_not_go_on_is_left() {
+        let mut mirror = mirror(Vec::new());
+        mirror.look(NOW);
+        let client = Client::connect(mirror.bound).expect("it listens");
+        mirror.accept(NOW);
+        mirror.turn(NOW.plus_ms(MIRROR_STALL_MS - 1));
+        assert_eq!(connected(&mirror), 1);
+        mirror.turn(NOW.plus_ms(MIRROR_STALL_MS));
+        assert_eq!(connected(&mirror), 0);
+        drop(client);
+    }
+
+    #[test]
+    fn the_folders_are_looked_at_now_and_then() {
+        let dir = std::env::temp_dir().join(format!("edged-rescan-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder of ours");
+        for (wait_ms, is_seen) in [(IMAGE_RESCAN_MS - 1, false), (IMAGE_RESCAN_MS, true)] {
+            let file = dir.join("a.tar");
+            let mut mirror = mirror(vec![dir.clone()]);
+            mirror.look(NOW);
+            assert_eq!(mirror.wake_at(), NOW.plus_ms(IMAGE_RESCAN_MS));
+            std::fs::write(&file, "no archive").expect("a file of ours");
+            mirror.look(NOW.plus_ms(wait_ms));
+            let news = mirror.shelf.look(&mirror.folders);
+            assert_eq!(news.is_empty(), is_seen, "{news:?}");
+            std::fs::remove_file(&file).expect("ours");
+        }
+        std::fs::remove_dir(&dir).expect("ours");
+    }
+
+    /// Takes all that it is given.
+    #[derive(Default)]
+    struct Sink {
+        bytes: usize,
+        writes: Vec<usize>,
+    }
+
+    impl Read for Sink {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(ErrorKind::WouldBlock.into())
+        }
+    }
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.bytes += bytes.len();
+            self.writes.push(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_client_that_takes_all_gets_its_share_of_a_turn() {
+        let most = MIRROR_TURN_READS * MIRROR_READ_BYTES;
+        let path = std::env::temp_dir().join(format!("edged-share-{}", std::process::id()));
+        let file = File::create_new(&path).expect("a file of ours");
+        file.set_len(most as u64 + 1).expect("a hole");
+        let file = File::open(&path).expect("ours");
+        std::fs::remove_file(&path).expect("ours");
+        let mut one = Connection::new(Sink::default(), NOW);
+        one.asking = None;
+        one.begin(Vec::new(), Some((file, Span { at: 0, size: most as u64 + 1 })));
+        let mut buffer = Vec::new();
+        assert!(!one.tell(NOW, &mut buffer), "one byte is left for the next turn");
+        assert_eq!(one.stream.writes, [MIRROR_READ_BYTES; MIRROR_TURN_READS]);
+        assert!(one.tell(NOW, &mut buffer));
+        assert_eq!(one.stream.bytes, most + 1);
     }
 }

@@ -3,8 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::Keeper;
 use super::archive::Catalog;
 use super::shelf::{Shelf, full_name};
+use crate::agent::time::Instant;
+use crate::limits::{IMAGE_MEMBERS_MAX, IMAGE_PAX_BYTES_MAX, IMAGE_SOURCES_MAX, MIRROR_RESTART_MS};
 use crate::wire::oci::reference::Asked;
 use crate::wire::oci::sha256;
 
@@ -120,9 +123,24 @@ fn what_an_archive_says_of_its_members_beside_their_names_is_passed_over() {
         ]),
     );
     assert_eq!(blob(&path, &digest(layer)).as_deref(), Some(layer));
-    let path = dir.put("big.tar", &tar(&[("x", b'x', "", &vec![b' '; 2 << 20])]));
-    let why = Catalog::open(&path).expect_err("more than anybody says of one member");
-    assert_eq!(why, "byte 0: got 2097152 bytes of pax records, expected 1048576 at most");
+    // A record that is as long as all of them may be, and one that is a byte longer.
+    for (bytes, told) in [
+        (IMAGE_PAX_BYTES_MAX, "got neither index.json nor manifest.json".to_owned()),
+        (
+            IMAGE_PAX_BYTES_MAX + 1,
+            format!(
+                "byte 0: got {} bytes of pax records, expected {IMAGE_PAX_BYTES_MAX} at most",
+                IMAGE_PAX_BYTES_MAX + 1
+            ),
+        ),
+    ] {
+        let mut record = format!("{bytes} comment=").into_bytes();
+        record.resize(bytes - 1, b'x');
+        record.push(b'\n');
+        let path = dir.put("big.tar", &tar(&[("x", b'x', "", &record)]));
+        let why = Catalog::open(&path).expect_err("it has no image");
+        assert!(why.contains(&told), "{why}");
+    }
 }
 
 #[test]
@@ -237,6 +255,60 @@ fn every_beginning_of_an_archive_is_refused_or_read_without_harm() {
         if let Ok(catalog) = Catalog::open(&path) {
             assert_eq!(catalog.images.len(), 1, "{end}");
         }
+    }
+}
+
+#[test]
+fn an_archive_has_a_bound_of_members_and_of_heads_that_are_none() {
+    let dir = Dir::new("members");
+    let too_many = format!("got more than {IMAGE_MEMBERS_MAX} members");
+    let none = "got neither index.json nor manifest.json";
+    let why = |name: &dyn Fn(usize) -> String, heads: usize| {
+        let names: Vec<String> = (0..heads).map(name).collect();
+        let members: Vec<Member<'_>> = names.iter().map(|name| file(name, b"")).collect();
+        let path = dir.put("a.tar", &tar(&members));
+        Catalog::open(&path).expect_err("it has no image")
+    };
+    let other = |number: usize| number.to_string();
+    let fits = why(&other, IMAGE_MEMBERS_MAX);
+    assert!(fits.starts_with(none), "{fits}");
+    assert_eq!(why(&other, IMAGE_MEMBERS_MAX + 1), too_many);
+    // One name again and again: the last counts. The end of the archive has a head, too.
+    let same = |_| "same".to_owned();
+    let fits = why(&same, 2 * IMAGE_MEMBERS_MAX - 1);
+    assert!(fits.starts_with(none), "{fits}");
+    assert_eq!(why(&same, 2 * IMAGE_MEMBERS_MAX), format!("{too_many}, expected fewer"));
+}
+
+#[test]
+fn of_too_many_archives_the_first_by_name_are_used() {
+    let dir = Dir::new("sources");
+    for number in 0..=IMAGE_SOURCES_MAX {
+        dir.put(&format!("{number:04}.tar"), b"bad");
+    }
+    let told = Shelf::default().look(std::slice::from_ref(&dir.0));
+    let all = IMAGE_SOURCES_MAX + 1;
+    assert_eq!(told[0], format!("got {all} files of images, expected {IMAGE_SOURCES_MAX} at most"));
+    assert_eq!(told.len() - 1, IMAGE_SOURCES_MAX, "a line for each that is looked into");
+    assert!(told.iter().all(|line| !line.contains(&format!("{IMAGE_SOURCES_MAX:04}.tar"))));
+    fs::remove_file(dir.0.join("0000.tar")).expect("a file of ours");
+    let told = Shelf::default().look(std::slice::from_ref(&dir.0));
+    assert_eq!(told.len(), IMAGE_SOURCES_MAX);
+}
+
+#[test]
+fn a_registry_that_ends_is_started_again_ever_later() {
+    let mut keeper = Keeper::new(([127, 0, 0, 1], 1).into(), &["/nowhere".to_owned()]);
+    let mut now = Instant(1_000);
+    for wait_ms in [1, 2, 4, 8, 16, 32, 64, 64].map(|times| times * MIRROR_RESTART_MS) {
+        let mut child = std::process::Command::new("true").spawn().expect("coreutils");
+        child.wait().expect("it ends");
+        keeper.child = Some(child);
+        keeper.reap(now);
+        assert_eq!(keeper.wake_at(), Some(now.plus_ms(wait_ms)));
+        keeper.tick(now.plus_ms(wait_ms - 1));
+        assert!(keeper.child.is_none(), "not before");
+        now = now.plus_ms(wait_ms);
     }
 }
 
