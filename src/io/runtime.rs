@@ -4,7 +4,7 @@
 //!            connect                       GOAWAY, end of file, error, bad bytes
 //!  Down ──────────────────▶ Up ─▶ calls ──────────────────────────────────────────▶ Down
 //!   │ ▲                      RuntimeUp         every call answered Lost, RuntimeDown
-//!   └─┘ failed: 100 … 250 ms
+//!   └─┘ failed: 25 … 100 ms
 //! ```
 //!
 //! What a call means is in [`calls`]; when to make one is the mind's affair. One connection, one
@@ -237,32 +237,15 @@ impl Link {
         Ok(())
     }
 
-    /// Reads until there is no more, or as much as one turn may.
     fn read(
         &mut self,
         now: Instant,
         buffer: &mut [u8],
         events: &mut Vec<Event>,
     ) -> Result<(), String> {
-        for _ in 0..RUNTIME_TURN_READS {
-            match self.socket.read(buffer) {
-                Ok(0) => return Err("closed by the runtime".to_owned()),
-                Ok(count) => {
-                    self.calls.receive(now, &buffer[..count], events)?;
-                    // A short read of a stream has emptied it: the next bytes make a new edge.
-                    if count < buffer.len() && !self.hung_up {
-                        self.unread = false;
-                        return Ok(());
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.unread = false;
-                    return Ok(());
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("read: {error}")),
-            }
-        }
+        let Self { socket, calls, hung_up, .. } = self;
+        let receive = |bytes: &[u8]| calls.receive(now, bytes, events);
+        self.unread = !read_on(socket, buffer, *hung_up, receive)?;
         Ok(())
     }
 
@@ -293,3 +276,31 @@ impl Link {
         Ok(())
     }
 }
+
+/// Reads until there is no more, which is the answer, or as much as one turn may.
+fn read_on(
+    from: &mut impl Read,
+    buffer: &mut [u8],
+    hung_up: bool,
+    mut receive: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<bool, String> {
+    for _ in 0..RUNTIME_TURN_READS {
+        match from.read(buffer) {
+            Ok(0) => return Err("closed by the runtime".to_owned()),
+            Ok(count) => {
+                receive(&buffer[..count])?;
+                // A short read of a stream has emptied it: the next bytes make a new edge.
+                if count < buffer.len() && !hung_up {
+                    return Ok(true);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("read: {error}")),
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests;
