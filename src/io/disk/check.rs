@@ -3,6 +3,7 @@
 use rusqlite::{Connection, ErrorCode};
 
 use super::{Trouble, clock};
+use crate::agent::time::Instant;
 use crate::limits::STORE_CHECK_MS;
 
 /// Looks for damage: all pages of the file, then each row of `meta` against its index.
@@ -10,8 +11,15 @@ use crate::limits::STORE_CHECK_MS;
 /// A file that is too large to be looked at in time passes, and the log says so: SQLite finds
 /// damage that it meets later as well.
 pub(super) fn sound(conn: &mut Connection) -> Result<(), Trouble> {
-    let until = clock::boot().plus_ms(STORE_CHECK_MS);
-    conn.progress_handler(OPERATIONS, Some(move || clock::boot() > until))?;
+    sound_by(clock::boot, conn)
+}
+
+fn sound_by(
+    clock: impl Fn() -> Instant + Copy + Send + 'static,
+    conn: &mut Connection,
+) -> Result<(), Trouble> {
+    let until = clock().plus_ms(STORE_CHECK_MS);
+    conn.progress_handler(OPERATIONS, Some(move || clock() > until))?;
     let found = ["PRAGMA quick_check(1)", "PRAGMA integrity_check('meta')"]
         .into_iter()
         .try_for_each(|check| finding(conn, check));
@@ -32,5 +40,43 @@ fn finding(conn: &Connection, check: &str) -> Result<(), Trouble> {
             Ok(())
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A file with many good rows before a bad one: a value that its column does not allow.
+    const DAMAGED: &str = "
+        CREATE TABLE meta (key TEXT PRIMARY KEY, type TEXT, value TEXT);
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 5000)
+            INSERT INTO meta SELECT 'a/pod/' || i, 'pod', '{}' FROM n;
+        INSERT INTO meta VALUES ('z/pod/z', 'pod', NULL);
+        PRAGMA writable_schema = 1;
+        UPDATE sqlite_schema SET sql = replace(sql, 'value TEXT', 'value TEXT NOT NULL');";
+
+    /// The look begins at 0, and from then on it is so late.
+    fn clock(ms: u64) -> impl Fn() -> Instant + Copy + Send + 'static {
+        static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+        HAS_BEGUN.store(false, Ordering::Relaxed);
+        move || Instant(if HAS_BEGUN.swap(true, Ordering::Relaxed) { ms } else { 0 })
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_looked_at_in_time_passes() {
+        let path = std::env::temp_dir().join(format!("edged-check-{}.db", std::process::id()));
+        let made = Connection::open(&path).expect("a new file");
+        made.execute_batch(DAMAGED).expect(DAMAGED);
+        drop(made);
+        for (ms, passes) in [(STORE_CHECK_MS, false), (STORE_CHECK_MS + 1, true)] {
+            let mut conn = Connection::open(&path).expect("ours");
+            let found = sound_by(clock(ms), &mut conn);
+            assert_eq!(found.is_ok(), passes, "{ms}");
+        }
+        fs::remove_file(&path).expect("ours");
     }
 }

@@ -108,6 +108,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_connection_waits_and_remembers_within_its_bounds() {
+        let conn = dress(Connection::open_in_memory().expect("memory")).expect("it is dressed");
+        let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        assert_eq!(number("busy_timeout"), Ok(STORE_BUSY_MS as i64));
+        // SQLite counts pages, and less than nothing is KiB.
+        assert_eq!(number("cache_size"), Ok(-i64::from(STORE_CACHE_KIB)));
+    }
+
+    #[test]
     fn a_path_is_told_byte_by_byte() {
         assert_eq!(encoded(Path::new("/a b/c?d#é.db")), "/a%20b/c%3Fd%23%C3%A9.db");
     }

@@ -49,12 +49,15 @@ impl Store {
         let begun = clock::boot();
         events.push(disk.save(revision, &changes));
         let took_ms = clock::boot().since_ms(begun);
-        if took_ms > STORE_COMMIT_MS_MAX
-            && let Some(kept) = self.limit.pass(now)
-        {
-            let count = changes.len();
-            log::warn!("the store took {took_ms} ms for {count} changes; repeats={kept}");
+        if let Some(line) = self.told(now, took_ms, changes.len()) {
+            log::warn!("{line}");
         }
+    }
+
+    /// What is to be said of a commit that took so long.
+    fn told(&mut self, now: Instant, took_ms: u64, changes: usize) -> Option<String> {
+        let kept = (took_ms > STORE_COMMIT_MS_MAX).then(|| self.limit.pass(now)).flatten()?;
+        Some(format!("the store took {took_ms} ms for {changes} changes; repeats={kept}"))
     }
 
     /// Leaves the file as EdgeCore does.
@@ -70,6 +73,16 @@ mod tests {
     use super::*;
     use crate::config::overlay;
     use crate::model::meta::Row;
+
+    #[test]
+    fn a_commit_that_took_long_is_told_and_not_each_time() {
+        let mut store = Store { disk: None, asked: None, limit: Limit::default() };
+        let mut told = |took_ms| store.told(Instant(1), took_ms, 3);
+        assert_eq!(told(STORE_COMMIT_MS_MAX), None);
+        let long_ms = STORE_COMMIT_MS_MAX + 1;
+        let line = format!("the store took {long_ms} ms for 3 changes; repeats=0");
+        assert_eq!((told(long_ms), told(long_ms)), (Some(line), None));
+    }
 
     #[test]
     fn it_is_there_where_a_cloud_is() {

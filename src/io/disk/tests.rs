@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::limits::{STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX};
+use crate::limits::{
+    STORE_ASIDE_MAX, STORE_BYTES_MAX, STORE_KEY_BYTES_MAX, STORE_ROWS_MAX, STORE_VALUE_BYTES_MAX,
+};
 
 /// A folder of one test, gone with it.
 struct Place(PathBuf);
@@ -254,6 +256,39 @@ fn what_is_too_large_is_refused_and_nothing_of_it_is_kept() {
 }
 
 #[test]
+fn a_key_and_all_rows_together_have_bounds() {
+    let place = Place::new();
+    let (mut disk, _) = open(&place.db());
+    let key = |bytes: usize| format!("a/pod/{}", "x".repeat(bytes - "a/pod/".len()));
+    let long = key(STORE_KEY_BYTES_MAX + 1);
+    let Err(DiskError::Failed(why)) = save(&mut disk, &[put(&long, "{}")]) else {
+        panic!("one byte more")
+    };
+    let got = format!("got a key of {} bytes, expected {STORE_KEY_BYTES_MAX} at", long.len());
+    assert!(why.contains(&got), "{why}");
+    let longest = key(STORE_KEY_BYTES_MAX);
+    assert_eq!(save(&mut disk, &[put(&longest, "{}")]), Ok(()));
+    assert_eq!(save(&mut disk, &[delete(&longest)]), Ok(()));
+    // Rows as large as may be, and a last one that takes what is left.
+    let value = |bytes: usize| "x".repeat(bytes);
+    let row_bytes = "a/pod/0".len() + STORE_VALUE_BYTES_MAX;
+    let whole = STORE_BYTES_MAX / row_bytes;
+    assert!(whole <= 10, "their keys are of one length");
+    for number in 0..whole {
+        let change = put(&format!("a/pod/{number}"), &value(STORE_VALUE_BYTES_MAX));
+        assert_eq!(save(&mut disk, &[change]), Ok(()));
+    }
+    let left = STORE_BYTES_MAX - whole * row_bytes - "a/pod/x".len();
+    let Err(DiskError::Failed(why)) = save(&mut disk, &[put("a/pod/x", &value(left + 1))]) else {
+        panic!("one byte more")
+    };
+    assert_eq!(why, format!("a/pod/x: the store is to hold {STORE_BYTES_MAX} bytes at most"));
+    assert_eq!(save(&mut disk, &[put("a/pod/x", &value(left))]), Ok(()));
+    assert!(save(&mut disk, &[put("a/pod/x", &value(left + 1))]).is_err(), "nor by growing");
+    assert_eq!(save(&mut disk, &[put("a/pod/x", &value(left - 1))]), Ok(()));
+}
+
+#[test]
 fn what_there_is_no_memory_for_stays_and_is_named() {
     let place = Place::new();
     let large = format!("{{\"metadata\":{{\"uid\":\"u\"}},\"more\":\"{}\"}}", "x".repeat(1_000));
@@ -307,7 +342,8 @@ fn a_damaged_store_is_put_aside_and_whole_rows_are_kept() {
             put(&format!("a/pod/{number:02}"), &format!("{{\"x\":\"{}\"}}", "y".repeat(1_000)))
         })
         .collect();
-    for turn in 1..=3 {
+    let turns = STORE_ASIDE_MAX + 1;
+    for turn in 1..=turns {
         let (mut disk, saved) = open(&place.db());
         assert_eq!(saved.origin, if turn == 1 { StoreOrigin::New } else { StoreOrigin::Kept });
         assert_eq!(save(&mut disk, &many), Ok(()));
@@ -329,7 +365,9 @@ fn a_damaged_store_is_put_aside_and_whole_rows_are_kept() {
         assert_eq!((again.rows.len(), again.origin), (count + 1, StoreOrigin::Kept));
         disk.close();
     }
-    assert_eq!(place.files(), ["edgecore.db", "edgecore.db.corrupt-2", "edgecore.db.corrupt-3"]);
+    let kept = (2..=turns).map(|turn| format!("edgecore.db.corrupt-{turn}"));
+    let left: Vec<String> = std::iter::once("edgecore.db".to_owned()).chain(kept).collect();
+    assert_eq!(place.files(), left, "the oldest is gone");
 }
 
 /// Spoils the store of a place.
