@@ -13,7 +13,12 @@ use crate::limits::CLOCK_PLAUSIBLE_MS;
 /// This moment.
 pub fn now() -> Now {
     let wall_ms = read_ms(ClockId::CLOCK_REALTIME) as i64;
-    Now { boot: boot(), wall: (wall_ms >= CLOCK_PLAUSIBLE_MS).then_some(Wall(wall_ms)) }
+    Now { boot: boot(), wall: plausible(wall_ms) }
+}
+
+/// The wall clock, unless nobody has set it.
+fn plausible(wall_ms: i64) -> Option<Wall> {
+    (wall_ms >= CLOCK_PLAUSIBLE_MS).then_some(Wall(wall_ms))
 }
 
 /// Milliseconds since boot, suspend included.
@@ -42,6 +47,13 @@ pub fn seed() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_nobody_has_set_tells_nothing() {
+        assert_eq!(plausible(0), None);
+        assert_eq!(plausible(CLOCK_PLAUSIBLE_MS - 1), None);
+        assert_eq!(plausible(CLOCK_PLAUSIBLE_MS), Some(Wall(CLOCK_PLAUSIBLE_MS)));
+    }
 
     #[test]
     fn time_goes_on_and_seeds_differ() {

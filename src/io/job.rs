@@ -333,3 +333,56 @@ pub(super) fn receive<T: for<'de> Deserialize<'de>>(from: &mut UnixStream) -> Re
     from.read_exact(&mut bytes).map_err(said)?;
     postcard::from_bytes(&bytes).map_err(|error| format!("not readable: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::WALK_BYTES_MAX;
+    use crate::model::job::{FolderKind, LogDir, Place, Used, Walk};
+
+    #[test]
+    fn a_message_has_a_bound_for_both_ends() {
+        // As many bytes as the text, and two for its length.
+        let message = |bytes: usize| "x".repeat(bytes - 2);
+        let (mut ours, mut theirs) = UnixStream::pair().expect("a pair");
+        send(&mut ours, &message(JOB_FRAME_BYTES_MAX)).expect("as long as may be");
+        assert_eq!(receive(&mut theirs), Ok(message(JOB_FRAME_BYTES_MAX)));
+        let bytes = JOB_FRAME_BYTES_MAX + 1;
+        let refused = send(&mut ours, &message(bytes)).expect_err("one byte more");
+        let expected = format!("got a message of {bytes} bytes, expected {JOB_FRAME_BYTES_MAX} at");
+        assert!(refused.to_string().starts_with(&expected), "{refused}");
+        // Whoever announces it is not waited for.
+        ours.write_all(&(bytes as u32).to_le_bytes()).expect("there is room");
+        let refused = receive::<String>(&mut theirs).expect_err("one byte more");
+        assert!(refused.starts_with(&format!("got {bytes} bytes announced")), "{refused}");
+    }
+
+    #[test]
+    fn a_walk_has_as_many_folders_as_go_into_one_message_both_ways() {
+        let place = |name: usize| {
+            let pod = LogDir { namespace: "".into(), name: "".into(), uid: "".into() };
+            Place { pod, name: "x".repeat(name).into() }
+        };
+        // What a folder takes beside its names.
+        let around = 32;
+        let mut walk = Walk::new(FolderKind::Logs);
+        assert!(walk.push(place(WALK_BYTES_MAX - around + 1)).is_err());
+        assert!(walk.push(place(WALK_BYTES_MAX - around)).is_ok());
+        assert!(walk.push(place(0)).is_err(), "it is full");
+        let mut walk = Walk::new(FolderKind::Logs);
+        while walk.push(place(0)).is_ok() {}
+        assert_eq!(walk.places.len(), WALK_BYTES_MAX / around);
+        let (mut ours, _theirs) = UnixStream::pair().expect("a pair");
+        let used = Used { bytes: u64::MAX, inodes: u64::MAX };
+        let answer: Result<JobReply, JobError> =
+            Ok(JobReply::Used(vec![Some(used); walk.places.len()]));
+        let order = Order {
+            parent: i32::MIN,
+            spec: JobSpec::Measure(walk),
+            #[cfg(feature = "cloud")]
+            link: None,
+        };
+        send(&mut ours, &order).expect("there");
+        send(&mut ours, &answer).expect("and back");
+    }
+}

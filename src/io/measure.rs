@@ -185,6 +185,22 @@ mod tests {
     }
 
     #[test]
+    fn whether_a_path_may_be_asked_is_found_out_anew_after_a_while() {
+        let root = PathBuf::from("/");
+        let mut meter = Meter::new(root.clone(), &root, Hierarchy::V2);
+        let now = Instant(1_000);
+        let told = meter.read(now, &Ask::default()).node_fs.is_some();
+        // As if it had been of another kind when it was looked at.
+        let known = meter.known.get_mut(&root).expect("it was looked at");
+        let may_ask = known.1;
+        known.1 = !may_ask;
+        assert_eq!(told, may_ask);
+        let mut at = |now| meter.read(now, &Ask::default()).node_fs.is_some();
+        assert_eq!(at(now.plus_ms(MOUNTS_VALID_MS - 1)), !may_ask);
+        assert_eq!(at(now.plus_ms(MOUNTS_VALID_MS)), may_ask);
+    }
+
+    #[test]
     fn this_machine_has_some_of_everything() {
         let nowhere = PathBuf::from("/nowhere/at/all");
         let mut meter = Meter::new(nowhere.clone(), &nowhere, Hierarchy::V2);

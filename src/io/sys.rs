@@ -294,7 +294,7 @@ pub fn open(path: impl AsRef<Path>) -> io::Result<fs::File> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
 
     use super::*;
 
@@ -328,6 +328,21 @@ mod tests {
         let wanted = wanted.map(|text| text.parse().expect("an address"));
         let chosen = choose(wanted, all, default);
         chosen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn of_a_long_resolv_conf_the_beginning_is_read() {
+        let path = std::env::temp_dir().join(format!("edged-long-dns-{}", std::process::id()));
+        let line = "\nnameserver 192.0.2.10";
+        let servers = |beyond: u64| {
+            let file = fs::File::create(&path).expect("a file of ours");
+            let at = RESOLV_CONF_BYTES_MAX - line.len() as u64 + beyond;
+            file.write_all_at(line.as_bytes(), at).expect("behind a hole");
+            resolver(path.to_str().expect("UTF-8")).servers
+        };
+        assert_eq!(servers(0), ["192.0.2.10"]);
+        assert_eq!(servers(1), ["192.0.2.1"], "its last byte is beyond the bound");
+        fs::remove_file(&path).expect("ours");
     }
 
     #[test]

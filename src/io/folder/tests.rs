@@ -4,12 +4,18 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mio::Poll;
 
 use super::*;
-use crate::limits::MANIFEST_BYTES_MAX;
+use crate::limits::{
+    MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX, MANIFEST_OBJECTS_BYTES_MAX, MANIFEST_OBJECTS_MAX,
+    MANIFEST_PODS_MAX,
+};
+use crate::model::object::{ConfigMap, Object};
+use crate::model::pod::Pod;
 
 struct Place {
     dir: PathBuf,
@@ -18,15 +24,28 @@ struct Place {
     poll: Poll,
 }
 
-/// A manifest of the tests is `ok` or anything else.
+/// A manifest of the tests is `ok`, `holds` with numbers of pods, objects and bytes of these, or
+/// anything else.
 fn parse(text: &[u8]) -> Result<Content, Refusal> {
-    match text {
-        b"ok" => Ok(Content::default()),
-        _ => Err(Refusal {
-            line: 1,
-            column: 1,
-            why: format!("got {:?}", String::from_utf8_lossy(text)),
-        }),
+    let text = String::from_utf8_lossy(text);
+    match text.strip_prefix("holds ") {
+        Some(numbers) => Ok(holding(numbers)),
+        None if text == "ok" => Ok(Content::default()),
+        None => Err(Refusal { line: 1, column: 1, why: format!("got {text:?}") }),
+    }
+}
+
+fn holding(numbers: &str) -> Content {
+    let mut numbers = numbers.split(' ').map(|number| number.parse().expect("a number"));
+    let mut next = || -> usize { numbers.next().expect("three numbers") };
+    let (pods, objects, bytes) = (next(), next(), next());
+    let mut all = vec![ConfigMap::default(); objects];
+    if let Some(first) = all.first_mut() {
+        first.data.insert(String::new(), "x".repeat(bytes));
+    }
+    Content {
+        pods: vec![Pod::default(); pods],
+        objects: all.into_iter().map(|map| Arc::new(Object::ConfigMap(map))).collect(),
     }
 }
 
@@ -356,6 +375,52 @@ fn another_folder_takes_the_place_of_the_first_with_its_first_reading() {
     assert_eq!(place.turn(), None, "the first one is watched no more");
     fs::write(place.dir.join("other/c"), "ok").expect("a file");
     assert_eq!(place.turn().as_deref(), Some("b:ok c:ok"));
+}
+
+#[test]
+fn the_last_files_by_name_of_a_folder_with_too_many_are_left_out() {
+    let mut place = Place::with_folder();
+    let name = |number: usize| format!("{number:05}");
+    for number in 0..=MANIFEST_FILES_MAX {
+        place.write(&name(number), "ok");
+    }
+    let told = (0..100).find_map(|_| place.turn()).expect("it is read");
+    assert_eq!(told.split(' ').count(), MANIFEST_FILES_MAX);
+    assert!(told.ends_with(&format!(" {}:ok", name(MANIFEST_FILES_MAX - 1))));
+    fs::remove_file(place.path(&name(0))).expect("removed");
+    let told = (0..3).find_map(|_| place.later(MANIFEST_SETTLE_MS)).expect("it is read");
+    assert!(told.ends_with(&format!(" {}:ok", name(MANIFEST_FILES_MAX))), "there is room");
+}
+
+#[test]
+fn a_file_with_more_than_the_folder_may_still_have_is_left_out() {
+    let left_out = |got: &str| format!("{got} in the whole folder: this file is left out");
+    let (pods, objects) = (MANIFEST_PODS_MAX, MANIFEST_OBJECTS_MAX);
+    let bytes = MANIFEST_OBJECTS_BYTES_MAX;
+    for (first, fits, beyond, got) in [
+        ([1, 0, 0], [pods - 1, 0, 0], [pods, 0, 0], format!("got more than {pods} pods")),
+        (
+            [0, 1, 0],
+            [0, objects - 1, 0],
+            [0, objects, 0],
+            format!("got more than {objects} ConfigMaps and Secrets"),
+        ),
+        (
+            [0, 1, 1],
+            [0, 1, bytes - 1],
+            [0, 1, bytes],
+            format!("got more than {bytes} bytes of ConfigMaps and Secrets"),
+        ),
+    ] {
+        let mut place = Place::with_folder();
+        let holds =
+            |numbers: [usize; 3]| format!("holds {}", numbers.map(|n| n.to_string()).join(" "));
+        place.write("a", &holds(first));
+        place.write("b", &holds(fits));
+        assert_eq!(place.turn().as_deref(), Some("a:ok b:ok"), "{got}");
+        place.write("b", &holds(beyond));
+        assert_eq!(place.turn(), Some(format!("a:ok b:{}", left_out(&got))));
+    }
 }
 
 #[test]
