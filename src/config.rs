@@ -459,6 +459,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_longer_than_any_configuration_is_refused() {
+        let path = std::env::temp_dir().join(format!("edged-long-{}", std::process::id()));
+        for beyond in [0, 1] {
+            let mut text = "kind: EdgeCore\n".to_owned();
+            text += &"#".repeat(CONFIG_BYTES_MAX - text.len() + beyond);
+            fs::write(&path, text).expect("a file for the test");
+            let loaded = loaded(&["--config", path.to_str().expect("UTF-8")]);
+            let why = loaded.err().map(|error| match error {
+                Error::File(why) | Error::Usage(why) => why,
+            });
+            let said = format!(
+                "cannot read {}: got more than {CONFIG_BYTES_MAX} bytes, expected fewer",
+                path.display()
+            );
+            assert_eq!(why, (beyond > 0).then_some(said));
+        }
+        fs::remove_file(&path).expect("a file for the test");
+    }
+
+    #[test]
     fn a_file_that_was_named_must_be_there_and_right() {
         let missing = loaded(&["--config=/nowhere/edgecore.yaml"]);
         let Err(Error::File(why)) = missing else { panic!("{missing:?}") };

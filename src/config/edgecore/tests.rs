@@ -2,6 +2,7 @@
 
 use super::super::Pulls;
 use super::*;
+use crate::limits::PULL_CALLS_MAX;
 use crate::model::cgroup;
 use crate::model::cri::CgroupDriver;
 
@@ -153,6 +154,20 @@ fn what_is_wrong_is_named_with_its_place() {
         let got = read(&text).expect_err(&text).to_string();
         assert!(got.contains(want), "{text}\n{got}\n{want}");
     }
+}
+
+#[test]
+fn pulls_side_by_side_have_a_bound() {
+    let key = "serializeImagePulls: false, maxParallelImagePulls";
+    let read = |pulls: usize| read(&tailored(&format!("{key}: {pulls}")));
+    let (config, _) = read(PULL_CALLS_MAX).expect("as many as may be");
+    assert_eq!(config.pulls.parallel_max, Some(PULL_CALLS_MAX));
+    let why = read(PULL_CALLS_MAX + 1).expect_err("one more").to_string();
+    let expected = format!("expected a whole number from 1 to {PULL_CALLS_MAX}");
+    assert!(why.ends_with(&expected), "{why}");
+    // Who wants several and says no number gets as many.
+    let pulls = Pulls { parallel_max: None, ..config.pulls };
+    assert_eq!(pulls.parallel(), PULL_CALLS_MAX);
 }
 
 #[test]
