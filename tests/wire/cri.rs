@@ -219,6 +219,25 @@ fn replies_have_bounds() {
     }
 }
 
+/// Deeper than any message has others in it nothing is made of what is there.
+#[test]
+fn fields_are_counted_as_deep_as_messages_may_lie_in_one_another() {
+    // Field 100, which nobody knows, with this in it.
+    let around = |inner: Vec<u8>| {
+        let mut outer = hex("a206");
+        prost::encoding::encode_varint(inner.len() as u64, &mut outer);
+        outer.extend(inner);
+        outer
+    };
+    let within = |depth: usize| {
+        let fields = hex("0a00").repeat(limits::CRI_FIELDS_MAX + 1);
+        decode::<ListContainersRequest>(&(0..depth).fold(fields, |inner, _| around(inner)))
+    };
+    let max = limits::CRI_FIELDS_MAX;
+    assert_eq!(within(limits::CRI_DEPTH_MAX), Err(DecodeError::TooManyFields { max }));
+    assert_eq!(within(limits::CRI_DEPTH_MAX + 1), Ok(ListContainersResponse::default()));
+}
+
 /// A number that is packed has one byte, and eight where it is kept.
 #[test]
 fn the_groups_of_a_container_are_passed_over() {

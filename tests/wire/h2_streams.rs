@@ -45,15 +45,88 @@ fn header_blocks_come_in_pieces() {
         }
         let got = events(&mut client);
         if piece == 1 {
-            let why = "server's CONTINUATION on stream 1: header block is too large, \
-                       expected at most 262144 bytes (ENHANCE_YOUR_CALM)";
-            assert_eq!(got, [lost(1, Begun::Perhaps, why)]);
+            assert_eq!(got, [lost(1, Begun::Perhaps, &too_large_a_block())]);
         } else {
             let Event::Failed(_, status) = &got[0] else { panic!("{got:?}") };
             assert_eq!(status.code, Code::NotFound);
             assert!(status.message.starts_with(&text[..limits::CRI_STATUS_TEXT_BYTES_MAX]));
             assert!(status.message.ends_with("… (31808 bytes cut)"));
         }
+    }
+}
+
+fn too_large_a_block() -> String {
+    let max = limits::CRI_HEADER_BLOCK_BYTES_MAX;
+    format!(
+        "server's CONTINUATION on stream 1: header block is too large, expected at most {max} \
+         bytes (ENHANCE_YOUR_CALM)"
+    )
+}
+
+#[test]
+fn a_header_block_has_a_bound_that_counts_the_heads_of_its_frames() {
+    const HEAD_BYTES: usize = 9;
+    const FRAME_BYTES: usize = 16_384;
+    for beyond in [0, 1] {
+        let fields = block(peer::HEAD_FIELDS);
+        let mut client = client_with_calls(1);
+        client.receive(&frame(HEADERS, 0, 1, &fields)).unwrap();
+        let mut left = limits::CRI_HEADER_BLOCK_BYTES_MAX + beyond - HEAD_BYTES - fields.len();
+        while left > HEAD_BYTES + FRAME_BYTES {
+            left -= HEAD_BYTES + FRAME_BYTES;
+            client.receive(&frame(CONTINUATION, 0, 1, &literals(FRAME_BYTES))).unwrap();
+        }
+        let last = literals(left - HEAD_BYTES);
+        let received = client.receive(&frame(CONTINUATION, END_HEADERS, 1, &last));
+        if beyond == 0 {
+            received.unwrap();
+            let rest = [frame(DATA, 0, 1, &message(b"yes")), trailers(1, "0", "")].concat();
+            client.receive(&rest).unwrap();
+            assert_eq!(events(&mut client), [replied(1, b"yes")]);
+        } else {
+            assert_eq!(received.unwrap_err().to_string(), too_large_a_block());
+        }
+    }
+}
+
+/// Header fields that take so many bytes of a block.
+fn literals(bytes: usize) -> Vec<u8> {
+    // Without a name, and with a value of the length that is missing.
+    let mut fields = [0, 0, 0].repeat(bytes / 3 - 1);
+    let rest = bytes - fields.len() - 3;
+    fields.extend([0, 0, rest as u8]);
+    fields.resize(bytes, b'x');
+    fields
+}
+
+/// What is longer than the list that was announced is dropped, and the call fails without it.
+#[test]
+fn a_field_beyond_the_announced_header_list_costs_nothing_but_itself() {
+    const FIELD_BYTES: usize = 32;
+    let max = limits::CRI_HEADER_LIST_BYTES_MAX;
+    let mut fresh = Client::new(h2::Config::default());
+    let greeting = written(&mut fresh);
+    let announced = [&[0, 6][..], &(max as u32).to_be_bytes()].concat();
+    assert!(greeting[0].payload.chunks(6).any(|entry| entry == announced), "{greeting:?}");
+    let status = ("grpc-status", "5");
+    let status_bytes = FIELD_BYTES + status.0.len() + status.1.len();
+    let text_bytes = max - status_bytes - FIELD_BYTES - "grpc-message".len();
+    for beyond in [0, 1] {
+        let text = "a".repeat(text_bytes + beyond);
+        let fields = block(&[status, ("grpc-message", &text)]);
+        let mut client = client_with_calls(1);
+        let mut pieces = fields.chunks(16_384).peekable();
+        client.receive(&frame(HEADERS, END_STREAM, 1, pieces.next().unwrap())).unwrap();
+        while let Some(part) = pieces.next() {
+            let flags = if pieces.peek().is_none() { END_HEADERS } else { 0 };
+            client.receive(&frame(CONTINUATION, flags, 1, part)).unwrap();
+        }
+        let got = events(&mut client);
+        let [Event::Failed(CallKey(1), Status { code, message })] = &got[..] else {
+            panic!("{got:?}")
+        };
+        assert_eq!(*code, Code::NotFound);
+        assert_eq!(message.starts_with("aaa"), beyond == 0, "{message}");
     }
 }
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use edged::limits::{
-    MANIFEST_BYTES_MAX, MANIFEST_DEPTH_MAX, MANIFEST_PODS_MAX, OBJECT_JSON_BYTES_MAX,
-    POD_VALUES_MAX,
+    MANIFEST_BYTES_MAX, MANIFEST_COPIED_BYTES_MAX, MANIFEST_DEPTH_MAX, MANIFEST_NODES_MAX,
+    MANIFEST_OBJECTS_MAX, MANIFEST_PODS_MAX, OBJECT_JSON_BYTES_MAX, POD_VALUES_MAX,
 };
 use edged::model::manifest::Refusal;
 use edged::model::pod::{Pod, PortProtocol, RestartPolicy};
@@ -278,6 +278,44 @@ fn texts_that_stand_for_too_much_are_refused() {
         "}".repeat(MANIFEST_DEPTH_MAX - 2)
     );
     assert!(parse(deepest.as_bytes()).is_ok(), "{deepest}");
+}
+
+#[test]
+fn values_are_counted_with_the_list_that_holds_them() {
+    let most = format!("got more than {MANIFEST_NODES_MAX} values, expected fewer");
+    let why = |text: &str| refusal(text).to_string();
+    // The list is one more.
+    for (list, beyond) in [(MANIFEST_NODES_MAX - 1, false), (MANIFEST_NODES_MAX, true)] {
+        let json = format!("[{}0]", "0,".repeat(list - 1));
+        assert_eq!(why(&json).ends_with(&most), beyond, "{}", why(&json));
+        let yaml = "- 0\n".repeat(list);
+        assert_eq!(why(&yaml).ends_with(&most), beyond, "{}", why(&yaml));
+    }
+}
+
+#[test]
+fn aliases_may_stand_for_as_many_bytes_as_are_copied_for_them() {
+    // What an anchor keeps is a copy, too: with three aliases there are four.
+    let why = |text_bytes: usize| {
+        let text = "x".repeat(text_bytes);
+        refusal(&format!("a: &a {text}\nb: [*a, *a, *a]\n")).to_string()
+    };
+    let quarter = MANIFEST_COPIED_BYTES_MAX / 4;
+    let within = why(quarter - 1_024);
+    assert!(within.contains("got no kind"), "room for the values themselves: {within}");
+    let beyond = why(quarter);
+    assert!(beyond.contains("aliases that stand for too much"), "{beyond}");
+}
+
+#[test]
+fn a_file_has_a_bound_of_objects() {
+    let maps =
+        |count: usize| "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n".repeat(count);
+    let most = parse(maps(MANIFEST_OBJECTS_MAX).as_bytes()).expect("as many as may be");
+    assert_eq!(most.objects.len(), MANIFEST_OBJECTS_MAX);
+    let got = refusal(&maps(MANIFEST_OBJECTS_MAX + 1)).to_string();
+    let why = format!("got more than {MANIFEST_OBJECTS_MAX} objects, expected fewer");
+    assert!(got.contains(&why), "{got}");
 }
 
 #[test]

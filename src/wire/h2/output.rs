@@ -37,3 +37,23 @@ impl Output {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emptied_buffer_keeps_little_of_what_a_long_request_took() {
+        for (bytes, keeps_max) in [
+            (64 * CRI_BUFFER_KEPT_BYTES, CRI_BUFFER_KEPT_BYTES),
+            (CRI_BUFFER_KEPT_BYTES, CRI_BUFFER_KEPT_BYTES),
+        ] {
+            let mut output = Output::default();
+            output.tail().reserve_exact(bytes);
+            output.tail().resize(bytes, 0);
+            output.sent(bytes - 1);
+            output.sent(1);
+            assert_eq!((output.len(), output.bytes.capacity()), (0, keeps_max), "{bytes}");
+        }
+    }
+}

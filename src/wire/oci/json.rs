@@ -202,8 +202,26 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        let many = format!("[{}]", vec![r#"{"Config":"","Layers":[]}"#; 2000].join(","));
-        assert!(saved(many.as_bytes()).expect_err("many").contains("names and images, expected"));
+        let many = |count: usize| {
+            let list = vec![r#"{"Config":"","Layers":[]}"#; count].join(",");
+            saved(format!("[{list}]").as_bytes())
+        };
+        assert_eq!(many(IMAGE_NAMES_MAX).map(|all| all.len()), Ok(IMAGE_NAMES_MAX));
+        let why = many(IMAGE_NAMES_MAX + 1).expect_err("many");
+        assert!(why.contains("names and images, expected"), "{why}");
+        // Names count with the image that has them.
+        let names = |count: usize| {
+            let list = vec![r#""a:1""#; count].join(",");
+            saved(format!(r#"[{{"Config":"","RepoTags":[{list}],"Layers":[]}}]"#).as_bytes())
+        };
+        assert!(names(IMAGE_NAMES_MAX - 1).is_ok() && names(IMAGE_NAMES_MAX).is_err());
+        let listed = |count: usize| {
+            let one = format!(r#"{{"mediaType":"m","digest":"{}","size":5}}"#, digest("a"));
+            let list = vec![one; count].join(",");
+            index(format!(r#"{{"manifests":[{list}]}}"#).as_bytes())
+        };
+        assert!(listed(IMAGE_NAMES_MAX).is_ok());
+        assert!(listed(IMAGE_NAMES_MAX + 1).expect_err("many").contains("manifests, expected"));
         let layers = vec![r#""l""#; IMAGE_LAYERS_MAX + 1].join(",");
         let tall = format!(r#"[{{"Config":"","Layers":[{layers}]}}]"#);
         assert!(saved(tall.as_bytes()).expect_err("tall").contains("layers, expected"));
