@@ -122,8 +122,9 @@ pub const RELIST_IDLE_MS: u64 = 10_000;
 /// Such a look begins so many milliseconds early where something else has woken us: so it goes with
 /// the `Status` call, and both cost one wake.
 pub const RELIST_IDLE_EARLY_MS: u64 = 1_000;
-/// A look that a pod waits for begins after so many times what the last one took: the runtime
-/// spends at most a fifth of its time on being looked at.
+/// A look that a pod waits for begins so many times what the last one took after that one began:
+/// the runtime spends at most a quarter of its time on being looked at, unless a look takes longer
+/// than a quarter of `RELIST_GAP_MAX_MS`.
 pub const RELIST_GAP_TIMES: u64 = 4;
 /// Milliseconds between two looks at the least.
 pub const RELIST_GAP_MIN_MS: u64 = 5;

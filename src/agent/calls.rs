@@ -242,3 +242,54 @@ fn terms(request: &Request) -> (Class, u64) {
         Request::Upkeep(_) => (Class::Upkeep, limits::CALL_DEADLINE_MS),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{
+        CALL_DEADLINE_MS, EXEC_DEADLINE_MS, LOOK_DEADLINE_MS, PULL_DEADLINE_MS, STREAM_DEADLINE_MS,
+    };
+    use crate::model::cri::{ContainerId, SandboxConfig, SandboxId};
+    use crate::model::upkeep::Upkeep;
+
+    #[test]
+    fn each_call_is_given_as_long_as_its_kind_may_take() {
+        let (sandbox, id) = (SandboxId("s".into()), ContainerId("c".into()));
+        let stop = |grace_s| Request::StopContainer { id: id.clone(), grace_s };
+        let exec = |timeout_s| Request::ExecSync {
+            id: id.clone(),
+            command: Vec::new(),
+            timeout_s,
+            purpose: ExecPurpose::Probe,
+        };
+        let sandbox_config = Box::new(SandboxConfig::default());
+        let pull = Request::PullImage {
+            image: "i:1".into(),
+            auth: None,
+            sandbox_config: sandbox_config.clone(),
+        };
+        for (request, ms) in [
+            (Request::Version, LOOK_DEADLINE_MS),
+            (Request::ListContainers, LOOK_DEADLINE_MS),
+            (Request::GetContainerEvents, STREAM_DEADLINE_MS),
+            (stop(0), CALL_DEADLINE_MS),
+            (stop(30), 30_000 + CALL_DEADLINE_MS),
+            (stop(-1), CALL_DEADLINE_MS),
+            (Request::StopPodSandbox(sandbox), CALL_DEADLINE_MS),
+            (pull, PULL_DEADLINE_MS),
+            (exec(0), EXEC_DEADLINE_MS),
+            (exec(5), 5_000 + CALL_DEADLINE_MS),
+            (Request::RunPodSandbox(sandbox_config), 2 * CALL_DEADLINE_MS),
+            (Request::StartContainer(id.clone()), CALL_DEADLINE_MS),
+            (Request::Upkeep(Upkeep::ListImages), CALL_DEADLINE_MS),
+        ] {
+            let now = Now { boot: Instant(1_000), wall: None };
+            let mut out = Out::default();
+            Calls::new(1).begin(now, Owner::Runtime, request.clone(), &mut out);
+            let Some(Action::Cri { deadline, .. }) = out.actions.pop() else {
+                panic!("{request:?}")
+            };
+            assert_eq!(deadline, now.boot.plus_ms(ms), "{request:?}");
+        }
+    }
+}

@@ -222,3 +222,30 @@ fn running(tools: &Tools<'_>) -> impl Iterator<Item = LogLink> {
         pod.seen().containers.iter().filter(runs).map(|it| log_link(pod, it))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::LOGS_QUEUE_MAX;
+    use crate::model::job::LogDir;
+
+    #[test]
+    fn more_logs_than_may_wait_are_left_out_and_found_again() {
+        let log = |attempt| LogLink {
+            pod: LogDir { namespace: "ns".into(), name: "p".into(), uid: "u".into() },
+            container: "m".into(),
+            attempt,
+            id: "c".into(),
+        };
+        let all = LOGS_QUEUE_MAX as u32 + 1;
+        let logs = (0..all).map(|attempt| (log(attempt), Some(u64::MAX))).collect();
+        let measures = Measures { logs, ..Measures::default() };
+        let mut rotation = Logs::new(LogPolicy::default(), Instant(1));
+        rotation.measured(&measures);
+        assert_eq!(rotation.queue.len(), LOGS_QUEUE_MAX);
+        rotation.queue.pop_front();
+        rotation.measured(&measures);
+        assert_eq!(rotation.queue.len(), LOGS_QUEUE_MAX);
+        assert_eq!(rotation.queue.back(), Some(&(log(0), Need::Rotation)), "the first one found");
+    }
+}

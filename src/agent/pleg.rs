@@ -275,3 +275,160 @@ impl Look {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::calls::Outcome;
+    use crate::agent::event::Action;
+    use crate::limits::{
+        RELIST_EVENTED_MS, RELIST_GAP_MAX_MS, RELIST_GAP_MIN_MS, RELIST_GAP_TIMES,
+        RELIST_HEALTHY_MS, RELIST_IDLE_EARLY_MS, RELIST_IDLE_MS, RELIST_MS, RELIST_RETRY_MS,
+        STREAM_FAILURES_MAX, STREAM_RETRY_MS, STREAM_TRUSTED_MS,
+    };
+    use crate::model::cri::Lost;
+
+    const BEGIN: u64 = 1_000_000;
+
+    /// A runtime that has just come up.
+    struct Side {
+        pleg: Pleg,
+        calls: Calls,
+        now: Now,
+        idle: bool,
+    }
+
+    impl Side {
+        fn new() -> Self {
+            let now = Now { boot: Instant(BEGIN), wall: None };
+            Self { pleg: Pleg::new(), calls: Calls::new(1), now, idle: false }
+        }
+
+        /// What is asked for once so many milliseconds have passed.
+        fn after(&mut self, ms: u64) -> Vec<(CallId, Request)> {
+            self.now.boot = self.now.boot.plus_ms(ms);
+            let mut out = Out::default();
+            self.pleg.step(self.now, self.idle, &mut self.calls, &mut out);
+            let asked = out.actions.into_iter().map(|action| match action {
+                Action::Cri { call, request, .. } => (call, request),
+                other => panic!("{other:?}"),
+            });
+            asked.collect()
+        }
+
+        fn answer(&mut self, call: CallId, result: Result<Reply, CallError>) {
+            self.calls.end(self.now, call, Outcome::Answered).expect("it is under way");
+            self.pleg.answer(self.now, call, result);
+        }
+
+        /// Both lists come at once, or both fail.
+        fn look(&mut self, asked: Vec<(CallId, Request)>, good: bool) {
+            for (call, request) in asked {
+                let reply = match request {
+                    Request::ListPodSandbox => Reply::Sandboxes(Vec::new()),
+                    Request::ListContainers => Reply::Containers(Vec::new()),
+                    _ => continue,
+                };
+                self.answer(call, if good { Ok(reply) } else { Err(lost()) });
+            }
+        }
+
+        /// Begins the event stream, which must be due.
+        #[track_caller]
+        fn stream(&mut self, ms: u64) -> CallId {
+            let asked = self.after(ms);
+            let opened = asked.iter().find(|(_, it)| *it == Request::GetContainerEvents);
+            opened.map(|(call, _)| *call).expect("the stream is opened")
+        }
+    }
+
+    fn lost() -> CallError {
+        CallError::Lost(Lost::Connection)
+    }
+
+    #[test]
+    fn the_next_look_comes_as_soon_as_what_is_known_asks_for_it() {
+        for (what, idle, good, early_ms, wait_ms) in [
+            ("pods", false, true, 0, RELIST_MS),
+            ("no pod", true, true, RELIST_IDLE_EARLY_MS, RELIST_IDLE_MS),
+            ("a failed look", false, false, 0, RELIST_RETRY_MS),
+            ("a failed look without pods", true, false, 0, RELIST_RETRY_MS),
+        ] {
+            let mut side = Side::new();
+            side.idle = idle;
+            let asked = side.after(0);
+            side.look(asked, good);
+            let due_at = side.now.boot.plus_ms(wait_ms);
+            assert_eq!(side.after(wait_ms - early_ms - 1), [], "{what}");
+            assert_eq!(side.pleg.wake_at(side.now), Some(due_at), "{what}");
+            assert_eq!(side.after(1).len(), 2, "{what}");
+        }
+    }
+
+    #[test]
+    fn looks_are_rare_once_the_event_stream_is_trusted() {
+        let mut side = Side::new();
+        let asked = side.after(0);
+        side.look(asked, true);
+        let young = Now { boot: Instant(BEGIN + STREAM_TRUSTED_MS - 1), wall: None };
+        assert!(!side.pleg.is_evented(young));
+        assert_eq!(side.after(STREAM_TRUSTED_MS), [], "it counts from the last look");
+        assert!(side.pleg.is_evented(side.now));
+        assert_eq!(side.after(RELIST_EVENTED_MS - STREAM_TRUSTED_MS - 1), []);
+        assert_eq!(side.pleg.wake_at(side.now), Some(Instant(BEGIN + RELIST_EVENTED_MS)));
+        assert_eq!(side.after(1).len(), 2);
+    }
+
+    #[test]
+    fn a_look_that_is_waited_for_leaves_the_runtime_some_time() {
+        for (took_ms, gap_ms) in [
+            (0, RELIST_GAP_MIN_MS),
+            (RELIST_GAP_MIN_MS / RELIST_GAP_TIMES, RELIST_GAP_MIN_MS),
+            (RELIST_GAP_MIN_MS, RELIST_GAP_TIMES * RELIST_GAP_MIN_MS),
+            (RELIST_GAP_MAX_MS / RELIST_GAP_TIMES + 1, RELIST_GAP_MAX_MS),
+            (RELIST_GAP_MAX_MS - 1, RELIST_GAP_MAX_MS),
+        ] {
+            let mut side = Side::new();
+            let asked = side.after(0);
+            assert_eq!(side.after(took_ms), [], "one at a time");
+            side.look(asked, true);
+            side.pleg.want();
+            assert_eq!(side.after(gap_ms - took_ms - 1), [], "took {took_ms} ms");
+            assert_eq!(side.after(1).len(), 2, "took {took_ms} ms");
+        }
+    }
+
+    #[test]
+    fn without_a_believed_look_for_too_long_it_is_unhealthy() {
+        let mut side = Side::new();
+        assert!(side.pleg.trouble(side.now).is_some(), "there was none yet");
+        let asked = side.after(0);
+        side.look(asked, true);
+        let at = |ms| Now { boot: Instant(BEGIN + ms), wall: None };
+        assert_eq!(side.pleg.trouble(at(RELIST_HEALTHY_MS)), None);
+        let why = side.pleg.trouble(at(RELIST_HEALTHY_MS + 1)).expect("it is too long ago");
+        assert!(why.starts_with("pleg was last seen active "), "{why}");
+    }
+
+    #[test]
+    fn a_stream_that_fails_again_and_again_is_left_until_the_runtimes_next_start() {
+        let mut side = Side::new();
+        let mut stream = side.stream(0);
+        // One that has lived for long begins the count anew.
+        for lived_ms in [STREAM_TRUSTED_MS - 1, STREAM_TRUSTED_MS] {
+            assert_eq!(side.after(lived_ms), []);
+            side.answer(stream, Err(lost()));
+            assert_eq!(side.after(STREAM_RETRY_MS - 1), []);
+            stream = side.stream(1);
+        }
+        for failure in 1..STREAM_FAILURES_MAX {
+            side.answer(stream, Err(lost()));
+            assert_eq!(side.after(STREAM_RETRY_MS - 1), [], "failure {failure}");
+            stream = side.stream(1);
+        }
+        side.answer(stream, Err(lost()));
+        assert_eq!(side.after(10 * STREAM_RETRY_MS), []);
+        side.pleg.up(side.now);
+        side.stream(0);
+    }
+}

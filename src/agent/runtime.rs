@@ -187,3 +187,58 @@ impl Runtime {
         self.version.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::calls::Outcome;
+    use crate::agent::event::Action;
+    use crate::limits::{RELIST_IDLE_MS, STATUS_MS, STATUS_WAITING_MS};
+    use crate::model::cri::Lost;
+
+    /// What is asked for now, if anything is.
+    fn asked(runtime: &mut Runtime, now: Instant, calls: &mut Calls) -> Option<(CallId, Request)> {
+        let mut out = Out::default();
+        runtime.step(Now { boot: now, wall: None }, calls, &mut out);
+        out.actions.pop().map(|action| match action {
+            Action::Cri { call, request, .. } => (call, request),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn the_status_is_asked_for_the_sooner_the_more_waits_for_it() {
+        let trouble = || Err("starting".to_owned());
+        for (status, idle, wait_ms) in [
+            (Some(RuntimeStatus::of(Ok(()), Ok(()))), false, STATUS_MS),
+            (Some(RuntimeStatus::of(Ok(()), Ok(()))), true, RELIST_IDLE_MS),
+            (Some(RuntimeStatus::of(trouble(), Ok(()))), false, STATUS_WAITING_MS),
+            (Some(RuntimeStatus::of(Ok(()), trouble())), true, STATUS_WAITING_MS),
+            (None, false, STATUS_WAITING_MS),
+        ] {
+            let boot = Instant(1_000);
+            let now = Now { boot, wall: None };
+            let mut calls = Calls::new(1);
+            let mut runtime = Runtime::new(now, CgroupDriver::Cgroupfs);
+            runtime.up(now);
+            for _ in 0..3 {
+                let (call, request) = asked(&mut runtime, boot, &mut calls).expect("it is up");
+                let version =
+                    Version { runtime_name: "r".to_owned(), runtime_version: "1".to_owned() };
+                let answer = match request {
+                    Request::Version => Ok(Reply::Version(version)),
+                    Request::RuntimeConfig => Ok(Reply::CgroupDriver(None)),
+                    _ => status.clone().map(Reply::Status).ok_or(CallError::Lost(Lost::Deadline)),
+                };
+                calls.end(now, call, Outcome::Answered).expect("it is under way");
+                runtime.answer(now, call, answer, idle);
+            }
+            assert_eq!(runtime.wake_at(), Some(boot.plus_ms(wait_ms)), "{status:?} {idle}");
+            let early = asked(&mut runtime, boot.plus_ms(wait_ms - 1), &mut calls);
+            assert_eq!(early, None, "{status:?} {idle}");
+            let (_, request) =
+                asked(&mut runtime, boot.plus_ms(wait_ms), &mut calls).expect("it is asked again");
+            assert_eq!(request, Request::Status, "{status:?} {idle}");
+        }
+    }
+}

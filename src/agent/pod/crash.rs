@@ -35,3 +35,44 @@ impl Crashes {
         self.0.push((image, backoff));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{BACKOFF_CALM_MS, BACKOFF_MAX_MS, BACKOFF_MIN_MS, CRASHES_MAX};
+
+    const BOUNDS: BackoffBounds =
+        BackoffBounds { min_ms: BACKOFF_MIN_MS, max_ms: BACKOFF_MAX_MS, calm_ms: BACKOFF_CALM_MS };
+
+    #[test]
+    fn one_that_ran_for_long_starts_again_at_once_and_counts_anew() {
+        let began = Instant(1_000);
+        let mut crashes = Crashes::default();
+        crashes.count("i:1", began, began, BOUNDS);
+        let ended = began.plus_ms(BACKOFF_CALM_MS);
+        assert_eq!(crashes.delay_ms("i:1", ended), Some(BACKOFF_MIN_MS));
+        assert_eq!(crashes.delay_ms("i:1", ended.plus_ms(1)), None);
+        let mut calm = crashes.clone();
+        calm.count("i:1", ended, ended.plus_ms(1), BOUNDS);
+        assert_eq!(calm.delay_ms("i:1", ended), Some(BACKOFF_MIN_MS));
+        crashes.count("i:1", ended, ended, BOUNDS);
+        assert_eq!(crashes.delay_ms("i:1", ended), Some(2 * BACKOFF_MIN_MS));
+    }
+
+    #[test]
+    fn the_definition_that_crashed_longest_ago_is_forgotten_for_a_new_one() {
+        let at = Instant(1_000);
+        let mut crashes = Crashes::default();
+        let mut count = |image: usize| crashes.count(&format!("i:{image}"), at, at, BOUNDS);
+        (0..CRASHES_MAX).for_each(&mut count);
+        // It crashes again: from now on another one is the oldest.
+        count(0);
+        count(CRASHES_MAX);
+        let known = |image: usize| crashes.delay_ms(&format!("i:{image}"), at);
+        assert_eq!(known(0), Some(2 * BACKOFF_MIN_MS));
+        assert_eq!(known(1), None);
+        let rest = 2..=CRASHES_MAX;
+        assert!(rest.clone().all(|image| known(image) == Some(BACKOFF_MIN_MS)), "{crashes:?}");
+        assert_eq!(crashes.0.len(), CRASHES_MAX);
+    }
+}

@@ -347,6 +347,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_was_over_the_budget_waits_longer_by_up_to_a_part_of_its_back_off() {
+        let (now, min_ms) = (Instant(1_000), limits::BACKOFF_MIN_MS);
+        let mut backoff = Backoff::default();
+        let until = backoff.again(now, min_ms, min_ms);
+        let late_ms = |seed| {
+            let (backoff, why) = (backoff.clone(), String::new());
+            let mut failed = FailedPull { backoff, until, why };
+            failed.spread(&mut Rng::new(seed));
+            failed.until.since_ms(until)
+        };
+        let all: Vec<u64> = (0..10_000).map(late_ms).collect();
+        let most_ms = min_ms / limits::PULL_SPREAD_PART;
+        assert!(all.iter().all(|&ms| ms <= most_ms), "{:?}", all.iter().max());
+        // All of that time is used.
+        let part = |n: u64| all.iter().filter(|&&ms| ms * 4 / (most_ms + 1) == n).count();
+        assert!((0..4).all(|n| part(n) > 2_000), "{:?}", [part(0), part(1), part(2), part(3)]);
+    }
+
+    #[test]
     fn durations_are_written_as_go_does() {
         for (ms, want) in [
             (0, "0s"),

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::*;
 use crate::agent::event::Out;
 use crate::agent::{Config, Machine};
+#[cfg(feature = "projected")]
+use crate::limits::FILES_VOLUME_BYTES_MAX;
 #[cfg(all(feature = "configmap", feature = "secret"))]
 use crate::model::job::Files;
 use crate::model::job::{HostPathKind, Medium};
@@ -43,6 +45,22 @@ fn of(volume: &str, limit: &str) -> Result<Source, String> {
     let (objects, config) = (objects(), config());
     plan(&pod.spec.volumes[0], Context { pod: &pod, objects: &objects, config: &config })
         .map(|(source, _)| source)
+}
+
+#[cfg(all(feature = "configmap", feature = "downwardapi", feature = "projected"))]
+#[test]
+fn files_that_may_be_secret_lie_in_memory_within_a_bound() {
+    for (volume, bytes) in [
+        (r#"{"name": "v", "secret": {"secretName": "s"}}"#, Some(FILES_VOLUME_BYTES_MAX)),
+        (r#"{"name": "v", "downwardAPI": {"items": []}}"#, Some(FILES_VOLUME_BYTES_MAX)),
+        (r#"{"name": "v", "projected": {"sources": []}}"#, Some(FILES_VOLUME_BYTES_MAX)),
+        (r#"{"name": "v", "configMap": {"name": "cm"}}"#, None),
+    ] {
+        let Ok(Source::Files(Files { memory_bytes, .. })) = of(volume, "") else {
+            panic!("{volume}")
+        };
+        assert_eq!(memory_bytes, bytes, "{volume}");
+    }
 }
 
 /// `path mode content`, by file.

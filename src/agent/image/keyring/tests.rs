@@ -113,3 +113,22 @@ fn what_is_wrong_is_named_and_nothing_secret_is_shown() {
     }
     assert!(!format!("{:?}", keyring(&["x.io"]).find("x.io/a").next()).contains("password: \""));
 }
+
+#[test]
+fn a_configuration_has_a_bound_of_bytes_and_of_entries() {
+    let padded = |bytes: usize| format!("{{\"auths\": {{}}{}}}", " ".repeat(bytes - 13));
+    let add = |text: &str| Keyring::default().add(text.as_bytes(), Form::Json);
+    assert_eq!(padded(KEYRING_BYTES_MAX).len(), KEYRING_BYTES_MAX);
+    assert_eq!(add(&padded(KEYRING_BYTES_MAX)), Ok(()));
+    let got = KEYRING_BYTES_MAX + 1;
+    let why = format!("got {got} bytes, expected {KEYRING_BYTES_MAX} at most");
+    assert_eq!(add(&padded(got)), Err(why));
+    // Entries count together, whichever configuration they are of.
+    let mut keyring = Keyring::default();
+    let mut one = |number: usize| {
+        let text = format!("{{\"auths\": {{\"r{number}.io\": {{\"username\": \"u\"}}}}}}");
+        keyring.add(text.as_bytes(), Form::Json)
+    };
+    assert!((0..KEYRING_ENTRIES_MAX).all(|number| one(number).is_ok()));
+    assert!(one(KEYRING_ENTRIES_MAX).is_err_and(|why| why.contains("entries, expected fewer")));
+}
