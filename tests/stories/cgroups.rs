@@ -194,6 +194,28 @@ fn the_classes_get_what_their_pods_ask_for() {
 }
 
 #[test]
+fn what_the_classes_could_not_be_given_is_tried_again_with_the_next_look() {
+    let mut desk = desk(Hierarchy::V1);
+    let set = |spec: &JobSpec| matches!(spec, JobSpec::SetQosCgroups(_));
+    let asked = |desk: &Desk| desk.node_jobs.iter().filter(|spec| set(spec)).count();
+    desk.bad_cgroups = true;
+    desk.manifests(&[&pod(LIMITED)]);
+    let before = asked(&desk);
+    let told = |desk: &Desk| {
+        let why = |line: &&String| line.starts_with("cannot set the cgroups of the QoS classes: ");
+        desk.log.iter().filter(why).count()
+    };
+    assert_eq!(told(&desk), 1);
+    desk.pass(limits::QOS_CGROUPS_MS - limits::CHORES_EARLY_MS - limits::RELIST_GAP_MAX_MS - 1);
+    assert_eq!(asked(&desk), before);
+    desk.pass(limits::CHORES_EARLY_MS + limits::CHORES_LATE_MS);
+    assert_eq!(asked(&desk), before + 1);
+    desk.pass(limits::QOS_CGROUPS_MS);
+    assert_eq!(asked(&desk), before + 2);
+    assert_eq!(told(&desk), 1, "the same is said once");
+}
+
+#[test]
 fn all_pods_together_are_held_to_what_is_not_reserved() {
     let mut desk = Desk::with(|config| {
         config.machine.cgroups = Cgroups { hierarchy: Hierarchy::V2, ..Cgroups::default() };

@@ -1,6 +1,6 @@
 //! What a cloud sends that would become far more in memory than it is as a text.
 
-use edged::limits::Budget;
+use edged::limits::{Budget, STORE_KEY_BYTES_MAX};
 use serde_json::{Value, json};
 
 use crate::sky::{Sky, content, pod};
@@ -27,6 +27,22 @@ fn what_is_nested_deeper_than_anybody_reads_is_not_kept_whatever_it_is() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0].0, deep);
     assert!(told[0].1.contains("nested 64 deep, expected less than 64"), "{told:?}");
+}
+
+#[test]
+fn a_name_that_the_store_would_refuse_is_refused_and_holds_up_nothing() {
+    let mut sky = Sky::new();
+    let key = |bytes: usize| format!("ns/thing/{}", "x".repeat(bytes - "ns/thing/".len()));
+    let thing = json!({"metadata": {"name": "x", "namespace": "ns", "uid": "u"}});
+    sky.push("insert", &key(STORE_KEY_BYTES_MAX), &thing);
+    assert_eq!(refused(&mut sky), []);
+    let long = sky.push("insert", &key(STORE_KEY_BYTES_MAX + 1), &thing);
+    let told = refused(&mut sky);
+    assert_eq!((told.len(), &told[0].0), (1, &long), "{told:?}");
+    let got = format!("got a name of {} bytes with", STORE_KEY_BYTES_MAX + 1);
+    assert!(told[0].1.contains(&got), "{told:?}");
+    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    assert_eq!(sky.desk.agent.pods().count(), 1);
 }
 
 #[test]

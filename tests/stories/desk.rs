@@ -83,6 +83,16 @@ pub struct Desk {
     made: u32,
 }
 
+/// How long a job may take.
+fn job_ms(spec: &JobSpec) -> u64 {
+    #[cfg(feature = "cloud")]
+    if matches!(spec, JobSpec::Enrol { .. }) {
+        return limits::ENROL_MS;
+    }
+    let _ = spec;
+    limits::JOB_DEADLINE_MS
+}
+
 pub use super::props::{MAIN, START, UID, container, pod, sandbox};
 
 const WALL: i64 = 1_800_000_000_000;
@@ -207,7 +217,8 @@ impl Desk {
                     self.cancelled.push(call);
                     self.open.retain(|(open, _)| *open != call);
                 }
-                Action::Job { job, spec, .. } => {
+                Action::Job { job, spec, deadline } => {
+                    assert_eq!(deadline, self.now.boot.plus_ms(job_ms(&spec)), "{spec:?}");
                     if is_of_the_node(&spec) {
                         self.node_jobs.push(spec.clone());
                     } else {

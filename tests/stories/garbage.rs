@@ -146,6 +146,32 @@ fn an_image_list_that_fails_while_the_disk_is_full_is_tried_again() {
 }
 
 #[test]
+fn where_nothing_goes_images_are_gone_through_ever_less_often() {
+    let mut desk = Desk::with(|config| config.upkeep.eviction.hard.clear());
+    desk.stored = vec![image("a", "r/a:1", 500)];
+    desk.pass(limits::IMAGES_LIST_MS + OLD_MS);
+    desk.fill(95);
+    let (mut waits, mut last) = (Vec::new(), None);
+    while waits.len() < 7 {
+        let next = desk.agent.wake_at().expect("there are chores");
+        desk.pass(next.since_ms(desk.now.boot));
+        if desk.asked_for() == ["remove_image a"] {
+            let last = last.replace(desk.now.boot);
+            waits.extend(last.map(|last| desk.now.boot.since_ms(last)));
+            desk.refuses("remove_image a", Code::Unknown, "no");
+        }
+    }
+    // A look at the room may be late by as much as any chore.
+    let mut wait_ms = limits::IMAGES_RETRY_MIN_MS;
+    for got_ms in &waits {
+        let expected = wait_ms..=wait_ms + limits::CHORES_LATE_MS;
+        assert!(expected.contains(got_ms), "{waits:?}: {expected:?}");
+        wait_ms = limits::IMAGES_RETRY_MAX_MS.min(2 * wait_ms);
+    }
+    assert_eq!(wait_ms, limits::IMAGES_RETRY_MAX_MS);
+}
+
+#[test]
 fn a_sandbox_that_was_replaced_goes_with_its_last_container() {
     let mut desk = Desk::new();
     desk.sandboxes = vec![sandbox("s1", 0, false), sandbox("s2", 1, true)];

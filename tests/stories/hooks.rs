@@ -1,5 +1,6 @@
 //! Lifecycle hooks: when they run, and what becomes of a container whose hook fails.
 
+use edged::limits;
 use edged::model::cri::{Code, ContainerState, PreStop, Request};
 use edged::model::net::{Finding, Query};
 use serde_json::Value;
@@ -305,7 +306,10 @@ fn a_pod_whose_manifest_is_gone_still_has_its_pre_stop() {
 #[test]
 fn the_pre_stop_of_an_orphan_has_no_more_time_than_its_grace() {
     let mut desk = orphan(r#"{"exec":{"command":["bye"]}}"#, "");
-    desk.pass(1_100);
+    let grace_ms = limits::GRACE_ORPHAN_S as u64 * 1_000;
+    desk.pass(grace_ms - 1);
+    assert_eq!(desk.asked_for(), ["exec_sync c1 bye"]);
+    desk.pass(1);
     was_told(&desk, "FailedPreStopHook PreStopHook failed");
     desk.does("stop_container c1 2");
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use edged::agent::event::Event;
 use edged::agent::image::Settings;
+use edged::limits;
 use edged::model::cri::{CallError, Code, Lost, Request, RuntimeStatus};
 use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::{Bytes, Object, Secret};
@@ -71,20 +72,24 @@ fn a_long_pull_says_now_and_then_that_it_goes_on() {
     let mut desk = Desk::new();
     pulling(&mut desk, "r.example/i:1", &[], Vec::new());
     desk.log.clear();
-    desk.pass(29_000);
+    let told_ms = limits::PULL_TOLD_MS;
+    desk.pass(told_ms - 1);
     let pulls = |desk: &Desk| {
         let told = desk.log.iter().filter(|line| line.starts_with("pulling image"));
         told.cloned().collect::<Vec<_>>()
     };
     assert_eq!(pulls(&desk), [] as [&str; 0]);
-    desk.pass(32_000);
-    assert_eq!(
-        pulls(&desk),
-        ["pulling image \"r.example/i:1\" for 30 s", "pulling image \"r.example/i:1\" for 60 s"]
-    );
+    let line = |ms: u64| format!("pulling image \"r.example/i:1\" for {} s", ms / 1_000);
+    desk.pass(1);
+    assert_eq!(pulls(&desk), [line(told_ms)]);
+    desk.pass(told_ms - 1);
+    assert_eq!(pulls(&desk).len(), 1);
+    desk.pass(1);
+    assert_eq!(pulls(&desk), [line(told_ms), line(2 * told_ms)]);
+    desk.pass(1_000);
     let now = desk.now;
     let pulls = desk.agent.overview(now).pulls;
-    assert_eq!(pulls, [("r.example/i:1".to_owned(), 61_000)]);
+    assert_eq!(pulls, [("r.example/i:1".to_owned(), 2 * told_ms + 1_000)]);
     refused(&mut desk, "r.example/i:1", "gone");
     assert_eq!(desk.agent.overview(now).pulls, [] as [(String, u64); 0]);
 }
@@ -232,11 +237,13 @@ fn who_is_refused_a_pull_for_the_budget_has_a_turn_at_last() {
 
 #[test]
 fn as_many_pulls_go_side_by_side_as_are_allowed() {
-    for (parallel_max, expected) in [(1, 1), (2, 2), (16, 3)] {
+    let most = limits::PULL_CALLS_MAX;
+    let pods = most + 1;
+    for (parallel_max, expected) in [(1, 1), (2, 2), (most, most)] {
         let mut desk =
             Desk::with(|config| config.pulls = Settings { parallel_max, per_second: 0, burst: 1 });
         desk.images.clear();
-        let pods: Vec<String> = (0..3)
+        let pods: Vec<String> = (0..pods)
             .map(|n| {
                 pod(MAIN)
                     .replace(r#""name":"p""#, &format!(r#""name":"p{n}""#))
@@ -246,14 +253,14 @@ fn as_many_pulls_go_side_by_side_as_are_allowed() {
         let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
         desk.manifests(&pods);
         for begins in ["run_podsandbox", "podsandbox_status", "image_status"] {
-            for _ in 0..3 {
+            for _ in &pods {
                 let asked = desk.asked_for();
                 let next = asked.iter().find(|name| name.starts_with(begins));
                 desk.does(&next.expect("each pod asks").clone());
             }
         }
         let pulls = desk.asked_for().iter().filter(|name| name.starts_with("pull_image")).count();
-        assert_eq!(pulls, expected, "of three, {parallel_max} allowed");
+        assert_eq!(pulls, expected, "of {}, {parallel_max} allowed", pods.len());
     }
 }
 
@@ -332,7 +339,16 @@ fn a_new_image_does_not_wait_for_the_back_off_of_the_old() {
 }
 
 #[test]
-fn an_image_that_has_waited_for_room_is_looked_for_again() {
+fn an_image_that_was_looked_for_just_now_is_pulled_as_soon_as_there_is_room() {
+    let mut desk = two_for_one_pull();
+    desk.pass(limits::IMAGE_LOOKED_MS);
+    desk.refuses("pull_image i:1", Code::NotFound, "not found");
+    // Who has waited pulls, and who was refused looks.
+    assert_eq!(desk.asked_for(), ["pull_image i:1", "image_status i:1"]);
+}
+
+/// Two pods need one image, of which one may be pulled at a time.
+fn two_for_one_pull() -> Desk {
     let mut desk = Desk::new();
     desk.images.clear();
     let second = pod(MAIN).replace("\"p\"", "\"q\"").replace("u1", "u2");
@@ -341,7 +357,13 @@ fn an_image_that_has_waited_for_room_is_looked_for_again() {
     desk.does_all(&["podsandbox_status s1", "podsandbox_status s2"]);
     desk.does_all(&["image_status i:1", "image_status i:1"]);
     assert_eq!(desk.asked_for(), ["pull_image i:1"], "one after another");
-    desk.pass(3_000);
+    desk
+}
+
+#[test]
+fn an_image_that_has_waited_for_room_is_looked_for_again() {
+    let mut desk = two_for_one_pull();
+    desk.pass(limits::IMAGE_LOOKED_MS + 1);
     desk.images.push("i:1");
     desk.does("pull_image i:1");
     // Both look: who has pulled it, and who has waited.

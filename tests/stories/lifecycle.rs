@@ -98,7 +98,7 @@ fn after_ten_minutes_of_running_a_crash_is_the_first_again() {
     desk.does("container_status c2");
     desk.does_all(&again);
     desk.does("container_status c3");
-    desk.pass(601_000);
+    desk.pass(limits::BACKOFF_CALM_MS + 1_000);
     desk.exits("m", 1);
     desk.does("container_status c3");
     assert_eq!(desk.asked_for(), ["image_status i:1"]);

@@ -94,5 +94,6 @@ mod tasks;
 #[cfg(feature = "configmap")]
 mod volume_files;
 mod volumes;
+mod waits;
 #[cfg(feature = "watchdog")]
 mod watchdog;

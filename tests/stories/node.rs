@@ -86,7 +86,9 @@ impl Desk {
     /// What becomes of a job about volumes and cgroups.
     pub fn volume_job(&mut self, spec: &JobSpec) -> Result<(), JobError> {
         let (what, volume) = match spec {
-            JobSpec::MakePodCgroup(_) | JobSpec::RemovePodCgroup(_) if self.bad_cgroups => {
+            JobSpec::MakePodCgroup(_) | JobSpec::RemovePodCgroup(_) | JobSpec::SetQosCgroups(_)
+                if self.bad_cgroups =>
+            {
                 return Err(JobError::Failed("no such device".to_owned()));
             }
             JobSpec::SetUpVolume(wanted) => ("set up", wanted.volume.clone()),

@@ -2,6 +2,7 @@
 
 use crate::desk::{Desk, MAIN, START, UID, container, pod, sandbox};
 use edged::agent::event::Event;
+use edged::limits;
 use edged::model::cri::{CallError, Code, ContainerState, Lost, Request};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::pod::Pod;
@@ -199,9 +200,18 @@ fn a_refused_sandbox_is_tried_again_after_ten_seconds() {
 fn a_name_that_stays_taken_is_left_to_its_holder() {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(MAIN)]);
-    for wait_ms in [400, 800, 1_600, 3_200, 6_400, 12_800] {
+    for refusal in 1..=limits::NAME_TAKEN_MAX {
+        let soon_at = desk.now.boot.plus_ms(limits::RETRY_TAKEN_MS << refusal);
         desk.refuses("run_podsandbox #0", Code::Unknown, "name \"x\" is reserved for \"y\"");
-        desk.pass(wait_ms);
+        let wait_ms = soon_at.since_ms(desk.now.boot);
+        if wait_ms < limits::RETRY_MS {
+            desk.pass(wait_ms - 1);
+            assert_eq!(desk.asked_for(), [] as [&str; 0], "refusal {refusal}");
+            desk.pass(1);
+        } else {
+            // Any failed step is tried again by then.
+            desk.pass(wait_ms);
+        }
     }
     assert_eq!(desk.asked_for(), ["run_podsandbox #1"]);
 }
@@ -231,22 +241,26 @@ fn an_image_that_is_brought_in_by_hand_ends_the_back_off_of_its_pull() {
     desk.images.clear();
     desk.manifests(&[&pod(MAIN)]);
     desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-    for wait_ms in [10_000, 20_000, 40_000, 80_000] {
+    let recheck_ms = limits::IMAGE_RECHECK_MS;
+    for wait_ms in [1, 2, 4, 8].map(|times| times * limits::BACKOFF_MIN_MS) {
         desk.refuses("pull_image i:1", Code::Unknown, "no route");
         desk.does("image_status i:1");
-        for _ in 0..wait_ms / 30_000 {
-            desk.pass(30_000);
+        for _ in 0..wait_ms / recheck_ms {
+            desk.pass(recheck_ms);
             desk.does("image_status i:1");
         }
-        if wait_ms % 30_000 > 0 {
-            desk.pass(wait_ms % 30_000);
+        if wait_ms % recheck_ms > 0 {
+            desk.pass(wait_ms % recheck_ms);
             desk.does("image_status i:1");
         }
     }
     desk.refuses("pull_image i:1", Code::Unknown, "no route");
+    let looked_at = desk.now.boot;
     desk.does("image_status i:1");
     desk.images = vec!["i:1"];
-    desk.pass(30_000);
+    desk.pass(looked_at.plus_ms(recheck_ms - 1).since_ms(desk.now.boot));
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    desk.pass(1);
     desk.does_all(&["image_status i:1", "create_container m#0"]);
 }
 
@@ -272,7 +286,7 @@ fn where_the_runtime_tells_of_changes_lists_become_rare() {
     desk.pass(10_000);
     let lists = |desk: &Desk| desk.agent.metrics().operations["list_containers"].total;
     let before = lists(&desk);
-    desk.pass(60_000);
+    desk.pass(2 * limits::RELIST_EVENTED_MS);
     assert_eq!(lists(&desk) - before, 2);
     // A hint makes it look at once.
     desk.containers[0].state = ContainerState::Exited;
