@@ -92,15 +92,9 @@ impl Task {
     /// A part of the body. A watch tells of each line at once; an error ends it.
     pub(super) fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), String> {
         self.body.extend_from_slice(bytes);
-        let Work::Watch(id, kind, _) = &self.work else {
-            if self.body.len() > RESPONSE_BODY_BYTES_MAX {
-                return Err(format!("got more than {RESPONSE_BODY_BYTES_MAX} bytes"));
-            }
-            return Ok(());
+        let (Work::Watch(id, kind, _), 200) = (&self.work, self.status) else {
+            return self.bounded();
         };
-        if self.status != 200 {
-            return Ok(());
-        }
         let mut from = 0;
         while let Some(end) = self.body[from..].iter().position(|byte| *byte == b'\n') {
             let line = &self.body[from..from + end];
@@ -117,11 +111,21 @@ impl Task {
             }
         }
         self.body.drain(..from);
-        if self.body.len() > WATCH_LINE_BYTES_MAX {
-            return Err(format!("got a line of more than {WATCH_LINE_BYTES_MAX} bytes"));
-        }
         if self.body.is_empty() {
             self.body = Vec::new();
+        }
+        self.bounded()
+    }
+
+    /// Whether what is kept of the answer may be as long as it is.
+    fn bounded(&self) -> Result<(), String> {
+        let (what, most) = match self.work {
+            Work::Call(..) | Work::List(..) => ("", RESPONSE_BODY_BYTES_MAX),
+            // What is no line of it is a refusal.
+            Work::Watch(..) => ("a line of ", WATCH_LINE_BYTES_MAX),
+        };
+        if self.body.len() > most {
+            return Err(format!("got {what}more than {most} bytes"));
         }
         Ok(())
     }
@@ -340,19 +344,23 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_watch_has_a_bound() {
-        let mut task = Task::new(Work::Watch(WatchId(1), Kind::Pod, "5".into()));
-        task.head(200);
-        let (mut events, part) = (Vec::new(), vec![b' '; 1 << 20]);
-        for _ in 0..WATCH_LINE_BYTES_MAX / part.len() {
-            assert_eq!(task.body(&part, &mut events), Ok(()));
+    fn a_line_of_a_watch_has_a_bound_and_so_has_a_refusal() {
+        let watch = |status: u16, bytes: usize| {
+            let mut task = Task::new(Work::Watch(WatchId(1), Kind::Pod, "5".into()));
+            task.head(status);
+            task.body = vec![b' '; bytes];
+            task
+        };
+        let why = format!("got a line of more than {WATCH_LINE_BYTES_MAX} bytes");
+        for status in [200, 403] {
+            let mut events = Vec::new();
+            let mut task = watch(status, WATCH_LINE_BYTES_MAX - 1);
+            assert_eq!(task.body(b" ", &mut events), Ok(()));
+            assert_eq!(task.body(b" ", &mut events), Err(why.clone()));
         }
         let line = b"{\"type\":\"BOOKMARK\",\"object\":{}}\n";
-        let mut whole = Task::new(Work::Watch(WatchId(1), Kind::Pod, "5".into()));
-        whole.head(200);
-        whole.body = task.body[..WATCH_LINE_BYTES_MAX - line.len() + 1].to_vec();
+        let mut events = Vec::new();
+        let mut whole = watch(200, WATCH_LINE_BYTES_MAX - line.len() + 1);
         assert_eq!((whole.body(line, &mut events), events.len()), (Ok(()), 1));
-        let why = task.body(b" ", &mut events).expect_err("it is too long");
-        assert_eq!(why, format!("got a line of more than {WATCH_LINE_BYTES_MAX} bytes"));
     }
 }
