@@ -16,7 +16,8 @@ pub const HTTP_ACCEPTS_PER_TURN: usize = 16;
 /// Bytes of answers that wait to be read. One answer may be more (all pods of a full folder); while
 /// so much waits, others are told to come again.
 pub const HTTP_UNSENT_BYTES_MAX: usize = 4 << 20;
-/// Bytes written to one connection in one turn: more than a socket's buffer takes at once.
+/// Bytes written to one connection in one turn: more than a unix socket's buffer takes at once, and
+/// a tenth of what one of TCP on loopback does.
 pub const HTTP_TURN_BYTES: usize = 256 << 10;
 /// Milliseconds from a connection to its whole request.
 pub const HTTP_ASK_MS: u64 = 5_000;

@@ -1,6 +1,7 @@
 //! The real codecs and the real `io::runtime` over pipes and local sockets that split, join, stall
 //! and die; and `io::job` with real children. Time is an argument: nothing sleeps, and what is
-//! waited for is the end of a child.
+//! waited for is the end of a child. Commands alone, which wait by themselves, take their time
+//! ([`patience`]).
 
 mod alone;
 #[cfg(feature = "api")]

@@ -84,7 +84,7 @@ impl Lookup {
     }
 
     /// Which child looks it up.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "controller"))]
     pub(in crate::io) fn child_id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
