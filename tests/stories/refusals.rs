@@ -198,6 +198,18 @@ fn what_the_runtime_lists_and_does_not_have_is_asked_about_ever_more_rarely() {
 }
 
 #[test]
+fn what_runs_by_the_lists_alone_is_stopped_ever_more_rarely() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    desk.manifests(&[]);
+    let asks = asks_for_the_gone(&mut desk, 1, Says::NotFound);
+    assert!((4..=40).contains(&asks), "{asks}");
+    let gone = |line: &&String| line.contains("the runtime says that it is gone, and lists it");
+    assert_eq!(desk.log.iter().filter(gone).count(), 2, "once of each: {:?}", desk.log);
+}
+
+#[test]
 fn a_pod_begins_anew_beside_what_the_runtime_has_lost_of_it() {
     let mut desk = with_lost_objects();
     asks_for_the_gone(&mut desk, 1, Says::NotFound);

@@ -94,6 +94,8 @@ mod tests {
             ("0af1", true),
             ("reg:5000/tool", true),
             ("tool", true),
+            ("tool:latest", true),
+            ("ool:latest", false),
             ("reg:5000/tool:latest", true),
             ("docker.io/busybox:1.36", true),
             ("index.docker.io/library/busybox:1.36", true),
