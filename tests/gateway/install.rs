@@ -163,6 +163,17 @@ fn whatever_a_shell_runs_at_boot_is_a_script() {
 }
 
 #[test]
+fn the_configuration_of_a_fresh_root_names_where_everything_lies() {
+    let scratch = Scratch::new();
+    install(&scratch, &["etc/inittab"]);
+    let config = scratch.path("root/etc/kubeedge/config/edgecore.yaml");
+    let config = fs::read_to_string(config).expect("it is there");
+    for key in ["dataSource: /", "rootDirectory: /", "podLogsDir: /", "staticPodPath: /"] {
+        assert!(config.lines().any(|line| line.trim_start().starts_with(key)), "{key}");
+    }
+}
+
+#[test]
 fn what_was_configured_stays() {
     let scratch = Scratch::new();
     install(&scratch, &["etc/inittab"]);
