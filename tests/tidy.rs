@@ -5,6 +5,8 @@
 //! The rules read the source with strings and comments blanked out, not a syntax tree: enough for
 //! the code that people write, and no further package.
 
+#[path = "tidy/limits.rs"]
+mod limits;
 #[path = "tidy/packages.rs"]
 mod packages;
 #[path = "tidy/pages.rs"]

@@ -82,3 +82,49 @@ impl Removed {
         self.0.retain(|_, one| one.answered_at >= serial || one.named_by == serial);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::agent::time::Instant;
+    use crate::model::cri::{Sandbox, SandboxId};
+
+    fn named(serial: u64) -> List {
+        let id = SandboxId("s".into());
+        let pod = Some(PodRef::default());
+        let sandbox = Sandbox {
+            id,
+            pod,
+            attempt: 0,
+            ready: false,
+            created_at: 0,
+            source: None,
+            seen_at: None,
+        };
+        List { serial, sandboxes: vec![Arc::new(sandbox)], containers: Vec::new() }
+    }
+
+    #[test]
+    fn the_wait_doubles_up_to_its_bound() {
+        let (mut removed, mut out) = (Removed::default(), Out::default());
+        let mut now = Now { boot: Instant(0), wall: None };
+        let mut wait_ms = RETRY_MIN_MS;
+        for serial in 1..30 {
+            removed.answered("s".into(), serial - 1);
+            let mut shows = |removed: &mut Removed, now| {
+                let mut list = named(serial);
+                removed.sift(now, &mut list, &mut out);
+                !list.sandboxes.is_empty()
+            };
+            assert!(!shows(&mut removed, now), "{serial}");
+            now.boot = now.boot.plus_ms(wait_ms - 1);
+            assert!(!shows(&mut removed, now), "{serial}: not before {wait_ms} ms");
+            now.boot = now.boot.plus_ms(1);
+            assert!(shows(&mut removed, now), "{serial}: after {wait_ms} ms");
+            wait_ms = (2 * wait_ms).min(REMOVED_RETRY_MAX_MS);
+        }
+        assert_eq!(wait_ms, REMOVED_RETRY_MAX_MS);
+    }
+}

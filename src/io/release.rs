@@ -122,6 +122,30 @@ mod tests {
     }
 
     #[test]
+    fn files_have_bounds() {
+        let place = Place::new("bounds");
+        let ours = pair(1);
+        let signature = place.put("edged.sig", ours.sign(b"a program").as_ref());
+        let mut text = public(&ours);
+        let program = place.put("edged", b"a program");
+        let pad = |text: &mut String, bytes: usize| {
+            text.extend(std::iter::repeat_n('\n', bytes - text.len()));
+        };
+        pad(&mut text, RELEASE_KEYS_BYTES_MAX);
+        let key = place.put("release.pub", text.as_bytes());
+        assert_eq!(verify(&program, &signature, &key), Ok(()));
+        pad(&mut text, RELEASE_KEYS_BYTES_MAX + 1);
+        let long = place.put("long.pub", text.as_bytes());
+        let why = verify(&program, &signature, &long).expect_err("too long");
+        assert!(why.ends_with(&format!("got more than {RELEASE_KEYS_BYTES_MAX} bytes")), "{why}");
+        let large = place.put("large", b"");
+        let file = File::options().write(true).open(&large).expect("a file of ours");
+        file.set_len(RELEASE_BYTES_MAX as u64 + 1).expect("a hole");
+        let why = verify(&large, &signature, &key).expect_err("too large");
+        assert!(why.ends_with(&format!("got more than {RELEASE_BYTES_MAX} bytes")), "{why}");
+    }
+
+    #[test]
     fn what_is_no_key_and_no_signature_is_told() {
         let place = Place::new("nonsense");
         let ours = pair(1);

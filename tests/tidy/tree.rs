@@ -16,8 +16,7 @@ pub(crate) struct File {
 /// Fails with every complaint of `rule` about the files that it `concerns`, and where there is no
 /// such file: a rule over nothing holds nothing.
 pub(crate) fn hold(concerns: impl Fn(&File) -> bool, rule: impl Fn(&File) -> Complaints) {
-    let mut files = Vec::new();
-    read_tree(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut files);
+    let files = all();
     let concerned: Vec<&File> = files.iter().filter(|file| concerns(file)).collect();
     assert!(!concerned.is_empty(), "the rule concerns no file of {}", files.len());
     let found: Vec<String> = concerned
@@ -25,6 +24,13 @@ pub(crate) fn hold(concerns: impl Fn(&File) -> bool, rule: impl Fn(&File) -> Com
         .flat_map(|f| rule(f).into_iter().map(|(line, what)| format!("{}:{line}: {what}", f.path)))
         .collect();
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+/// Every file of the tree that is text.
+pub(crate) fn all() -> Vec<File> {
+    let mut files = Vec::new();
+    read_tree(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut files);
+    files
 }
 
 fn read_tree(folder: &Path, below: &str, files: &mut Vec<File>) {
