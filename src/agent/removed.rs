@@ -57,7 +57,7 @@ impl Removed {
             return;
         }
         let serial = list.serial;
-        let mut stays = |id: &Box<str>, what: &str, pod: Option<&PodRef>| {
+        let mut stays = |id: &str, what: &str, pod: Option<&PodRef>| {
             let Some(one) = self.0.get_mut(id) else { return true };
             one.named_by = serial;
             if one.answered_at >= serial {

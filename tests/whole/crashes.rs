@@ -12,13 +12,14 @@ use crate::World;
 use crate::yard::agent::{Agent, Pod, Site, manifest, sleeper};
 use crate::yard::cri::Cri;
 use crate::yard::wait::until;
-use crate::yard::{process, seen};
+use crate::yard::{http, process, seen};
 
 crate::tests![
     pods_do_not_notice_that_the_agent_is_killed_again_and_again,
     a_killed_container_is_started_again_and_one_that_crashes_on_is_put_off,
     a_killed_sandbox_is_replaced_and_its_init_containers_run_again,
     a_stopped_sandbox_is_replaced,
+    what_is_gone_behind_the_runtimes_back_is_not_removed_without_end,
     the_agent_ends_on_sigterm_and_leaves_its_pods_running,
     an_agent_that_is_told_to_end_tears_no_start,
     the_agent_takes_sighup_and_leaves_no_zombies,
@@ -263,5 +264,53 @@ fn no_children(agent: &Agent<'_>) {
     until("no child is left, dead or alive", || {
         let children = process::children(agent.pid());
         if children.is_empty() { Ok(()) } else { Err(format!("{children:?}")) }
+    });
+}
+
+/// What `/metrics` has under this name.
+fn metric(site: &Site, name: &str) -> Result<u64, String> {
+    let page = http::get(site.api, "/metrics").map_err(|error| error.to_string())?.body;
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    Ok(line.map_or(0, |value| value.parse::<f64>().expect("a number") as u64))
+}
+
+/// `ctr` takes away what CRI goes on to list, and answers with NotFound where it is to be removed.
+fn what_is_gone_behind_the_runtimes_back_is_not_removed_without_end(world: &World) {
+    const LISTED: &str = "edged_removed_objects_listed";
+    const REMOVALS: &str = "kubelet_runtime_operations_total{operation_type=\"remove_container\"}";
+    let site = world.site("crashes-gone");
+    let agent = site.start();
+    site.put("gone.yaml", &sleeper("gone"));
+    let pod = site.wait_running("gone");
+    agent.kill();
+    site.take("gone.yaml");
+    let seen = site.seen().of(pod.uid());
+    let containers = seen.containers.iter().map(|one| one.id.clone());
+    for id in containers.chain(seen.sandboxes.iter().map(|one| one.id.clone())) {
+        world.containerd.ctr(&["tasks", "kill", "--signal", "SIGKILL", &id]);
+        until("its task is gone", || {
+            let tasks = world.containerd.ctr(&["tasks", "list", "--quiet"]);
+            if tasks.contains(&id) { Err(tasks) } else { Ok(()) }
+        });
+        world.containerd.ctr(&["containers", "remove", &id]);
+    }
+    let agent = site.start();
+    until("it is said that they are gone", || match metric(&site, LISTED)? {
+        0 => Err(site.log_tail()),
+        _ => Ok(()),
+    });
+    // It would be hundreds.
+    std::thread::sleep(Duration::from_secs(10));
+    let removals = metric(&site, REMOVALS).expect("it answers");
+    assert!((1..=8).contains(&removals), "{removals} removals\n{}", site.log_tail());
+    let gone = |line: &&str| line.contains("the runtime says that it is gone, and lists it");
+    let told = agent.log().lines().filter(gone).count();
+    assert!((1..=2).contains(&told), "{told} lines of it\n{}", agent.log());
+    // A runtime that starts again lists them no more.
+    world.containerd.restart();
+    site.wait_empty();
+    until("nothing is counted any more", || match metric(&site, LISTED)? {
+        0 => Ok(()),
+        more => Err(more.to_string()),
     });
 }
