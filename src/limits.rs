@@ -161,7 +161,7 @@ pub const TASK_END_MS: u64 = 200;
 /// up to `RETRY_MS`. Most such refusals pass with the runtime's own work on it.
 pub const RETRY_MIN_MS: u64 = 1_000;
 /// Milliseconds at the most between two questions about what the runtime says is gone and lists all
-/// the same; from `RETRY_MIN_MS` on each wait is twice the one before. Only a restart of the runtime
+/// the same; from `RETRY_MIN_MS` on each wait is twice the one before. Only the runtime's restart
 /// changes that, and after it all are asked about again.
 pub const REMOVED_RETRY_MAX_MS: u64 = 3_600_000;
 /// Milliseconds before what an earlier life left under way in the runtime is asked for again; each

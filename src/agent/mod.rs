@@ -220,13 +220,7 @@ impl Agent {
         let now = self.by_the_cloud(now);
         self.watchdog.learn(&event);
         match event {
-            Event::RuntimeUp => {
-                self.runtime.up(now);
-                self.pleg.up(now);
-                self.pods.up();
-                self.removed.up();
-                self.chores.up();
-            }
+            Event::RuntimeUp => self.runtime_up(now),
             Event::RuntimeDown { cause } => self.runtime.down(cause),
             Event::Cri(call, result) => self.answer(now, call, result),
             Event::Changed(call) => self.pleg.changed(call),
@@ -286,6 +280,14 @@ impl Agent {
                 self.leave_by.get_or_insert(now.boot.plus_ms(LEAVE_MS));
             }
         }
+    }
+
+    fn runtime_up(&mut self, now: Now) {
+        self.runtime.up(now);
+        self.pleg.up(now);
+        self.pods.up();
+        self.removed.up();
+        self.chores.up();
     }
 
     fn answer(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {

@@ -26,8 +26,8 @@ pub struct Metrics {
     pub restarted_pods: [u64; 2],
     /// `kubelet_orphaned_runtime_pods_total`: pods found in the runtime that no source wants.
     pub orphaned_pods: u64,
-    /// `edged_removed_objects_listed`: sandboxes and containers that the runtime lists, and says are
-    /// gone.
+    /// `edged_removed_objects_listed`: sandboxes and containers that the runtime lists, and says
+    /// are gone.
     pub removed_listed: u64,
     /// `kubelet_evictions{eviction_signal}`: pods evicted.
     pub evictions: BTreeMap<&'static str, u64>,

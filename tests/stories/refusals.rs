@@ -163,8 +163,8 @@ fn asks_for_the_gone(desk: &mut Desk, minutes: usize, says: Says) -> usize {
     count
 }
 
-/// A pod of the folder that has ended and is gone from it: the runtime has lost a dead sandbox and a
-/// dead container of it, as after `ctr container rm`, and lists both.
+/// A pod of the folder that has ended and is gone from it: the runtime has lost a dead sandbox and
+/// a dead container of it, as after `ctr container rm`, and lists both.
 fn with_lost_objects() -> Desk {
     let mut desk = rebooted(MAIN, &["m"]);
     desk.does("container_status x0");
@@ -176,8 +176,8 @@ fn with_lost_objects() -> Desk {
 fn what_the_runtime_lists_and_does_not_have_is_asked_about_ever_more_rarely() {
     for says in [Says::NotFound, Says::Removed] {
         let mut desk = with_lost_objects();
-        // Its stop, container and sandbox, and each again after 1, 2, 4, 8, 16 and 32 s, with what a
-        // pod that nobody knows takes.
+        // Its stop, container and sandbox, and each again after 1, 2, 4, 8, 16 and 32 s, with what
+        // a pod that nobody knows takes.
         let asks = asks_for_the_gone(&mut desk, 1, says);
         assert!((6..=30).contains(&asks), "{asks}");
         let gone = |line: &&String| line.contains("the runtime says that it is gone, and lists it");
