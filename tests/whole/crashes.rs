@@ -7,6 +7,7 @@ use edged::limits::LEAVE_MS;
 use edged::wire::cri::container::{ContainerState, ContainerStatus};
 use edged::wire::cri::sandbox::StopPodSandboxRequest;
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::World;
 use crate::yard::agent::{Agent, Pod, Site, manifest, sleeper};
@@ -307,7 +308,10 @@ fn what_is_gone_behind_the_runtimes_back_is_not_removed_without_end(world: &Worl
     let told = agent.log().lines().filter(gone).count();
     assert!((1..=2).contains(&told), "{told} lines of it\n{}", agent.log());
     // A runtime that starts again lists them no more.
-    world.containerd.restart();
+    world.containerd.kill();
+    site.wait_trouble("it is away", Value::is_string);
+    world.containerd.again();
+    site.wait_trouble("nothing, it is back", Value::is_null);
     site.wait_empty();
     until("nothing is counted any more", || match metric(&site, LISTED)? {
         0 => Ok(()),
