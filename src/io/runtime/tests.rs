@@ -108,7 +108,8 @@ fn what_is_read_in_one_turn_has_a_bound() {
     let most = RUNTIME_TURN_READS * RUNTIME_READ_BYTES;
     assert_eq!((source.0, received), (most, most));
     // What is shorter than the buffer was the last of it.
-    let mut short = &[0; RUNTIME_READ_BYTES + 1][..];
+    let long = vec![0; RUNTIME_READ_BYTES + 1];
+    let mut short = &long[..];
     let mut parts = Vec::new();
     let emptied = read_on(&mut short, &mut place.runtime.buffer, false, |bytes| {
         parts.push(bytes.len());
