@@ -428,7 +428,7 @@ fn without_pods_status_and_look_share_a_wake_every_ten_seconds() {
     let mut desk = Desk::new();
     desk.manifests(&[]);
     desk.pass(30_000);
-    let end = desk.now.boot.plus_ms(60_000);
+    let end = desk.now.boot.plus_ms(6 * limits::RELIST_IDLE_MS);
     let mut wakes = 0;
     while let Some(at) = desk.agent.wake_at().filter(|&at| at <= end) {
         desk.pass(at.since_ms(desk.now.boot));
