@@ -308,8 +308,9 @@ mod tests {
         for (role, kept) in [(Role::Client, CLOUD_BUFFER_KEPT_BYTES), (Role::Server, 0)] {
             let (near, mut far) = loopback::pair();
             let mut socket = Websocket::new(near, Vec::new(), role, BOUNDS);
+            let message = vec![b'x'; 1 << 20];
             for _ in 0..6 {
-                socket.send(&[b'x'; 1 << 20]).expect("there is room");
+                socket.send(&message).expect("there is room");
             }
             let before = socket.out.len();
             socket.write(Instant(0)).expect("it stands");

@@ -526,7 +526,10 @@ mod tests {
     /// A file of these tests says how many objects it holds, and of how many bytes the first is.
     fn parse(text: &[u8]) -> Result<Vec<Manifest>, Refusal> {
         let text = str::from_utf8(text).expect("text");
-        let (count, size) = text.split_once(' ').expect("two numbers");
+        let Some((count, size)) = text.split_once(' ') else {
+            let why = format!("got {text:?}, expected two numbers");
+            return Err(Refusal { line: 1, column: 1, why });
+        };
         let mut size_bytes = size.parse().expect("a number");
         let objects = (0..count.parse().expect("a number")).map(|_| Manifest {
             kind: Kind::ConfigMap,
