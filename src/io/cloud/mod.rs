@@ -330,7 +330,7 @@ mod tests {
             CloudLink { server, ca_file: "/nowhere/ca.crt".to_owned(), ..Default::default() };
         let mut cloud = Cloud::new(Some(link), PathBuf::from("/nowhere/edged"), Token(1));
         cloud.children.extend((1..CLOUD_LOOKUPS_MAX).map(|_| hang()));
-        assert!(matches!(dial(&mut cloud), Cause::Credentials(_)), "it goes on");
+        assert!(matches!(dial(&mut cloud), Cause::NotJoined(_)), "it goes on");
         cloud.children.push(hang());
         let Cause::Link(why) = dial(&mut cloud) else { panic!("there are too many") };
         assert_eq!(why, format!("{CLOUD_LOOKUPS_MAX} lookups of names hang and cannot be ended"));
@@ -338,6 +338,6 @@ mod tests {
             child.kill().and_then(|()| child.wait()).expect("it is ours");
         }
         cloud.reap();
-        assert!(matches!(dial(&mut cloud), Cause::Credentials(_)), "they have ended after all");
+        assert!(matches!(dial(&mut cloud), Cause::NotJoined(_)), "they have ended after all");
     }
 }
