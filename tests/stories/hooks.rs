@@ -230,6 +230,36 @@ fn hooks_of_sidecars_begin_with_the_others_and_their_stop_comes_after() {
 }
 
 #[test]
+fn none_restarts_while_another_is_in_its_pre_stop() {
+    let mut desk = Desk::new();
+    desk.images = vec!["i:1", "s:1"];
+    desk.manifests(&[&pod(
+        r#""initContainers":[{"name":"s","image":"s:1","restartPolicy":"Always"}],
+           "containers":[{"name":"m","image":"i:1","lifecycle":{
+             "postStart":{"exec":{"command":["hi"]}},"preStop":{"exec":{"command":["bye"]}}}}]"#,
+    )]);
+    desk.does_all(&[
+        "run_podsandbox #0",
+        "podsandbox_status s1",
+        "image_status s:1",
+        "create_container s#0",
+        "start_container c2",
+        "container_status c2",
+        "image_status i:1",
+        "create_container m#0",
+        "start_container c3",
+    ]);
+    desk.exec("c3 hi", 7, "");
+    desk.does("container_status c3");
+    desk.exits("s", 1);
+    desk.does("container_status c2");
+    assert_eq!(desk.asked_for(), ["exec_sync c3 bye"], "the hook is part of a stop");
+    desk.exec("c3 bye", 0, "");
+    desk.does_all(&["stop_container c3 29", "container_status c3", "image_status s:1"]);
+    desk.does("create_container s#1");
+}
+
+#[test]
 fn a_pod_that_ends_gives_up_its_post_start() {
     let mut desk = start(r#"{"postStart":{"exec":{"command":["hi"]}}}"#, "");
     assert_eq!(desk.asked_for(), ["exec_sync c2 hi"]);

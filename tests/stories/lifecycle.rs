@@ -189,6 +189,59 @@ fn sidecars_start_before_and_stop_after_the_main_containers() {
 }
 
 #[test]
+fn sidecars_wait_for_no_turn_once_the_grace_period_is_used_up() {
+    let mut desk = Desk::new();
+    let spec = format!(
+        r#""initContainers":[{{"name":"a","image":"i:1","restartPolicy":"Always"}},
+            {{"name":"b","image":"i:1","restartPolicy":"Always"}}],{MAIN}"#
+    );
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+    for (name, id) in [("a", 2), ("b", 3), ("m", 4)] {
+        desk.does_all(&[
+            "image_status i:1",
+            &format!("create_container {name}#0"),
+            &format!("start_container c{id}"),
+            &format!("container_status c{id}"),
+        ]);
+    }
+    desk.manifests(&[]);
+    desk.pass(29_000);
+    assert_eq!(desk.asked_for(), ["stop_container c4 30"], "there is time for an order");
+    desk.pass(1_000);
+    let mut asked = desk.asked_for();
+    asked.sort();
+    assert_eq!(asked, ["stop_container c2 2", "stop_container c3 2", "stop_container c4 30"]);
+}
+
+#[test]
+fn a_sidecar_that_ends_again_keeps_no_later_container_from_beginning() {
+    let mut desk = Desk::new();
+    let spec = format!(
+        r#""initContainers":[{{"name":"s","image":"i:1","restartPolicy":"Always"}},
+            {{"name":"a","image":"i:1"}}],{MAIN}"#
+    );
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+    for (name, id) in [("s#0", 2), ("a#0", 3)] {
+        desk.does_all(&[
+            "image_status i:1",
+            &format!("create_container {name}"),
+            &format!("start_container c{id}"),
+            &format!("container_status c{id}"),
+        ]);
+    }
+    desk.exits("s", 1);
+    desk.does_all(&["container_status c2", "image_status i:1", "create_container s#1"]);
+    desk.does_all(&["start_container c4", "container_status c4"]);
+    desk.exits("s", 1);
+    desk.does_all(&["container_status c4", "remove_container c2"]);
+    assert_eq!(desk.asked_for(), [""; 0], "the sidecar is backed off, the init container runs");
+    desk.exits("a", 0);
+    desk.does_all(&["container_status c3", "image_status i:1", "create_container m#0"]);
+}
+
+#[test]
 fn containers_of_a_pod_stop_side_by_side_with_one_grace_period() {
     let mut desk = Desk::new();
     let two = r#""terminationGracePeriodSeconds":7,

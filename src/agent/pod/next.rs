@@ -270,7 +270,8 @@ fn pod_grace(pod: &Pod, now: Instant) -> Ending {
 }
 
 /// The next of the containers to be stopped, all side by side, but sidecars after the main
-/// containers and in reverse order (spec section 1.6). `None`: nothing is left to be asked for.
+/// containers and in reverse order (spec section 1.6), as long as there is time for that: once the
+/// grace period is used up, nobody waits for a turn. `None`: nothing is left to be asked for.
 fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     let running = |container: &&ContainerSeen| container.may_run();
     if !pod.seen.may_run() {
@@ -294,8 +295,9 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
     if let Some(seen) = hooked.find(|seen| pod.pre_stop(seen) == PreStop::Due) {
         return Some(ending_stop(seen));
     }
+    let end = ending.since.plus_ms(ending.grace_s.unsigned_abs().saturating_mul(1000));
     let (mut waiting, mut wake_at) = (false, None);
-    for container in all().filter(|seen| place(seen).is_none()) {
+    for container in all().filter(|seen| place(seen).is_none() || end <= now) {
         if !stopping.contains(&container.id) {
             match ending_stop(container) {
                 Next::Until(at) => wake_at = sooner(wake_at, Some(at)),
@@ -305,10 +307,16 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
         waiting = true;
     }
     if waiting {
+        // Main containers may be given more than is left of the pod's time: sidecars are not.
+        let turns_over = all().any(|seen| place(seen).is_some()) && end > now;
+        let wake_at = sooner(wake_at, turns_over.then_some(end));
         return wake_at.map(Next::Until);
     }
     let last = all().max_by_key(|seen| place(seen))?;
-    (!stopping.contains(&last.id)).then(|| ending_stop(last))
+    if !stopping.contains(&last.id) {
+        return Some(ending_stop(last));
+    }
+    (all().count() > 1).then_some(Next::Until(end))
 }
 
 /// One container's stop: its hook, then the stop itself with what is left of the grace period.

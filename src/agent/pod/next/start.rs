@@ -50,9 +50,17 @@ impl Walk {
         // A sidecar that has ended is not begun again for a pod that has nothing else to run.
         let is_done = |main| matches!(main_wish(pod, main, now), Wish::Done);
         let over = initialised && pod.api.spec.containers.iter().all(is_done);
-        for init in pod.init_containers().iter().filter(|init| !over || runs(pod, init)) {
+        let inits = pod.init_containers();
+        for (index, init) in inits.iter().enumerate() {
+            if over && !runs(pod, init) {
+                continue;
+            }
             let wish = init_wish(pod, init, initialised, now);
-            let gate = !initialised;
+            // A sidecar opens the way once: where a later one has begun in this sandbox, a sidecar
+            // that has ended since, and waits for its back-off, keeps no other container waiting.
+            let later = &inits[index + 1..];
+            let opened = is_sidecar(init) && later.iter().any(|it| in_sandbox(pod, it).is_some());
+            let gate = !initialised && !opened;
             match self.weigh(init, wish) {
                 Ok(None) => {}
                 Ok(Some(next)) => return next,
@@ -215,11 +223,16 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
         // Only stops are under way; a start waits for them.
         return Wish::Runs;
     }
+    let newest = pod.seen.newest(&container.name);
+    let restarts = newest.is_some_and(|newest| newest.state == ContainerState::Exited);
+    if restarts && pod.seen.containers.iter().any(|seen| is_ending(pod, seen)) {
+        // Nor does one restart before another's stop that has begun with its preStop hook.
+        return Wish::Runs;
+    }
     let memory = pod.memory.get(&container.name);
     if let Some(until) = memory.and_then(|memory| memory.hold_until).filter(|&at| at > now) {
         return Wish::Held(until, None);
     }
-    let newest = pod.seen.newest(&container.name);
     if let Some(newest) = newest {
         match newest.state {
             ContainerState::Unknown => {
@@ -277,6 +290,12 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
             Step::Create { container: name(), attempt, image, image_ref }
         }
     }))
+}
+
+/// Runs, and its preStop hook has begun.
+fn is_ending(pod: &Pod, seen: &ContainerSeen) -> bool {
+    seen.state == ContainerState::Running
+        && matches!(pod.pre_stop(seen), PreStop::Running(..) | PreStop::Over(_))
 }
 
 /// Rule R7: above all that is seen, and all that is known to have been.
