@@ -2,20 +2,28 @@
 #![allow(dead_code, reason = "each area uses its part of this")]
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use edged::wire::cri::container::{ExecSyncRequest, ExecSyncResponse};
+use edged::wire::cri::container::{ExecSyncRequest, ExecSyncResponse, StopContainerRequest};
 
+use crate::lifecycle::Log;
+use crate::wave::Wave;
 use crate::yard;
-use crate::yard::agent::{Pod, Site, manifest};
+use crate::yard::agent::{NODE, Pod, Site, manifest};
+use crate::yard::cgroup;
 use crate::yard::containerd::{self, Containerd};
 use crate::yard::cri::Cri;
-use crate::yard::wait::{until, until_in};
+use crate::yard::http;
+use crate::yard::verdict;
+use crate::yard::wait::{BOUND, until, until_in};
 
 /// The node that all cases share.
 pub(crate) struct Node {
@@ -25,20 +33,88 @@ pub(crate) struct Node {
     pub(crate) containerd: Containerd,
     /// Scratch space, gone at the end.
     pub(crate) dir: PathBuf,
+    /// Of cases that share a restart of the agent.
+    pub(crate) wave: Wave,
+    /// `cgroupRoot` of its agents.
+    cgroups: String,
     cases: AtomicUsize,
+    snapshot: Mutex<Option<(Instant, Vec<Pod>)>>,
+    outcomes: Mutex<BTreeMap<String, Arc<Outcome>>>,
 }
 
+/// What a pod that several cases look at came to.
+type Outcome = OnceLock<Result<Log, String>>;
+
+/// All cases look at the node's pods; so often it is asked for them.
+const SNAPSHOT_AGE: Duration = Duration::from_millis(60);
+
 impl Node {
-    /// With a containerd of its own and no pods.
-    pub(crate) fn new() -> Node {
-        let dir = yard::scratch("conformance");
+    /// With a containerd of its own and no pods. `name` tells nodes of one run apart, below its own
+    /// cgroup; `settings` are added to those of all nodes.
+    pub(crate) fn new(name: &str, settings: &str) -> Node {
+        let dir = yard::scratch(&format!("conformance-{name}"));
         let containerd = Containerd::start(dir.join("c"));
         let mut site = Site::new(dir.join("site"), containerd.socket());
-        let config = dir.join("edgecore.yaml");
-        fs::write(&config, CONFIG).expect("a file of ours");
-        site.config = Some(config);
-        make_tools(&dir.join("tools"));
-        Node { site, containerd, dir, cases: AtomicUsize::new(0) }
+        site.config = Some(dir.join("edgecore.yaml"));
+        let cgroups = format!("{}/{name}", cgroup::root());
+        let node = Node {
+            site,
+            containerd,
+            dir,
+            cgroups,
+            wave: Wave::default(),
+            cases: AtomicUsize::new(0),
+            snapshot: Mutex::default(),
+            outcomes: Mutex::default(),
+        };
+        node.set(settings);
+        make_tools(&node.dir.join("tools"));
+        node
+    }
+
+    /// The agents that start from now on have these settings beside those of all nodes.
+    pub(crate) fn set(&self, settings: &str) {
+        let text = CONFIG.replace("CGROUP_ROOT", &self.cgroups) + settings;
+        let config = self.site.config.as_ref().expect("it was made with the node");
+        fs::write(config, text).expect("a file of ours");
+    }
+    /// All pods as the agent shows them. It refuses connections beyond its bound, so it is asked
+    /// again.
+    pub(crate) fn pods(&self) -> Vec<Pod> {
+        until("the agent answers", || self.site.pods())
+    }
+
+    /// A pod as the agent showed it a moment ago.
+    pub(crate) fn pod(&self, name: &str) -> Result<Pod, String> {
+        let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        if snapshot.as_ref().is_none_or(|(at, _)| at.elapsed() > SNAPSHOT_AGE) {
+            *snapshot = Some((Instant::now(), self.site.pods()?));
+        }
+        let (_, pods) = snapshot.as_ref().expect("made above");
+        let name = format!("{name}-{NODE}");
+        let found = pods.iter().find(|pod| pod.name() == name);
+        found.cloned().ok_or_else(|| format!("no pod {name}"))
+    }
+
+    /// Waits until a pod is Running with all its containers.
+    pub(crate) fn wait_running(&self, name: &str) -> Pod {
+        until(&format!("pod {name}: Running"), || {
+            let pod = self.pod(name)?;
+            if pod.runs() { Ok(pod) } else { Err(pod.0["status"].to_string()) }
+        })
+    }
+
+    /// What this run of a pod came to: the first case that asks runs it, the others wait.
+    pub(crate) fn once(&self, key: &str, run: impl FnOnce() -> Log) -> Log {
+        let outcome = {
+            let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(outcomes.entry(key.to_owned()).or_default())
+        };
+        let run = || catch_unwind(AssertUnwindSafe(run)).map_err(|panic| verdict::why(&*panic));
+        match outcome.get_or_init(run) {
+            Ok(log) => log.clone(),
+            Err(why) => panic!("{why}"),
+        }
     }
 
     /// The folder of static programs made from `tools/*.c`, for pods that mount it. `euid` has the
@@ -56,7 +132,7 @@ impl Node {
 
 fn make_tools(to: &Path) {
     fs::create_dir(to).expect("a folder of ours");
-    for (name, mode) in [("udp", 0o755), ("euid", 0o4755)] {
+    for (name, mode) in [("udp", 0o755), ("shm", 0o755), ("euid", 0o4755)] {
         let source = yard::top().join(format!("tests/conformance/tools/{name}.c"));
         let flags = ["-std=gnu11", "-Os", "-Wall", "-Wextra", "-Werror", "-static", "-s", "-o"];
         let tool = to.join(name);
@@ -72,10 +148,13 @@ kind: EdgeCore
 modules:
   edged:
     tailoredKubeletConfig:
+      cgroupRoot: CGROUP_ROOT
+      containerLogMaxSize: 40Ki
+      containerLogMaxFiles: 3
+      containerLogMonitorInterval: 3s
       # The machine's disk may be full, and the images are shared.
       imageGCHighThresholdPercent: 100
       evictionHard: {}
-      crashLoopBackOff: {maxContainerRestartPeriod: 20s}
 ";
 
 /// One case.
@@ -121,7 +200,7 @@ impl Case<'_> {
     /// Puts the case's pod and waits until it runs.
     pub(crate) fn run(&self, spec: &str, main: &str) -> Pod {
         self.put_pod(spec, main);
-        self.node.site.wait_running(&self.name)
+        self.node.wait_running(&self.name)
     }
 
     /// Puts a pod that runs `script` once, and waits until it has ended.
@@ -165,20 +244,66 @@ impl Case<'_> {
 
     /// Waits until the case's pod is as described.
     pub(crate) fn wait(&self, what: &str, is: impl Fn(&Pod) -> bool) -> Pod {
-        self.node.site.wait(&self.name, what, is)
+        self.wait_in(BOUND, what, is)
     }
 
     /// [`Case::wait`] with a bound of its own.
     pub(crate) fn wait_in(&self, bound: Duration, what: &str, is: impl Fn(&Pod) -> bool) -> Pod {
         until_in(bound, what, || {
-            let pod = self.node.site.pod(&self.name)?;
+            let pod = self.node.pod(&self.name)?;
             if is(&pod) { Ok(pod) } else { Err(format!("{}", pod.0["status"])) }
         })
     }
 
+    /// Puts the case's pod with all of its spec given, its grace period as well. `fields` are those
+    /// of `main`, or of a sidecar beside one that sleeps.
+    pub(crate) fn put_without_grace(&self, spec: &str, fields: &str, sidecar: bool) {
+        let text = if sidecar {
+            let sidecar = format!(
+                "{spec}  initContainers:\n  - name: sidecar\n    restartPolicy: Always\n    image: \
+                 localhost/edged-demo:1\n{fields}"
+            );
+            manifest(&self.name, &sidecar, SLEEP)
+        } else {
+            manifest(&self.name, spec, fields)
+        };
+        self.put("pod", &text);
+    }
+
+    /// Ends the case's pod without the grace period of its spec, which may be minutes.
+    pub(crate) fn end_at_once(&self) {
+        let pod = self.pod();
+        self.take("pod");
+        let all = ["containerStatuses", "initContainerStatuses"];
+        let all = all.iter().filter_map(|kind| pod.0["status"][kind].as_array()).flatten();
+        for status in all {
+            let name = status["name"].as_str().unwrap_or_default();
+            let request = StopContainerRequest { container_id: pod.container_id(name), timeout: 0 };
+            let mut cri = Cri::connect(&self.node.containerd.socket()).expect("containerd listens");
+            // It may have ended by itself.
+            let _ = cri.call(&request);
+        }
+    }
+
     /// The pod as it is now.
     pub(crate) fn pod(&self) -> Pod {
-        self.node.site.pod(&self.name).expect("its manifest is there")
+        until("the agent answers", || self.node.pod(&self.name))
+    }
+
+    /// The messages of the case's pods' events for this reason.
+    pub(crate) fn events(&self, reason: &str) -> Vec<String> {
+        // The agent refuses connections beyond its bound.
+        let answer = until("the agent answers", || {
+            http::get(self.node.site.api, "/events").map_err(|error| error.to_string())
+        });
+        let list: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let own = items.iter().filter(|event| {
+            let name = event["involvedObject"]["name"].as_str().unwrap_or_default();
+            let name = name.strip_prefix(&self.name).unwrap_or_default();
+            name.starts_with('-') && event["reason"] == reason
+        });
+        own.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
     /// Runs a command in a running container; exit code, standard output, standard error.

@@ -1,11 +1,13 @@
 //! RuntimeClasses, as objects of the manifest folder.
 
-use crate::Row;
-use crate::case::{Case, SLEEP};
+use crate::Entry;
+use crate::case::{Case, QUICK_END, SLEEP};
+use crate::yard::agent::{Pod, manifest};
+use crate::yard::wait::until;
 
 const AREA: &str = "RuntimeClass";
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Entry] = &[
     (AREA, "should reject a Pod requesting a non-existent RuntimeClass", absent),
     (AREA, "should schedule a Pod requesting a RuntimeClass without PodOverhead", present),
     (AREA, "should reject a Pod requesting a deleted RuntimeClass", deleted),
@@ -42,12 +44,34 @@ fn absent(case: &Case<'_>) {
 fn present(case: &Case<'_>) {
     case.put("class", &class(case));
     put_pod(case);
-    case.wait("it runs", crate::yard::agent::Pod::runs);
+    case.wait("it runs", Pod::runs);
 }
 
+/// While it is there a pod of it runs; once it is gone, and not before, a pod of it is refused.
 fn deleted(case: &Case<'_>) {
     case.put("class", &class(case));
+    put_pod(case);
+    let pod = case.wait("a pod of it runs", Pod::runs);
+    case.take("pod");
+    case.node.site.wait_gone(&pod);
     case.take("class");
+    // The agent says nothing when an object of the folder goes: pods of it tell when it is gone.
+    let mut number = 0;
+    until("a pod of it is refused", || {
+        number += 1;
+        let name = format!("{}-{number}", case.name);
+        let spec = format!("{QUICK_END}  runtimeClassName: {}\n", case.name);
+        case.put("asking", &manifest(&name, &spec, SLEEP));
+        let pod = until("it is there", || {
+            let pod = case.node.pod(&name)?;
+            let shown = !pod.0["status"]["conditions"].is_null();
+            if shown { Ok(pod) } else { Err(pod.0["status"].to_string()) }
+        });
+        case.take("asking");
+        case.node.site.wait_gone(&pod);
+        let ran = pod.condition("PodReadyToStartContainers") == "True";
+        if ran { Err(pod.0["status"].to_string()) } else { Ok(()) }
+    });
     put_pod(case);
     is_refused(case);
 }

@@ -1,7 +1,7 @@
 //! What a container is given and what it leaves: its end, its last words, its hosts file, its
 //! variables; and containers that look into others.
 
-use crate::Row;
+use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP, quoted};
 use crate::yard::agent::{Pod, manifest};
 
@@ -11,7 +11,7 @@ const EXPANSION: &str = "Variable Expansion";
 const DOWNWARD: &str = "Downward API";
 const EPHEMERAL: &str = "Ephemeral Containers";
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Entry] = &[
     (RUNTIME, "should run with the expected status", expected_status),
     (RUNTIME, "should report termination message if TerminationMessagePath is set", message),
     (
@@ -43,7 +43,11 @@ pub(crate) const ROWS: &[Row] = &[
     (KUBELET, "should be possible to delete", deletable),
     (KUBELET, "should write entries to /etc/hosts", hosts),
     (KUBELET, "should not write to root filesystem", root_read_only),
-    (KUBELET, "should write entries to /etc/hosts when hostNetwork is enabled", hosts_of_the_node),
+    (
+        "Kubelet with pods in a privileged namespace",
+        "should write entries to /etc/hosts when hostNetwork is enabled",
+        hosts_of_the_node,
+    ),
     ("KubeletManagedEtcHosts", "should test kubelet managed /etc/hosts file", managed_hosts),
     (EXPANSION, "should allow composing env vars into new env vars", composed),
     (EXPANSION, "should allow substituting values in a container's command", in_command),
@@ -64,6 +68,23 @@ pub(crate) const ROWS: &[Row] = &[
     (DOWNWARD, "should provide pod UID as env vars", uid),
     ("ConfigMap", "should be consumable via environment variable", config_map_key),
     ("ConfigMap", "should be consumable via the environment", config_map_whole),
+    (
+        "ConfigMap",
+        "should be consumable as environment variable names with various prefixes",
+        |c| {
+            prefixes(c, "ConfigMap", "data", "configMapRef");
+        },
+    ),
+    (
+        "Secrets",
+        "should be consumable as environment variable names variable names with various prefixes",
+        |case| prefixes(case, "Secret", "stringData", "secretRef"),
+    ),
+    (
+        DOWNWARD,
+        "should provide host IP and pod IP as an env var if pod uses host network",
+        host_network_ips,
+    ),
     ("Secrets", "should be consumable from pods in env vars", secret_key),
     ("Secrets", "should be consumable via the environment", secret_whole),
     (EPHEMERAL, "will start an ephemeral container in an existing pod", ephemeral),
@@ -284,7 +305,8 @@ fn resources(case: &Case<'_>) {
 
 fn allocatable(case: &Case<'_>) {
     let (_, told) = told(case, "", &LIMITS);
-    let cores = std::thread::available_parallelism().expect("there are some").get();
+    let text = std::fs::read_to_string("/proc/cpuinfo").expect("Linux");
+    let cores = text.lines().filter(|line| line.starts_with("processor")).count();
     assert_eq!(told[0], cores.to_string());
     let memory = std::fs::read_to_string("/proc/meminfo").expect("Linux");
     let kib = memory.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
@@ -321,6 +343,38 @@ fn whole_of(case: &Case<'_>, kind: &str, data: &str, from: &str) {
     );
     let lines = case.output_of("", &fields, "echo $data_1 $data_2 $p_data_1 $p_data_2");
     assert_eq!(lines, ["value-1 value-2 value-1 value-2"]);
+}
+
+/// Each prefix makes names of its own; so does none.
+fn prefixes(case: &Case<'_>, kind: &str, data: &str, from: &str) {
+    use std::fmt::Write as _;
+    let name = put_object(case, kind, data);
+    let mut fields = String::from("    envFrom:\n");
+    let all = ["", "1-", "$_-", "ABC_", "#@!"];
+    for prefix in all {
+        writeln!(fields, "    - {{prefix: '{prefix}', {from}: {{name: {name}}}}}")
+            .expect("a String takes all");
+    }
+    // A shell would keep to itself what is no name of a variable of its own.
+    case.put_pod("  restartPolicy: Never\n", &format!("    command: [env]\n{fields}"));
+    let pod = case.wait("it has succeeded", |pod| pod.phase() == "Succeeded");
+    let lines = case.output(&pod);
+    for prefix in all {
+        for number in [1, 2] {
+            let want = format!("{prefix}data_{number}=value-{number}");
+            assert!(lines.contains(&want), "{want}: {lines:?}");
+        }
+    }
+}
+
+fn host_network_ips(case: &Case<'_>) {
+    let fields = "    env:\n    - {name: HOST_IP, valueFrom: {fieldRef: {fieldPath: \
+                  status.hostIP}}}\n    - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: \
+                  status.podIP}}}\n";
+    let lines = case.output_of("  hostNetwork: true\n", fields, "echo $HOST_IP; echo $POD_IP");
+    let host = case.pod().0["status"]["hostIP"].as_str().unwrap_or_default().to_owned();
+    assert!(!host.is_empty());
+    assert_eq!(lines, [host.clone(), host]);
 }
 
 fn config_map_key(case: &Case<'_>) {
@@ -365,7 +419,7 @@ fn ephemerals_run(pod: &Pod, count: usize) -> bool {
 
 fn ephemeral(case: &Case<'_>) {
     case.put("pod", &with_ephemerals(case, &[]));
-    let before = case.node.site.wait_running(&case.name);
+    let before = case.node.wait_running(&case.name);
     case.put("pod", &with_ephemerals(case, &["debugger"]));
     let pod = case.wait("it runs", |pod| ephemerals_run(pod, 1));
     case.wait_output(&pod, "debugger", "it has written", |lines| lines == ["polo"]);
@@ -374,7 +428,7 @@ fn ephemeral(case: &Case<'_>) {
 
 fn ephemerals(case: &Case<'_>) {
     case.put("pod", &with_ephemerals(case, &[]));
-    case.node.site.wait_running(&case.name);
+    case.node.wait_running(&case.name);
     case.put("pod", &with_ephemerals(case, &["first"]));
     case.wait("the first runs", |pod| ephemerals_run(pod, 1));
     case.put("pod", &with_ephemerals(case, &["first", "second"]));

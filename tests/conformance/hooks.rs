@@ -1,31 +1,56 @@
-//! Container Lifecycle Hook: a server of the case is called when a container begins and ends.
+//! Lifecycle hooks: a server of the case is called when a container begins and ends, for main
+//! containers and sidecars; and hooks that sleep.
 
-use crate::Row;
+use std::time::{Duration, Instant};
+
+use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
 use crate::yard::agent::manifest;
 use crate::yard::wait::until;
 
-const AREA: &str = "Container Lifecycle Hook";
+const MAIN: bool = false;
+const SIDECAR: bool = true;
 
-pub(crate) const ROWS: &[Row] = &[
-    (AREA, "should execute poststart exec hook properly", |case| {
-        after_start(case, &exec);
-    }),
-    (AREA, "should execute prestop exec hook properly", |case| before_stop(case, &exec)),
-    (AREA, "should execute poststart http hook properly", |case| {
-        after_start(case, &|ip, what| get(ip, what, "HTTP"));
-    }),
-    (AREA, "should execute prestop http hook properly", |case| {
-        before_stop(case, &|ip, what| get(ip, what, "HTTP"));
-    }),
+const AREA: &str = "Container Lifecycle Hook";
+const SIDECARS: &str = "Restartable Init Container Lifecycle Hook";
+const SLEEPS: &str = "Lifecycle Sleep Hook";
+
+const START_EXEC: &str = "should execute poststart exec hook properly";
+const STOP_EXEC: &str = "should execute prestop exec hook properly";
+const START_HTTP: &str = "should execute poststart http hook properly";
+const STOP_HTTP: &str = "should execute prestop http hook properly";
+#[cfg(feature = "probe-https")]
+const START_HTTPS: &str = "should execute poststart https hook properly";
+#[cfg(feature = "probe-https")]
+const STOP_HTTPS: &str = "should execute prestop https hook properly";
+
+pub(crate) const ROWS: &[Entry] = &[
+    (AREA, START_EXEC, |case| after_start::<MAIN>(case, &exec)),
+    (AREA, STOP_EXEC, |case| before_stop::<MAIN>(case, &exec)),
+    (AREA, START_HTTP, |case| after_start::<MAIN>(case, &get)),
+    (AREA, STOP_HTTP, |case| before_stop::<MAIN>(case, &get)),
+    (SIDECARS, START_EXEC, |case| after_start::<SIDECAR>(case, &exec)),
+    (SIDECARS, STOP_EXEC, |case| before_stop::<SIDECAR>(case, &exec)),
+    (SIDECARS, START_HTTP, |case| after_start::<SIDECAR>(case, &get)),
+    (SIDECARS, STOP_HTTP, |case| before_stop::<SIDECAR>(case, &get)),
     #[cfg(feature = "probe-https")]
-    (AREA, "should execute poststart https hook properly", |case| {
-        after_start(case, &|ip, what| get(ip, what, "HTTPS"));
-    }),
+    (AREA, START_HTTPS, tls_after_start::<MAIN>),
     #[cfg(feature = "probe-https")]
-    (AREA, "should execute prestop https hook properly", |case| {
-        before_stop(case, &|ip, what| get(ip, what, "HTTPS"));
+    (AREA, STOP_HTTPS, tls_before_stop::<MAIN>),
+    #[cfg(feature = "probe-https")]
+    (SIDECARS, START_HTTPS, tls_after_start::<SIDECAR>),
+    #[cfg(feature = "probe-https")]
+    (SIDECARS, STOP_HTTPS, tls_before_stop::<SIDECAR>),
+    ("PreStop", "should call prestop when killing a pod", |case| {
+        before_stop::<MAIN>(case, &get);
     }),
+    (SLEEPS, "valid prestop hook using sleep action", slept),
+    (SLEEPS, "ignore terminated container", not_slept),
+    (
+        "Lifecycle sleep action zero value",
+        "prestop hook using sleep action with zero duration",
+        slept_for_nothing,
+    ),
 ];
 
 /// A handler that calls `http://IP:8080/WHAT`.
@@ -35,9 +60,14 @@ fn exec(ip: &str, what: &str) -> String {
     format!("{{exec: {{command: [wget, -q, -O, /dev/null, 'http://{ip}:8080/{what}']}}}}")
 }
 
-/// Over HTTPS it meets a server without TLS, and asks it again without.
-fn get(ip: &str, what: &str, scheme: &str) -> String {
-    format!("{{httpGet: {{host: {ip}, port: 8080, path: /{what}, scheme: {scheme}}}}}")
+fn get(ip: &str, what: &str) -> String {
+    format!("{{httpGet: {{host: {ip}, port: 8080, path: /{what}}}}}")
+}
+
+/// Puts a pod whose container has this lifecycle.
+fn put<const SIDECAR: bool>(case: &Case<'_>, lifecycle: &str) {
+    let fields = format!("{SLEEP}    lifecycle:\n      {lifecycle}\n");
+    case.put_without_grace("  terminationGracePeriodSeconds: 15\n", &fields, SIDECAR);
 }
 
 /// A web server that prints what it is asked for; its address.
@@ -46,12 +76,12 @@ fn server(case: &Case<'_>) -> String {
     let main = format!("    command: [sh, -c, '{script}']\n");
     let name = format!("{}-server", case.name);
     case.put("server", &manifest(&name, QUICK_END, &main));
-    let pod = case.node.site.wait_running(&name);
+    let pod = case.node.wait_running(&name);
     pod.0["status"]["podIP"].as_str().expect("it has an address").to_owned()
 }
 
 fn was_called(case: &Case<'_>) -> bool {
-    let server = case.node.site.pod(&format!("{}-server", case.name)).expect("it runs");
+    let server = case.node.wait_running(&format!("{}-server", case.name));
     let lines = case.node.site.errors(&server, "main", 0);
     lines.iter().any(|line| line.contains("url:/called"))
 }
@@ -63,21 +93,91 @@ fn wait_called(case: &Case<'_>) {
     });
 }
 
-fn after_start(case: &Case<'_>, handler: &Handler) {
+fn after_start<const SIDECAR: bool>(case: &Case<'_>, handler: &Handler) {
     let ip = server(case);
-    let hook = handler(&ip, "called");
-    case.run("", &format!("{SLEEP}    lifecycle:\n      postStart: {hook}\n"));
+    put::<SIDECAR>(case, &format!("postStart: {}", handler(&ip, "called")));
+    case.node.wait_running(&case.name);
     wait_called(case);
 }
 
-fn before_stop(case: &Case<'_>, handler: &Handler) {
+fn before_stop<const SIDECAR: bool>(case: &Case<'_>, handler: &Handler) {
     let ip = server(case);
-    let hook = handler(&ip, "called");
-    let main = format!("{SLEEP}    lifecycle:\n      preStop: {hook}\n");
-    case.put("pod", &manifest(&case.name, "  terminationGracePeriodSeconds: 15\n", &main));
-    let pod = case.node.site.wait_running(&case.name);
+    put::<SIDECAR>(case, &format!("preStop: {}", handler(&ip, "called")));
+    let pod = case.node.wait_running(&case.name);
     assert!(!was_called(case), "nothing ends yet");
     case.take("pod");
     wait_called(case);
     case.node.site.wait_gone(&pod);
+}
+
+/// A hook that asks a server of this host over TLS.
+#[cfg(feature = "probe-https")]
+fn over_tls(server: &crate::probe_servers::TlsServer) -> String {
+    let port = server.port;
+    format!("{{httpGet: {{host: 127.0.0.1, port: {port}, path: /called, scheme: HTTPS}}}}")
+}
+
+#[cfg(feature = "probe-https")]
+fn wait_asked(server: &crate::probe_servers::TlsServer) {
+    until("the server is asked over TLS", || {
+        let asked = server.asked();
+        if asked.iter().any(|line| line.starts_with("GET /called ")) {
+            Ok(())
+        } else {
+            Err(format!("{asked:?}"))
+        }
+    });
+}
+
+#[cfg(feature = "probe-https")]
+fn tls_after_start<const SIDECAR: bool>(case: &Case<'_>) {
+    let server = crate::probe_servers::TlsServer::start();
+    put::<SIDECAR>(case, &format!("postStart: {}", over_tls(&server)));
+    case.node.wait_running(&case.name);
+    wait_asked(&server);
+}
+
+#[cfg(feature = "probe-https")]
+fn tls_before_stop<const SIDECAR: bool>(case: &Case<'_>) {
+    let server = crate::probe_servers::TlsServer::start();
+    put::<SIDECAR>(case, &format!("preStop: {}", over_tls(&server)));
+    let pod = case.node.wait_running(&case.name);
+    assert!(server.asked().is_empty(), "nothing ends yet");
+    case.take("pod");
+    wait_asked(&server);
+    case.node.site.wait_gone(&pod);
+}
+
+/// How long a pod takes to end whose container has a hook that sleeps.
+fn end_after_sleep(case: &Case<'_>, seconds: u32) -> Duration {
+    let fields = format!("{SLEEP}    lifecycle: {{preStop: {{sleep: {{seconds: {seconds}}}}}}}\n");
+    let spec = "  terminationGracePeriodSeconds: 40\n";
+    case.put("pod", &manifest(&case.name, spec, &fields));
+    let pod = case.node.wait_running(&case.name);
+    case.take("pod");
+    let begun = Instant::now();
+    case.node.site.wait_gone(&pod);
+    begun.elapsed()
+}
+
+fn slept(case: &Case<'_>) {
+    let took = end_after_sleep(case, 10);
+    let bounds = Duration::from_secs(10)..Duration::from_secs(40);
+    assert!(bounds.contains(&took), "ended after {took:?}");
+}
+
+fn slept_for_nothing(case: &Case<'_>) {
+    let took = end_after_sleep(case, 0);
+    assert!(took < Duration::from_secs(30), "ended after {took:?}");
+}
+
+/// One that has ended by itself has no hook to wait for.
+fn not_slept(case: &Case<'_>) {
+    let fields = "    command: [sh, -c, 'sleep 3']\n    lifecycle: {preStop: {sleep: {seconds: \
+                  30}}}\n";
+    let spec = "  restartPolicy: Never\n  terminationGracePeriodSeconds: 60\n";
+    let begun = Instant::now();
+    case.put("pod", &manifest(&case.name, spec, fields));
+    case.wait("it has ended", |pod| pod.phase() == "Succeeded");
+    assert!(begun.elapsed() < Duration::from_secs(30), "ended after {:?}", begun.elapsed());
 }

@@ -1,11 +1,14 @@
 //! InitContainer: in their order, each to its end, before the main containers.
 
-use crate::Row;
+use std::time::Duration;
+
+use crate::Entry;
 use crate::case::{Case, SLEEP};
+use crate::yard::agent::Pod;
 
 const AREA: &str = "InitContainer";
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Entry] = &[
     (AREA, "should invoke init containers on a RestartNever pod", restart_never),
     (AREA, "should invoke init containers on a RestartAlways pod", restart_always),
     (
@@ -34,11 +37,14 @@ fn restart_never(case: &Case<'_>) {
     let spec = format!("  restartPolicy: Never\n{}", inits("'true'", "'true'"));
     case.put_pod(&spec, "    command: [sh, -c, 'true']\n");
     let pod = case.wait("it has ended", |pod| pod.phase() == "Succeeded");
-    assert_eq!(pod.condition("Initialized"), "True");
+    initialized(&pod, "True", "PodCompleted", "");
     let ended = |name: &str| pod.container(name)["state"]["terminated"].clone();
     for name in ["init1", "init2", "main"] {
         assert_eq!(ended(name)["exitCode"], 0, "{name}");
         assert_eq!(pod.restarts(name), 0, "{name}");
+    }
+    for name in ["init1", "init2"] {
+        assert_eq!(pod.container(name)["ready"], true, "{name}");
     }
     let time = |name: &str, key: &str| ended(name)[key].as_str().unwrap_or_default().to_owned();
     assert!(time("init1", "finishedAt") <= time("init2", "startedAt"));
@@ -47,20 +53,45 @@ fn restart_never(case: &Case<'_>) {
 
 fn restart_always(case: &Case<'_>) {
     let pod = case.run(&inits("'true'", "'true'"), SLEEP);
-    assert_eq!(pod.condition("Initialized"), "True");
+    assert_eq!(pod.phase(), "Running");
+    initialized(&pod, "True", "", "");
     for name in ["init1", "init2"] {
         assert_eq!(pod.container(name)["state"]["terminated"]["exitCode"], 0, "{name}");
         assert_eq!(pod.container(name)["ready"], true, "{name}");
     }
 }
 
+/// The condition Initialized is this, with this reason and message.
+fn initialized(pod: &Pod, status: &str, reason: &str, message: &str) {
+    let all = pod.0["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|condition| condition["type"] == "Initialized");
+    let found = found.unwrap_or_else(|| panic!("no condition Initialized: {all:?}"));
+    let text = |key: &str| found[key].as_str().unwrap_or_default();
+    assert_eq!((text("status"), text("reason"), text("message")), (status, reason, message));
+}
+
 fn failing_is_tried_again(case: &Case<'_>) {
     case.put_pod(&inits("'exit 1'", "'true'"), SLEEP);
-    let pod = case.wait("the init container was tried again", |pod| pod.restarts("init1") >= 2);
+    let bound = Duration::from_secs(120);
+    let pod = case.wait_in(bound, "the init container has failed and was tried again", |pod| {
+        // Nothing else begins on the way.
+        for name in ["main", "init2"] {
+            if !pod.container(name).is_null() {
+                assert_eq!(pod.waits_for(name), "PodInitializing", "{}", pod.0["status"]);
+            }
+        }
+        let first = &pod.container("init1")["state"]["terminated"];
+        assert!(first.is_null() || first["exitCode"] != 0, "{first}");
+        pod.restarts("init1") >= 3
+    });
+    let last = &pod.container("init1")["lastState"]["terminated"];
+    assert!(last.is_object(), "{}", pod.0["status"]);
     assert_eq!(pod.phase(), "Pending");
-    assert_eq!(pod.condition("Initialized"), "False");
-    assert_eq!(pod.waits_for("main"), "PodInitializing");
-    assert_eq!(pod.waits_for("init2"), "PodInitializing");
+    let message = "containers with incomplete status: [init1 init2]";
+    initialized(&pod, "False", "ContainersNotInitialized", message);
+    for name in ["init1", "init2"] {
+        assert_eq!(pod.container(name)["ready"], false, "{name}");
+    }
 }
 
 fn failing_ends_the_pod(case: &Case<'_>) {
@@ -69,6 +100,10 @@ fn failing_ends_the_pod(case: &Case<'_>) {
     let pod = case.wait("it has failed", |pod| pod.phase() == "Failed");
     assert_eq!(pod.container("init1")["state"]["terminated"]["exitCode"], 0);
     assert_eq!(pod.container("init2")["state"]["terminated"]["exitCode"], 1);
-    assert_eq!(pod.condition("Initialized"), "False");
+    assert_eq!(pod.container("init1")["ready"], true);
+    assert_eq!(pod.container("init2")["ready"], false);
+    let message = "containers with incomplete status: [init2]";
+    initialized(&pod, "False", "ContainersNotInitialized", message);
+    assert_eq!(pod.waits_for("main"), "PodInitializing");
     assert_eq!(pod.container_id("main"), "", "the main container was never made");
 }

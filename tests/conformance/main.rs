@@ -5,32 +5,43 @@
 //! cargo test --test conformance [-- FILTER...] [--list]
 //! ```
 //!
-//! One agent and one containerd serve all cases, several of them side by side: each has pods of its
-//! own name, as on a node. A case that is not here fails the run as long as [`upstream`] names it
-//! and [`aside`] does not say why it cannot be. Only a whole run writes the table; the run fails if
-//! that changes what is committed, so that the table is never older than the agent.
+//! One agent and one containerd serve most cases, several of them side by side: each has pods of
+//! its own name, as on a node. Cases that only watch for minutes have a thread each. A second node
+//! runs beside that one, for cases that need other settings or a restart of the agent ([`Lane`]).
+//! A test that [`upstream`] lists fails every run as long as there is neither a case for it nor a
+//! class in [`exclusions`] that says why there is none. Only a whole run writes the table; the run
+//! fails if that changes what is committed, so that the table is never older than the agent.
 #![allow(clippy::disallowed_methods, reason = "real processes live in real time")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a runner tells what it does")]
 
-mod aside;
 mod case;
 mod classes;
 mod containers;
+mod exclusions;
 mod hooks;
 mod images;
 mod init_containers;
+mod lifecycle;
 mod networking;
+mod node_files;
+mod node_kernel;
+mod pod_status;
 mod pods;
+mod probe_servers;
 mod probes;
+mod restarts;
 mod security;
+mod special;
 mod table;
 mod upstream;
 mod volume_downward;
 mod volume_files;
 mod volumes;
+mod wave;
 #[path = "../yard/mod.rs"]
 mod yard;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -41,49 +52,117 @@ use std::time::{Duration, Instant};
 use case::{Case, Node};
 use yard::{guard, verdict};
 
-/// An upstream test by its area and name, and what stands for it here.
-pub(crate) type Row = (&'static str, &'static str, fn(&Case<'_>));
+/// A case in a module's list: the upstream test by its area and name, and what stands for it here.
+pub(crate) type Entry = (&'static str, &'static str, fn(&Case<'_>));
+
+/// A case as the runner has it.
+pub(crate) struct Row {
+    /// The upstream test's area.
+    pub(crate) area: &'static str,
+    /// Its name.
+    pub(crate) name: Cow<'static, str>,
+    lane: Lane,
+    run: Box<dyn Fn(&Case<'_>) + Send + Sync>,
+}
+
+/// Beside what a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// In its turn, [`SIDE_BY_SIDE`] at a time.
+    Turn,
+    /// From the beginning, as all of this kind: it watches for minutes and does nothing.
+    Watch,
+    /// On the node whose settings differ, from the beginning.
+    Special,
+    /// The same, and its agent restarts when all of this kind are ready for that.
+    Wave,
+    /// There, when those are over.
+    Last,
+    /// There at the very end, with an agent for which images age.
+    Ageing,
+}
+
+impl Lane {
+    fn is_common(self) -> bool {
+        matches!(self, Lane::Turn | Lane::Watch)
+    }
+}
+
+impl Row {
+    /// A case whose name is put together.
+    pub(crate) fn new(
+        area: &'static str,
+        name: impl Into<Cow<'static, str>>,
+        run: impl Fn(&Case<'_>) + Send + Sync + 'static,
+    ) -> Row {
+        Row { area, name: name.into(), lane: Lane::Turn, run: Box::new(run) }
+    }
+}
 
 /// What a whole run found, by area and name.
-pub(crate) type Results = BTreeMap<(&'static str, &'static str), Result<(), String>>;
+pub(crate) type Results = BTreeMap<(String, String), Result<(), String>>;
+
+/// What differs on the common node from the defaults: cases take minutes instead of hours.
+const COMMON: &str = "      crashLoopBackOff: {maxContainerRestartPeriod: 20s}\n";
 
 /// Cases side by side: nearly all of them only wait.
-const SIDE_BY_SIDE: usize = 6;
+const SIDE_BY_SIDE: usize = 12;
 
 /// A case may take this long before the run is given up: several times what the longest needs.
-const DEADLINE: Duration = Duration::from_secs(400);
+const DEADLINE: Duration = Duration::from_secs(900);
 
 fn rows() -> Vec<Row> {
-    [
+    let lists = [
         pods::ROWS,
+        pod_status::ROWS,
         classes::ROWS,
         containers::ROWS,
         security::ROWS,
         init_containers::ROWS,
         networking::ROWS,
+        node_files::ROWS,
+        node_kernel::ROWS,
         probes::ROWS,
         hooks::ROWS,
         images::ROWS,
         volumes::ROWS,
         volume_files::ROWS,
         volume_downward::ROWS,
-    ]
-    .concat()
+    ];
+    let watches = [probes::WATCHES, volume_files::WATCHES, node_files::WATCHES].concat();
+    let special = [special::ROWS, images::SPECIAL].concat();
+    let wave = [restarts::WAVE, images::WAVE].concat();
+    let lanes = [
+        (Lane::Turn, lists.concat()),
+        (Lane::Watch, watches),
+        (Lane::Special, special),
+        (Lane::Wave, wave),
+        (Lane::Last, special::LAST.to_vec()),
+        (Lane::Ageing, special::AGEING.to_vec()),
+    ];
+    let listed = lanes.into_iter().flat_map(|(lane, entries)| {
+        let row = move |(area, name, run)| Row { lane, ..Row::new(area, name, run) };
+        entries.into_iter().map(row)
+    });
+    listed.chain(lifecycle::rows()).collect()
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let filters: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
-    let wanted = |(area, name, _): &Row| {
-        let whole = format!("{area}: {name}");
+    let wanted = |row: &Row| {
+        let whole = format!("{}: {}", row.area, row.name);
         filters.is_empty() || filters.iter().any(|filter| whole.contains(*filter))
     };
     let all = rows();
-    table::assert_known(&all);
+    let mistakes = table::mistakes(&all);
+    for mistake in &mistakes {
+        println!("conformance: {mistake}");
+    }
     let chosen: Vec<Row> = all.into_iter().filter(wanted).collect();
     if arguments.iter().any(|word| word == "--list") {
-        for (area, name, _) in &chosen {
-            println!("{area}: {name}: test");
+        for row in &chosen {
+            println!("{}: {}: test", row.area, row.name);
         }
         return ExitCode::SUCCESS;
     }
@@ -100,45 +179,114 @@ fn main() -> ExitCode {
     let results = guard::guarded(|| run(&chosen));
     let failed: Vec<_> = results.iter().filter_map(failure).collect();
     verdict::sum_up(results.len() - failed.len(), &failed);
-    let table_stands = !filters.is_empty() || table::write(&results);
-    if failed.is_empty() && table_stands { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let complete = mistakes.is_empty();
+    let table_stands = !filters.is_empty() || complete && table::write(&results);
+    if complete && failed.is_empty() && table_stands {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// The name of a case that failed, and why.
 fn failure(
-    (&(area, name), result): (&(&str, &str), &Result<(), String>),
+    ((area, name), result): (&(String, String), &Result<(), String>),
 ) -> Option<(String, String)> {
     let why = result.as_ref().err()?;
     Some((format!("{area}: {name}"), why.clone()))
 }
 
 fn run(rows: &[Row]) -> Results {
-    let node = Node::new();
+    let results = Mutex::new(Results::new());
+    let (common, special): (Vec<&Row>, _) = rows.iter().partition(|row| row.lane.is_common());
+    std::thread::scope(|scope| {
+        if !common.is_empty() {
+            scope.spawn(|| run_common(&common, &results));
+        }
+        if !special.is_empty() {
+            scope.spawn(|| run_special(&special, &results));
+        }
+    });
+    results.into_inner().expect("all threads are joined")
+}
+
+fn work(node: &Node, row: &Row, results: &Mutex<Results>) {
+    let result = attempt(node, row);
+    let key = (row.area.to_owned(), row.name.to_string());
+    results.lock().expect("nobody panics with it").insert(key, result);
+}
+
+/// The node that most cases share.
+fn run_common(rows: &[&Row], results: &Mutex<Results>) {
+    let node = Node::new("common", COMMON);
     let agent = node.site.start();
     agent.wait_listening();
-    let results = Mutex::new(Results::new());
+    let turns: Vec<_> = rows.iter().filter(|row| row.lane == Lane::Turn).collect();
     let turn = AtomicUsize::new(0);
     std::thread::scope(|scope| {
+        for row in rows.iter().filter(|row| row.lane == Lane::Watch) {
+            scope.spawn(|| work(&node, row, results));
+        }
         for _ in 0..SIDE_BY_SIDE {
             scope.spawn(|| {
-                while let Some(row) = rows.get(turn.fetch_add(1, Ordering::SeqCst)) {
-                    let result = attempt(&node, row);
-                    results.lock().expect("nobody panics with it").insert((row.0, row.1), result);
+                while let Some(row) = turns.get(turn.fetch_add(1, Ordering::SeqCst)) {
+                    work(&node, row, results);
                 }
             });
         }
     });
-    // A case that leaves something behind has not passed; which one, its pods' names tell.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| node.site.wait_empty())) {
-        let left = ("the run", "leaves nothing behind");
-        results.lock().expect("all threads are joined").insert(left, Err(verdict::why(&*panic)));
-    }
+    wait_empty(&node, "the common node", results);
     drop(agent);
-    results.into_inner().expect("all threads are joined")
+}
+
+/// A node with settings of its own, whose agent restarts.
+fn run_special(rows: &[&Row], results: &Mutex<Results>) {
+    let node = Node::new("special", special::SETTINGS);
+    let agent = node.site.start();
+    agent.wait_listening();
+    let of = |lane: Lane| rows.iter().filter(move |row| row.lane == lane);
+    node.wave.expect(of(Lane::Wave).count());
+    let agent = std::thread::scope(|scope| {
+        // Half a second from one to the next: all at once would keep each other waiting.
+        let mut delay = Duration::ZERO;
+        for row in of(Lane::Wave).chain(of(Lane::Special)) {
+            let node = &node;
+            scope.spawn(move || {
+                std::thread::sleep(delay);
+                work(node, row, results);
+            });
+            delay += Duration::from_millis(500);
+        }
+        node.wave.restart(&node, agent)
+    });
+    for row in of(Lane::Last) {
+        work(&node, row, results);
+    }
+    wait_empty(&node, "the special node", results);
+    if of(Lane::Ageing).next().is_some() {
+        drop(agent);
+        node.set(&format!("{}{}", special::SETTINGS, special::AGED));
+        let agent = node.site.start();
+        agent.wait_listening();
+        std::thread::scope(|scope| {
+            for row in of(Lane::Ageing) {
+                scope.spawn(|| work(&node, row, results));
+            }
+        });
+        drop(agent);
+    }
+}
+
+/// A case that leaves something behind has not passed; which one, its pods' names tell.
+fn wait_empty(node: &Node, which: &str, results: &Mutex<Results>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| node.site.wait_empty())) {
+        let left = (which.to_owned(), "leaves nothing behind".to_owned());
+        results.lock().expect("nobody panics with it").insert(left, Err(verdict::why(&*panic)));
+    }
 }
 
 /// One case in a thread of its own, so that one that hangs can be told from one that works.
-fn attempt(node: &Node, &(area, name, run): &Row) -> Result<(), String> {
+fn attempt(node: &Node, Row { area, name, lane, run }: &Row) -> Result<(), String> {
     let begun = Instant::now();
     let result = std::thread::scope(|scope| {
         let (done, result) = mpsc::channel();
@@ -146,6 +294,9 @@ fn attempt(node: &Node, &(area, name, run): &Row) -> Result<(), String> {
             let case = node.case();
             let ended = catch_unwind(AssertUnwindSafe(|| run(&case)));
             case.end();
+            if *lane == Lane::Wave {
+                node.wave.leave(&case.name);
+            }
             let _ = done.send(ended.map_err(|panic| verdict::why(&*panic)));
         });
         result.recv_timeout(DEADLINE).unwrap_or_else(|_| {

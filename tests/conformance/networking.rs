@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::Row;
+use crate::Entry;
 use crate::case::{Case, QUICK_END};
 use crate::yard::agent::{Pod, manifest};
 use crate::yard::http;
@@ -11,7 +11,7 @@ use crate::yard::wait::until;
 
 const AREA: &str = "Networking: Pods";
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Entry] = &[
     (AREA, "should function for intra-pod communication: http", pod_to_pod_http),
     (AREA, "should function for intra-pod communication: udp", pod_to_pod_udp),
     (AREA, "should function for node-pod communication: http", node_to_pod_http),
@@ -55,7 +55,7 @@ fn udp_server(case: &Case<'_>) -> Pod {
     let name = format!("{}-server", case.name);
     let main = format!("{UDP_SERVER}{mount}");
     case.put("server", &manifest(&name, &format!("{QUICK_END}{volume}"), &main));
-    case.node.site.wait_running(&name)
+    case.node.wait_running(&name)
 }
 
 fn pod_to_pod_udp(case: &Case<'_>) {
@@ -86,5 +86,5 @@ fn node_to_pod_udp(case: &Case<'_>) {
 fn server(case: &Case<'_>, main: &str) -> Pod {
     let name = format!("{}-server", case.name);
     case.put("server", &manifest(&name, QUICK_END, main));
-    case.node.site.wait_running(&name)
+    case.node.wait_running(&name)
 }

@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::Row;
+use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
 use crate::yard::agent::manifest;
 use crate::yard::wait::until_in;
 
 const AREA: &str = "Pods";
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Entry] = &[
     (AREA, "should get a host IP", host_ip),
     (AREA, "should be submitted and removed", submitted_and_removed),
     (AREA, "should be updated", updated),
@@ -47,7 +47,7 @@ fn updated(case: &Case<'_>) {
         text.replace("metadata:\n", &format!("metadata:\n  uid: {}-fixed\n", case.name))
     };
     case.put("pod", &with_uid(labelled("one")));
-    let before = case.node.site.wait_running(&case.name);
+    let before = case.node.wait_running(&case.name);
     case.put("pod", &with_uid(labelled("two")));
     let after =
         case.wait("the new label shows", |pod| pod.0["metadata"]["labels"]["time"] == "two");
@@ -62,7 +62,7 @@ fn active_deadline_updated(case: &Case<'_>) {
             .replace("metadata:\n", &format!("metadata:\n  uid: {}-fixed\n", case.name))
     };
     case.put("pod", &pod(""));
-    case.node.site.wait_running(&case.name);
+    case.node.wait_running(&case.name);
     case.put("pod", &pod("  activeDeadlineSeconds: 3\n"));
     let failed = case.wait("it has failed", |pod| pod.phase() == "Failed");
     assert_eq!(failed.reason(), "DeadlineExceeded");

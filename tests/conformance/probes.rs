@@ -1,62 +1,157 @@
-//! Probing container: what probes of each kind and handler lead to.
+//! Probes: what probes of each kind and handler lead to, of main containers and of sidecars.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use edged::wire::{grpc, hpack};
-
-use crate::Row;
+use crate::Entry;
 use crate::case::{Case, SLEEP, quoted};
-use crate::yard::agent::{Pod, manifest};
+use crate::probe_servers::{serve_health, serve_mail};
+use crate::yard::agent::Pod;
+use crate::yard::wait::always;
+
+/// The container that is probed, as a parameter of the cases.
+const MAIN: bool = false;
+const SIDECAR: bool = true;
 
 const AREA: &str = "Probing container";
+const SIDECARS: &str = "Probing restartable init container";
 
-pub(crate) const ROWS: &[Row] = &[
-    (
-        AREA,
-        "with readiness probe should not be ready before initial delay and never restart",
-        ready_after_delay,
-    ),
-    (AREA, "with readiness probe that fails should never be ready and never restart", |case| {
-        never_ready(case, "exec: {command: ['false']}\n");
+const DELAYED: &str =
+    "with readiness probe should not be ready before initial delay and never restart";
+const FAILING: &str = "with readiness probe that fails should never be ready and never restart";
+const CAT: &str = "should be restarted with a exec \"cat /tmp/health\" liveness probe";
+const NOT_CAT: &str = "should *not* be restarted with a exec \"cat /tmp/health\" liveness probe";
+const HTTP: &str = "should be restarted with a /healthz http liveness probe";
+const NOT_HTTP: &str = "should *not* be restarted with a /healthz http liveness probe";
+const NOT_TCP: &str = "should *not* be restarted with a tcp:8080 liveness probe";
+const MONOTONIC: &str = "should have monotonically increasing restart count";
+const TIMEOUT: &str = "should be restarted with an exec liveness probe with timeout";
+const READY_TIMEOUT: &str = "should not be ready with an exec readiness probe timeout";
+const LATE_FAILURE: &str =
+    "should be restarted with a failing exec liveness probe that took longer than the timeout";
+const REDIRECT: &str = "should be restarted with a local redirect http liveness probe";
+const NOT_REDIRECT: &str =
+    "should *not* be restarted with a non-local redirect http liveness probe";
+const STARTUP: &str = "should be restarted startup probe fails";
+const NOT_STARTUP: &str =
+    "should *not* be restarted by liveness probe because startup probe delays it";
+const AFTER_STARTUP: &str = "should be restarted by liveness probe after startup probe enables it";
+const READY_AFTER_STARTUP: &str = "should be ready immediately after startupProbe succeeds";
+const GRACE: &str = "should override timeoutGracePeriodSeconds when LivenessProbe field is set";
+const STARTUP_GRACE: &str =
+    "should override timeoutGracePeriodSeconds when StartupProbe field is set";
+const NOT_GRPC: &str = "should *not* be restarted with a GRPC liveness probe";
+const GRPC: &str = "should be restarted with a GRPC liveness probe";
+const TERMINATING: &str = "should mark readiness on pods to false while pod is in progress of \
+                           terminating when a pod has a readiness probe";
+const TERMINATING_QUIETLY: &str = "should mark readiness on pods to false and disable liveness \
+                                   probes while pod is in progress of terminating";
+
+pub(crate) const ROWS: &[Entry] = &[
+    (AREA, DELAYED, ready_after_delay::<MAIN>),
+    (AREA, CAT, |case| {
+        restarted::<MAIN>(case, &live("touch /tmp/health; sleep 4; rm /tmp/health; ", HEALTH));
     }),
-    (AREA, "should be restarted with a exec \"cat /tmp/health\" liveness probe", |case| {
-        restarted(case, "touch /tmp/health; sleep 4; rm /tmp/health; ", HEALTH);
+    (AREA, HTTP, |case| restarted::<MAIN>(case, &live(&server(4), HEALTHZ))),
+    (AREA, MONOTONIC, grows::<MAIN>),
+    (AREA, TIMEOUT, |case| restarted::<MAIN>(case, &live("", SLOW))),
+    (AREA, LATE_FAILURE, |case| {
+        let late = "exec: {command: [sh, -c, 'sleep 10 & exit 1']}\n      timeoutSeconds: 1\n";
+        restarted::<MAIN>(case, &live("", late));
     }),
-    (AREA, "should *not* be restarted with a exec \"cat /tmp/health\" liveness probe", |case| {
-        not_restarted(case, "touch /tmp/health; ", HEALTH);
+    (AREA, REDIRECT, |case| {
+        let local = "httpGet: {path: /cgi-bin/local, port: 8080}\n";
+        restarted::<MAIN>(case, &live(&server(4), local));
     }),
-    (AREA, "should be restarted with a /healthz http liveness probe", |case| {
-        restarted(case, &server(4), HEALTHZ);
+    (AREA, STARTUP, startup_fails::<MAIN>),
+    (AREA, AFTER_STARTUP, startup_enables::<MAIN>),
+    (AREA, READY_AFTER_STARTUP, ready_at_startup::<MAIN>),
+    (AREA, GRACE, |case| own_grace::<MAIN>(case, "livenessProbe")),
+    (AREA, STARTUP_GRACE, |case| own_grace::<MAIN>(case, "startupProbe")),
+    (AREA, GRPC, grpc_wrong_port::<MAIN>),
+    (AREA, TERMINATING, unready_at_end::<MAIN>),
+    (AREA, TERMINATING_QUIETLY, unprobed_at_end::<MAIN>),
+    (SIDECARS, DELAYED, ready_after_delay::<SIDECAR>),
+    (SIDECARS, CAT, |case| {
+        restarted::<SIDECAR>(case, &live("touch /tmp/health; sleep 4; rm /tmp/health; ", HEALTH));
     }),
-    (AREA, "should *not* be restarted with a /healthz http liveness probe", |case| {
-        not_restarted(case, &server(600), HEALTHZ);
+    (SIDECARS, HTTP, |case| restarted::<SIDECAR>(case, &live(&server(4), HEALTHZ))),
+    (SIDECARS, MONOTONIC, grows::<SIDECAR>),
+    (SIDECARS, TIMEOUT, |case| restarted::<SIDECAR>(case, &live("", SLOW))),
+    (SIDECARS, LATE_FAILURE, |case| {
+        let late = "exec: {command: [sh, -c, 'sleep 10 & exit 1']}\n      timeoutSeconds: 1\n";
+        restarted::<SIDECAR>(case, &live("", late));
     }),
-    (AREA, "should *not* be restarted with a tcp:8080 liveness probe", |case| {
-        not_restarted(case, &server(600), "tcpSocket: {port: 8080}\n");
+    (SIDECARS, REDIRECT, |case| {
+        let local = "httpGet: {path: /cgi-bin/local, port: 8080}\n";
+        restarted::<SIDECAR>(case, &live(&server(4), local));
     }),
-    (AREA, "should have monotonically increasing restart count", restart_count_grows),
-    (AREA, "should be restarted with an exec liveness probe with timeout", |case| {
-        restarted(case, "", "exec: {command: [sleep, '10']}\n      timeoutSeconds: 1\n");
+    (SIDECARS, STARTUP, startup_fails::<SIDECAR>),
+    (SIDECARS, AFTER_STARTUP, startup_enables::<SIDECAR>),
+    (SIDECARS, READY_AFTER_STARTUP, ready_at_startup::<SIDECAR>),
+    (SIDECARS, GRACE, |case| own_grace::<SIDECAR>(case, "livenessProbe")),
+    (SIDECARS, STARTUP_GRACE, |case| own_grace::<SIDECAR>(case, "startupProbe")),
+    (SIDECARS, GRPC, grpc_wrong_port::<SIDECAR>),
+    (SIDECARS, TERMINATING, unready_at_end::<SIDECAR>),
+    (SIDECARS, TERMINATING_QUIETLY, unprobed_at_end::<SIDECAR>),
+];
+
+/// Those that watch for minutes that nothing happens.
+pub(crate) const WATCHES: &[Entry] = &[
+    (AREA, FAILING, |case| never_ready::<MAIN>(case, "exec: {command: ['false']}\n")),
+    (AREA, READY_TIMEOUT, |case| never_ready::<MAIN>(case, SLOW)),
+    (AREA, NOT_CAT, |case| not_restarted::<MAIN>(case, "", &live("touch /tmp/health; ", HEALTH))),
+    (AREA, NOT_HTTP, |case| not_restarted::<MAIN>(case, "", &live(&server(600), HEALTHZ))),
+    (AREA, NOT_TCP, |case| {
+        not_restarted::<MAIN>(case, "", &live(&server(600), "tcpSocket: {port: 8080}\n"));
     }),
-    (AREA, "should not be ready with an exec readiness probe timeout", |case| {
-        never_ready(case, "exec: {command: [sleep, '10']}\n      timeoutSeconds: 1\n");
+    (AREA, NOT_REDIRECT, elsewhere::<MAIN>),
+    (AREA, NOT_STARTUP, startup_delays::<MAIN>),
+    (AREA, NOT_GRPC, grpc_serving::<MAIN>),
+    (SIDECARS, FAILING, |case| never_ready::<SIDECAR>(case, "exec: {command: ['false']}\n")),
+    (SIDECARS, READY_TIMEOUT, |case| never_ready::<SIDECAR>(case, SLOW)),
+    (SIDECARS, NOT_CAT, |case| {
+        not_restarted::<SIDECAR>(case, "", &live("touch /tmp/health; ", HEALTH))
     }),
-    (AREA, "should override timeoutGracePeriodSeconds when LivenessProbe field is set", |case| {
-        own_grace(case, "livenessProbe");
+    (SIDECARS, NOT_HTTP, |case| not_restarted::<SIDECAR>(case, "", &live(&server(600), HEALTHZ))),
+    (SIDECARS, NOT_TCP, |case| {
+        not_restarted::<SIDECAR>(case, "", &live(&server(600), "tcpSocket: {port: 8080}\n"));
     }),
-    (AREA, "should override timeoutGracePeriodSeconds when StartupProbe field is set", |case| {
-        own_grace(case, "startupProbe");
-    }),
-    (AREA, "should *not* be restarted with a GRPC liveness probe", grpc_serving),
-    (AREA, "should be restarted with a GRPC liveness probe", grpc_wrong_port),
+    (SIDECARS, NOT_REDIRECT, elsewhere::<SIDECAR>),
+    (SIDECARS, NOT_STARTUP, startup_delays::<SIDECAR>),
+    (SIDECARS, NOT_GRPC, grpc_serving::<SIDECAR>),
 ];
 
 const HEALTH: &str = "exec: {command: [cat, /tmp/health]}\n";
 const HEALTHZ: &str = "httpGet: {path: /cgi-bin/healthz, port: 8080}\n";
-/// Several rounds of probes.
-const A_WHILE: Duration = Duration::from_secs(10);
+const SLOW: &str = "exec: {command: [sleep, '10']}\n      timeoutSeconds: 1\n";
+/// As long as upstream watches a container that is not to restart.
+const UNRESTARTED: Duration = Duration::from_secs(240);
+/// As long as upstream watches a pod that is not to become ready.
+const UNREADY: Duration = Duration::from_secs(60);
+
+/// The name of the container that is probed.
+const fn probed(sidecar: bool) -> &'static str {
+    if sidecar { "sidecar" } else { "main" }
+}
+
+/// Puts a pod whose probed container has these fields; a sidecar stands beside one that sleeps.
+fn put<const SIDECAR: bool>(case: &Case<'_>, spec: &str, fields: &str) {
+    if SIDECAR {
+        let sidecar = "  initContainers:\n  - name: sidecar\n    restartPolicy: Always\n    image: \
+                       localhost/edged-demo:1\n";
+        case.put_pod(&format!("{spec}{sidecar}{fields}"), SLEEP);
+    } else {
+        case.put_pod(spec, fields);
+    }
+}
+
+/// Waits until the probed container has begun.
+fn wait_begun<const SIDECAR: bool>(case: &Case<'_>) -> Pod {
+    case.wait("it has begun", |pod| {
+        let state = &pod.container(probed(SIDECAR))["state"];
+        state["running"].is_object() || state["terminated"].is_object()
+    })
+}
 
 /// A probe that decides at its first failure.
 fn probe(kind: &str, handler: &str) -> String {
@@ -70,165 +165,198 @@ fn container(script: &str) -> String {
     format!("    command: [sh, -c, {}]\n", quoted(&script))
 }
 
-/// A web server whose `/cgi-bin/healthz` is 200 for so many seconds, then 500.
+/// A web server whose `/cgi-bin/healthz` is 200 for so many seconds, then 500; `/cgi-bin/local`
+/// leads there, and `/cgi-bin/elsewhere` to another host.
 fn server(healthy_s: u32) -> String {
     let cgi = format!(
         "#!/bin/sh\nif [ $(($(date +%s) - $(cat /tmp/began))) -lt {healthy_s} ]; then \
          printf 'HTTP/1.0 200 OK\\r\\n\\r\\nok'; else \
          printf 'HTTP/1.0 500 Internal Server Error\\r\\n\\r\\nerror'; fi\n"
     );
+    let redirect = |to: &str| {
+        format!(
+            "#!/bin/sh\nprintf 'HTTP/1.0 302 Found\\r\\nLocation: {to}\\r\\n\\r\\n<a href=\"{to}\">\
+             Found</a>.'\n"
+        )
+    };
+    let file =
+        |name: &str, text: &str| format!("cat > /tmp/www/cgi-bin/{name} <<'END'\n{text}END\n");
     format!(
-        "mkdir -p /tmp/www/cgi-bin; date +%s > /tmp/began; cat > /tmp/www/cgi-bin/healthz <<'END'\n\
-         {cgi}END\nchmod +x /tmp/www/cgi-bin/healthz; httpd -p 8080 -h /tmp/www; "
+        "mkdir -p /tmp/www/cgi-bin; date +%s > /tmp/began; {}{}{}\
+         chmod +x /tmp/www/cgi-bin/*; httpd -p 8080 -h /tmp/www; ",
+        file("healthz", &cgi),
+        file("local", &redirect("/cgi-bin/healthz")),
+        file("elsewhere", &redirect("http://0.0.0.0/")),
     )
 }
 
-fn ready_after_delay(case: &Case<'_>) {
+fn ready_after_delay<const SIDECAR: bool>(case: &Case<'_>) {
     let probe = "    readinessProbe:\n      exec: {command: ['true']}\n      \
                  initialDelaySeconds: 6\n      periodSeconds: 1\n";
-    case.put_pod("", &format!("{SLEEP}{probe}"));
+    put::<SIDECAR>(case, "", &format!("{SLEEP}{probe}"));
     let running = case.wait("it runs", |pod| pod.phase() == "Running");
     let began = Instant::now();
     assert_eq!(running.condition("Ready"), "False");
     let ready = case.wait("it is ready", |pod| pod.condition("Ready") == "True");
     // A little less than what the node counts: we look later than it does, never earlier.
     assert!(began.elapsed() >= Duration::from_secs(5), "ready after {:?}", began.elapsed());
-    assert_eq!(ready.restarts("main"), 0);
+    assert_eq!(ready.restarts(probed(SIDECAR)), 0);
 }
 
-fn never_ready(case: &Case<'_>, handler: &str) {
-    case.put_pod("", &format!("{SLEEP}{}", probe("readinessProbe", handler)));
+fn never_ready<const SIDECAR: bool>(case: &Case<'_>, handler: &str) {
+    put::<SIDECAR>(case, "", &format!("{SLEEP}{}", probe("readinessProbe", handler)));
     case.wait("it runs", |pod| pod.phase() == "Running");
-    let end = Instant::now() + A_WHILE;
-    while Instant::now() < end {
+    always(UNREADY, "it is not ready and does not restart", || {
         let pod = case.pod();
-        assert_eq!(pod.condition("Ready"), "False");
-        assert_eq!(pod.container("main")["ready"], false);
-        assert_eq!(pod.restarts("main"), 0);
-        std::thread::sleep(Duration::from_millis(500));
-    }
+        let container = pod.container(probed(SIDECAR));
+        let holds = pod.condition("Ready") == "False"
+            && container["ready"] == false
+            && container["restartCount"] == 0;
+        if holds { Ok(()) } else { Err(pod.0["status"].to_string()) }
+    });
 }
 
-fn restarted(case: &Case<'_>, script: &str, handler: &str) {
-    case.put_pod("", &format!("{}{}", container(script), late_probe(handler)));
-    case.wait("it was restarted", |pod| pod.restarts("main") >= 1);
+fn restarted<const SIDECAR: bool>(case: &Case<'_>, fields: &str) {
+    put::<SIDECAR>(case, "", fields);
+    case.wait("it was restarted", |pod| pod.restarts(probed(SIDECAR)) >= 1);
 }
 
-/// Liveness, once the script has had time to begin.
-fn late_probe(handler: &str) -> String {
-    format!("{}      initialDelaySeconds: 2\n", probe("livenessProbe", handler))
+/// A container that does this and is probed for liveness once the script has had time to begin.
+fn live(script: &str, handler: &str) -> String {
+    let probe = probe("livenessProbe", handler);
+    format!("{}{probe}      initialDelaySeconds: 2\n", container(script))
 }
 
-fn not_restarted(case: &Case<'_>, script: &str, handler: &str) {
-    case.run("", &format!("{}{}", container(script), late_probe(handler)));
-    std::thread::sleep(A_WHILE);
-    assert_eq!(case.pod().restarts("main"), 0);
+fn not_restarted<const SIDECAR: bool>(case: &Case<'_>, spec: &str, fields: &str) {
+    put::<SIDECAR>(case, spec, fields);
+    wait_begun::<SIDECAR>(case);
+    always(UNRESTARTED, "it does not restart", || {
+        let pod = case.pod();
+        let container = pod.container(probed(SIDECAR));
+        let holds = container["restartCount"] == 0 && container["state"]["running"].is_object();
+        std::thread::sleep(Duration::from_secs(1));
+        if holds { Ok(()) } else { Err(container.to_string()) }
+    });
 }
 
-fn restart_count_grows(case: &Case<'_>) {
-    let main = format!("{}{}", container(&server(1)), late_probe(HEALTHZ));
-    case.put_pod("", &main);
+fn grows<const SIDECAR: bool>(case: &Case<'_>) {
+    put::<SIDECAR>(case, "", &live(&server(1), HEALTHZ));
     let last = std::cell::Cell::new(0);
     case.wait_in(Duration::from_secs(200), "it was restarted five times", |pod| {
-        let count = pod.restarts("main");
+        let count = pod.restarts(probed(SIDECAR));
         assert!(count >= last.get(), "{} restarts after {}", count, last.get());
         last.set(count);
         count >= 5
     });
 }
 
-/// The pod would wait for half a minute; its probe does not.
-fn own_grace(case: &Case<'_>, kind: &str) {
-    let spec = "  terminationGracePeriodSeconds: 30\n";
-    let script = "trap 'sleep 25; exit 0' TERM; while :; do sleep 1 & wait; done";
-    let main = format!(
-        "    command: [sh, -c, {}]\n{}      initialDelaySeconds: 2\n      \
-         terminationGracePeriodSeconds: 5\n",
-        quoted(script),
-        probe(kind, "exec: {command: ['false']}\n")
+/// A redirect to another host counts as a success, and there is an event that tells of it.
+fn elsewhere<const SIDECAR: bool>(case: &Case<'_>) {
+    let handler = "httpGet: {path: /cgi-bin/elsewhere, port: 8080}\n";
+    not_restarted::<SIDECAR>(case, "", &live(&server(600), handler));
+    let messages = case.events("ProbeWarning");
+    let want = "Probe terminated redirects, Response body: <a href=\"http://0.0.0.0/\">Found</a>.";
+    assert!(messages.iter().any(|message| message.contains(want)), "{messages:?}");
+}
+
+fn startup_fails<const SIDECAR: bool>(case: &Case<'_>) {
+    let live = "    livenessProbe:\n      exec: {command: ['true']}\n";
+    let startup = "    startupProbe:\n      exec: {command: ['false']}\n      periodSeconds: 1\n";
+    restarted::<SIDECAR>(case, &format!("{SLEEP}{live}{startup}"));
+}
+
+fn startup_delays<const SIDECAR: bool>(case: &Case<'_>) {
+    let live = probe("livenessProbe", "exec: {command: ['false']}\n");
+    let startup = "    startupProbe:\n      exec: {command: ['false']}\n      \
+                   initialDelaySeconds: 15\n      failureThreshold: 60\n";
+    not_restarted::<SIDECAR>(case, "", &format!("{SLEEP}{live}{startup}"));
+}
+
+fn startup_enables<const SIDECAR: bool>(case: &Case<'_>) {
+    let live = probe("livenessProbe", "exec: {command: ['false']}\n");
+    let startup = "    startupProbe:\n      exec: {command: [cat, /tmp/startup]}\n      \
+                   periodSeconds: 1\n      failureThreshold: 60\n";
+    let container = container("sleep 6; echo ok > /tmp/startup; ");
+    let begun = Instant::now();
+    restarted::<SIDECAR>(case, &format!("{container}{live}{startup}"));
+    assert!(begun.elapsed() >= Duration::from_secs(6), "restarted before it had started");
+}
+
+fn ready_at_startup<const SIDECAR: bool>(case: &Case<'_>) {
+    let ready = "    readinessProbe:\n      exec: {command: [cat, /tmp/health]}\n      \
+                 periodSeconds: 30\n";
+    let startup = "    startupProbe:\n      exec: {command: [cat, /tmp/startup]}\n      \
+                   periodSeconds: 5\n      failureThreshold: 120\n";
+    let container = container("echo ok > /tmp/health; sleep 12; echo ok > /tmp/startup; ");
+    put::<SIDECAR>(case, "", &format!("{container}{ready}{startup}"));
+    let started =
+        case.wait("it has started", |pod| pod.container(probed(SIDECAR))["started"] == true);
+    let since = Instant::now();
+    assert!(started.container(probed(SIDECAR))["state"]["running"].is_object());
+    case.wait("it is ready", |pod| pod.condition("Ready") == "True");
+    assert!(since.elapsed() <= Duration::from_secs(25), "ready after {:?}", since.elapsed());
+}
+
+/// The pod would wait for minutes; its probe does not.
+fn own_grace<const SIDECAR: bool>(case: &Case<'_>, kind: &str) {
+    let spec = "  terminationGracePeriodSeconds: 500\n";
+    let probe = probe(kind, "exec: {command: ['false']}\n");
+    let fields = format!(
+        "    command: [sh, -c, 'sleep 1000']\n{probe}      initialDelaySeconds: 2\n      \
+         terminationGracePeriodSeconds: 5\n"
     );
-    case.put("pod", &manifest(&case.name, spec, &main));
-    case.wait("it runs", |pod| pod.phase() == "Running");
+    case.put_without_grace(spec, &fields, SIDECAR);
+    wait_begun::<SIDECAR>(case);
     let began = Instant::now();
-    case.wait("it was restarted", |pod| pod.restarts("main") >= 1);
+    case.wait("it was restarted", |pod| pod.restarts(probed(SIDECAR)) >= 1);
     let took = began.elapsed();
-    let bounds = Duration::from_secs(4)..Duration::from_secs(20);
+    let bounds = Duration::from_secs(4)..Duration::from_secs(40);
     assert!(bounds.contains(&took), "restarted after {took:?}");
+    case.end_at_once();
 }
 
-fn grpc_pod(case: &Case<'_>, port: u16) -> Pod {
+/// A container on the host's network that is asked there.
+fn asked(port: u16) -> String {
     let probe = probe("livenessProbe", &format!("grpc: {{port: {port}, service: db}}\n"));
-    case.run("  hostNetwork: true\n", &format!("{SLEEP}{probe}"))
+    format!("{SLEEP}{probe}      timeoutSeconds: 5\n")
 }
 
-fn grpc_serving(case: &Case<'_>) {
-    let port = serve_health();
-    grpc_pod(case, port);
-    std::thread::sleep(A_WHILE);
-    assert_eq!(case.pod().restarts("main"), 0);
+const HOST: &str = "  hostNetwork: true\n";
+
+fn grpc_serving<const SIDECAR: bool>(case: &Case<'_>) {
+    not_restarted::<SIDECAR>(case, HOST, &asked(serve_health()));
 }
 
-fn grpc_wrong_port(case: &Case<'_>) {
-    // It listens, and speaks another language.
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port is free");
-    let port = listener.local_addr().expect("it is bound").port();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let _ = stream.write_all(b"220 mail.example ESMTP\r\n");
-        }
-    });
-    grpc_pod(case, port);
-    case.wait("it was restarted", |pod| pod.restarts("main") >= 1);
+fn grpc_wrong_port<const SIDECAR: bool>(case: &Case<'_>) {
+    put::<SIDECAR>(case, HOST, &asked(serve_mail()));
+    case.wait("it was restarted", |pod| pod.restarts(probed(SIDECAR)) >= 1);
 }
 
-/// A server of `grpc.health.v1.Health` on this host that serves.
-fn serve_health() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port is free");
-    let port = listener.local_addr().expect("it is bound").port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || answer_health(stream));
-        }
-    });
-    port
-}
-
-/// One call: HTTP/2 as far as a client that behaves needs it.
-fn answer_health(mut stream: TcpStream) -> std::io::Result<()> {
-    const PREFACE: usize = 24;
-    let frame = |kind: u8, flags: u8, id: u32, payload: &[u8]| {
-        let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-        out.extend([kind, flags]);
-        out.extend(id.to_be_bytes());
-        out.extend(payload);
-        out
-    };
-    let block = |fields: &[(&str, &str)]| {
-        let mut out = Vec::new();
-        for (name, value) in fields {
-            hpack::encode(name, value, &mut out);
-        }
-        out
-    };
-    stream.read_exact(&mut [0; PREFACE])?;
-    loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head)?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        let mut payload = vec![0; length];
-        stream.read_exact(&mut payload)?;
-        // DATA with END_STREAM: the question is whole, and names the service that we have.
-        if head[3] == 0 && head[4] & 1 == 1 {
-            let known = payload.ends_with(b"\x0a\x02db");
-            let status: &[u8] = if known { b"\x08\x01" } else { b"\x08\x03" };
-            let begin = block(&[(":status", "200"), ("content-type", "application/grpc")]);
-            let answer = [
-                frame(4, 0, 0, &[]),
-                frame(1, 4, 1, &begin),
-                frame(0, 0, 1, &grpc::frame(status)),
-                frame(1, 5, 1, &block(&[("grpc-status", "0")])),
-            ];
-            return stream.write_all(&answer.concat());
-        }
+/// A container that takes its time to end, and tells its probes that it ends.
+fn terminating<const SIDECAR: bool>(case: &Case<'_>, liveness: bool) -> Pod {
+    let script = "trap 'rm -f /tmp/ready /tmp/live; sleep 8; exit 0' TERM; touch /tmp/ready \
+                  /tmp/live; while :; do sleep 1 & wait $!; done";
+    let mut fields = format!("    command: [sh, -c, {}]\n", quoted(script));
+    fields += &probe("readinessProbe", "exec: {command: [cat, /tmp/ready]}\n");
+    if liveness {
+        fields += &probe("livenessProbe", "exec: {command: [cat, /tmp/live]}\n");
+        fields += "      initialDelaySeconds: 2\n";
     }
+    case.put_without_grace("  terminationGracePeriodSeconds: 30\n", &fields, SIDECAR);
+    let pod = case.wait("it is ready", |pod| pod.condition("Ready") == "True");
+    case.take("pod");
+    case.wait("it is not ready while it ends", |pod| pod.condition("Ready") == "False");
+    pod
+}
+
+fn unready_at_end<const SIDECAR: bool>(case: &Case<'_>) {
+    terminating::<SIDECAR>(case, false);
+}
+
+fn unprobed_at_end<const SIDECAR: bool>(case: &Case<'_>) {
+    let pod = terminating::<SIDECAR>(case, true);
+    case.node.site.wait_gone(&pod);
+    let messages = case.events("Unhealthy");
+    let failed = messages.iter().any(|message| message.contains("Liveness probe failed"));
+    assert!(!failed, "{messages:?}");
 }

@@ -1,12 +1,12 @@
 //! As whom containers run and what they may do, sysctls, and pods for other systems.
 
-use crate::Row;
+use crate::Entry;
 use crate::case::{Case, SLEEP};
 
 const AREA: &str = "Security Context";
 const SYSCTLS: &str = "Sysctls";
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Entry] = &[
     (AREA, "should run the container with uid 65534", |case| user(case, "65534")),
     (AREA, "should run the container with uid 0", |case| user(case, "0")),
     (
@@ -29,6 +29,23 @@ pub(crate) const ROWS: &[Row] = &[
     (AREA, "should allow privilege escalation when true", |case| {
         escalation(case, ", allowPrivilegeEscalation: true", "0");
     }),
+    (
+        AREA,
+        "should support pod.Spec.SecurityContext.RunAsUser And pod.Spec.SecurityContext.RunAsGroup",
+        |case| {
+            let spec = "  securityContext: {runAsUser: 1001, runAsGroup: 2002}\n";
+            assert_eq!(case.output_of(spec, "", "id -u; id -g"), ["1001", "2002"]);
+        },
+    ),
+    (
+        AREA,
+        "should support container.SecurityContext.RunAsUser And container.SecurityContext.RunAsGroup",
+        |case| {
+            let spec = "  securityContext: {runAsUser: 1001, runAsGroup: 2001}\n";
+            let main = "    securityContext: {runAsUser: 1002, runAsGroup: 2002}\n";
+            assert_eq!(case.output_of(spec, main, "id -u; id -g"), ["1002", "2002"]);
+        },
+    ),
     ("PrivilegedPod", "should enable privileged commands", privileged),
     (SYSCTLS, "should support sysctls", |case| sysctl(case, "kernel.shm_rmid_forced")),
     (

@@ -1,6 +1,6 @@
 //! Volumes that tell of the pod, by themselves and projected, and all kinds in one.
 
-use crate::Row;
+use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
 use crate::yard::agent::manifest;
 use crate::yard::wait::until;
@@ -16,12 +16,14 @@ const CPU_LIMIT: &str = "should provide container's cpu limit";
 const MEMORY_LIMIT: &str = "should provide container's memory limit";
 const CPU_REQUEST: &str = "should provide container's cpu request";
 const MEMORY_REQUEST: &str = "should provide container's memory request";
+const GROUP: &str = "should provide podname as non-root with fsgroup";
+const GROUP_MODE: &str = "should provide podname as non-root with fsgroup and defaultMode";
 const NODE_CPU: &str =
     "should provide node allocatable (cpu) as default cpu limit if the limit is not set";
 const NODE_MEMORY: &str =
     "should provide node allocatable (memory) as default memory limit if the limit is not set";
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Entry] = &[
     (PLAIN, NAME, name::<false>),
     (PLAIN, DEFAULT_MODE, default_mode::<false>),
     (PLAIN, ITEM_MODE, item_mode::<false>),
@@ -33,6 +35,8 @@ pub(crate) const ROWS: &[Row] = &[
     (PLAIN, MEMORY_REQUEST, memory_request::<false>),
     (PLAIN, NODE_CPU, node_cpu::<false>),
     (PLAIN, NODE_MEMORY, node_memory::<false>),
+    (PLAIN, GROUP, group::<false>),
+    (PLAIN, GROUP_MODE, group_mode::<false>),
     (PROJECTED, NAME, name::<true>),
     (PROJECTED, DEFAULT_MODE, default_mode::<true>),
     (PROJECTED, ITEM_MODE, item_mode::<true>),
@@ -44,6 +48,8 @@ pub(crate) const ROWS: &[Row] = &[
     (PROJECTED, MEMORY_REQUEST, memory_request::<true>),
     (PROJECTED, NODE_CPU, node_cpu::<true>),
     (PROJECTED, NODE_MEMORY, node_memory::<true>),
+    (PROJECTED, GROUP, group::<true>),
+    (PROJECTED, GROUP_MODE, group_mode::<true>),
     (
         "Projected combined",
         "should project all components that make up the projection API",
@@ -97,7 +103,7 @@ fn follows(case: &Case<'_>, projected: bool, map: &str) {
         text.replace("metadata:\n", &metadata)
     };
     let wait = |value: &str| {
-        let pod = case.node.site.wait_running(&case.name);
+        let pod = case.node.wait_running(&case.name);
         until(&format!("the file says {value}"), || {
             let (_, output, errors) = case.exec(&pod, "main", &["cat", "/v/f"]);
             let line = format!("builder=\"{value}\"");
@@ -148,14 +154,31 @@ fn memory_request<const PROJECTED: bool>(case: &Case<'_>) {
     assert_eq!(resource(case, PROJECTED, "requests.memory", RESOURCES), "33554432");
 }
 
+/// Nothing of the node is reserved, so all that the kernel tells of can be allocated.
 fn node_cpu<const PROJECTED: bool>(case: &Case<'_>) {
-    let whole = edged::io::sys::machine("/").cpu_milli.to_string();
-    assert_eq!(resource(case, PROJECTED, "limits.cpu", ""), whole);
+    let text = std::fs::read_to_string("/proc/cpuinfo").expect("Linux");
+    let cores = text.lines().filter(|line| line.starts_with("processor")).count();
+    assert_eq!(resource(case, PROJECTED, "limits.cpu", ""), (cores * 1000).to_string());
 }
 
 fn node_memory<const PROJECTED: bool>(case: &Case<'_>) {
-    let whole = edged::io::sys::machine("/").memory_bytes.to_string();
-    assert_eq!(resource(case, PROJECTED, "limits.memory", ""), whole);
+    let text = std::fs::read_to_string("/proc/meminfo").expect("Linux");
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("Linux");
+    let kib: u64 = total.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert_eq!(resource(case, PROJECTED, "limits.memory", ""), (kib * 1024).to_string());
+}
+
+/// Another user of the volume's group.
+const OTHER: &str = "  securityContext: {runAsUser: 1000, fsGroup: 1234}\n";
+
+fn group<const PROJECTED: bool>(case: &Case<'_>) {
+    let spec = format!("{OTHER}{}", volume(PROJECTED, "", POD_NAME));
+    assert_eq!(look(case, &spec, "")[1], case.pod().name());
+}
+
+fn group_mode<const PROJECTED: bool>(case: &Case<'_>) {
+    let spec = format!("{OTHER}{}", volume(PROJECTED, "defaultMode: 0440, ", POD_NAME));
+    assert_eq!(look(case, &spec, ""), ["440", case.pod().name()]);
 }
 
 fn combined(case: &Case<'_>) {

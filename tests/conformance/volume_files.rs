@@ -1,7 +1,10 @@
 //! Volumes that are made of files: ConfigMaps and Secrets, by themselves and projected.
 
-use crate::Row;
+use std::time::Duration;
+
+use crate::Entry;
 use crate::case::{Case, SLEEP};
+use crate::yard::wait::always;
 
 /// The kinds, as parameters of the cases.
 const MAP: usize = 0;
@@ -27,10 +30,20 @@ const UPDATES: &str = "updates should be reflected in volume";
 const OPTIONAL: &str = "optional updates should be reflected in volume";
 const SEVERAL: &str = "should be consumable in multiple volumes in the same pod";
 const SEVERAL_SECRET: &str = "should be consumable in multiple volumes in a pod";
+const NON_ROOT_ONLY_GROUP: &str =
+    "should be consumable from pods in volume as non-root with FSGroup";
+const MAPPED_NON_ROOT_GROUP: &str =
+    "should be consumable from pods in volume with mappings as non-root with FSGroup";
+const NO_MAP: &str = "Should fail non-optional pod creation due to configMap object does not exist";
+const NO_MAP_KEY: &str =
+    "Should fail non-optional pod creation due to the key in the configMap object does not exist";
+const NO_SECRET: &str = "Should fail non-optional pod creation due to secret object does not exist";
+const NO_SECRET_KEY: &str =
+    "Should fail non-optional pod creation due to the key in the secret object does not exist";
 const OTHER_NAMESPACE: &str = "should be able to mount in a volume regardless of a different \
                                secret existing with same name in different namespace";
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Entry] = &[
     (AREAS[MAP], PLAIN, plain::<MAP>),
     (AREAS[MAP], MODE, default_mode::<MAP>),
     (AREAS[MAP], NON_ROOT, non_root::<MAP>),
@@ -41,6 +54,12 @@ pub(crate) const ROWS: &[Row] = &[
     (AREAS[MAP], "binary data should be reflected in volume", binary),
     (AREAS[MAP], OPTIONAL, optional::<MAP>),
     (AREAS[MAP], SEVERAL, several::<MAP>),
+    (AREAS[MAP], NON_ROOT_GROUP, group_mode::<MAP>),
+    (AREAS[MAP], NON_ROOT_ONLY_GROUP, only_group::<MAP>),
+    (AREAS[MAP], MAPPED_NON_ROOT_GROUP, mapped_group::<MAP>),
+    (AREAS[PROJECTED_MAP], NON_ROOT_GROUP, group_mode::<PROJECTED_MAP>),
+    (AREAS[PROJECTED_MAP], NON_ROOT_ONLY_GROUP, only_group::<PROJECTED_MAP>),
+    (AREAS[PROJECTED_MAP], MAPPED_NON_ROOT_GROUP, mapped_group::<PROJECTED_MAP>),
     (AREAS[SECRET], PLAIN, plain::<SECRET>),
     (AREAS[SECRET], MODE, default_mode::<SECRET>),
     (AREAS[SECRET], NON_ROOT_GROUP, group::<SECRET>),
@@ -66,6 +85,18 @@ pub(crate) const ROWS: &[Row] = &[
     (AREAS[PROJECTED_SECRET], OTHER_NAMESPACE, other_namespace::<PROJECTED_SECRET>),
     (AREAS[PROJECTED_SECRET], SEVERAL_SECRET, several::<PROJECTED_SECRET>),
     (AREAS[PROJECTED_SECRET], OPTIONAL, optional::<PROJECTED_SECRET>),
+];
+
+/// Pods that wait for minutes for what never comes.
+pub(crate) const WATCHES: &[Entry] = &[
+    (AREAS[MAP], NO_MAP, no_object::<MAP>),
+    (AREAS[MAP], NO_MAP_KEY, no_key::<MAP>),
+    (AREAS[PROJECTED_MAP], NO_MAP, no_object::<PROJECTED_MAP>),
+    (AREAS[PROJECTED_MAP], NO_MAP_KEY, no_key::<PROJECTED_MAP>),
+    (AREAS[SECRET], NO_SECRET, no_object::<SECRET>),
+    (AREAS[SECRET], NO_SECRET_KEY, no_key::<SECRET>),
+    (AREAS[PROJECTED_SECRET], NO_SECRET, no_object::<PROJECTED_SECRET>),
+    (AREAS[PROJECTED_SECRET], NO_SECRET_KEY, no_key::<PROJECTED_SECRET>),
 ];
 
 fn is_secret(kind: usize) -> bool {
@@ -138,6 +169,45 @@ fn group<const KIND: usize>(case: &Case<'_>) {
     let mode = (", defaultMode: 0440", "");
     let security = "  securityContext: {runAsUser: 1000, fsGroup: 1001}\n";
     assert_eq!(look(KIND, case, mode, security, "data-1"), ["440", "value-1"]);
+}
+
+const GROUP: &str = "  securityContext: {runAsUser: 1000, fsGroup: 1001}\n";
+
+/// The mode as the user of the volume's group meets it.
+fn group_mode<const KIND: usize>(case: &Case<'_>) {
+    let mode = (", defaultMode: 0440", "");
+    assert_eq!(look(KIND, case, mode, GROUP, "data-1"), ["440", "value-1"]);
+}
+
+fn only_group<const KIND: usize>(case: &Case<'_>) {
+    assert_eq!(look(KIND, case, ("", ""), GROUP, "data-1")[1], "value-1");
+}
+
+fn mapped_group<const KIND: usize>(case: &Case<'_>) {
+    assert_eq!(look(KIND, case, ("", ITEM), GROUP, "path/to/data-2")[1], "value-2");
+}
+
+/// Nearly as long as upstream, which watches for five minutes: as long as a container that is not to
+/// restart.
+const PENDING: Duration = Duration::from_secs(240);
+
+fn stays_pending(kind: usize, case: &Case<'_>, extra: &str) {
+    let spec = format!("  volumes: [{}]\n", volume(kind, case, "v", "", extra));
+    case.put_pod(&spec, &format!("{SLEEP}    volumeMounts: [{{name: v, mountPath: /v}}]\n"));
+    always(PENDING, "it stays pending", || {
+        let pod = case.pod();
+        std::thread::sleep(Duration::from_secs(1));
+        if pod.phase() == "Pending" { Ok(()) } else { Err(pod.0["status"].to_string()) }
+    });
+}
+
+fn no_object<const KIND: usize>(case: &Case<'_>) {
+    stays_pending(KIND, case, ", optional: false");
+}
+
+fn no_key<const KIND: usize>(case: &Case<'_>) {
+    case.put("object", &object(KIND, case, "v", "default", DATA));
+    stays_pending(KIND, case, ", items: [{key: data-9, path: f}], optional: false");
 }
 
 fn mapped<const KIND: usize>(case: &Case<'_>) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::Row;
+use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP, quoted};
 use crate::yard::agent::manifest;
 use crate::yard::wait::until;
@@ -12,7 +12,7 @@ const EMPTY_DIR: &str = "EmptyDir volumes";
 const HOST_PATH: &str = "HostPath";
 const EXPANSION: &str = "Variable Expansion";
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Entry] = &[
     (EMPTY_DIR, "volume on tmpfs should have the correct mode", folder::<true>),
     (EMPTY_DIR, "should support (root,0644,tmpfs)", file::<0, 0o644, true>),
     (EMPTY_DIR, "should support (root,0666,tmpfs)", file::<0, 0o666, true>),
@@ -28,6 +28,30 @@ pub(crate) const ROWS: &[Row] = &[
     (EMPTY_DIR, "should support (non-root,0666,default)", file::<1001, 0o666, false>),
     (EMPTY_DIR, "should support (non-root,0777,default)", file::<1001, 0o777, false>),
     (EMPTY_DIR, "pod should support shared volumes between containers", shared),
+    (EMPTY_DIR, "pod should support memory backed volumes of specified size", sized),
+    (
+        EMPTY_DIR,
+        "new files should be created with FSGroup ownership when container is root",
+        |case| group_file(case, 0),
+    ),
+    (
+        EMPTY_DIR,
+        "new files should be created with FSGroup ownership when container is non-root",
+        |case| group_file(case, 1001),
+    ),
+    (
+        EMPTY_DIR,
+        "nonexistent volume subPath should have the correct mode and owner using FSGroup",
+        group_sub_path,
+    ),
+    (EMPTY_DIR, "files with FSGroup ownership should support (root,0644,tmpfs)", group_read),
+    (EMPTY_DIR, "volume on default medium should have the correct mode using FSGroup", |case| {
+        group_folder(case, false);
+    }),
+    (EMPTY_DIR, "volume on tmpfs should have the correct mode using FSGroup", |case| {
+        group_folder(case, true);
+    }),
+    ("Kubelet Volume Manager", "should remove the volume from the node", removed),
     (HOST_PATH, "should give a volume the correct mode", host_mode),
     (HOST_PATH, "should support r/w", host_written),
     (HOST_PATH, "should support subPath", host_sub_path),
@@ -89,6 +113,57 @@ fn shared(case: &Case<'_>) {
     let pod = case.run(empty_dir(false), &main);
     let read = "until test -s /v/f; do sleep 0.1; done; cat /v/f";
     assert_eq!(case.sh(&pod, read).trim(), "hello");
+}
+
+fn sized(case: &Case<'_>) {
+    let spec = "  volumes: [{name: v, emptyDir: {medium: Memory, sizeLimit: 10Mi}}]\n";
+    let script = "df -k /v | tail -n 1 | awk '{print $2}'";
+    assert_eq!(case.output_of(spec, MOUNT, script), ["10240"]);
+}
+
+fn group(user: u32) -> String {
+    format!("  securityContext: {{runAsUser: {user}, fsGroup: 123}}\n")
+}
+
+fn group_file(case: &Case<'_>, user: u32) {
+    let spec = format!("{}{}", empty_dir(true), group(user));
+    let script =
+        format!("{KIND}; umask 0; echo new > /v/f; chmod 660 /v/f; stat -c '%a %g' /v/f; cat /v/f");
+    assert_eq!(case.output_of(&spec, MOUNT, &script), ["tmpfs", "660 123", "new"]);
+}
+
+fn group_sub_path(case: &Case<'_>) {
+    let spec = format!("{}{}", empty_dir(true), group(1001));
+    let mount = "    volumeMounts: [{name: v, mountPath: /v, subPath: test-sub}]\n";
+    let script = format!("{KIND}; stat -c '%a %u %g' /v");
+    assert_eq!(case.output_of(&spec, mount, &script), ["tmpfs", "2777 0 123"]);
+}
+
+fn group_read(case: &Case<'_>) {
+    let spec = format!("{}{}", empty_dir(true), group(0));
+    let script =
+        format!("{KIND}; umask 0; echo new > /v/f; chmod 644 /v/f; stat -c %a /v/f; cat /v/f");
+    assert_eq!(case.output_of(&spec, MOUNT, &script), ["tmpfs", "644", "new"]);
+}
+
+fn group_folder(case: &Case<'_>, memory: bool) {
+    let spec = format!("{}{}", empty_dir(memory), group(0));
+    let output = case.output_of(&spec, MOUNT, &format!("{KIND}; stat -c %A /v"));
+    check_kind(&output[0], memory);
+    assert!(output[1].starts_with("drwxrw") && output[1].contains("rwx"), "{output:?}");
+    assert_eq!(output[1].replace('s', "x").trim_end_matches('t'), "drwxrwxrwx", "{output:?}");
+}
+
+/// A volume in memory goes when its pod has ended, though the pod is still there.
+fn removed(case: &Case<'_>) {
+    let pod = case.run_script(empty_dir(true), MOUNT, "echo > /v/f");
+    assert_eq!(pod.phase(), "Succeeded");
+    let pods = case.node.site.root.join("pods");
+    let volume = pods.join(pod.uid()).join("volumes/kubernetes.io~empty-dir/v");
+    until("the volume is gone", || {
+        if volume.exists() { Err(format!("{}", volume.display())) } else { Ok(()) }
+    });
+    assert_eq!(case.pod().phase(), "Succeeded");
 }
 
 /// A folder of the node that only this case uses.
@@ -169,13 +244,13 @@ fn mended(case: &Case<'_>) {
             == "CreateContainerConfigError"
     });
     put_annotated(case, "mypath");
-    let pod = case.node.site.wait_running(&case.name);
+    let pod = case.node.wait_running(&case.name);
     case.sh(&pod, "echo 1 > /part/f && cat /v/mypath/f");
 }
 
 fn written(case: &Case<'_>) {
     put_annotated(case, "mypath/foo");
-    let pod = case.node.site.wait_running(&case.name);
+    let pod = case.node.wait_running(&case.name);
     case.sh(&pod, "echo 1 > /part/test.log");
     assert_eq!(case.sh(&pod, "cat /v/mypath/foo/test.log").trim(), "1");
     // What the annotation says later does not move what is mounted.

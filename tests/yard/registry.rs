@@ -152,6 +152,15 @@ fn serve(
 /// A folder with one archive: the demo image under another name, with these for entry point and
 /// arguments (JSON lists).
 pub fn archive(dir: &Path, name: &str, entrypoint: &str, cmd: &str) -> PathBuf {
+    let list = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("a JSON list");
+    archive_with(dir, name, &|config| {
+        config["Entrypoint"] = list(entrypoint);
+        config["Cmd"] = list(cmd);
+    })
+}
+
+/// A folder with one archive: the demo image under another name, its configuration changed so.
+pub fn archive_with(dir: &Path, name: &str, change: &dyn Fn(&mut serde_json::Value)) -> PathBuf {
     let work = dir.join(format!("make-{name}"));
     fs::create_dir_all(&work).expect("a folder of ours");
     let base = top().join("target/images/edged-demo-1.tar");
@@ -161,19 +170,15 @@ pub fn archive(dir: &Path, name: &str, entrypoint: &str, cmd: &str) -> PathBuf {
         .arg(&base)
         .arg("--directory")
         .arg(&work));
-    let change = |file: &str, change: &dyn Fn(&mut serde_json::Value)| {
+    let rewrite = |file: &str, change: &dyn Fn(&mut serde_json::Value)| {
         let path = work.join(file);
         let text = fs::read_to_string(&path).expect("it was extracted");
         let mut value = serde_json::from_str(&text).expect("JSON");
         change(&mut value);
         fs::write(&path, value.to_string()).expect("a file of ours");
     };
-    let list = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("a JSON list");
-    change("config.json", &|config| {
-        config["config"]["Entrypoint"] = list(entrypoint);
-        config["config"]["Cmd"] = list(cmd);
-    });
-    change("manifest.json", &|manifest| {
+    rewrite("config.json", &|config| change(&mut config["config"]));
+    rewrite("manifest.json", &|manifest| {
         manifest[0]["RepoTags"] = serde_json::json!([format!("localhost/{name}:1")]);
     });
     let folder = dir.join(format!("images-{name}"));

@@ -1,0 +1,114 @@
+//! Cases of a node whose settings differ: seccomp by default, bounds of processes, short back-offs,
+//! pulls side by side; and what comes last there, with another agent or without a runtime.
+
+use std::time::{Duration, Instant};
+
+use crate::Entry;
+use crate::case::{Case, SLEEP};
+use crate::yard::agent::{Pod, manifest};
+use crate::yard::cgroup;
+use crate::yard::wait::{always, until, until_in};
+
+const SECCOMP: &str = "SeccompDefault";
+
+/// What differs on this node from the defaults.
+pub(crate) const SETTINGS: &str = "      seccompDefault: true
+      podPidsLimit: 1024
+      serializeImagePulls: false
+      maxParallelImagePulls: 5
+      crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+";
+
+/// Cases that this node's settings are for.
+pub(crate) const ROWS: &[Entry] = &[
+    (SECCOMP, "should use the default seccomp profile when unspecified", |case| {
+        assert_eq!(case.output_of("", "", MODE), ["2"]);
+    }),
+    (SECCOMP, "should use unconfined when specified", |case| {
+        let fields = "    securityContext: {seccompProfile: {type: Unconfined}}\n";
+        assert_eq!(case.output_of("", fields, MODE), ["0"]);
+    }),
+    ("PodPidsLimit", "should set pids.max for Pod", pids),
+    (
+        "Container Restart",
+        "Lower node config container restart takes precedence: Reduced default restart backs off.",
+        short_back_off,
+    ),
+];
+
+/// What comes when all others on this node are over.
+pub(crate) const LAST: &[Entry] = &[(
+    "MirrorPodWithGracePeriod",
+    "the mirror pod should terminate successfully",
+    ends_while_no_runtime_answers,
+)];
+
+/// With these settings beside, images that nobody uses go after a minute.
+pub(crate) const AGED: &str = "      imageMaximumGCAge: 1m
+      imageMinimumGCAge: 1s
+      imageGCPeriod: 10s
+";
+
+/// Cases of an agent that has just begun with those.
+pub(crate) const AGEING: &[Entry] = &[
+    ("ImageGarbageCollect", "should GC unused images", unused_goes),
+    ("ImageGarbageCollect", "should not GC unused images prematurely", not_at_once),
+];
+
+const UNUSED: &str = "localhost/edged-demo:2";
+
+fn has_image(case: &Case<'_>) -> bool {
+    let list = case.node.containerd.ctr(&["images", "list", "--quiet"]);
+    list.lines().any(|name| name == UNUSED)
+}
+
+fn unused_goes(case: &Case<'_>) {
+    until_in(Duration::from_secs(180), "the image is gone", || {
+        if has_image(case) { Err(UNUSED.to_owned()) } else { Ok(()) }
+    });
+}
+
+/// The age counts from when the agent began, as upstream's from a restart.
+fn not_at_once(case: &Case<'_>) {
+    always(Duration::from_secs(50), "the image stays", || {
+        std::thread::sleep(Duration::from_secs(1));
+        if has_image(case) { Ok(()) } else { Err("it is gone".to_owned()) }
+    });
+    unused_goes(case);
+}
+
+/// The kernel's name for the mode of the process: 0 is none, 2 a filter.
+const MODE: &str = "grep '^Seccomp:' /proc/self/status | awk '{print $2}'";
+
+fn pids(case: &Case<'_>) {
+    let limits = "    resources: {limits: {cpu: 10m, memory: 100Mi}}\n";
+    let pod = case.run("", &format!("{SLEEP}{limits}"));
+    let path = format!("special/kubepods/pod{}", pod.uid());
+    let most = cgroup::value(&path, "pids.max", "pids.max");
+    assert_eq!(most.as_deref(), Some("1024"));
+}
+
+/// The longest delay of this node is a second, upstream's most restarts are 298.
+fn short_back_off(case: &Case<'_>) {
+    let begun = Instant::now();
+    case.put_pod("", "    command: [/bin/false]\n");
+    let pod = case.wait("it was restarted", |pod| pod.restarts("main") >= 3);
+    assert!(begun.elapsed() < Duration::from_secs(40), "after {:?}", begun.elapsed());
+    assert!(pod.restarts("main") <= 298, "{}", pod.0["status"]);
+}
+
+/// The runtime goes while the pod ends, and comes back: the pod ends all the same.
+fn ends_while_no_runtime_answers(case: &Case<'_>) {
+    let main = "    command: [sh, -c, 'trap \"\" TERM; while :; do sleep 1; done']\n";
+    case.put("pod", &manifest(&case.name, "  terminationGracePeriodSeconds: 20\n", main));
+    let pod = case.wait("it runs", Pod::runs);
+    case.take("pod");
+    // As upstream: the stop is under way by then.
+    std::thread::sleep(Duration::from_secs(2));
+    case.node.containerd.kill();
+    std::thread::sleep(Duration::from_secs(10));
+    let shown = until("the agent answers", || case.node.site.pods());
+    assert!(shown.iter().any(|shown| shown.uid() == pod.uid()), "it has not ended by then");
+    case.node.containerd.again();
+    case.node.site.wait_gone(&pod);
+}
