@@ -23,7 +23,7 @@ use crate::yard::containerd::{self, Containerd};
 use crate::yard::cri::Cri;
 use crate::yard::http;
 use crate::yard::verdict;
-use crate::yard::wait::{BOUND, until, until_in};
+use crate::yard::wait::{until, until_in};
 
 /// The node that all cases share.
 pub(crate) struct Node {
@@ -45,8 +45,14 @@ pub(crate) struct Node {
 /// What a pod that several cases look at came to.
 type Outcome = OnceLock<Result<Log, String>>;
 
-/// All cases look at the node's pods; so often it is asked for them.
-const SNAPSHOT_AGE: Duration = Duration::from_millis(60);
+/// All cases look at the node's pods; no more often it is asked for them.
+const SNAPSHOT_AGE: Duration = Duration::from_millis(150);
+
+/// From one look of a case to its next.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// Upstream gives a pod five minutes to start; many start here at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Node {
     /// With a containerd of its own and no pods. `name` tells nodes of one run apart, below its own
@@ -86,22 +92,43 @@ impl Node {
 
     /// A pod as the agent showed it a moment ago.
     pub(crate) fn pod(&self, name: &str) -> Result<Pod, String> {
+        let name = format!("{name}-{NODE}");
+        self.refresh(|pods| {
+            let found = pods.iter().find(|pod| pod.name() == name);
+            found.cloned().ok_or_else(|| format!("no pod {name}"))
+        })
+    }
+
+    /// Waits until a pod is Running with all its containers.
+    pub(crate) fn wait_running(&self, name: &str) -> Pod {
+        until_in(PATIENCE, &format!("pod {name}: Running"), || {
+            std::thread::sleep(LOOK);
+            let pod = self.pod(name)?;
+            if pod.runs() { Ok(pod) } else { Err(pod.0["status"].to_string()) }
+        })
+    }
+
+    /// Waits until a pod is gone without a trace.
+    pub(crate) fn wait_gone(&self, pod: &Pod) {
+        until_in(PATIENCE, &format!("pod {} is gone", pod.name()), || {
+            std::thread::sleep(LOOK);
+            self.refresh(|pods| {
+                let found = pods.iter().find(|shown| shown.uid() == pod.uid());
+                found.map_or(Ok(()), |shown| Err(shown.0["status"].to_string()))
+            })
+        });
+        // Whether it has left something, the runtime and the folders tell.
+        self.site.wait_gone(pod);
+    }
+
+    /// Looks at all pods as the agent showed them a moment ago.
+    fn refresh<T>(&self, look: impl FnOnce(&[Pod]) -> Result<T, String>) -> Result<T, String> {
         let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         if snapshot.as_ref().is_none_or(|(at, _)| at.elapsed() > SNAPSHOT_AGE) {
             *snapshot = Some((Instant::now(), self.site.pods()?));
         }
         let (_, pods) = snapshot.as_ref().expect("made above");
-        let name = format!("{name}-{NODE}");
-        let found = pods.iter().find(|pod| pod.name() == name);
-        found.cloned().ok_or_else(|| format!("no pod {name}"))
-    }
-
-    /// Waits until a pod is Running with all its containers.
-    pub(crate) fn wait_running(&self, name: &str) -> Pod {
-        until(&format!("pod {name}: Running"), || {
-            let pod = self.pod(name)?;
-            if pod.runs() { Ok(pod) } else { Err(pod.0["status"].to_string()) }
-        })
+        look(pods)
     }
 
     /// What this run of a pod came to: the first case that asks runs it, the others wait.
@@ -244,12 +271,13 @@ impl Case<'_> {
 
     /// Waits until the case's pod is as described.
     pub(crate) fn wait(&self, what: &str, is: impl Fn(&Pod) -> bool) -> Pod {
-        self.wait_in(BOUND, what, is)
+        self.wait_in(PATIENCE, what, is)
     }
 
     /// [`Case::wait`] with a bound of its own.
     pub(crate) fn wait_in(&self, bound: Duration, what: &str, is: impl Fn(&Pod) -> bool) -> Pod {
         until_in(bound, what, || {
+            std::thread::sleep(LOOK);
             let pod = self.node.pod(&self.name)?;
             if is(&pod) { Ok(pod) } else { Err(format!("{}", pod.0["status"])) }
         })

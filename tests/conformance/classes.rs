@@ -53,7 +53,7 @@ fn deleted(case: &Case<'_>) {
     put_pod(case);
     let pod = case.wait("a pod of it runs", Pod::runs);
     case.take("pod");
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
     case.take("class");
     // The agent says nothing when an object of the folder goes: pods of it tell when it is gone.
     let mut number = 0;
@@ -68,7 +68,7 @@ fn deleted(case: &Case<'_>) {
             if shown { Ok(pod) } else { Err(pod.0["status"].to_string()) }
         });
         case.take("asking");
-        case.node.site.wait_gone(&pod);
+        case.node.wait_gone(&pod);
         let ran = pod.condition("PodReadyToStartContainers") == "True";
         if ran { Err(pod.0["status"].to_string()) } else { Ok(()) }
     });

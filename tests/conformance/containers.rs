@@ -99,7 +99,7 @@ fn terminated(pod: &Pod) -> serde_json::Value {
 /// Takes the case's pod out, so that the next is not mistaken for it.
 fn leave(case: &Case<'_>, pod: &Pod) {
     case.take("pod");
-    case.node.site.wait_gone(pod);
+    case.node.wait_gone(pod);
 }
 
 fn expected_status(case: &Case<'_>) {
@@ -175,7 +175,7 @@ fn deletable(case: &Case<'_>) {
     case.put_pod("", "    command: [/bin/false]\n");
     let pod = case.wait("it is there", |pod| !pod.0["metadata"]["uid"].is_null());
     case.take("pod");
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
 }
 
 const ALIASES: &str = "  hostAliases: [{ip: 123.45.67.89, hostnames: [foo, bar]}]\n";

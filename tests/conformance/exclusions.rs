@@ -245,12 +245,12 @@ pub(crate) const EXCLUSIONS: &[Exclusion] = &[
     cluster("OSArchLabelReconciliation", "", "labels of the node object"),
     platform(
         "Pod conditions managed by Kubelet",
-        "a pod with init containers should report PodReadyToStartContainers condition set before",
+        "a pod with init containers should report PodReadyToStartContainers condition set",
         PROXY,
     ),
     platform(
         "Pod conditions managed by Kubelet",
-        "a pod without init containers should report PodReadyToStartContainers condition set before",
+        "a pod without init containers should report PodReadyToStartContainers condition set",
         PROXY,
     ),
     feature("POD Resources API", "", POD_RESOURCES),

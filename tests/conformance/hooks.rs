@@ -107,7 +107,7 @@ fn before_stop<const SIDECAR: bool>(case: &Case<'_>, handler: &Handler) {
     assert!(!was_called(case), "nothing ends yet");
     case.take("pod");
     wait_called(case);
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
 }
 
 /// A hook that asks a server of this host over TLS.
@@ -145,7 +145,7 @@ fn tls_before_stop<const SIDECAR: bool>(case: &Case<'_>) {
     assert!(server.asked().is_empty(), "nothing ends yet");
     case.take("pod");
     wait_asked(&server);
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
 }
 
 /// How long a pod takes to end whose container has a hook that sleeps.
@@ -156,7 +156,7 @@ fn end_after_sleep(case: &Case<'_>, seconds: u32) -> Duration {
     let pod = case.node.wait_running(&case.name);
     case.take("pod");
     let begun = Instant::now();
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
     begun.elapsed()
 }
 

@@ -106,7 +106,10 @@ pub(crate) type Results = BTreeMap<(String, String), Result<(), String>>;
 const COMMON: &str = "      crashLoopBackOff: {maxContainerRestartPeriod: 20s}\n";
 
 /// Cases side by side: nearly all of them only wait.
-const SIDE_BY_SIDE: usize = 12;
+const SIDE_BY_SIDE: usize = 8;
+
+/// From one case that waits for long to the next: all at once would keep each other from starting.
+const BETWEEN_STARTS: Duration = Duration::from_millis(1_200);
 
 /// A case may take this long before the run is given up: several times what the longest needs.
 const DEADLINE: Duration = Duration::from_secs(900);
@@ -177,7 +180,7 @@ fn main() -> ExitCode {
     }
     verdict::note_panics();
     let results = guard::guarded(|| run(&chosen));
-    let failed: Vec<_> = results.iter().filter_map(failure).collect();
+    let failed = table::surprises(&results);
     verdict::sum_up(results.len() - failed.len(), &failed);
     let complete = mistakes.is_empty();
     let table_stands = !filters.is_empty() || complete && table::write(&results);
@@ -186,14 +189,6 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
-}
-
-/// The name of a case that failed, and why.
-fn failure(
-    ((area, name), result): (&(String, String), &Result<(), String>),
-) -> Option<(String, String)> {
-    let why = result.as_ref().err()?;
-    Some((format!("{area}: {name}"), why.clone()))
 }
 
 fn run(rows: &[Row]) -> Results {
@@ -224,8 +219,14 @@ fn run_common(rows: &[&Row], results: &Mutex<Results>) {
     let turns: Vec<_> = rows.iter().filter(|row| row.lane == Lane::Turn).collect();
     let turn = AtomicUsize::new(0);
     std::thread::scope(|scope| {
+        let mut delay = Duration::ZERO;
         for row in rows.iter().filter(|row| row.lane == Lane::Watch) {
-            scope.spawn(|| work(&node, row, results));
+            let node = &node;
+            scope.spawn(move || {
+                std::thread::sleep(delay);
+                work(node, row, results);
+            });
+            delay += BETWEEN_STARTS;
         }
         for _ in 0..SIDE_BY_SIDE {
             scope.spawn(|| {
@@ -247,7 +248,6 @@ fn run_special(rows: &[&Row], results: &Mutex<Results>) {
     let of = |lane: Lane| rows.iter().filter(move |row| row.lane == lane);
     node.wave.expect(of(Lane::Wave).count());
     let agent = std::thread::scope(|scope| {
-        // Half a second from one to the next: all at once would keep each other waiting.
         let mut delay = Duration::ZERO;
         for row in of(Lane::Wave).chain(of(Lane::Special)) {
             let node = &node;
@@ -255,7 +255,7 @@ fn run_special(rows: &[&Row], results: &Mutex<Results>) {
                 std::thread::sleep(delay);
                 work(node, row, results);
             });
-            delay += Duration::from_millis(500);
+            delay += BETWEEN_STARTS;
         }
         node.wave.restart(&node, agent)
     });

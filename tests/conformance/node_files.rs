@@ -219,7 +219,7 @@ fn dead_ones(case: &Case<'_>, names: &[&str], restarts: u64) {
         case.take(what);
     }
     for pod in &pods {
-        case.node.site.wait_gone(pod);
+        case.node.wait_gone(pod);
     }
 }
 

@@ -177,7 +177,7 @@ fn pod_cgroup(case: &Case<'_>, resources: &str, class: &str) {
     let path = format!("common/kubepods/{class}pod{}", pod.uid());
     assert!(!cgroup::all(&path).is_empty(), "{path}");
     case.take("pod");
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
     assert!(cgroup::all(&path).is_empty(), "{path}");
 }
 
@@ -262,11 +262,13 @@ fn mounts(pod: &Pod) -> Vec<(String, Option<String>)> {
 
 fn plain_read_only(case: &Case<'_>) {
     let spec = "  volumes: [{name: v, emptyDir: {}}]\n";
+    let mounts_of = |fields: &str| format!("    - {{name: v, mountPath: {fields}}}\n");
     let main = format!(
-        "{SLEEP}    volumeMounts:\n    - {{name: v, mountPath: /rro-if-possible, readOnly: true, \
-         recursiveReadOnly: IfPossible}}\n    - {{name: v, mountPath: /rro-disabled, readOnly: \
-         true, recursiveReadOnly: Disabled}}\n    - {{name: v, mountPath: /ro, readOnly: true}}\n    \
-         - {{name: v, mountPath: /rw}}\n"
+        "{SLEEP}    volumeMounts:\n{}{}{}{}",
+        mounts_of("/rro-if-possible, readOnly: true, recursiveReadOnly: IfPossible"),
+        mounts_of("/rro-disabled, readOnly: true, recursiveReadOnly: Disabled"),
+        mounts_of("/ro, readOnly: true"),
+        mounts_of("/rw"),
     );
     let pod = case.run(spec, &main);
     let shown = mounts(&pod);

@@ -275,9 +275,9 @@ fn ends_without_volume(case: &Case<'_>) {
         .wait("its containers are not ready", |pod| pod.condition("ContainersReady") == "False");
     case.take("pod");
     let begun = Instant::now();
-    case.node.site.wait_gone(&pod);
-    // Upstream's bound, and what other cases beside this one cost.
-    assert!(begun.elapsed() < Duration::from_secs(10 + 5), "gone after {:?}", begun.elapsed());
+    case.node.wait_gone(&pod);
+    // Upstream's bound, and what other cases beside this one cost. A pod that hangs does for minutes.
+    assert!(begun.elapsed() < Duration::from_secs(10 + 30), "gone after {:?}", begun.elapsed());
 }
 
 const IMAGE: &str = "localhost/edged-demo:1";
@@ -295,7 +295,7 @@ fn replaced(case: &Case<'_>) {
     let text = manifest(&case.name, "  terminationGracePeriodSeconds: 1\n", SLEEP);
     case.put("pod", &text.replace(IMAGE, OTHER_IMAGE));
     wait_replaced(case, &before, OTHER_IMAGE);
-    case.node.site.wait_gone(&before);
+    case.node.wait_gone(&before);
 }
 
 /// The same file again: the same pod, begun anew or going on.
@@ -316,7 +316,7 @@ fn recreated(case: &Case<'_>) {
     });
     let pod = case.pod();
     case.take("pod");
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
 }
 
 /// A pod that uses up its grace period of twenty seconds.
@@ -346,7 +346,7 @@ fn runs_for_its_grace_period(case: &Case<'_>) {
     let pod = case.wait("it runs", Pod::runs);
     case.take("pod");
     still_runs(case, &pod);
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
 }
 
 fn updated_after_its_grace_period(case: &Case<'_>) {

@@ -34,7 +34,7 @@ fn submitted_and_removed(case: &Case<'_>) {
     let pod = case.run("", SLEEP);
     assert!(pod.0["metadata"]["deletionTimestamp"].is_null());
     case.take("pod");
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
 }
 
 fn updated(case: &Case<'_>) {

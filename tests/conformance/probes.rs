@@ -355,7 +355,7 @@ fn unready_at_end<const SIDECAR: bool>(case: &Case<'_>) {
 
 fn unprobed_at_end<const SIDECAR: bool>(case: &Case<'_>) {
     let pod = terminating::<SIDECAR>(case, true);
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
     let messages = case.events("Unhealthy");
     let failed = messages.iter().any(|message| message.contains("Liveness probe failed"));
     assert!(!failed, "{messages:?}");

@@ -196,12 +196,13 @@ fn in_order(log: &Log, names: &[&str], n: usize) -> bool {
 fn reboot(case: &Case<'_>) {
     const NAMES: [&str; 4] = ["init-1", "init-2", "init-3", MAIN];
     let inits = ["init-1", "init-2", "init-3"].map(|name| init(name).runs(2));
-    let plan = Plan::new("Always", [inits.to_vec(), vec![main(MAIN).runs(20)]].concat());
+    let plan = Plan::new("Always", [inits.to_vec(), vec![main(MAIN).runs(FOR_EVER)]].concat());
     plan.put(case);
     let pod = case.wait("it runs", Pod::runs);
+    case.wait_log("all have started", |log| in_order(log, &NAMES, 0));
     case.across_restart(|| stop_sandbox(case, &pod));
-    let bound = Duration::from_secs(120);
-    case.wait_in(bound, "it runs again", |pod| pod.restarts(MAIN) >= 2 && pod.runs());
+    case.wait("it runs again", |pod| pod.restarts(MAIN) >= 1 && pod.runs());
+    case.wait_log("all have started again", |log| log.nth(MAIN, "Started", 1).is_some());
     let log = Log::of(case);
     holds!(log, in_order(&log, &NAMES, 0), in_order(&log, &NAMES, 1));
 }
@@ -293,10 +294,12 @@ fn inits_stay(case: &Case<'_>, initializing: bool, removed: bool) {
     }
 }
 
-const STARTUP: &str = "    startupProbe:\n      exec: {command: ['true']}\n      \
-                       initialDelaySeconds: 1\n      periodSeconds: 1\n";
-const READINESS: &str = "    readinessProbe:\n      exec: {command: ['true']}\n      \
-                         initialDelaySeconds: 1\n      periodSeconds: 1\n";
+/// Upstream's probes answer at once. These take their time, so that what is shown before the first
+/// answer to a new agent lasts long enough to be seen.
+const STARTUP: &str = "    startupProbe:\n      exec: {command: [sleep, '2']}\n      \
+                       timeoutSeconds: 10\n      periodSeconds: 1\n";
+const READINESS: &str = "    readinessProbe:\n      exec: {command: [sleep, '2']}\n      \
+                         timeoutSeconds: 10\n      periodSeconds: 1\n";
 
 /// Whether a container is as it was: never restarted, started and ready.
 fn is_as_it_was(pod: &Pod, name: &str) -> bool {
@@ -304,7 +307,9 @@ fn is_as_it_was(pod: &Pod, name: &str) -> bool {
     status["restartCount"] == 0 && status["started"] == true && status["ready"] == true
 }
 
-/// Watches all that is shown of the pod while the agent restarts, and five seconds longer.
+/// Watches all that is shown of the pod while the agent restarts, and five seconds longer. An agent
+/// that has not looked at the runtime yet shows pods as their manifests are, as a kubelet's own API
+/// does; upstream watches what the kubelet reports once it has looked.
 fn watch_restart(case: &Case<'_>, names: &[&str]) {
     let wait = |pod: &Pod| pod.phase() == "Running" && pod.condition("Ready") == "True";
     let pod = case.wait("it is ready", wait);
@@ -319,7 +324,12 @@ fn watch_restart(case: &Case<'_>, names: &[&str]) {
         let watch = scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
                 // No agent, no answer.
-                if let Ok(pod) = site.pod(name) {
+                let shown = site.pod(name);
+                let runs =
+                    |name: &&str, pod: &Pod| pod.container(name)["state"]["running"].is_object();
+                if let Ok(pod) = shown
+                    && names.iter().all(|name| runs(name, &pod))
+                {
                     let holds = pod.phase() == "Running"
                         && names.iter().all(|name| is_as_it_was(&pod, name));
                     assert!(holds, "{}", pod.0["status"]);
@@ -336,6 +346,7 @@ fn watch_restart(case: &Case<'_>, names: &[&str]) {
     });
     let after = case.pod();
     for name in names {
+        assert!(is_as_it_was(&after, name), "{}", after.0["status"]);
         assert_eq!(after.container_id(name), pod.container_id(name));
     }
 }
@@ -412,7 +423,7 @@ fn unknown(case: &Case<'_>) {
     case.put("pod", &text);
     let pod = case.wait("it runs", Pod::runs);
     case.across_restart(|| case.take("pod"));
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
 }
 
 /// Pods that have ended take nothing of the node's processors, before a restart and after it.

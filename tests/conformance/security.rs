@@ -39,7 +39,8 @@ pub(crate) const ROWS: &[Entry] = &[
     ),
     (
         AREA,
-        "should support container.SecurityContext.RunAsUser And container.SecurityContext.RunAsGroup",
+        "should support container.SecurityContext.RunAsUser And \
+         container.SecurityContext.RunAsGroup",
         |case| {
             let spec = "  securityContext: {runAsUser: 1001, runAsGroup: 2001}\n";
             let main = "    securityContext: {runAsUser: 1002, runAsGroup: 2002}\n";

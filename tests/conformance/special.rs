@@ -110,5 +110,5 @@ fn ends_while_no_runtime_answers(case: &Case<'_>) {
     let shown = until("the agent answers", || case.node.site.pods());
     assert!(shown.iter().any(|shown| shown.uid() == pod.uid()), "it has not ended by then");
     case.node.containerd.again();
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
 }

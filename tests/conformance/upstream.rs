@@ -3,7 +3,7 @@
 //! `upstream.txt` names each test of Kubernetes [`VERSION`] that is in `test/e2e/common` or
 //! `test/e2e/node` and has the tag `[Conformance]` or `[NodeConformance]`, and each test of
 //! `test/e2e_node` whatever its tags. A line `# AREA<tab>FILE` begins the tests of one title in one
-//! file; a line `TAGS<tab>NAME` is a test, with `C` for Conformance, `N` for NodeConformance and `-`
+//! file; a line `TAGS<tab>NAME` is a test, with `C` for Conformance, `N` for NodeConformance, `-`
 //! for neither. A name has its contexts before it where the title has that name more than once. Two
 //! suites share the titles ConfigMap and Secrets: `volume` stands behind the storage suite's.
 //! Tests that a loop makes out of a table are listed one by one.

@@ -187,8 +187,8 @@ fn mapped_group<const KIND: usize>(case: &Case<'_>) {
     assert_eq!(look(KIND, case, ("", ITEM), GROUP, "path/to/data-2")[1], "value-2");
 }
 
-/// Nearly as long as upstream, which watches for five minutes: as long as a container that is not to
-/// restart.
+/// Nearly as long as upstream, which watches for five minutes: as long as it watches a container
+/// that is not to restart.
 const PENDING: Duration = Duration::from_secs(240);
 
 fn stays_pending(kind: usize, case: &Case<'_>, extra: &str) {

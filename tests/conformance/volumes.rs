@@ -201,7 +201,7 @@ fn host_sub_path(case: &Case<'_>) {
     assert_eq!(case.sh(&pod, "echo 1 > /part/f; cat /v/sub-path/f").trim(), "1");
     assert_eq!(fs::read_to_string(folder.join("sub-path/f")).expect("written"), "1\n");
     case.take("pod");
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
     assert!(folder.join("sub-path/f").exists(), "what is the node's stays");
 }
 
@@ -262,7 +262,7 @@ fn written(case: &Case<'_>) {
     });
     assert_eq!(case.sh(&pod, "cat /part/test.log").trim(), "1");
     case.take("pod");
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
 }
 
 fn never_starts(case: &Case<'_>, name: &str, why: &str) {

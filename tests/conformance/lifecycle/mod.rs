@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Row;
-use crate::case::{Case, quoted};
+use crate::case::{Case, LOOK, PATIENCE, quoted};
 use crate::yard::agent::Pod;
-use crate::yard::wait::{until, until_in};
+use crate::yard::wait::until_in;
 
 /// The title of all these tests.
 pub(crate) const AREA: &str = "Containers Lifecycle";
@@ -257,7 +257,8 @@ impl Plan {
         let inits = if inits.is_empty() { inits } else { format!("  initContainers:\n{inits}") };
         let text = format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  uid: {uid}\nspec:\n  \
-             restartPolicy: {policy}\n  terminationGracePeriodSeconds: {grace}\n  volumes: [{{name: \
+             hostNetwork: true\n  restartPolicy: {policy}\n  \
+             terminationGracePeriodSeconds: {grace}\n  volumes: [{{name: \
              log, hostPath: {{path: {folder}}}}}]\n{inits}  containers:\n{mains}",
             name = case.name,
             policy = self.policy,
@@ -274,10 +275,18 @@ fn folder(case: &Case<'_>) -> PathBuf {
 }
 
 /// What containers wrote down.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Log(Vec<Line>);
 
-#[derive(Clone, Debug)]
+impl std::fmt::Debug for Log {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|line| writeln!(to, "{} {} {}", line.at_s, line.name, line.event))
+    }
+}
+
+#[derive(Clone)]
 struct Line {
     at_s: f64,
     name: String,
@@ -390,7 +399,8 @@ pub(crate) fn wait_ended(case: &Case<'_>) -> Pod {
 impl Case<'_> {
     /// Waits until the containers have written such lines.
     pub(crate) fn wait_log(&self, what: &str, is: impl Fn(&Log) -> bool) {
-        until(what, || {
+        until_in(PATIENCE, what, || {
+            std::thread::sleep(LOOK);
             let log = Log::of(self);
             if is(&log) { Ok(()) } else { Err(format!("{log:?}")) }
         });
@@ -411,6 +421,7 @@ impl Case<'_> {
     pub(crate) fn watch_end(&self, pod: &Pod, look: impl Fn(&Pod)) -> Pod {
         let last = RefCell::new(pod.clone());
         until_in(Duration::from_secs(180), "the pod is gone", || {
+            std::thread::sleep(Duration::from_millis(20));
             let pods = self.node.site.pods()?;
             let Some(shown) = pods.into_iter().find(|shown| shown.uid() == pod.uid()) else {
                 return Ok(());

@@ -16,95 +16,108 @@ const SECOND: &str = "regular-2";
 const NEVER: &str =
     "Running a pod with init containers and regular containers, restartPolicy=Never";
 
+/// What the tests of hooks before a kill have in common.
+macro_rules! before_kill {
+    ($probe:literal, $name:literal) => {
+        concat!(
+            "A regular container has a PreStop hook: A regular container fails a ",
+            $probe,
+            " probe: ",
+            $name
+        )
+    };
+}
+
+/// The tests of that title, by their names below it.
+const TESTS: &[(&str, fn(&Case<'_>))] = &[
+    (
+        "A pod initializes successfully: should launch init container serially before a regular \
+         container",
+        serially,
+    ),
+    (
+        "an init container fails: should not launch regular containers if an init container fails",
+        init_fails,
+    ),
+    (
+        "The regular container has a PostStart hook: should run Init container to completion \
+         before call to PostStart of regular container",
+        post_start_after_init,
+    ),
+    (
+        "running a Pod with a failed regular container: should restart failing container when pod \
+         restartPolicy is Always",
+        restarts,
+    ),
+    (
+        "Running a pod with multiple containers and a PostStart hook: should not launch second \
+         container before PostStart of the first container completed",
+        post_start_before_second,
+    ),
+    (
+        "A regular container restarts with init containers: shouldn't restart init containers upon \
+         regular container restart",
+        init_once,
+    ),
+    (
+        "a pod cannot terminate gracefully: should respect termination grace period seconds",
+        |case| grace(case, ""),
+    ),
+    (
+        "a pod cannot terminate gracefully: should respect termination grace period seconds with \
+         long-running preStop hook",
+        |case| grace(case, "    lifecycle: {preStop: {exec: {command: [sleep, '10000']}}}\n"),
+    ),
+    (
+        before_kill!(
+            "startup",
+            "should call the container's preStop hook and terminate it if its startup probe fails"
+        ),
+        |case| hook_before_kill(case, "startupProbe"),
+    ),
+    (
+        before_kill!(
+            "liveness",
+            "should call the container's preStop hook and terminate it if its liveness probe fails"
+        ),
+        |case| hook_before_kill(case, "livenessProbe"),
+    ),
+    (
+        before_kill!(
+            "liveness",
+            "a pod is terminating because its liveness probe fails: should execute readiness probe \
+             while in preStop, but not liveness"
+        ),
+        readiness_in_hook,
+    ),
+    (
+        before_kill!(
+            "liveness",
+            "a pod is terminating because its liveness probe fails: should not continue running \
+             liveness probes for restartable init containers and restart them while in preStop"
+        ),
+        sidecar_unprobed_in_hook,
+    ),
+];
+
+/// The tests that look at one pod whose init container has no image.
+const BAD_IMAGE_TESTS: &[(&str, fn(&Log))] = &[
+    ("should mark a Pod as failed and produce log", |_| ()),
+    ("should not start an init container", |log| holds!(log, !log.starts(I1))),
+    ("should not start a regular container", |log| holds!(log, !log.starts(MAIN))),
+];
+
 pub(super) fn rows() -> Vec<Row> {
-    let never = |name: &str, run: fn(&Case<'_>)| Row::new(AREA, format!("{NEVER}: {name}"), run);
-    let hook = "A regular container has a PreStop hook: A regular container fails a";
-    let mut rows = vec![
-        never(
-            "A pod initializes successfully: should launch init container serially before a \
-             regular container",
-            serially,
-        ),
-        never(
-            "an init container fails: should not launch regular containers if an init container \
-             fails",
-            init_fails,
-        ),
-        never(
-            "The regular container has a PostStart hook: should run Init container to completion \
-             before call to PostStart of regular container",
-            post_start_after_init,
-        ),
-        never(
-            "running a Pod with a failed regular container: should restart failing container when \
-             pod restartPolicy is Always",
-            restarts,
-        ),
-        never(
-            "Running a pod with multiple containers and a PostStart hook: should not launch second \
-             container before PostStart of the first container completed",
-            post_start_before_second,
-        ),
-        never(
-            "A regular container restarts with init containers: shouldn't restart init containers \
-             upon regular container restart",
-            init_once,
-        ),
-        never(
-            "a pod cannot terminate gracefully: should respect termination grace period seconds",
-            |case| grace(case, ""),
-        ),
-        never(
-            "a pod cannot terminate gracefully: should respect termination grace period seconds \
-             with long-running preStop hook",
-            |case| {
-                grace(case, "    lifecycle: {preStop: {exec: {command: [sleep, '10000']}}}\n");
-            },
-        ),
-        never(
-            &format!(
-                "{hook} startup probe: should call the container's preStop hook and terminate it \
-                 if its startup probe fails"
-            ),
-            |case| hook_before_kill(case, "startupProbe"),
-        ),
-        never(
-            &format!(
-                "{hook} liveness probe: should call the container's preStop hook and terminate it \
-                 if its liveness probe fails"
-            ),
-            |case| hook_before_kill(case, "livenessProbe"),
-        ),
-        never(
-            &format!(
-                "{hook} liveness probe: a pod is terminating because its liveness probe fails: \
-                 should execute readiness probe while in preStop, but not liveness"
-            ),
-            readiness_in_hook,
-        ),
-        never(
-            &format!(
-                "{hook} liveness probe: a pod is terminating because its liveness probe fails: \
-                 should not continue running liveness probes for restartable init containers and \
-                 restart them while in preStop"
-            ),
-            sidecar_unprobed_in_hook,
-        ),
-    ];
+    let row =
+        |&(name, run): &(&str, fn(&Case<'_>))| Row::new(AREA, format!("{NEVER}: {name}"), run);
     let bad = "have init container in a Pod with restartPolicy=Never: an init container fails to \
                start because of a bad image";
-    let tests: [(&str, fn(&Log)); 3] = [
-        ("should mark a Pod as failed and produce log", |_| ()),
-        ("should not start an init container", |log| holds!(log, !log.starts(I1))),
-        ("should not start a regular container", |log| holds!(log, !log.starts(MAIN))),
-    ];
-    for (name, check) in tests {
-        let row = Row::new(AREA, format!("{NEVER}: {bad}: {name}"), move |case| {
+    let of_bad = |&(name, check): &(&str, fn(&Log))| {
+        Row::new(AREA, format!("{NEVER}: {bad}: {name}"), move |case| {
             check(&case.node.once(bad, || bad_image(case)));
-        });
-        rows.push(row);
-    }
-    rows
+        })
+    };
+    TESTS.iter().map(row).chain(BAD_IMAGE_TESTS.iter().map(of_bad)).collect()
 }
 
 fn serially(case: &Case<'_>) {
@@ -183,7 +196,7 @@ fn grace(case: &Case<'_>, fields: &str) {
     let pod = case.node.wait_running(&case.name);
     case.take("pod");
     let begun = Instant::now();
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
     let took = begun.elapsed();
     // Upstream's bound: the grace period and half a minute.
     let bounds = Duration::from_secs(28)..Duration::from_secs(60);

@@ -17,12 +17,18 @@ const MAIN: &str = "regular-1";
 /// What a test asks of the log of its context's pod.
 type Check = fn(&Log);
 
+/// A test by its name, and what it asks.
+type Test = (&'static str, Check);
+
+/// Runs a pod of this policy; what its containers wrote.
+type Run = fn(&Case<'_>, &'static str) -> Log;
+
 /// A context: what runs, and the tests that look at it.
 struct Context {
     name: String,
-    run: fn(&Case<'_>, &'static str) -> Log,
+    run: Run,
     policy: &'static str,
-    tests: Vec<(&'static str, Check)>,
+    tests: Vec<Test>,
 }
 
 pub(super) fn rows() -> Vec<Row> {
@@ -101,7 +107,18 @@ fn of_policy(policy: &'static str) -> Vec<Context> {
             ],
         ),
     ];
-    let ends: [(&str, fn(&Case<'_>, &'static str) -> Log); 2] = [
+    contexts.extend(ending_sidecar(&context, done, main_ran));
+    contexts.extend(failing_init(never, &context));
+    contexts
+}
+
+/// The contexts in which the sidecar ends again and again.
+fn ending_sidecar(
+    context: impl Fn(&str, Run, Vec<Test>) -> Context,
+    done: Test,
+    main_ran: Test,
+) -> [Context; 2] {
+    let runs: [(&str, Run); 2] = [
         ("a restartable init container starts and exits with exit code 0 continuously", |c, p| {
             ends(c, p, 0)
         }),
@@ -109,30 +126,19 @@ fn of_policy(policy: &'static str) -> Vec<Context> {
             ends(c, p, 1)
         }),
     ];
-    for (name, run) in ends {
-        let tests: Vec<(&'static str, Check)> = vec![
-            done,
-            (
-                "should restart a restartable init container before the regular container started",
-                |log| holds!(log, log.starts_before(SIDECAR, MAIN)),
-            ),
-            (
-                "should restart a restartable init container after the regular container started",
-                |log| holds!(log, log.starts_before(MAIN, SIDECAR)),
-            ),
-            main_ran,
-        ];
-        contexts.push(context(name, run, tests));
-    }
-    contexts.extend(failing_init(never, context));
-    contexts
+    let before: (&'static str, Check) = (
+        "should restart a restartable init container before the regular container started",
+        |log| holds!(log, log.starts_before(SIDECAR, MAIN)),
+    );
+    let after: (&'static str, Check) = (
+        "should restart a restartable init container after the regular container started",
+        |log| holds!(log, log.starts_before(MAIN, SIDECAR)),
+    );
+    runs.map(|(name, run)| context(name, run, vec![done, before, after, main_ran]))
 }
 
 /// The contexts in which an init container fails before or beside the sidecar.
-fn failing_init(
-    never: bool,
-    context: impl Fn(&str, fn(&Case<'_>, &'static str) -> Log, Vec<(&'static str, Check)>) -> Context,
-) -> [Context; 2] {
+fn failing_init(never: bool, context: impl Fn(&str, Run, Vec<Test>) -> Context) -> [Context; 2] {
     let outcome: [(&str, Check); 2] = if never {
         [
             ("should mark a Pod as failed and produce log", |_| ()),
@@ -258,7 +264,7 @@ fn order() -> Context {
     const I3: &str = "init-3";
     const S1: &str = "restartable-init-1";
     const S2: &str = "restartable-init-2";
-    let tests: Vec<(&'static str, Check)> = vec![
+    let tests: Vec<Test> = vec![
         ("should finish and produce log", |_| ()),
         (
             "should run the first init container to completion before starting first restartable \

@@ -16,71 +16,75 @@ const MAIN: &str = "regular-1";
 
 const TERMINATING: &str = "A pod with restartable init containers is terminating";
 
-pub(super) fn rows() -> Vec<Row> {
-    let row =
-        |name: &str, run: fn(&Case<'_>)| Row::new(AREA, format!("{TERMINATING}: {name}"), run);
-    let mut rows = vec![
-        row(
-            "The containers exit successfully: should terminate sidecars in reverse order after \
+/// The tests of pods that end, by their names below that.
+const TESTS: &[(&str, fn(&Case<'_>))] = &[
+    (
+        "The containers exit successfully: should terminate sidecars in reverse order after \
              all main containers have exited",
-            reverse_order,
-        ),
-        row(
-            "The PreStop hooks don't exit: should terminate sidecars simultaneously if prestop \
+        reverse_order,
+    ),
+    (
+        "The PreStop hooks don't exit: should terminate sidecars simultaneously if prestop \
              doesn't exit",
-            endless_hooks,
-        ),
-        row(
-            "the restartable init containers have multiple PreStop hooks: should call sidecar \
+        endless_hooks,
+    ),
+    (
+        "the restartable init containers have multiple PreStop hooks: should call sidecar \
              container PreStop hook simultaneously",
-            simultaneous_hooks,
-        ),
-        row(
-            "Restartable init containers are terminated during initialization: should not hang in \
+        simultaneous_hooks,
+    ),
+    (
+        "Restartable init containers are terminated during initialization: should not hang in \
              termination if terminated during initialization",
-            ended_in_initialization,
-        ),
-        row(
-            "there is a non-started restartable init container: should terminate restartable init \
+        ended_in_initialization,
+    ),
+    (
+        "there is a non-started restartable init container: should terminate restartable init \
              containers gracefully if there is a non-started restartable init container",
-            unstarted,
-        ),
-        row(
-            "The restartable init containers exit with non-zero exit code: should mark pod as \
+        unstarted,
+    ),
+    (
+        "The restartable init containers exit with non-zero exit code: should mark pod as \
              succeeded if any of the restartable init containers have terminated with non-zero \
              exit code",
-            sidecar_fails,
-        ),
-        row(
-            "The restartable init containers exit with non-zero exit code by prestop hook: should \
+        sidecar_fails,
+    ),
+    (
+        "The restartable init containers exit with non-zero exit code by prestop hook: should \
              mark pod as succeeded if any of the restartable init containers have terminated with \
              non-zero exit code by prestop hook",
-            sidecar_hook_fails,
-        ),
-        row(
-            "The regular container has exceeded its termination grace period seconds: should mark \
+        sidecar_hook_fails,
+    ),
+    (
+        "The regular container has exceeded its termination grace period seconds: should mark \
              pod as failed if regular container has exceeded its termination grace period seconds",
-            main_killed,
-        ),
-        row(
-            "The restartable init containers have exceeded its termination grace period seconds: \
+        main_killed,
+    ),
+    (
+        "The restartable init containers have exceeded its termination grace period seconds: \
              should mark pod as succeeded if any of the restartable init containers have exceeded \
              its termination grace period seconds",
-            sidecar_killed,
-        ),
-        row(
-            "The regular containers have exceeded its termination grace period seconds by prestop \
+        sidecar_killed,
+    ),
+    (
+        "The regular containers have exceeded its termination grace period seconds by prestop \
              hook: should mark pod as failed if any of the prestop hook in regular container has \
              exceeded its termination grace period seconds",
-            main_hook_killed,
-        ),
-        row(
-            "The restartable init containers have exceeded its termination grace period seconds \
+        main_hook_killed,
+    ),
+    (
+        "The restartable init containers have exceeded its termination grace period seconds \
              by prestop hook: should mark pod as succeeded if any of the prestop hook in \
              restartable init containers have exceeded its termination grace period seconds",
-            sidecar_hook_killed,
-        ),
-    ];
+        sidecar_hook_killed,
+    ),
+];
+
+pub(super) fn rows() -> Vec<Row> {
+    let row = |&(name, run): &(&str, fn(&Case<'_>))| {
+        Row::new(AREA, format!("{TERMINATING}: {name}"), run)
+    };
+    let mut rows: Vec<Row> = TESTS.iter().map(row).collect();
     for policy in POLICIES {
         let name = format!(
             "{TERMINATING}: The containers exit successfully: A restartable init container has its \
@@ -184,9 +188,9 @@ fn ended_in_initialization(case: &Case<'_>) {
     assert_eq!(pod.phase(), "Pending");
     case.take("pod");
     let begun = Instant::now();
-    case.node.site.wait_gone(&pod);
+    case.node.wait_gone(&pod);
     let took = begun.elapsed();
-    // Nobody waits for sidecars that never started: the grace period, two seconds of upstream's, and
+    // Nobody waits for sidecars that never started: the grace period, upstream's two seconds, and
     // what other cases beside this one cost.
     assert!(took < Duration::from_secs(3 + 2 + 8), "gone after {took:?}");
 }

@@ -21,65 +21,68 @@ const REGULAR: &str = "A pod is running only regular containers";
 const STARTUP: &str = "running restartable init containers with startup probes";
 const LIVENESS: &str = "running restartable init containers with liveness probes";
 
-pub(super) fn rows() -> Vec<Row> {
-    let mut rows = Vec::new();
-    let mut add = |name: String, run: Box<dyn Fn(&Case<'_>) + Send + Sync>| {
-        rows.push(Row::new(AREA, name, run));
-    };
-    for policy in POLICIES {
-        let equals = if policy == "Always" { ", restartPolicy=" } else { " and restartPolicy=" };
-        add(
-            format!(
-                "{REGULAR}: the regular container has its image updated: should successfully \
-                 restart when the image is updated{equals}{policy}"
-            ),
-            Box::new(move |case| running(case, policy)),
-        );
-        add(
+/// A test for each policy: its name before the policy, and what it runs.
+type OfPolicy = (String, fn(&Case<'_>, &'static str));
+
+fn of_policies() -> Vec<OfPolicy> {
+    vec![
+        (
             format!(
                 "{REGULAR}: the regular container has its image updated during initialization: \
-                 Should not start a regular container, restartPolicy={policy}"
+                 Should not start a regular container, restartPolicy="
             ),
-            Box::new(move |case| initializing(case, policy)),
-        );
-        add(
+            initializing,
+        ),
+        (
             format!(
                 "{REGULAR}: The regular container has its image updated during termination: \
-                 should not update the image when restartPolicy={policy}"
+                 should not update the image when restartPolicy="
             ),
-            Box::new(move |case| ending(case, policy)),
-        );
-        add(
-            format!(
-                "initializing an init container after a restartable init container: Should begin \
-                 initializing the pod, restartPolicy={policy}"
-            ),
-            Box::new(move |case| sidecar_before_init(case, policy)),
-        );
-        add(
+            ending,
+        ),
+        (
+            "initializing an init container after a restartable init container: Should begin \
+             initializing the pod, restartPolicy="
+                .to_owned(),
+            sidecar_before_init,
+        ),
+        (
             format!(
                 "{STARTUP}: the image is updated after the restartable init container's startup \
-                 probe fails: should update the image when restartPolicy={policy}"
+                 probe fails: should update the image when restartPolicy="
             ),
-            Box::new(move |case| sidecar_startup(case, policy)),
-        );
-        add(
+            sidecar_startup,
+        ),
+        (
             format!(
                 "{LIVENESS}: A restartable init container has its image changed after its \
-                 liveness probe fails: should update the image when restartPolicy={policy}"
+                 liveness probe fails: should update the image when restartPolicy="
             ),
-            Box::new(move |case| sidecar_liveness(case, policy)),
+            sidecar_liveness,
+        ),
+    ]
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for policy in POLICIES {
+        for (name, run) in of_policies() {
+            rows.push(Row::new(AREA, format!("{name}{policy}"), move |case| run(case, policy)));
+        }
+        let equals = if policy == "Always" { ", restartPolicy=" } else { " and restartPolicy=" };
+        let name = format!(
+            "{REGULAR}: the regular container has its image updated: should successfully restart \
+             when the image is updated{equals}{policy}"
         );
+        rows.push(Row::new(AREA, name, move |case| running(case, policy)));
+    }
+    for policy in ["Always", "OnFailure"] {
         for (kind, name) in [("startupProbe", "startup"), ("livenessProbe", "liveness")] {
-            if policy != "Never" {
-                add(
-                    format!(
-                        "{REGULAR}: The regular container has its image updated after a failed \
-                         {name} probe: should update the image when restartPolicy={policy}"
-                    ),
-                    Box::new(move |case| failed_probe(case, policy, kind)),
-                );
-            }
+            let name = format!(
+                "{REGULAR}: The regular container has its image updated after a failed {name} \
+                 probe: should update the image when restartPolicy={policy}"
+            );
+            rows.push(Row::new(AREA, name, move |case| failed_probe(case, policy, kind)));
         }
     }
     rows.extend(sidecars_with_probes());
