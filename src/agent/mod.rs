@@ -239,10 +239,8 @@ impl Agent {
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
             Event::Used(job, used) => {
-                assert!(
-                    self.chores.used(job, Some(used)),
-                    "answer to {job:?}, which nobody asked for"
-                );
+                let taken = self.chores.used(job, Some(used));
+                assert!(taken, "answer to {job:?}, which nobody asked for");
             }
             Event::Attempts(job, attempts) => {
                 let taken = self.pods.iter_mut().any(|pod| pod.dirs_made(now, job, &attempts));

@@ -134,8 +134,8 @@ impl Notes {
         false
     }
 
-    /// Takes one from the object's allowance. The line that says that it is used up is written once,
-    /// until some is left again.
+    /// Takes one from the object's allowance. The line that says that it is used up is written
+    /// once, until some is left again.
     fn may_tell(&mut self, now: Now, note: &Note, out: &mut Out) -> bool {
         let object = &note.involved_object;
         let key = digest_of(object);

@@ -284,8 +284,7 @@ impl Pod {
                     self.remember(&container).attempt_floor = attempt + 1;
                 }
                 self.fail_try(&container, None, error);
-                self.hold(&container, "CreateContainerError", error.to_string(), retry_at);
-                self.error(&container, &error.to_string());
+                self.put_off_start(&container, "CreateContainerError", error, retry_at);
             }
             Step::Start { id, container } => {
                 self.fail_try(&container, Some(&id), error);
@@ -293,8 +292,7 @@ impl Pod {
                 let soon = error.to_string().contains("in starting state");
                 let soon_at = now.boot.plus_ms(limits::RETRY_TAKEN_MS);
                 let retry_at = if soon { retry_at.min(soon_at) } else { retry_at };
-                self.hold(&container, "RunContainerError", error.to_string(), retry_at);
-                self.error(&container, &error.to_string());
+                self.put_off_start(&container, "RunContainerError", error, retry_at);
             }
         }
     }
@@ -358,6 +356,17 @@ impl Pod {
         memory.attempt_floor = if frees { attempt } else { memory.attempt_floor.max(attempt + 1) };
         self.seen.containers.retain(|container| container.id != *id);
         self.cleared.retain(|cleared| cleared != id);
+    }
+
+    fn put_off_start(
+        &mut self,
+        name: &str,
+        reason: &'static str,
+        error: &CallError,
+        until: Instant,
+    ) {
+        self.hold(name, reason, error.to_string(), until);
+        self.error(name, &error.to_string());
     }
 
     /// Not before `until`, and why.

@@ -318,10 +318,10 @@ impl Pod {
     /// `pod=NAMESPACE/NAME `, or nothing where only the uid is known.
     pub fn log_name(&self) -> String {
         let metadata = &self.api.metadata;
-        match self.is_nameless() {
-            true => String::new(),
-            false => format!("pod={}/{} ", metadata.namespace, metadata.name),
+        if self.is_nameless() {
+            return String::new();
         }
+        format!("pod={}/{} ", metadata.namespace, metadata.name)
     }
 
     /// Only a folder or a cgroup of it was found, and these are named after the uid.

@@ -178,7 +178,10 @@ mod tests {
     #[test]
     fn the_newest_sign_of_life_counts() {
         let ready = |at: &str| json!([{"type": "Ready", "lastHeartbeatTime": at}]);
-        let node = |name: &str, at: &str| json!({"metadata": {"name": name}, "status": {"conditions": ready(at)}});
+        let node = |name: &str, at: &str| {
+            let conditions = ready(at);
+            json!({"metadata": {"name": name}, "status": {"conditions": conditions}})
+        };
         let lease =
             |name: &str, at: &str| json!({"metadata": {"name": name}, "spec": {"renewTime": at}});
         let nodes =

@@ -382,7 +382,7 @@ mod tests {
     fn of_a_pod_whose_node_is_lost_nothing_is_known() {
         let running = json!({"ready": true, "state": {"running": {}}});
         let of = |phase: &str, reason: &str| {
-            let mut pod = containers(phase, &[running.clone()]);
+            let mut pod = containers(phase, std::slice::from_ref(&running));
             pod["status"]["conditions"] =
                 json!([{"type": "Ready", "status": "False", "reason": reason}]);
             pod

@@ -91,9 +91,9 @@ impl Desk<'_> {
         }
     }
 
-    /// What a file wants is deleted with the file, if we wrote that; else whoever did has to. Without
-    /// a grace period the object does not wait for the turn that finds the file gone, nor for what
-    /// its node says.
+    /// What a file wants is deleted with the file, if we wrote that; else whoever did has to.
+    /// Without a grace period the object does not wait for the turn that finds the file gone, nor
+    /// for what its node says.
     fn delete(&mut self, call: &ApiCall) -> Answer {
         let key =
             Key { kind: call.kind, namespace: call.namespace.clone(), name: call.name.clone() };
@@ -192,7 +192,7 @@ fn buckets(name: &str, histogram: &Histogram) -> String {
     lines.push(format!("_bucket{{le=\"+Inf\"}} {count}"));
     lines.push(format!("_sum {total}"));
     lines.push(format!("_count {count}"));
-    lines.iter().map(|line| format!("{PREFIX}{name}{line}\n")).collect()
+    lines.iter().flat_map(|line| [PREFIX, name, line, "\n"]).collect()
 }
 
 /// Whether it is to go at once.

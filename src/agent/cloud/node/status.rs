@@ -114,8 +114,8 @@ pub(super) fn status(seen: &Seen<'_>) -> Value {
     })
 }
 
-/// A runtime's version as the kubelet shows it: semantic versions whole, without their `v`; of others,
-/// such as Debian's `1.6.20~ds1`, the numbers; as it is where it has none.
+/// A runtime's version as the kubelet shows it: semantic versions whole, without their `v`; of
+/// others, such as Debian's `1.6.20~ds1`, the numbers; as it is where it has none.
 fn plain_version(version: &str) -> &str {
     let plain = version.trim().strip_prefix('v').unwrap_or(version.trim());
     let numbers = plain.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(plain.len());
@@ -124,11 +124,11 @@ fn plain_version(version: &str) -> &str {
     let is_semantic = core == digits
         && core.split('.').count() == 3
         && (rest.is_empty() || rest.starts_with(['-', '+']));
-    match core.split('.').all(|part| !part.is_empty()) && core.contains('.') {
-        true if is_semantic => plain,
-        true => core,
-        false => version,
+    let has_numbers = core.contains('.') && core.split('.').all(|part| !part.is_empty());
+    if !has_numbers {
+        return version;
     }
+    if is_semantic { plain } else { core }
 }
 
 /// Those at which others reach the node.
