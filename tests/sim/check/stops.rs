@@ -142,7 +142,14 @@ impl Check {
                 && it.listed.attempt >= found.listed.attempt
                 && self.place_of(other).is_some_and(|(pod, _)| pod == at)
         });
-        judge!(newer, "[last one kept] c{number} ({name}) of pod {} is removed", pod.uid);
+        // A start that was refused in a sandbox that ended left neither a log nor an exit code.
+        let sandbox = runtime.sandboxes.get(&found.sandbox);
+        let never_ran = found.began_at == 0 && sandbox.is_none_or(|it| !it.listed.ready);
+        judge!(
+            newer || never_ran,
+            "[last one kept] c{number} ({name}) of pod {} is removed",
+            pod.uid
+        );
     }
 
     pub(super) fn check_stop_sandbox(&self, now: u64, at: usize, number: SandboxNo) {
