@@ -21,6 +21,15 @@ fn named(name: &str, more: &str, spec: &str) -> String {
     )
 }
 
+#[test]
+fn a_container_with_a_limit_of_disk_is_not_refused() {
+    let mut desk = Desk::new();
+    let limit = r#""resources":{"limits":{"ephemeral-storage":"20Mi"}}"#;
+    let spec = format!(r#""containers":[{{"name":"m","image":"i:1",{limit}}}]"#);
+    desk.manifests(&[&named("p", "", &spec)]);
+    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+}
+
 fn memory(available: u64) -> Amount {
     Amount { capacity: 1 << 30, available: available << 20 }
 }

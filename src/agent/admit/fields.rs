@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::cut;
+use crate::agent::requests::STORAGE;
 use crate::model::pod::{
     Container, EnvVarSource, Pod, PodSecurityContext, Profile, ResourceRequirements, Rest,
     SeLinuxOptions, SecurityContext,
@@ -257,7 +258,10 @@ impl Found {
 }
 
 fn is_limited(resource: &str) -> bool {
-    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
+    matches!(resource, "cpu" | "memory")
+        || resource.starts_with("hugepages-")
+        // Who takes more of the disk is evicted.
+        || resource == STORAGE && cfg!(feature = "eviction")
 }
 
 /// Says nothing, as Go's zero values do.
@@ -396,13 +400,12 @@ mod tests {
         for name in ["cpu", "memory", "hugepages-2Mi", "example.com/gpu", "ephemeral-storage"] {
             limits.insert(name.to_owned(), "1".parse().expect("a quantity"));
         }
-        assert_eq!(
-            look(&pod).features,
-            [
-                "spec.containers[0].resources.limits[ephemeral-storage]",
-                "spec.containers[0].resources.limits[example.com/gpu]",
-            ]
-        );
+        let of = |name: &str| format!("spec.containers[0].resources.limits[{name}]");
+        let mut unkept = vec![of("example.com/gpu")];
+        if !cfg!(feature = "eviction") {
+            unkept.insert(0, of("ephemeral-storage"));
+        }
+        assert_eq!(look(&pod).features, unkept);
     }
 
     #[test]
