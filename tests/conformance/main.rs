@@ -78,7 +78,7 @@ pub(crate) enum Lane {
     Wave,
     /// There, when those are over.
     Last,
-    /// There at the very end, with an agent for which images age.
+    /// On a node of their own, on which images age.
     Ageing,
 }
 
@@ -106,7 +106,7 @@ pub(crate) type Results = BTreeMap<(String, String), Result<(), String>>;
 const COMMON: &str = "      crashLoopBackOff: {maxContainerRestartPeriod: 20s}\n";
 
 /// Cases side by side: nearly all of them only wait.
-const SIDE_BY_SIDE: usize = 8;
+const SIDE_BY_SIDE: usize = 10;
 
 /// From one case that waits for long to the next: all at once would keep each other from starting.
 const BETWEEN_STARTS: Duration = Duration::from_millis(1_200);
@@ -147,7 +147,8 @@ fn rows() -> Vec<Row> {
         let row = move |(area, name, run)| Row { lane, ..Row::new(area, name, run) };
         entries.into_iter().map(row)
     });
-    listed.chain(lifecycle::rows()).collect()
+    // The longest come first, so that nobody waits for one of them alone at the end.
+    lifecycle::rows().into_iter().chain(listed).collect()
 }
 
 fn main() -> ExitCode {
@@ -193,8 +194,13 @@ fn main() -> ExitCode {
 
 fn run(rows: &[Row]) -> Results {
     let results = Mutex::new(Results::new());
-    let (common, special): (Vec<&Row>, _) = rows.iter().partition(|row| row.lane.is_common());
+    let (ageing, others): (Vec<&Row>, _) = rows.iter().partition(|row| row.lane == Lane::Ageing);
+    let (common, special): (Vec<&Row>, _) =
+        others.into_iter().partition(|row| row.lane.is_common());
     std::thread::scope(|scope| {
+        if !ageing.is_empty() {
+            scope.spawn(|| run_ageing(&ageing, &results));
+        }
         if !common.is_empty() {
             scope.spawn(|| run_common(&common, &results));
         }
@@ -247,7 +253,7 @@ fn run_special(rows: &[&Row], results: &Mutex<Results>) {
     agent.wait_listening();
     let of = |lane: Lane| rows.iter().filter(move |row| row.lane == lane);
     node.wave.expect(of(Lane::Wave).count());
-    let agent = std::thread::scope(|scope| {
+    let _agent = std::thread::scope(|scope| {
         let mut delay = Duration::ZERO;
         for row in of(Lane::Wave).chain(of(Lane::Special)) {
             let node = &node;
@@ -263,18 +269,17 @@ fn run_special(rows: &[&Row], results: &Mutex<Results>) {
         work(&node, row, results);
     }
     wait_empty(&node, "the special node", results);
-    if of(Lane::Ageing).next().is_some() {
-        drop(agent);
-        node.set(&format!("{}{}", special::SETTINGS, special::AGED));
-        let agent = node.site.start();
-        agent.wait_listening();
-        std::thread::scope(|scope| {
-            for row in of(Lane::Ageing) {
-                scope.spawn(|| work(&node, row, results));
-            }
-        });
-        drop(agent);
-    }
+}
+
+/// A node on which images that nobody uses go.
+fn run_ageing(rows: &[&Row], results: &Mutex<Results>) {
+    let node = Node::new("ageing", special::AGED);
+    let _agent = node.site.start();
+    std::thread::scope(|scope| {
+        for row in rows {
+            scope.spawn(|| work(&node, row, results));
+        }
+    });
 }
 
 /// A case that leaves something behind has not passed; which one, its pods' names tell.

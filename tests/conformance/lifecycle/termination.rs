@@ -139,7 +139,8 @@ fn reverse_order(case: &Case<'_>) {
 }
 
 /// Upstream's bounds: hooks end within a second of each other, after the grace period of 30 s and
-/// the two seconds that a hook has beyond it.
+/// the two seconds that containers have beyond it. Here the runtime may end a hook whose time is over
+/// before it ends the container, so that the hook has the grace period alone.
 fn endless_hooks(case: &Case<'_>) {
     let endless = "while :; do say PreStop-$who Looping; sleep 0.2; done";
     let hooked = |one: Container| {
@@ -158,7 +159,7 @@ fn endless_hooks(case: &Case<'_>) {
         let apart = (last(hook) - last(&hooks[0])).abs();
         assert!(apart <= 1.0, "{hook} ended {apart} s apart: {log:#?}");
         let lived = last(hook) - first(hook);
-        assert!((30.5..=33.5).contains(&lived), "{hook} lived {lived} s: {log:#?}");
+        assert!((29.0..=33.5).contains(&lived), "{hook} lived {lived} s: {log:#?}");
     }
 }
 
