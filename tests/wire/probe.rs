@@ -344,7 +344,7 @@ mod health {
         };
         assert_eq!(given(&greeting), [], "that of the connection is as large from the start");
         // A message so long that it never ends; half of the window is given back once it is used.
-        let message = peer::message(&[0; 1 << 20]);
+        let message = peer::message(&vec![0; 1 << 20]);
         let (first, rest) = message[..PROBE_GRPC_WINDOW_BYTES as usize / 2].split_at(16 << 10);
         let (rest, last) = rest.split_at(rest.len() - 1);
         let data = |part: &[u8]| peer::frame(peer::DATA, 0, 1, part);
