@@ -137,15 +137,15 @@ impl Watches {
     ) {
         let watch = self.kinds.get_mut(&kind).expect("it is watched");
         let anew = matches!(watch.state, State::Listing(_));
-        if !watch.is_calm(now) {
+        if watch.is_calm(now) {
+            (watch.said, watch.backoff) = (false, Backoff::default());
+            self.end(kind, State::Resting { until: now, anew });
+        } else {
             if !std::mem::replace(&mut watch.said, true) {
                 let line = format!("api: {}: {why}", kind.plural());
                 out.push(Action::Log(Severity::Warn, line));
             }
             self.fail(now, kind, rng, anew);
-        } else {
-            (watch.said, watch.backoff) = (false, Backoff::default());
-            self.end(kind, State::Resting { until: now, anew });
         }
     }
 

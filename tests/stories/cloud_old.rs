@@ -68,7 +68,7 @@ fn one_message_tells_of_so_many_pods_and_the_next_of_the_others() {
     let names: Vec<String> = (0..=METASYNC_PODS_MAX).map(|n| format!("p{n:03}")).collect();
     let mut sky = old(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let said = pass(&mut sky, 60_000);
-    let told = synced(&said).into_iter().map(|message| content(message));
+    let told = synced(&said).into_iter().map(content);
     let told: Vec<usize> = told.map(|all| all.as_array().map_or(0, Vec::len)).collect();
     assert_eq!(told, [METASYNC_PODS_MAX, 1]);
 }
