@@ -159,7 +159,7 @@ fn running(case: &Case<'_>, policy: &'static str) {
 
 fn initializing(case: &Case<'_>, policy: &'static str) {
     let mains = [MAIN, SECOND].map(|name| main(name).runs(10).ends_in(1));
-    let plan = Plan::new(policy, [vec![init(INIT).runs(12)], mains.into()].concat());
+    let plan = Plan::new(policy, [vec![init(INIT).runs(30)], mains.into()].concat());
     plan.put(case);
     case.wait("it initializes", |pod| {
         let status = pod.container(INIT);
