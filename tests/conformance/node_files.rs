@@ -129,7 +129,8 @@ const LOG_SCRIPT: &str = "echo test-log-entry";
 
 fn has_log(case: &Case<'_>, path: &Path) {
     until("the log is there", || {
-        let text = fs::read_to_string(path).map_err(|error| format!("{path:?}: {error}"))?;
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         if text.contains("test-log-entry") { Ok(()) } else { Err(text) }
     });
     assert_eq!(case.pod().phase(), "Succeeded");
@@ -158,11 +159,12 @@ fn rotated(case: &Case<'_>, count: usize) {
         let counts = counts();
         if counts.iter().all(|count| *count == 3) { Ok(()) } else { Err(format!("{counts:?}")) }
     });
-    // While one is rotated there may be another under a name for the moment.
     always(Duration::from_secs(120), "none has more", || {
         std::thread::sleep(Duration::from_secs(1));
         let files: Vec<_> = pods.iter().map(|pod| log_files(case, pod)).collect();
-        let lasting = |files: &Vec<String>| files.iter().filter(|f| !f.ends_with(".tmp")).count();
+        // While one is rotated there may be another beside for the moment.
+        let moment = |file: &&String| file.rsplit('.').next() == Some("tmp");
+        let lasting = |files: &Vec<String>| files.iter().filter(|file| !moment(file)).count();
         if files.iter().all(|files| lasting(files) <= 3) {
             Ok(())
         } else {

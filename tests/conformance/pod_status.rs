@@ -391,7 +391,7 @@ fn renamed(case: &Case<'_>) {
 }
 
 /// When a condition became what it is, as the status tells it; it has to be this.
-fn since(pod: &Pod, kind: &str, status: &str) -> String {
+pub(crate) fn since(pod: &Pod, kind: &str, status: &str) -> String {
     let all = pod.0["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|condition| condition["type"] == kind);
     let found = found.unwrap_or_else(|| panic!("no condition {kind}: {all:?}"));

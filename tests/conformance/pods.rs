@@ -88,7 +88,7 @@ fn delays(starts: &[i64]) -> Vec<i64> {
 }
 
 /// The second of the day of an RFC 3339 time in UTC.
-fn day_s(at: &str) -> i64 {
+pub(crate) fn day_s(at: &str) -> i64 {
     let time = at.get(11..19).unwrap_or_else(|| panic!("got {at}, expected RFC 3339"));
     let part = |part: &str| part.parse::<i64>().expect("two digits");
     time.split(':').map(part).fold(0, |seconds, part| seconds * 60 + part)

@@ -31,6 +31,9 @@ pub(crate) fn rows() -> Vec<Row> {
     rows
 }
 
+/// A test by its name, or what of its name stands behind a common title, and its case.
+type Named = (&'static str, fn(&Case<'_>));
+
 /// The three policies of a pod.
 pub(crate) const POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 

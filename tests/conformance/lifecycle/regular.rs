@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{AREA, BAD_IMAGE, FOR_EVER, Log, Plan, ended, holds, init, main, sidecar, wait_ended};
+use super::{
+    AREA, BAD_IMAGE, FOR_EVER, Log, Named, Plan, ended, holds, init, main, sidecar, wait_ended,
+};
 use crate::Row;
 use crate::case::Case;
 use crate::yard::agent::manifest;
@@ -29,7 +31,7 @@ macro_rules! before_kill {
 }
 
 /// The tests of that title, by their names below it.
-const TESTS: &[(&str, fn(&Case<'_>))] = &[
+const TESTS: &[Named] = &[
     (
         "A pod initializes successfully: should launch init container serially before a regular \
          container",
@@ -100,19 +102,21 @@ const TESTS: &[(&str, fn(&Case<'_>))] = &[
     ),
 ];
 
+/// A test by its name, and what it asks of its pod's log.
+type LogTest = (&'static str, fn(&Log));
+
 /// The tests that look at one pod whose init container has no image.
-const BAD_IMAGE_TESTS: &[(&str, fn(&Log))] = &[
+const BAD_IMAGE_TESTS: &[LogTest] = &[
     ("should mark a Pod as failed and produce log", |_| ()),
     ("should not start an init container", |log| holds!(log, !log.starts(I1))),
     ("should not start a regular container", |log| holds!(log, !log.starts(MAIN))),
 ];
 
 pub(super) fn rows() -> Vec<Row> {
-    let row =
-        |&(name, run): &(&str, fn(&Case<'_>))| Row::new(AREA, format!("{NEVER}: {name}"), run);
+    let row = |&(name, run): &Named| Row::new(AREA, format!("{NEVER}: {name}"), run);
     let bad = "have init container in a Pod with restartPolicy=Never: an init container fails to \
                start because of a bad image";
-    let of_bad = |&(name, check): &(&str, fn(&Log))| {
+    let of_bad = |&(name, check): &LogTest| {
         Row::new(AREA, format!("{NEVER}: {bad}: {name}"), move |case| {
             check(&case.node.once(bad, || bad_image(case)));
         })

@@ -107,8 +107,8 @@ fn of_policy(policy: &'static str) -> Vec<Context> {
             ],
         ),
     ];
-    contexts.extend(ending_sidecar(&context, done, main_ran));
-    contexts.extend(failing_init(never, &context));
+    contexts.extend(ending_sidecar(context, done, main_ran));
+    contexts.extend(failing_init(never, context));
     contexts
 }
 
@@ -283,7 +283,7 @@ fn order() -> Context {
             holds!(log, log.starts_before(S2, I3));
         }),
         ("should run both restartable init containers and third init container together", |log| {
-            holds!(log, log.together(S1, S2), log.together(S1, I3), log.together(S2, I3))
+            holds!(log, log.together(S1, S2), log.together(S1, I3), log.together(S2, I3));
         }),
         (
             "should run third init container to completion before starting regular container",

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    AREA, Container, FOR_EVER, Log, POLICIES, Plan, ended, holds, init, main, sidecar, wait_ended,
+    AREA, Container, FOR_EVER, Log, Named, POLICIES, Plan, ended, holds, init, main, sidecar,
+    wait_ended,
 };
 use crate::Row;
 use crate::case::Case;
@@ -17,7 +18,7 @@ const MAIN: &str = "regular-1";
 const TERMINATING: &str = "A pod with restartable init containers is terminating";
 
 /// The tests of pods that end, by their names below that.
-const TESTS: &[(&str, fn(&Case<'_>))] = &[
+const TESTS: &[Named] = &[
     (
         "The containers exit successfully: should terminate sidecars in reverse order after \
              all main containers have exited",
@@ -81,9 +82,7 @@ const TESTS: &[(&str, fn(&Case<'_>))] = &[
 ];
 
 pub(super) fn rows() -> Vec<Row> {
-    let row = |&(name, run): &(&str, fn(&Case<'_>))| {
-        Row::new(AREA, format!("{TERMINATING}: {name}"), run)
-    };
+    let row = |&(name, run): &Named| Row::new(AREA, format!("{TERMINATING}: {name}"), run);
     let mut rows: Vec<Row> = TESTS.iter().map(row).collect();
     for policy in POLICIES {
         let name = format!(
