@@ -4,6 +4,7 @@ use edged::agent::pod::cgroup::are_ours;
 use edged::model::cgroup::{self, Cgroups, Hierarchy};
 use edged::model::cri::{CgroupDriver, Reply, Request};
 use edged::model::settings::PodSettings;
+use edged::model::status::QosClass;
 
 use crate::chance::Chance;
 use crate::rule::judge;
@@ -49,8 +50,8 @@ impl World {
             judge!(parent.is_empty(), "[cgroups] pod {uid} is put into {parent}");
             return;
         }
-        let Some(pod) = self.agent.pod(uid) else { return };
-        let class = pod.api().status.qos_class;
+        // Nobody here asks for resources.
+        let class = QosClass::BestEffort;
         let wanted = cgroup::parent(self.driver(), &settings.root, class, uid);
         judge!(*parent == wanted, "[cgroups] pod {uid} is put into {parent}, not {wanted}");
         judge!(
@@ -81,8 +82,7 @@ impl World {
     }
 
     /// What is wrong with the cgroup of a wanted pod in the end.
-    pub(crate) fn cgroup_unsettled(&self, uid: &str) -> Option<String> {
-        let ended = self.agent.pod(uid)?.api().status.phase.is_terminal();
+    pub(crate) fn cgroup_unsettled(&self, uid: &str, ended: bool) -> Option<String> {
         let left = ended && self.disk.cgroups.contains(uid);
         left.then(|| "its cgroup is left behind".to_owned())
     }

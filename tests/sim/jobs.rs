@@ -254,7 +254,9 @@ impl World {
                 JobSpec::BindSubPath(part) => &part.uid,
                 _ => continue,
             };
-            let ends = self.agent.pod(uid).is_some_and(|pod| pod.phase() > Phase::Syncing);
+            // Whether the agent says so or not.
+            let ends = self.agent.pod(uid).is_some_and(|pod| pod.phase() > Phase::Syncing)
+                || (self.leaving.is_none() && self.check.is_long_gone(self.now, uid));
             judge!(!ends, "[mounts in vain] pod {uid} ends and waits for {id:?}");
         }
     }

@@ -17,7 +17,8 @@ const NAMES: &[&str] = &[
     // What becomes of the runtime.
     "back-off", "ended is ended", "init order", "one instance", "one pod of a name",
     // What it says of its pods.
-    "restarts grow", "room for pods", "start time", "who runs stays",
+    "active deadline", "forgotten last", "restarts grow", "revision", "room for pods",
+    "start time", "true end", "who runs stays",
     // Jobs, volumes, cgroups and logs.
     "cgroup first", "cgroups", "jobs", "kill", "mounts", "mounts in vain", "rotation",
     "volumes first",

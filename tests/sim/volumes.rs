@@ -7,7 +7,7 @@ use edged::model::cri::{ContainerConfig, Request};
 use edged::model::job::{Files, FilesPlugin, JobSpec, Medium, Source, VolumeSetUp};
 use edged::model::object::{Bytes, Claim, ConfigMap, Local, Object, PersistentVolume, Secret};
 use edged::model::pod::{
-    ClaimVolume, EmptyDir, HostPath, ObjectFiles, PodSpec, SecretVolume, Volume, VolumeMount,
+    ClaimVolume, EmptyDir, HostPath, ObjectFiles, Pod, PodSpec, SecretVolume, Volume, VolumeMount,
 };
 
 use crate::chance::Chance;
@@ -258,20 +258,28 @@ impl World {
     }
 
     /// What of the volumes of a wanted pod is not as it should be in the end.
-    pub(crate) fn volumes_unsettled(&self, uid: &str) -> Option<String> {
-        let pod = self.agent.pod(uid)?.api();
+    pub(crate) fn volumes_unsettled(
+        &self,
+        uid: &str,
+        pod: &Pod,
+        ended: bool,
+        of_cloud: bool,
+    ) -> Option<String> {
         let on_disk = |volume: &Volume| {
             self.disk.volumes.get(&(Box::from(uid), volume.name.clone())).map(|it| &it.source)
         };
-        if pod.status.phase.is_terminal() {
+        if ended {
             let left = used(&pod.spec).find(|volume| on_disk(volume).is_some());
             return left.map(|volume| format!("volume {} is left behind", volume.name));
         }
         let namespace = &pod.metadata.namespace;
         used(&pod.spec).find_map(|volume| {
             let Some(Source::Files(files)) = on_disk(volume) else { return None };
-            let told = self.sky_text(uid, volume);
-            let wanted = told.unwrap_or_else(|| self.folder.objects.text(namespace, volume));
+            let wanted = if of_cloud {
+                self.sky_text(namespace, volume)
+            } else {
+                self.folder.objects.text(namespace, volume)
+            };
             let there = files.files.first().map(|it| String::from_utf8_lossy(&it.content.0));
             let fine = wanted.as_deref() == there.as_deref();
             (!fine).then(|| format!("volume {} says {there:?}, not {wanted:?}", volume.name))

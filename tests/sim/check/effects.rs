@@ -50,7 +50,10 @@ impl Check {
         if let Some(at) = pod {
             let pod = &mut self.pods[at];
             pod.sandboxes += 1;
-            pod.of_cloud = made.listed.source.as_deref() == Some("api");
+            if pod.first_told_at == u64::MAX {
+                // What no source ever wanted was put there by somebody else.
+                pod.of_cloud = made.listed.source.as_deref() == Some("api");
+            }
             pod.forgotten = false;
             pod.ready_sandboxes += 1;
             pod.changed_at = now;

@@ -48,6 +48,11 @@ impl Evictions {
         self.short_at.get("DiskPressure").is_some_and(|at| now - at < CYCLE_MS_MAX)
     }
 
+    /// Whether the disk was short, in this life, at or after this time, or in the cycle before.
+    pub fn was_disk_short(&self, at: u64) -> bool {
+        self.short_at.get("DiskPressure").is_some_and(|short_at| at < short_at + CYCLE_MS_MAX)
+    }
+
     /// The agent is told the gauges. Only the evictor asks for processes.
     pub fn measured(&mut self, now: u64, measures: &Measures) {
         if measures.pids.is_none() {
@@ -82,7 +87,8 @@ impl Evictions {
 impl Check {
     /// The agent has taken a step, and what it asks for is not yet judged.
     pub fn evictions(&mut self, now: u64, agent: &Agent, volumes: &Volumes) {
-        if self.evict.judged.replace(agent.revision()) == Some(agent.revision()) {
+        let same = self.evict.judged.replace(agent.revision()) == Some(agent.revision());
+        if same && !self.is_sampled() {
             return;
         }
         for watched in 0..self.watched.len() {

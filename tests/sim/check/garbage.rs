@@ -10,7 +10,7 @@ use edged::model::upkeep::{ContainerPolicy, ImagePolicy, Measures, Room, Setting
 use super::Check;
 use crate::draw::full_name;
 use crate::rule::judge;
-use crate::runtime::{ContainerNo, Registry, Runtime};
+use crate::runtime::{Container, ContainerNo, Registry, Runtime};
 
 /// What these rules remember.
 #[derive(Default)]
@@ -33,10 +33,9 @@ pub struct Garbage {
     rotating: Option<(JobId, LogLink)>,
     /// A walk through what pods take.
     walking: Option<JobId>,
-    /// Dead containers that were to go, in this life.
-    condemned: BTreeSet<ContainerNo>,
-    /// The node ran short, in this life: what was dead then goes, each when its pod comes to it.
-    pressed: bool,
+    /// Containers whose removal was asked for, and those of them that brought no success.
+    gone_calls: BTreeMap<CallId, ContainerNo>,
+    failed: BTreeSet<ContainerNo>,
 }
 
 impl Garbage {
@@ -66,20 +65,20 @@ impl Garbage {
         policy.all_max.is_some() || policy.per_container_max == Some(0)
     }
 
-    /// The node says that it makes room.
-    pub fn press(&mut self) {
-        self.pressed = true;
+    /// A container is to go. Says whether the last call for it brought no success: it is made again,
+    /// once, when its pod may have come to rest.
+    pub fn removed_again(&mut self, call: CallId, number: ContainerNo) -> bool {
+        self.gone_calls.insert(call, number);
+        self.failed.remove(&number)
     }
 
-    /// A pod that runs well may lose any of its dead, however few they are.
-    pub fn spares_none(&self) -> bool {
-        self.is_bounded() || self.pressed
-    }
-
-    /// A container is to go. Says whether it was to go before: a call that brought no answer is
-    /// made again, when its pod may have come to rest.
-    pub fn condemn(&mut self, number: ContainerNo) -> bool {
-        !self.condemned.insert(number)
+    /// Such a call is over.
+    pub fn removal_over(&mut self, call: CallId, ok: bool) {
+        if let Some(number) = self.gone_calls.remove(&call)
+            && !ok
+        {
+            self.failed.insert(number);
+        }
     }
 
     /// The agent begins a new life.
@@ -132,6 +131,13 @@ impl Garbage {
 }
 
 impl Check {
+    /// Whether a pod that runs well may lose this dead container of its, however few they are:
+    /// there is a bound for all, or the node was short of disk while it was dead. It goes when its
+    /// pod comes to it.
+    pub fn may_spare(&self, dead: &Container) -> bool {
+        self.garbage.is_bounded() || self.evict.was_disk_short(dead.ended_at.max(dead.made_at))
+    }
+
     /// The agent asks for a call that keeps the node in order.
     pub(super) fn check_upkeep(
         &mut self,

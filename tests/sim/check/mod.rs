@@ -25,12 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use edged::agent::Config;
-use edged::agent::event::{CallId, JobId};
+use edged::agent::event::{Action, CallId, JobId};
 use edged::agent::image::Settings;
+use edged::agent::time::Instant;
+use edged::limits;
 use edged::model::cri::PodRef;
 use edged::model::job::ContainerFiles;
 use edged::model::pod::{self as api, RestartPolicy};
-use edged::model::status::Phase;
+use edged::model::status::{Phase, PodStatus};
 use edged::model::time::Timestamp;
 
 use crate::rule::judge;
@@ -70,8 +72,6 @@ pub struct Check {
     ready_told_at: Option<u64>,
     open: BTreeMap<CallId, Open>,
     counts: [usize; 7],
-    image_questions: usize,
-    image_answered_at: u64,
     last_call: CallId,
     last_job: JobId,
     look: Look,
@@ -83,8 +83,17 @@ pub struct Check {
     newly_gone: Vec<usize>,
     /// The agent's revision that was judged last; `None`: what it is judged by is another since.
     judged: Option<u64>,
+    /// The agent's revision when its statuses were last looked at, in this life.
+    revision: Option<u64>,
+    /// Its steps, and in which of them all statuses are looked at.
+    steps: u64,
+    sample_every: u64,
     backoff_max_ms: u64,
     probed: probes::Probed,
+    /// So often the machine's watchdog is to be fed, if there is one; and when it was, in this
+    /// life, by the agent's clock.
+    meals_ms: Option<u64>,
+    fed_at: Option<Instant>,
     /// So many pods the node takes.
     pods_max: usize,
     /// When this life of the agent began.
@@ -102,6 +111,10 @@ pub struct Pod {
     spec_was: Option<Rc<api::Pod>>,
     /// When it was told, if that was a source's first word in this life.
     told_first: Option<u64>,
+    /// When it was told of, or begun anew, in this life.
+    pub told_at: u64,
+    /// When it was told of in whichever life.
+    first_told_at: u64,
     /// The agent took a step while no source wanted it.
     pub gone_at: Option<u64>,
     /// It came back after that: the old run has to end first.
@@ -144,9 +157,14 @@ pub struct Pod {
     /// The last call that brought no answer: what was known before does not count.
     last_failed_at: u64,
     open: Vec<(CallId, Kind)>,
+    /// Questions under way about an image that it has, and when the last of them was over.
+    image_questions: usize,
+    image_answered_at: u64,
     slots: Vec<Slot>,
     /// What its status said, in this life and run.
     said: Said,
+    /// Its status as it was last seen in this life.
+    shown: Option<PodStatus>,
     /// The longest grace that a manifest of it ever named, milliseconds.
     grace_ms_max: u64,
     /// When its end was first asked for, and the grace that was left then, milliseconds.
@@ -230,6 +248,8 @@ struct Open {
     pod: Option<usize>,
     kind: Kind,
     asked_at: u64,
+    /// Pods that the question about an image may be for.
+    has_image: Vec<usize>,
 }
 
 /// Calls with a bound of their own, as `edged::limits` has them.
@@ -286,7 +306,7 @@ pub enum Role {
 
 impl Check {
     /// Knows nothing.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, sample_every: u64) -> Self {
         Self {
             addresses: Vec::new(),
             pods: Vec::new(),
@@ -306,8 +326,6 @@ impl Check {
             ready_told_at: None,
             open: BTreeMap::new(),
             counts: [0; 7],
-            image_questions: 0,
-            image_answered_at: 0,
             last_call: CallId(0),
             last_job: JobId(0),
             look: Look::default(),
@@ -315,8 +333,14 @@ impl Check {
             watched: Vec::new(),
             newly_gone: Vec::new(),
             judged: None,
+            revision: None,
+            steps: 0,
+            sample_every,
             backoff_max_ms: config.crash_backoff_max_ms,
             probed: probes::Probed::default(),
+            meals_ms: (!config.watchdog.device.is_empty())
+                .then(|| u64::from(config.watchdog.timeout_s) * 1_000 / limits::WATCHDOG_MEALS),
+            fed_at: None,
             pods_max: config.pods_max,
             born_at: 0,
             pulls: config.pulls,
@@ -326,6 +350,7 @@ impl Check {
     /// The agent begins a new life and knows nothing.
     pub fn be_born(&mut self, now: u64) {
         self.born_at = now;
+        self.fed_at = None;
         self.addresses.clear();
         self.garbage.be_born();
         self.evict.be_born();
@@ -338,12 +363,12 @@ impl Check {
         self.ready_told_at = None;
         self.open.clear();
         self.counts = [0; 7];
-        self.image_questions = 0;
         self.last_call = CallId(0);
         self.last_job = JobId(0);
         self.look = Look::default();
         self.newly_gone.clear();
         self.judged = None;
+        self.revision = None;
         self.probed.be_born();
         self.watched.clear();
         for pod in &mut self.pods {
@@ -351,6 +376,25 @@ impl Check {
         }
         for container in self.containers.values_mut() {
             container.grace_s = None;
+        }
+    }
+
+    /// The agent has taken a step: the machine's watchdog is fed when that is due, for all that the
+    /// agent asks for is answered in time here.
+    pub fn meal(&mut self, actions: &[Action], now: Instant, leaving: bool) {
+        let Some(each_ms) = self.meals_ms else { return };
+        #[cfg(feature = "watchdog")]
+        let fed = actions.iter().any(|action| matches!(action, Action::Feed));
+        #[cfg(not(feature = "watchdog"))]
+        let fed = actions.is_empty();
+        let due = self.fed_at.is_none_or(|at| now >= at.plus_ms(each_ms));
+        judge!(
+            fed || leaving || !due || cfg!(not(feature = "watchdog")),
+            "[watchdog] fed last at {:?}, and not at {now:?}",
+            self.fed_at
+        );
+        if fed {
+            self.fed_at = Some(now);
         }
     }
 
@@ -384,6 +428,8 @@ impl Pod {
             told: None,
             spec_was: None,
             told_first: None,
+            told_at: 0,
+            first_told_at: u64::MAX,
             gone_at: None,
             again: false,
             alive: 0,
@@ -406,8 +452,11 @@ impl Pod {
             last_call_ended_at: 0,
             last_failed_at: 0,
             open: Vec::new(),
+            image_questions: 0,
+            image_answered_at: 0,
             slots: Vec::new(),
             said: Said::default(),
+            shown: None,
             grace_ms_max: 0,
             ending: None,
         }
@@ -426,6 +475,9 @@ impl Pod {
         self.last_call_ended_at = 0;
         self.last_failed_at = 0;
         self.open.clear();
+        self.image_questions = 0;
+        self.image_answered_at = 0;
+        self.shown = None;
         self.unsay();
         self.ending = None;
         for slot in &mut self.slots {

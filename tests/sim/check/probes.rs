@@ -56,7 +56,7 @@ struct Run {
 struct Hook {
     begun: u32,
     under_way: bool,
-    failed: bool,
+    failed_at: Option<u64>,
 }
 
 /// What a command or a target names.
@@ -225,7 +225,9 @@ impl Check {
         if matches!(asked, Asked::Post | Asked::Pre) {
             let hook = instance.hook(asked);
             hook.under_way = false;
-            hook.failed |= !cancelled && good != Some(true);
+            if !cancelled && good != Some(true) {
+                hook.failed_at.get_or_insert(now);
+            }
             return;
         }
         let run = instance.run(asked);
@@ -253,8 +255,12 @@ impl Check {
 
     /// Whether what was told is a reason to stop this instance.
     pub(super) fn is_condemned(&self, number: ContainerNo) -> bool {
-        self.condemned_at(number).is_some()
-            || self.probed.instances.get(&number).is_some_and(|it| it.post.failed)
+        self.condemned_at(number).is_some() || self.post_failed_at(number).is_some()
+    }
+
+    /// Since when there is one by its postStart.
+    pub fn post_failed_at(&self, number: ContainerNo) -> Option<u64> {
+        self.probed.instances.get(&number)?.post.failed_at
     }
 
     /// Since when there is such a reason by its probes.
@@ -266,7 +272,7 @@ impl Check {
     /// Its postStart is under way, or failed and it is about to be stopped.
     pub fn is_starting(&self, number: ContainerNo) -> bool {
         let instance = self.probed.instances.get(&number);
-        instance.is_some_and(|it| it.post.under_way || it.post.failed)
+        instance.is_some_and(|it| it.post.is_open())
     }
 
     /// It is about to be stopped, or nobody knows yet whether it stays: by its probes and hooks.
@@ -279,9 +285,8 @@ impl Check {
     pub fn serves(&self, number: ContainerNo, spec: &api::Container) -> (bool, bool) {
         let fresh = Instance::default();
         let instance = self.probed.instances.get(&number).unwrap_or(&fresh);
-        let starting = instance.post.under_way || instance.post.failed;
-        let started =
-            !starting && (spec.startup_probe.is_none() || instance.startup.result == Some(true));
+        let started = !instance.post.is_open()
+            && (spec.startup_probe.is_none() || instance.startup.result == Some(true));
         let ready = spec.readiness_probe.is_none() || instance.readiness.result == Some(true);
         (started, started && ready)
     }
@@ -293,9 +298,10 @@ impl Check {
         for told in all.filter(|told| told.has_started() || told.ready) {
             // `containerd://c12`
             let number = told.container_id.rsplit_once('c').and_then(|(_, id)| id.parse().ok());
-            let (Some(number), Some(spec)) = (number, pod.spec_of(&told.name)) else { continue };
-            let (started, ready) = self.serves(number, spec);
+            let Some(spec) = pod.spec_of(&told.name) else { continue };
             let plain = pod.role(&told.name) == Some(super::Role::Init);
+            let (started, ready) =
+                number.map_or((false, false), |number| self.serves(number, spec));
             judge!(
                 plain || (started || !told.has_started()) && (ready || !told.ready),
                 "[ready by its probes] {} of pod {} is said to be started={} ready={}",
@@ -344,6 +350,13 @@ impl Check {
             pod.uid,
             if pre.under_way { "is under way" } else { "was not run" }
         );
+    }
+}
+
+impl Hook {
+    /// It is under way, or has failed, and its container is about to be stopped.
+    fn is_open(&self) -> bool {
+        self.under_way || self.failed_at.is_some()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Rules about what the agent asks of the runtime and of the file system.
 
+use std::rc::Rc;
+
 use edged::agent::event::{CallId, JobId};
 use edged::agent::time::Instant;
 use edged::limits;
@@ -7,7 +9,7 @@ use edged::model::cri::{
     ContainerConfig, ContainerState, ExecPurpose, Request, SandboxConfig, SandboxId,
 };
 use edged::model::job::{JobSpec, LogDir, LogLink};
-use edged::model::pod::RestartPolicy;
+use edged::model::pod::{self as api, RestartPolicy};
 
 use super::{Check, Class, Half, Kind, Open, Role};
 use crate::draw;
@@ -56,7 +58,7 @@ impl Check {
                         | Request::StopPodSandbox(_)
                 );
             if let Request::RemoveContainer(container) = request {
-                garbage |= self.garbage.condemn(number_of(&container.0));
+                garbage |= self.garbage.removed_again(id, number_of(&container.0));
             }
             if matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) && !garbage {
                 self.pods[at].asked_at = now;
@@ -78,11 +80,29 @@ impl Check {
             Kind::ListContainers => {
                 self.look.containers = Half { asked: Some((id, now)), ..Half::default() };
             }
-            Kind::ImageStatus => self.image_questions += 1,
             _ => {}
         }
+        let has_image = match request {
+            Request::ImageStatus(image) => self.with_image(image),
+            _ => Vec::new(),
+        };
+        for &at in &has_image {
+            self.pods[at].image_questions += 1;
+        }
         self.counts[class as usize] += 1;
-        self.open.insert(id, Open { class, pod, kind, asked_at: now });
+        self.open.insert(id, Open { class, pod, kind, asked_at: now, has_image });
+    }
+
+    /// Pods that have a container of this image, by what they want now or wanted before.
+    fn with_image(&self, image: &str) -> Vec<usize> {
+        let image = draw::full_name(image);
+        let has = |pod: &Option<Rc<api::Pod>>| {
+            let specs = pod.iter().map(|pod| &pod.spec);
+            let mut all = specs.flat_map(|it| it.init_containers.iter().chain(&it.containers));
+            all.any(|container| draw::full_name(&container.image) == image)
+        };
+        let pods = self.pods.iter().enumerate();
+        pods.filter(|(_, pod)| has(&pod.told) || has(&pod.spec_was)).map(|(at, _)| at).collect()
     }
 
     /// The pod that the request is about; nothing but pods of Kubernetes may be named.
@@ -224,6 +244,9 @@ impl Check {
         check_sandbox_config(config);
         self.check_may_begin(at, &Request::RunPodSandbox(Box::new(config.clone())));
         let pod = &self.pods[at];
+        let source = config.annotations.get("kubernetes.io/config.source").map(String::as_str);
+        let wanted_by = if pod.of_cloud { "api" } else { "file" };
+        judge!(source == Some(wanted_by), "[labels] pod {} is said to be {source:?}'s", pod.uid);
         let known = self.sandboxes.iter().filter(|(_, it)| it.pod == Some(at));
         for (number, sandbox) in known.filter(|(_, it)| it.made_at < pod.known_at) {
             let listed = &runtime.sandboxes[number].listed;

@@ -79,7 +79,7 @@ impl Check {
                 self.cloud.ending += 1;
             }
         }
-        self.told_wanted(first.then_some(now), agent);
+        self.told_wanted(now, first.then_some(now), agent);
     }
 
     /// Nothing of the cloud's is ended for being unknown while there is reason not to know it, in

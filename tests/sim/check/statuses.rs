@@ -1,4 +1,9 @@
 //! Rules about what the agent says of its pods, after each of its steps.
+//!
+//! All is judged anew when the agent's revision has moved or the truth has changed, and in every so
+//! many steps whatever the agent says of its revision.
+
+use std::collections::BTreeMap;
 
 use edged::agent::Agent;
 use edged::agent::pod::{Origin, Wanted};
@@ -6,44 +11,67 @@ use edged::model::status::PodStatus;
 use edged::model::time::Timestamp;
 
 use super::{Check, Pod, Said};
+use crate::draw;
+use crate::ends;
 use crate::rule::judge;
-use crate::runtime::Runtime;
+use crate::runtime::{Container, ContainerNo, Runtime};
 use crate::trace::trace;
 
 impl Check {
+    /// Nothing is taken as judged: the next look is at all statuses.
+    pub fn look_again(&mut self) {
+        self.judged = None;
+        self.evict.judged = None;
+    }
+
+    /// Whether all statuses are looked at now, though the agent says that none has changed.
+    pub(super) fn is_sampled(&self) -> bool {
+        self.steps.is_multiple_of(self.sample_every)
+    }
+
     /// The agent has taken a step. Returns the pods whose stops are due in a second.
     pub fn stepped(&mut self, now: u64, runtime: &Runtime, agent: &Agent) -> Vec<usize> {
-        if self.judged == Some(agent.revision()) && self.newly_gone.is_empty() {
+        self.steps += 1;
+        let revision = Some(agent.revision());
+        if self.judged == revision && self.newly_gone.is_empty() && !self.is_sampled() {
             return Vec::new();
         }
-        self.judged = Some(agent.revision());
+        self.judged = revision;
+        let moved = std::mem::replace(&mut self.revision, revision) != revision;
         let mut shown: Vec<(usize, &PodStatus)> = Vec::new();
         let mut anew = false;
-        let (pods, sandboxes, born_at) = (&mut self.pods, &self.sandboxes, self.born_at);
-        let mut refused = Vec::new();
+        let (mut refused, mut ended) = (Vec::new(), Vec::new());
+        let Self { pods, sandboxes, containers, born_at, .. } = self;
         self.watched.retain(|&at| {
             let pod = &mut pods[at];
             // Only what a source wanted has a status that anybody sees.
-            let told = agent.pod(&pod.uid).filter(|told| told.origin() != Origin::Runtime);
-            let Some(told) = told else {
+            let known = agent.pod(&pod.uid);
+            let Some(told) = known.filter(|told| told.origin() != Origin::Runtime) else {
+                if known.is_none() {
+                    pod.check_forgotten(at, containers);
+                }
                 anew |= pod.said.evicted;
+                pod.compare(None, moved);
                 pod.unsay();
                 return pod.told.is_some();
             };
+            let status = &told.api().status;
+            pod.compare(Some(status), moved);
             if pod.again && *told.wanted() == Wanted::Yes {
                 judge!(pod.alive == 0, "[old run first] pod {} begins anew, and runs", pod.uid);
-                pod.begin_anew();
+                pod.begin_anew(now);
                 anew = true;
             }
             if !pod.again {
-                let status = &told.api().status;
-                pod.said(now, status);
+                if pod.said(now, status) {
+                    ended.push(at);
+                }
                 // Of several, and beside the cloud's copy, it is open which one is right.
                 let of_cloud = pod.of_cloud;
                 pod.started(status, |then| {
                     let mut of = sandboxes.values().filter(|it| it.pod == Some(at));
                     let only = of.next().filter(|_| of.next().is_none() && !of_cloud);
-                    only.is_some_and(|it| it.made_at < born_at && it.seen_at == Some(then))
+                    only.is_some_and(|it| it.made_at < *born_at && it.seen_at == Some(then))
                 });
                 shown.push((at, status));
                 // It was refused in an earlier life, and the cloud remembers.
@@ -54,6 +82,9 @@ impl Check {
             }
             true
         });
+        for at in ended {
+            self.ended_truly(now, runtime, agent, at);
+        }
         for (at, status) in shown {
             self.check_served(at, status);
         }
@@ -65,6 +96,35 @@ impl Check {
         }
         if self.newly_gone.is_empty() { Vec::new() } else { self.gone_pods(now, runtime) }
     }
+
+    /// The agent says for the first time that the pod has ended: has it, and for a reason?
+    fn ended_truly(&self, now: u64, runtime: &Runtime, agent: &Agent, at: usize) {
+        let pod = &self.pods[at];
+        let Some((told, known)) = pod.told.as_deref().zip(agent.pod(&pod.uid)) else { return };
+        let status = &known.api().status;
+        // These have rules of their own; and what an earlier life said was judged then.
+        let judged = matches!(&*status.reason, "Evicted" | "OutOfpods");
+        if judged || pod.ended_before || draw::is_refused(told) {
+            return;
+        }
+        let own = |it: &&Container| it.listed.pod.as_ref().is_some_and(|it| it.uid == pod.uid);
+        let containers: Vec<&Container> = runtime.containers.values().filter(own).collect();
+        let wrong = ends::claimed_wrongly(told, status, pod, &containers);
+        judge!(wrong.is_none(), "[true end] pod {} has not ended so: {wrong:?}", pod.uid);
+        if let Some(seconds) = told.spec.active_deadline_seconds
+            && status.reason == "DeadlineExceeded"
+        {
+            // Seconds are cut off where the start is written down.
+            let due = pod.first_told_at + seconds.unsigned_abs() * 1000;
+            judge!(
+                now + 1_000 >= due || self.probed.clock_jumped,
+                "[active deadline] pod {} has {} s, since {} ms",
+                pod.uid,
+                seconds,
+                pod.first_told_at
+            );
+        }
+    }
 }
 
 impl Pod {
@@ -72,6 +132,33 @@ impl Pod {
     pub(super) fn unsay(&mut self) {
         let started_before = self.said.start_time.or(self.said.started_before);
         self.said = Said { started_before, ..Said::default() };
+    }
+
+    /// Who looks only when the revision has moved must not miss a change.
+    fn compare(&mut self, status: Option<&PodStatus>, moved: bool) {
+        if self.shown.as_ref() == status {
+            return;
+        }
+        judge!(
+            moved,
+            "[revision] pod {} changes at the same revision: {:?}, now {status:?}",
+            self.uid,
+            self.shown
+        );
+        self.shown = status.cloned();
+    }
+
+    /// The agent knows nothing of it any more: nothing of it runs, as far as it was told.
+    fn check_forgotten(&self, at: usize, containers: &BTreeMap<ContainerNo, super::Container>) {
+        let runs = |it: &super::Container| {
+            it.alive && it.began_at < self.known_at && it.place.is_some_and(|(pod, _)| pod == at)
+        };
+        let runs = containers.iter().find(|(_, it)| runs(it)).map(|(number, _)| number);
+        judge!(
+            runs.is_none() || self.lost,
+            "[forgotten last] pod {} is forgotten while c{runs:?} runs",
+            self.uid
+        );
     }
 
     /// What an earlier life said holds where the one sandbox has a note of it.
@@ -85,9 +172,11 @@ impl Pod {
         self.said.started_before = None;
     }
 
-    fn said(&mut self, now: u64, status: &PodStatus) {
+    /// Says whether it is said to have ended, and was not before.
+    fn said(&mut self, now: u64, status: &PodStatus) -> bool {
         let uid = &self.uid;
         let phase = status.phase;
+        let mut ends = false;
         if self.said.phase != Some(phase) {
             trace!(now, "    pod {uid} is said to be {phase:?}, {:?}", status.reason);
             self.said.phase = Some(phase);
@@ -103,6 +192,7 @@ impl Pod {
             );
             if self.said.terminal.replace(phase).is_none() {
                 self.said.ended_at = now;
+                ends = true;
             }
         }
         let since = self.said.start_time;
@@ -127,5 +217,6 @@ impl Pod {
                 self.said.restarts.push(count);
             }
         }
+        ends
     }
 }

@@ -198,7 +198,7 @@ impl Check {
             let ready = self.connected
                 && now >= runtime.ready_at
                 && self.ready_told_at.is_some_and(|told| now - told < READY_VALID_MS);
-            let idle = self.image_questions == 0
+            let idle = self.pods[at].image_questions == 0
                 && self.pods[at].open.iter().all(|&(_, kind)| kind == Kind::Pull);
             let sees = self.pods[at].known_asked_at > self.pods[at].last_failed_at;
             let runs = self.containers.values().any(|it| {
@@ -211,6 +211,14 @@ impl Check {
             }
         }
         due
+    }
+
+    /// Whether the pod was gone a second ago, and nothing keeps the agent from ending it.
+    pub fn is_long_gone(&self, now: u64, uid: &str) -> bool {
+        let gone_at = self.pod(uid).filter(|pod| pod.told.is_none()).and_then(|pod| pod.gone_at);
+        let ready =
+            self.connected && self.ready_told_at.is_some_and(|told| now - told < READY_VALID_MS);
+        ready && gone_at.is_some_and(|gone_at| now - gone_at > 1_000)
     }
 
     /// A second later.
@@ -237,8 +245,9 @@ const STOPS_MANY: usize = limits::STOP_CALLS_MAX / 2;
 
 impl Pod {
     /// A new run of the same uid.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn begin_anew(&mut self, now: u64) {
         self.again = false;
+        self.told_at = now;
         self.spec_was.clone_from(&self.told);
         self.gone_at = None;
         self.ending = None;

@@ -69,11 +69,12 @@ impl Check {
 
     /// A call is over for the agent.
     pub fn answered(&mut self, now: u64, id: CallId, ok: bool) {
+        self.garbage.removal_over(id, ok);
         let Some(open) = self.open.remove(&id) else { return };
         self.counts[open.class as usize] -= 1;
-        if open.kind == Kind::ImageStatus {
-            self.image_questions -= 1;
-            self.image_answered_at = now;
+        for at in open.has_image {
+            self.pods[at].image_questions -= 1;
+            self.pods[at].image_answered_at = now;
         }
         if let Some(at) = open.pod {
             let pod = &mut self.pods[at];
@@ -117,9 +118,9 @@ impl Check {
         }
         let (asked_at, taken_at) = (one.0, one.1.min(two.1));
         self.looked_at = asked_at;
-        // Whose a question about an image is cannot be told from outside.
-        let unsure = self.image_questions > 0 || self.image_answered_at >= asked_at;
         for pod in &mut self.pods {
+            // Whose a question about an image is cannot be told from outside.
+            let unsure = pod.image_questions > 0 || pod.image_answered_at >= asked_at;
             let busy = unsure || pod.open.iter().any(|&(_, kind)| kind != Kind::StopContainer);
             if !busy && pod.last_call_ended_at < asked_at {
                 pod.known_at = taken_at;
@@ -143,11 +144,11 @@ impl Check {
         }
         self.files = files;
         let first = !std::mem::replace(&mut self.delivered, true);
-        self.told_wanted(first.then_some(now), agent);
+        self.told_wanted(now, first.then_some(now), agent);
     }
 
     /// What all sources want now. `first`: now one of them has told it for the first time.
-    pub(super) fn told_wanted(&mut self, first: Option<u64>, agent: &Agent) {
+    pub(super) fn told_wanted(&mut self, now: u64, first: Option<u64>, agent: &Agent) {
         self.evict.judged = None;
         let wanted = first_of_each_name(self.files.values().flatten());
         let mut wanted: BTreeMap<Box<str>, (PodRef, Rc<api::Pod>)> = wanted
@@ -178,11 +179,13 @@ impl Check {
                 pod.again = agent.pod(&uid).is_some();
                 pod.gone_at = None;
                 pod.told_first = first;
+                pod.told_at = now;
+                pod.first_told_at = pod.first_told_at.min(now);
                 // It looks for itself before it acts.
                 pod.known_at = 0;
                 pod.known_asked_at = 0;
                 if !pod.again {
-                    pod.begin_anew();
+                    pod.begin_anew(now);
                 }
             }
             let grace_s = told.spec.termination_grace_period_seconds.unwrap_or(GRACE_DEFAULT_S);

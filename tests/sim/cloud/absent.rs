@@ -57,8 +57,7 @@ impl World {
 
     pub(crate) fn sky_removes(&mut self, _: &str) {}
 
-    #[allow(clippy::option_option, reason = "no volume of the cloud's, or one without an object")]
-    pub(crate) fn sky_text(&self, _: &str, _: &Volume) -> Option<Option<String>> {
+    pub(crate) fn sky_text(&self, _: &str, _: &Volume) -> Option<String> {
         None
     }
 

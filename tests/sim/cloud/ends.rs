@@ -1,6 +1,6 @@
 //! The end: the cloud is within reach, and both sides know the same.
 
-use edged::agent::pod::{self, Origin};
+use edged::agent::pod;
 use edged::model::cri::PodRef;
 use edged::model::job::{JobSpec, Source};
 use edged::model::pod::{Pod, Volume};
@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 
 use super::rates::Rates;
 use super::{Due, Sky};
+use crate::rule::judge;
+use crate::runtime::SandboxNo;
 use crate::trace::trace;
 use crate::world::{Thing, World};
 
@@ -45,6 +47,14 @@ impl World {
         self.run_until(self.now + 1);
         if self.knows_its_store_new() {
             self.run_until(self.now + REFILL_MS);
+            if self.knows_its_store_new() {
+                // It would know otherwise as soon as it had looked.
+                let left = self.unwanted_of_cloud();
+                judge!(
+                    !left.is_empty() || self.check.looked_at + REFILL_MS < self.now,
+                    "[lost store] the agent takes its store for new, and knows all that is here"
+                );
+            }
             self.people_tidy();
         }
     }
@@ -54,16 +64,20 @@ impl World {
         overview.cloud.is_some_and(|cloud| cloud.store_is_new)
     }
 
-    fn people_tidy(&mut self) {
+    /// Sandboxes of pods of the cloud that it does not want.
+    fn unwanted_of_cloud(&self) -> Vec<SandboxNo> {
         let wanted = self.wanted();
         let unwanted = |pod: &PodRef| !wanted.contains_key(&pod.uid);
         let left = self.runtime.sandboxes.iter().filter(|(_, it)| {
             it.listed.source.as_deref() == Some("api")
                 && it.listed.pod.as_ref().is_some_and(unwanted)
         });
-        let left: Vec<_> = left.map(|(&number, _)| number).collect();
+        left.map(|(&number, _)| number).collect()
+    }
+
+    fn people_tidy(&mut self) {
         let clock = self.clock();
-        for number in left {
+        for number in self.unwanted_of_cloud() {
             trace!(self.now, "people remove s{number} by hand");
             if let Some(pod) = &self.runtime.sandboxes[&number].listed.pod {
                 self.check.lost(&pod.uid);
@@ -95,21 +109,17 @@ impl World {
         self.sky_settle();
     }
 
-    /// What a volume of a pod of the cloud has to say; `None`: it is none of the cloud's.
-    #[allow(clippy::option_option, reason = "no volume of the cloud's, or one without an object")]
-    pub(crate) fn sky_text(&self, uid: &str, volume: &Volume) -> Option<Option<String>> {
-        let told = self.agent.pod(uid).filter(|told| told.origin() == Origin::Cloud)?;
-        let sky = self.sky.as_deref()?;
-        let key = object_of(&told.api().metadata.namespace, volume);
-        Some(key.and_then(|key| sky.api.text(&key)))
+    /// What a volume of a pod of the cloud has to say; `None`: there is no such object.
+    pub(crate) fn sky_text(&self, namespace: &str, volume: &Volume) -> Option<String> {
+        self.sky.as_deref()?.api.text(&object_of(namespace, volume)?)
     }
 
     /// What comes into a volume of a pod of the cloud is durable.
     pub(crate) fn sky_shows(&self, spec: &JobSpec) {
         let JobSpec::SetUpVolume(wanted) = spec else { return };
         let Some(sky) = self.sky.as_deref() else { return };
-        let told = self.agent.pod(&wanted.uid).filter(|told| told.origin() == Origin::Cloud);
-        let Some(api) = told.map(pod::Pod::api) else { return };
+        let truth = self.check.pod(&wanted.uid).filter(|truth| truth.of_cloud);
+        let Some(api) = truth.and_then(|truth| truth.told.as_deref()) else { return };
         let volume = api.spec.volumes.iter().find(|volume| volume.name == wanted.volume);
         let key = volume.and_then(|volume| object_of(&api.metadata.namespace, volume));
         if let (Some(key), Source::Files(files)) = (key, &wanted.source)

@@ -270,7 +270,10 @@ impl Sky {
                 Change::Put(row) => (row.key.clone(), Some(Stored::of(row))),
                 Change::Delete { key } => (key, None),
             };
-            self.rules.writes(&key, stored.as_ref(), &self.store);
+            let held = self.store.get(&key);
+            let there = self.api.get(&key);
+            let is_there = held.zip(there).is_some_and(|(held, there)| held.uid == there.uid);
+            self.rules.writes(&key, stored.as_ref(), &self.store, is_there);
             let over = stored.as_ref().filter(|stored| stored.ended.is_some());
             self.over.extend(over.map(|stored| stored.uid.clone()));
             self.store.write(key, stored);

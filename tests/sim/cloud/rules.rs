@@ -22,8 +22,6 @@ pub struct Rules {
     gone: BTreeSet<Box<str>>,
     /// What each object said last when it was durable; it only grows.
     texts: BTreeMap<Box<str>, u64>,
-    /// Mirrors that the agent wanted gone: they are, or there were none.
-    ended_mirrors: BTreeSet<Box<str>>,
     /// When reports of each pod were sent.
     reports: BTreeMap<Box<str>, Vec<u64>>,
     /// Messages that the agent refused.
@@ -115,7 +113,6 @@ impl Rules {
         }
         let uid = content["preconditions"]["uid"].as_str().expect("a deletion names its pod");
         judge!(content["gracePeriodSeconds"] == 0, "[delete last] {content}");
-        self.ended_mirrors.insert(uid.into());
         let alive = check.pod(uid).map_or(0, |pod| pod.alive);
         judge!(alive == 0, "[delete last] pod {uid} is to be deleted, and {alive} of it run");
     }
@@ -137,8 +134,9 @@ impl Rules {
     }
 
     /// The store is about to hold this.
-    pub fn writes(&mut self, key: &str, new: Option<&Stored>, store: &Store) {
-        let Some(new) = new else { return self.deletes(key, store) };
+    /// `is_there`: the cloud has the object that the store holds.
+    pub fn writes(&mut self, key: &str, new: Option<&Stored>, store: &Store, is_there: bool) {
+        let Some(new) = new else { return self.deletes(key, store, is_there) };
         if new.uid.is_empty() {
             return;
         }
@@ -169,7 +167,7 @@ impl Rules {
         }
     }
 
-    fn deletes(&mut self, key: &str, store: &Store) {
+    fn deletes(&mut self, key: &str, store: &Store, is_there: bool) {
         let Some(old) = store.get(key) else { return };
         // With a pod goes what the node has said of it.
         let key: Box<str> = key.replacen("/podpatch/", "/pod/", 1).into();
@@ -177,7 +175,7 @@ impl Rules {
         let same = self.heard_gone.contains(&(key.clone(), old.uid.clone()));
         let token = &*old.row.kind == "serviceaccounttoken";
         let ours = &*old.row.kind == "edged";
-        let mirror = old.is_mirror && self.ended_mirrors.contains(&old.uid);
+        let mirror = old.is_mirror && !is_there;
         // Another has taken the pod's place.
         let past =
             &*old.row.kind == "podpatch" && store.get(&key).is_none_or(|pod| pod.uid != old.uid);

@@ -7,6 +7,8 @@ mod garbage;
 mod phase;
 mod pods;
 
+pub use pods::claimed_wrongly;
+
 use std::collections::BTreeMap;
 
 use edged::agent::pod::cgroup::are_ours;
@@ -76,6 +78,7 @@ impl World {
         let began_at = self.now;
         loop {
             self.run_until(self.now + LOOK_MS);
+            self.look_again();
             let blind = self.check.looked_at < began_at;
             let blind = blind.then(|| "the agent has not looked".to_owned());
             let Some(why) = blind.or_else(|| self.unsettled()) else { break };
@@ -93,6 +96,7 @@ impl World {
         let mut trouble: Option<(u64, String)> = None;
         while self.now < began_at + QUIET_MS || trouble.is_some() {
             self.run_until(self.now + LOOK_MS);
+            self.look_again();
             trouble = match (trouble, self.unsettled()) {
                 // Containers end and begin; what takes long is wrong.
                 (Some((since, before)), Some(why)) if why == before => {
@@ -107,6 +111,14 @@ impl World {
         self.check_steady(&steady, began_at, "in calm");
         let noisy = steady.iter().find(|uid| !self.sky_is_quiet(uid, began_at));
         judge!(noisy.is_none(), "[quiet] {noisy:?} runs well and is reported again in calm");
+    }
+
+    /// Nothing is under way: whatever the agent says of it, all that it shows is judged.
+    fn look_again(&mut self) {
+        self.check.look_again();
+        self.check.evictions(self.now, &self.agent, &self.disk.volumes);
+        let due = self.check.stepped(self.now, &self.runtime, &self.agent);
+        assert!(due.is_empty(), "what is gone was told before a step");
     }
 
     fn check_steady(&self, steady: &[Box<str>], since: u64, when: &str) {

@@ -54,21 +54,30 @@ impl World {
             let fine = status.phase == Phase::Failed && ended;
             return (!fine).then(|| format!("it cannot run here, and is {:?}", status.phase));
         }
-        let stopping = self.now - truth.stop_asked_at < STOP_MS;
-        if stopping && pod.spec.active_deadline_seconds.is_some() && !status.phase.is_terminal() {
-            // Its deadline has passed, and its grace has not.
-            return None;
+        if let Some(seconds) = pod.spec.active_deadline_seconds
+            && !status.phase.is_terminal()
+        {
+            // It may have passed before, by the start that an earlier life saw.
+            let due = truth.told_at + seconds.unsigned_abs() * 1000;
+            if self.now > due + STOP_MS + RESTART_SLACK_MS {
+                return Some(format!("its deadline has passed {} ms ago", self.now - due));
+            }
+            if self.now - truth.stop_asked_at < STOP_MS {
+                // Its deadline has passed, and its grace has not.
+                return None;
+            }
         }
         if self.has_to_go(pod, truth.of_cloud) {
             return Some("it takes more of the disk than it may, and is there".to_owned());
         }
-        if let Some(why) = self.cgroup_unsettled(uid) {
+        let ended = status.phase.is_terminal();
+        if let Some(why) = self.cgroup_unsettled(uid, ended) {
             return Some(why);
         }
-        if let Some(why) = self.volumes_unsettled(uid) {
+        if let Some(why) = self.volumes_unsettled(uid, pod, ended, truth.of_cloud) {
             return Some(why);
         }
-        let wrong = if status.phase.is_terminal() {
+        let wrong = if ended {
             ended_wrongly(pod, status, truth, containers)
         } else {
             self.runs_wrongly(pod, truth, containers)
@@ -164,9 +173,10 @@ impl World {
     fn probed_wrongly(&self, containers: &[&Container]) -> Result<(), Option<String>> {
         for it in containers.iter().filter(|it| it.alive) {
             let number = number_of(&it.listed.id.0);
-            if let Some(at) = self.check.condemned_at(number) {
+            let failed = self.check.condemned_at(number).or(self.check.post_failed_at(number));
+            if let Some(at) = failed {
                 let long = self.now - at > STOP_MS + RESTART_SLACK_MS;
-                return Err(long.then(|| format!("c{number} failed its probes, and runs")));
+                return Err(long.then(|| format!("c{number} failed its probes or hook, and runs")));
             }
             if self.check.is_starting(number) {
                 return Err(None);
@@ -309,9 +319,8 @@ impl World {
             let main_runs = spec.containers.iter().all(|main| runs(pod, main, containers));
             let mut all = all.filter(|it| !runs(pod, it, containers));
             // The node may part with any of the dead, as soon as they are old enough.
-            let spares_none = self.check.garbage.spares_none();
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
-                && !(spares_none && containers.iter().any(|it| it.is_exited()))
+                && !containers.iter().any(|it| it.is_exited() && self.check.may_spare(it))
                 && spec.active_deadline_seconds.is_none()
                 && !self.check.pod(&uid).is_some_and(Pod::is_waited_for)
                 && !self.has_to_go(pod, self.check.pod(&uid).is_some_and(|it| it.of_cloud));
@@ -358,6 +367,16 @@ fn ended_wrongly(
     if truth.alive > 0 || truth.ready_sandboxes > 0 {
         return Some(format!("it is {:?}, and not all of it is stopped", status.phase));
     }
+    claimed_wrongly(pod, status, truth, containers)
+}
+
+/// Why a pod of which nothing runs has not ended as its status says.
+pub fn claimed_wrongly(
+    pod: &api::Pod,
+    status: &PodStatus,
+    truth: &Pod,
+    containers: &[&Container],
+) -> Option<String> {
     let spec = &pod.spec;
     if status.reason == "DeadlineExceeded" {
         let expires = spec.active_deadline_seconds.is_some();
