@@ -3,7 +3,7 @@
 //! go back to before it, and every start must succeed.
 //!
 //! ```text
-//! cargo test --profile sim --test power            # 1,000 cuts
+//! cargo test --profile sim --test power            # 1,000 cuts, from seed SIM_FIRST or 1 on
 //! cargo test --profile sim --test power -- 10000   # as many as are given
 //! SEED=17 cargo test --profile sim --test power    # one seed; with TRACE=1, all that happens
 //! ```
@@ -43,14 +43,22 @@ fn main() -> ExitCode {
     vfs::register();
     let number = |text: String| text.parse::<u64>().expect("a number");
     let cuts = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).map(number);
-    let seeds = match std::env::var("SEED").ok().map(number) {
-        Some(seed) => seed..=seed,
-        None => 1..=cuts.unwrap_or(CUTS_DEFAULT).div_ceil(CUTS_PER_SEED),
+    let variable = |name| std::env::var(name).ok().map(number);
+    let (first, count) = match variable("SEED") {
+        Some(seed) => (seed, 1),
+        None => {
+            let count = cuts.unwrap_or(CUTS_DEFAULT).div_ceil(CUTS_PER_SEED);
+            (variable("SIM_FIRST").unwrap_or(1), count)
+        }
     };
+    let seeds = first..first + count;
+    println!("seeds {first} to {}", seeds.end - 1);
     let mut tally = Tally::default();
     for seed in seeds {
         if let Err(why) = life::live(seed, CUTS_PER_SEED, false, &mut tally) {
-            println!("violated: {why}\n  SEED={seed} cargo test --profile sim --test power");
+            println!(
+                "violated: {why}\n  SEED={seed} scripts/cargo test --locked --profile sim --test power"
+            );
             return ExitCode::FAILURE;
         }
     }

@@ -1,7 +1,7 @@
 //! The simulator: the whole mind against a world that is drawn from a seed.
 //!
 //! ```text
-//! cargo test --profile sim --test sim                 # seeds 1 to 2,000
+//! cargo test --profile sim --test sim                 # 2,000 seeds from SIM_FIRST or 1 on
 //! cargo test --profile sim --test sim -- 1 20000      # 20,000 seeds from seed 1 on
 //! SEED=17 cargo test --profile sim --test sim         # one seed
 //! SEED=17 TRACE=1 cargo test --profile sim --test sim # and everything that happens in it
@@ -69,6 +69,8 @@ use world::World;
 static HEAP: heap::Heap = heap::Heap;
 
 const SEEDS_DEFAULT: u64 = 2_000;
+/// Seeds that once failed: they always run beside those that `make test` draws from the commit.
+const ONCE_FAILED: [u64; 3] = [114, 135, 14_513];
 /// So many failed seeds are enough.
 const FAILURES_MAX: usize = 25;
 /// So many are told with their traces.
@@ -82,6 +84,8 @@ thread_local! {
 struct Plan {
     first: u64,
     count: u64,
+    /// These as well.
+    also: &'static [u64],
     trace: Mode,
     failures_max: usize,
 }
@@ -105,6 +109,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
         WHY.set(info.to_string().replace('\n', " "));
     }));
+    println!("{}", plan.words());
     let total = run_all(&plan);
     let cpu_s = cpu_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID) as f64 / 1e9;
     report(&plan, &total, cpu_s);
@@ -126,39 +131,64 @@ impl Plan {
             variable("SIM_FAILURES").map_or(Ok(FAILURES_MAX as u64), |n| number(&n))?;
         let failures_max = failures_max as usize;
         if let Some(seed) = variable("SEED") {
-            return Ok(Self { first: number(&seed)?, count: 1, trace, failures_max });
+            return Ok(Self { first: number(&seed)?, count: 1, also: &[], trace, failures_max });
         }
         // Options are for the usual test harness.
         let words: Vec<String> =
             std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+        let also: &[u64] = if words.is_empty() { &ONCE_FAILED } else { &[] };
         let (first, count) = match words.as_slice() {
-            [] => match variable("SIM_SEEDS") {
-                Some(seeds) => (1, number(&seeds)?),
-                None => (1, SEEDS_DEFAULT),
-            },
+            [] => {
+                let first = variable("SIM_FIRST").map_or(Ok(1), |first| number(&first))?;
+                let count = variable("SIM_SEEDS").map_or(Ok(SEEDS_DEFAULT), |n| number(&n))?;
+                (first, count)
+            }
             [count] => (1, number(count)?),
             [first, count] => (number(first)?, number(count)?),
             more => return Err(format!("got {more:?}, expected the first seed and a count")),
         };
-        Ok(Self { first, count, trace, failures_max })
+        Ok(Self { first, count, also, trace, failures_max })
+    }
+
+    /// How many there are.
+    fn len(&self) -> u64 {
+        self.count + self.also.len() as u64
+    }
+
+    /// One of them.
+    fn seed(&self, at: u64) -> u64 {
+        let fresh = |at: u64| self.first + at - self.also.len() as u64;
+        self.also.get(at as usize).copied().unwrap_or_else(|| fresh(at))
+    }
+
+    /// What is about to run, in a line.
+    fn words(&self) -> String {
+        let last = self.first + self.count.saturating_sub(1);
+        let also = if self.also.is_empty() {
+            String::new()
+        } else {
+            format!(", and {:?}, which once failed", self.also)
+        };
+        format!("seeds {} to {last}{also}", self.first)
     }
 }
 
 fn run_all(plan: &Plan) -> Total {
     let total = Mutex::new(Total::default());
-    let next = AtomicU64::new(plan.first);
+    let next = AtomicU64::new(0);
     let enough = AtomicBool::new(false);
     let one_by_one = plan.trace == Mode::Print;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let workers = if one_by_one { 1 } else { (cores as u64).min(plan.count) };
+    let workers = if one_by_one { 1 } else { (cores as u64).min(plan.len()) };
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while !enough.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= plan.first + plan.count {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= plan.len() {
                         break;
                     }
+                    let seed = plan.seed(at);
                     let (result, tally) = run(seed, plan.trace);
                     let mut total = total.lock().expect("no worker panics while it counts");
                     total.count(plan, seed, result, &tally);
@@ -176,14 +206,14 @@ impl Total {
         match result {
             Ok(()) => self.passed += 1,
             Err(why) => {
-                println!("seed {seed}: {why}");
+                println!("seed {seed}: {why}\n  {}", replay(seed));
                 self.failed.insert(seed, why);
             }
         }
         let done = self.passed + self.failed.len() as u64;
-        let tenth = (plan.count / 10).max(1);
+        let tenth = (plan.len() / 10).max(1);
         if plan.count >= 100 && done.is_multiple_of(tenth) {
-            println!("{done} of {} seeds, {} failed", plan.count, self.failed.len());
+            println!("{done} of {} seeds, {} failed", plan.len(), self.failed.len());
         }
     }
 
@@ -211,6 +241,11 @@ fn run(seed: u64, mode: Mode) -> (Result<(), String>, Tally) {
     (result.map_err(|_| WHY.take()), tally)
 }
 
+/// The command that replays a seed.
+fn replay(seed: u64) -> String {
+    format!("SEED={seed} TRACE=1 scripts/cargo test --locked --profile sim --test sim")
+}
+
 fn report(plan: &Plan, total: &Total, cpu_s: f64) {
     for (&seed, why) in total.failed.iter().take(TRACES_MAX) {
         if plan.trace == Mode::Print {
@@ -224,7 +259,7 @@ fn report(plan: &Plan, total: &Total, cpu_s: f64) {
         if again.as_ref().err() != Some(why) {
             println!("NOT DETERMINISTIC: the second run of seed {seed} came to {again:?}");
         }
-        println!("replay: SEED={seed} TRACE=1 cargo test --profile sim --test sim");
+        println!("replay: {}", replay(seed));
     }
     let tally = &total.tally;
     let hours = tally.simulated_ms as f64 / 3_600_000.0;
