@@ -30,8 +30,8 @@ power: ## cuts the power of the store 10,000 times (SEED=n TRACE=1 replays one s
 soak: setup ## kills two agents and a controller at random for ten minutes (SOAK_S=seconds SEED=n)
 	@SOAK_S=$${SOAK_S:-600} scripts/cargo test --features controller --test whole -- at_random
 
-mutants: ## breaks the mind's rules on purpose: the stories or the simulator must notice
-	@scripts/mutants.sh
+mutants: ## breaks the minds on purpose: a test must notice (RULES=1: only the named rules)
+	@scripts/mutants.sh $(if $(RULES),--rules)
 
 fuzz: ## runs each fuzz target for a minute (needs cargo-fuzz)
 	@scripts/fuzz

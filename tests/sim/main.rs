@@ -19,7 +19,7 @@
 //! A rule that no world had to keep proves nothing: the report counts how often each was judged,
 //! and 2,000 seeds of a gateway fail where one never was.
 //!
-//! `scripts/mutants.sh` breaks the mind's rules on purpose and shows that this finds it.
+//! `scripts/mutants.sh` breaks the mind on purpose and shows that this, or a story, finds it.
 #![expect(clippy::print_stdout, reason = "the report is what this program is for")]
 
 mod calls;

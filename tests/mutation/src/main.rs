@@ -1,0 +1,283 @@
+//! Breaks the cores in every way that a few operators know, and in those that the named rules say,
+//! and asks the tests whether they notice.
+//!
+//! ```text
+//! edged-mutation TOP WORK [--rules] [--core agent|controller] [--seeds N] [--again] [--list] [TEXT…]
+//! ```
+//!
+//! All mutants are compiled into one copy of the tree, each behind a question at run time whether it
+//! is the one to show: one build for thousands of them, and none costs more than the tests that come
+//! by the place. Those are known from one run in which no mutant is shown.
+//!
+//! In WORK: `tree`, the mutated copy; `refused`, what does not compile, known to the next run;
+//! `results-agent`, a line for each mutant, kept over runs; `survivors.txt`, by file. TEXT chooses
+//! mutants whose identity contains it.
+
+mod compile;
+mod points;
+mod report;
+mod rules;
+mod run;
+mod schema;
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use points::Mutant;
+use report::Results;
+use run::{Run, Simulator, Verdict};
+use schema::Rendered;
+use source::Source;
+
+const SEEDS: u64 = 150;
+/// Where rules are kept.
+const CORES: [&str; 3] = ["agent", "controller", "mind"];
+
+/// What was asked for.
+struct Plan {
+    top: PathBuf,
+    work: PathBuf,
+    rules_only: bool,
+    core: String,
+    seeds: u64,
+    again: bool,
+    list: bool,
+    chosen: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match Plan::new().and_then(|plan| work(&plan)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("mutation: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Plan {
+    fn new() -> Result<Self, String> {
+        let mut words = std::env::args().skip(1);
+        let mut folder = || words.next().ok_or("expected two folders: TOP and WORK");
+        let (top, work) = (PathBuf::from(folder()?), PathBuf::from(folder()?));
+        let mut plan = Self {
+            top,
+            work,
+            rules_only: false,
+            core: "agent".into(),
+            seeds: SEEDS,
+            again: false,
+            list: false,
+            chosen: Vec::new(),
+        };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--rules" => plan.rules_only = true,
+                "--again" => plan.again = true,
+                "--list" => plan.list = true,
+                "--core" => plan.core = words.next().ok_or("--core: expected a name")?,
+                "--seeds" => {
+                    let count = words.next().and_then(|word| word.parse().ok());
+                    plan.seeds = count.ok_or("--seeds: expected a number")?;
+                }
+                word if word.starts_with("--") => return Err(format!("got {word}: see above")),
+                _ => plan.chosen.push(word),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn work(plan: &Plan) -> Result<bool, String> {
+    let src = plan.top.join("src");
+    let manifest = read(&plan.top.join("Cargo.toml"));
+    let features = source::features(&manifest, &["controller"]);
+    let of_core = |core: &&str| source::read_core(&src, core, &features);
+    let sources: Vec<Source> = CORES.iter().flat_map(of_core).collect();
+    let mut mutants = find(plan, &sources, &features)?;
+    if plan.list {
+        mutants.iter().for_each(|it| println!("{}", it.identity));
+        return Ok(true);
+    }
+    let tree = plan.work.join("tree");
+    copy_tree(&plan.top, &tree);
+    let all = mutants.len();
+    settle(plan, &tree, &sources, &mut mutants)?;
+    let dropped = all - mutants.len();
+    println!("{all} mutants, of which {dropped} do not compile");
+    let accepted = report::Accepted::read(&read(&plan.top.join("tests/mutation/accepted.txt")))?;
+    let is_whole = !plan.rules_only && !plan.again && plan.chosen.is_empty();
+    let file = plan.work.join(format!("results-{}", plan.core));
+    let mut results = Results::open(&file, is_whole, plan.again);
+    judge(plan, &tree, &sources, &mutants, &mut results)?;
+    let known: BTreeSet<&str> = mutants.iter().map(|it| &*it.identity).collect();
+    let survivors = plan.work.join("survivors.txt");
+    Ok(report::tell(&results, &known, &accepted, dropped, &survivors))
+}
+
+/// Asks the tests about all, and the simulator, which is built meanwhile, about what they let pass.
+fn judge(
+    plan: &Plan,
+    tree: &Path,
+    sources: &[Source],
+    mutants: &[Mutant],
+    results: &mut Results,
+) -> Result<(), String> {
+    let before = Instant::now();
+    let programs = compile::build_tests(tree)?;
+    println!("built in {} s", before.elapsed().as_secs());
+    let in_tree = tree.to_owned();
+    let simulator = std::thread::spawn(move || compile::build_simulator(&in_tree));
+    let run = Run::record(tree, &plan.work, &programs)?;
+    let is_chosen = |it: &&Mutant| {
+        let is_named = plan.chosen.is_empty()
+            || plan.chosen.iter().any(|text| it.identity.contains(text.as_str()));
+        is_named && results.is_due(&it.identity)
+    };
+    let mut chosen: Vec<&Mutant> = mutants.iter().filter(is_chosen).collect();
+    chosen.sort_by_key(|it| it.rule.is_none());
+    let mut passed = Vec::new();
+    let line = |mutant: &Mutant| sources[mutant.file].line(mutant.range.0);
+    let before = Instant::now();
+    for (at, mutant) in chosen.iter().enumerate() {
+        let verdict = run.judge(mutant.id);
+        results.add(mutant, &verdict, line(mutant));
+        if !matches!(verdict, Verdict::Caught(..)) && !mutant.identity.starts_with("controller/") {
+            passed.push((*mutant, verdict));
+        }
+        if (at + 1) % 100 == 0 {
+            println!("{} of {} in {} s", at + 1, chosen.len(), before.elapsed().as_secs());
+        }
+    }
+    println!("{} of {} passed the tests", passed.len(), chosen.len());
+    let program = simulator.join().expect("it does not panic")?;
+    let simulator = Simulator::record(tree, &plan.work, program, plan.seeds)?;
+    let before = Instant::now();
+    for (at, (mutant, verdict)) in passed.iter().enumerate() {
+        let verdict = simulator.judge(mutant.id, verdict.clone());
+        results.add(mutant, &verdict, line(mutant));
+        if (at + 1) % 20 == 0 {
+            println!("{} of {} in {} s", at + 1, passed.len(), before.elapsed().as_secs());
+        }
+    }
+    Ok(())
+}
+
+/// The generated mutants of the chosen core, and those of the rules.
+fn find(
+    plan: &Plan,
+    sources: &[Source],
+    features: &BTreeSet<String>,
+) -> Result<Vec<Mutant>, String> {
+    let places = rules::read(&read(&plan.top.join("tests/mutation/rules.txt")))?;
+    let mut mutants = Vec::new();
+    let mut functions = Vec::new();
+    for (at, source) in sources.iter().enumerate() {
+        let found = points::find(source, at, features);
+        functions.push(found.functions);
+        if !plan.rules_only && source.path.starts_with(&format!("{}/", plan.core)) {
+            mutants.extend(found.mutants);
+        }
+    }
+    let mut wrong = Vec::new();
+    for place in &places {
+        let at = sources.iter().position(|source| source.path == place.file);
+        let found = match at {
+            Some(at) => rules::resolve(place, at, &sources[at], &functions[at]),
+            None => Err(format!("rule {}: there is no src/{}", place.rule, place.file)),
+        };
+        match found {
+            Ok(mutant) => mutants.push(mutant),
+            Err(why) => wrong.push(why),
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(wrong.join("\nmutation: "));
+    }
+    // All places of a rule are broken at once.
+    let mut of_rules = BTreeMap::new();
+    for (number, mutant) in (1..).zip(&mut mutants) {
+        mutant.id = match &mutant.rule {
+            Some(rule) => *of_rules.entry(rule.clone()).or_insert(number),
+            None => number,
+        };
+    }
+    Ok(mutants)
+}
+
+/// Writes the mutants into the tree, without those that the compiler refuses: it is asked again
+/// and again, as it tells of some mistakes only where there are no others.
+fn settle(
+    plan: &Plan,
+    tree: &Path,
+    sources: &[Source],
+    mutants: &mut Vec<Mutant>,
+) -> Result<(), String> {
+    let refused_before = plan.work.join("refused");
+    let mut text = fs::read_to_string(&refused_before).unwrap_or_default();
+    let known: BTreeSet<String> = text.lines().map(String::from).collect();
+    mutants.retain(|it| it.rule.is_some() || !known.contains(&it.identity));
+    let library = format!(
+        "#![allow(warnings, arithmetic_overflow, unconditional_panic)]\n{}\npub mod mutation;\n",
+        read(&plan.top.join("src/lib.rs"))
+    );
+    schema::write(&tree.join("src/lib.rs"), library.as_bytes());
+    schema::write(&tree.join("src/mutation.rs"), include_bytes!("active.rs"));
+    loop {
+        let mut files = BTreeMap::new();
+        for (at, source) in sources.iter().enumerate() {
+            let here: Vec<&Mutant> = mutants.iter().filter(|it| it.file == at).collect();
+            let rendered: Rendered = schema::render(source, &here);
+            schema::write(&tree.join("src").join(&source.path), rendered.text.as_bytes());
+            files.insert(source.path.clone(), rendered);
+        }
+        let refused = compile::refused(tree, &files)?;
+        if refused.is_empty() {
+            return Ok(());
+        }
+        println!("the compiler refuses {} mutants", refused.len());
+        if let Some(rule) = mutants.iter().find(|it| it.rule.is_some() && refused.contains(&it.id))
+        {
+            return Err(format!("{} does not compile", rule.identity));
+        }
+        mutants.retain(|it| {
+            let fits = !refused.contains(&it.id);
+            if !fits {
+                text.push_str(&format!("{}\n", it.identity));
+            }
+            fits
+        });
+        fs::write(&refused_before, &text).expect("there is room");
+    }
+}
+
+/// The tree as git knows it, with what is not committed yet; the cores are written over it.
+fn copy_tree(top: &Path, tree: &Path) {
+    let listed = Command::new("git")
+        .current_dir(top)
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .expect("git is there");
+    let names = String::from_utf8(listed.stdout).expect("names here are UTF-8");
+    let is_core = |name: &str| CORES.iter().any(|it| name.starts_with(&format!("src/{it}/")));
+    for name in names.split_terminator('\0').filter(|name| *name != "src/lib.rs") {
+        let (from, to) = (top.join(name), tree.join(name));
+        // One that was deleted and not committed yet.
+        let Ok(text) = fs::read(&from) else { continue };
+        // What the last run wrote is written again only where it differs.
+        if !is_core(name) || !to.exists() {
+            schema::write(&to, &text);
+        }
+        let mode = fs::metadata(&from).expect("just read").permissions();
+        fs::set_permissions(&to, mode).expect("just written");
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
