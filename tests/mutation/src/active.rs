@@ -1,8 +1,8 @@
 //! Which mutant is active. The tool copies this file into the mutated tree as `src/mutation.rs`.
 //!
 //! `MUTANT` says it: a number, nothing, `each:FILE` to write into FILE which mutants each test
-//! reaches (a line for each thread, and libtest gives each test a thread of its name), or `all:FILE`
-//! to write into FILE which ones the whole program reaches.
+//! reaches (a line for each thread: libtest gives each test a thread of its name), or `all:FILE` to
+//! write into FILE which ones the whole program reaches.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};

@@ -2,12 +2,12 @@
 //! and asks the tests whether they notice.
 //!
 //! ```text
-//! edged-mutation TOP WORK [--rules] [--core agent|controller] [--seeds N] [--again] [--list] [TEXT…]
+//! edged-mutation TOP WORK [--rules] [--core NAME] [--seeds N] [--again] [--list] [TEXT…]
 //! ```
 //!
-//! All mutants are compiled into one copy of the tree, each behind a question at run time whether it
-//! is the one to show: one build for thousands of them, and none costs more than the tests that come
-//! by the place. Those are known from one run in which no mutant is shown.
+//! All mutants are compiled into one copy of the tree, each behind a question at run time whether
+//! it is the one to show: one build for thousands of them, and none costs more than the tests that
+//! come by the place. Those are known from one run in which no mutant is shown.
 //!
 //! In WORK: `tree`, the mutated copy; `refused`, what does not compile, known to the next run;
 //! `results-agent`, a line for each mutant, kept over runs; `survivors.txt`, by file. TEXT chooses
