@@ -7,16 +7,16 @@
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 const UNKNOWN: u32 = u32::MAX;
 const EACH: u32 = u32::MAX - 1;
 const ALL: u32 = u32::MAX - 2;
+const IDS_MAX: usize = 1 << 16;
 
 static ACTIVE: AtomicU32 = AtomicU32::new(UNKNOWN);
-static REACHED: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+static REACHED: [AtomicBool; IDS_MAX] = [const { AtomicBool::new(false) }; IDS_MAX];
 
 thread_local! {
     static SEEN: RefCell<Seen> = RefCell::new(Seen::new());
@@ -49,12 +49,8 @@ fn special(now: u32, id: u32) -> bool {
             false
         }
         _ => {
-            let mut reached = REACHED.lock().unwrap();
-            let at = id as usize;
-            if reached.len() <= at {
-                reached.resize(at + 1, false);
-            }
-            if !std::mem::replace(&mut reached[at], true) {
+            let reached = &REACHED[id as usize];
+            if !reached.load(Ordering::Relaxed) && !reached.swap(true, Ordering::Relaxed) {
                 append(&format!("{id}\n"));
             }
             false

@@ -8,17 +8,15 @@ use serde_json::Value;
 
 use crate::schema::Rendered;
 
-/// The programs of tests that are asked about a mutant.
-pub struct Programs {
-    pub units: PathBuf,
-    pub stories: PathBuf,
-    pub controller: PathBuf,
-}
+/// The packages are built as they are for other tests, our own code so that thousands of runs are
+/// quick.
+const QUICK: [&str; 2] = ["--config", "profile.dev.package.edged.opt-level=1"];
 
 fn cargo(tree: &Path, arguments: &[&str]) -> (bool, Vec<Value>) {
     let done = Command::new("scripts/cargo")
         .current_dir(tree)
         .args(arguments)
+        .args(QUICK)
         .args(["--quiet", "--locked", "--features", "controller", "--message-format", "json"])
         .stderr(Stdio::inherit())
         .output()
@@ -72,35 +70,14 @@ fn culprits(message: &Value, files: &BTreeMap<String, Rendered>) -> BTreeSet<u32
     about.flat_map(|(file, start, end)| file.about(start, end)).collect()
 }
 
-/// Builds the tests.
-pub fn build_tests(tree: &Path) -> Result<Programs, String> {
-    let arguments = ["test", "--no-run", "--lib", "--test", "stories", "--test", "controller"];
-    let mut built = build(tree, &arguments)?;
-    let mut take =
-        |name: &str| built.remove(name).ok_or_else(|| format!("no program {name} was built"));
-    Ok(Programs {
-        units: take("edged")?,
-        stories: take("stories")?,
-        controller: take("controller")?,
-    })
-}
-
-/// Builds the simulator, with optimization: it takes longer than all others.
-pub fn build_simulator(tree: &Path) -> Result<PathBuf, String> {
-    let arguments = ["test", "--no-run", "--profile", "sim", "--test", "sim"];
-    build(tree, &arguments)?.remove("sim").ok_or_else(|| "no simulator was built".into())
-}
-
-fn build(tree: &Path, arguments: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
-    let (fits, messages) = cargo(tree, arguments);
+/// Builds a program of tests, and says where it is.
+pub fn build(tree: &Path, target: &[&str]) -> Result<PathBuf, String> {
+    let (fits, messages) = cargo(tree, &[&["test", "--no-run"], target].concat());
     if !fits {
         let told = messages.iter().filter_map(|it| it["message"]["rendered"].as_str());
         return Err(told.collect());
     }
     let of_tests = messages.iter().filter(|it| it["profile"]["test"] == true);
-    let named = of_tests.filter_map(|message| {
-        let name = message["target"]["name"].as_str()?;
-        Some((name.to_owned(), PathBuf::from(message["executable"].as_str()?)))
-    });
-    Ok(named.collect())
+    let mut programs = of_tests.filter_map(|message| message["executable"].as_str());
+    programs.next().map(PathBuf::from).ok_or_else(|| format!("no program {target:?} was built"))
 }

@@ -25,17 +25,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use points::Mutant;
 use report::Results;
-use run::{Run, Simulator, Verdict};
+use run::{Level, Simulator, Tests, Verdict};
 use schema::Rendered;
 use source::Source;
 
 const SEEDS: u64 = 150;
 /// Where rules are kept.
 const CORES: [&str; 3] = ["agent", "controller", "mind"];
+/// Their units.
+const UNITS: [&str; 3] = ["agent::", "controller::", "mind::"];
 
 /// What was asked for.
 struct Plan {
@@ -120,7 +123,8 @@ fn work(plan: &Plan) -> Result<bool, String> {
     Ok(report::tell(&results, &known, &accepted, dropped, &survivors))
 }
 
-/// Asks the tests about all, and the simulator, which is built meanwhile, about what they let pass.
+/// Asks one level after the other about what the ones before let pass. A level is built while those
+/// before it run.
 fn judge(
     plan: &Plan,
     tree: &Path,
@@ -128,44 +132,68 @@ fn judge(
     mutants: &[Mutant],
     results: &mut Results,
 ) -> Result<(), String> {
-    let before = Instant::now();
-    let programs = compile::build_tests(tree)?;
-    println!("built in {} s", before.elapsed().as_secs());
-    let in_tree = tree.to_owned();
-    let simulator = std::thread::spawn(move || compile::build_simulator(&in_tree));
-    let run = Run::record(tree, &plan.work, &programs)?;
     let is_chosen = |it: &&Mutant| {
         let is_named = plan.chosen.is_empty()
             || plan.chosen.iter().any(|text| it.identity.contains(text.as_str()));
         is_named && results.is_due(&it.identity)
     };
-    let mut chosen: Vec<&Mutant> = mutants.iter().filter(is_chosen).collect();
-    chosen.sort_by_key(|it| it.rule.is_none());
-    let mut passed = Vec::new();
-    let line = |mutant: &Mutant| sources[mutant.file].line(mutant.range.0);
-    let before = Instant::now();
-    for (at, mutant) in chosen.iter().enumerate() {
-        let verdict = run.judge(mutant.id);
-        results.add(mutant, &verdict, line(mutant));
-        if !matches!(verdict, Verdict::Caught(..)) && !mutant.identity.starts_with("controller/") {
-            passed.push((*mutant, verdict));
-        }
-        if (at + 1) % 100 == 0 {
-            println!("{} of {} in {} s", at + 1, chosen.len(), before.elapsed().as_secs());
-        }
+    let mut due: Vec<&Mutant> = mutants.iter().filter(is_chosen).collect();
+    // In the order of the texts that were given; rules first.
+    let place = |it: &Mutant| plan.chosen.iter().position(|text| it.identity.contains(&**text));
+    due.sort_by_key(|it| (it.rule.is_none(), place(it)));
+    let mut levels = vec!["stories", "units", "simulator"];
+    if due.iter().any(|it| !it.identity.starts_with("agent/")) {
+        levels.insert(2, "controller");
     }
-    println!("{} of {} passed the tests", passed.len(), chosen.len());
-    let program = simulator.join().expect("it does not panic")?;
-    let simulator = Simulator::record(tree, &plan.work, program, plan.seeds)?;
-    let before = Instant::now();
-    for (at, (mutant, verdict)) in passed.iter().enumerate() {
-        let verdict = simulator.judge(mutant.id, verdict.clone());
-        results.add(mutant, &verdict, line(mutant));
-        if (at + 1) % 20 == 0 {
-            println!("{} of {} in {} s", at + 1, passed.len(), before.elapsed().as_secs());
-        }
+    let mut reached = BTreeSet::new();
+    let programs = build(tree, &levels);
+    for name in levels {
+        let program = programs.recv().expect("one for each level")?;
+        let folders = (tree, &*plan.work);
+        let mut level = match name {
+            "simulator" => Level::Simulator(Simulator::record(folders, program, plan.seeds)?),
+            "units" => Level::Tests(Tests::record(name, folders, program, &UNITS)?),
+            _ => Level::Tests(Tests::record(name, folders, program, &[])?),
+        };
+        let before = Instant::now();
+        let (mut count, all) = (0, due.len());
+        due.retain(|mutant| {
+            let mut verdict = level.judge(mutant);
+            if verdict != Verdict::Unreached {
+                reached.insert(mutant.id);
+            } else if reached.contains(&mutant.id) {
+                verdict = Verdict::Survived;
+            }
+            let line = sources[mutant.file].line(mutant.range.0);
+            results.add(mutant, &verdict, line);
+            count += 1;
+            if count % 100 == 0 {
+                println!("{name}: {count} of {all} in {} s", before.elapsed().as_secs());
+            }
+            !matches!(verdict, Verdict::Caught(..))
+        });
+        println!("{name}: {} of {all} passed", due.len());
     }
     Ok(())
+}
+
+/// Builds the programs of these levels, one after the other, in the background.
+fn build(tree: &Path, levels: &[&'static str]) -> Receiver<Result<PathBuf, String>> {
+    let (sender, programs) = channel();
+    let (tree, levels) = (tree.to_owned(), levels.to_vec());
+    std::thread::spawn(move || {
+        for level in levels {
+            let target = match level {
+                "units" => &["--lib"][..],
+                "simulator" => &["--test", "sim"],
+                other => &["--test", other],
+            };
+            if sender.send(compile::build(&tree, target)).is_err() {
+                return;
+            }
+        }
+    });
+    programs
 }
 
 /// The generated mutants of the chosen core, and those of the rules.
@@ -226,18 +254,27 @@ fn settle(
         "#![allow(warnings, arithmetic_overflow, unconditional_panic)]\n{}\npub mod mutation;\n",
         read(&plan.top.join("src/lib.rs"))
     );
-    schema::write(&tree.join("src/lib.rs"), library.as_bytes());
-    schema::write(&tree.join("src/mutation.rs"), include_bytes!("active.rs"));
+    // It is there while what lies in the tree is known to compile.
+    let settled = plan.work.join("settled");
+    let mut changed = !settled.exists();
+    changed |= schema::write(&tree.join("src/lib.rs"), library.as_bytes());
+    changed |= schema::write(&tree.join("src/mutation.rs"), include_bytes!("active.rs"));
     loop {
         let mut files = BTreeMap::new();
         for (at, source) in sources.iter().enumerate() {
             let here: Vec<&Mutant> = mutants.iter().filter(|it| it.file == at).collect();
             let rendered: Rendered = schema::render(source, &here);
-            schema::write(&tree.join("src").join(&source.path), rendered.text.as_bytes());
+            let path = tree.join("src").join(&source.path);
+            changed |= schema::write(&path, rendered.text.as_bytes());
             files.insert(source.path.clone(), rendered);
         }
+        if !changed {
+            return Ok(());
+        }
+        let _ = fs::remove_file(&settled);
         let refused = compile::refused(tree, &files)?;
         if refused.is_empty() {
+            fs::write(&settled, "").expect("there is room");
             return Ok(());
         }
         println!("the compiler refuses {} mutants", refused.len());

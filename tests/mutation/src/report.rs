@@ -84,7 +84,7 @@ impl Results {
         let line = line.to_string();
         let identity = &mutant.identity;
         writeln!(self.file, "{level}\t{by}\t{line}\t{identity}").expect("there is room");
-        if mutant.rule.is_some() {
+        if mutant.rule.is_some() && matches!(verdict, Verdict::Caught(..)) {
             println!("{identity}: {level} {by}");
         }
         self.known.insert(identity.clone(), (level.into(), by.into(), line));

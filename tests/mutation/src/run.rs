@@ -8,12 +8,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::compile::Programs;
+use crate::points::Mutant;
 
 /// A mutant that takes more memory than this, KiB, has been noticed.
 const MEMORY_MAX_KIB: u32 = 6_000_000;
 /// And one whose test says nothing for so long beyond what the slowest test takes.
 const SILENT_MAX: Duration = Duration::from_secs(20);
+/// The least that all seeds of the simulator may take.
+const SIMULATOR_MAX: Duration = Duration::from_secs(300);
+/// So many tests that noticed mutants of the same file are asked first.
+const KEEN_MAX: usize = 4;
+/// Those that together take so long come next, and then those that take four times as long.
+const FIRST: Duration = Duration::from_millis(200);
 
 /// What became of a mutant.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,20 +31,32 @@ pub enum Verdict {
     Survived,
 }
 
-/// Tests that know a mutant, of one program.
-struct Level {
+/// What asks about mutants.
+pub enum Level {
+    Tests(Tests),
+    Simulator(Simulator),
+}
+
+impl Level {
+    pub fn judge(&mut self, mutant: &Mutant) -> Verdict {
+        match self {
+            Self::Tests(tests) => tests.judge(mutant),
+            Self::Simulator(simulator) => simulator.judge(mutant),
+        }
+    }
+}
+
+/// A program of tests.
+pub struct Tests {
     name: &'static str,
+    tree: PathBuf,
     program: PathBuf,
     /// By mutant, which tests reach it.
     reached: BTreeMap<u32, Vec<usize>>,
-    /// Names, and how long each takes.
+    /// Names, and how long each takes; those that take longest come last.
     tests: Vec<(String, Duration)>,
-}
-
-/// All that can notice.
-pub struct Run {
-    tree: PathBuf,
-    levels: Vec<Level>,
+    /// By file, which tests noticed its mutants, the last one first.
+    keen: BTreeMap<usize, Vec<usize>>,
 }
 
 /// The simulator, which reaches most, and takes longest.
@@ -56,46 +74,80 @@ enum End {
     Failed(String),
 }
 
-impl Run {
-    /// Runs all once without a mutant, and keeps what reaches which of them.
-    pub fn record(tree: &Path, scratch: &Path, programs: &Programs) -> Result<Self, String> {
-        let mut levels = Vec::new();
-        let cores = ["agent::", "controller::", "mind::"];
-        for (name, program, filter) in [
-            ("units", &programs.units, &cores[..]),
-            ("stories", &programs.stories, &[]),
-            ("controller", &programs.controller, &[]),
-        ] {
-            let file = scratch.join(format!("reached-{name}"));
-            let _ = fs::remove_file(&file);
-            let mut command = Command::new(program);
-            command.args(filter).args(["--test-threads", "2"]);
-            command.env("MUTANT", format!("each:{}", file.display()));
-            baseline(tree, name, command)?;
-            levels.push(Level::read(name, program, &file));
-        }
-        Ok(Self { tree: tree.into(), levels })
-    }
-
-    /// Asks all levels in turn.
-    pub fn judge(&self, id: u32) -> Verdict {
-        let mut is_reached = false;
-        for level in &self.levels {
-            let Some(tests) = level.reached.get(&id) else { continue };
-            is_reached = true;
-            if let End::Failed(by) = self.ask(level, tests, id) {
-                return Verdict::Caught(level.name, by);
+impl Tests {
+    /// Runs all once without a mutant.
+    pub fn record(
+        name: &'static str,
+        (tree, scratch): (&Path, &Path),
+        program: PathBuf,
+        filter: &[&str],
+    ) -> Result<Self, String> {
+        let mut command = Command::new(&program);
+        command.args(filter).args(["--test-threads", "2"]);
+        let file = record((tree, scratch), name, &program, ("each", command))?;
+        let mut all: Vec<(Duration, String, Vec<u32>)> = Vec::new();
+        for line in fs::read_to_string(&file).unwrap_or_default().lines() {
+            let [test, ms, ids] = line.split('\t').collect::<Vec<_>>()[..] else {
+                return Err(format!("{}: got {line:?}", file.display()));
+            };
+            // What the harness or a thread of a test does cannot be asked for alone.
+            if test.is_empty() || test == "main" {
+                continue;
             }
+            let number = |id: &str| id.parse().expect("a number");
+            let ids = ids.split_terminator(',').map(number).collect();
+            all.push((Duration::from_millis(u64::from(number(ms))), test.into(), ids));
         }
-        if is_reached { Verdict::Survived } else { Verdict::Unreached }
+        all.sort();
+        let mut reached: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (at, (.., ids)) in all.iter().enumerate() {
+            ids.iter().for_each(|id| reached.entry(*id).or_default().push(at));
+        }
+        let tests = all.into_iter().map(|(takes, test, _)| (test, takes)).collect();
+        let (tree, keen) = (tree.into(), BTreeMap::new());
+        Ok(Self { name, tree, program, reached, tests, keen })
     }
 
-    fn ask(&self, level: &Level, tests: &[usize], id: u32) -> End {
-        let names = tests.iter().map(|test| &*level.tests[*test].0);
-        let slowest = tests.iter().map(|test| level.tests[*test].1).max().unwrap_or_default();
+    fn judge(&mut self, mutant: &Mutant) -> Verdict {
+        let Some(tests) = self.reached.get(&mutant.id) else { return Verdict::Unreached };
+        let keen = self.keen.entry(mutant.file).or_default();
+        let first: Vec<usize> =
+            keen.iter().copied().filter(|it| tests.contains(it)).take(KEEN_MAX).collect();
+        let rest: Vec<usize> = tests.iter().copied().filter(|it| !first.contains(it)).collect();
+        let mut rest = &rest[..];
+        let mut takes_max = FIRST;
+        let mut part = &first[..];
+        loop {
+            if !part.is_empty()
+                && let End::Failed(by) = self.ask(part, mutant.id)
+            {
+                if let Some(at) = self.tests.iter().position(|(test, _)| *test == by) {
+                    let keen = self.keen.get_mut(&mutant.file).expect("made above");
+                    keen.retain(|it| *it != at);
+                    keen.insert(0, at);
+                }
+                return Verdict::Caught(self.name, by);
+            }
+            if rest.is_empty() {
+                return Verdict::Survived;
+            }
+            let mut sum = Duration::ZERO;
+            let takes = |test: &&usize| {
+                sum += self.tests[**test].1;
+                sum <= takes_max
+            };
+            let count = rest.iter().take_while(takes).count().max(1);
+            (part, rest) = rest.split_at(count);
+            takes_max *= 4;
+        }
+    }
+
+    fn ask(&self, tests: &[usize], id: u32) -> End {
+        let names = tests.iter().map(|test| &*self.tests[*test].0);
+        let slowest = tests.iter().map(|test| self.tests[*test].1).max().unwrap_or_default();
         let mut words = vec!["--test-threads=1", "--exact"];
         words.extend(names);
-        let child = start(&self.tree, &level.program, &words, id);
+        let child = start(&self.tree, &self.program, &words, id);
         let is_end = |line: &str| {
             let rest = line.strip_prefix("test ")?;
             let name = rest.strip_suffix(" ... FAILED")?;
@@ -108,34 +160,32 @@ impl Run {
 impl Simulator {
     /// Runs all seeds once without a mutant.
     pub fn record(
-        tree: &Path,
-        scratch: &Path,
+        (tree, scratch): (&Path, &Path),
         program: PathBuf,
         seeds: u64,
     ) -> Result<Self, String> {
-        let file = scratch.join("reached-simulator");
-        let _ = fs::remove_file(&file);
         let mut command = Command::new(&program);
         command.args(["1", &seeds.to_string()]);
-        command.env("MUTANT", format!("all:{}", file.display()));
-        let takes = baseline(tree, "seeds of the simulator", command)?;
+        let before = Instant::now();
+        let name = format!("{seeds}-seeds");
+        let file = record((tree, scratch), &name, &program, ("all", command))?;
+        let takes = before.elapsed();
         let reached = fs::read_to_string(&file).unwrap_or_default();
         let reached = reached.lines().map(|id| id.parse().expect("a number")).collect();
         Ok(Self { tree: tree.into(), program, seeds, reached, takes })
     }
 
-    /// Asks it about a mutant that the tests let pass.
-    pub fn judge(&self, id: u32, before: Verdict) -> Verdict {
-        if !self.reached.contains(&id) {
-            return before;
+    fn judge(&self, mutant: &Mutant) -> Verdict {
+        if !self.reached.contains(&mutant.id) {
+            return Verdict::Unreached;
         }
         let seeds = self.seeds.to_string();
-        let child = start(&self.tree, &self.program, &["1", &seeds], id);
+        let child = start(&self.tree, &self.program, &["1", &seeds], mutant.id);
         let is_end = |line: &str| {
             let what = line.strip_prefix("violated: ")?;
             Some(what.split(" times, first").next().unwrap_or(what).to_owned())
         };
-        let most = 3 * SILENT_MAX + 5 * self.takes;
+        let most = SIMULATOR_MAX.max(5 * self.takes);
         match watch(child, most, most, is_end) {
             End::Failed(by) => Verdict::Caught("simulator", by),
             End::Passed => Verdict::Survived,
@@ -143,16 +193,32 @@ impl Simulator {
     }
 }
 
-/// A test that fails without a mutant catches everything.
-fn baseline(tree: &Path, name: &str, mut command: Command) -> Result<Duration, String> {
+/// Runs a program without a mutant: a test that fails so catches everything. Gives the file that
+/// says what reaches which mutants; that of an earlier run of the same program is as good.
+fn record(
+    (tree, scratch): (&Path, &Path),
+    name: &str,
+    program: &Path,
+    (mode, mut command): (&str, Command),
+) -> Result<PathBuf, String> {
+    let file = scratch.join(format!("reached-{name}"));
+    let changed = |path: &Path| fs::metadata(path).and_then(|about| about.modified());
+    let built = changed(program).map_err(|e| format!("{}: {e}", program.display()))?;
+    if changed(&file).is_ok_and(|at| at > built) {
+        return Ok(file);
+    }
+    let unfinished = file.with_extension("unfinished");
+    let _ = fs::remove_file(&unfinished);
     let before = Instant::now();
-    let done = command.current_dir(tree).output().map_err(|e| e.to_string())?;
+    command.current_dir(tree).env("MUTANT", format!("{mode}:{}", unfinished.display()));
+    let done = command.output().map_err(|e| e.to_string())?;
     if !done.status.success() {
         let out = String::from_utf8_lossy(&done.stdout);
         return Err(format!("without a mutant, {name} fail: {out}"));
     }
     println!("{name}: {:.1} s without a mutant", before.elapsed().as_secs_f64());
-    Ok(before.elapsed())
+    fs::rename(&unfinished, &file).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(file)
 }
 
 fn start(tree: &Path, program: &Path, words: &[&str], id: u32) -> Child {
@@ -170,31 +236,6 @@ fn start(tree: &Path, program: &Path, words: &[&str], id: u32) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("sh can be started")
-}
-
-impl Level {
-    fn read(name: &'static str, program: &Path, file: &Path) -> Self {
-        let mut level =
-            Self { name, program: program.into(), reached: BTreeMap::new(), tests: Vec::new() };
-        let text = fs::read_to_string(file).unwrap_or_default();
-        for line in text.lines() {
-            let mut words = line.split('\t');
-            let mut next = || words.next().expect("name, time and numbers");
-            let (test, ms, ids) = (next(), next(), next());
-            // What the harness or a thread of a test does cannot be asked for alone.
-            if test.is_empty() || test == "main" {
-                continue;
-            }
-            let at = level.tests.len();
-            let takes = Duration::from_millis(ms.parse().expect("a number"));
-            level.tests.push((test.into(), takes));
-            for id in ids.split_terminator(',') {
-                let id = id.parse().expect("a number");
-                level.reached.entry(id).or_default().push(at);
-            }
-        }
-        level
-    }
 }
 
 /// Reads a program's lines until one of them says that it failed, it ends, or is silent too long.

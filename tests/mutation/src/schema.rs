@@ -77,12 +77,13 @@ impl Rendered {
     }
 }
 
-/// Writes a file unless it is so already: what did not change is not built again.
-pub fn write(path: &Path, text: &[u8]) {
+/// Writes a file unless it is so already: what did not change is not built again. Says whether it
+/// was another.
+pub fn write(path: &Path, text: &[u8]) -> bool {
     if fs::read(path).is_ok_and(|old| old == text) {
-        return;
+        return false;
     }
     fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("folders are made");
-    // The kind of the file it replaces may be another, and the mode of a script matters.
     fs::write(path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    true
 }
