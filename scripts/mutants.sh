@@ -9,7 +9,8 @@
 # nothing caught last time. Survivors that are right stand in tests/mutation/accepted.txt, each with
 # its reason; the others are written to target/mutants/survivors.txt, by file.
 #
-#   scripts/mutants.sh [--rules] [--again] [--list] [--core agent|controller] [--seeds N] [TEXT...]
+#   scripts/mutants.sh [--rules] [--again] [--list] [--core agent|controller] [--seeds N]
+#                      [--levels stories,units,controller,simulator] [TEXT...]
 #
 # TEXT: only mutants that contain it, as --list shows them. What is built lies in target/mutants, or
 # in MUTANTS_TARGET_DIR. Needs the packages that tests/mutation/Cargo.toml names, from the registry.

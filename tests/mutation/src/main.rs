@@ -2,7 +2,8 @@
 //! and asks the tests whether they notice.
 //!
 //! ```text
-//! edged-mutation TOP WORK [--rules] [--core NAME] [--seeds N] [--again] [--list] [TEXT…]
+//! edged-mutation TOP WORK [--rules] [--core NAME] [--levels NAME,…] [--seeds N] [--again] [--list]
+//!                [TEXT…]
 //! ```
 //!
 //! All mutants are compiled into one copy of the tree, each behind a question at run time whether
@@ -49,6 +50,8 @@ struct Plan {
     seeds: u64,
     again: bool,
     list: bool,
+    /// Stories, units, controller, simulator: all, unless some are named.
+    levels: Vec<String>,
     chosen: Vec<String>,
 }
 
@@ -76,6 +79,7 @@ impl Plan {
             seeds: SEEDS,
             again: false,
             list: false,
+            levels: Vec::new(),
             chosen: Vec::new(),
         };
         while let Some(word) = words.next() {
@@ -84,6 +88,10 @@ impl Plan {
                 "--again" => plan.again = true,
                 "--list" => plan.list = true,
                 "--core" => plan.core = words.next().ok_or("--core: expected a name")?,
+                "--levels" => {
+                    let names = words.next().ok_or("--levels: expected names, with commas")?;
+                    plan.levels = names.split(',').map(String::from).collect();
+                }
                 "--seeds" => {
                     let count = words.next().and_then(|word| word.parse().ok());
                     plan.seeds = count.ok_or("--seeds: expected a number")?;
@@ -145,6 +153,7 @@ fn judge(
     if due.iter().any(|it| !it.identity.starts_with("agent/")) {
         levels.insert(2, "controller");
     }
+    levels.retain(|name| plan.levels.is_empty() || plan.levels.iter().any(|it| it == name));
     let mut reached = BTreeSet::new();
     let programs = build(tree, &levels);
     for name in levels {
