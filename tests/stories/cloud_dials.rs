@@ -3,6 +3,8 @@
 use edged::agent::event::Event;
 use edged::model::link::Cause;
 use edged::model::meta::Saved;
+use edged::model::settings::CloudSettings;
+use serde_json::json;
 
 use crate::sky::Sky;
 
@@ -43,4 +45,22 @@ fn a_cloud_that_refuses_at_once_is_dialled_again_within_two_seconds() {
     sky.pass(61_000);
     sky.disconnect();
     assert!(dials(&mut sky, &refused, 100) >= 50);
+}
+
+#[test]
+fn what_was_to_be_answered_over_a_link_that_is_gone_is_not_answered_over_the_next() {
+    let settings =
+        CloudSettings { messages_per_second: 1, messages_burst: 1, ..CloudSettings::default() };
+    let mut sky = Sky::set("gw", Saved::default(), settings);
+    sky.connect();
+    for n in 0..5 {
+        let content = json!({"metadata": {"name": n.to_string(), "namespace": "ns"}});
+        sky.push("insert", &format!("ns/configmap/{n}"), &content);
+    }
+    assert!(sky.acked().len() < 5, "the others wait for their turn");
+    sky.disconnect();
+    sky.pass(10_000);
+    sky.connect();
+    sky.pass(10_000);
+    assert_eq!(sky.acked(), [] as [&str; 0], "the cloud sends again what it misses");
 }

@@ -104,3 +104,27 @@ fn rows_that_the_hands_did_not_read_are_taken_for_what_they_are() {
     sky.desk.does_all(START);
     assert_eq!(sky.desk.running(), ["m"]);
 }
+
+#[test]
+fn more_than_may_wait_for_the_disk_is_left_to_be_sent_again() {
+    let mut sky = Sky::set_up(nothing(), small);
+    sky.connect();
+    sky.keeps = false;
+    let large = |name: &str| {
+        let data = json!({"k": "x".repeat(300 << 10)});
+        json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "data": data})
+    };
+    let mut ids = Vec::new();
+    // The first is on its way to the disk; of the others two fit into the 768 KiB that may wait.
+    for name in ["a", "b", "c", "d"] {
+        ids.push(sky.push("insert", &format!("ns/configmap/{name}"), &large(name)));
+    }
+    assert_eq!(sky.acked(), [] as [&str; 0]);
+    sky.save();
+    sky.save();
+    assert_eq!(sky.acked(), ids[..3]);
+    assert_eq!(sky.saves, []);
+    ids.push(sky.push("insert", "ns/configmap/d", &large("d")));
+    sky.save();
+    assert_eq!(sky.acked(), ids[4..]);
+}

@@ -145,6 +145,7 @@ fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
     assert_eq!(failed["containerStatuses"][0]["state"]["terminated"]["exitCode"], 137);
     // The next at once, since it is still short.
     desk.does("stop_container c-c 2");
+    assert_eq!(desk.agent.metrics().evictions, [("memory.available", 2)].into());
 }
 
 #[test]
@@ -209,6 +210,8 @@ fn static_and_critical_pods_stay_whatever_the_node_runs_short_of() {
     desk.pass(10 * CYCLE_MS);
     assert_eq!(desk.asked_for(), [] as [&str; 0]);
     assert_eq!(desk.running().len(), 2);
+    let line = "the node is low on memory, and no pod can be evicted";
+    assert_eq!(desk.log.iter().filter(|told| told.contains(line)).count(), 1, "{:?}", desk.log);
     // They come in under pressure as well.
     let other = named("more", "", &format!("{MAIN},\"priority\":2000000001"));
     desk.manifests(&[&plain, &critical, &other]);
@@ -361,6 +364,52 @@ fn a_runtime_that_does_not_say_what_pods_take_costs_nobody_its_life() {
     assert_eq!(desk.running(), ["m"]);
     assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
     desk.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
+    let line = "nobody is evicted: what pods take is not known";
+    let count = desk.log.iter().filter(|told| told.contains(line)).count();
+    assert_eq!(count, 1, "said once: {:?}", desk.log);
+}
+
+#[test]
+fn where_processes_run_short_and_nobody_tells_who_has_them_one_goes_all_the_same() {
+    let mut desk = running(&["a", "b"], MAIN, |config| {
+        config.upkeep.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
+    });
+    desk.taken.mute = true;
+    desk.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
+    desk.pass(CYCLE_MS);
+    assert_eq!(desk.asked_for(), ["list_podsandbox_stats "], "nobody before it is known");
+    desk.refuses("list_podsandbox_stats ", edged::model::cri::Code::Unimplemented, "unknown");
+    assert_eq!(desk.asked_for().len(), 1, "{:?}", desk.asked_for());
+    assert!(desk.asked_for()[0].starts_with("stop_container c-"), "{:?}", desk.asked_for());
+}
+
+#[test]
+fn who_may_not_go_and_takes_more_than_it_may_is_told_of_once() {
+    let spec = r#""priority":2000000000,"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Mi"}}],
+        "containers":[{"name":"m","image":"i:1",
+            "volumeMounts":[{"name":"v","mountPath":"/v"}]}]"#;
+    let mut desk = running(&["a"], spec, |_| ());
+    desk.taken.folders = vec![("v", 1 << 30)];
+    desk.pass(5 * limits::EVICTION_LIMITS_MS);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let line = "uid=a not evicted, because it is critical: Usage of EmptyDir volume \"v\"";
+    assert_eq!(desk.log.iter().filter(|told| told.contains(line)).count(), 1, "{:?}", desk.log);
+}
+
+#[test]
+fn of_two_instances_the_one_that_runs_tells_what_the_container_takes() {
+    for order in [[0, 1], [1, 0]] {
+        let mut desk = running(&["a", "b"], MAIN, |_| ());
+        takes(&mut desk, "a", 100, 0);
+        takes(&mut desk, "b", 200, 0);
+        let mut ended = desk.taken.containers[1].clone();
+        ended.memory = None;
+        let of_b = [desk.taken.containers.remove(1), ended];
+        desk.taken.containers.extend(order.map(|at: usize| of_b[at].clone()));
+        desk.machine.memory = Some(memory(90));
+        desk.pass(CYCLE_MS);
+        assert_eq!(desk.asked_for(), ["stop_container c-b 2"], "{order:?}");
+    }
 }
 
 #[test]

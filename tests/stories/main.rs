@@ -75,6 +75,7 @@ mod hooks;
 mod images;
 mod lifecycle;
 mod logs;
+mod looks;
 mod made;
 mod named;
 mod node;

@@ -27,6 +27,10 @@ pub struct Taken {
     pub held: Vec<JobId>,
     /// The runtime does not tell.
     pub silent: bool,
+    /// And not what processes pods have.
+    pub mute: bool,
+    /// Lists of pods and containers are answered by the story.
+    pub looks_wait: bool,
     /// Bytes of folders, by the name of the volume or container; others are not there.
     pub folders: Vec<(&'static str, u64)>,
     /// Names of the folders that were walked through.
@@ -35,7 +39,10 @@ pub struct Taken {
 
 impl Taken {
     pub fn hides(&self, request: &Request) -> bool {
-        self.silent && *request == Request::Upkeep(Upkeep::ListContainerStats)
+        let is_list = matches!(request, Request::ListPodSandbox | Request::ListContainers);
+        (self.looks_wait && is_list)
+            || (self.mute && *request == Request::Upkeep(Upkeep::ListPodSandboxStats))
+            || (self.silent && *request == Request::Upkeep(Upkeep::ListContainerStats))
     }
 
     pub fn walk(&self, walk: &Walk) -> Vec<Option<Used>> {

@@ -1,8 +1,8 @@
 //! What goes wrong, and what is found after a restart.
 
 use crate::desk::{Desk, MAIN, START, UID, container, pod, sandbox};
-use edged::agent::event::Event;
-use edged::limits;
+use edged::agent::event::{CallId, Event};
+use edged::limits::{self, RELIST_GAP_MAX_MS, STREAM_FAILURES_MAX, STREAM_RETRY_MS, STREAM_TRUSTED_MS};
 use edged::model::cri::{CallError, Code, ContainerState, Lost, Request};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::pod::Pod;
@@ -294,6 +294,50 @@ fn where_the_runtime_tells_of_changes_lists_become_rare() {
     let call = stream.map(|(call, _)| *call).expect("the stream is open");
     desk.tell(Event::Changed(call));
     assert_eq!(desk.asked_for(), ["container_status c2"]);
+}
+
+/// The event stream that is open.
+fn stream(desk: &Desk) -> Option<CallId> {
+    let open = desk.open.iter().find(|(_, request)| *request == Request::GetContainerEvents);
+    open.map(|(call, _)| *call)
+}
+
+/// It ends.
+#[track_caller]
+fn end_stream(desk: &mut Desk) {
+    let call = stream(desk).expect("the stream is open");
+    desk.open.retain(|(open, _)| *open != call);
+    desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Connection))));
+}
+
+#[test]
+fn an_event_stream_that_lived_may_end_as_often_as_it_likes() {
+    let mut desk = Desk::with_stream(true);
+    for _ in 0..2 * STREAM_FAILURES_MAX {
+        desk.pass(STREAM_TRUSTED_MS);
+        end_stream(&mut desk);
+        desk.pass(STREAM_RETRY_MS - 500);
+        assert_eq!(stream(&desk), None, "not without a pause");
+        desk.pass(500);
+    }
+    assert!(stream(&desk).is_some());
+}
+
+#[test]
+fn an_event_stream_that_never_lives_is_given_up_until_the_runtime_is_another() {
+    let mut desk = Desk::with_stream(true);
+    for life in 0..2 {
+        for _ in 0..STREAM_FAILURES_MAX {
+            end_stream(&mut desk);
+            desk.pass(STREAM_RETRY_MS);
+        }
+        assert_eq!(stream(&desk), None, "in life {life}");
+        desk.pass(60_000);
+        assert_eq!(stream(&desk), None, "in life {life}");
+        desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+        desk.tell(Event::RuntimeUp);
+        assert!(stream(&desk).is_some(), "in life {life}");
+    }
 }
 
 #[test]

@@ -271,6 +271,18 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_replaced_after_four_fifths_of_its_life_and_after_a_day_at_the_latest() {
+        let end = "2027-01-22T08:00:00Z";
+        let ends_at = Timestamp::parse(end).expect("a time").0;
+        for (life_s, age_s) in [(600, 480), (86_400, 69_120), (7 * 86_400, 86_400)] {
+            let mut token = Token::default();
+            token.spec.expiration_seconds = Some(life_s);
+            token.status.expiration_timestamp = Some(end.into());
+            assert_eq!(replace_at(&token), Some(Timestamp(ends_at - life_s + age_s)), "{life_s}");
+        }
+    }
+
+    #[test]
     fn the_key_is_the_one_that_kubeedge_gives_it() {
         let mut pod = Pod::default();
         "default".clone_into(&mut pod.metadata.namespace);
