@@ -27,4 +27,5 @@ export CARGO_TARGET_DIR="${MUTANTS_TARGET_DIR:-$work/build}"
     scripts/cargo build --quiet --manifest-path tests/mutation/Cargo.toml
 )
 export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0
+export CARGO_PROFILE_SIM_INCREMENTAL=true CARGO_PROFILE_SIM_DEBUG=0
 exec "$work/tool/debug/edged-mutation" "$top" "$work" "$@"

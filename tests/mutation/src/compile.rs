@@ -8,15 +8,14 @@ use serde_json::Value;
 
 use crate::schema::Rendered;
 
-/// The packages are built as they are for other tests, our own code so that thousands of runs are
-/// quick.
+/// The packages are built as they are for other tests, our own code so that thousands of runs of
+/// stories are quick.
 const QUICK: [&str; 2] = ["--config", "profile.dev.package.edged.opt-level=1"];
 
 fn cargo(tree: &Path, arguments: &[&str]) -> (bool, Vec<Value>) {
     let done = Command::new("scripts/cargo")
         .current_dir(tree)
         .args(arguments)
-        .args(QUICK)
         .args(["--quiet", "--locked", "--features", "controller", "--message-format", "json"])
         .stderr(Stdio::inherit())
         .output()
@@ -28,7 +27,7 @@ fn cargo(tree: &Path, arguments: &[&str]) -> (bool, Vec<Value>) {
 
 /// Asks the compiler about all; says which mutants it refuses, or why that cannot be said.
 pub fn refused(tree: &Path, files: &BTreeMap<String, Rendered>) -> Result<BTreeSet<u32>, String> {
-    let (fits, messages) = cargo(tree, &["check", "--lib"]);
+    let (fits, messages) = cargo(tree, &[&["check", "--lib"], &QUICK[..]].concat());
     let mut refused = BTreeSet::new();
     let mut unclear = Vec::new();
     for message in &messages {
@@ -70,9 +69,10 @@ fn culprits(message: &Value, files: &BTreeMap<String, Rendered>) -> BTreeSet<u32
     about.flat_map(|(file, start, end)| file.about(start, end)).collect()
 }
 
-/// Builds a program of tests, and says where it is.
+/// Builds a program of tests, and says where it is. The simulator has a profile of its own.
 pub fn build(tree: &Path, target: &[&str]) -> Result<PathBuf, String> {
-    let (fits, messages) = cargo(tree, &[&["test", "--no-run"], target].concat());
+    let how = if target.contains(&"sim") { ["--profile", "sim"] } else { QUICK };
+    let (fits, messages) = cargo(tree, &[&["test", "--no-run"], &how, target].concat());
     if !fits {
         let told = messages.iter().filter_map(|it| it["message"]["rendered"].as_str());
         return Err(told.collect());
