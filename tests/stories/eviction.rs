@@ -54,7 +54,7 @@ fn running(names: &[&str], spec: &str, change: impl FnOnce(&mut Config)) -> Desk
     let manifests: Vec<&str> = manifests.iter().map(String::as_str).collect();
     desk.manifests(&manifests);
     desk.works();
-    assert_eq!(desk.running().len(), names.len());
+    assert_eq!(desk.running().len(), names.len(), "{:?}", desk.events);
     desk
 }
 
@@ -342,7 +342,12 @@ fn a_limit_that_is_set_later_holds_from_then_on() {
 
 #[test]
 fn without_thresholds_and_limits_nothing_is_measured() {
-    let mut desk = running(&["a"], MAIN, |config| {
+    // None of these is a bound for what the pod takes of the disk.
+    let spec = format!(
+        r#""volumes":[{{"name":"w","emptyDir":{{}}}},{{"name":"n","emptyDir":{{"sizeLimit":"0"}}}},
+            {{"name":"t","emptyDir":{{"medium":"Memory","sizeLimit":"1Mi"}}}}],{MAIN}"#
+    );
+    let mut desk = running(&["a"], &spec, |config| {
         config.upkeep.eviction.hard.clear();
         config.upkeep.images.high_percent = 100;
     });
@@ -350,6 +355,39 @@ fn without_thresholds_and_limits_nothing_is_measured() {
     desk.pass(20 * CYCLE_MS);
     assert_eq!(desk.asked_for(), [] as [&str; 0]);
     assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec![]));
+    assert!(!desk.agent.metrics().operations.contains_key("list_container_stats"));
+}
+
+#[test]
+fn what_pods_take_of_the_disk_is_measured_once_a_minute_though_memory_is_short() {
+    let bounded = r#""priority":2000000000,
+        "volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Mi"}}],
+        "containers":[{"name":"m","image":"i:1","volumeMounts":[{"name":"v","mountPath":"/v"}]}]"#;
+    let mut desk = running(&["a"], bounded, |_| ());
+    desk.machine.memory = Some(memory(90));
+    desk.pass(3 * limits::EVICTION_LIMITS_MS);
+    let walked = desk.taken.walked.borrow().clone();
+    assert!((2..=4).contains(&walked.len()), "{walked:?}");
+    assert!(!desk.agent.metrics().operations.contains_key("list_podsandbox_stats"));
+}
+
+#[test]
+fn where_memory_is_short_as_well_no_disk_is_walked_to_find_who_goes() {
+    let full = |percent: u64| {
+        let bytes = Amount { capacity: 1_000, available: 1_000 - 10 * percent };
+        Some(Room { bytes, device: 1, ..Room::default() })
+    };
+    let spec = r#""volumes":[{"name":"w","emptyDir":{}}],"containers":[{"name":"m",
+        "image":"i:1","volumeMounts":[{"name":"w","mountPath":"/w"}]}]"#;
+    for (memory_mib, walks) in [(90, false), (500, true)] {
+        let mut desk = running(&["a"], spec, |_| ());
+        desk.machine.memory = Some(memory(memory_mib));
+        (desk.machine.node_fs, desk.machine.image_fs) = (full(91), full(91));
+        desk.pass(CYCLE_MS);
+        let walked = desk.taken.walked.borrow().clone();
+        let expected: &[&str] = if walks { &["Volume w", "Logs m"] } else { &[] };
+        assert_eq!(walked, expected, "with {memory_mib} MiB left");
+    }
 }
 
 #[test]
