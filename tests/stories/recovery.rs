@@ -2,7 +2,9 @@
 
 use crate::desk::{Desk, MAIN, START, UID, container, pod, sandbox};
 use edged::agent::event::{CallId, Event};
-use edged::limits::{self, RELIST_GAP_MAX_MS, STREAM_FAILURES_MAX, STREAM_RETRY_MS, STREAM_TRUSTED_MS};
+use edged::limits::{
+    self, RELIST_GAP_MAX_MS, STREAM_FAILURES_MAX, STREAM_RETRY_MS, STREAM_TRUSTED_MS,
+};
 use edged::model::cri::{CallError, Code, ContainerState, Lost, Request};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::pod::Pod;
