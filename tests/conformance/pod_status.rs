@@ -276,7 +276,7 @@ fn ends_without_volume(case: &Case<'_>) {
     case.take("pod");
     let begun = Instant::now();
     case.node.wait_gone(&pod);
-    // Upstream's bound, and what other cases beside this one cost. A pod that hangs does for minutes.
+    // Upstream's bound, and what other cases beside this cost. A pod that hangs does for minutes.
     assert!(begun.elapsed() < Duration::from_secs(10 + 30), "gone after {:?}", begun.elapsed());
 }
 

@@ -231,7 +231,7 @@ fn live(script: &str, handler: &str) -> String {
     format!("{}{probe}      initialDelaySeconds: 2\n", container(script))
 }
 
-/// The same with upstream's patience: a second for an answer is little where other cases start pods.
+/// The same with upstream's patience: a second is little where other cases start pods.
 fn calm(script: &str, handler: &str) -> String {
     let patient =
         "      initialDelaySeconds: 2\n      timeoutSeconds: 5\n      failureThreshold: 1\n";

@@ -2,8 +2,8 @@
 //!
 //! `upstream.txt` names each test of Kubernetes [`VERSION`] that is in `test/e2e/common` or
 //! `test/e2e/node` and has the tag `[Conformance]` or `[NodeConformance]`, and each test of
-//! `test/e2e_node` whatever its tags. A line `# AREA<tab>FILE` begins the tests of one title in one
-//! file; a line `TAGS<tab>NAME` is a test, with `C` for Conformance, `N` for NodeConformance, `-`
+//! `test/e2e_node` whatever its tags. A line `# AREA (FILE)` begins the tests of one title in one
+//! file; a line `TAGS NAME` is a test, with `C` for Conformance, `N` for NodeConformance, `-`
 //! for neither. A name has its contexts before it where the title has that name more than once. Two
 //! suites share the titles ConfigMap and Secrets: `volume` stands behind the storage suite's.
 //! Tests that a loop makes out of a table are listed one by one.
@@ -31,15 +31,12 @@ pub(crate) fn specs() -> Vec<Spec> {
     let mut area = "";
     let mut specs = Vec::new();
     for line in LIST.lines() {
-        let (left, right) = line.split_once('\t').expect("two columns");
-        match left.strip_prefix("# ") {
-            Some(title) => area = title,
-            None => specs.push(Spec {
-                area,
-                name: right,
-                conformance: left.contains('C'),
-                node_conformance: left.contains('N'),
-            }),
+        if let Some(title) = line.strip_prefix("# ") {
+            area = title.rsplit_once(" (").expect("a title and its file").0;
+        } else {
+            let (tags, name) = line.split_once(' ').expect("tags and a name");
+            let (conformance, node_conformance) = (tags.contains('C'), tags.contains('N'));
+            specs.push(Spec { area, name, conformance, node_conformance });
         }
     }
     specs

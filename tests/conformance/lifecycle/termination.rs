@@ -138,8 +138,8 @@ fn reverse_order(case: &Case<'_>) {
 }
 
 /// Upstream's bounds: hooks end within a second of each other, after the grace period of 30 s and
-/// the two seconds that containers have beyond it. Here the runtime may end a hook whose time is over
-/// before it ends the container, so that the hook has the grace period alone.
+/// the two seconds that containers have beyond it. Here the runtime may end a hook whose time is
+/// over before it ends the container, so that the hook has the grace period alone.
 fn endless_hooks(case: &Case<'_>) {
     let endless = "while :; do say PreStop-$who Looping; sleep 0.2; done";
     let hooked = |one: Container| {

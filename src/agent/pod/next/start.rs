@@ -248,11 +248,8 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
             ContainerState::Created | ContainerState::Running | ContainerState::Exited => {}
         }
     }
-    // One that was made and never started, as far as is known, may start yet (rule R6).
-    if let Some(made) = pod.seen.of(&container.name).find(|it| it.state == ContainerState::Created)
-    {
-        let step = pod.removal(&made.id);
-        return wish(pod.retry_at.filter(|&at| at > now).map_or(Next::Call(step), Next::Until));
+    if let Some(wish) = unstarted(pod, container, now) {
+        return wish;
     }
     if let Some(held) = crash_hold(pod, container, now) {
         return held;
@@ -296,6 +293,14 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
 fn is_ending(pod: &Pod, seen: &ContainerSeen) -> bool {
     seen.state == ContainerState::Running
         && matches!(pod.pre_stop(seen), PreStop::Running(..) | PreStop::Over(_))
+}
+
+/// One that was made and never started, as far as is known, may start yet (rule R6).
+fn unstarted(pod: &Pod, container: &Container, now: Instant) -> Option<Wish> {
+    let mut made = pod.seen.of(&container.name);
+    let made = made.find(|it| it.state == ContainerState::Created)?;
+    let step = pod.removal(&made.id);
+    Some(wish(pod.retry_at.filter(|&at| at > now).map_or(Next::Call(step), Next::Until)))
 }
 
 /// Rule R7: above all that is seen, and all that is known to have been.
