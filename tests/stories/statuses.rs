@@ -97,30 +97,6 @@ fn a_pod_that_fails_with_its_containers_lost_still_shows_that_they_ran() {
 }
 
 #[test]
-fn of_a_pod_that_has_ended_what_is_lost_is_not_ready_and_what_was_completed_is() {
-    let mut desk = Desk::new();
-    let init = r#""initContainers":[{"name":"i","image":"i:1"}]"#;
-    desk.manifests(&[&pod(&format!(r#"{init},{MAIN},"activeDeadlineSeconds":60"#))]);
-    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-    desk.does_all(&["create_container i#0", "start_container c2", "container_status c2"]);
-    desk.exits("i", 0);
-    desk.does_all(&["container_status c2", "image_status i:1", "create_container m#0"]);
-    desk.does_all(&["start_container c3", "container_status c3"]);
-    assert_eq!(desk.status()["containerStatuses"][0]["ready"], true);
-    // Somebody removes the one that runs by hand.
-    desk.containers.retain(|container| &*container.name == "i");
-    desk.pass(60_000);
-    while let Some(next) = desk.asked_for().first().cloned() {
-        desk.does(&next);
-    }
-    let status = desk.status();
-    assert_eq!(status["reason"], "DeadlineExceeded");
-    assert_eq!(status["containerStatuses"][0]["ready"], false);
-    assert_eq!(status["containerStatuses"][0]["started"], false);
-    assert_eq!(status["initContainerStatuses"][0]["ready"], true);
-}
-
-#[test]
 fn an_init_container_that_cannot_run_again_says_why() {
     let mut desk = Desk::new();
     desk.sandboxes.push(sandbox("s0", 0, false));
