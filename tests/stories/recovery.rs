@@ -2,9 +2,7 @@
 
 use crate::desk::{Desk, MAIN, START, UID, container, pod, sandbox};
 use edged::agent::event::{CallId, Event};
-use edged::limits::{
-    self, RELIST_GAP_MAX_MS, STREAM_FAILURES_MAX, STREAM_RETRY_MS, STREAM_TRUSTED_MS,
-};
+use edged::limits::{self, STREAM_FAILURES_MAX, STREAM_RETRY_MS, STREAM_TRUSTED_MS};
 use edged::model::cri::{CallError, Code, ContainerState, Lost, Request};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::pod::Pod;
