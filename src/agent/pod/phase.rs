@@ -86,8 +86,9 @@ fn count_init(told: &ContainerStatus, main_started: bool, counts: &mut Counts) {
             counts.failed_init += 1;
             counts.pending_init += usize::from(!main_started);
         }
-        // After a reboot too, though main containers have run before it.
-        (State::Waiting(_) | State::Running(_) | State::Unset, _) => counts.pending_init += 1,
+        (State::Waiting(_) | State::Running(_) | State::Unset, _) => {
+            counts.pending_init += usize::from(!main_started);
+        }
     }
 }
 

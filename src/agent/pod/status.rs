@@ -182,10 +182,6 @@ impl Pod {
         {
             return old.clone();
         }
-        let plain_init = self.init_containers_has(&spec.name) && !is_sidecar(spec);
-        if plain_init && failure.is_none() && is_initialised(self, &self.seen) {
-            return completed_unseen(spec, old);
-        }
         let mut status = ContainerStatus {
             name: spec.name.clone(),
             image: spec.image.clone(),
@@ -477,22 +473,6 @@ fn close(status: &mut ContainerStatus, message: &str) {
     }
     status.ready = status.ready && !status.has_started();
     status.started = status.started.map(|_| false);
-}
-
-/// An init container that the runtime has no more: the main containers have begun, so it succeeded.
-fn completed_unseen(spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
-    let message = "Unable to get init container status from container runtime and pod has been \
-                   initialized, treat it as exit normally";
-    let end =
-        Terminated { reason: "Completed".into(), message: message.into(), ..Terminated::default() };
-    ContainerStatus {
-        name: spec.name.clone(),
-        image: spec.image.clone(),
-        state: State::Terminated(Box::new(end)),
-        ready: true,
-        restart_count: old.map_or(0, |old| old.restart_count),
-        ..ContainerStatus::default()
-    }
 }
 
 /// Nobody knows how it ended.

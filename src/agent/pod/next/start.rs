@@ -55,12 +55,12 @@ impl Walk {
             if over && !runs(pod, init) {
                 continue;
             }
-            // Each opens the way once, and a later one that has begun in this sandbox shows that it
-            // did: a plain one is done, though the runtime may have it no more; a sidecar that has
-            // ended since, and waits for its back-off, keeps no other container waiting.
-            let opened = inits[index + 1..].iter().any(|later| in_sandbox(pod, later).is_some());
+            let wish = init_wish(pod, init, initialised, now);
+            // A sidecar opens the way once: where a later one has begun in this sandbox, a sidecar
+            // that has ended since, and waits for its back-off, keeps no other container waiting.
+            let later = &inits[index + 1..];
+            let opened = is_sidecar(init) && later.iter().any(|it| in_sandbox(pod, it).is_some());
             let gate = !initialised && !opened;
-            let wish = init_wish(pod, init, !gate, now);
             match self.weigh(init, wish) {
                 Ok(None) => {}
                 Ok(Some(next)) => return next,
