@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # As `su` leaves it, iptables and ip are not found.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
-.PHONY: help setup run test check sim power soak mutants fuzz bench bench-check features size
+.PHONY: conformance help setup run test check sim power soak mutants fuzz bench bench-check features size
 .PHONY: cross-tools armv7 aarch64 x86_64-musl armv7-test aarch64-test
 .PHONY: qemu qemu-small release release-key size-gate flashed plots
 
@@ -26,6 +26,9 @@ sim: ## runs the simulator over 20,000 seeds (SEED=n TRACE=1 replays one)
 
 power: ## cuts the power of the store 10,000 times (SEED=n TRACE=1 replays one seed)
 	@scripts/cargo test --locked --profile sim --test power -- 10000
+
+conformance: setup ## runs all of upstream's node tests into tests/conformance.md (six minutes)
+	@scripts/cargo test --locked --features controller --test conformance
 
 soak: setup ## kills two agents and a controller at random for ten minutes (SOAK_S=seconds SEED=n)
 	@SOAK_S=$${SOAK_S:-600} scripts/cargo test --features controller --test whole -- at_random

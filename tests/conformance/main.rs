@@ -2,8 +2,11 @@
 //! agent on a real containerd. Writes what it found to `tests/conformance.md`.
 //!
 //! ```text
-//! cargo test --test conformance [-- FILTER...] [--list]
+//! cargo test --test conformance [-- FILTER...] [--common] [--list]
 //! ```
+//!
+//! `--common` leaves out the tests of `test/e2e_node`, which need twice as long: `make test` runs the
+//! others, `make conformance` all of them.
 //!
 //! One agent and one containerd serve most cases, several of them side by side: each has pods of
 //! its own name, as on a node. Cases that only watch for minutes have a thread each. A second node
@@ -42,7 +45,7 @@ mod wave;
 mod yard;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -154,7 +157,16 @@ fn rows() -> Vec<Row> {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let filters: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    let is_common = arguments.iter().any(|word| word == "--common");
+    let node_suite: BTreeSet<(&str, &str)> = upstream::specs()
+        .iter()
+        .filter(|spec| is_common && spec.of_node_suite)
+        .map(|spec| (spec.area, spec.name))
+        .collect();
     let wanted = |row: &Row| {
+        if node_suite.contains(&(row.area, &*row.name)) {
+            return false;
+        }
         let whole = format!("{}: {}", row.area, row.name);
         filters.is_empty() || filters.iter().any(|filter| whole.contains(*filter))
     };
@@ -184,7 +196,8 @@ fn main() -> ExitCode {
     let failed = table::surprises(&results);
     verdict::sum_up(results.len() - failed.len(), &failed);
     let complete = mistakes.is_empty();
-    let table_stands = !filters.is_empty() || complete && table::write(&results);
+    let is_whole = filters.is_empty() && !is_common;
+    let table_stands = !is_whole || complete && table::write(&results);
     if complete && failed.is_empty() && table_stands {
         ExitCode::SUCCESS
     } else {

@@ -146,6 +146,10 @@ fn known_failure(area: &str, name: &str) -> Option<&'static str> {
 
 const PROBED: &str = "a new agent shows a probed container as not started or not ready until its \
                       probe has succeeded again";
+const AGAIN: &str = "a pod that initializes again after a reboot is said to be Running";
+const REMOVED: &str =
+    "an init container that the runtime has no more is run again, or said to wait";
+const STATIC: &str = "StaticPod";
 const UNCHANGED: &str = "Not Change Container Status";
 
 /// Cases that fail, by area and name, each with the agent's fault.
@@ -155,6 +159,30 @@ const KNOWN_FAILURES: &[(&str, &str, &str)] = &[
         "should accept non-recursive read-only mounts",
         "they are mounted so, but the status of a container has no volumeMounts",
     ),
+    (
+        "Containers Lifecycle",
+        "A node running restartable init containers reboots: should restart the containers in \
+         right order after the node reboot",
+        AGAIN,
+    ),
+    (
+        "Containers Lifecycle",
+        "The kubelet restarts: a Pod is initializing the long-running init container: should not \
+         restart any completed init container, even after the completed init container statuses \
+         have been removed and the kubelet restarted",
+        REMOVED,
+    ),
+    (
+        "Pods status phase",
+        "should be pending during the execution of the init container after the node reboot",
+        AGAIN,
+    ),
+    (
+        "StandaloneMode",
+        "should be ready after init container is removed and kubelet restarts",
+        REMOVED,
+    ),
+    (STATIC, "should be ready after init container is removed and kubelet restarts", REMOVED),
     ("MirrorPod", "should not change container status", PROBED),
     (UNCHANGED, "should not affect pod status when pod has startupProbe", PROBED),
     (UNCHANGED, "should not affect pod status when pod has readinessProbe", PROBED),

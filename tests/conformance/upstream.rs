@@ -24,19 +24,23 @@ pub(crate) struct Spec {
     pub(crate) conformance: bool,
     /// Whether it is one of the suite NodeConformance.
     pub(crate) node_conformance: bool,
+    /// Whether it is of `test/e2e_node`.
+    pub(crate) of_node_suite: bool,
 }
 
 /// All of them, in the order of the list.
 pub(crate) fn specs() -> Vec<Spec> {
-    let mut area = "";
+    let (mut area, mut of_node_suite) = ("", false);
     let mut specs = Vec::new();
     for line in LIST.lines() {
         if let Some(title) = line.strip_prefix("# ") {
-            area = title.rsplit_once(" (").expect("a title and its file").0;
+            let file;
+            (area, file) = title.rsplit_once(" (").expect("a title and its file");
+            of_node_suite = file.starts_with("e2e_node/");
         } else {
             let (tags, name) = line.split_once(' ').expect("tags and a name");
             let (conformance, node_conformance) = (tags.contains('C'), tags.contains('N'));
-            specs.push(Spec { area, name, conformance, node_conformance });
+            specs.push(Spec { area, name, conformance, node_conformance, of_node_suite });
         }
     }
     specs

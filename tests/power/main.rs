@@ -44,12 +44,11 @@ fn main() -> ExitCode {
     let number = |text: String| text.parse::<u64>().expect("a number");
     let cuts = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).map(number);
     let variable = |name| std::env::var(name).ok().map(number);
-    let (first, count) = match variable("SEED") {
-        Some(seed) => (seed, 1),
-        None => {
-            let count = cuts.unwrap_or(CUTS_DEFAULT).div_ceil(CUTS_PER_SEED);
-            (variable("SIM_FIRST").unwrap_or(1), count)
-        }
+    let (first, count) = if let Some(seed) = variable("SEED") {
+        (seed, 1)
+    } else {
+        let count = cuts.unwrap_or(CUTS_DEFAULT).div_ceil(CUTS_PER_SEED);
+        (variable("SIM_FIRST").unwrap_or(1), count)
     };
     let seeds = first..first + count;
     println!("seeds {first} to {}", seeds.end - 1);

@@ -65,7 +65,7 @@ pub(crate) fn is_code(path: &str) -> bool {
     is_rust(path) || is_script(path) || extension(path) == "c" || path == "Makefile"
 }
 
-fn extension(path: &str) -> &str {
+pub(crate) fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
