@@ -28,7 +28,6 @@ use edged::agent::Config;
 use edged::agent::event::{Action, CallId, JobId};
 use edged::agent::image::Settings;
 use edged::agent::time::Instant;
-use edged::limits;
 use edged::model::cri::PodRef;
 use edged::model::job::ContainerFiles;
 use edged::model::pod::{self as api, RestartPolicy};
@@ -338,8 +337,7 @@ impl Check {
             sample_every,
             backoff_max_ms: config.crash_backoff_max_ms,
             probed: probes::Probed::default(),
-            meals_ms: (!config.watchdog.device.is_empty())
-                .then(|| u64::from(config.watchdog.timeout_s) * 1_000 / limits::WATCHDOG_MEALS),
+            meals_ms: meals_ms(config),
             fed_at: None,
             pods_max: config.pods_max,
             born_at: 0,
@@ -549,4 +547,17 @@ pub fn role(spec: &api::PodSpec, name: &str) -> Option<Role> {
     let init = spec.init_containers.iter().find(|init| &*init.name == name)?;
     let sidecar = init.restart_policy == Some(RestartPolicy::Always);
     Some(if sidecar { Role::Sidecar } else { Role::Init })
+}
+
+/// Milliseconds from one meal of the watchdog to the next; `None`: nobody feeds it.
+#[cfg(feature = "watchdog")]
+fn meals_ms(config: &Config) -> Option<u64> {
+    let timeout_ms = u64::from(config.watchdog.timeout_s) * 1_000;
+    let is_fed = !config.watchdog.device.is_empty();
+    is_fed.then_some(timeout_ms / edged::limits::WATCHDOG_MEALS)
+}
+
+#[cfg(not(feature = "watchdog"))]
+fn meals_ms(_: &Config) -> Option<u64> {
+    None
 }
