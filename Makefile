@@ -2,7 +2,8 @@
 .DEFAULT_GOAL := help
 # As `su` leaves it, iptables and ip are not found.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
-.PHONY: conformance help setup run test check sim power soak mutants fuzz bench bench-check features size
+.PHONY: help setup run test check sim power conformance soak mutants fuzz bench bench-check
+.PHONY: features size
 .PHONY: cross-tools armv7 aarch64 x86_64-musl armv7-test aarch64-test
 .PHONY: qemu qemu-small release release-key size-gate flashed plots
 

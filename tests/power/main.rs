@@ -56,7 +56,8 @@ fn main() -> ExitCode {
     for seed in seeds {
         if let Err(why) = life::live(seed, CUTS_PER_SEED, false, &mut tally) {
             println!(
-                "violated: {why}\n  SEED={seed} scripts/cargo test --locked --profile sim --test power"
+                "violated: {why}\n  SEED={seed} scripts/cargo test --locked --profile sim \
+                 --test power"
             );
             return ExitCode::FAILURE;
         }

@@ -65,7 +65,7 @@ impl Garbage {
         policy.all_max.is_some() || policy.per_container_max == Some(0)
     }
 
-    /// A container is to go. Says whether the last call for it brought no success: it is made again,
+    /// A container is to go. Says whether the last call for it had no success: it is made again,
     /// once, when its pod may have come to rest.
     pub fn removed_again(&mut self, call: CallId, number: ContainerNo) -> bool {
         self.gone_calls.insert(call, number);

@@ -48,18 +48,7 @@ impl Check {
             );
         }
         if let Some(at) = pod {
-            // A bound for all pods takes dead containers of those that run well.
-            let mut garbage = self.garbage.is_bounded()
-                && matches!(
-                    request,
-                    Request::RemoveContainer(_)
-                        | Request::Task { .. }
-                        | Request::RemovePodSandbox(_)
-                        | Request::StopPodSandbox(_)
-                );
-            if let Request::RemoveContainer(container) = request {
-                garbage |= self.garbage.removed_again(id, number_of(&container.0));
-            }
+            let garbage = self.is_for_garbage(id, request);
             if matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) && !garbage {
                 self.pods[at].asked_at = now;
             }
@@ -91,6 +80,24 @@ impl Check {
         }
         self.counts[class as usize] += 1;
         self.open.insert(id, Open { class, pod, kind, asked_at: now, has_image });
+    }
+
+    /// A bound for all pods takes dead containers of those that run well.
+    fn is_for_garbage(&mut self, id: CallId, request: &Request) -> bool {
+        let ends = matches!(
+            request,
+            Request::RemoveContainer(_)
+                | Request::Task { .. }
+                | Request::RemovePodSandbox(_)
+                | Request::StopPodSandbox(_)
+        );
+        let again = match request {
+            Request::RemoveContainer(container) => {
+                self.garbage.removed_again(id, number_of(&container.0))
+            }
+            _ => false,
+        };
+        self.garbage.is_bounded() && ends || again
     }
 
     /// Pods that have a container of this image, by what they want now or wanted before.
