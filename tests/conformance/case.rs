@@ -300,11 +300,19 @@ impl Case<'_> {
 
     /// Ends the case's pod without the grace period of its spec, which may be minutes.
     pub(crate) fn end_at_once(&self) {
-        let pod = self.pod();
         self.take("pod");
+        // One that has just restarted has another container by now.
+        until("its containers are stopped", || {
+            let Ok(pod) = self.node.pod(&self.name) else { return Ok(()) };
+            self.stop_containers(&pod);
+            Err("the pod is still there".to_owned())
+        });
+    }
+
+    fn stop_containers(&self, pod: &Pod) {
         let all = ["containerStatuses", "initContainerStatuses"];
         let all = all.iter().filter_map(|kind| pod.0["status"][kind].as_array()).flatten();
-        for status in all {
+        for status in all.filter(|status| status["containerID"].is_string()) {
             let name = status["name"].as_str().unwrap_or_default();
             let request = StopContainerRequest { container_id: pod.container_id(name), timeout: 0 };
             let mut cri = Cri::connect(&self.node.containerd.socket()).expect("containerd listens");
