@@ -34,7 +34,7 @@ conformance: setup ## runs all of upstream's node tests into tests/conformance.m
 soak: setup ## kills two agents and a controller at random for ten minutes (SOAK_S=seconds SEED=n)
 	@SOAK_S=$${SOAK_S:-600} scripts/cargo test --features controller --test whole -- at_random
 
-mutants: ## breaks the minds on purpose: a test must notice (RULES=1: only the named rules)
+mutants: ## breaks the cores on purpose: a test must notice (RULES=1: only the named rules)
 	@scripts/mutants.sh $(if $(RULES),--rules)
 
 fuzz: ## runs each fuzz target for a minute (needs cargo-fuzz)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Breaks the minds on purpose, in thousands of places, and demands that a test notices each: a test
+# Breaks the cores on purpose, in thousands of places, and demands that a test notices each: a test
 # that finds nothing here proves little. tests/mutation does it: all mutants are compiled into one
 # copy of the tree, and each is shown to the tests that come by its place: units, stories, and for
 # what these let pass some seeds of the simulator; of the cloud side tests/controller.
