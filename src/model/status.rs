@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::pod::{RecursiveReadOnly, is_default};
 use super::time::Timestamp;
 
 /// core/v1 `PodStatus`
@@ -162,6 +163,25 @@ pub struct ContainerStatus {
     /// said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<bool>,
+    /// Of volumes, in the order of the pod spec.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volume_mounts: Vec<VolumeMountStatus>,
+}
+
+/// core/v1 `VolumeMountStatus`
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeMountStatus {
+    /// The volume's.
+    pub name: Box<str>,
+    /// In the container.
+    pub mount_path: Box<str>,
+    /// The container cannot write there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_only: bool,
+    /// Nor to what is mounted below, or it can: of what is read-only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recursive_read_only: Option<RecursiveReadOnly>,
 }
 
 impl ContainerStatus {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use edged::agent::event::Event;
-use edged::model::cri::RuntimeHandler;
+use edged::model::cri::{Request, RuntimeHandler};
 use edged::model::job::{JobSpec, Source, VolumeSetUp};
 use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::Object;
@@ -209,9 +209,7 @@ fn a_claim_that_goes_while_its_pod_runs_breaks_nothing() {
 
 fn container_again(desk: &mut Desk) -> String {
     let (_, request) = desk.take("create_container m#1");
-    let edged::model::cri::Request::CreateContainer { config, .. } = request else {
-        panic!("{request:?}")
-    };
+    let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
     config.mounts[0].host_path.clone()
 }
 
@@ -260,8 +258,17 @@ fn what_is_mounted_below_is_read_only_as_well_where_the_runtime_can() {
         sandbox_of(&mut desk);
         desk.does("image_status i:1");
         if let Some(want) = want {
-            let mount = &container_of(&mut desk).mounts[0];
-            assert_eq!(mount.recursive_read_only, want, "{mode} {able}");
+            let (call, request) = desk.take("create_container m#0");
+            let made = desk.perform(&request);
+            let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
+            assert_eq!(config.mounts[0].recursive_read_only, want, "{mode} {able}");
+            desk.tell(Event::Cri(call, Ok(made)));
+            desk.does_all(&["start_container c2", "container_status c2"]);
+            let shown = if want { "Enabled" } else { "Disabled" };
+            let mount = serde_json::json!({"name": "v", "mountPath": "/v", "readOnly": true,
+                                           "recursiveReadOnly": shown});
+            let status = &desk.status()["containerStatuses"][0];
+            assert_eq!(status["volumeMounts"], serde_json::json!([mount]), "{mode} {able}");
             continue;
         }
         let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];

@@ -40,6 +40,7 @@ mod hooks;
 mod image;
 mod keep;
 mod learn;
+mod mounts;
 pub mod next;
 mod phase;
 #[cfg(feature = "probes")]
@@ -126,6 +127,8 @@ pub struct Pod {
     volumes: Volumes,
     /// The pod is gone, and its folder below the kubelet's root is removed.
     dir_removed: bool,
+    /// The runtime can make mounts read-only with all below them.
+    recursive: bool,
     /// Ended containers whose logs are removed.
     cleared: Vec<ContainerId>,
     keep: keep::Keep,
@@ -316,6 +319,7 @@ impl Pod {
             cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),
             dir_removed: false,
+            recursive: false,
             cleared: Vec::new(),
             keep: keep::Keep::default(),
             memory: BTreeMap::new(),

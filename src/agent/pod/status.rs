@@ -148,6 +148,7 @@ impl Pod {
             state,
             last_state,
             started: self.not_started(&spec.name),
+            volume_mounts: self.mounts_of(spec),
             ..ContainerStatus::default()
         };
         if status.image.is_empty() {

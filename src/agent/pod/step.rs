@@ -186,6 +186,7 @@ impl Pod {
         self.tick_hooks(now, hands);
         self.count_active(now);
         self.plan_cgroup(hands);
+        self.plan_mounts(hands);
         self.plan_volumes(now.boot, hands.objects.of(self.origin), hands.config);
         self.read_last_words(hands);
         let parts = self.api.spec.volumes.len() + self.seen.containers.len();

@@ -1,0 +1,36 @@
+//! What a container's status says of its volumes: `volumeMounts`.
+
+use super::Pod;
+use super::step::Hands;
+use crate::model::pod::{Container, RecursiveReadOnly, VolumeMount};
+use crate::model::status::VolumeMountStatus;
+
+impl Pod {
+    /// Learns whether the runtime can make mounts read-only with all below them.
+    pub(super) fn plan_mounts(&mut self, hands: &Hands<'_>) {
+        let recursive = self.runtime_handler(hands).recursive_read_only_mounts;
+        self.dirty |= recursive != self.recursive;
+        self.recursive = recursive;
+    }
+
+    /// The container's mounts as they are made, in the order of its spec.
+    pub(super) fn mounts_of(&self, spec: &Container) -> Vec<VolumeMountStatus> {
+        let one = |mount: &VolumeMount| {
+            let recursive = match mount.recursive_read_only {
+                None | Some(RecursiveReadOnly::Disabled) => false,
+                Some(RecursiveReadOnly::IfPossible) => self.recursive,
+                // Where it is not possible there is no container.
+                Some(RecursiveReadOnly::Enabled) => true,
+            };
+            let mode =
+                if recursive { RecursiveReadOnly::Enabled } else { RecursiveReadOnly::Disabled };
+            VolumeMountStatus {
+                name: mount.name.clone(),
+                mount_path: mount.mount_path.as_str().into(),
+                read_only: mount.read_only,
+                recursive_read_only: mount.read_only.then_some(mode),
+            }
+        };
+        spec.volume_mounts.iter().map(one).collect()
+    }
+}
