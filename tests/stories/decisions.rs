@@ -121,6 +121,9 @@ fn plain_init_containers_run_one_by_one_and_only_in_the_newest_sandbox() {
         ("Always", UP, &[("a", 0, "s1", Exited, 1)], "image_status i:1"),
         ("Never", UP, &[("a", 0, "s1", Exited, 1)], "stop_podsandbox s1"),
         ("Always", UP, &[("a", 0, "s1", Exited, 0), ("b", 0, "s1", Exited, 0)], "image_status i:1"),
+        // The runtime has the first no more: the second has begun, so it had succeeded.
+        ("Always", UP, &[("b", 0, "s1", Running, 0)], "-"),
+        ("Always", UP, &[("b", 0, "s1", Exited, 1)], "image_status i:2"),
         ("Always", UP, &[("m", 0, "s1", Running, 0)], "-"),
         ("Always", UP, &[("m", 0, "s1", Exited, 1)], "image_status i:1"),
         (
@@ -132,6 +135,43 @@ fn plain_init_containers_run_one_by_one_and_only_in_the_newest_sandbox() {
     ] {
         assert_eq!(first(&spec(policy), sandboxes, rows), expected, "{policy} {rows:?}");
     }
+}
+
+#[test]
+fn an_init_container_that_the_runtime_has_no_more_is_told_to_have_completed() {
+    let mut desk = Desk::new();
+    let spec = format!(r#""initContainers":[{{"name":"a","image":"i:1"}}],{MAIN}"#);
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("x0", "m", Running));
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+    let status = desk.status();
+    let told = &status["initContainerStatuses"][0];
+    let end = &told["state"]["terminated"];
+    assert_eq!((&end["exitCode"], &end["reason"]), (&0.into(), &"Completed".into()), "{told}");
+    let message = "Unable to get init container status from container runtime and pod has been \
+                   initialized, treat it as exit normally";
+    assert_eq!((&end["message"], &told["ready"]), (&message.into(), &true.into()));
+    assert_eq!(status["phase"], "Running");
+}
+
+#[test]
+fn a_pod_that_initializes_again_after_a_reboot_is_pending() {
+    let mut desk = Desk::new();
+    let spec = format!(r#""initContainers":[{{"name":"a","image":"i:1"}}],{MAIN}"#);
+    desk.sandboxes.push(sandbox("s0", 0, false));
+    for (id, name) in [("x0", "m"), ("x1", "a")] {
+        let mut dead = container(id, name, Exited);
+        dead.sandbox.0 = "s0".into();
+        desk.containers.push(dead);
+    }
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(&["container_status x1", "container_status x0", "stop_podsandbox s0"]);
+    desk.does_all(&["remove_container x1", "run_podsandbox #1", "podsandbox_status s1"]);
+    desk.does_all(&["image_status i:1", "create_container a#1", "start_container c2"]);
+    assert_eq!(desk.status()["phase"], "Pending", "it has begun");
+    desk.does("container_status c2");
+    assert_eq!(desk.status()["phase"], "Pending", "it runs");
 }
 
 #[test]

@@ -23,8 +23,14 @@ struct Counts {
     failed_init: usize,
 }
 
-pub(super) fn phase_of(spec: &PodSpec, status: &PodStatus, outcome: Outcome) -> Phase {
-    let counts = count(spec, status);
+/// `initialised`: a main container has begun in the newest sandbox.
+pub(super) fn phase_of(
+    spec: &PodSpec,
+    status: &PodStatus,
+    initialised: bool,
+    outcome: Outcome,
+) -> Phase {
+    let counts = count(spec, status, initialised);
     let started = counts.running + counts.stopped > 0;
     if counts.failed_init > 0 && spec.restart_policy == RestartPolicy::Never {
         return Phase::Failed;
@@ -47,7 +53,7 @@ pub(super) fn phase_of(spec: &PodSpec, status: &PodStatus, outcome: Outcome) -> 
     }
 }
 
-fn count(spec: &PodSpec, status: &PodStatus) -> Counts {
+fn count(spec: &PodSpec, status: &PodStatus, initialised: bool) -> Counts {
     let mut counts = Counts::default();
     for told in &status.container_statuses {
         match (&told.state, &told.last_state) {
@@ -60,6 +66,7 @@ fn count(spec: &PodSpec, status: &PodStatus) -> Counts {
         }
     }
     let main_started = counts.running + counts.stopped > 0;
+    let initialised = initialised || counts.running > 0;
     for (init, told) in spec.init_containers.iter().zip(&status.init_container_statuses) {
         if is_sidecar(init) {
             let never_ran = !told.has_started() && matches!(told.last_state, State::Unset);
@@ -69,13 +76,14 @@ fn count(spec: &PodSpec, status: &PodStatus) -> Counts {
             counts.running += usize::from(runs);
             counts.pending_init += usize::from(runs && !told.has_started() && !main_started);
         } else {
-            count_init(told, main_started, &mut counts);
+            count_init(told, main_started, initialised, &mut counts);
         }
     }
     counts
 }
 
-fn count_init(told: &ContainerStatus, main_started: bool, counts: &mut Counts) {
+/// `initialised`: nothing waits for it any more.
+fn count_init(told: &ContainerStatus, main_started: bool, initialised: bool, counts: &mut Counts) {
     match (&told.state, &told.last_state) {
         (State::Terminated(end), _) if failed(end.exit_code, &end.reason) => {
             counts.failed_init += 1;
@@ -86,8 +94,9 @@ fn count_init(told: &ContainerStatus, main_started: bool, counts: &mut Counts) {
             counts.failed_init += 1;
             counts.pending_init += usize::from(!main_started);
         }
+        // After a reboot too, where main containers have run before it.
         (State::Waiting(_) | State::Running(_) | State::Unset, _) => {
-            counts.pending_init += usize::from(!main_started);
+            counts.pending_init += usize::from(!initialised);
         }
     }
 }
@@ -139,7 +148,7 @@ mod tests {
             spec.containers.push(Container::default());
             status.container_statuses.push(told(state));
         }
-        phase_of(&spec, &status, outcome)
+        phase_of(&spec, &status, false, outcome)
     }
 
     #[test]
@@ -164,6 +173,9 @@ mod tests {
             (Always, &[("runs", false)], &["waits"], Open, Phase::Pending),
             (Always, &[("0", false)], &["runs"], Open, Phase::Running),
             (Always, &[("waits", true)], &["waits"], Open, Phase::Pending),
+            (Always, &[("runs", false)], &["1"], Open, Phase::Pending),
+            (Always, &[("waits", false)], &["1"], Open, Phase::Pending),
+            (Always, &[("waits", false)], &["runs"], Open, Phase::Running),
             (Always, &[("runs", true)], &["runs"], Open, Phase::Running),
             (Never, &[("runs", true)], &["0"], Open, Phase::Running),
             (Never, &[("1", true)], &["0"], Final, Phase::Succeeded),

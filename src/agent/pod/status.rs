@@ -183,6 +183,10 @@ impl Pod {
         {
             return old.clone();
         }
+        let plain_init = self.init_containers_has(&spec.name) && !is_sidecar(spec);
+        if plain_init && failure.is_none() && is_initialised(self, &self.seen) {
+            return completed_unseen(spec, old);
+        }
         let mut status = ContainerStatus {
             name: spec.name.clone(),
             image: spec.image.clone(),
@@ -266,7 +270,8 @@ impl Pod {
         let phase = match &self.verdict {
             Some(_) if over => api::Phase::Failed,
             _ => {
-                phase_of(&self.api.spec, status, if over { Outcome::Final } else { Outcome::Open })
+                let outcome = if over { Outcome::Final } else { Outcome::Open };
+                phase_of(&self.api.spec, status, is_initialised(self, &self.seen), outcome)
             }
         };
         // Nothing is over before a look has shown that nothing runs.
@@ -474,6 +479,22 @@ fn close(status: &mut ContainerStatus, message: &str) {
     }
     status.ready = status.ready && !status.has_started();
     status.started = status.started.map(|_| false);
+}
+
+/// An init container that the runtime has no more: the main containers have begun, so it succeeded.
+fn completed_unseen(spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
+    let message = "Unable to get init container status from container runtime and pod has been \
+                   initialized, treat it as exit normally";
+    let end =
+        Terminated { reason: "Completed".into(), message: message.into(), ..Terminated::default() };
+    ContainerStatus {
+        name: spec.name.clone(),
+        image: spec.image.clone(),
+        state: State::Terminated(Box::new(end)),
+        ready: true,
+        restart_count: old.map_or(0, |old| old.restart_count),
+        ..ContainerStatus::default()
+    }
 }
 
 /// Nobody knows how it ended.

@@ -96,6 +96,15 @@ impl World {
         })
     }
 
+    /// The runtime has none of this init container any more: it was done before a later one began.
+    fn was_done(&self, spec: &api::PodSpec, index: usize, containers: &[&Container]) -> bool {
+        let in_ready = |init: &api::Container| {
+            containers.iter().any(|it| it.listed.name == init.name && self.is_in_ready(it))
+        };
+        let inits = &spec.init_containers;
+        !in_ready(&inits[index]) && inits[index + 1..].iter().any(in_ready)
+    }
+
     fn runs_wrongly(
         &self,
         pod: &api::Pod,
@@ -113,9 +122,9 @@ impl World {
         let main_ran = mains.iter().any(|main| {
             containers.iter().any(|it| it.listed.name == main.name && self.is_in_ready(it))
         });
-        for init in &spec.init_containers {
+        for (index, init) in spec.init_containers.iter().enumerate() {
             let sidecar = role(spec, &init.name) == Some(Role::Sidecar);
-            if main_ran && !sidecar {
+            if (main_ran || self.was_done(spec, index, containers)) && !sidecar {
                 continue;
             }
             match self.progress((spec, truth), init, containers) {

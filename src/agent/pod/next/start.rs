@@ -55,12 +55,14 @@ impl Walk {
             if over && !runs(pod, init) {
                 continue;
             }
-            let wish = init_wish(pod, init, initialised, now);
-            // A sidecar opens the way once: where a later one has begun in this sandbox, a sidecar
-            // that has ended since, and waits for its back-off, keeps no other container waiting.
-            let later = &inits[index + 1..];
-            let opened = is_sidecar(init) && later.iter().any(|it| in_sandbox(pod, it).is_some());
+            // Each opens the way once, and a later one that has begun in this sandbox shows that it
+            // did: a sidecar that has ended since, and waits for its back-off, keeps no other
+            // container waiting; a plain one that the runtime has no more is done.
+            let opens_once = is_sidecar(init) || in_sandbox(pod, init).is_none();
+            let mut later = inits[index + 1..].iter();
+            let opened = opens_once && later.any(|later| in_sandbox(pod, later).is_some());
             let gate = !initialised && !opened;
+            let wish = init_wish(pod, init, !gate, now);
             match self.weigh(init, wish) {
                 Ok(None) => {}
                 Ok(Some(next)) => return next,
