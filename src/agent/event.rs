@@ -1,9 +1,11 @@
 //! The mind's door: facts come in as [`Event`], requests go out as [`Action`].
 
+use std::collections::BTreeMap;
+
 use super::image::keyring::Keyring;
 use super::time::Instant;
 pub use crate::mind::Severity;
-use crate::model::cri::{CallError, Dns, Reply, Request};
+use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
 use crate::model::job::{JobError, JobSpec, LastWords, Used};
 #[cfg(feature = "cloud")]
 use crate::model::link::{Cause, Session, Validity};
@@ -14,6 +16,7 @@ use crate::model::message::Message;
 use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
 use crate::model::note::Note;
+use crate::model::probe::Proven;
 use crate::model::upkeep::{Ask, Measures};
 
 /// A fact from outside: the only way in.
@@ -46,6 +49,9 @@ pub enum Event {
     Probe(ProbeId, Finding),
     /// The answer to an [`Action::Read`]: exactly one each; empty where there is nothing.
     LastWords(JobId, Box<str>),
+    /// What an earlier life since the machine's start has last asked to be remembered
+    /// ([`Action::Remember`]): at start, before the runtime is up, if there is any.
+    Recalled(BTreeMap<ContainerId, Proven>),
     /// What the host's `resolv.conf` says: at start and when it changes.
     Resolver(Box<Dns>),
     /// The node's own credentials of registries: at start, if there are any, and when they change.
@@ -123,6 +129,9 @@ pub enum Action {
     },
     /// The query is of no more interest. No answer follows.
     CancelProbe(ProbeId),
+    /// Keep this in the place of what was asked before, at once, until the machine starts anew; it
+    /// need not outlast a loss of power. What cannot be kept is forgotten, the old too.
+    Remember(BTreeMap<ContainerId, Proven>),
     /// Read what an ended container left: at once.
     Read {
         /// Names it in the answer.

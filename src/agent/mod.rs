@@ -29,6 +29,8 @@ pub mod objects;
 mod pleg;
 pub mod pod;
 mod pods;
+#[cfg(feature = "probes")]
+mod proven;
 mod qos;
 mod queries;
 mod removed;
@@ -149,6 +151,8 @@ pub struct Agent {
     /// Of the cloud: its pods do not see the folder's, nor the other way round.
     cloud_objects: Objects,
     pods: Pods,
+    #[cfg(feature = "probes")]
+    proven: proven::Memory,
     /// What the runtime says is gone.
     removed: Removed,
     runtime: Runtime,
@@ -193,6 +197,8 @@ impl Agent {
             source: Source::default(),
             objects: Objects::default(),
             pods: Pods::default(),
+            #[cfg(feature = "probes")]
+            proven: proven::Memory::default(),
             removed: Removed::default(),
             runtime: Runtime::new(now, driver),
             pleg: Pleg::new(),
@@ -258,6 +264,10 @@ impl Agent {
                 let taken = self.pods.iter_mut().any(|pod| pod.words_read(job, &text));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
+            #[cfg(feature = "probes")]
+            Event::Recalled(left) => self.proven.recall(left),
+            #[cfg(not(feature = "probes"))]
+            Event::Recalled(_) => {}
             Event::Credentials(keyring) => self.images.take_node(*keyring),
             // What runs keeps what it has; what starts is told the new.
             Event::Resolver(dns) => self.resolver = *dns,
@@ -357,7 +367,10 @@ impl Agent {
         self.now = now;
         out.actions.append(&mut self.pending.actions);
         if let Some(by) = self.leave_by {
-            // What it learns meanwhile the next one learns by looking.
+            // What it learns meanwhile the next one learns by looking; what probes find it is told.
+            self.pods.refresh(now, place(&self.runtime, &self.addresses));
+            #[cfg(feature = "probes")]
+            self.proven.step(&self.pods, out);
             if by <= now.boot || !self.calls.has_work() {
                 out.push(Action::Exit);
             }
@@ -387,6 +400,8 @@ impl Agent {
                 break;
             }
         }
+        #[cfg(feature = "probes")]
+        self.proven.step(&self.pods, out);
         self.calls.tell_pulls(now, out);
         // Last: what the pods want to see is begun in the same step.
         self.pleg.step(now, self.pods.is_empty(), &mut self.calls, out);
@@ -435,6 +450,8 @@ impl Agent {
             resolver: &self.resolver,
             calls: &mut self.calls,
             queries: &mut self.queries,
+            #[cfg(feature = "probes")]
+            recalled: self.proven.recalled(),
             rng: &mut self.rng,
             booted_at: self.booted_at,
             last_job: &mut self.last_job,

@@ -58,6 +58,8 @@ pub mod probe;
 #[cfg(not(feature = "probes"))]
 #[path = "probe/absent.rs"]
 pub mod probe;
+#[cfg(feature = "probes")]
+mod proven;
 #[cfg(feature = "cloud")]
 pub mod release;
 pub mod rivals;
@@ -241,7 +243,7 @@ impl<'a> Hands<'a> {
             .remembering(Path::new(&config.root).join(folder::RECORD)),
             jobs: Jobs::new(PathBuf::from("/proc/self/exe"), roots),
             meter: Meter::new(PathBuf::from(&config.root), Path::new(sys::CGROUPS), hierarchy),
-            probes: Probes::new(PROBES),
+            probes: Probes::new(PROBES).remembering(Path::new(&config.root), &mut events),
             #[cfg(feature = "cloud")]
             cloud: Cloud::new(link_of(&config), PathBuf::from("/proc/self/exe"), CLOUD)
                 .within(budget),
@@ -393,6 +395,7 @@ impl<'a> Hands<'a> {
                 self.probes.start(probe, query, deadline, registry, &mut self.events);
             }
             Action::CancelProbe(probe) => self.probes.cancel(probe),
+            Action::Remember(proven) => self.probes.remember(&proven),
             Action::Read { job, words } => {
                 self.events.push(self.jobs.read(job, &words));
                 turn.lap("a container's last words");

@@ -41,6 +41,16 @@ fields!(Probe {
     "terminationGracePeriodSeconds" => termination_grace_period_seconds,
 } rest handler);
 
+/// What the probes of one running container have found so far: it holds until they say otherwise,
+/// for the agent's next life too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proven {
+    /// The startup probe has succeeded, if there is one.
+    pub started: bool,
+    /// And so has the readiness probe at the last.
+    pub ready: bool,
+}
+
 /// What a probe decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeKind {

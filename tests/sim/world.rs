@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use edged::agent::event::{Action, CallId, Event, JobId, Out, ProbeId};
 use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config};
+use edged::model::cri::ContainerId;
+use edged::model::probe::Proven;
 
 use crate::calls::{Call, Grudges};
 use crate::chance::Chance;
@@ -76,6 +78,8 @@ pub struct World {
     pub(crate) grudges: Grudges,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) queries: BTreeMap<ProbeId, Asking>,
+    /// What the agent asked to be remembered, until the machine starts anew.
+    pub(crate) remembered: BTreeMap<ContainerId, Proven>,
     /// Facts on their way to the agent, those that belong together in one bundle.
     pub(crate) inbox: VecDeque<Vec<Event>>,
     pub(crate) stalled_until: u64,
@@ -145,6 +149,7 @@ impl World {
             grudges: Grudges::new(),
             jobs: BTreeMap::new(),
             queries: BTreeMap::new(),
+            remembered: BTreeMap::new(),
             inbox: VecDeque::new(),
             stalled_until: 0,
             reading: false,
@@ -219,6 +224,8 @@ impl World {
         self.link = Link { up: false, told: None, ..self.link };
         self.leaving = None;
         self.check.be_born(self.now);
+        self.check.recalls(&self.remembered);
+        self.inbox.push_back(vec![Event::Recalled(self.remembered.clone())]);
         self.turn_at = Some(self.now);
         self.sky_born();
         let life = self.life;
@@ -319,7 +326,8 @@ impl World {
         let ends = actions.iter().any(|action| matches!(action, Action::Exit));
         let requests = actions.iter().filter(|action| !is_line(action)).count() - usize::from(ends);
         if let Some(told_at) = self.leaving {
-            self.check.leaving(told_at, now.boot, requests, ends);
+            let notes = actions.iter().filter(|action| matches!(action, Action::Remember(_)));
+            self.check.leaving(told_at, now.boot, requests - notes.count(), ends);
         }
         judge!(requests <= REQUESTS_A_STEP_MAX, "[bounded step] a step asks for {requests} things");
         if self.config.pods_max < node::ROOM_FOR_ALL {
@@ -375,6 +383,10 @@ impl World {
             Action::Measure(ask) => self.measure(*ask),
             Action::Probe { probe, query, deadline } => self.start_query(probe, query, deadline),
             Action::CancelProbe(probe) => self.cancel_query(probe),
+            Action::Remember(proven) => {
+                self.check.remembers(&proven);
+                self.remembered = proven;
+            }
             Action::Read { job, words } => self.read_words(job, &words),
             Action::Note(note) => {
                 self.tally.notes += 1;

@@ -82,6 +82,8 @@ mod node;
 #[cfg(feature = "probes")]
 mod probes;
 mod props;
+#[cfg(feature = "probes")]
+mod proven;
 mod recovery;
 mod refusals;
 mod rules;

@@ -72,6 +72,12 @@ impl Pod {
         self.known && self.api.status.start_time.is_none() && now.wall.is_some()
     }
 
+    /// All of it was looked at in this life, or it ends.
+    #[cfg(feature = "probes")]
+    pub fn is_known(&self) -> bool {
+        self.known || self.phase > Phase::Syncing
+    }
+
     /// Something was learnt: the pod has to be stepped, and its status may differ.
     pub fn stir(&mut self) {
         self.restless = true;

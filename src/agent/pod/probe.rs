@@ -16,8 +16,10 @@
 //! Intended behaviour beside the kubelet's: the first probe comes at the end of the initial delay
 //! and not up to a period after it, and the others right after startup has succeeded.
 //!
-//! If we crash here: results, counts and times are lost; the next life begins with each probe at a
-//! random moment of its first period, so that not all begin at once.
+//! If we crash here: counts and times are lost; the next life begins with each probe at a random
+//! moment of its first period, so that not all begin at once. Of an instance that it finds running
+//! it believes that it has started and is ready, if the life before last said so
+//! ([`crate::agent::event::Action::Remember`]); a startup probe that succeeded is not asked again.
 
 mod target;
 mod worker;
@@ -29,11 +31,13 @@ use crate::agent::calls::{Class, Owner};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now, sooner};
 use crate::limits;
-use crate::model::cri::{CallError, Code, ContainerState, ExecPurpose, Lost, Reply, Request};
+use crate::model::cri::{
+    CallError, Code, ContainerId, ContainerState, ExecPurpose, Lost, Reply, Request,
+};
 use crate::model::net::Finding;
 use crate::model::note::NoteKind;
 use crate::model::pod::Container;
-use crate::model::probe::{Probe, ProbeKind};
+use crate::model::probe::{Probe, ProbeKind, Proven};
 #[cfg(feature = "hooks")]
 pub(super) use target::hook_get;
 use target::{Ask, ask};
@@ -120,11 +124,8 @@ impl Pod {
     /// Follows the instances of the worker's container. Says whether it may be probed at all now.
     fn attend(&mut self, now: Now, worker: &mut Worker, hands: &mut Hands<'_>) -> bool {
         let newest = self.seen.newest(&worker.container);
-        let running = newest.filter(|seen| {
-            seen.state == ContainerState::Running
-                && !self.is_starting(seen)
-                && self.probes_in(worker)
-        });
+        let running =
+            newest.filter(|seen| seen.state == ContainerState::Running && !self.is_starting(seen));
         let Some(running) = running else {
             give_up(now, worker, hands);
             return false;
@@ -145,8 +146,13 @@ impl Pod {
             } else {
                 0
             };
-            worker.attach(id, begins_at.max(now.boot.plus_ms(spread_ms)));
+            let proven = hands.recalled.get(&id).copied();
+            worker.attach(id, begins_at.max(now.boot.plus_ms(spread_ms)), proven);
             self.dirty = true;
+        }
+        if !self.probes_in(worker) {
+            give_up(now, worker, hands);
+            return false;
         }
         worker.flight.is_none() && !worker.held
     }
@@ -331,6 +337,20 @@ impl Pod {
     /// `ready` in the API, of a container that has no end of its own.
     pub(super) fn is_ready(&self, seen: &ContainerSeen) -> bool {
         self.is_started(seen) && self.result(seen, ProbeKind::Readiness).unwrap_or(true)
+    }
+
+    /// What probes have found of instances that run: where it differs from that of one that has
+    /// just begun.
+    pub fn proven(&self) -> impl Iterator<Item = (&ContainerId, Proven)> {
+        let all = self.sidecars().chain(&self.api.spec.containers);
+        let probed = all.filter(|container| of_container(container).next().is_some());
+        probed.filter_map(|container| {
+            let seen = self.seen.newest(&container.name)?;
+            let (started, ready) = (self.is_started(seen), self.is_ready(seen));
+            let holds = started && container.startup_probe.is_some()
+                || ready && container.readiness_probe.is_some();
+            holds.then_some((&seen.id, Proven { started, ready }))
+        })
     }
 
     /// Whether a probe wants this instance to be stopped.

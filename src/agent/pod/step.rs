@@ -1,5 +1,8 @@
 //! Asks for what [`super::next`] names, as far as there is room.
 
+#[cfg(feature = "probes")]
+use std::collections::BTreeMap;
+
 use super::hooks::PreStop;
 use super::keep::GARBAGE_FAILED;
 use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
@@ -20,6 +23,8 @@ use crate::model::cri::{
 };
 use crate::model::job::{JobSpec, LogDir};
 use crate::model::note::{NoteKind, Object};
+#[cfg(feature = "probes")]
+use crate::model::probe::Proven;
 use crate::model::status::Waiting;
 
 /// One runtime call and what it is for.
@@ -152,6 +157,9 @@ pub struct Hands<'a> {
     pub calls: &'a mut Calls,
     /// The book of queries.
     pub queries: &'a mut Queries,
+    /// What an earlier life found by probes.
+    #[cfg(feature = "probes")]
+    pub recalled: &'a BTreeMap<ContainerId, Proven>,
     /// For what is spread in time.
     pub rng: &'a mut Rng,
     /// When this life of the agent began.

@@ -1,11 +1,16 @@
 //! Probes and hooks were left out: nobody asks for a connection, and none is ever open.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use mio::event::Event as Ready;
 use mio::{Registry, Token};
 
 use crate::agent::event::{Event, ProbeId};
 use crate::agent::time::Instant;
+use crate::model::cri::ContainerId;
 use crate::model::net::Query;
+use crate::model::probe::Proven;
 
 /// Nothing.
 #[derive(Debug)]
@@ -16,6 +21,15 @@ impl Probes {
     pub fn new(_: Token) -> Self {
         Self
     }
+
+    /// There is nothing to remember.
+    #[must_use]
+    pub fn remembering(self, _: &Path, _: &mut Vec<Event>) -> Self {
+        self
+    }
+
+    /// Nor anything found.
+    pub fn remember(&self, _: &BTreeMap<ContainerId, Proven>) {}
 
     /// No token is.
     pub fn owns(&self, _: Token) -> bool {

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use edged::agent::event::{CallId, ProbeId};
-use edged::model::cri::{CallError, Lost, Reply};
+use edged::model::cri::{CallError, ContainerId, Lost, Reply};
 use edged::model::net::Finding;
 use edged::model::pod as api;
-use edged::model::probe::Probe;
+use edged::model::probe::{Probe, Proven};
 use edged::model::status::PodStatus;
 
 use super::Check;
@@ -291,6 +291,33 @@ impl Check {
         (started, started && ready)
     }
 
+    /// The agent begins a new life with what the one before asked to be remembered.
+    pub fn recalls(&mut self, all: &BTreeMap<ContainerId, Proven>) {
+        for (id, proven) in all {
+            let instance = self.probed.instances.entry(number_of(&id.0)).or_default();
+            instance.startup.result = proven.started.then_some(true);
+            instance.readiness.result = Some(proven.ready);
+        }
+    }
+
+    /// Nothing is remembered that the probes have not said.
+    pub fn remembers(&self, all: &BTreeMap<ContainerId, Proven>) {
+        for (id, proven) in all {
+            let number = number_of(&id.0);
+            let place = self.place_of(number);
+            let spec = place.and_then(|(at, slot)| {
+                let pod = &self.pods[at];
+                pod.spec_of(&pod.slots[slot].name)
+            });
+            let Some(spec) = spec else { continue };
+            let (started, ready) = self.serves(number, spec);
+            judge!(
+                (started || !proven.started) && (ready || !proven.ready),
+                "[ready by its probes] of {id} {proven:?} is remembered"
+            );
+        }
+    }
+
     /// Nobody is told to be started or ready before the probes have said so.
     pub(super) fn check_served(&self, at: usize, status: &PodStatus) {
         let pod = &self.pods[at];
@@ -393,6 +420,11 @@ impl Run {
             }
         }
     }
+}
+
+/// `c12`
+fn number_of(id: &str) -> ContainerNo {
+    id.trim_start_matches('c').parse().expect("an id of the runtime's")
 }
 
 fn probe_of(spec: &api::Container, asked: Asked) -> Option<&Probe> {

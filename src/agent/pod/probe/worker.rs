@@ -3,7 +3,7 @@
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::Instant;
 use crate::model::cri::ContainerId;
-use crate::model::probe::{Handler, Probe, ProbeKind};
+use crate::model::probe::{Handler, Probe, ProbeKind, Proven};
 
 /// One probe of one container.
 #[derive(Debug)]
@@ -77,17 +77,18 @@ impl Worker {
         }
     }
 
-    /// A new instance is to be probed, not before `due_at`.
-    pub fn attach(&mut self, id: ContainerId, due_at: Instant) {
+    /// Another instance is to be probed, not before `due_at`. `proven`: what an earlier life of the
+    /// agent found of it.
+    pub fn attach(&mut self, id: ContainerId, due_at: Instant, proven: Option<Proven>) {
         self.id = Some(id);
         self.due_at = due_at;
-        self.held = false;
         self.run = (false, 0);
         self.result = match self.kind {
-            ProbeKind::Startup => None,
-            ProbeKind::Readiness => Some(false),
+            ProbeKind::Startup => proven.filter(|proven| proven.started).map(|_| true),
+            ProbeKind::Readiness => Some(proven.is_some_and(|proven| proven.ready)),
             ProbeKind::Liveness => Some(true),
         };
+        self.held = self.kind == ProbeKind::Startup && self.result.is_some();
     }
 
     /// A round, or another try of it, begins. Periods count from the first; those missed are past.
@@ -145,7 +146,7 @@ mod tests {
         let probe =
             Probe { success_threshold: success, failure_threshold: failure, ..Probe::default() };
         let mut worker = Worker::new("c".into(), kind, &probe);
-        worker.attach(ContainerId("1".into()), Instant(0));
+        worker.attach(ContainerId("1".into()), Instant(0), None);
         worker
     }
 

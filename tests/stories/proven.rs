@@ -1,0 +1,126 @@
+//! What probes have found outlasts the agent: of an instance that it finds running, the next life
+//! believes what the one before last said, and of no other.
+
+use std::collections::BTreeMap;
+
+use edged::agent::event::Event;
+use edged::limits;
+use edged::model::cri::{ContainerId, ContainerState};
+use edged::model::net::Finding;
+use edged::model::probe::Proven;
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, container, pod, sandbox};
+
+/// What is kept of one instance.
+fn only(id: &str, started: bool, ready: bool) -> BTreeMap<ContainerId, Proven> {
+    [(ContainerId(id.into()), Proven { started, ready })].into()
+}
+
+/// A pod whose container `m` has all three probes.
+fn probed() -> String {
+    let probe = |port: u16| json!({"tcpSocket": {"port": port}, "periodSeconds": 2});
+    let main = json!({"name": "m", "image": "i:1", "startupProbe": probe(1),
+                      "readinessProbe": probe(2), "livenessProbe": probe(3)});
+    pod(&format!(r#""containers":[{main}]"#))
+}
+
+fn served(desk: &Desk) -> (bool, bool) {
+    let status: Value = desk.status()["containerStatuses"][0].clone();
+    (status["started"] == true, status["ready"] == true)
+}
+
+/// The next life, with what the one before left; it finds `x0` running.
+fn reborn(left: BTreeMap<ContainerId, Proven>) -> Desk {
+    let mut desk = Desk::new();
+    desk.tell(Event::Recalled(left));
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    desk.manifests(&[&probed()]);
+    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+    desk
+}
+
+/// The ports that are asked within a period, each time with success.
+fn asked(desk: &mut Desk) -> Vec<u16> {
+    let mut ports = Vec::new();
+    for _ in 0..4 {
+        desk.pass(500);
+        while let Some((_, query)) = desk.queries.first() {
+            let edged::model::net::Query::Tcp { port, .. } = query else { panic!("{query:?}") };
+            ports.push(*port);
+            desk.finds(Finding::Good);
+        }
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
+#[test]
+fn what_probes_find_is_kept_when_it_changes() {
+    let mut desk = Desk::new();
+    desk.pass(100_000);
+    desk.manifests(&[&probed()]);
+    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    desk.does_all(&["create_container m#0", "start_container c2", "container_status c2"]);
+    assert_eq!(desk.remembered, None, "there is nothing to keep");
+    desk.finds(Finding::Good);
+    assert_eq!(desk.remembered.take(), Some(only("c2", true, false)));
+    assert_eq!(asked(&mut desk), [2, 3]);
+    assert_eq!(desk.remembered.take(), Some(only("c2", true, true)));
+    asked(&mut desk);
+    assert_eq!(desk.remembered, None, "nothing has changed");
+    desk.exits("m", 1);
+    desk.pass(2_000);
+    assert_eq!(desk.remembered.take(), Some(BTreeMap::new()));
+}
+
+#[test]
+fn a_new_life_believes_what_was_found_of_the_instance_that_runs() {
+    let mut desk = reborn(only("x0", true, true));
+    assert_eq!(served(&desk), (true, true));
+    assert_eq!(desk.status()["conditions"][2]["status"], "True", "Ready");
+    // Startup is not asked again. The others find out how it is now.
+    assert_eq!(asked(&mut desk), [2, 3]);
+    assert_eq!(desk.remembered, None, "it is as it was");
+    for round in 1..=3 {
+        desk.pass(2_000);
+        desk.queries.sort_by_key(|(_, query)| format!("{query:?}"));
+        desk.finds(Finding::Bad("no".to_owned()));
+        desk.finds(Finding::Good);
+        assert_eq!(served(&desk), (true, round < 3), "round {round}");
+    }
+    assert_eq!(desk.remembered, Some(only("x0", true, false)));
+}
+
+#[test]
+fn one_that_had_started_and_was_not_ready_is_asked_so() {
+    let mut desk = reborn(only("x0", true, false));
+    assert_eq!(served(&desk), (true, false));
+    assert_eq!(asked(&mut desk), [2, 3]);
+    assert_eq!(served(&desk), (true, true));
+}
+
+#[test]
+fn of_another_instance_nothing_is_believed() {
+    let mut desk = reborn(only("x9", true, true));
+    assert_eq!(served(&desk), (false, false));
+    assert_eq!(desk.remembered, Some(BTreeMap::new()), "all was looked at: it is gone");
+    assert_eq!(asked(&mut desk), [1, 2, 3]);
+    assert_eq!(desk.remembered, Some(only("x0", true, true)));
+}
+
+#[test]
+fn what_an_earlier_life_found_is_kept_until_all_was_looked_at() {
+    let mut desk = Desk::new();
+    desk.tell(Event::Recalled(only("x0", true, true)));
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    desk.pass(10 * limits::RELIST_GAP_MAX_MS);
+    assert_eq!(desk.remembered, None, "no source has told yet");
+    desk.manifests(&[&probed()]);
+    assert_eq!(desk.remembered, None, "the pod is not looked at yet");
+    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+    assert_eq!(desk.remembered, None, "it holds");
+}
