@@ -29,7 +29,7 @@ power: ## cuts the power of the store 10,000 times (SEED=n TRACE=1 replays one s
 	@scripts/cargo test --locked --profile sim --test power -- 10000
 
 conformance: setup ## runs all of upstream's node tests into tests/conformance.md (six minutes)
-	@scripts/cargo test --locked --features controller --test conformance
+	@scripts/cargo test --locked --features controller,probe-https --test conformance
 
 soak: setup ## kills two agents and a controller at random for ten minutes (SOAK_S=seconds SEED=n)
 	@SOAK_S=$${SOAK_S:-600} scripts/cargo test --features controller --test whole -- at_random

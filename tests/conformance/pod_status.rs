@@ -173,20 +173,40 @@ fn end_of(pod: &Pod) -> (i64, String) {
 fn deleted_pending(case: &Case<'_>) {
     let main = "    imagePullPolicy: Always\n";
     let text = manifest(&case.name, "", main);
-    case.put("pod", &text.replace("localhost/edged-demo:1", "invalid.invalid/no/such:1"));
-    // With a sandbox there is something to end.
-    let pod = case.wait("its image cannot be pulled", |pod| {
-        ["ErrImagePull", "ImagePullBackOff"].contains(&pod.waits_for("main"))
+    let text = text.replace("localhost/edged-demo:1", "invalid.invalid/no/such:1");
+    let last = shown_end(case, || {
+        case.put("pod", &text);
+        // With a sandbox there is something to end.
+        case.wait("its image cannot be pulled", |pod| {
+            ["ErrImagePull", "ImagePullBackOff"].contains(&pod.waits_for("main"))
+        })
     });
-    let last = case.end_and_watch(&pod);
     assert_eq!(last.phase(), "Failed", "{}", last.0["status"]);
+}
+
+/// Pods that are asked for an end that nobody has seen.
+const TRIES: usize = 4;
+
+/// The end of a pod, as it was shown. It is shown only until the last of the pod is removed, which
+/// may be between two looks: then another pod is asked. One that is never shown is a failure.
+fn shown_end(case: &Case<'_>, begin: impl Fn() -> Pod) -> Pod {
+    let mut last = None;
+    for _ in 0..TRIES {
+        let shown = case.end_and_watch(&begin());
+        if matches!(shown.phase(), "Failed" | "Succeeded") {
+            return shown;
+        }
+        last = Some(shown);
+    }
+    panic!("of {TRIES} pods none was shown to have ended; the last: {last:?}")
 }
 
 fn killed(case: &Case<'_>, policy: &str) {
     let spec = format!("  restartPolicy: {policy}\n");
-    case.put_pod(&spec, "    command: [sleep, '1800']\n");
-    let pod = case.wait("it runs", Pod::runs);
-    let last = case.end_and_watch(&pod);
+    let last = shown_end(case, || {
+        case.put_pod(&spec, "    command: [sleep, '1800']\n");
+        case.wait("it runs", Pod::runs)
+    });
     assert_eq!(last.phase(), "Failed", "{}", last.0["status"]);
     assert_eq!(end_of(&last).0, 137);
 }
@@ -210,9 +230,10 @@ fn wait_ready(case: &Case<'_>) -> Pod {
 
 fn completed(case: &Case<'_>, policy: &str) {
     let spec = format!("  restartPolicy: {policy}\n");
-    case.put("pod", &manifest(&case.name, &spec, &trapping(0, "")));
-    let pod = wait_ready(case);
-    let last = case.end_and_watch(&pod);
+    let last = shown_end(case, || {
+        case.put("pod", &manifest(&case.name, &spec, &trapping(0, "")));
+        wait_ready(case)
+    });
     assert_eq!(last.phase(), "Succeeded", "{}", last.0["status"]);
     assert_eq!(end_of(&last).0, 0);
 }
@@ -222,9 +243,10 @@ fn sigkill(case: &Case<'_>) {
                 1000']\n    readinessProbe:\n      exec: {command: [cat, /tmp/healthy]}\n      \
                 initialDelaySeconds: 1\n      timeoutSeconds: 2\n";
     let spec = "  restartPolicy: Never\n  terminationGracePeriodSeconds: 5\n";
-    case.put("pod", &manifest(&case.name, spec, main));
-    let pod = wait_ready(case);
-    let last = case.end_and_watch(&pod);
+    let last = shown_end(case, || {
+        case.put("pod", &manifest(&case.name, spec, main));
+        wait_ready(case)
+    });
     assert_eq!(end_of(&last), (137, "Error".to_owned()));
 }
 
