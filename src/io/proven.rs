@@ -122,7 +122,9 @@ impl Remembered {
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("new");
+    // Of this root directory alone: agents with other ones write their own.
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     options.open(&new)?.write_all(text.as_bytes())?;
@@ -169,6 +171,24 @@ mod tests {
         let long = "c".repeat(PROVEN_BYTES_MAX);
         file.keep(&all(&[(&long, true)]));
         assert_eq!(file.recall(), all(&[]));
+        fs::remove_dir_all(dir).expect("ours");
+    }
+
+    #[test]
+    fn agents_with_different_root_directories_do_not_share_the_file_that_is_written_first() {
+        let dir = dir("two");
+        let roots = [dir.join("a"), dir.join("b")];
+        roots.iter().for_each(|root| fs::create_dir(root).expect("a new folder"));
+        let [one, other] = roots.each_ref().map(|root| Remembered::within(&dir, root, "boot-1"));
+        // As if the one were about to be written just now.
+        let mut unfinished =
+            one.path.clone().expect("its root directory is there").into_os_string();
+        unfinished.push(".new");
+        fs::create_dir(unfinished).expect("a new folder");
+        one.keep(&all(&[("c1", true)]));
+        assert_eq!(one.recall(), all(&[]), "it could not be written");
+        other.keep(&all(&[("c2", true)]));
+        assert_eq!(other.recall(), all(&[("c2", true)]));
         fs::remove_dir_all(dir).expect("ours");
     }
 
