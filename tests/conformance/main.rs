@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `--common` leaves out the tests of `test/e2e_node`, which need twice as long: `make test` runs
-//! the others, `make conformance` all of them, those that
-//! need the feature `probe-https` too: without it they count as not asked.
+//! the others, `make conformance` all of them, those that need the feature `probe-https` too:
+//! without it they count as not asked.
 //!
 //! One agent and one containerd serve most cases, several of them side by side: each has pods of
 //! its own name, as on a node. Cases that only watch for minutes have a thread each. A second node

@@ -83,7 +83,7 @@ impl Pod {
                     seeing: Seeing {
                         root: &config.root,
                         places: &places,
-                        recursive: self.runtime_handler(hands).recursive_read_only_mounts,
+                        recursive: self.recursive,
                     },
                     target: self.target(spec)?,
                 };

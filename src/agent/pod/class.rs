@@ -34,12 +34,12 @@ impl Pod {
         Ok(config)
     }
 
-    /// What the runtime can by the pod's handler; of one that it does not tell of, nothing.
-    pub(super) fn runtime_handler(&self, hands: &Hands<'_>) -> RuntimeHandler {
+    /// What the runtime says that the pod's handler can do; `None`: it does not name that handler.
+    pub(super) fn runtime_handler<'a>(&self, hands: &Hands<'a>) -> Option<&'a RuntimeHandler> {
         let class = self.class_name().and_then(|name| hands.objects.folder.runtime_class(name));
         let name = class.map_or("", |class| &class.handler);
         let mut handlers = hands.runtime.iter().flat_map(|runtime| &runtime.handlers);
-        handlers.find(|handler| *handler.name == *name).cloned().unwrap_or_default()
+        handlers.find(|handler| *handler.name == *name)
     }
 
     pub(super) fn class_name(&self) -> Option<&str> {

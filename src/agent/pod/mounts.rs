@@ -8,7 +8,8 @@ use crate::model::status::VolumeMountStatus;
 impl Pod {
     /// Learns whether the runtime can make mounts read-only with all below them.
     pub(super) fn plan_mounts(&mut self, hands: &Hands<'_>) {
-        let recursive = self.runtime_handler(hands).recursive_read_only_mounts;
+        let handler = self.runtime_handler(hands);
+        let recursive = handler.is_some_and(|handler| handler.recursive_read_only_mounts);
         self.dirty |= recursive != self.recursive;
         self.recursive = recursive;
     }
@@ -16,14 +17,11 @@ impl Pod {
     /// The container's mounts as they are made, in the order of its spec.
     pub(super) fn mounts_of(&self, spec: &Container) -> Vec<VolumeMountStatus> {
         let one = |mount: &VolumeMount| {
-            let recursive = match mount.recursive_read_only {
-                None | Some(RecursiveReadOnly::Disabled) => false,
-                Some(RecursiveReadOnly::IfPossible) => self.recursive,
-                // Where it is not possible there is no container.
-                Some(RecursiveReadOnly::Enabled) => true,
+            let mode = if is_recursive(mount, self.recursive) {
+                RecursiveReadOnly::Enabled
+            } else {
+                RecursiveReadOnly::Disabled
             };
-            let mode =
-                if recursive { RecursiveReadOnly::Enabled } else { RecursiveReadOnly::Disabled };
             VolumeMountStatus {
                 name: mount.name.clone(),
                 mount_path: mount.mount_path.as_str().into(),
@@ -32,5 +30,15 @@ impl Pod {
             }
         };
         spec.volume_mounts.iter().map(one).collect()
+    }
+}
+
+/// Whether the mount is to be read-only with all that is mounted below it. `able`: the runtime can
+/// do that; a container that demands it of another runtime is not created.
+pub(super) fn is_recursive(mount: &VolumeMount, able: bool) -> bool {
+    match mount.recursive_read_only {
+        None | Some(RecursiveReadOnly::Disabled) => false,
+        Some(RecursiveReadOnly::IfPossible) => able,
+        Some(RecursiveReadOnly::Enabled) => true,
     }
 }

@@ -343,8 +343,7 @@ impl Pod {
     /// just begun.
     pub fn proven(&self) -> impl Iterator<Item = (&ContainerId, Proven)> {
         let all = self.sidecars().chain(&self.api.spec.containers);
-        let probed = all.filter(|container| of_container(container).next().is_some());
-        probed.filter_map(|container| {
+        all.filter_map(|container| {
             let seen = self.seen.newest(&container.name)?;
             let (started, ready) = (self.is_started(seen), self.is_ready(seen));
             let holds = started && container.startup_probe.is_some()

@@ -20,6 +20,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::config;
 use super::env::{Environment, references};
+use super::mounts::is_recursive;
 use super::next::Next;
 use super::step::Hands;
 use super::waiting::CONFIG_ERROR;
@@ -32,7 +33,7 @@ use crate::limits;
 use crate::model::cri::{Mount, Propagation};
 use crate::model::job::{JobError, JobSpec, SubPath, VolumeSetUp};
 use crate::model::note::NoteKind;
-use crate::model::pod::{self as api, Container, MountPropagation, RecursiveReadOnly, VolumeMount};
+use crate::model::pod::{self as api, Container, MountPropagation, VolumeMount};
 use crate::model::status::Waiting;
 
 /// What is known of a pod's volumes.
@@ -231,18 +232,14 @@ fn one_mount(
         ),
         None => place.host_path.clone(),
     };
-    let recursive_read_only = match mount.recursive_read_only {
-        None | Some(RecursiveReadOnly::Disabled) => false,
-        Some(RecursiveReadOnly::IfPossible) => seeing.recursive,
-        Some(RecursiveReadOnly::Enabled) if seeing.recursive => true,
-        Some(RecursiveReadOnly::Enabled) => {
-            return Err(format!(
-                "failed to resolve recursive read-only mode: volume {:?} requested recursive \
-                 read-only mode, but it is not supported by the runtime",
-                mount.name
-            ));
-        }
-    };
+    let recursive_read_only = is_recursive(mount, seeing.recursive);
+    if recursive_read_only && !seeing.recursive {
+        return Err(format!(
+            "failed to resolve recursive read-only mode: volume {:?} requested recursive \
+             read-only mode, but it is not supported by the runtime",
+            mount.name
+        ));
+    }
     let absolute = mount.mount_path.starts_with('/');
     Ok(Mount {
         container_path: format!("{}{}", if absolute { "" } else { "/" }, mount.mount_path),
