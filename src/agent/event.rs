@@ -16,7 +16,7 @@ use crate::model::message::Message;
 use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
 use crate::model::note::Note;
-use crate::model::probe::Proven;
+use crate::model::probe::ProbeResults;
 use crate::model::upkeep::{Ask, Measures};
 
 /// A fact from outside: the only way in.
@@ -49,9 +49,9 @@ pub enum Event {
     Probe(ProbeId, Finding),
     /// The answer to an [`Action::Read`]: exactly one each; empty where there is nothing.
     LastWords(JobId, Box<str>),
-    /// What an earlier life since the machine's start has last asked to be remembered
-    /// ([`Action::Remember`]): at start, before the runtime is up, if there is any.
-    Recalled(BTreeMap<ContainerId, Proven>),
+    /// What the agent last saved by [`Action::SaveProbeResults`] since the machine's boot: once, at
+    /// the agent's start, before the runtime is up.
+    SavedProbeResults(BTreeMap<ContainerId, ProbeResults>),
     /// What the host's `resolv.conf` says: at start and when it changes.
     Resolver(Box<Dns>),
     /// The node's own credentials of registries: at start, if there are any, and when they change.
@@ -129,9 +129,9 @@ pub enum Action {
     },
     /// The query is of no more interest. No answer follows.
     CancelProbe(ProbeId),
-    /// Keep this in the place of what was asked before, at once, until the machine starts anew; it
-    /// need not outlast a loss of power. What cannot be kept is forgotten, the old too.
-    Remember(BTreeMap<ContainerId, Proven>),
+    /// Replace the saved results by these, at once. They must survive a restart of the agent, not
+    /// a reboot of the machine. If they cannot be written, the old ones are removed as well.
+    SaveProbeResults(BTreeMap<ContainerId, ProbeResults>),
     /// Read what an ended container left: at once.
     Read {
         /// Names it in the answer.

@@ -30,7 +30,7 @@ mod pleg;
 pub mod pod;
 mod pods;
 #[cfg(feature = "probes")]
-mod proven;
+mod probe_results;
 mod qos;
 mod queries;
 mod removed;
@@ -152,7 +152,7 @@ pub struct Agent {
     cloud_objects: Objects,
     pods: Pods,
     #[cfg(feature = "probes")]
-    proven: proven::Memory,
+    probe_results: probe_results::SavedResults,
     /// What the runtime says is gone.
     removed: Removed,
     runtime: Runtime,
@@ -198,7 +198,7 @@ impl Agent {
             objects: Objects::default(),
             pods: Pods::default(),
             #[cfg(feature = "probes")]
-            proven: proven::Memory::default(),
+            probe_results: probe_results::SavedResults::default(),
             removed: Removed::default(),
             runtime: Runtime::new(now, driver),
             pleg: Pleg::new(),
@@ -265,9 +265,9 @@ impl Agent {
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
             #[cfg(feature = "probes")]
-            Event::Recalled(left) => self.proven.recall(left),
+            Event::SavedProbeResults(saved) => self.probe_results.load(saved),
             #[cfg(not(feature = "probes"))]
-            Event::Recalled(_) => {}
+            Event::SavedProbeResults(_) => {}
             Event::Credentials(keyring) => self.images.take_node(*keyring),
             // What runs keeps what it has; what starts is told the new.
             Event::Resolver(dns) => self.resolver = *dns,
@@ -367,10 +367,11 @@ impl Agent {
         self.now = now;
         out.actions.append(&mut self.pending.actions);
         if let Some(by) = self.leave_by {
-            // What it learns meanwhile the next one learns by looking; what probes find it is told.
+            // The next agent sees by looking what changes now, but for results of probes: those
+            // are saved for it.
             self.pods.refresh(now, place(&self.runtime, &self.addresses));
             #[cfg(feature = "probes")]
-            self.proven.step(&self.pods, out);
+            self.probe_results.step(&self.pods, out);
             if by <= now.boot || !self.calls.has_work() {
                 out.push(Action::Exit);
             }
@@ -401,7 +402,7 @@ impl Agent {
             }
         }
         #[cfg(feature = "probes")]
-        self.proven.step(&self.pods, out);
+        self.probe_results.step(&self.pods, out);
         self.calls.tell_pulls(now, out);
         // Last: what the pods want to see is begun in the same step.
         self.pleg.step(now, self.pods.is_empty(), &mut self.calls, out);
@@ -451,7 +452,7 @@ impl Agent {
             calls: &mut self.calls,
             queries: &mut self.queries,
             #[cfg(feature = "probes")]
-            recalled: self.proven.recalled(),
+            saved_results: self.probe_results.loaded(),
             rng: &mut self.rng,
             booted_at: self.booted_at,
             last_job: &mut self.last_job,

@@ -1,63 +1,62 @@
-//! What probes have found, kept for the agent's next life: containers go on while it restarts, and
-//! so does what was said of them (the kubelet since 1.35).
+//! Results of startup and readiness probes across a restart of the agent: containers keep running
+//! meanwhile, and stay started and ready in their status (as with the kubelet since 1.35).
 //!
-//! Of each instance by its id, so that nothing is believed of another one. What an earlier life has
-//! left holds for pods that were not looked at yet. It is kept in memory that outlasts the process,
-//! not on flash: after a restart of the machine nothing runs of which it could tell.
+//! Results belong to one container ID, so that they never count for another container. Loaded
+//! results are kept for pods that have not been inspected yet. They are saved in memory that
+//! survives the process, not on flash: after a reboot none of these containers runs.
 //!
-//! If we crash here the next life goes by what was kept last: not later than the status that was
-//! told.
+//! If we crash here the next start loads what was saved last.
 
 use std::collections::BTreeMap;
 
 use super::Pods;
 use super::event::{Action, Out};
 use crate::model::cri::ContainerId;
-use crate::model::probe::Proven;
+use crate::model::probe::ProbeResults;
 
-/// What is kept, and what of it is of an earlier life.
+/// The results that are saved, and those that were loaded at start.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
-    /// Of an earlier life; empty once all pods were looked at.
-    recalled: BTreeMap<ContainerId, Proven>,
-    /// As it is kept.
-    kept: BTreeMap<ContainerId, Proven>,
-    /// The pods' then.
+pub(super) struct SavedResults {
+    /// From before the restart; empty once all pods have been inspected.
+    loaded: BTreeMap<ContainerId, ProbeResults>,
+    /// As they are saved now.
+    saved: BTreeMap<ContainerId, ProbeResults>,
+    /// The pods' revision when they were saved.
     revision: Option<u64>,
 }
 
-impl Memory {
-    /// An earlier life left this.
-    pub(super) fn recall(&mut self, left: BTreeMap<ContainerId, Proven>) {
-        self.kept.clone_from(&left);
-        self.recalled = left;
+impl SavedResults {
+    /// Takes what was saved before the restart.
+    pub(super) fn load(&mut self, saved: BTreeMap<ContainerId, ProbeResults>) {
+        self.saved.clone_from(&saved);
+        self.loaded = saved;
     }
 
-    /// What an earlier life left of containers that this one has not looked at.
-    pub(super) fn recalled(&self) -> &BTreeMap<ContainerId, Proven> {
-        &self.recalled
+    /// Results from before the restart, until all pods have been inspected.
+    pub(super) fn loaded(&self) -> &BTreeMap<ContainerId, ProbeResults> {
+        &self.loaded
     }
 
-    /// Asks for what differs to be kept.
+    /// Saves the results if they have changed.
     pub(super) fn step(&mut self, pods: &Pods, out: &mut Out) {
         let revision = Some(pods.revision());
-        if self.revision == revision && self.recalled.is_empty() {
+        if self.revision == revision && self.loaded.is_empty() {
             return;
         }
         self.revision = revision;
         if pods.is_complete() && pods.iter().all(super::pod::Pod::is_known) {
-            self.recalled.clear();
+            self.loaded.clear();
         }
-        let mut found = self.recalled.clone();
+        let mut found = self.loaded.clone();
         for pod in pods.iter().filter(|pod| pod.is_known()) {
             for seen in &pod.seen().containers {
                 found.remove(&seen.id);
             }
-            found.extend(pod.proven().map(|(id, proven)| (id.clone(), proven)));
+            found.extend(pod.probe_results().map(|(id, results)| (id.clone(), results)));
         }
-        if found != self.kept {
-            self.kept.clone_from(&found);
-            out.push(Action::Remember(found));
+        if found != self.saved {
+            self.saved.clone_from(&found);
+            out.push(Action::SaveProbeResults(found));
         }
     }
 }

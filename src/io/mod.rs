@@ -59,7 +59,7 @@ pub mod probe;
 #[path = "probe/absent.rs"]
 pub mod probe;
 #[cfg(feature = "probes")]
-mod proven;
+mod probe_results;
 #[cfg(feature = "cloud")]
 pub mod release;
 pub mod rivals;
@@ -243,7 +243,7 @@ impl<'a> Hands<'a> {
             .remembering(Path::new(&config.root).join(folder::RECORD)),
             jobs: Jobs::new(PathBuf::from("/proc/self/exe"), roots),
             meter: Meter::new(PathBuf::from(&config.root), Path::new(sys::CGROUPS), hierarchy),
-            probes: Probes::new(PROBES).remembering(Path::new(&config.root), &mut events),
+            probes: Probes::new(PROBES).saving_results(Path::new(&config.root), &mut events),
             #[cfg(feature = "cloud")]
             cloud: Cloud::new(link_of(&config), PathBuf::from("/proc/self/exe"), CLOUD)
                 .within(budget),
@@ -395,7 +395,7 @@ impl<'a> Hands<'a> {
                 self.probes.start(probe, query, deadline, registry, &mut self.events);
             }
             Action::CancelProbe(probe) => self.probes.cancel(probe),
-            Action::Remember(proven) => self.probes.remember(&proven),
+            Action::SaveProbeResults(results) => self.probes.save_results(&results),
             Action::Read { job, words } => {
                 self.events.push(self.jobs.read(job, &words));
                 turn.lap("a container's last words");

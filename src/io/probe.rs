@@ -31,7 +31,7 @@ use mio::event::Event as Ready;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-use super::proven::Remembered;
+use super::probe_results::ResultsFile;
 use crate::agent::event::{Event, ProbeId};
 use crate::agent::time::Instant;
 use crate::limits::{PROBE_CONNECTIONS_MAX, PROBE_TURN_BYTES};
@@ -49,8 +49,8 @@ pub struct Probes {
     deadlines: BTreeSet<(Instant, ProbeId)>,
     /// Connections with something to do now.
     busy: BTreeSet<ProbeId>,
-    /// What they found, across restarts of the agent; `None`: nothing is kept.
-    pub(super) remembered: Option<Remembered>,
+    /// Where their results are saved for the agent's next start; `None`: nowhere.
+    pub(super) results: Option<ResultsFile>,
 }
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Probes {
             open: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             busy: BTreeSet::new(),
-            remembered: None,
+            results: None,
         }
     }
 

@@ -1,16 +1,16 @@
-//! What probes have found of running containers, in a file of `/run`: for the agent's next life.
+//! Saves the results of probes in a file in `/run`, for the agent's next start.
 //!
-//! `/run` is memory on every gateway, and empty after each start of the machine; where it is not,
-//! the boot's id in the first line tells. The file is written only where it differs, and never
-//! synced. Each root directory has one of its own, named by its device and inode.
+//! `/run` is memory on a gateway, and empty after each boot. Where it is a disk, the boot ID in the
+//! first line shows whether the file is of this boot. The file is written only when results change,
+//! and never synced. Each root directory has a file of its own, named by its device and inode.
 //!
 //! ```text
-//! 6a0f4d3e-…            the boot
-//! sr 3f9c…              this container has started, and is ready
-//! s- 77ab…              this one has started
+//! 6a0f4d3e-…            the boot ID
+//! sr 3f9c…              the container with this ID has started and is ready
+//! s- 77ab…              it has started and is not ready
 //! ```
 //!
-//! If we crash here the file is as it was, or as it was to be.
+//! If we crash here the file has its old or its new content.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,70 +22,70 @@ use std::path::{Path, PathBuf};
 use super::probe::Probes;
 use super::sys;
 use crate::agent::event::Event;
-use crate::limits::PROVEN_BYTES_MAX;
+use crate::limits::PROBE_RESULTS_BYTES_MAX;
 use crate::model::cri::ContainerId;
-use crate::model::probe::Proven;
+use crate::model::probe::ProbeResults;
 
 impl Probes {
-    /// Keeps what they find for the next life of the agent with this root directory, and tells what
-    /// the one before has left.
+    /// Saves results for the next agent with this root directory, and passes on those that the one
+    /// before has saved.
     #[must_use]
-    pub fn remembering(mut self, root: &Path, events: &mut Vec<Event>) -> Self {
-        let remembered = Remembered::of(root);
-        events.push(Event::Recalled(remembered.recall()));
-        self.remembered = Some(remembered);
+    pub fn saving_results(mut self, root: &Path, events: &mut Vec<Event>) -> Self {
+        let results = ResultsFile::of(root);
+        events.push(Event::SavedProbeResults(results.load()));
+        self.results = Some(results);
         self
     }
 
-    /// Keeps this.
-    pub fn remember(&self, all: &BTreeMap<ContainerId, Proven>) {
-        if let Some(remembered) = &self.remembered {
-            remembered.keep(all);
+    /// Saves these results.
+    pub fn save_results(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
+        if let Some(results) = &self.results {
+            results.save(all);
         }
     }
 }
 
-/// Where the file is.
+/// The folder of the file.
 const DIR: &str = "/run";
 
-/// The file.
+/// The file that holds the results.
 #[derive(Debug)]
-pub struct Remembered {
-    /// `None`: there is no way to have one.
+pub struct ResultsFile {
+    /// `None`: the root directory or the boot ID cannot be read.
     path: Option<PathBuf>,
     boot: String,
 }
 
-impl Remembered {
+impl ResultsFile {
     fn of(root: &Path) -> Self {
         let boot = sys::kernel_text("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self::within(Path::new(DIR), root, boot.trim())
     }
 
     fn within(dir: &Path, root: &Path, boot: &str) -> Self {
-        let name = |meta: fs::Metadata| format!("edged.proven-{:x}-{:x}", meta.dev(), meta.ino());
+        let name = |meta: fs::Metadata| format!("edged.probes-{:x}-{:x}", meta.dev(), meta.ino());
         let named = fs::metadata(root).ok().filter(|_| !boot.is_empty());
         Self { path: named.map(|meta| dir.join(name(meta))), boot: boot.to_owned() }
     }
 
-    /// What an earlier life since the machine's start has left.
-    fn recall(&self) -> BTreeMap<ContainerId, Proven> {
+    /// The results that were saved since the machine's boot.
+    fn load(&self) -> BTreeMap<ContainerId, ProbeResults> {
         let mut text = String::new();
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let opened = self.path.as_ref().and_then(|path| options.open(path).ok());
         let Some(file) = opened else { return BTreeMap::new() };
-        let most = u64::try_from(PROVEN_BYTES_MAX).expect("it is small");
+        let most = u64::try_from(PROBE_RESULTS_BYTES_MAX).expect("it is small");
         if file.take(most + 1).read_to_string(&mut text).is_err() {
             return BTreeMap::new();
         }
         self.parse(&text).unwrap_or_default()
     }
 
-    /// `None`: it is of another start of the machine, or not whole.
-    fn parse(&self, text: &str) -> Option<BTreeMap<ContainerId, Proven>> {
+    /// `None`: the text is of another boot, or not complete.
+    fn parse(&self, text: &str) -> Option<BTreeMap<ContainerId, ProbeResults>> {
         let (boot, rest) = text.split_once('\n')?;
-        if boot != self.boot || text.len() > PROVEN_BYTES_MAX || !text.ends_with('\n') {
+        if boot != self.boot || text.len() > PROBE_RESULTS_BYTES_MAX || !text.ends_with('\n') {
             return None;
         }
         let line = |line: &str| {
@@ -95,34 +95,34 @@ impl Remembered {
                 "s-" => (true, false),
                 _ => return None,
             };
-            Some((ContainerId(id.into()), Proven { started, ready }))
+            Some((ContainerId(id.into()), ProbeResults { started, ready }))
         };
         rest.lines().map(line).collect()
     }
 
-    /// Keeps this in the place of what was there.
-    fn keep(&self, all: &BTreeMap<ContainerId, Proven>) {
+    /// Replaces the saved results by these.
+    fn save(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
         let Some(path) = &self.path else { return };
         let mut text = format!("{}\n", self.boot);
         for (id, proven) in all.iter().filter(|(_, proven)| proven.started) {
             let ready = if proven.ready { 'r' } else { '-' };
             writeln!(text, "s{ready} {id}").expect("a string grows");
         }
-        let kept = if text.len() > PROVEN_BYTES_MAX {
-            Err(io::Error::other("there is too much of it"))
+        let saved = if text.len() > PROBE_RESULTS_BYTES_MAX {
+            Err(io::Error::other("more than PROBE_RESULTS_BYTES_MAX"))
         } else {
             write(path, &text)
         };
-        if let Err(error) = kept {
-            log::debug!("path={} not written: {error}", path.display());
-            // What is there says what held before.
+        if let Err(error) = saved {
+            log::debug!("path={} results of probes are not saved: {error}", path.display());
+            // The old results no longer hold.
             let _ = fs::remove_file(path);
         }
     }
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    // Of this root directory alone: agents with other ones write their own.
+    // Named for this root directory: agents with other ones run beside this one.
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let mut options = OpenOptions::new();
@@ -135,42 +135,43 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn all(ids: &[(&str, bool)]) -> BTreeMap<ContainerId, Proven> {
-        let one =
-            |&(id, ready): &(&str, bool)| (ContainerId(id.into()), Proven { started: true, ready });
+    fn all(ids: &[(&str, bool)]) -> BTreeMap<ContainerId, ProbeResults> {
+        let one = |&(id, ready): &(&str, bool)| {
+            (ContainerId(id.into()), ProbeResults { started: true, ready })
+        };
         ids.iter().map(one).collect()
     }
 
     fn dir(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("edged-proven-{name}-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("edged-probes-{name}-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a temporary folder");
         dir
     }
 
     #[test]
-    fn what_is_kept_is_recalled_until_the_machine_starts_anew() {
+    fn what_is_saved_is_loaded_until_the_machine_boots_again() {
         let dir = dir("kept");
-        let file = Remembered::within(&dir, &dir, "boot-1");
-        assert_eq!(file.recall(), all(&[]), "there is no file");
+        let file = ResultsFile::within(&dir, &dir, "boot-1");
+        assert_eq!(file.load(), all(&[]), "there is no file");
         let two = all(&[("c1", true), ("c2", false)]);
-        file.keep(&two);
-        assert_eq!(Remembered::within(&dir, &dir, "boot-1").recall(), two);
-        assert_eq!(Remembered::within(&dir, &dir, "boot-2").recall(), all(&[]));
-        assert_eq!(Remembered::within(&dir, Path::new("/"), "boot-1").recall(), all(&[]));
-        assert_eq!(Remembered::within(&dir, &dir, "").recall(), all(&[]), "no boot is known");
-        file.keep(&all(&[("c2", true)]));
-        assert_eq!(file.recall(), all(&[("c2", true)]));
+        file.save(&two);
+        assert_eq!(ResultsFile::within(&dir, &dir, "boot-1").load(), two);
+        assert_eq!(ResultsFile::within(&dir, &dir, "boot-2").load(), all(&[]));
+        assert_eq!(ResultsFile::within(&dir, Path::new("/"), "boot-1").load(), all(&[]));
+        assert_eq!(ResultsFile::within(&dir, &dir, "").load(), all(&[]), "no boot is known");
+        file.save(&all(&[("c2", true)]));
+        assert_eq!(file.load(), all(&[("c2", true)]));
         fs::remove_dir_all(dir).expect("ours");
     }
 
     #[test]
-    fn what_cannot_be_kept_leaves_nothing_old() {
+    fn results_that_cannot_be_saved_leave_no_old_ones() {
         let dir = dir("full");
-        let file = Remembered::within(&dir, &dir, "boot-1");
-        file.keep(&all(&[("c1", true)]));
-        let long = "c".repeat(PROVEN_BYTES_MAX);
-        file.keep(&all(&[(&long, true)]));
-        assert_eq!(file.recall(), all(&[]));
+        let file = ResultsFile::within(&dir, &dir, "boot-1");
+        file.save(&all(&[("c1", true)]));
+        let long = "c".repeat(PROBE_RESULTS_BYTES_MAX);
+        file.save(&all(&[(&long, true)]));
+        assert_eq!(file.load(), all(&[]));
         fs::remove_dir_all(dir).expect("ours");
     }
 
@@ -178,23 +179,25 @@ mod tests {
     fn agents_with_different_root_directories_do_not_share_the_file_that_is_written_first() {
         let dir = dir("two");
         let roots = [dir.join("a"), dir.join("b")];
-        roots.iter().for_each(|root| fs::create_dir(root).expect("a new folder"));
-        let [one, other] = roots.each_ref().map(|root| Remembered::within(&dir, root, "boot-1"));
+        for root in &roots {
+            fs::create_dir(root).expect("a new folder");
+        }
+        let [one, other] = roots.each_ref().map(|root| ResultsFile::within(&dir, root, "boot-1"));
         // As if the one were about to be written just now.
         let mut unfinished =
             one.path.clone().expect("its root directory is there").into_os_string();
         unfinished.push(".new");
         fs::create_dir(unfinished).expect("a new folder");
-        one.keep(&all(&[("c1", true)]));
-        assert_eq!(one.recall(), all(&[]), "it could not be written");
-        other.keep(&all(&[("c2", true)]));
-        assert_eq!(other.recall(), all(&[("c2", true)]));
+        one.save(&all(&[("c1", true)]));
+        assert_eq!(one.load(), all(&[]), "it could not be written");
+        other.save(&all(&[("c2", true)]));
+        assert_eq!(other.load(), all(&[("c2", true)]));
         fs::remove_dir_all(dir).expect("ours");
     }
 
     #[test]
-    fn of_a_file_that_is_not_whole_nothing_is_believed() {
-        let file = Remembered { path: None, boot: "b".to_owned() };
+    fn an_incomplete_file_is_not_loaded() {
+        let file = ResultsFile { path: None, boot: "b".to_owned() };
         assert_eq!(file.parse("b\nsr c1\n"), Some(all(&[("c1", true)])));
         for text in ["", "b", "c\nsr c1\n", "b\nsr c1", "b\nsr c1\nrs c2\n", "b\nsr\n"] {
             assert_eq!(file.parse(text), None, "{text:?}");

@@ -20,9 +20,9 @@ pub const PROBE_GRPC_WINDOW_BYTES: u32 = 65_535;
 pub const PROBE_SHOWN_BYTES_MAX: usize = 1 << 10;
 /// Tries of a probe that meets an error, one after another (the kubelet's).
 pub const PROBE_TRIES_MAX: u32 = 3;
-/// Bytes of what is remembered of probes' findings across a restart of the agent: some 900
+/// Bytes of the file that holds results of probes across a restart of the agent: some 900
 /// containers.
 #[cfg(feature = "probes")]
-pub const PROVEN_BYTES_MAX: usize = 64 << 10;
+pub const PROBE_RESULTS_BYTES_MAX: usize = 64 << 10;
 /// Bytes read of one probe's connection in one turn.
 pub const PROBE_TURN_BYTES: usize = 64 << 10;

@@ -41,13 +41,13 @@ fields!(Probe {
     "terminationGracePeriodSeconds" => termination_grace_period_seconds,
 } rest handler);
 
-/// What the probes of one running container have found so far: it holds until they say otherwise,
-/// for the agent's next life too.
+/// Results of the startup and readiness probes of one running container. They hold until a probe
+/// says otherwise, across a restart of the agent too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proven {
+pub struct ProbeResults {
     /// The startup probe has succeeded, if there is one.
     pub started: bool,
-    /// And so has the readiness probe at the last.
+    /// So has the readiness probe, if there is one.
     pub ready: bool,
 }
 

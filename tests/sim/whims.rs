@@ -227,7 +227,7 @@ impl World {
             self.disk.wipe();
         }
         self.kill_agent();
-        self.remembered.clear();
+        self.probe_results.clear();
         self.sky_reboots();
         crate::volumes::reboot(&mut self.disk.volumes);
         self.disk.parts.clear();

@@ -10,7 +10,7 @@ use edged::agent::event::{Action, CallId, Event, JobId, Out, ProbeId};
 use edged::agent::time::{Instant, Now, Wall};
 use edged::agent::{Agent, Config};
 use edged::model::cri::ContainerId;
-use edged::model::probe::Proven;
+use edged::model::probe::ProbeResults;
 
 use crate::calls::{Call, Grudges};
 use crate::chance::Chance;
@@ -78,8 +78,8 @@ pub struct World {
     pub(crate) grudges: Grudges,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) queries: BTreeMap<ProbeId, Asking>,
-    /// What the agent asked to be remembered, until the machine starts anew.
-    pub(crate) remembered: BTreeMap<ContainerId, Proven>,
+    /// The results of probes that the agent saved, until the machine reboots.
+    pub(crate) probe_results: BTreeMap<ContainerId, ProbeResults>,
     /// Facts on their way to the agent, those that belong together in one bundle.
     pub(crate) inbox: VecDeque<Vec<Event>>,
     pub(crate) stalled_until: u64,
@@ -149,7 +149,7 @@ impl World {
             grudges: Grudges::new(),
             jobs: BTreeMap::new(),
             queries: BTreeMap::new(),
-            remembered: BTreeMap::new(),
+            probe_results: BTreeMap::new(),
             inbox: VecDeque::new(),
             stalled_until: 0,
             reading: false,
@@ -224,8 +224,8 @@ impl World {
         self.link = Link { up: false, told: None, ..self.link };
         self.leaving = None;
         self.check.be_born(self.now);
-        self.check.recalls(&self.remembered);
-        self.inbox.push_back(vec![Event::Recalled(self.remembered.clone())]);
+        self.check.probe_results_loaded(&self.probe_results);
+        self.inbox.push_back(vec![Event::SavedProbeResults(self.probe_results.clone())]);
         self.turn_at = Some(self.now);
         self.sky_born();
         let life = self.life;
@@ -326,7 +326,8 @@ impl World {
         let ends = actions.iter().any(|action| matches!(action, Action::Exit));
         let requests = actions.iter().filter(|action| !is_line(action)).count() - usize::from(ends);
         if let Some(told_at) = self.leaving {
-            let notes = actions.iter().filter(|action| matches!(action, Action::Remember(_)));
+            let notes =
+                actions.iter().filter(|action| matches!(action, Action::SaveProbeResults(_)));
             self.check.leaving(told_at, now.boot, requests - notes.count(), ends);
         }
         judge!(requests <= REQUESTS_A_STEP_MAX, "[bounded step] a step asks for {requests} things");
@@ -383,9 +384,9 @@ impl World {
             Action::Measure(ask) => self.measure(*ask),
             Action::Probe { probe, query, deadline } => self.start_query(probe, query, deadline),
             Action::CancelProbe(probe) => self.cancel_query(probe),
-            Action::Remember(proven) => {
-                self.check.remembers(&proven);
-                self.remembered = proven;
+            Action::SaveProbeResults(results) => {
+                self.check.probe_results_saved(&results);
+                self.probe_results = results;
             }
             Action::Read { job, words } => self.read_words(job, &words),
             Action::Note(note) => {

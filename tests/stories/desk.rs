@@ -17,7 +17,7 @@ use edged::model::job::{JobError, JobSpec, LastWords};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
-use edged::model::probe::Proven;
+use edged::model::probe::ProbeResults;
 use edged::model::upkeep::{Measures, StoredImage, Upkeep};
 
 use crate::node::{Taken, is_of_the_node};
@@ -34,8 +34,8 @@ pub struct Desk {
     /// Asked over the network and not yet answered.
     pub queries: Vec<(ProbeId, Query)>,
     pub events: Vec<String>,
-    /// What was last asked to be remembered.
-    pub remembered: Option<BTreeMap<ContainerId, Proven>>,
+    /// What was last asked to be saved.
+    pub saved_results: Option<BTreeMap<ContainerId, ProbeResults>>,
     /// What lists tell.
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
@@ -166,7 +166,7 @@ impl Desk {
             cancelled: Vec::new(),
             queries: Vec::new(),
             events: Vec::new(),
-            remembered: None,
+            saved_results: None,
             sandboxes: Vec::new(),
             containers: Vec::new(),
             exit_codes: Vec::new(),
@@ -247,7 +247,7 @@ impl Desk {
                     learnt = true;
                 }
                 Action::Probe { probe, query, .. } => self.queries.push((probe, query)),
-                Action::Remember(proven) => self.remembered = Some(proven),
+                Action::SaveProbeResults(results) => self.saved_results = Some(results),
                 Action::CancelProbe(probe) => self.queries.retain(|(open, _)| *open != probe),
                 Action::Read { job, words } => learnt = self.tell_words(job, words),
                 Action::Note(note) => {

@@ -80,10 +80,10 @@ mod made;
 mod named;
 mod node;
 #[cfg(feature = "probes")]
+mod probe_results;
+#[cfg(feature = "probes")]
 mod probes;
 mod props;
-#[cfg(feature = "probes")]
-mod proven;
 mod recovery;
 mod refusals;
 mod rules;

@@ -1,5 +1,5 @@
-//! What probes have found outlasts the agent: of an instance that it finds running, the next life
-//! believes what the one before last said, and of no other.
+//! Results of probes survive a restart of the agent: a container that still runs keeps those that
+//! were saved of it, and no other container gets them.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cri::{ContainerId, ContainerState};
 use edged::model::net::Finding;
-use edged::model::probe::Proven;
+use edged::model::probe::ProbeResults;
 use serde_json::{Value, json};
 
 use crate::desk::{Desk, container, pod, sandbox};
 
-/// What is kept of one instance.
-fn only(id: &str, started: bool, ready: bool) -> BTreeMap<ContainerId, Proven> {
-    [(ContainerId(id.into()), Proven { started, ready })].into()
+/// The results of one container.
+fn only(id: &str, started: bool, ready: bool) -> BTreeMap<ContainerId, ProbeResults> {
+    [(ContainerId(id.into()), ProbeResults { started, ready })].into()
 }
 
 /// A pod whose container `m` has all three probes.
@@ -30,10 +30,10 @@ fn served(desk: &Desk) -> (bool, bool) {
     (status["started"] == true, status["ready"] == true)
 }
 
-/// The next life, with what the one before left; it finds `x0` running.
-fn reborn(left: BTreeMap<ContainerId, Proven>) -> Desk {
+/// An agent that starts with these saved results, and finds `x0` running.
+fn restarted(left: BTreeMap<ContainerId, ProbeResults>) -> Desk {
     let mut desk = Desk::new();
-    desk.tell(Event::Recalled(left));
+    desk.tell(Event::SavedProbeResults(left));
     desk.sandboxes.push(sandbox("s1", 0, true));
     desk.containers.push(container("x0", "m", ContainerState::Running));
     desk.manifests(&[&probed()]);
@@ -58,32 +58,32 @@ fn asked(desk: &mut Desk) -> Vec<u16> {
 }
 
 #[test]
-fn what_probes_find_is_kept_when_it_changes() {
+fn results_are_saved_when_they_change() {
     let mut desk = Desk::new();
     desk.pass(100_000);
     desk.manifests(&[&probed()]);
     desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
     desk.does_all(&["create_container m#0", "start_container c2", "container_status c2"]);
-    assert_eq!(desk.remembered, None, "there is nothing to keep");
+    assert_eq!(desk.saved_results, None, "there are no results yet");
     desk.finds(Finding::Good);
-    assert_eq!(desk.remembered.take(), Some(only("c2", true, false)));
+    assert_eq!(desk.saved_results.take(), Some(only("c2", true, false)));
     assert_eq!(asked(&mut desk), [2, 3]);
-    assert_eq!(desk.remembered.take(), Some(only("c2", true, true)));
+    assert_eq!(desk.saved_results.take(), Some(only("c2", true, true)));
     asked(&mut desk);
-    assert_eq!(desk.remembered, None, "nothing has changed");
+    assert_eq!(desk.saved_results, None, "nothing has changed");
     desk.exits("m", 1);
     desk.pass(2_000);
-    assert_eq!(desk.remembered.take(), Some(BTreeMap::new()));
+    assert_eq!(desk.saved_results.take(), Some(BTreeMap::new()));
 }
 
 #[test]
-fn a_new_life_believes_what_was_found_of_the_instance_that_runs() {
-    let mut desk = reborn(only("x0", true, true));
+fn a_container_that_still_runs_keeps_its_results() {
+    let mut desk = restarted(only("x0", true, true));
     assert_eq!(served(&desk), (true, true));
     assert_eq!(desk.status()["conditions"][2]["status"], "True", "Ready");
     // Startup is not asked again. The others find out how it is now.
     assert_eq!(asked(&mut desk), [2, 3]);
-    assert_eq!(desk.remembered, None, "it is as it was");
+    assert_eq!(desk.saved_results, None, "it is as it was");
     for round in 1..=3 {
         desk.pass(2_000);
         desk.queries.sort_by_key(|(_, query)| format!("{query:?}"));
@@ -91,36 +91,36 @@ fn a_new_life_believes_what_was_found_of_the_instance_that_runs() {
         desk.finds(Finding::Good);
         assert_eq!(served(&desk), (true, round < 3), "round {round}");
     }
-    assert_eq!(desk.remembered, Some(only("x0", true, false)));
+    assert_eq!(desk.saved_results, Some(only("x0", true, false)));
 }
 
 #[test]
-fn one_that_had_started_and_was_not_ready_is_asked_so() {
-    let mut desk = reborn(only("x0", true, false));
+fn a_container_that_had_started_and_was_not_ready_stays_so() {
+    let mut desk = restarted(only("x0", true, false));
     assert_eq!(served(&desk), (true, false));
     assert_eq!(asked(&mut desk), [2, 3]);
     assert_eq!(served(&desk), (true, true));
 }
 
 #[test]
-fn of_another_instance_nothing_is_believed() {
-    let mut desk = reborn(only("x9", true, true));
+fn results_do_not_count_for_another_container() {
+    let mut desk = restarted(only("x9", true, true));
     assert_eq!(served(&desk), (false, false));
-    assert_eq!(desk.remembered, Some(BTreeMap::new()), "all was looked at: it is gone");
+    assert_eq!(desk.saved_results, Some(BTreeMap::new()), "all was inspected: it is gone");
     assert_eq!(asked(&mut desk), [1, 2, 3]);
-    assert_eq!(desk.remembered, Some(only("x0", true, true)));
+    assert_eq!(desk.saved_results, Some(only("x0", true, true)));
 }
 
 #[test]
-fn what_an_earlier_life_found_is_kept_until_all_was_looked_at() {
+fn loaded_results_are_kept_until_all_pods_have_been_inspected() {
     let mut desk = Desk::new();
-    desk.tell(Event::Recalled(only("x0", true, true)));
+    desk.tell(Event::SavedProbeResults(only("x0", true, true)));
     desk.sandboxes.push(sandbox("s1", 0, true));
     desk.containers.push(container("x0", "m", ContainerState::Running));
     desk.pass(10 * limits::RELIST_GAP_MAX_MS);
-    assert_eq!(desk.remembered, None, "no source has told yet");
+    assert_eq!(desk.saved_results, None, "no source has delivered yet");
     desk.manifests(&[&probed()]);
-    assert_eq!(desk.remembered, None, "the pod is not looked at yet");
+    assert_eq!(desk.saved_results, None, "the pod has not been inspected yet");
     desk.does_all(&["podsandbox_status s1", "container_status x0"]);
-    assert_eq!(desk.remembered, None, "it holds");
+    assert_eq!(desk.saved_results, None, "it holds");
 }

@@ -72,7 +72,7 @@ impl Pod {
         self.known && self.api.status.start_time.is_none() && now.wall.is_some()
     }
 
-    /// All of it was looked at in this life, or it ends.
+    /// All its containers have been inspected since the agent's start, or the pod is ending.
     #[cfg(feature = "probes")]
     pub fn is_known(&self) -> bool {
         self.known || self.phase > Phase::Syncing

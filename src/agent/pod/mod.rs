@@ -127,7 +127,7 @@ pub struct Pod {
     volumes: Volumes,
     /// The pod is gone, and its folder below the kubelet's root is removed.
     dir_removed: bool,
-    /// The runtime can make mounts read-only with all below them.
+    /// The pod's runtime handler supports recursive read-only mounts.
     recursive: bool,
     /// Ended containers whose logs are removed.
     cleared: Vec<ContainerId>,

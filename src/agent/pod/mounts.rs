@@ -1,4 +1,4 @@
-//! What a container's status says of its volumes: `volumeMounts`.
+//! `volumeMounts` of a container's status, and which mounts are recursively read-only.
 
 use super::Pod;
 use super::step::Hands;
@@ -6,7 +6,7 @@ use crate::model::pod::{Container, RecursiveReadOnly, VolumeMount};
 use crate::model::status::VolumeMountStatus;
 
 impl Pod {
-    /// Learns whether the runtime can make mounts read-only with all below them.
+    /// Notes whether the pod's runtime handler supports recursive read-only mounts.
     pub(super) fn plan_mounts(&mut self, hands: &Hands<'_>) {
         let handler = self.runtime_handler(hands);
         let recursive = handler.is_some_and(|handler| handler.recursive_read_only_mounts);
@@ -14,7 +14,7 @@ impl Pod {
         self.recursive = recursive;
     }
 
-    /// The container's mounts as they are made, in the order of its spec.
+    /// The container's mounts as the runtime has them, in the order of its spec.
     pub(super) fn mounts_of(&self, spec: &Container) -> Vec<VolumeMountStatus> {
         let one = |mount: &VolumeMount| {
             let mode = if is_recursive(mount, self.recursive) {
@@ -33,8 +33,8 @@ impl Pod {
     }
 }
 
-/// Whether the mount is to be read-only with all that is mounted below it. `able`: the runtime can
-/// do that; a container that demands it of another runtime is not created.
+/// Whether the mount and everything mounted below it are to be read-only. `able`: the runtime
+/// supports that. Where it does not, a container that requires it is not created.
 pub(super) fn is_recursive(mount: &VolumeMount, able: bool) -> bool {
     match mount.recursive_read_only {
         None | Some(RecursiveReadOnly::Disabled) => false,

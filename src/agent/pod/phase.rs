@@ -23,7 +23,7 @@ struct Counts {
     failed_init: usize,
 }
 
-/// `initialised`: a main container has begun in the newest sandbox.
+/// `initialised`: a main container has started in the newest sandbox.
 pub(super) fn phase_of(
     spec: &PodSpec,
     status: &PodStatus,
@@ -82,7 +82,7 @@ fn count(spec: &PodSpec, status: &PodStatus, initialised: bool) -> Counts {
     counts
 }
 
-/// `initialised`: nothing waits for it any more.
+/// `initialised`: the main containers no longer wait for it.
 fn count_init(told: &ContainerStatus, main_started: bool, initialised: bool, counts: &mut Counts) {
     match (&told.state, &told.last_state) {
         (State::Terminated(end), _) if failed(end.exit_code, &end.reason) => {
@@ -94,7 +94,7 @@ fn count_init(told: &ContainerStatus, main_started: bool, initialised: bool, cou
             counts.failed_init += 1;
             counts.pending_init += usize::from(!main_started);
         }
-        // After a reboot too, where main containers have run before it.
+        // This also holds after a reboot, where main containers ran before it.
         (State::Waiting(_) | State::Running(_) | State::Unset, _) => {
             counts.pending_init += usize::from(!initialised);
         }

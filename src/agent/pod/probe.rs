@@ -16,10 +16,11 @@
 //! Intended behaviour beside the kubelet's: the first probe comes at the end of the initial delay
 //! and not up to a period after it, and the others right after startup has succeeded.
 //!
-//! If we crash here: counts and times are lost; the next life begins with each probe at a random
-//! moment of its first period, so that not all begin at once. Of an instance that it finds running
-//! it believes that it has started and is ready, if the life before last said so
-//! ([`crate::agent::event::Action::Remember`]); a startup probe that succeeded is not asked again.
+//! If we crash here: counts and times are lost; after the restart each probe begins at a random
+//! moment of its first period, so that not all begin at once. A container that still runs keeps the
+//! saved results of its startup and readiness probes
+//! ([`crate::agent::event::Action::SaveProbeResults`]) until its probes say otherwise; a startup
+//! probe that succeeded does not run again.
 
 mod target;
 mod worker;
@@ -37,7 +38,7 @@ use crate::model::cri::{
 use crate::model::net::Finding;
 use crate::model::note::NoteKind;
 use crate::model::pod::Container;
-use crate::model::probe::{Probe, ProbeKind, Proven};
+use crate::model::probe::{Probe, ProbeKind, ProbeResults};
 #[cfg(feature = "hooks")]
 pub(super) use target::hook_get;
 use target::{Ask, ask};
@@ -146,8 +147,8 @@ impl Pod {
             } else {
                 0
             };
-            let proven = hands.recalled.get(&id).copied();
-            worker.attach(id, begins_at.max(now.boot.plus_ms(spread_ms)), proven);
+            let saved = hands.saved_results.get(&id).copied();
+            worker.attach(id, begins_at.max(now.boot.plus_ms(spread_ms)), saved);
             self.dirty = true;
         }
         if !self.probes_in(worker) {
@@ -339,16 +340,16 @@ impl Pod {
         self.is_started(seen) && self.result(seen, ProbeKind::Readiness).unwrap_or(true)
     }
 
-    /// What probes have found of instances that run: where it differs from that of one that has
-    /// just begun.
-    pub fn proven(&self) -> impl Iterator<Item = (&ContainerId, Proven)> {
+    /// The results of running containers, where they differ from those of a container that has just
+    /// started.
+    pub fn probe_results(&self) -> impl Iterator<Item = (&ContainerId, ProbeResults)> {
         let all = self.sidecars().chain(&self.api.spec.containers);
         all.filter_map(|container| {
             let seen = self.seen.newest(&container.name)?;
             let (started, ready) = (self.is_started(seen), self.is_ready(seen));
             let holds = started && container.startup_probe.is_some()
                 || ready && container.readiness_probe.is_some();
-            holds.then_some((&seen.id, Proven { started, ready }))
+            holds.then_some((&seen.id, ProbeResults { started, ready }))
         })
     }
 

@@ -481,7 +481,8 @@ fn close(status: &mut ContainerStatus, message: &str) {
     status.started = status.started.map(|_| false);
 }
 
-/// An init container that the runtime has no more: the main containers have begun, so it succeeded.
+/// An init container that the runtime no longer has: the main containers have started, so it has
+/// succeeded. The message is the kubelet's.
 fn completed_unseen(spec: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
     let message = "Unable to get init container status from container runtime and pod has been \
                    initialized, treat it as exit normally";

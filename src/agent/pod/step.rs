@@ -24,7 +24,7 @@ use crate::model::cri::{
 use crate::model::job::{JobSpec, LogDir};
 use crate::model::note::{NoteKind, Object};
 #[cfg(feature = "probes")]
-use crate::model::probe::Proven;
+use crate::model::probe::ProbeResults;
 use crate::model::status::Waiting;
 
 /// One runtime call and what it is for.
@@ -157,9 +157,9 @@ pub struct Hands<'a> {
     pub calls: &'a mut Calls,
     /// The book of queries.
     pub queries: &'a mut Queries,
-    /// What an earlier life found by probes.
+    /// Results of probes from before the agent's restart.
     #[cfg(feature = "probes")]
-    pub recalled: &'a BTreeMap<ContainerId, Proven>,
+    pub saved_results: &'a BTreeMap<ContainerId, ProbeResults>,
     /// For what is spread in time.
     pub rng: &'a mut Rng,
     /// When this life of the agent began.

@@ -10,7 +10,7 @@ use crate::agent::event::{Event, ProbeId};
 use crate::agent::time::Instant;
 use crate::model::cri::ContainerId;
 use crate::model::net::Query;
-use crate::model::probe::Proven;
+use crate::model::probe::ProbeResults;
 
 /// Nothing.
 #[derive(Debug)]
@@ -22,14 +22,14 @@ impl Probes {
         Self
     }
 
-    /// There is nothing to remember.
+    /// There are no results to load.
     #[must_use]
-    pub fn remembering(self, _: &Path, _: &mut Vec<Event>) -> Self {
+    pub fn saving_results(self, _: &Path, _: &mut Vec<Event>) -> Self {
         self
     }
 
-    /// Nor anything found.
-    pub fn remember(&self, _: &BTreeMap<ContainerId, Proven>) {}
+    /// Nor any to save.
+    pub fn save_results(&self, _: &BTreeMap<ContainerId, ProbeResults>) {}
 
     /// No token is.
     pub fn owns(&self, _: Token) -> bool {

@@ -8,7 +8,7 @@ use edged::agent::event::{CallId, ProbeId};
 use edged::model::cri::{CallError, ContainerId, Lost, Reply};
 use edged::model::net::Finding;
 use edged::model::pod as api;
-use edged::model::probe::{Probe, Proven};
+use edged::model::probe::{Probe, ProbeResults};
 use edged::model::status::PodStatus;
 
 use super::Check;
@@ -291,18 +291,18 @@ impl Check {
         (started, started && ready)
     }
 
-    /// The agent begins a new life with what the one before asked to be remembered.
-    pub fn recalls(&mut self, all: &BTreeMap<ContainerId, Proven>) {
-        for (id, proven) in all {
+    /// The agent starts with the results that were saved before its restart.
+    pub fn probe_results_loaded(&mut self, all: &BTreeMap<ContainerId, ProbeResults>) {
+        for (id, results) in all {
             let instance = self.probed.instances.entry(number_of(&id.0)).or_default();
-            instance.startup.result = proven.started.then_some(true);
-            instance.readiness.result = Some(proven.ready);
+            instance.startup.result = results.started.then_some(true);
+            instance.readiness.result = Some(results.ready);
         }
     }
 
-    /// Nothing is remembered that the probes have not said.
-    pub fn remembers(&self, all: &BTreeMap<ContainerId, Proven>) {
-        for (id, proven) in all {
+    /// No result is saved that the probes have not given.
+    pub fn probe_results_saved(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
+        for (id, results) in all {
             let number = number_of(&id.0);
             let place = self.place_of(number);
             let spec = place.and_then(|(at, slot)| {
@@ -312,8 +312,8 @@ impl Check {
             let Some(spec) = spec else { continue };
             let (started, ready) = self.serves(number, spec);
             judge!(
-                (started || !proven.started) && (ready || !proven.ready),
-                "[ready by its probes] of {id} {proven:?} is remembered"
+                (started || !results.started) && (ready || !results.ready),
+                "[ready by its probes] of {id} {results:?} is saved"
             );
         }
     }

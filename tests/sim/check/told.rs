@@ -51,7 +51,7 @@ impl Check {
             Event::Probe(id, finding) => self.query_told(now, *id, Some(finding)),
             Event::Changed(_)
             | Event::LastWords(..)
-            | Event::Recalled(_)
+            | Event::SavedProbeResults(_)
             | Event::Resolver(_)
             | Event::Credentials(_)
             | Event::Addresses(_)

@@ -55,9 +55,9 @@ impl Walk {
             if over && !runs(pod, init) {
                 continue;
             }
-            // Each opens the way once, and a later one that has begun in this sandbox shows that it
-            // did: a sidecar that has ended since, and waits for its back-off, keeps no other
-            // container waiting; a plain one that the runtime has no more is done.
+            // Where a later init container has started in this sandbox, none waits for this one any
+            // more: neither for a sidecar that has ended since, and waits for its back-off, nor for
+            // a plain one that the runtime no longer has, which is done.
             let opens_once = is_sidecar(init) || in_sandbox(pod, init).is_none();
             let mut later = inits[index + 1..].iter();
             let opened = opens_once && later.any(|later| in_sandbox(pod, later).is_some());

@@ -3,7 +3,7 @@
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::Instant;
 use crate::model::cri::ContainerId;
-use crate::model::probe::{Handler, Probe, ProbeKind, Proven};
+use crate::model::probe::{Handler, Probe, ProbeKind, ProbeResults};
 
 /// One probe of one container.
 #[derive(Debug)]
@@ -77,15 +77,15 @@ impl Worker {
         }
     }
 
-    /// Another instance is to be probed, not before `due_at`. `proven`: what an earlier life of the
-    /// agent found of it.
-    pub fn attach(&mut self, id: ContainerId, due_at: Instant, proven: Option<Proven>) {
+    /// Another instance is to be probed, not before `due_at`. `saved`: its results
+    /// from before the agent's restart.
+    pub fn attach(&mut self, id: ContainerId, due_at: Instant, saved: Option<ProbeResults>) {
         self.id = Some(id);
         self.due_at = due_at;
         self.run = (false, 0);
         self.result = match self.kind {
-            ProbeKind::Startup => proven.filter(|proven| proven.started).map(|_| true),
-            ProbeKind::Readiness => Some(proven.is_some_and(|proven| proven.ready)),
+            ProbeKind::Startup => saved.filter(|saved| saved.started).map(|_| true),
+            ProbeKind::Readiness => Some(saved.is_some_and(|saved| saved.ready)),
             ProbeKind::Liveness => Some(true),
         };
         self.held = self.kind == ProbeKind::Startup && self.result.is_some();
