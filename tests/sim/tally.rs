@@ -98,8 +98,8 @@ impl Tally {
         }
     }
 
-    /// The counts, a line for each kind.
-    pub fn lines(&self) -> Vec<String> {
+    /// The counts, a line for each kind. `cpu_s`: so long the processor worked for them.
+    pub fn lines(&self, cpu_s: f64) -> Vec<String> {
         let list = |counts: &BTreeMap<&'static str, u64>| {
             let one = |(name, count): (&&str, &u64)| format!("{count} {name}");
             counts.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -108,7 +108,15 @@ impl Tally {
             let (hours, cpu_s) = (spent.simulated_ms as f64 / 3.6e6, spent.cpu_ns as f64 / 1e9);
             format!("{class:?} {hours:.1} h at {:.1} h/s", hours / cpu_s.max(1e-9))
         };
+        let hours = self.simulated_ms as f64 / 3_600_000.0;
+        let settled_s = self.settled_ms_max / 1000;
         vec![
+            format!("events: {}, steps: {}", self.events, self.steps),
+            format!(
+                "simulated: {hours:.1} h in {cpu_s:.1} s of CPU, {:.1} h per s; settled within \
+                 {settled_s} s",
+                hours / cpu_s.max(0.001)
+            ),
             format!("kinds: {}", self.kinds.iter().map(speed).collect::<Vec<_>>().join(", ")),
             format!("calls: {}", list(&self.calls)),
             format!("faults: {}", list(&self.faults)),

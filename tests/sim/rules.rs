@@ -1,0 +1,37 @@
+//! The rules' names.
+
+/// All of them, by where they are judged.
+#[rustfmt::skip]
+pub const NAMES: &[&str] = &[
+    // What the agent asks the runtime for.
+    "attempts grow", "cancel", "cgroup last", "connection", "deadline", "files first",
+    "gone is gone", "grace", "ids", "labels", "last one kept", "logs", "no kill",
+    "no stop without reason", "old run first", "one call", "one sandbox", "prompt stop",
+    "ready sandbox", "refused", "restart policy", "retries", "room", "sandbox config",
+    "sources first", "stop before start", "strangers", "volumes last",
+    // What becomes of the runtime.
+    "back-off", "ended is ended", "init order", "one instance", "one pod of a name",
+    // What it says of its pods.
+    "active deadline", "forgotten last", "restarts grow", "revision", "room for pods",
+    "start time", "true end", "who runs stays",
+    // Jobs, volumes, cgroups and logs.
+    "cgroup first", "cgroups", "jobs", "kill", "mounts", "mounts in vain", "rotation",
+    "volumes first",
+    // Probes and hooks.
+    "held", "hooks once", "initial delay", "nothing probed after the end", "post start first",
+    "pre stop first", "probe the living", "probes", "ready by its probes", "startup first",
+    // What the node parts with.
+    "eviction", "gauges first", "image fs", "limits are passed", "one at a time", "one by one",
+    "one measuring", "one sweep", "one walk", "pinned stays", "pressure is true", "room first",
+    "room is enough", "threshold first", "used stays", "wanted stays", "who is needed stays",
+    "young stays",
+    // Its steps.
+    "bounded step", "busy loop", "exit", "idle loop", "leaving", "settled", "wake later",
+    "watchdog",
+    // The cloud and the store.
+    "acked is durable", "acted on is durable", "back-pressure", "dead session", "delete last",
+    "lost store", "mirrors", "never back", "one save", "one session", "others' conditions",
+    "others' deletion", "told is durable",
+    // The end.
+    "converges", "quiet", "stays so",
+];
