@@ -198,7 +198,9 @@ impl Link {
     /// Objects and answers that wait.
     pub(super) fn queued(&self) -> usize {
         let flight = usize::from(self.flight.is_some());
-        self.dirty.len() + self.put_off.len() + self.answers.len() + self.quick.len() + flight
+        // What was put off and is due again is among the dirty, or lacks nothing any more.
+        let put_off = self.put_off.values().filter(|it| it.until.is_some()).count();
+        self.dirty.len() + put_off + self.answers.len() + self.quick.len() + flight
     }
 
     /// Sends this when there is room, without waiting for an acknowledgement. `false`: the node

@@ -1,0 +1,453 @@
+//! The rules that hold all the time, and the truth they are judged by.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use edged::controller::SyncStore;
+use edged::controller::event::CallId;
+use edged::model::api::{Call, Kind, Verb};
+use edged::model::link::Session;
+use edged::model::message::Message;
+use serde_json::Value;
+
+use crate::node::Manner;
+use crate::people::node_of;
+use crate::rule::judge;
+use crate::world::{KEEPALIVE_MS, World};
+
+/// Of one step.
+const ACTIONS_MAX: usize = 20_000;
+/// A Node that was deleted so long ago is no reason to end a session: the watch may have been
+/// behind, and the replica frozen.
+const DELETED_MS: u64 = 600_000;
+/// The moment between a deadline and the wake for it.
+const SLACK_MS: u64 = 1_000;
+/// So long after its deletion a Node may come back.
+const GONE_NODE_MS: u64 = 30_000;
+/// What a leader has begun it ends within so long.
+const LED_MS: u64 = 120_000;
+/// Who is to end may wait for the API server, but not longer than its lease lasts.
+const EXIT_MS: u64 = 30_000;
+
+/// The rules' memory.
+#[derive(Default)]
+pub struct Check {
+    /// Which node has had a pod with this map.
+    maps: BTreeSet<(String, String)>,
+    /// Who wrote each record last, in which life, and as of which version.
+    writers: BTreeMap<String, Written>,
+    /// Up to when each node's certificates are revoked, and since which version that is told.
+    revoked: BTreeMap<String, (i64, u64)>,
+    /// When each Node was deleted last, and when its node was let in again.
+    deleted_at: BTreeMap<String, u64>,
+    pardoned_at: BTreeMap<String, u64>,
+    /// Deletions that nodes have acknowledged, by record, to this replica in this life.
+    ended: BTreeSet<(String, usize, u64)>,
+    /// Messages that were sent by their ids: to whom, and about what uid.
+    sent: BTreeMap<Box<str>, (String, String)>,
+    /// Registrations of nodes that the API server was asked for, by replica, life and call.
+    registering: BTreeMap<(usize, u64, CallId), String>,
+    /// Of which uids an acknowledgement of a node arrived since it registered.
+    confirmed: BTreeSet<(String, String)>,
+    /// When each replica last led.
+    led_at: BTreeMap<usize, u64>,
+    /// Objects that were sent to nodes.
+    pub pushes: u64,
+}
+
+/// How a record was written last.
+struct Written {
+    /// By which replica in which life of it.
+    by: (usize, u64),
+    version: u64,
+    /// Replicas that had a session of its node then: what others write they do not believe.
+    deaf: BTreeSet<usize>,
+}
+
+/// A record of what a node has.
+#[derive(Debug)]
+pub struct OnRecord {
+    /// Of what.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// That was acknowledged.
+    pub version: u64,
+    /// The name of the record's own object, if it is one.
+    object: String,
+}
+
+impl Check {
+    /// People let a pod of this node use this map.
+    pub fn may_see(&mut self, map: &str, node: &str) {
+        self.maps.insert((map.to_owned(), node.to_owned()));
+    }
+
+    /// Maps of pods of this node.
+    pub fn maps_of(&self, node: &str) -> Vec<String> {
+        self.maps.iter().filter(|(_, of)| of == node).map(|(map, _)| map.clone()).collect()
+    }
+
+    /// People deny this node.
+    pub fn revoked(&mut self, node: &str, until_s: i64, version: u64) {
+        self.revoked.insert(node.to_owned(), (until_s, version));
+    }
+
+    /// And let all in again.
+    pub fn nobody_is_revoked(&mut self, now: u64) {
+        let all = std::mem::take(&mut self.revoked).into_keys();
+        self.pardoned_at.extend(all.map(|node| (node, now)));
+    }
+
+    /// A message is on its way.
+    pub fn sent(&mut self, node: &str, message: &Message) {
+        let is_push = matches!(&*message.route.operation, "insert" | "update" | "delete");
+        let id = &message.header.id;
+        if is_push && !self.sent.contains_key(id) {
+            let of = (node.to_owned(), uid_in(message));
+            self.sent.insert(id.clone(), of);
+            self.pushes += 1;
+        }
+    }
+
+    /// A node says that it has begun to live, or is heard to.
+    pub fn registers(&mut self, node: &str) {
+        self.confirmed.retain(|(of, _)| of != node);
+        // What it acknowledges of a time before that counts for nothing.
+        self.sent.retain(|_, (of, _)| of != node);
+    }
+
+    /// A replica asks the API server to register a node.
+    pub fn asks_to_register(&mut self, asked: (usize, u64, CallId), node: &str) {
+        self.registering.insert(asked, node.to_owned());
+    }
+
+    /// It hears the answer: from now on it knows that the node may have lost what it had.
+    pub fn hears(&mut self, asked: (usize, u64, CallId)) {
+        if let Some(node) = self.registering.remove(&asked) {
+            self.registers(&node);
+        }
+    }
+
+    /// A replica hears that a node has taken a message.
+    pub fn acknowledged(&mut self, parent: &str) {
+        if let Some(of) = self.sent.get(parent) {
+            self.confirmed.insert(of.clone());
+        }
+    }
+
+    /// A node acknowledges that an object is gone.
+    pub fn acknowledges_end(&mut self, record: String, at: usize, life: u64) {
+        self.ended.insert((record, at, life));
+    }
+
+    /// A Node is deleted.
+    pub fn node_deleted(&mut self, node: &str, now: u64) {
+        self.deleted_at.insert(node.to_owned(), now);
+    }
+
+    /// A record is written.
+    pub fn record_written(
+        &mut self,
+        call: &Call,
+        by: (usize, u64),
+        version: u64,
+        deaf: BTreeSet<usize>,
+    ) {
+        self.writers.insert(call.name.to_string(), Written { by, version, deaf });
+    }
+
+    /// A replica has taken a step.
+    pub fn stepped(&mut self, at: usize, actions: usize) {
+        judge!(actions <= ACTIONS_MAX, "[bounded step] r{at} asks for {actions} things at once");
+    }
+}
+
+impl World {
+    /// All records of a node, wherever they are kept.
+    pub fn records(&self, node: &str) -> Vec<OnRecord> {
+        if self.size.sync == SyncStore::Table {
+            let rows = self.rows.values().filter(|row| *row.node == *node);
+            let told = rows.map(|row| OnRecord {
+                kind: row.kind,
+                name: row.name.to_string(),
+                uid: row.uid.to_string(),
+                version: row.version,
+                object: String::new(),
+            });
+            return told.collect();
+        }
+        let told = self.cluster.objects.iter().filter_map(|((kind, ..), object)| {
+            let is_record = matches!(kind, Kind::ObjectSync | Kind::ClusterObjectSync);
+            let (of, uid) =
+                object["metadata"]["name"].as_str().filter(|_| is_record)?.rsplit_once('.')?;
+            let kind = object["spec"]["objectKind"].as_str().filter(|_| of == node)?;
+            let kind = Kind::ALL.into_iter().find(|all| all.name() == kind)?;
+            let version = object["status"]["objectResourceVersion"].as_str()?.parse().ok()?;
+            let name = object["spec"]["objectName"].as_str()?.to_owned();
+            let (uid, object) = (uid.to_owned(), object["metadata"]["name"].as_str()?.to_owned());
+            Some(OnRecord { kind, name, uid, version, object })
+        });
+        told.collect()
+    }
+
+    /// Whether the replica may not know how this record is by now: another has written it.
+    fn is_news_to(&self, at: usize, record: &str) -> bool {
+        let Some(Written { by, version, deaf }) = self.check.writers.get(record) else {
+            return false;
+        };
+        let replica = &self.replicas[at];
+        let told = [Kind::ObjectSync, Kind::ClusterObjectSync].map(|kind| replica.knows(kind));
+        let told = told.into_iter().map(Option::unwrap_or_default).min().unwrap_or_default();
+        *by != (at, replica.life) && (told < *version || deaf.contains(&at))
+    }
+
+    /// A message goes to a node.
+    pub(crate) fn check_sent(&self, at: usize, session: Session, message: &Message) {
+        let link = &self.links[&session];
+        let (node, route) = (&link.node, &message.route);
+        let text = message.content.as_ref().map(|it| it.get()).unwrap_or_default();
+        // A Secret says whose it is.
+        let foreign = text.match_indices("\"only-").find(|(place, mark)| {
+            let owner = &text[place + mark.len()..];
+            !owner.starts_with(&format!("{node}-"))
+        });
+        judge!(foreign.is_none(), "[own objects] {node} gets a foreign Secret: {}", route.resource);
+        let parts: Vec<&str> = route.resource.split('/').collect();
+        let [_, kind, name] = parts[..] else { return };
+        let kind = match kind {
+            "pod" => Kind::Pod,
+            "configmap" => Kind::ConfigMap,
+            "secret" => Kind::Secret,
+            "node" => Kind::Node,
+            _ => return,
+        };
+        let content: Value = serde_json::from_str(text).unwrap_or_default();
+        if !matches!(&*route.operation, "insert" | "update" | "delete") {
+            let object = content["metadata"]["uid"].is_string();
+            let map = (name.to_owned(), node.clone());
+            let fine = kind != Kind::ConfigMap || !object || self.check.maps.contains(&map);
+            judge!(fine, "[own objects] {node} is answered with a foreign map: {name}");
+            return;
+        }
+        match kind {
+            Kind::Pod if &*route.operation != "delete" => {
+                judge!(node_of(&content) == node, "[own objects] {node} gets the pod {name}");
+            }
+            Kind::ConfigMap => {
+                let map = (name.to_owned(), node.clone());
+                judge!(self.check.maps.contains(&map), "[own objects] {node} gets the map {name}");
+            }
+            Kind::Node => judge!(name == node, "[own objects] {node} gets the Node {name}"),
+            _ => {}
+        }
+        let uid = content["metadata"]["uid"].as_str().expect("a uid");
+        self.check_recorded(at, session, (kind, name, uid), message);
+    }
+
+    fn check_recorded(
+        &self,
+        at: usize,
+        session: Session,
+        (kind, name, uid): (Kind, &str, &str),
+        message: &Message,
+    ) {
+        let node = &self.links[&session].node;
+        // What was sent before is sent until it is acknowledged to this replica.
+        let again = self.check.sent.contains_key(&message.header.id);
+        if again || self.nodes[node].manner != Manner::Honest {
+            // By telling of pods under others' uids it spoils its own records, and nobody else's.
+            return;
+        }
+        let route = &message.route;
+        let version = &message.header.resource_version;
+        let what =
+            format!("{} {} {uid} {version} to {node} by r{at}", route.operation, route.resource);
+        let records = self.records(node);
+        let record = records.iter().find(|it| it.kind == kind && it.name == name && it.uid == uid);
+        let own_record = format!("{node}.{uid}");
+        // What it names may be there under another name, or on another node: nodes tell of
+        // anything.
+        let mut live = self.cluster.objects.iter();
+        let is_gone = live.all(|((of, ..), object)| {
+            let metadata = &object["metadata"];
+            *of != kind
+                || metadata["uid"] != uid
+                || metadata["name"] != name
+                || (kind == Kind::Pod && node_of(object) != node)
+        });
+        let node_has = || {
+            let key = &*message.route.resource;
+            let store = &self.nodes[node].store;
+            store.get(key).is_some_and(|it| it["metadata"]["uid"] == uid)
+        };
+        let in_objects = self.size.sync == SyncStore::Objects;
+        if record.is_none() && is_gone && (in_objects || node_has()) {
+            // A watch of records that is behind tells of one that was removed: its node is told
+            // once more that the object is gone, and no more. So is one that tells of a pod that
+            // nobody has on record, because the store was lost, or because there never was one.
+            let fine = &*message.route.operation == "delete" || self.is_news_to(at, &own_record);
+            judge!(fine, "[on record] {what} is gone, and not on record");
+            return;
+        }
+        judge!(
+            record.is_some() || self.is_news_to(at, &own_record),
+            "[on record] {what} is not on record: {records:?}"
+        );
+        let Some(record) = record else { return };
+        // It may have lost what it acknowledged before it registered.
+        let confirmed = self.check.confirmed.contains(&(node.clone(), uid.to_owned()));
+        if !confirmed || self.is_news_to(at, &record.object) {
+            return;
+        }
+        let version = message.header.resource_version.parse().unwrap_or(u64::MAX);
+        judge!(version > record.version, "[not again] {what} was acknowledged before: {record:?}");
+    }
+
+    /// A replica asks the API server.
+    pub(crate) fn check_asked(&self, at: usize, call: &Call) {
+        let is_record = matches!(call.kind, Kind::ObjectSync | Kind::ClusterObjectSync);
+        let removed = call.verb == Verb::Delete && is_record;
+        let Some((node, _)) = call.name.rsplit_once('.').filter(|_| removed) else { return };
+        let honest = self.nodes.get(node).is_some_and(|it| it.manner == Manner::Honest);
+        // It goes on with what it began when it led, and what its own nodes told it.
+        let led = self.check.led_at.get(&at).is_some_and(|led_at| self.now - led_at < LED_MS);
+        let told = (call.name.to_string(), at, self.replicas[at].life);
+        // That of an object which another of its name has replaced goes with its successor's.
+        let own = (Kind::Node, String::new(), node.to_owned());
+        let is_gone = !self.cluster.objects.contains_key(&own)
+            && self.check.deleted_at.get(node).is_some_and(|at| self.now - at >= GONE_NODE_MS);
+        judge!(
+            !is_gone || led || !honest || self.check.ended.contains(&told),
+            "[leader cleans] r{at} removes {}, and does not lead",
+            call.name
+        );
+    }
+
+    /// Why the API server must not do this, if it does: what a node marks must be its own.
+    pub(crate) fn spoils(&self, call: &Call) -> Option<String> {
+        let text = call.body.as_ref().map(|it| it.get()).unwrap_or_default();
+        let (_, by) = text.split_once("hacked by ")?;
+        let by: String = by.chars().take_while(char::is_ascii_alphanumeric).collect();
+        let name = (call.kind, call.namespace.to_string(), call.name.to_string());
+        let own = match call.kind {
+            Kind::Pod => self.cluster.objects.get(&name).is_none_or(|pod| node_of(pod) == by),
+            _ => *call.name == *by,
+        };
+        let places = !text.contains("\"nodeName\"") || call.verb == Verb::Create;
+        let fine = own && places;
+        Some(if fine {
+            String::new()
+        } else {
+            format!("{by} has {:?} of {name:?} done", call.verb)
+        })
+    }
+
+    /// A record is about to be removed.
+    pub(crate) fn bury_by(&mut self, call: &Call) {
+        let key = (call.kind, call.namespace.to_string(), call.name.to_string());
+        if let (Verb::Delete, Some(object)) = (call.verb, self.cluster.objects.get(&key))
+            && let Some((node, _)) = call.name.rsplit_once('.')
+        {
+            let spec = object["spec"].clone();
+            let kind = Kind::ALL.into_iter().find(|kind| spec["objectKind"] == kind.name());
+            let name = spec["objectName"].as_str().unwrap_or_default();
+            if let Some(kind) = kind {
+                self.buried(node, kind, name);
+            }
+        }
+    }
+
+    /// A record is removed. Of a node that is no more that is all: it may come back with what it
+    /// has, as a new one.
+    pub(crate) fn buried(&mut self, node: &str, kind: Kind, name: &str) {
+        let own = (Kind::Node, String::new(), node.to_owned());
+        let is_on =
+            self.links.values().any(|link| link.node == node && link.is_on && !link.half_open);
+        if !is_on
+            && !self.cluster.objects.contains_key(&own)
+            && let Some(node) = self.nodes.get_mut(node)
+        {
+            let namespace = if kind == Kind::Node { "null" } else { "n" };
+            node.stale.insert(format!("{namespace}/{}/{name}", kind.name().to_lowercase()));
+        }
+    }
+
+    /// A replica ends a session: there is a reason in the world.
+    pub(crate) fn check_close(&self, at: usize, session: Session, why: &str) {
+        let Some(link) = self.links.get(&session) else { return };
+        let replica = &self.replicas[at];
+        let newer = self
+            .links
+            .iter()
+            .any(|(other, it)| *other > session && it.replica == at && it.node == link.node);
+        let deleted = self.check.deleted_at.get(&link.node);
+        let pardoned = self.check.pardoned_at.get(&link.node);
+        let fine = newer
+            || link.half_open
+            || deleted.max(pardoned).is_some_and(|at| self.now - at < DELETED_MS)
+            || self.check.revoked.contains_key(&link.node)
+            || replica.stopping.is_some()
+            || self.now - link.alive_at >= KEEPALIVE_MS
+            || self.nodes[&link.node].manner != Manner::Honest;
+        judge!(fine, "[signs of life] r{at} closes {session:?} of {}: {why}", link.node);
+    }
+
+    /// Nobody is on whose certificate is known to be revoked.
+    pub(crate) fn check_revoked(&self, at: usize) {
+        if self.check.revoked.is_empty() || self.replicas[at].stopping.is_some() {
+            return;
+        }
+        let Some(told) = self.replicas[at].knows(Kind::Secret) else { return };
+        for (session, link) in self.links.iter().filter(|(_, it)| it.replica == at && it.is_on) {
+            let Some((until_s, version)) = self.check.revoked.get(&link.node) else { continue };
+            judge!(
+                link.made_s > *until_s || told < *version,
+                "[revoked] r{at} serves {} on {session:?}, whose certificate is revoked",
+                link.node
+            );
+        }
+    }
+
+    /// At most one replica takes itself for the leader, of those that do not stand still.
+    pub(crate) fn check_leaders(&mut self, at: usize) {
+        if !self.replicas[at].leads() {
+            return;
+        }
+        self.check.led_at.insert(at, self.now);
+        for other in (0..self.replicas.len()).filter(|other| *other != at) {
+            let it = &self.replicas[other];
+            let up = it.frozen_until <= self.now && it.stopping.is_none();
+            judge!(!(up && it.leads_now(self.now)), "[one leader] r{at} and r{other} lead");
+        }
+    }
+
+    /// Time has gone by.
+    pub(crate) fn check_time(&self) {
+        for (session, link) in self.links.iter().filter(|(_, link)| link.is_on) {
+            let replica = &self.replicas[link.replica];
+            if replica.stopping.is_some() || replica.frozen_until > self.now {
+                continue;
+            }
+            let since = link.alive_at.max(replica.frozen_until);
+            judge!(
+                self.now <= since + KEEPALIVE_MS + SLACK_MS,
+                "[silence] {session:?} of {} is on without a sign of life since {since}",
+                link.node
+            );
+        }
+        for (at, replica) in self.replicas.iter().enumerate() {
+            let Some(since) = replica.stopping.filter(|_| replica.mind.is_some()) else { continue };
+            let since = since.max(replica.frozen_until);
+            judge!(self.now < since + EXIT_MS, "[exit] r{at} was asked to end at {since}");
+        }
+    }
+}
+
+/// The uid of the object that a message is about.
+pub fn uid_in(message: &Message) -> String {
+    let text = message.content.as_ref().map(|it| it.get()).unwrap_or_default();
+    let content: Value = serde_json::from_str(text).unwrap_or_default();
+    content["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}

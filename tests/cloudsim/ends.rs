@@ -1,0 +1,165 @@
+//! The end: faults and people have stopped, and everything must become as it should be.
+
+use std::collections::BTreeMap;
+
+use edged::controller::SyncStore;
+use edged::model::api::Kind;
+use serde_json::Value;
+
+use crate::faults::Faults;
+use crate::node::Manner;
+use crate::rule::judge;
+use crate::trace::trace;
+use crate::world::{Due, MORTAL, World};
+
+/// Penalties, back-offs and a reconciliation, one after another.
+const SETTLE_MS: u64 = 1_800_000;
+/// A prime, so that what comes back each few seconds is met in all its phases.
+const LOOK_MS: u64 = 9_973;
+const QUIET_MS: u64 = 45_000;
+/// The mortal node's registration may have been on its way: its Node is deleted once more.
+const MORTAL_MS: u64 = 60_000;
+const ANSWER_MS: u64 = 60_000;
+
+impl World {
+    pub(crate) fn end_faults(&mut self) {
+        trace!(self.now, "======== the faults are over");
+        self.is_over = true;
+        self.faults = Faults::calm();
+        self.api_down_until = self.now;
+        self.mortal_until = self.mortal_until.min(self.now);
+        for at in 0..self.replicas.len() {
+            self.at(1, Due::Begin(at));
+        }
+        self.people_tidy();
+        self.remove_node(MORTAL);
+        for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
+            if self.nodes[&name].manner != Manner::Honest {
+                self.remove_node(&name);
+            }
+        }
+        self.run_until(self.now + MORTAL_MS);
+        self.remove_node(MORTAL);
+    }
+
+    /// Waits until all is as it should be.
+    pub(crate) fn settle(&mut self) {
+        let began_at = self.now;
+        loop {
+            self.run_until(self.now + LOOK_MS);
+            let Some(why) = self.unsettled() else { break };
+            let late = self.now - began_at >= SETTLE_MS;
+            judge!(!late, "[converges] in {SETTLE_MS} ms: {why}");
+        }
+        trace!(self.now, "======== settled after {} ms", self.now - began_at);
+    }
+
+    /// Nodes give signs of life and tell the same again, and get nothing but answers.
+    pub(crate) fn stay_quiet(&mut self) {
+        let (pushed, version) = (self.check.pushes, self.cluster.version);
+        self.run_until(self.now + QUIET_MS);
+        let more = self.check.pushes - pushed;
+        judge!(more == 0, "[quiet] {more} objects are sent in calm");
+        let wanted = self.unsettled();
+        judge!(wanted.is_none(), "[quiet] it was settled at {version} and is no more: {wanted:?}");
+        self.check_answered();
+        let left = self.records(MORTAL);
+        judge!(left.is_empty(), "[records gone] of a node that is no more: {left:?}");
+    }
+
+    /// What was asked on a session that lasts was answered.
+    fn check_answered(&self) {
+        for node in self.nodes.values().filter(|it| it.manner == Manner::Honest) {
+            let Some(session) = node.session else { continue };
+            let mut waits = node
+                .asked
+                .iter()
+                .filter(|(_, (of, at, _))| *of == session && self.now > at + ANSWER_MS);
+            let first = waits.next();
+            judge!(first.is_none(), "[answered] {} waits for an answer: {first:?}", node.name);
+        }
+    }
+
+    /// What is not yet as it should be.
+    fn unsettled(&self) -> Option<String> {
+        let honest = self.nodes.values().filter(|it| it.manner == Manner::Honest);
+        let mut alive = honest.filter(|it| it.name != MORTAL);
+        let queued = self.replicas.iter().filter_map(|it| it.mind.as_ref());
+        let queued: usize = queued.map(|mind| mind.counters().queued).sum();
+        // What nobody uses any more is kept for a while.
+        let waits = (queued > 0).then(|| format!("{queued} objects wait for their nodes"));
+        waits.or_else(|| alive.find_map(|node| self.node_unsettled(&node.name))).or_else(|| {
+            let left = self.records(MORTAL);
+            let leads = self.replicas.iter().any(|it| it.leads());
+            let led = self.size.sync == SyncStore::Table || leads;
+            (!left.is_empty() || !led).then(|| format!("of a node that is no more: {left:?}"))
+        })
+    }
+
+    fn node_unsettled(&self, name: &str) -> Option<String> {
+        let node = &self.nodes[name];
+        if node.session.is_none() {
+            return Some(format!("{name} is not connected"));
+        }
+        let mut expected = BTreeMap::new();
+        for ((kind, ..), object) in &self.cluster.objects {
+            let of = object["metadata"]["name"].as_str().expect("a name");
+            match kind {
+                Kind::Pod if object["spec"]["nodeName"] == name => {
+                    if object["status"]["phase"] != "Running" {
+                        return Some(format!("{name}: the status of {of} has not arrived"));
+                    }
+                    if object["metadata"]["deletionTimestamp"].is_string() {
+                        return Some(format!("{name}: {of} is not deleted"));
+                    }
+                    expected.insert(format!("n/pod/{of}"), own(object));
+                    let spec = &object["spec"];
+                    let map = &spec["volumes"][0]["configMap"]["name"];
+                    let secret = &spec["imagePullSecrets"][0]["name"];
+                    for (kind, used) in [(Kind::ConfigMap, map), (Kind::Secret, secret)] {
+                        let used = used.as_str().expect("each uses one");
+                        let key = (kind, "n".to_owned(), used.to_owned());
+                        if let Some(object) = self.cluster.objects.get(&key) {
+                            let kind = kind.name().to_lowercase();
+                            expected.insert(format!("n/{kind}/{used}"), own(object));
+                        }
+                    }
+                }
+                Kind::Node if of == name => {
+                    expected.insert(format!("null/node/{name}"), own(object));
+                }
+                _ => {}
+            }
+        }
+        if !expected.contains_key(&format!("null/node/{name}")) {
+            return Some(format!("{name} is not registered"));
+        }
+        // What nobody uses costs a few bytes until its name is used again; of a pod its node tells,
+        // and is rid of it.
+        let is_left = |key: &str| {
+            !key.contains("/pod/") && node.stale.contains(key) && !expected.contains_key(key)
+        };
+        let has = node.store.iter().filter(|(key, _)| !is_left(key));
+        let has: BTreeMap<String, Value> = has.map(|(key, it)| (key.clone(), own(it))).collect();
+        if let Some((key, _)) = has.iter().find(|(key, it)| expected.get(*key) != Some(*it)) {
+            return Some(format!("{name} has {key} as {}, not {:?}", has[key], expected.get(key)));
+        }
+        if let Some(key) = expected.keys().find(|key| !has.contains_key(*key)) {
+            return Some(format!("{name} has not got {key}"));
+        }
+        let records = self.records(name);
+        let differs = records.len() != expected.len();
+        differs.then(|| format!("{name}: {} are expected: {records:?}", expected.len()))
+    }
+}
+
+/// An object without what is the API server's.
+fn own(object: &Value) -> Value {
+    let mut object = object.clone();
+    for key in ["managedFields", "resourceVersion"] {
+        object["metadata"].as_object_mut().expect("metadata").remove(key);
+    }
+    let fields = object.as_object_mut().expect("an object");
+    fields.retain(|key, _| !matches!(&**key, "status" | "kind" | "apiVersion"));
+    object
+}

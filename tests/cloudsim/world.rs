@@ -1,0 +1,464 @@
+//! The world around the controllers: a queue of things to come, an API server, a store, nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use edged::controller::event::{CallId, Event, WatchId};
+use edged::controller::identity::{EnrolAgain, Identity};
+use edged::controller::time::{Instant, Now, Wall};
+use edged::controller::{Authority, Candidate, Config, Controller, SyncStore};
+use edged::model::api::{Call, Kind};
+use edged::model::link::Session;
+use edged::model::message::Message;
+use edged::model::meta::Revision;
+use edged::model::sync::{Change, Record};
+
+use crate::chance::Chance;
+use crate::check::Check;
+use crate::cluster::Cluster;
+use crate::faults::{Class, Faults, Size, TICK_MS};
+use crate::node::{Manner, Node};
+use crate::rule::judge;
+use crate::tally::Tally;
+use crate::trace::trace;
+
+/// 2027-01-15, milliseconds since 1970, when the world begins.
+pub const TODAY_MS: i64 = 1_800_000_000_000;
+/// Without a sign of life for so long a session ends.
+pub const KEEPALIVE_MS: u64 = 30_000;
+/// Is here for a while, and then never again.
+pub const MORTAL: &str = "mortal";
+
+/// Node, kind, namespace and name.
+pub type RowKey = (String, Kind, String, String);
+
+/// Everything.
+pub struct World {
+    /// Milliseconds since the world began.
+    pub now: u64,
+    /// Every draw.
+    pub chance: Chance,
+    /// What goes wrong at present.
+    pub faults: Faults,
+    /// Which kind of world it is.
+    pub class: Class,
+    /// How many there are of what.
+    pub size: Size,
+    /// The API server.
+    pub cluster: Cluster,
+    /// It is away until then.
+    pub api_down_until: u64,
+    /// The controllers.
+    pub replicas: Vec<Replica>,
+    /// The nodes, by name.
+    pub nodes: BTreeMap<String, Node>,
+    /// Sessions that are asked for or on.
+    pub links: BTreeMap<Session, Link>,
+    /// The table of a controller that keeps its records itself, and what is kept of certificates.
+    pub rows: BTreeMap<RowKey, Record>,
+    pub identities: BTreeMap<Box<str>, Identity>,
+    /// The rules.
+    pub check: Check,
+    /// What was counted.
+    pub tally: Tally,
+    /// When the mortal node dies.
+    pub mortal_until: u64,
+    /// People and faults have stopped.
+    pub is_over: bool,
+    pub(crate) last_session: u64,
+    queue: BTreeMap<(u64, u64), Due>,
+    order: u64,
+    fed_version: u64,
+}
+
+/// One controller.
+pub struct Replica {
+    /// `None`: it is not running.
+    pub mind: Option<Controller>,
+    /// How often it began.
+    pub life: u64,
+    /// Its clocks are its own.
+    boot_ms: u64,
+    wall_ms: i64,
+    /// It stands still until then.
+    pub frozen_until: u64,
+    /// It was asked to end, at this time.
+    pub stopping: Option<u64>,
+    /// Watches, and up to which version each has told.
+    pub watches: BTreeMap<WatchId, Watch>,
+    /// A save is under way.
+    pub saving: bool,
+    wake: Option<u64>,
+}
+
+/// One watch of a replica's.
+#[derive(Clone, Copy)]
+pub struct Watch {
+    /// Of what.
+    pub kind: Kind,
+    /// Told up to here.
+    pub version: u64,
+    /// It is about to tell.
+    pub is_due: bool,
+}
+
+/// A session.
+pub struct Link {
+    /// Of this node.
+    pub node: String,
+    /// At this replica.
+    pub replica: usize,
+    /// It is answered.
+    pub is_on: bool,
+    /// When the certificate was made.
+    pub made_s: i64,
+    /// The node knows nothing of it any more, and nobody has told the replica.
+    pub half_open: bool,
+    /// The last sign of life that was handed over.
+    pub alive_at: u64,
+    /// Order is kept both ways.
+    pub up_at: u64,
+    pub down_at: u64,
+}
+
+/// Something that is going to happen; what is a replica's, in this life of it.
+pub enum Due {
+    Tell(usize, u64, Box<Event>),
+    Call(usize, u64, CallId, Box<Call>),
+    List(usize, u64, WatchId, Kind),
+    Feed(usize, u64, WatchId),
+    Save(usize, u64, Revision, Vec<Change>),
+    ToNode(Session, Box<Message>),
+    Begin(usize),
+    Node(String),
+    Tick,
+    Will,
+}
+
+impl World {
+    /// A new world: nobody runs yet.
+    pub fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let class = Class::of(seed);
+        let faults = Faults::draw(class, &mut chance);
+        let size = Size::draw(class, &mut chance);
+        let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
+        let mut add =
+            |name: String, manner| drop(nodes.insert(name.clone(), Node::new(name, manner)));
+        (0..size.nodes).for_each(|at| add(format!("e{at}"), Manner::Honest));
+        (0..faults.liars).for_each(|at| add(format!("liar{at}"), Manner::Lies));
+        (0..faults.hostile).for_each(|at| add(format!("hostile{at}"), Manner::Attacks));
+        add(MORTAL.to_owned(), Manner::Honest);
+        let mut world = Self {
+            now: 0,
+            mortal_until: chance.below(size.live_ms),
+            replicas: (0..size.replicas).map(|_| Replica::new(&mut chance)).collect(),
+            chance,
+            faults,
+            class,
+            size,
+            cluster: Cluster::default(),
+            api_down_until: 0,
+            nodes,
+            links: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            identities: BTreeMap::new(),
+            check: Check::default(),
+            tally: Tally::default(),
+            is_over: false,
+            last_session: 0,
+            queue: BTreeMap::new(),
+            order: 0,
+            fed_version: 0,
+        };
+        trace!(0, "seed {seed}: {class:?}, {size:?}");
+        trace!(0, "{:?}", world.faults);
+        for at in 0..world.size.replicas {
+            world.at(0, Due::Begin(at));
+        }
+        for name in world.nodes.keys().cloned().collect::<Vec<_>>() {
+            let ms = world.chance.below(2_000);
+            world.at(ms, Due::Node(name));
+        }
+        world.at(1, Due::Tick);
+        world.at(2, Due::Will);
+        world
+    }
+
+    /// A whole run.
+    pub fn live(&mut self) {
+        self.run_until(self.size.live_ms);
+        self.end_faults();
+        self.settle();
+        self.stay_quiet();
+    }
+
+    /// In so many milliseconds.
+    pub fn at(&mut self, in_ms: u64, due: Due) {
+        self.order += 1;
+        self.queue.insert((self.now + in_ms, self.order), due);
+    }
+
+    /// The world's clock, which the nodes' certificates are made by; seconds since 1970.
+    pub fn wall_s(&self) -> i64 {
+        (TODAY_MS + self.now as i64) / 1_000
+    }
+
+    /// Lets time pass up to `end`.
+    pub fn run_until(&mut self, end: u64) {
+        loop {
+            self.feed();
+            let due_at = self.queue.first_key_value().map(|((at, _), _)| *at);
+            let wakes = self.replicas.iter().enumerate();
+            let wake = wakes.filter_map(|(at, it)| Some((it.wake?.max(it.frozen_until), at))).min();
+            let (at, replica) = match (due_at, wake) {
+                (Some(due), Some((wake, replica))) if wake < due => (wake, Some(replica)),
+                (Some(due), _) => (due, None),
+                (None, Some((wake, replica))) => (wake, Some(replica)),
+                (None, None) => break,
+            };
+            if at > end {
+                break;
+            }
+            self.now = at.max(self.now);
+            match replica {
+                Some(replica) => self.step(replica),
+                None => {
+                    let (_, due) = self.queue.pop_first().expect("just seen");
+                    self.happen(due);
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    /// Watches that have something to tell do so after a while.
+    fn feed(&mut self) {
+        if self.fed_version == self.cluster.version {
+            return;
+        }
+        self.fed_version = self.cluster.version;
+        for at in 0..self.replicas.len() {
+            let idle = self.replicas[at].watches.iter().filter(|(_, watch)| !watch.is_due);
+            let idle: Vec<(WatchId, Kind, u64)> =
+                idle.map(|(id, watch)| (*id, watch.kind, watch.version)).collect();
+            for (id, kind, version) in idle {
+                if self.cluster.after(kind, version) != Ok(None) {
+                    self.feed_soon(at, id);
+                }
+            }
+        }
+    }
+
+    /// This watch tells something after a while.
+    pub fn feed_soon(&mut self, at: usize, id: WatchId) {
+        let ms = self.chance.below(self.faults.watch_ms + 1);
+        let replica = &mut self.replicas[at];
+        if let Some(watch) = replica.watches.get_mut(&id) {
+            watch.is_due = true;
+            let life = replica.life;
+            self.at(ms, Due::Feed(at, life, id));
+        }
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Tell(at, life, event) => {
+                if self.replicas[at].life == life {
+                    self.hand(at, *event);
+                }
+            }
+            Due::Call(at, life, id, call) => self.call(at, life, id, &call),
+            Due::List(at, life, id, kind) => self.list(at, life, id, kind),
+            Due::Feed(at, life, id) => {
+                let frozen_ms = self.replicas[at].frozen_until.saturating_sub(self.now);
+                if frozen_ms > 0 {
+                    self.at(frozen_ms, Due::Feed(at, life, id));
+                } else {
+                    self.watch_tells(at, life, id);
+                }
+            }
+            Due::Save(at, life, revision, changes) => self.save(at, life, revision, changes),
+            Due::ToNode(session, message) => self.arrive(session, &message),
+            Due::Begin(at) => self.begin(at),
+            Due::Node(name) => self.node_turns(&name),
+            Due::Tick => {
+                self.tick();
+                self.at(TICK_MS, Due::Tick);
+            }
+            Due::Will => self.will(),
+        }
+    }
+
+    /// A replica begins to live.
+    fn begin(&mut self, at: usize) {
+        if self.replicas[at].mind.is_some() {
+            return;
+        }
+        let seed = self.chance.bits();
+        let candidate = Candidate { identity: format!("r{at}-{seed}"), namespace: "k".to_owned() };
+        let config = Config {
+            authority: Authority { certificate: [1].into(), key: [2; 32].into() },
+            certificate_days: 365,
+            enrol_again: EnrolAgain::Refuse,
+            namespace: "k".into(),
+            keepalive_ms: KEEPALIVE_MS,
+            nodes_max: 10_000,
+            api_authority: None,
+            sync: self.size.sync,
+            candidate: Some(candidate).filter(|_| self.size.sync == SyncStore::Objects),
+        };
+        let now = self.now;
+        let replica = &mut self.replicas[at];
+        replica.life += 1;
+        replica.boot_ms = self.chance.below(1 << 30);
+        replica.wall_ms = TODAY_MS + self.chance.below(1 << 20) as i64;
+        replica.stopping = None;
+        replica.frozen_until = now;
+        replica.saving = false;
+        replica.mind = Some(Controller::boot(config, replica.clock(now), seed));
+        trace!(now, "======== r{at} begins its life {}", replica.life);
+        let identities = self.identities.values().cloned().collect();
+        self.hand(at, Event::Identities(identities));
+        let rows = self.rows.values().cloned().collect();
+        self.hand(at, Event::Loaded(rows));
+    }
+
+    /// A replica is gone, for whatever reason; what it had asked for is done or not.
+    pub fn end(&mut self, at: usize) {
+        let life = self.replicas[at].life;
+        let is_its = |due: &Due| match due {
+            Due::Tell(of, in_life, _)
+            | Due::Call(of, in_life, ..)
+            | Due::List(of, in_life, ..)
+            | Due::Feed(of, in_life, _)
+            | Due::Save(of, in_life, ..) => (*of, *in_life) == (at, life),
+            Due::ToNode(..) | Due::Begin(_) | Due::Node(_) | Due::Tick | Due::Will => false,
+        };
+        let (its, others) =
+            std::mem::take(&mut self.queue).into_iter().partition(|(_, it)| is_its(it));
+        self.queue = others;
+        let its: BTreeMap<(u64, u64), Due> = its;
+        for due in its.into_values() {
+            match due {
+                Due::Save(_, _, _, changes) if self.chance.percent(50) => self.keep(changes),
+                Due::Call(_, _, _, call) if self.chance.percent(50) && self.api_is_up() => {
+                    drop(self.execute(at, &call));
+                }
+                _ => {}
+            }
+        }
+        let replica = &mut self.replicas[at];
+        replica.mind = None;
+        replica.wake = None;
+        replica.watches.clear();
+        let own = self.links.iter().filter(|(_, link)| link.replica == at);
+        let own: BTreeSet<Session> = own.map(|(session, _)| *session).collect();
+        own.into_iter().for_each(|session| self.unlink(session));
+    }
+
+    /// Whether the API server answers.
+    pub fn api_is_up(&self) -> bool {
+        self.now >= self.api_down_until
+    }
+
+    /// A fact reaches a replica, and it takes a step.
+    pub fn hand(&mut self, at: usize, event: Event) {
+        let now = self.now;
+        if self.replicas[at].mind.is_none() {
+            return;
+        }
+        if self.replicas[at].frozen_until > now {
+            let (ms, life) = (self.replicas[at].frozen_until - now, self.replicas[at].life);
+            self.at(ms, Due::Tell(at, life, Box::new(event)));
+            return;
+        }
+        // Of a session that is over nothing follows, as the hands promise.
+        if let Event::EdgeSaid(session, _)
+        | Event::EdgeSpoilt(session, _)
+        | Event::EdgeDrained(session, _)
+        | Event::EdgeDown(session, _) = &event
+        {
+            let Some(link) = self.links.get_mut(session) else { return };
+            match &event {
+                Event::EdgeSaid(_, message) if &*message.route.operation == "keepalive" => {
+                    link.alive_at = now;
+                }
+                Event::EdgeSaid(_, message) if &*message.route.operation == "response" => {
+                    self.check.acknowledged(&message.header.parent_id);
+                }
+                Event::EdgeDown(..) => drop(self.links.remove(session)),
+                _ => {}
+            }
+        }
+        if let Event::Called(id, _) = &event {
+            self.check.hears((at, self.replicas[at].life, *id));
+        }
+        let replica = &mut self.replicas[at];
+        let clock = replica.clock(now);
+        replica.mind.as_mut().expect("just seen").handle(clock, event);
+        self.step(at);
+    }
+
+    /// A replica looks at all it knows.
+    pub fn step(&mut self, at: usize) {
+        self.tally.steps += 1;
+        let now = self.now;
+        let replica = &mut self.replicas[at];
+        let clock = replica.clock(now);
+        let Some(mind) = &mut replica.mind else { return };
+        let mut out = edged::controller::event::Out::default();
+        mind.step(clock, &mut out);
+        let wake = mind.wake_at();
+        judge!(
+            wake.is_none_or(|wake| wake > clock.boot),
+            "[wake later] r{at} asks to be woken at {wake:?}, and it is {:?}",
+            clock.boot
+        );
+        replica.wake = wake.map(|wake| wake.0 - replica.boot_ms);
+        self.check.stepped(at, out.actions.len());
+        let life = replica.life;
+        for action in out.actions {
+            self.perform(at, action);
+            if self.replicas[at].life != life || self.replicas[at].mind.is_none() {
+                return;
+            }
+        }
+        self.check_revoked(at);
+        self.check_leaders(at);
+    }
+}
+
+impl Replica {
+    fn new(chance: &mut Chance) -> Self {
+        Self {
+            mind: None,
+            life: 0,
+            boot_ms: chance.below(1 << 30),
+            wall_ms: TODAY_MS,
+            frozen_until: 0,
+            stopping: None,
+            watches: BTreeMap::new(),
+            saving: false,
+            wake: None,
+        }
+    }
+
+    fn clock(&self, now: u64) -> Now {
+        Now { boot: Instant(self.boot_ms + now), wall: Some(Wall(self.wall_ms + now as i64)) }
+    }
+
+    /// Whether it takes itself for the one that cleans up.
+    pub fn leads(&self) -> bool {
+        self.mind.as_ref().is_some_and(|mind| mind.counters().leads)
+    }
+
+    /// The same, as of this moment and not of its last step: it is about to be woken by then.
+    pub fn leads_now(&self, now: u64) -> bool {
+        self.wake.is_none_or(|wake| wake > now) && self.leads()
+    }
+
+    /// Up to which version it was told of this kind; `None`: it is listing.
+    pub fn knows(&self, kind: Kind) -> Option<u64> {
+        self.watches.values().filter(|it| it.kind == kind).map(|it| it.version).max()
+    }
+}
