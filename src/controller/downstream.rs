@@ -13,13 +13,16 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::Counters;
+use super::asks::Form;
+use super::calls;
 use super::event::Out;
 use super::key::{Key, NodeId};
-use super::say;
+use super::say::{self, Origin};
 use super::session::{Cargo, Flight, Given, Link};
 use super::time::{Now, Rng};
 use super::world::{Due, World};
 use crate::model::api::Kind;
+use crate::model::message::Message;
 
 /// What is at hand while nodes are served.
 pub(super) struct Desk<'a> {
@@ -44,13 +47,21 @@ impl World {
 
     fn next_flight(&mut self, id: NodeId, link: &mut Link, desk: &mut Desk<'_>) -> Option<Flight> {
         // Somebody waits for an answer.
-        for at in 0..link.answers.len() {
-            let given = &link.answers[at];
-            let (key, uid) = (given.key.clone(), Arc::clone(&given.uid));
+        let mut at = 0;
+        while let Some(given) = link.answers.get_mut(at) {
+            let key = given.key.clone();
+            if !self.freshen(id, given) {
+                let given = link.answers.remove(at).expect("just seen");
+                link.reply(gone(&given.origin, desk));
+                self.ready.insert(id);
+                continue;
+            }
+            let uid = Arc::clone(&given.uid);
             if self.open(id, &key, &uid) {
                 let given = link.answers.remove(at).expect("just seen");
                 return Some(answer(given, desk));
             }
+            at += 1;
         }
         let mut cursor = link.last.clone();
         for _ in 0..link.dirty.len() {
@@ -71,6 +82,18 @@ impl World {
             cursor = Some(key);
         }
         None
+    }
+
+    /// What the node asked for has waited: it gets it as it is now. `false`: there is none any more,
+    /// or the node is not to have it.
+    fn freshen(&self, id: NodeId, given: &mut Given) -> bool {
+        let wanted = self.nodes[&id].wanted.contains(&given.key);
+        let Some(object) = self.object(&given.key).filter(|_| wanted) else { return false };
+        if object.uid != given.uid || object.version > given.version {
+            (given.uid, given.content) = (Arc::clone(&object.uid), Arc::clone(&object.json));
+            (given.version, given.digest) = (object.version, object.digest);
+        }
+        true
     }
 
     fn flight_of(&mut self, id: NodeId, link: &Link, key: &Key, desk: &mut Desk<'_>) -> Next {
@@ -171,6 +194,13 @@ fn answer(given: Given, desk: &mut Desk<'_>) -> Flight {
     flight.cargo = Cargo::Answer(given.origin);
     flight.operation = "response";
     flight
+}
+
+/// The answer to who asked for what was there then, and is not by now.
+fn gone(origin: &Origin, desk: &mut Desk<'_>) -> Box<Message> {
+    let status = say::status(404, "NotFound", "it is gone by now");
+    let content = calls::content(Form::Object, &Err((404, status)));
+    say::response(desk.rng, desk.now, origin, 0, content)
 }
 
 /// All that is known of what is gone.

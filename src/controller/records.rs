@@ -97,16 +97,16 @@ impl World {
         }
     }
 
-    /// The node has this, which there is not: it is to be rid of it.
+    /// The node has this, and should not: it is to be rid of it. Whether there is one of this name
+    /// elsewhere is found out: another node may be about to want it.
     pub(super) fn banish(&mut self, id: NodeId, key: &Key, uid: &str) {
         let node = self.at(id);
         if uid.is_empty() || node.records.contains_key(key) || node.records.len() >= NODE_ROWS_MAX {
             return;
         }
         let uid = Arc::from(uid);
-        let live = &mut self.objects.entry(key.clone()).or_default().live;
-        if matches!(live, Live::Unknown) {
-            *live = Live::Absent;
+        if matches!(self.objects.entry(key.clone()).or_default().live, Live::Unknown) {
+            self.fetch.insert(key.clone());
         }
         self.open(id, key, &uid);
         let node = self.at(id);

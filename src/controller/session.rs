@@ -203,9 +203,16 @@ impl Link {
         self.dirty.len() + put_off + self.answers.len() + self.quick.len() + flight
     }
 
+    /// Answers the node. What it does not read ends the session.
+    pub(super) fn reply(&mut self, message: Box<Message>) {
+        if !self.tell(message) {
+            self.offences = u32::MAX;
+        }
+    }
+
     /// Sends this when there is room, without waiting for an acknowledgement. `false`: the node
     /// asks and does not read.
-    pub(super) fn tell(&mut self, message: Box<Message>) -> bool {
+    fn tell(&mut self, message: Box<Message>) -> bool {
         self.quick_bytes += size(&message);
         self.quick.push_back(message);
         self.quick.len() <= EDGE_ANSWERS_MAX && self.quick_bytes <= EDGE_ANSWERS_BYTES_MAX

@@ -429,9 +429,7 @@ impl World {
     pub(super) fn tell(&mut self, id: NodeId, session: Session, message: Box<Message>) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
-            if !link.tell(message) {
-                link.offences = u32::MAX;
-            }
+            link.reply(message);
             self.ready.insert(id);
         }
     }

@@ -92,6 +92,78 @@ fn statuses_are_patched_and_their_echo_is_no_news() {
     assert_eq!(answer["Object"]["status"]["conditions"][0]["status"], "True");
 }
 
+#[test]
+fn an_answer_that_waits_for_the_store_says_how_the_object_is_then() {
+    let mut world =
+        listed(&[(Kind::Node, node("e1")), (Kind::Pod, pod_with("web", "e1", "m", "s"))]);
+    world.connect("e1");
+    world.pass(100);
+    let map = (Kind::ConfigMap, "n".to_owned(), "m".to_owned());
+    for is_made_anew in [true, false] {
+        world.faults.save_fails = 1_000;
+        world.cluster.apply(Kind::ConfigMap, config_map("m", "1"));
+        world.pass(100);
+        let message = world.edge("e1").ask("query", "n/configmap/m", None);
+        let id = world.say("e1", message);
+        world.pass(100);
+        world.cluster.remove(&map);
+        if is_made_anew {
+            world.cluster.apply(Kind::ConfigMap, config_map("m", "2"));
+        }
+        world.pass(100);
+        assert!(!world.edge("e1").answers.contains_key(&id), "it is not on record");
+        world.faults.save_fails = 0;
+        world.pass(5_000);
+        let answer = world.edge("e1").answers.remove(&id).unwrap_or_default();
+        if is_made_anew {
+            assert_eq!(answer["data"]["k"], "2", "{answer}");
+            world.cluster.remove(&map);
+            world.pass(5_000);
+        } else {
+            assert_eq!(answer["ErrStatus"]["reason"], "NotFound", "{answer}");
+        }
+        assert_eq!(world.controller.counters().queued, 0);
+        assert!(!world.edge("e1").store.contains_key("n/configmap/m"));
+    }
+}
+
+#[test]
+fn what_a_node_says_of_anothers_pod_hides_it_from_nobody() {
+    for delay_ms in [0, 500] {
+        let mut world =
+            listed(&[(Kind::Node, node("liar")), (Kind::ConfigMap, config_map("m", "1"))]);
+        world.connect("liar");
+        world.pass(100);
+        world.faults.delay_ms = delay_ms;
+        // Of the node there is nothing yet, so its pods are not kept.
+        let there = [pod_with("made-before", "e1", "m", "s"), pod_with("made-after", "e1", "m", "s")];
+        world.cluster.apply(Kind::Pod, there[0].clone());
+        world.pass(2_000);
+        for pod in &there {
+            let mut pod = pod.clone();
+            pod["metadata"]["uid"] = json!("made-up");
+            let message = world.edge("liar").pod_patch(&pod, "Running");
+            world.say("liar", message);
+        }
+        world.faults.save_fails = 1_000;
+        world.pass(delay_ms);
+        world.cluster.apply(Kind::Pod, there[1].clone());
+        world.pass(5_000);
+        // It is not there to say that it is rid of them.
+        let session = world.session("liar").expect("on");
+        world.disconnect(session);
+        world.faults.save_fails = 0;
+        world.pass(5_000);
+        world.cluster.apply(Kind::Node, node("e1"));
+        world.connect("e1");
+        world.pass(10_000);
+        for name in ["n/pod/made-before", "n/pod/made-after", "n/configmap/m"] {
+            let store = &world.edge("e1").store;
+            assert!(store.contains_key(name), "{name}: {:?}", store.keys());
+        }
+    }
+}
+
 fn answer_version(world: &World) -> u64 {
     let name = (Kind::Pod, "n".to_owned(), "web".to_owned());
     let version = &world.cluster.objects[&name]["metadata"]["resourceVersion"];
