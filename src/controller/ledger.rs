@@ -27,6 +27,8 @@ pub(super) struct Ledger {
     backoff: Backoff,
     retry_at: Instant,
     said: bool,
+    /// We stop: nothing is tried again. What was never kept costs one more sending.
+    is_stopping: bool,
 }
 
 /// The record of this node, of this object, in this incarnation.
@@ -75,8 +77,10 @@ impl Ledger {
     ) {
         let (asked, keys) = self.asked.take().expect("a save was asked for");
         assert_eq!(asked, revision, "the answer to another save");
-        // Of which incarnation does not matter to a table: the row is made of what is there.
-        self.pending.extend(keys.into_iter().map(|(id, key)| (id, key, Arc::from(""))));
+        if !self.is_stopping {
+            // Of which incarnation does not matter to a table: the row is made of what is there.
+            self.pending.extend(keys.into_iter().map(|(id, key)| (id, key, Arc::from(""))));
+        }
         self.trouble(now, &error.to_string(), out);
     }
 
@@ -138,7 +142,9 @@ impl Ledger {
                 self.backoff = Backoff::default();
             }
             Err(why) => {
-                self.pending.insert(line.clone());
+                if !self.is_stopping {
+                    self.pending.insert(line.clone());
+                }
                 self.trouble(now, &why, out);
             }
         }
@@ -148,6 +154,11 @@ impl Ledger {
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let waits = self.asked.is_some() || !self.running.is_empty();
         (!waits && !self.pending.is_empty()).then_some(self.retry_at)
+    }
+
+    /// What is to be kept is tried once more at the most: others wait for our end.
+    pub(super) fn stop(&mut self) {
+        self.is_stopping = true;
     }
 
     /// All is kept, or nothing can be.
@@ -228,5 +239,28 @@ mod tests {
         let full = DiskError::Full("the disk is full".to_owned());
         ledger.failed(Instant(ms), revision, &full, &mut Out::default());
         assert_eq!(ledger.wake_at(), Some(Instant(ms + SAVE_RETRY_MIN_MS)));
+    }
+
+    #[test]
+    fn who_stops_tries_nothing_again() {
+        let mut ledger = noted(2);
+        let lines: Vec<Line> = std::iter::from_fn(|| ledger.next(Instant(1))).collect();
+        ledger.stop();
+        let fails = |ledger: &mut Ledger, line, ms| {
+            ledger.settled(Instant(ms), line, Err("lost".to_owned()), &mut Out::default());
+        };
+        fails(&mut ledger, &lines[0], 2);
+        let later = Instant(2 + SAVE_RETRY_MAX_MS);
+        assert!(!ledger.may_stop(later), "the other may still be kept");
+        fails(&mut ledger, &lines[1], later.0);
+        let latest = later.plus_ms(SAVE_RETRY_MAX_MS);
+        assert!(ledger.next(latest).is_none());
+        assert!(ledger.may_stop(latest));
+        let mut ledger = noted(1);
+        let (revision, _) = save(&mut ledger, 1).expect("a save");
+        ledger.stop();
+        let full = DiskError::Full("the disk is full".to_owned());
+        ledger.failed(Instant(2), revision, &full, &mut Out::default());
+        assert_eq!(save(&mut ledger, latest.0), None);
     }
 }

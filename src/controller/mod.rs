@@ -236,6 +236,7 @@ impl Controller {
             Event::Stop => {
                 self.stopping = true;
                 self.lead.stop(now.boot);
+                self.world.ledger.stop();
             }
         }
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::event::Out;
-use super::key::{Key, NodeId};
+use super::key::Key;
 use super::ledger::Line;
 use super::node::Record;
 use super::nullable::Nullable;
@@ -179,7 +179,7 @@ impl World {
             (Verb::Create, Err(CallError::Refused { code: 409, .. }))
             | (Verb::Delete, Err(CallError::Refused { code: 404, .. })) => Ok(()),
             (_, Err(CallError::Refused { code: 404, .. })) => {
-                self.unstored(*id, key);
+                self.unstored(line);
                 Err("the ObjectSync is gone".to_owned())
             }
             (_, Err(CallError::Refused { code, status })) => Err(format!("{code}: {status}")),
@@ -208,8 +208,11 @@ impl World {
         }
     }
 
-    fn unstored(&mut self, id: NodeId, key: &Key) {
-        if let Some(record) = self.at(id).records.get_mut(key) {
+    /// Somebody has removed this record. That says nothing of one of the same name that has taken
+    /// its place.
+    fn unstored(&mut self, (id, key, uid): &Line) {
+        let record = self.nodes.get_mut(id).and_then(|node| node.records.get_mut(key));
+        if let Some(record) = record.filter(|record| record.uid == *uid) {
             record.is_stored = false;
         }
     }
@@ -227,5 +230,33 @@ impl Record {
             unused_since: None,
             kept_at: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_a_record_is_gone_says_nothing_of_its_successor() {
+        let mut world = World::default();
+        let id = world.node("e1");
+        let key = Key::node("e1");
+        let gone = || {
+            let status = say::status(404, "NotFound", "no such record");
+            Err(CallError::Refused { code: 404, status })
+        };
+        let patch = Verb::Patch(PatchType::Merge);
+        let line = |uid: &str| (id, key.clone(), Arc::from(uid));
+        let is_stored = |world: &World| world.nodes[&id].records[&key].is_stored;
+        world.open(id, &key, &Arc::from("first"));
+        world.rid(id, &key, "first");
+        world.open(id, &key, &Arc::from("second"));
+        world.stored(id, &key);
+        world.recorded(Instant(1), &line("first"), patch, gone(), &mut Out::default());
+        assert!(is_stored(&world), "of its predecessor");
+        world.recorded(Instant(1), &line("second"), patch, gone(), &mut Out::default());
+        assert!(!is_stored(&world));
+        assert!(world.ledger.is_pending(id, &key), "it is made anew");
     }
 }
