@@ -248,7 +248,10 @@ impl Calls {
         }
         let Some(content) = content(ask.form, &result) else { return };
         let message = say::response(desk.rng, desk.now, &ask.origin, version, Some(content));
-        world.tell(id, session, message);
+        match ask.then {
+            Then::Registered => world.welcome(id, session, message),
+            _ => world.tell(id, session, message),
+        }
     }
 
     /// What follows from a success.

@@ -49,6 +49,12 @@ impl Ledger {
         })
     }
 
+    /// Whether how this is now is kept: nothing is to be saved, and nothing is being.
+    pub(super) fn is_kept(&self, id: NodeId, key: &Key) -> bool {
+        let mut asked = self.asked.iter().flat_map(|(_, keys)| keys);
+        !self.is_pending(id, key) && !asked.any(|(of, it)| *of == id && it == key)
+    }
+
     /// Whether something about this node is not kept yet.
     pub(super) fn concerns(&self, id: NodeId) -> bool {
         let from = (id, Key::new(crate::model::api::Kind::ALL[0], "", ""), Arc::from(""));

@@ -247,6 +247,7 @@ impl Controller {
         if self.is_loaded && !self.stopping {
             self.counters.lists += self.watches.step(now.boot, &mut self.pending);
             self.due(now);
+            self.world.welcome_all();
             self.serve(now);
         }
         self.lead(now);

@@ -38,6 +38,8 @@ pub(super) struct Record {
     pub(super) unused_since: Option<Instant>,
     /// `resourceVersion` of the ObjectSync that holds it, as far as known; 0 in a table.
     pub(super) kept_at: u64,
+    /// Of which others have told that it took the place of this one.
+    pub(super) predecessor: Option<Arc<str>>,
 }
 
 impl Node {

@@ -1,11 +1,14 @@
 //! What each node has: records are opened before the first sending, and follow what nodes say.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::key::{Key, NodeId};
 use super::node::Record;
 use super::world::{Live, World};
 use crate::limits::NODE_ROWS_MAX;
+use crate::model::link::Session;
+use crate::model::message::Message;
 use crate::model::sync::{self, Change};
 
 impl World {
@@ -65,6 +68,7 @@ impl World {
             was_sent: false,
             unused_since: None,
             kept_at: 0,
+            predecessor: None,
         };
         node.records.insert(key.clone(), record);
         self.objects.entry(key.clone()).or_default().held.insert(id);
@@ -127,6 +131,45 @@ impl World {
             }
         }
         self.look(id);
+    }
+
+    /// Answers a node that has registered. It does not ask again, so what it may have lost is on
+    /// record first: if we crash before, it registers once more.
+    pub(super) fn welcome(&mut self, id: NodeId, session: Session, message: Box<Message>) {
+        let Some(node) = self.nodes.get(&id) else { return };
+        let doubts: BTreeSet<Key> = node
+            .records
+            .iter()
+            .filter(|(key, record)| record.version == 0 && !self.ledger.is_kept(id, key))
+            .map(|(key, _)| key.clone())
+            .collect();
+        if doubts.is_empty() {
+            return self.tell(id, session, message);
+        }
+        if let Some(link) = self.at(id).link.as_mut().filter(|link| link.session == session) {
+            link.welcome_later(message, doubts);
+            self.welcomes.insert(id);
+        }
+    }
+
+    /// Answers those that have registered and of whom all is on record by now.
+    pub(super) fn welcome_all(&mut self) {
+        for id in self.welcomes.clone() {
+            let link = self.nodes.get_mut(&id).and_then(|node| node.link.as_mut());
+            let Some(link) = link else {
+                self.welcomes.remove(&id);
+                continue;
+            };
+            link.welcome.doubts.retain(|key| !self.ledger.is_kept(id, key));
+            if link.welcome.doubts.is_empty() {
+                std::mem::take(&mut link.welcome)
+                    .messages
+                    .into_iter()
+                    .for_each(|it| link.reply(it));
+                self.ready.insert(id);
+                self.welcomes.remove(&id);
+            }
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::say::{self, Origin, Words};
 use super::time::{Instant, Now};
 use super::{Counters, Session};
 use crate::limits::{
-    ACK_MS, ACK_TRIES, EDGE_ANSWERS_BYTES_MAX, EDGE_ANSWERS_MAX, EDGE_REPLACED_MAX,
+    ACK_MS, ACK_TRIES, EDGE_ANSWERS_BYTES_MAX, EDGE_ANSWERS_MAX, EDGE_CALLS_MAX, EDGE_REPLACED_MAX,
     EDGE_REPLACED_MS, EDGE_UNSENT_BYTES_MAX, REFUSED_RETRY_MAX_MS, REFUSED_RETRY_MIN_MS,
 };
 use crate::model::message::Message;
@@ -47,6 +47,16 @@ pub(super) struct Link {
     /// That the node cannot take something was said.
     pub(super) complained: bool,
     pub(super) shown: Shown,
+    /// It has registered, and is answered when what it may have lost is on record.
+    pub(super) welcome: Welcome,
+}
+
+/// The answers to registrations.
+#[derive(Default)]
+pub(super) struct Welcome {
+    pub(super) messages: VecDeque<Box<Message>>,
+    /// What it may have lost, and that is not on record yet.
+    pub(super) doubts: BTreeSet<Key>,
 }
 
 /// What was shown for a session, and whether others show it too.
@@ -178,6 +188,7 @@ impl Link {
             offences: 0,
             complained: false,
             shown,
+            welcome: Welcome::default(),
         }
     }
 
@@ -201,6 +212,16 @@ impl Link {
         // What was put off and is due again is among the dirty, or lacks nothing any more.
         let put_off = self.put_off.values().filter(|it| it.until.is_some()).count();
         self.dirty.len() + put_off + self.answers.len() + self.quick.len() + flight
+    }
+
+    /// Answers a registration when what the node may have lost is on record. Who asks for ever gets
+    /// the last answers.
+    pub(super) fn welcome_later(&mut self, message: Box<Message>, doubts: BTreeSet<Key>) {
+        if self.welcome.messages.len() >= EDGE_CALLS_MAX {
+            self.welcome.messages.pop_front();
+        }
+        self.welcome.messages.push_back(message);
+        self.welcome.doubts.extend(doubts);
     }
 
     /// Answers the node. What it does not read ends the session.

@@ -81,13 +81,22 @@ impl World {
         if node.link.is_some() || self.ledger.is_pending(id, &key) {
             return;
         }
+        let live = self.object(&key).map(|object| Arc::clone(&object.uid));
         let node = self.at(id);
         let mut outdated = None;
         if let Some(record) = node.records.get(&key) {
-            let is_late = record.kept_at > at;
+            // Its predecessor may still be written while it is on its way out.
+            let is_late = record.kept_at > at || record.predecessor.as_deref() == Some(&*row.uid);
             if record.uid.as_ref() != row.uid.as_ref() && !gone {
                 // Of two of one name the later counts: it was written when the other was to go.
-                outdated = Some(if is_late { Arc::from(&*row.uid) } else { record.uid.clone() });
+                // Only of one that is known to be there is the other known not to be: calls may
+                // overtake each other, and our watch may be behind.
+                let (kept, other) = if is_late {
+                    (Arc::clone(&record.uid), Arc::from(&*row.uid))
+                } else {
+                    (Arc::from(&*row.uid), Arc::clone(&record.uid))
+                };
+                outdated = Some(other).filter(|_| live == Some(kept));
             }
             if is_late {
                 // Of a time before it was made anew.
@@ -113,7 +122,10 @@ impl World {
             Some((true, version)) if version == row.version => {}
             None | Some(_) if gone => {}
             None | Some(_) => {
-                node.records.insert(key.clone(), Record { kept_at: at, ..Record::kept(row) });
+                let record = Record::kept(row);
+                let before = node.records.get(&key).map(|record| Arc::clone(&record.uid));
+                let predecessor = before.filter(|uid| **uid != *row.uid);
+                node.records.insert(key.clone(), Record { kept_at: at, predecessor, ..record });
                 node.stir(&key);
                 if let Some(uid) = outdated {
                     self.ledger.note(id, &key, &uid);
@@ -229,13 +241,50 @@ impl Record {
             was_sent: true,
             unused_since: None,
             kept_at: 0,
+            predecessor: None,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::object::Object;
+    use super::super::world::From;
     use super::*;
+
+    #[test]
+    fn of_two_of_one_name_only_the_one_that_is_surely_gone_is_removed() {
+        // By when they were written, and the one that there is.
+        for (first, second, live, removed) in [
+            ("old", "new", "new", Some("old")),
+            ("new", "old", "new", None),
+            ("old", "new", "old", None),
+        ] {
+            let mut world = World::default();
+            let id = world.node("e1");
+            let key = Key::new(Kind::ConfigMap, "n", "m");
+            let row = |uid: &str| sync::Record {
+                node: "e1".into(),
+                kind: Kind::ConfigMap,
+                namespace: "n".into(),
+                name: "m".into(),
+                uid: uid.into(),
+                version: 1,
+            };
+            let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": live,
+                "resourceVersion": "9"}});
+            world.adopt(&row(first), 4, false);
+            let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
+            world.put(Instant(1), read, From::Watch);
+            world.adopt(&row(second), 5, false);
+            // One that is on its way out is written once more.
+            world.adopt(&row(first), 6, false);
+            assert_eq!(&*world.nodes[&id].records[&key].uid, second, "it came later");
+            let lines: Vec<Line> = std::iter::from_fn(|| world.ledger.next(Instant(1))).collect();
+            let uids: Vec<&str> = lines.iter().map(|(.., uid)| &**uid).collect();
+            assert_eq!(uids, removed.as_slice(), "{first}, {second}, {live}");
+        }
+    }
 
     #[test]
     fn that_a_record_is_gone_says_nothing_of_its_successor() {

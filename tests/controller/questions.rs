@@ -44,8 +44,22 @@ fn a_node_registers_and_gets_what_is_its_own() {
     let answer = world.edge("e1").answers[&id].clone();
     assert_eq!(answer["Err"]["ErrStatus"]["reason"], "AlreadyExists");
     assert_eq!(answer["Err"]["ErrStatus"]["code"], 409);
-    // It has just begun to live, maybe with nothing in its store.
-    assert_eq!(heard(&mut world, "e1"), ["response null/node/e1", "update null/node/e1"]);
+    // It has just begun to live, maybe with nothing in its store: that is on record first.
+    assert_eq!(heard(&mut world, "e1"), ["update null/node/e1", "response null/node/e1"]);
+}
+
+#[test]
+fn a_registration_is_answered_when_what_the_node_may_have_lost_is_on_record() {
+    let mut world = with_pod();
+    // It does not register again once it is answered, whatever becomes of us.
+    world.faults.save_fails = 1_000;
+    let message = world.edge("e1").register();
+    let id = world.say("e1", message);
+    world.pass(500);
+    assert!(!world.edge("e1").answers.contains_key(&id));
+    world.faults.save_fails = 0;
+    world.pass(5_000);
+    assert!(world.edge("e1").answers.contains_key(&id));
 }
 
 #[test]
@@ -136,7 +150,8 @@ fn what_a_node_says_of_anothers_pod_hides_it_from_nobody() {
         world.pass(100);
         world.faults.delay_ms = delay_ms;
         // Of the node there is nothing yet, so its pods are not kept.
-        let there = [pod_with("made-before", "e1", "m", "s"), pod_with("made-after", "e1", "m", "s")];
+        let there =
+            [pod_with("made-before", "e1", "m", "s"), pod_with("made-after", "e1", "m", "s")];
         world.cluster.apply(Kind::Pod, there[0].clone());
         world.pass(2_000);
         for pod in &there {
