@@ -309,17 +309,26 @@ impl World {
     pub(crate) fn check_asked(&self, at: usize, call: &Call) {
         let is_record = matches!(call.kind, Kind::ObjectSync | Kind::ClusterObjectSync);
         let removed = call.verb == Verb::Delete && is_record;
-        let Some((node, _)) = call.name.rsplit_once('.').filter(|_| removed) else { return };
+        let Some((node, uid)) = call.name.rsplit_once('.').filter(|_| removed) else { return };
         let honest = self.nodes.get(node).is_some_and(|it| it.manner == Manner::Honest);
         // It goes on with what it began when it led, and what its own nodes told it.
         let led = self.check.led_at.get(&at).is_some_and(|led_at| self.now - led_at < LED_MS);
         let told = (call.name.to_string(), at, self.replicas[at].life);
-        // That of an object which another of its name has replaced goes with its successor's.
+        // That of an object which another of its name has replaced goes when somebody sees both.
+        let key = (call.kind, call.namespace.to_string(), call.name.to_string());
+        let is_replaced = self.cluster.objects.get(&key).is_some_and(|record| {
+            let spec = &record["spec"];
+            let of_name = self.cluster.objects.iter().filter(|((kind, ..), object)| {
+                spec["objectKind"] == kind.name()
+                    && spec["objectName"] == object["metadata"]["name"]
+            });
+            of_name.into_iter().any(|(_, object)| object["metadata"]["uid"] != uid)
+        });
         let own = (Kind::Node, String::new(), node.to_owned());
         let is_gone = !self.cluster.objects.contains_key(&own)
             && self.check.deleted_at.get(node).is_some_and(|at| self.now - at >= GONE_NODE_MS);
         judge!(
-            !is_gone || led || !honest || self.check.ended.contains(&told),
+            !is_gone || led || !honest || is_replaced || self.check.ended.contains(&told),
             "[leader cleans] r{at} removes {}, and does not lead",
             call.name
         );

@@ -161,11 +161,11 @@ impl Size {
             nodes: chance.between(1, 4) as usize,
             pods: 6,
             sync,
-            live_ms: chance.between(60_000, 240_000),
+            live_ms: chance.between(30_000, 150_000),
         };
         match class {
             Class::Usual | Class::Calm | Class::Storm => usual,
-            Class::Crowd => Self { nodes: 25, pods: 50, live_ms: 60_000, ..usual },
+            Class::Crowd => Self { nodes: 15, pods: 40, live_ms: 40_000, ..usual },
             Class::Replicas => {
                 let replicas = chance.between(2, 3) as usize;
                 Self { replicas, sync: SyncStore::Objects, ..usual }

@@ -224,7 +224,7 @@ impl World {
 
     /// A node does what it does each second or so.
     pub(crate) fn node_turns(&mut self, name: &str) {
-        let most_ms = if self.is_over { 8_000 } else { 2_000 };
+        let most_ms = if self.is_over { 16_000 } else { 2_000 };
         let ms = self.chance.between(200, most_ms);
         self.at(ms, Due::Node(name.to_owned()));
         let gone = name == MORTAL && self.now >= self.mortal_until;

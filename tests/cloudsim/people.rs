@@ -75,8 +75,9 @@ impl World {
             self.hand(at, Event::Stop);
         } else if self.chance.ppm(self.faults.freeze_ppm) {
             self.tally.add("freezes");
-            self.replicas[at].frozen_until =
-                self.now + self.chance.below(self.faults.freeze_ms + 1);
+            let until = self.now + self.chance.below(self.faults.freeze_ms + 1);
+            let replica = &mut self.replicas[at];
+            replica.frozen_until = replica.frozen_until.max(until);
         }
     }
 

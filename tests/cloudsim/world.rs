@@ -1,6 +1,6 @@
 //! The world around the controllers: a queue of things to come, an API server, a store, nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use edged::controller::event::{CallId, Event, WatchId};
 use edged::controller::identity::{EnrolAgain, Identity};
@@ -81,6 +81,8 @@ pub struct Replica {
     wall_ms: i64,
     /// It stands still until then.
     pub frozen_until: u64,
+    /// What it will hear then.
+    inbox: VecDeque<Event>,
     /// It was asked to end, at this time.
     pub stopping: Option<u64>,
     /// Watches, and up to which version each has told.
@@ -128,6 +130,7 @@ pub enum Due {
     Feed(usize, u64, WatchId),
     Save(usize, u64, Revision, Vec<Change>),
     ToNode(Session, Box<Message>),
+    Thaw(usize, u64),
     Begin(usize),
     Node(String),
     Tick,
@@ -270,8 +273,9 @@ impl World {
             Due::Call(at, life, id, call) => self.call(at, life, id, &call),
             Due::List(at, life, id, kind) => self.list(at, life, id, kind),
             Due::Feed(at, life, id) => {
-                let frozen_ms = self.replicas[at].frozen_until.saturating_sub(self.now);
-                if frozen_ms > 0 {
+                let replica = &self.replicas[at];
+                let frozen_ms = replica.frozen_until.saturating_sub(self.now);
+                if frozen_ms > 0 || !replica.inbox.is_empty() {
                     self.at(frozen_ms, Due::Feed(at, life, id));
                 } else {
                     self.watch_tells(at, life, id);
@@ -279,6 +283,11 @@ impl World {
             }
             Due::Save(at, life, revision, changes) => self.save(at, life, revision, changes),
             Due::ToNode(session, message) => self.arrive(session, &message),
+            Due::Thaw(at, life) => {
+                if self.replicas[at].life == life {
+                    self.thaw(at, life);
+                }
+            }
             Due::Begin(at) => self.begin(at),
             Due::Node(name) => self.node_turns(&name),
             Due::Tick => {
@@ -331,6 +340,7 @@ impl World {
             | Due::Call(of, in_life, ..)
             | Due::List(of, in_life, ..)
             | Due::Feed(of, in_life, _)
+            | Due::Thaw(of, in_life)
             | Due::Save(of, in_life, ..) => (*of, *in_life) == (at, life),
             Due::ToNode(..) | Due::Begin(_) | Due::Node(_) | Due::Tick | Due::Will => false,
         };
@@ -351,6 +361,7 @@ impl World {
         replica.mind = None;
         replica.wake = None;
         replica.watches.clear();
+        replica.inbox.clear();
         let own = self.links.iter().filter(|(_, link)| link.replica == at);
         let own: BTreeSet<Session> = own.map(|(session, _)| *session).collect();
         own.into_iter().for_each(|session| self.unlink(session));
@@ -367,11 +378,34 @@ impl World {
         if self.replicas[at].mind.is_none() {
             return;
         }
-        if self.replicas[at].frozen_until > now {
-            let (ms, life) = (self.replicas[at].frozen_until - now, self.replicas[at].life);
-            self.at(ms, Due::Tell(at, life, Box::new(event)));
+        // Who stands still hears all of it later, in order.
+        let replica = &mut self.replicas[at];
+        if replica.frozen_until > now || !replica.inbox.is_empty() {
+            if replica.inbox.is_empty() {
+                let (ms, life) = (replica.frozen_until - now, replica.life);
+                self.at(ms, Due::Thaw(at, life));
+            }
+            self.replicas[at].inbox.push_back(event);
             return;
         }
+        self.hear(at, event);
+    }
+
+    /// A replica that stood still goes on.
+    fn thaw(&mut self, at: usize, life: u64) {
+        let frozen_ms = self.replicas[at].frozen_until.saturating_sub(self.now);
+        if frozen_ms > 0 {
+            return self.at(frozen_ms, Due::Thaw(at, life));
+        }
+        while self.replicas[at].life == life
+            && let Some(event) = self.replicas[at].inbox.pop_front()
+        {
+            self.hear(at, event);
+        }
+    }
+
+    fn hear(&mut self, at: usize, event: Event) {
+        let now = self.now;
         // Of a session that is over nothing follows, as the hands promise.
         if let Event::EdgeSaid(session, _)
         | Event::EdgeSpoilt(session, _)
@@ -436,6 +470,7 @@ impl Replica {
             boot_ms: chance.below(1 << 30),
             wall_ms: TODAY_MS,
             frozen_until: 0,
+            inbox: VecDeque::new(),
             stopping: None,
             watches: BTreeMap::new(),
             saving: false,
