@@ -84,8 +84,8 @@ impl World {
         None
     }
 
-    /// What the node asked for has waited: it gets it as it is now. `false`: there is none any more,
-    /// or the node is not to have it.
+    /// What the node asked for has waited: it gets it as it is now. `false`: there is none any
+    /// more, or the node is not to have it.
     fn freshen(&self, id: NodeId, given: &mut Given) -> bool {
         let wanted = self.nodes[&id].wanted.contains(&given.key);
         let Some(object) = self.object(&given.key).filter(|_| wanted) else { return false };

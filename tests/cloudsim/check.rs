@@ -159,7 +159,7 @@ impl Check {
     }
 
     /// A replica has taken a step.
-    pub fn stepped(&mut self, at: usize, actions: usize) {
+    pub fn stepped(at: usize, actions: usize) {
         judge!(actions <= ACTIONS_MAX, "[bounded step] r{at} asks for {actions} things at once");
     }
 }

@@ -10,7 +10,7 @@ use crate::faults::Faults;
 use crate::node::Manner;
 use crate::rule::judge;
 use crate::trace::trace;
-use crate::world::{Due, MORTAL, World};
+use crate::world::{Due, MORTAL, Replica, World};
 
 /// Penalties, back-offs and a reconciliation, one after another.
 const SETTLE_MS: u64 = 1_800_000;
@@ -99,7 +99,7 @@ impl World {
         let waits = (queued > 0).then(|| format!("{queued} objects wait for their nodes"));
         waits.or_else(|| alive.find_map(|node| self.node_unsettled(&node.name))).or_else(|| {
             let left = self.records(MORTAL);
-            let leads = self.replicas.iter().any(|it| it.leads());
+            let leads = self.replicas.iter().any(Replica::leads);
             let led = self.size.sync == SyncStore::Table || leads;
             (!left.is_empty() || !led).then(|| format!("of a node that is no more: {left:?}"))
         })

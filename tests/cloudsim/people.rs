@@ -226,7 +226,9 @@ impl World {
             })
             .map(|(name, _)| name.clone())
             .collect();
-        spoilt.iter().for_each(|name| self.cluster.remove(name));
+        for name in &spoilt {
+            self.cluster.remove(name);
+        }
     }
 }
 

@@ -223,12 +223,11 @@ impl World {
                 break;
             }
             self.now = at.max(self.now);
-            match replica {
-                Some(replica) => self.step(replica),
-                None => {
-                    let (_, due) = self.queue.pop_first().expect("just seen");
-                    self.happen(due);
-                }
+            if let Some(replica) = replica {
+                self.step(replica);
+            } else {
+                let (_, due) = self.queue.pop_first().expect("just seen");
+                self.happen(due);
             }
         }
         self.now = end;
@@ -364,7 +363,9 @@ impl World {
         replica.inbox.clear();
         let own = self.links.iter().filter(|(_, link)| link.replica == at);
         let own: BTreeSet<Session> = own.map(|(session, _)| *session).collect();
-        own.into_iter().for_each(|session| self.unlink(session));
+        for session in own {
+            self.unlink(session);
+        }
     }
 
     /// Whether the API server answers.
@@ -449,7 +450,7 @@ impl World {
             clock.boot
         );
         replica.wake = wake.map(|wake| wake.0 - replica.boot_ms);
-        self.check.stepped(at, out.actions.len());
+        Check::stepped(at, out.actions.len());
         let life = replica.life;
         for action in out.actions {
             self.perform(at, action);

@@ -1,4 +1,4 @@
-//! The cloud side's mind: stories, golden conversations, and a simulation.
+//! The cloud side's mind: stories, and golden conversations. Its simulator is `tests/cloudsim`.
 
 mod bounds;
 mod cluster;
@@ -12,7 +12,6 @@ mod records;
 mod refusals;
 mod scale;
 mod sessions;
-mod sim;
 mod world;
 
 use edged::model::api::Kind;

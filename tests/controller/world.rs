@@ -73,15 +73,6 @@ pub struct World {
     last: u64,
     last_session: u64,
     life: u64,
-    /// Which node a pod with this map was ever bound to.
-    pub ever: BTreeSet<(String, String)>,
-    /// Nodes that have just begun to live, and the question by which they registered last: asked
-    /// until it is answered.
-    pub restarted: BTreeMap<String, String>,
-    /// Nodes that have registered, and so get all again: in how many sessions more.
-    pub excused: BTreeMap<String, u32>,
-    /// Rules, asked about each message to a node.
-    pub on_send: Option<fn(&World, &str, &Message)>,
 }
 
 pub fn config() -> Config {
@@ -134,10 +125,6 @@ impl World {
             last: 0,
             last_session: 0,
             life: 0,
-            ever: BTreeSet::new(),
-            restarted: BTreeMap::new(),
-            excused: BTreeMap::new(),
-            on_send: None,
         };
         world.start();
         world
@@ -217,9 +204,6 @@ impl World {
             Action::Send(session, message) => {
                 assert!(!self.asked.contains(&session), "sent before it is on");
                 let Some(node) = self.sessions.get(&session).cloned() else { return };
-                if let Some(rule) = self.on_send {
-                    rule(self, &node, &message);
-                }
                 if self.edges[&node].stuck {
                     self.unsent_bytes += message.content.map_or(0, |it| it.get().len());
                 } else {
@@ -441,9 +425,6 @@ impl World {
             ..Peer::default()
         };
         change(&mut peer);
-        if let Some(left) = self.excused.get_mut(name) {
-            *left = left.saturating_sub(1);
-        }
         self.asked.insert(session);
         self.sessions.insert(session, name.to_owned());
         self.hand_in(Event::EdgeUp(session, Box::new(peer)));
@@ -459,24 +440,6 @@ impl World {
     pub fn session(&self, name: &str) -> Option<Session> {
         let on = self.sessions.iter().filter(|(session, _)| !self.asked.contains(session));
         on.filter(|(_, of)| *of == name).map(|(session, _)| *session).next_back()
-    }
-
-    /// The node tells that it is there.
-    pub fn registers(&mut self, name: &str) {
-        let message = self.edge(name).register();
-        self.excused.insert(name.to_owned(), 2);
-        let id = self.say(name, message);
-        self.restarted.insert(name.to_owned(), id);
-    }
-
-    /// Whether the node's registration was answered as an agent wants it.
-    pub fn is_registered(&self, name: &str) -> bool {
-        let Some(id) = self.restarted.get(name) else { return true };
-        let answer = self.edges[name].answers.get(id);
-        answer.is_some_and(|answer| {
-            let error = &answer["Err"];
-            error.is_null() || error["ErrStatus"]["reason"] == "AlreadyExists"
-        })
     }
 
     /// The node says something.

@@ -69,9 +69,10 @@ fn culprits(message: &Value, files: &BTreeMap<String, Rendered>) -> BTreeSet<u32
     about.flat_map(|(file, start, end)| file.about(start, end)).collect()
 }
 
-/// Builds a program of tests, and says where it is. The simulator has a profile of its own.
+/// Builds a program of tests, and says where it is. Simulators have a profile of their own.
 pub fn build(tree: &Path, target: &[&str]) -> Result<PathBuf, String> {
-    let how = if target.contains(&"sim") { ["--profile", "sim"] } else { QUICK };
+    let simulates = target.iter().any(|it| ["sim", "cloudsim"].contains(it));
+    let how = if simulates { ["--profile", "sim"] } else { QUICK };
     let (fits, messages) = cargo(tree, &[&["test", "--no-run"], &how, target].concat());
     if !fits {
         let told = messages.iter().filter_map(|it| it["message"]["rendered"].as_str());

@@ -50,7 +50,7 @@ struct Plan {
     seeds: u64,
     again: bool,
     list: bool,
-    /// Stories, units, controller, simulator: all, unless some are named.
+    /// Stories, units, controller, simulator, cloudsim: all, unless some are named.
     levels: Vec<String>,
     chosen: Vec<String>,
 }
@@ -152,6 +152,7 @@ fn judge(
     let mut levels = vec!["stories", "units", "simulator"];
     if due.iter().any(|it| !it.identity.starts_with("agent/")) {
         levels.insert(2, "controller");
+        levels.push("cloudsim");
     }
     levels.retain(|name| plan.levels.is_empty() || plan.levels.iter().any(|it| it == name));
     let mut reached = BTreeSet::new();
@@ -160,7 +161,9 @@ fn judge(
         let program = programs.recv().expect("one for each level")?;
         let folders = (tree, &*plan.work);
         let mut level = match name {
-            "simulator" => Level::Simulator(Simulator::record(folders, program, plan.seeds)?),
+            "simulator" | "cloudsim" => {
+                Level::Simulator(Simulator::record(name, folders, program, plan.seeds)?)
+            }
             "units" => Level::Tests(Tests::record(name, folders, program, &UNITS)?),
             _ => Level::Tests(Tests::record(name, folders, program, &[])?),
         };

@@ -164,7 +164,7 @@ fn print_row(name: &str, row: &Row) {
         of("units"),
         of("stories"),
         of("controller"),
-        of("simulator"),
+        of("simulator") + of("cloudsim"),
         row.accepted,
         row.unreached,
         row.survived

@@ -59,8 +59,9 @@ pub struct Tests {
     keen: BTreeMap<usize, Vec<usize>>,
 }
 
-/// The simulator, which reaches most, and takes longest.
+/// A simulator, which reaches most, and takes longest.
 pub struct Simulator {
+    name: &'static str,
     tree: PathBuf,
     program: PathBuf,
     seeds: u64,
@@ -160,6 +161,7 @@ impl Tests {
 impl Simulator {
     /// Runs all seeds once without a mutant.
     pub fn record(
+        name: &'static str,
         (tree, scratch): (&Path, &Path),
         program: PathBuf,
         seeds: u64,
@@ -167,12 +169,12 @@ impl Simulator {
         let mut command = Command::new(&program);
         command.args(["1", &seeds.to_string()]);
         let before = Instant::now();
-        let name = format!("{seeds}-seeds");
-        let file = record((tree, scratch), &name, &program, ("all", command))?;
+        let run = format!("{name}-{seeds}-seeds");
+        let file = record((tree, scratch), &run, &program, ("all", command))?;
         let takes = before.elapsed();
         let reached = fs::read_to_string(&file).unwrap_or_default();
         let reached = reached.lines().map(|id| id.parse().expect("a number")).collect();
-        Ok(Self { tree: tree.into(), program, seeds, reached, takes })
+        Ok(Self { name, tree: tree.into(), program, seeds, reached, takes })
     }
 
     fn judge(&self, mutant: &Mutant) -> Verdict {
@@ -187,7 +189,7 @@ impl Simulator {
         };
         let most = SIMULATOR_MAX.max(5 * self.takes);
         match watch(child, most, most, is_end) {
-            End::Failed(by) => Verdict::Caught("simulator", by),
+            End::Failed(by) => Verdict::Caught(self.name, by),
             End::Passed => Verdict::Survived,
         }
     }
