@@ -7,6 +7,8 @@
 
 #[path = "tidy/limits.rs"]
 mod limits;
+#[path = "tidy/mutation.rs"]
+mod mutation;
 #[path = "tidy/packages.rs"]
 mod packages;
 #[path = "tidy/pages.rs"]

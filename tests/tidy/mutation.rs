@@ -1,0 +1,68 @@
+//! The named rules of tests/mutation have their places in the source: a change that moves one would
+//! else be found by the next run of `make mutants` alone, which is by hand.
+
+use crate::Complaints;
+use crate::tree::{all, hold};
+
+const RULES: &str = "tests/mutation/rules.txt";
+
+#[test]
+fn every_named_rule_has_its_place() {
+    let files = all();
+    let source = |name: &str| {
+        let path = format!("src/{name}");
+        files.iter().find(|file| file.path == path).map(|file| file.text.clone())
+    };
+    hold(|f| f.path == RULES, |f| places(&f.text, source));
+}
+
+/// Each `file function` has to be there, and in its file what follows it behind `-`.
+fn places(rules: &str, source: impl Fn(&str) -> Option<String>) -> Complaints {
+    let mut found = Complaints::new();
+    let mut text: Option<String> = None;
+    let mut old = (0, String::new());
+    for (at, line) in (1..).zip(rules.lines().chain([""])) {
+        let line = line.strip_prefix("    ").unwrap_or_default();
+        if let Some(more) = line.strip_prefix("- ") {
+            old = (at, old.1 + more);
+            continue;
+        }
+        // What is left out stands there as well, and is judged with its last line.
+        let (at_old, missing) = std::mem::take(&mut old);
+        if let Some(text) = &text
+            && !squeezed(text).contains(&squeezed(&missing))
+        {
+            found.push((at_old, format!("expected in the file: {missing}")));
+        }
+        if line.is_empty() || line.starts_with("+ ") {
+            continue;
+        }
+        let (file, function) = line.split_once(' ').unwrap_or((line, ""));
+        let name = function.rsplit("::").next().unwrap_or_default();
+        text = source(file).filter(|text| text.contains(&format!("fn {name}")));
+        if text.is_none() {
+            found.push((at, format!("expected in src: {file} with a function {name}")));
+        }
+    }
+    found
+}
+
+/// Without blanks, comments, and the commas that stand only where a line is broken.
+fn squeezed(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("// ").next().unwrap_or_default());
+    let text: String = lines.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();
+    text.replace(",)", ")").replace(",}", "}")
+}
+
+#[test]
+fn a_place_that_is_not_there_is_refused() {
+    let source = |name: &str| {
+        (name == "a.rs").then(|| String::from("fn f() {\n    g(\n        1,\n    )\n}"))
+    };
+    let lines = |rules: &str| -> Vec<usize> {
+        places(rules, source).into_iter().map(|(line, _)| line).collect()
+    };
+    assert!(lines("rule\n    a.rs T::f\n    - g(1)\n    + g(2)\n").is_empty());
+    assert_eq!(lines("rule\n    a.rs T::f\n    - g(3)\n"), [3]);
+    assert_eq!(lines("rule\n    b.rs T::f\n    - g(1)\n\nnext\n    a.rs h\n    - 1\n"), [2, 6]);
+}
