@@ -1,7 +1,7 @@
 //! Tokens of service accounts: asked for by pod, and gone with it.
 
 use edged::agent::time::Wall;
-use edged::limits::TOKEN_AGAIN_MS;
+use edged::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS};
 use edged::model::job::{JobSpec, Source};
 use edged::model::message::Message;
 use edged::model::meta::{Change, Saved, StoreOrigin};
@@ -249,4 +249,106 @@ fn a_token_that_cannot_be_kept_is_waited_for_asleep() {
         sky.hear();
     }
     assert_eq!(sky.said("serviceaccounttoken").len(), 0, "it is on its way to the disk");
+}
+
+/// What of the rows with these words the store is asked to delete.
+fn deleted(sky: &mut Sky, words: &[&str]) -> Vec<usize> {
+    let changes: Vec<Change> = sky.saves.drain(..).flat_map(|(_, changes)| changes).collect();
+    let deletes = |word: &&str| {
+        let of_it = |it: &&Change| matches!(it, Change::Delete { key } if key.contains(*word));
+        changes.iter().filter(of_it).count()
+    };
+    words.iter().map(deletes).collect()
+}
+
+#[test]
+fn what_a_pod_was_given_leaves_the_store_with_it_and_nothing_else_does() {
+    let bound = |uid: &str| token("p", uid);
+    let mut unbound = bound("");
+    unbound["spec"]["boundObjectRef"] = Value::Null;
+    let ended = json!({"metadata": {"uid": "u1"}, "status": {"phase": "Succeeded"}});
+    let rows = || {
+        vec![
+            row("ns/pod/p", &user("p", "u1")),
+            row("of-u1/serviceaccounttoken/a", &bound("u1")),
+            row("ns/pod/q", &user("q", "u2")),
+            row("of-u2/serviceaccounttoken/b", &bound("u2")),
+            row("of-none/serviceaccounttoken/c", &unbound),
+            row("ns/podpatch/p", &ended),
+        ]
+    };
+    let words = ["ns/pod/p", "of-u1", "ns/podpatch", "ns/pod/q", "of-u2", "of-none"];
+    // Old clouds delete by name alone.
+    for told in [user("p", "u1"), json!({"metadata": {"name": "p", "namespace": "ns"}})] {
+        let mut sky = Sky::with(Saved { rows: rows(), origin: StoreOrigin::Kept });
+        sky.connect();
+        sky.keeps = false;
+        sky.push("delete", "ns/pod/p", &told);
+        assert_eq!(deleted(&mut sky, &words), [1, 1, 1, 0, 0, 0], "{told}");
+    }
+    // What goes by its name alone and is none of the pods takes nothing along.
+    let mut sky = Sky::with(Saved { rows: rows(), origin: StoreOrigin::Kept });
+    sky.connect();
+    sky.keeps = false;
+    sky.push("delete", "ns/configmap/p", &json!({"metadata": {"name": "p", "namespace": "ns"}}));
+    assert_eq!(deleted(&mut sky, &words), [0; 6]);
+}
+
+#[test]
+fn a_token_that_was_not_given_before_the_link_broke_is_asked_for_at_once_over_the_next() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user("p", "u1"));
+    assert_eq!(sky.said("serviceaccounttoken").len(), 1);
+    sky.disconnect();
+    sky.pass(2_000);
+    sky.connect();
+    assert_eq!(sky.said("serviceaccounttoken").len(), 1);
+}
+
+#[test]
+fn an_answer_without_a_token_is_none_and_it_is_asked_for_again() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user("p", "u1"));
+    let mut empty = token("p", "u1");
+    empty["status"]["token"] = json!("");
+    for answer in [json!("OK"), empty] {
+        let asked = sky.said("serviceaccounttoken");
+        assert_eq!(asked.len(), 1);
+        sky.answer(&asked[0], &answer);
+        sky.work();
+        assert_eq!(sky.desk.running(), [] as [&str; 0], "{answer}");
+        let again = sky.next("serviceaccounttoken", 20_000);
+        assert_eq!(sky.wait_ms(&asked[0], &again), QUERY_RETRY_MS, "{answer}");
+        sky.sent.push(again);
+    }
+}
+
+#[test]
+fn a_pod_that_ends_or_has_ended_is_given_no_token() {
+    let mut ending = user("p", "u1");
+    ending["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    let mut ended = user("p", "u1");
+    ended["status"]["phase"] = json!("Succeeded");
+    for pod in [ending, ended] {
+        let rows = vec![row("ns/pod/p", &pod)];
+        let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+        sky.connect();
+        sky.pass(2_000);
+        assert_eq!(sky.said("serviceaccounttoken").len(), 0, "{pod}");
+    }
+}
+
+#[test]
+fn of_two_tokens_each_is_replaced_in_its_own_time() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user_of(&[("a", Some("a"), 3_607), ("b", Some("b"), 3_607)]));
+    for (asked, seconds) in sky.said("serviceaccounttoken").iter().zip([2_000, 1_000]) {
+        let answer = given(&sky, asked, "t", seconds);
+        sky.answer(asked, &answer);
+    }
+    sky.work();
+    assert_eq!(pass(&mut sky, 790).len(), 0);
+    let again = pass(&mut sky, 30);
+    assert_eq!(again.len(), 1, "the one that ends sooner");
+    assert_eq!(content(&again[0])["spec"]["audiences"], json!(["b"]));
 }

@@ -155,6 +155,11 @@ impl Meta {
         self.latest(key).is_some_and(|latest| *latest.uid == *uid)
     }
 
+    /// The uid of the last that was heard of the key, durable or not.
+    pub(super) fn uid(&self, key: &str) -> Option<&str> {
+        self.latest(key).map(|latest| &*latest.uid)
+    }
+
     /// Whether something of this key is on its way to the disk.
     pub(super) fn awaits(&self, key: &str) -> bool {
         self.heard(key).is_some()

@@ -373,8 +373,11 @@ impl Cloud {
 
     /// An object is gone, and with a pod what is kept for it.
     fn deleted(&mut self, resource: Resource<'_>, uid: &str, ack: Option<Origin>) -> Hearing {
-        self.meta.delete_tokens(uid);
         if resource.kind == "pod" {
+            // Old clouds delete by name alone.
+            let named = self.meta.uid(&resource.to_string()).filter(|_| uid.is_empty());
+            let of_pod: Box<str> = named.unwrap_or(uid).into();
+            self.meta.delete_tokens(&of_pod);
             let ended = Resource { kind: ended::KIND, ..resource }.to_string();
             let _ = self.meta.delete(&ended, uid, None);
         }
