@@ -41,6 +41,8 @@ mod cloud_node;
 #[cfg(feature = "cloud")]
 mod cloud_old;
 #[cfg(feature = "cloud")]
+mod cloud_reports;
+#[cfg(feature = "cloud")]
 mod cloud_room;
 #[cfg(feature = "cloud")]
 mod cloud_statuses;

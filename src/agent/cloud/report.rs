@@ -317,6 +317,8 @@ impl Told {
     ) -> bool {
         let is_sure = why.has_no_pod(name);
         let before = self.gone.replace(Gone { at: now.boot, is_sure });
+        // It was not taken: where the pod is there again, it is told of again.
+        self.last = None;
         if before.is_none() {
             let line = format!("cloud: it has no such pod, which runs on: uid={uid}: {why}");
             out.push(Action::Log(Severity::Warn, line));
