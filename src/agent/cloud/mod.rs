@@ -420,12 +420,16 @@ impl Cloud {
         let hearing = if &*route.operation == "delete" {
             self.deleted(resource, &content::uid(&text), ack)
         } else {
-            match resource.kind {
-                "pod" => self.report.heard(&text),
-                "node" => self.node.heard(now, &text),
-                _ => {}
+            if resource.kind == "node" {
+                self.node.heard(now, &text);
             }
-            self.meta.put(&route.resource, resource.kind, &text, ack)
+            let hearing = self.meta.put(&route.resource, resource.kind, &text, ack);
+            // Of what is not kept nothing is remembered: it comes again, or never will.
+            let is_pod = resource.kind == "pod";
+            if is_pod && self.meta.is_latest(&route.resource, &content::uid(&text)) {
+                self.report.heard(&text);
+            }
+            hearing
         };
         if resource.kind == "pod" {
             ended::tidy(&mut self.meta, resource);

@@ -454,3 +454,45 @@ fn whole(mut status: Value) -> Value {
     }
     status
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::to_raw_value;
+
+    use super::super::{Cloud, hub::Hub};
+    use crate::agent::event::Out;
+    use crate::agent::time::{Instant, Now, Rng};
+    use crate::limits::{Budget, META_WAITING_MAX};
+    use crate::model::link::Session;
+    use crate::model::message::{Header, Message, Route};
+    use crate::model::settings::CloudSettings;
+
+    #[test]
+    fn of_pods_that_are_not_kept_nothing_is_remembered() {
+        let now = Now { boot: Instant(7), wall: None };
+        let (mut rng, mut out) = (Rng::new(1), Out::default());
+        let settings = CloudSettings::default();
+        let mut cloud = Cloud::new(&settings, "gw", Budget::FULL, now);
+        cloud.hub = Hub::new(&settings, now);
+        cloud.hub.step(now, true, &mut rng, &mut out);
+        assert!(cloud.hub.up(now, Session(1), &mut out));
+        // Each takes the place of the one before, and is older; nothing is kept as yet.
+        for n in (1..10 * META_WAITING_MAX).rev() {
+            let pod = serde_json::json!({"metadata": {"name": "p", "namespace": "ns",
+                "uid": format!("u{n}"), "resourceVersion": n.to_string()},
+                "spec": {"nodeName": "gw", "containers": [{"name": "m", "image": "i:1"}]}});
+            let message = Message {
+                header: Header { id: n.to_string().into(), ..Header::default() },
+                route: Route {
+                    source: "edgecontroller".into(),
+                    group: "resource".into(),
+                    operation: "update".into(),
+                    resource: "ns/pod/p".into(),
+                },
+                content: Some(to_raw_value(&pod).expect("JSON")),
+            };
+            cloud.message(now, Session(1), &message, &mut rng, &mut out);
+        }
+        assert_eq!(cloud.report.pods.len(), 1);
+    }
+}
