@@ -134,6 +134,14 @@ impl Desk {
         desk
     }
 
+    /// As [`Desk::with`], of a runtime that does not tell all.
+    pub fn hiding(change: impl FnOnce(&mut Config), taken: Taken) -> Self {
+        let mut desk = Self::booted(change);
+        desk.taken = taken;
+        desk.greet();
+        desk
+    }
+
     fn greet(&mut self) {
         self.tell(Event::Addresses(vec!["192.0.2.1".to_owned()]));
         self.tell(Event::RuntimeUp);

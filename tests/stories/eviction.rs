@@ -14,7 +14,7 @@ use crate::desk::{Desk, MAIN, START, container, sandbox};
 use crate::sky::{Sky, content, pod};
 
 /// A pod of the folder that may be evicted, unless it says otherwise.
-fn named(name: &str, more: &str, spec: &str) -> String {
+pub fn named(name: &str, more: &str, spec: &str) -> String {
     format!(
         r#"{{"metadata":{{"name":"{name}","uid":"{name}","annotations":{{
             "{EVICTABLE}":"true"{more}}}}},"spec":{{{spec}}}}}"#
@@ -30,12 +30,12 @@ fn a_container_with_a_limit_of_disk_is_not_refused() {
     assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
 }
 
-fn memory(available: u64) -> Amount {
+pub fn memory(available: u64) -> Amount {
     Amount { capacity: 1 << 30, available: available << 20 }
 }
 
 /// The runtime has these pods running, one container `m` each.
-fn running(names: &[&str], spec: &str, change: impl FnOnce(&mut Config)) -> Desk {
+pub fn running(names: &[&str], spec: &str, change: impl FnOnce(&mut Config)) -> Desk {
     let mut desk = Desk::with(change);
     desk.machine.memory = Some(memory(500));
     for name in names {
@@ -58,7 +58,7 @@ fn running(names: &[&str], spec: &str, change: impl FnOnce(&mut Config)) -> Desk
     desk
 }
 
-fn takes(desk: &mut Desk, name: &str, memory: u64, disk: u64) {
+pub fn takes(desk: &mut Desk, name: &str, memory: u64, disk: u64) {
     desk.taken.containers.push(ContainerUsage {
         uid: name.into(),
         name: "m".into(),
@@ -68,17 +68,17 @@ fn takes(desk: &mut Desk, name: &str, memory: u64, disk: u64) {
     });
 }
 
-fn status(desk: &Desk, name: &str) -> serde_json::Value {
+pub fn status(desk: &Desk, name: &str) -> serde_json::Value {
     let pod = desk.agent.pods().find(|pod| pod.metadata.uid == name).expect("it is known");
     serde_json::to_value(&pod.status).expect("plain data")
 }
 
-fn told(desk: &Desk, event: &str) -> usize {
+pub fn told(desk: &Desk, event: &str) -> usize {
     desk.events.iter().filter(|told| *told == event).count()
 }
 
 /// Long enough for one cycle to begin, and too short for two.
-const CYCLE_MS: u64 = limits::EVICTION_MS + limits::CHORES_EARLY_MS;
+pub const CYCLE_MS: u64 = limits::EVICTION_MS + limits::CHORES_EARLY_MS;
 
 #[test]
 fn who_waits_for_its_restart_does_not_go_before_who_takes_it_all() {

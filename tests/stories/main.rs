@@ -63,11 +63,16 @@ mod desk;
 mod environment;
 #[cfg(feature = "eviction")]
 mod eviction;
+#[cfg(feature = "eviction")]
+mod eviction_limits;
+#[cfg(feature = "eviction")]
+mod eviction_turns;
 #[cfg(all(feature = "hooks", feature = "volumes", feature = "probe-grpc"))]
 mod fields;
 mod files;
 mod folder;
 mod garbage;
+mod garbage_images;
 #[cfg(feature = "cloud")]
 mod golden;
 #[cfg(feature = "cloud")]

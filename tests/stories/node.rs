@@ -29,6 +29,9 @@ pub struct Taken {
     pub silent: bool,
     /// And not what processes pods have.
     pub mute: bool,
+    /// What it is asked of images waits for the story: where they lie, which there are.
+    pub no_place: bool,
+    pub no_images: bool,
     /// Lists of pods and containers are answered by the story.
     pub looks_wait: bool,
     /// Bytes of folders, by the name of the volume or container; others are not there.
@@ -41,6 +44,8 @@ impl Taken {
     pub fn hides(&self, request: &Request) -> bool {
         let is_list = matches!(request, Request::ListPodSandbox | Request::ListContainers);
         (self.looks_wait && is_list)
+            || (self.no_place && *request == Request::Upkeep(Upkeep::ImageFsInfo))
+            || (self.no_images && *request == Request::Upkeep(Upkeep::ListImages))
             || (self.mute && *request == Request::Upkeep(Upkeep::ListPodSandboxStats))
             || (self.silent && *request == Request::Upkeep(Upkeep::ListContainerStats))
     }
@@ -71,6 +76,7 @@ impl Desk {
         let mut measures = self.machine.clone();
         measures.image_fs = measures.image_fs.filter(|_| ask.image_fs.is_some());
         measures.log_dirs = measures.log_dirs.filter(|_| ask.log_dirs);
+        measures.pids = measures.pids.filter(|_| ask.pids);
         if let (true, Some(known)) = (ask.log_dirs, &ask.cgroups_but) {
             let idle = self.taken.idle_cgroups.iter();
             let left = idle.filter(|uid| known.binary_search(&(**uid).into()).is_err());

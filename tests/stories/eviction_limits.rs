@@ -1,0 +1,133 @@
+//! Pods whose containers may take so much of the disk.
+
+use edged::limits;
+use edged::model::upkeep::{Amount, ContainerUsage, Room};
+
+use crate::desk::{Desk, START};
+use crate::eviction::{CYCLE_MS, memory, named, status};
+
+const MI: u64 = 1 << 20;
+
+/// `a` has two containers that may take so much and 8 MiB, and a volume without a bound; `b` may take
+/// what it likes. Both run.
+fn limited(of_m: &str, thresholds: bool) -> Desk {
+    let of = |name: &str, limit: &str| {
+        format!(
+            r#"{{"name":"{name}","image":"i:1",
+                "resources":{{"limits":{{"ephemeral-storage":"{limit}"}}}},
+                "volumeMounts":[{{"name":"w","mountPath":"/w"}}]}}"#
+        )
+    };
+    let volume = r#""volumes":[{"name":"w","emptyDir":{}}]"#;
+    let spec = format!("{volume},\"containers\":[{},{}]", of("m", of_m), of("n", "8Mi"));
+    let free = r#""volumes":[{"name":"x","emptyDir":{}}],"containers":[{"name":"f",
+        "image":"i:1","volumeMounts":[{"name":"x","mountPath":"/x"}]}]"#;
+    let mut desk = Desk::with(|config| {
+        if !thresholds {
+            config.upkeep.eviction.hard.clear();
+        }
+    });
+    desk.machine.memory = Some(memory(500));
+    desk.manifests(&[&named("a", "", &spec), &named("b", "", free)]);
+    desk.works();
+    assert_eq!(desk.running().len(), 3);
+    desk
+}
+
+/// What the containers of `a` wrote over their images, and what lies in its folders.
+fn takes(desk: &mut Desk, (m, n): (u64, u64), folders: &[(&'static str, u64)]) {
+    let of = |name: &str, bytes| ContainerUsage {
+        uid: "a".into(),
+        name: name.into(),
+        memory: Some(1),
+        disk: Some(bytes),
+        inodes: Some(1),
+    };
+    desk.taken.containers = vec![of("m", m), of("n", n)];
+    desk.taken.folders = folders.to_vec();
+}
+
+/// The disk of the node's files and that of images.
+fn disks(desk: &mut Desk, devices: (u64, u64)) {
+    let room = |device| {
+        let bytes = Amount { capacity: 1_000, available: 900 };
+        Some(Room { bytes, device, ..Room::default() })
+    };
+    desk.machine.node_fs = room(devices.0);
+    desk.machine.image_fs = room(devices.1);
+}
+
+const OF_M: &str = "Container m exceeded its local ephemeral storage limit \"1Mi\". ";
+const OF_ALL: &str =
+    "Pod ephemeral local storage usage exceeds the total limit of containers 9Mi. ";
+
+#[test]
+fn what_a_container_may_take_of_the_disk_counts_its_layer_and_its_logs() {
+    for thresholds in [true, false] {
+        for (taken, folders, devices, gone) in [
+            ((MI, 0), &[][..], (1, 1), None),
+            ((MI + 1, 0), &[], (1, 1), Some(OF_M)),
+            ((MI - 9, 0), &[("m", 9)], (1, 1), None),
+            ((MI - 9, 0), &[("m", 10)], (1, 1), Some(OF_M)),
+            ((0, 8 * MI), &[("m", MI)], (1, 1), None),
+            // Layers lie with the images, where those have a disk of their own.
+            ((2 * MI, 0), &[], (1, 2), None),
+            ((2 * MI, 0), &[("m", MI + 1)], (1, 2), Some(OF_M)),
+            // All that the pod takes, its volumes included.
+            ((MI, 7 * MI), &[("w", MI)], (1, 1), None),
+            ((MI, 7 * MI), &[("w", MI + 1)], (1, 1), Some(OF_ALL)),
+        ] {
+            let case = format!("{taken:?} {folders:?} {devices:?} {thresholds}");
+            let mut desk = limited("1Mi", thresholds);
+            disks(&mut desk, devices);
+            takes(&mut desk, taken, folders);
+            desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+            desk.works();
+            let told = status(&desk, "a");
+            let message = gone.map(serde_json::Value::from).unwrap_or_default();
+            assert_eq!(told.get("message").cloned().unwrap_or_default(), message, "{case}");
+            assert_eq!(status(&desk, "b")["phase"], "Running", "{case}");
+            let walked = desk.taken.walked.borrow();
+            for folder in ["Volume w", "Logs m", "Logs n"] {
+                assert!(walked.iter().any(|it| it == folder), "{case}: {walked:?}");
+            }
+            assert!(!walked.iter().any(|it| it.ends_with('x') || it.ends_with('f')), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_bound_of_nothing_is_none() {
+    let mut desk = limited("0", true);
+    disks(&mut desk, (1, 1));
+    takes(&mut desk, (MI, 0), &[]);
+    desk.pass(2 * limits::EVICTION_LIMITS_MS);
+    assert_eq!(desk.running().len(), 3);
+}
+
+#[test]
+fn pods_that_pass_their_bounds_are_counted_by_what_they_passed() {
+    let mut desk = limited("1Mi", true);
+    disks(&mut desk, (1, 1));
+    takes(&mut desk, (MI + 1, 0), &[]);
+    desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+    assert_eq!(desk.agent.metrics().evictions, [("ephemeralcontainerfs.limit", 1)].into());
+}
+
+#[test]
+fn a_volume_in_memory_is_not_one_on_the_disk() {
+    let spec = r#""volumes":[{"name":"t","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}},
+        {"name":"h","hostPath":{"path":"/h"}}],
+        "containers":[{"name":"m","image":"i:1",
+            "resources":{"limits":{"ephemeral-storage":"1Mi"}},"volumeMounts":[
+            {"name":"t","mountPath":"/t"},{"name":"h","mountPath":"/h"}]}]"#;
+    let mut desk = Desk::new();
+    desk.machine.memory = Some(memory(500));
+    desk.manifests(&[&named("p", "", spec)]);
+    desk.does_all(START);
+    desk.taken.folders = vec![("t", 1 << 30), ("h", 1 << 30)];
+    desk.pass(2 * limits::EVICTION_LIMITS_MS);
+    assert_eq!(desk.running(), ["m"]);
+    let walked = desk.taken.walked.borrow();
+    assert!(!walked.is_empty() && walked.iter().all(|it| it == "Logs m"), "{walked:?}");
+}

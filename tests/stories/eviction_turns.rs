@@ -1,0 +1,356 @@
+//! One eviction after another: how long one waits for the other, and for what can be won first.
+
+use edged::agent::Config;
+use edged::agent::event::Event;
+use edged::limits;
+use edged::model::cri::{Code, ContainerState};
+use edged::model::upkeep::{Amount, EvictionPolicy, Room, Signal, StoredImage, Threshold};
+
+use crate::desk::{Desk, MAIN, container, sandbox};
+use crate::eviction::{CYCLE_MS, memory, named, running, status, takes, told};
+use crate::node::Taken;
+
+fn full(percent: u64, device: u64) -> Option<Room> {
+    let bytes = Amount { capacity: 1_000, available: 1_000 - 10 * percent };
+    Some(Room { bytes, device, ..Room::default() })
+}
+
+/// What is asked for of the pod of this name, and not answered.
+fn stops(desk: &Desk, name: &str) -> usize {
+    let of = |asked: &&String| asked.starts_with("stop_") && asked.contains(&format!("-{name}"));
+    desk.asked_for().iter().filter(of).count()
+}
+
+#[test]
+fn the_next_goes_as_soon_as_the_one_before_is_gone() {
+    for is_wanted in [true, false] {
+        let mut desk = running(&["a", "b"], MAIN, |_| ());
+        takes(&mut desk, "a", 50, 0);
+        takes(&mut desk, "b", 200, 0);
+        desk.machine.memory = Some(memory(90));
+        desk.pass(CYCLE_MS);
+        if !is_wanted {
+            desk.manifests(&[&named("a", "", MAIN)]);
+        }
+        let of_b = |asked: &String| asked.contains("-b");
+        while let Some(next) = desk.asked_for().into_iter().find(of_b) {
+            desk.does(&next);
+        }
+        desk.pass(1_000);
+        assert_eq!(stops(&desk, "a"), 1, "{is_wanted}: {:?}", desk.asked_for());
+    }
+}
+
+#[test]
+fn one_that_does_not_go_is_waited_for_so_long_and_then_another_has_to() {
+    let mut desk = running(&["a", "b"], MAIN, |_| ());
+    takes(&mut desk, "a", 50, 0);
+    takes(&mut desk, "b", 200, 0);
+    desk.machine.memory = Some(memory(90));
+    desk.pass(CYCLE_MS);
+    assert_eq!((stops(&desk, "a"), stops(&desk, "b")), (0, 1));
+    desk.pass(limits::EVICTION_CLEAN_MS - CYCLE_MS);
+    assert_eq!(stops(&desk, "a"), 0);
+    desk.pass(2 * CYCLE_MS);
+    assert_eq!(stops(&desk, "a"), 1, "{:?}", desk.asked_for());
+}
+
+#[test]
+fn after_several_that_passed_their_bounds_nobody_goes_before_all_are_gone() {
+    let spec = r#""volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Mi"}}],
+        "containers":[{"name":"m","image":"i:1",
+            "volumeMounts":[{"name":"v","mountPath":"/v"}]}]"#;
+    for first in ["a", "b"] {
+        let mut desk = running(&["a", "b"], spec, |_| ());
+        desk.manifests(&[&named("a", "", spec), &named("b", "", spec), &named("c", "", MAIN)]);
+        desk.works();
+        desk.taken.folders = vec![("v", 1 << 30)];
+        while desk.asked_for().is_empty() {
+            desk.pass(1_000);
+        }
+        assert_eq!(desk.asked_for(), ["stop_container c-a 2", "stop_container c-b 2"]);
+        desk.machine.memory = Some(memory(90));
+        let of = |asked: &String| asked.contains(&format!("-{first}"));
+        while let Some(next) = desk.asked_for().into_iter().find(of) {
+            desk.does(&next);
+        }
+        desk.pass(2 * CYCLE_MS);
+        assert_eq!(desk.running().len(), 2, "the other is not gone: {:?}", desk.asked_for());
+        assert_eq!(status(&desk, "c")["phase"], "Running");
+        assert_eq!(desk.agent.metrics().evictions, [("emptydirfs.limit", 2)].into());
+    }
+}
+
+#[test]
+fn who_ends_already_or_is_nobodys_is_not_evicted() {
+    // A pod that runs here, and that no source knows yet.
+    let mut desk = running(&["a"], MAIN, |config| {
+        config.cloud = Some(edged::model::settings::CloudSettings::default());
+    });
+    let (mut home, mut it) =
+        (sandbox("s-u", 0, true), container("c-u", "m", ContainerState::Running));
+    let pod = home.pod.as_mut().expect("it has one");
+    (pod.uid, pod.name) = ("u".into(), "u-gw".into());
+    home.source = Some("api".into());
+    it.pod.clone_from(&home.pod);
+    it.sandbox = home.id.clone();
+    desk.sandboxes.push(home);
+    desk.containers.push(it);
+    desk.pass(5_000);
+    takes(&mut desk, "u", 400, 0);
+    takes(&mut desk, "a", 300, 0);
+    // The other goes, and takes its time.
+    desk.manifests(&[]);
+    assert_eq!(stops(&desk, "a"), 1);
+    desk.machine.memory = Some(memory(90));
+    desk.pass(5 * CYCLE_MS);
+    assert!(desk.agent.metrics().evictions.is_empty(), "{:?}", desk.events);
+    assert_eq!(stops(&desk, "u"), 0);
+    let line = "the node is low on memory, and no pod can be evicted";
+    assert_eq!(desk.log.iter().filter(|told| told.contains(line)).count(), 1, "{:?}", desk.log);
+    // It is over, and comes again: it is said again.
+    desk.machine.memory = Some(memory(500));
+    desk.pass(2 * CYCLE_MS);
+    desk.machine.memory = Some(memory(90));
+    desk.pass(2 * CYCLE_MS);
+    assert_eq!(desk.log.iter().filter(|told| told.contains(line)).count(), 2, "{:?}", desk.log);
+}
+
+/// The disk fills; there are a dead container and an image to part with.
+fn reclaiming() -> Desk {
+    let mut desk = running(&["a"], MAIN, |config| config.upkeep.images.high_percent = 99);
+    desk.stored =
+        vec![StoredImage { id: "x".into(), names: vec!["r/x:1".into()], size: 60, pinned: false }];
+    (desk.machine.node_fs, desk.machine.image_fs) = (full(50, 1), full(50, 1));
+    desk.pass(2 * limits::IMAGES_LIST_MS);
+    let mut dead = desk.containers[0].clone();
+    (dead.id.0, dead.state, dead.created_at) = ("c-old".into(), ContainerState::Exited, 0);
+    desk.containers[0].attempt = 1;
+    desk.containers.push(dead);
+    desk.pass(2_000);
+    desk.works();
+    (desk.machine.node_fs, desk.machine.image_fs) = (full(92, 1), full(92, 1));
+    takes(&mut desk, "a", 1, 5 << 20);
+    desk.pass(CYCLE_MS);
+    assert_eq!(desk.asked_for(), ["remove_container c-old"]);
+    desk
+}
+
+fn evictions(desk: &Desk) -> u64 {
+    desk.agent.metrics().evictions.values().sum()
+}
+
+#[test]
+fn what_can_be_won_is_waited_for_before_a_pod_has_to_go() {
+    let mut desk = reclaiming();
+    desk.pass(limits::EVICTION_RECLAIM_MS - 2 * CYCLE_MS);
+    assert_eq!(desk.asked_for(), ["remove_container c-old"], "images come after containers");
+    desk.does("remove_container c-old");
+    desk.pass(2_000);
+    assert_eq!(desk.asked_for(), ["remove_image x"]);
+    desk.pass(limits::EVICTION_RECLAIM_MS - 2 * CYCLE_MS);
+    assert_eq!(desk.asked_for(), ["remove_image x"]);
+    assert_eq!(evictions(&desk), 0, "it may be enough");
+    desk.does("remove_image x");
+    desk.pass(CYCLE_MS);
+    assert_eq!(evictions(&desk), 1, "it was not");
+}
+
+#[test]
+fn what_cannot_be_won_in_time_is_not_waited_for() {
+    let mut desk = reclaiming();
+    desk.pass(limits::EVICTION_RECLAIM_MS + 2_000);
+    assert_eq!(desk.asked_for(), ["remove_container c-old", "remove_image x"]);
+    assert_eq!(evictions(&desk), 0);
+    desk.pass(limits::EVICTION_RECLAIM_MS + 2_000);
+    assert_eq!(evictions(&desk), 1);
+}
+
+/// There is an image that could go, old enough, and `change` is short from now on.
+fn with_an_image(change: impl FnOnce(&mut Desk)) -> Desk {
+    let mut desk = running(&["a"], MAIN, |config| config.upkeep.images.high_percent = 99);
+    desk.stored =
+        vec![StoredImage { id: "x".into(), names: vec!["r/x:1".into()], size: 60, pinned: false }];
+    (desk.machine.node_fs, desk.machine.image_fs) = (full(20, 1), full(20, 2));
+    desk.pass(2 * limits::IMAGES_LIST_MS);
+    assert!(!desk.agent.metrics().operations.contains_key("list_container_stats"));
+    takes(&mut desk, "a", 1, 5 << 20);
+    desk.taken.folders = vec![("m", 1 << 20)];
+    change(&mut desk);
+    desk.pass(CYCLE_MS);
+    desk
+}
+
+#[test]
+fn what_can_be_won_from_images_does_not_help_where_they_have_a_disk_of_their_own() {
+    let desk = with_an_image(|desk| desk.machine.node_fs = full(92, 1));
+    assert_eq!(evictions(&desk), 1, "at once");
+    assert_eq!(told(&desk, "EvictionThresholdMet Attempting to reclaim ephemeral-storage"), 1);
+    assert_eq!(desk.stored.len(), 1);
+    assert!(!desk.asked_for().contains(&"remove_image x".to_owned()));
+    // Where they share it, or it is theirs that is full, it does.
+    for fill in [(92, 1, 92, 1), (20, 1, 92, 2)] {
+        let desk = with_an_image(|desk| {
+            (desk.machine.node_fs, desk.machine.image_fs) =
+                (full(fill.0, fill.1), full(fill.2, fill.3));
+        });
+        assert_eq!((evictions(&desk), desk.asked_for()), (0, vec!["remove_image x".to_owned()]));
+    }
+}
+
+#[test]
+fn where_memory_is_short_as_well_no_image_goes_for_it() {
+    let desk = with_an_image(|desk| {
+        desk.machine.memory = Some(memory(90));
+        (desk.machine.node_fs, desk.machine.image_fs) = (full(92, 1), full(92, 1));
+    });
+    assert_eq!(evictions(&desk), 1, "at once");
+    let reclaims = |what: &str| told(&desk, &format!("EvictionThresholdMet Attempting to {what}"));
+    assert_eq!((reclaims("reclaim memory"), reclaims("reclaim ephemeral-storage")), (1, 0));
+    assert!(!desk.trace.contains(&"remove_image x".to_owned()));
+}
+
+#[test]
+fn who_passed_its_bounds_goes_and_nobody_for_the_shortage_before_it_has() {
+    let bounded = r#""volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Mi"}}],
+        "containers":[{"name":"m","image":"i:1",
+            "volumeMounts":[{"name":"v","mountPath":"/v"}]}]"#;
+    let mut desk = running(&["a", "b"], MAIN, |_| ());
+    desk.manifests(&[&named("a", "", MAIN), &named("b", "", MAIN), &named("c", "", bounded)]);
+    desk.works();
+    takes(&mut desk, "b", 200, 0);
+    // In one cycle.
+    desk.taken.folders = vec![("v", 1 << 30)];
+    desk.machine.memory = Some(memory(90));
+    desk.pass(CYCLE_MS);
+    assert_eq!(desk.agent.metrics().evictions, [("emptydirfs.limit", 1)].into());
+    assert_eq!(status(&desk, "b")["phase"], "Running");
+}
+
+#[test]
+fn a_runtime_that_does_not_say_what_containers_take_is_asked_again_and_for_nothing_else() {
+    let mut desk = running(&["a"], MAIN, |config| {
+        config.upkeep.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
+    });
+    (desk.taken.silent, desk.taken.mute) = (true, true);
+    desk.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
+    for _ in 0..3 {
+        desk.pass(CYCLE_MS);
+        assert_eq!(desk.asked_for(), ["list_container_stats "]);
+        desk.refuses("list_container_stats ", Code::Unavailable, "busy");
+        assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    }
+    assert_eq!(evictions(&desk), 0);
+}
+
+#[test]
+fn a_container_that_has_ended_takes_nothing_whatever_the_runtime_says() {
+    let mut desk = running(&["a", "b"], MAIN, |_| ());
+    takes(&mut desk, "a", 400, 0);
+    takes(&mut desk, "b", 200, 0);
+    for _ in 0..3 {
+        let newest = desk.containers.iter().rposition(|it| it.id.0.contains('a') || it.attempt > 0);
+        desk.containers[newest.expect("it is there")].state = ContainerState::Exited;
+        desk.pass(limits::RELIST_MS);
+        desk.works();
+    }
+    assert_eq!(desk.running().len(), 1, "it waits for its restart");
+    desk.machine.memory = Some(memory(90));
+    desk.pass(CYCLE_MS);
+    assert_eq!((stops(&desk, "a"), stops(&desk, "b")), (0, 1), "{:?}", desk.asked_for());
+}
+
+#[test]
+fn a_hard_threshold_comes_before_a_soft_one_of_the_same() {
+    let mut desk = running(&["a"], MAIN, |config| {
+        config.upkeep.eviction = EvictionPolicy {
+            hard: [(Signal::Memory, Threshold::Amount(100 << 20))].into(),
+            soft: [(Signal::Memory, (Threshold::Amount(200 << 20), 0))].into(),
+            grace_max_s: 20,
+            ..EvictionPolicy::default()
+        };
+    });
+    desk.machine.memory = Some(memory(90));
+    desk.pass(CYCLE_MS);
+    assert_eq!(desk.asked_for(), ["stop_container c-a 2"]);
+}
+
+#[test]
+fn the_disk_of_images_is_watched_though_images_are_not() {
+    let mut desk = running(&["a"], MAIN, |config| {
+        config.upkeep.images.high_percent = 100;
+        config.upkeep.images.age_max_ms = 0;
+    });
+    (desk.machine.node_fs, desk.machine.image_fs) = (full(20, 1), full(92, 2));
+    takes(&mut desk, "a", 1, 5 << 20);
+    desk.pass(2 * limits::EVICTION_RECLAIM_MS);
+    desk.pass(2 * CYCLE_MS);
+    assert_eq!(desk.agent.metrics().evictions, [("imagefs.available", 1)].into());
+}
+
+#[test]
+fn nobody_goes_before_it_is_known_where_images_lie_if_the_runtime_says_it() {
+    let off = |config: &mut Config| config.upkeep.images.high_percent = 100;
+    let mut desk = Desk::hiding(off, Taken { no_place: true, ..Taken::default() });
+    desk.machine.memory = Some(memory(90));
+    desk.manifests(&[&named("a", "", MAIN)]);
+    let works = |desk: &mut Desk| {
+        let next = |desk: &Desk| desk.asked_for().into_iter().find(|it| !it.contains("image_fs"));
+        while let Some(next) = next(desk) {
+            desk.does(&next);
+        }
+    };
+    works(&mut desk);
+    desk.pass(3 * CYCLE_MS);
+    works(&mut desk);
+    assert_eq!(evictions(&desk), 0);
+    assert_eq!(desk.asked_for(), ["image_fs_info "], "once");
+    desk.refuses("image_fs_info ", Code::Unimplemented, "unknown method ImageFsInfo");
+    desk.pass(2 * CYCLE_MS);
+    assert_eq!(evictions(&desk), 1, "it will not be known");
+    // Another runtime may know it.
+    desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    desk.pass(2_000);
+    desk.tell(Event::RuntimeUp);
+    works(&mut desk);
+    desk.pass(2 * CYCLE_MS + limits::EVICTION_CLEAN_MS);
+    works(&mut desk);
+    assert_eq!(desk.asked_for(), ["image_fs_info "]);
+}
+
+#[test]
+fn a_shortage_of_which_nothing_is_known_is_none() {
+    let mut desk = running(&["a"], MAIN, |config| {
+        config.upkeep.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
+        config.upkeep.eviction.hard.insert(Signal::NodeFsInodes, Threshold::Amount(1_000));
+    });
+    // The file system does not count inodes, and memory and processes cannot be read.
+    desk.machine.memory = None;
+    (desk.machine.node_fs, desk.machine.image_fs) = (full(20, 1), full(20, 1));
+    desk.pass(5 * CYCLE_MS);
+    assert_eq!(evictions(&desk), 0);
+    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec![]));
+    // How much memory there is for pods is not known.
+    let mut desk = running(&["a"], MAIN, |config| config.machine.memory_bytes = 0);
+    desk.machine.pods_memory = Some(1 << 30);
+    desk.pass(5 * CYCLE_MS);
+    assert_eq!(evictions(&desk), 0);
+}
+
+#[test]
+fn a_pod_that_asked_for_what_it_takes_outlives_one_that_did_not() {
+    let asks = r#""containers":[{"name":"m","image":"i:1",
+        "resources":{"requests":{"memory":"300Mi"}}}]"#;
+    let mut desk = running(&["a", "b"], MAIN, |_| ());
+    let matters = format!("{MAIN},\"priority\":5");
+    desk.manifests(&[&named("a", "", asks), &named("b", "", &matters)]);
+    desk.works();
+    takes(&mut desk, "a", 300, 0);
+    takes(&mut desk, "b", 10, 0);
+    desk.machine.memory = Some(memory(90));
+    desk.pass(CYCLE_MS);
+    assert_eq!(
+        (status(&desk, "a").get("reason"), status(&desk, "b")["reason"].as_str()),
+        (None, Some("Evicted"))
+    );
+}
