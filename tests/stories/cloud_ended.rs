@@ -1,5 +1,6 @@
 //! That a pod of the cloud has ended is durable before the cloud hears of it.
 
+use edged::limits::{META_ROWS_MAX, META_WAITING_MAX};
 use edged::model::meta::{Change, Row, Saved, StoreOrigin};
 use serde_json::{Value, json};
 
@@ -116,4 +117,101 @@ fn with_the_pod_goes_what_was_kept_of_its_end() {
         Change::Put(row) => panic!("{row:?}"),
     });
     assert_eq!(keys.collect::<Vec<_>>(), [WORD, "ns/pod/p"]);
+}
+
+#[test]
+fn the_end_of_an_earlier_pod_of_the_name_is_not_its_own() {
+    let (_, changes) = ended();
+    let mut other = job();
+    other["metadata"]["uid"] = "v".into();
+    let rows = vec![row("ns/pod/p", &other), word(&changes)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.connect();
+    sky.work();
+    sky.hear();
+    sky.pass(2_000);
+    sky.sent.clear();
+    sky.keeps = false;
+    sky.disconnect();
+    sky.desk.exits("m", 0);
+    sky.desk.pass(2_000);
+    sky.work();
+    let (_, changes) = sky.saves.last().expect("a save").clone();
+    assert!(word(&changes).value.contains("\"v\""), "{changes:?}");
+    sky.pass(15_000);
+    sky.connect();
+    sky.hear();
+    sky.pass(5_000);
+    assert_eq!(sky.said("podpatch").len(), 0, "nothing of its end is durable");
+}
+
+#[test]
+fn an_end_that_the_cloud_has_told_costs_no_write() {
+    let mut failed = job();
+    failed["status"]["phase"] = "Failed".into();
+    let rows = vec![row("ns/pod/p", &failed)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.keeps = false;
+    sky.connect();
+    sky.hear();
+    sky.pass(10_000);
+    assert!(sky.saves.is_empty(), "{:?}", sky.saves);
+}
+
+/// An object of no pod's.
+fn map(n: usize) -> Value {
+    json!({"metadata": {"name": format!("c{n}"), "namespace": "ns", "uid": format!("c{n}")}})
+}
+
+/// The phases that the cloud is told, and takes.
+fn phases(sky: &mut Sky) -> Vec<Value> {
+    let mut phases = Vec::new();
+    for _ in 0..3 {
+        sky.hear();
+        sky.pass(1_000);
+        for message in sky.said("podpatch") {
+            phases.push(patch(&message)["status"]["phase"].clone());
+            sky.answer(&message, &json!("OK"));
+        }
+    }
+    phases.retain(|phase| !phase.is_null());
+    phases
+}
+
+#[test]
+fn of_an_end_that_the_store_has_no_room_for_the_cloud_is_told_all_the_same() {
+    let mut rows = vec![row("ns/pod/p", &job())];
+    rows.extend((1..META_ROWS_MAX).map(|n| row(&format!("ns/configmap/c{n}"), &map(n))));
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.work();
+    sky.desk.exits("m", 0);
+    sky.desk.pass(2_000);
+    sky.work();
+    sky.connect();
+    assert_eq!(phases(&mut sky), ["Succeeded"]);
+}
+
+#[test]
+fn an_end_that_finds_too_much_waiting_for_the_disk_is_kept_after_it() {
+    let rows = vec![row("ns/pod/p", &job())];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.work();
+    sky.connect();
+    sky.hear();
+    sky.pass(2_000);
+    for told in sky.said("podpatch") {
+        sky.answer(&told, &json!("OK"));
+    }
+    sky.keeps = false;
+    for n in 0..=META_WAITING_MAX {
+        sky.push("insert", &format!("ns/configmap/c{n}"), &map(n));
+    }
+    sky.desk.exits("m", 0);
+    sky.desk.pass(2_000);
+    sky.work();
+    assert_eq!(sky.save().len(), 1);
+    assert_eq!(sky.save().len(), META_WAITING_MAX);
+    assert!(!phases(&mut sky).contains(&json!("Succeeded")), "it is not durable");
+    assert_eq!(word(&sky.save()).key, WORD.into());
+    assert_eq!(phases(&mut sky), ["Succeeded"]);
 }

@@ -1,7 +1,7 @@
 //! A store that was new or lost: which pods that run are still wanted is asked of the cloud.
 
 use edged::agent::Config;
-use edged::limits::{DOOMED_MAX, RELIST_PAGE};
+use edged::limits::{Budget, DOOMED_MAX, RELIST_PAGE};
 use edged::model::base64;
 use edged::model::cri::ContainerState;
 use edged::model::message::{Header, Message, Route};
@@ -163,6 +163,20 @@ fn a_list_that_is_none_or_cannot_be_kept_ends_nothing() {
         sky.pass(30_000);
         assert!(asked(&mut sky).is_some(), "{n}: again");
     }
+}
+
+#[test]
+fn a_list_that_would_take_too_much_memory_is_of_no_use() {
+    let mut sky = lost();
+    let question = asked(&mut sky).expect("a question");
+    let crumbs = vec![0; Budget::FULL.message_values_max];
+    let list = json!({"kind": "PodList", "metadata": {}, "items": [], "more": crumbs});
+    let body = base64::encode(list.to_string().as_bytes());
+    reply(&mut sky, &question, &json!({"Status": "Approved", "RespBody": body}));
+    sky.pass(2_000);
+    assert_eq!(sky.desk.asked_for(), NOTHING);
+    let line = "the cloud's list of pods is of no use: got ";
+    assert_eq!(sky.desk.log.iter().filter(|told| told.contains(line)).count(), 1);
 }
 
 #[test]

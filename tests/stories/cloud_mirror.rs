@@ -278,7 +278,7 @@ fn a_new_link_offers_at_once_what_was_not_taken() {
     let message = asked(&mut sky, "insert");
     sky.answer(&message, &refusal(500, "InternalError"));
     sky.disconnect();
-    sky.pass(20_000);
+    sky.pass(2_000);
     sky.connect();
     sky.hear();
     sky.pass(1_000);

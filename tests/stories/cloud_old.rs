@@ -100,3 +100,53 @@ fn a_cloud_of_today_is_told_nothing_twice() {
         }
     }
 }
+
+#[test]
+fn the_report_of_each_minute_tells_of_the_clouds_pods_alone_by_namespace() {
+    let mut sky = old(&["a"]);
+    let mut other = pod("b", "b", 7);
+    other["metadata"]["namespace"] = json!("other");
+    sky.push("insert", "other/pod/b", &other);
+    sky.desk.manifests(&[&crate::desk::pod(crate::desk::MAIN)]);
+    pass(&mut sky, 30_000);
+    assert_eq!(sky.desk.running().len(), 3);
+    let said = pass(&mut sky, 60_000);
+    let told: Vec<(String, Value)> = synced(&said)
+        .iter()
+        .map(|it| (it.route.resource.to_string(), content(it)[0]["Name"].clone()))
+        .collect();
+    assert_eq!(
+        told,
+        [("ns/podstatus".to_owned(), json!("a")), ("other/podstatus".to_owned(), json!("b"))]
+    );
+    assert!(synced(&said).iter().all(|it| content(it).as_array().map(Vec::len) == Some(1)));
+}
+
+#[test]
+fn an_old_cloud_hears_of_no_end_that_is_not_durable_and_deletes_by_itself() {
+    let mut sky = old(&[]);
+    let mut job = pod("a", "a", 7);
+    job["spec"]["restartPolicy"] = json!("Never");
+    sky.push("insert", "ns/pod/a", &job);
+    pass(&mut sky, 10_000);
+    sky.keeps = false;
+    sky.desk.exits("m", 0);
+    let phases = |said: &[Message]| -> Vec<Value> {
+        synced(said).iter().map(|it| content(it)[0]["Status"]["phase"].clone()).collect()
+    };
+    let said = pass(&mut sky, 120_000);
+    assert!(!phases(&said).contains(&json!("Succeeded")), "{:?}", phases(&said));
+    sky.keeps = true;
+    while !sky.saves.is_empty() {
+        sky.save();
+    }
+    let said = pass(&mut sky, 120_000);
+    assert!(phases(&said).contains(&json!("Succeeded")), "{:?}", phases(&said));
+    // One that it wants gone is not told of any more; nobody asks for its deletion.
+    job["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    job["metadata"]["resourceVersion"] = json!("9");
+    sky.push("update", "ns/pod/a", &job);
+    pass(&mut sky, 5_000);
+    let said = pass(&mut sky, 120_000);
+    assert!(said.iter().all(|it| &*it.route.operation != "delete"), "{said:?}");
+}

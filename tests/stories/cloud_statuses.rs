@@ -35,13 +35,26 @@ fn who_makes_a_pod_go_says_so_and_the_node_does_not_take_it_back() {
     sky.work();
     sky.hear();
     sky.pass(2_000);
-    let mut changed = pod("p", "u", 9);
-    changed["status"]["conditions"] = json!([disrupted("EvictionByEvictionAPI")]);
-    sky.said("podpatch");
+    let told = sky.said("podpatch");
+    let mut changed = pod("p", "u", 8);
+    let status = &sky.desk.agent.pods().next().expect("one").status;
+    changed["status"] = serde_json::to_value(status).expect("plain data");
+    sky.answer(&told[0], &json!({"Object": changed, "Err": null}));
+    changed["metadata"]["resourceVersion"] = json!("9");
+    let conditions = changed["status"]["conditions"].as_array_mut().expect("a list");
+    conditions.push(disrupted("EvictionByEvictionAPI"));
     sky.push("update", "ns/pod/p", &changed);
     sky.hear();
     sky.pass(12_000);
-    for message in sky.said("podpatch") {
+    assert_eq!(sky.said("podpatch").len(), 0, "it differs in nothing of the node's");
+    // Something of the node's own changes.
+    sky.desk.exits("m", 1);
+    sky.work();
+    sky.hear();
+    sky.pass(2_000);
+    let told = sky.said("podpatch");
+    assert!(!told.is_empty());
+    for message in told {
         let text = content(&message).to_string();
         assert!(!text.contains("DisruptionTarget"), "{text}");
     }

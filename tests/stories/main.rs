@@ -25,6 +25,8 @@ mod cloud_ended;
 #[cfg(feature = "cloud")]
 mod cloud_enrol;
 #[cfg(feature = "cloud")]
+mod cloud_flood;
+#[cfg(feature = "cloud")]
 mod cloud_gone;
 #[cfg(feature = "cloud")]
 mod cloud_images;
@@ -35,17 +37,29 @@ mod cloud_memory;
 #[cfg(feature = "cloud")]
 mod cloud_mirror;
 #[cfg(feature = "cloud")]
+mod cloud_mirrors;
+#[cfg(feature = "cloud")]
 mod cloud_mute;
+#[cfg(feature = "cloud")]
+mod cloud_names;
 #[cfg(feature = "cloud")]
 mod cloud_node;
 #[cfg(feature = "cloud")]
+mod cloud_node_news;
+#[cfg(feature = "cloud")]
 mod cloud_old;
+#[cfg(feature = "cloud")]
+mod cloud_once;
 #[cfg(feature = "cloud")]
 mod cloud_reports;
 #[cfg(feature = "cloud")]
 mod cloud_room;
 #[cfg(feature = "cloud")]
+mod cloud_sessions;
+#[cfg(feature = "cloud")]
 mod cloud_statuses;
+#[cfg(feature = "cloud")]
+mod cloud_store;
 #[cfg(feature = "cloud")]
 mod cloud_taken_over;
 #[cfg(all(feature = "cloud", feature = "projected"))]
@@ -53,9 +67,13 @@ mod cloud_times;
 #[cfg(all(feature = "cloud", feature = "projected"))]
 mod cloud_tokens;
 #[cfg(feature = "cloud")]
+mod cloud_unserved;
+#[cfg(feature = "cloud")]
 mod cloud_untold;
 #[cfg(feature = "cloud")]
 mod cloud_waits;
+#[cfg(feature = "cloud")]
+mod cloud_wakes;
 #[cfg(feature = "cloud")]
 mod cluster;
 mod decisions;

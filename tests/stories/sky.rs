@@ -23,12 +23,16 @@ pub struct Sky {
     pub saves: Vec<(Revision, Vec<Change>)>,
     /// Saves are answered at once.
     pub keeps: bool,
+    /// What is sent leaves at once.
+    pub takes: bool,
+    /// What the store was asked to write and has written at once.
+    pub written: Vec<Change>,
     pub dialled: Vec<Session>,
     pub hung_up: usize,
     pub pings: usize,
     /// When each of our questions was answered, by its id: milliseconds of the wall clock.
     answered: BTreeMap<Box<str>, i64>,
-    session: Session,
+    pub session: Session,
     last_id: u64,
 }
 
@@ -80,7 +84,9 @@ impl Sky {
             desk,
             sent: Vec::new(),
             saves: Vec::new(),
+            written: Vec::new(),
             keeps: true,
+            takes: true,
             dialled: Vec::new(),
             hung_up: 0,
             pings: 0,
@@ -109,12 +115,14 @@ impl Sky {
                     Action::Send(session, message) => {
                         assert_eq!(session, self.session, "sent over a link that is gone");
                         self.sent.push(*message);
-                        self.desk.tell(Event::Sent(session, 1));
+                        if self.takes {
+                            self.desk.tell(Event::Sent(session, 1));
+                        }
                     }
                     Action::Ping(_) => self.pings += 1,
                     Action::Hangup(_) => self.hung_up += 1,
                     Action::Save { revision, changes } if self.keeps => {
-                        drop(changes);
+                        self.written.extend(changes);
                         self.desk.tell(Event::Saved(revision));
                     }
                     Action::Save { revision, changes } => self.saves.push((revision, changes)),
@@ -154,19 +162,58 @@ impl Sky {
         self.settle();
     }
 
+    /// So many of the messages that were sent have left.
+    pub fn leave(&mut self, count: usize) {
+        self.desk.tell(Event::Sent(self.session, count));
+        self.settle();
+    }
+
     /// The cloud pushes this; returns the id of the message.
     pub fn push(&mut self, operation: &str, resource: &str, content: &Value) -> String {
+        let header = self.header(content);
+        let id = header.id.to_string();
+        self.tell(header, ["edgecontroller", "resource", operation, resource], content);
+        id
+    }
+
+    /// The cloud says that these objects are gone, by resource and uid, faster than it is answered.
+    pub fn flood(&mut self, gone: impl IntoIterator<Item = (String, String)>) {
+        for (resource, uid) in gone {
+            let content = json!({"metadata": {"uid": uid}});
+            let header = self.header(&content);
+            let route = ["edgecontroller", "resource", "delete", &resource].map(Box::from);
+            let message = Box::new(message(header, route, &content));
+            self.desk.agent.handle(self.desk.now, Event::Cloud(self.session, message));
+        }
+        self.hear();
+    }
+
+    fn header(&mut self, content: &Value) -> Header {
         self.last_id += 1;
-        let id = format!("cloud-{}", self.last_id);
         let version = content.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        let header = Header {
-            id: id.as_str().into(),
+        Header {
+            id: format!("cloud-{}", self.last_id).into(),
             timestamp_ms: 1_800_000_000_000,
             resource_version: version.unwrap_or_default().into(),
             ..Header::default()
-        };
-        self.tell(header, ["edgecontroller", "resource", operation, resource], content);
+        }
+    }
+
+    /// The cloud says this to a module, not about an object.
+    pub fn say(&mut self, route: [&str; 4], content: &Value) -> String {
+        let header = self.header(content);
+        let id = header.id.to_string();
+        self.tell(header, route, content);
         id
+    }
+
+    /// What was answered to the message of this id.
+    pub fn answers(&mut self, id: &str) -> Vec<Message> {
+        let sent = std::mem::take(&mut self.sent);
+        let (answers, rest): (Vec<_>, Vec<_>) =
+            sent.into_iter().partition(|message| *message.header.parent_id == *id);
+        self.sent = rest;
+        answers
     }
 
     /// The cloud answers this.
@@ -227,10 +274,7 @@ impl Sky {
     }
 
     fn tell(&mut self, header: Header, route: [&str; 4], content: &Value) {
-        let [source, group, operation, resource] = route.map(Box::from);
-        let content = Some(to_raw_value(content).expect("JSON"));
-        let route = Route { source, group, operation, resource };
-        self.replay(Message { header, route, content });
+        self.replay(message(header, route.map(Box::from), content));
     }
 
     /// The ids of the messages that were acknowledged.
@@ -273,6 +317,12 @@ impl Sky {
         self.settle();
         changes
     }
+}
+
+fn message(header: Header, route: [Box<str>; 4], content: &Value) -> Message {
+    let [source, group, operation, resource] = route;
+    let content = Some(to_raw_value(content).expect("JSON"));
+    Message { header, route: Route { source, group, operation, resource }, content }
 }
 
 /// The content of a message.

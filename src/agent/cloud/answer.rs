@@ -143,3 +143,77 @@ impl std::fmt::Display for Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::message::{Header, Route};
+
+    fn read(operation: &str, content: &Value) -> Answer {
+        let content = serde_json::value::to_raw_value(content).expect("JSON");
+        let route = Route { operation: operation.into(), ..Route::default() };
+        let message = Message { header: Header::default(), route, content: Some(content) };
+        Answer::read(&message, &Budget::FULL)
+    }
+
+    fn refusal(code: u16, reason: &str, message: &str) -> Refusal {
+        Refusal { reason: reason.into(), message: message.into(), code }
+    }
+
+    #[test]
+    fn an_answer_is_an_object_done_or_a_refusal() {
+        let object = json!({"metadata": {"name": "p"}, "spec": {}});
+        let nobody = json!({"metadata": {"creationTimestamp": null}, "spec": {}});
+        let gone = json!({"ErrStatus": {"reason": "NotFound", "message": "no p", "code": 404}});
+        let no_p = "no p (NotFound)";
+        for (operation, content, expected) in [
+            ("response", json!("OK"), "done"),
+            ("response", object.clone(), "object"),
+            ("response", json!({"Object": object, "Err": null}), "object"),
+            // Go's word for no error.
+            ("response", json!({"Object": object, "Err": {}}), "object"),
+            ("response", json!({"Object": object, "Err": {"ErrStatus": {}}}), "object"),
+            (
+                "response",
+                json!({"Object": nobody, "Err": {}}),
+                "an empty error and an empty object",
+            ),
+            ("response", json!({"Object": nobody, "Err": gone}), no_p),
+            ("response", json!({"Object": null, "Err": gone}), no_p),
+            ("response", gone, no_p),
+            ("response", json!({"Object": null, "Err": null}), "neither an object nor an error"),
+            ("response", json!({"spec": {}}), "neither an object nor an error"),
+            ("response", json!("no"), "no"),
+            // Whatever it says.
+            ("error", json!("OK"), "OK"),
+            ("error", object.clone(), &*object.to_string()),
+        ] {
+            let got = match read(operation, &content) {
+                Answer::Object(_) => "object".to_owned(),
+                Answer::Done => "done".to_owned(),
+                Answer::Refused(why) => why.to_string(),
+            };
+            assert_eq!(got, expected, "{operation} {content}");
+        }
+    }
+
+    #[test]
+    fn what_a_refusal_means_is_told_by_its_code_or_its_reason() {
+        for (refused, not_found, conflict) in [
+            (refusal(404, "", ""), true, false),
+            (refusal(0, "NotFound", ""), true, false),
+            (refusal(409, "AlreadyExists", ""), false, true),
+            (refusal(0, "Conflict", ""), false, true),
+            (refusal(500, "InternalError", ""), false, false),
+        ] {
+            let got = (refused.is_not_found(), refused.is_conflict());
+            assert_eq!(got, (not_found, conflict), "{refused:?}");
+        }
+        let words = "pods \"p\" not found";
+        assert!(refusal(404, "NotFound", words).has_no_pod("p"));
+        assert!(!refusal(404, "NotFound", words).has_no_pod("q"));
+        assert!(!refusal(403, "Forbidden", words).has_no_pod("p"));
+    }
+}

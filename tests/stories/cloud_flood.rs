@@ -1,0 +1,126 @@
+//! A cloud that says more than the link carries, and a link that takes nothing.
+
+use edged::limits::{ANSWERS_MAX, META_ROWS_MAX, TOMBSTONES_MAX, UNSENT_MAX};
+use edged::model::message::Message;
+use edged::model::meta::{Change, Saved, StoreOrigin};
+use edged::model::settings::CloudSettings;
+use serde_json::{Value, json};
+
+use crate::sky::{Sky, pod, row};
+
+/// Objects that are not here: that they are gone is answered at once.
+fn absent(count: usize) -> impl Iterator<Item = (String, String)> {
+    (0..count).map(|n| (format!("ns/configmap/c{n}"), format!("u{n}")))
+}
+
+fn empty() -> Saved {
+    Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
+}
+
+fn map(name: &str, version: u64) -> Value {
+    json!({"metadata": {"name": name, "namespace": "ns", "uid": name,
+        "resourceVersion": version.to_string()}})
+}
+
+fn is_keepalive(message: &Message) -> bool {
+    &*message.route.operation == "keepalive"
+}
+
+/// Time passes over a link that is alive.
+fn pass(sky: &mut Sky, seconds: u64) {
+    for _ in 0..seconds {
+        sky.pass(1_000);
+        sky.hear();
+    }
+}
+
+#[test]
+fn so_many_answers_wait_for_their_turn_and_the_others_are_not_given() {
+    let settings =
+        CloudSettings { messages_per_second: 10, messages_burst: 1, ..CloudSettings::default() };
+    let mut sky = Sky::set("gw", empty(), settings);
+    sky.connect();
+    pass(&mut sky, 5);
+    sky.acked();
+    sky.flood(absent(ANSWERS_MAX + 100));
+    pass(&mut sky, 60);
+    assert_eq!(sky.acked().len(), ANSWERS_MAX);
+}
+
+#[test]
+fn over_a_link_that_takes_nothing_so_many_messages_are_on_their_way() {
+    let settings = CloudSettings { messages_per_second: 0, ..CloudSettings::default() };
+    let mut sky = Sky::set("gw", empty(), settings);
+    sky.connect();
+    pass(&mut sky, 1);
+    sky.sent.clear();
+    sky.takes = false;
+    sky.flood(absent(2 * UNSENT_MAX));
+    assert_eq!(sky.sent.len(), UNSENT_MAX);
+    // Nor is anything asked meanwhile, whoever wants to know it.
+    let mut wanted = pod("p", "u", 7);
+    wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
+    sky.push("insert", "ns/pod/p", &wanted);
+    pass(&mut sky, 60);
+    let (kept_alive, others): (Vec<_>, Vec<_>) = sky.sent.drain(..).partition(is_keepalive);
+    assert_eq!(others.len(), UNSENT_MAX);
+    assert!(kept_alive.len() >= 3, "those go out all the same: {}", kept_alive.len());
+    sky.leave(kept_alive.len() + 10);
+    assert_eq!(sky.acked().len(), 10, "as many as have left");
+    sky.takes = true;
+    sky.leave(UNSENT_MAX);
+    assert_eq!(sky.acked().len(), UNSENT_MAX - 10 + 1);
+    pass(&mut sky, 1);
+    assert_eq!(sky.said("configmap").len(), 1);
+}
+
+#[test]
+fn so_many_objects_are_kept_and_one_more_is_refused() {
+    let name = |n: usize| format!("c{n}");
+    let key = |n: usize| format!("ns/configmap/{}", name(n));
+    let rows = (1..META_ROWS_MAX).map(|n| row(&key(n), &map(&name(n), 3)));
+    let mut sky = Sky::with(Saved { rows: rows.collect(), origin: StoreOrigin::Kept });
+    sky.connect();
+    let push = |sky: &mut Sky, n: usize, version: u64| {
+        let id = sky.push("update", &key(n), &map(&name(n), version));
+        let answers = sky.answers(&id);
+        assert_eq!(answers.len(), 1, "{n}");
+        answers[0].route.operation.to_string()
+    };
+    assert_eq!(push(&mut sky, 0, 3), "response");
+    assert_eq!(push(&mut sky, META_ROWS_MAX, 3), "error");
+    assert_eq!(push(&mut sky, 1, 4), "response", "what is kept may change");
+    sky.push("delete", &key(7), &map(&name(7), 4));
+    assert_eq!(push(&mut sky, META_ROWS_MAX, 3), "response", "there is room again");
+}
+
+/// Whether an object that was deleted is taken again when an older update of it arrives late.
+fn comes_back(sky: &mut Sky, name: &str) -> bool {
+    sky.keeps = false;
+    sky.push("update", &format!("ns/configmap/{name}"), &map(name, 2));
+    let taken = sky.saves.pop().is_some_and(|(_, changes)| {
+        assert!(matches!(changes[..], [Change::Put(_)]), "{changes:?}");
+        true
+    });
+    taken
+}
+
+#[test]
+fn of_so_many_deletions_it_is_remembered_what_is_gone() {
+    let gone = |names: &[&str]| {
+        let all = names.iter().map(|name| (format!("ns/configmap/{name}"), (*name).to_owned()));
+        all.collect::<Vec<_>>()
+    };
+    for (deletions, forgotten) in [
+        (gone(&["a", "b", "c"]), false),
+        // A cloud that is not answered says the same again and again.
+        ([gone(&["a"]), vec![gone(&["b"]).remove(0); 2 * TOMBSTONES_MAX]].concat(), false),
+        (gone(&["a"]).into_iter().chain(absent(TOMBSTONES_MAX - 1)).collect(), false),
+        (gone(&["a"]).into_iter().chain(absent(TOMBSTONES_MAX)).collect(), true),
+    ] {
+        let mut sky = Sky::new();
+        let count = deletions.len();
+        sky.flood(deletions);
+        assert_eq!(comes_back(&mut sky, "a"), forgotten, "after {count} deletions");
+    }
+}

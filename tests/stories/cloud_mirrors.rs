@@ -1,0 +1,251 @@
+//! Mirrors of several static pods, and what becomes of questions about them.
+
+use edged::limits::MIRROR_POD_RETRY_MIN_MS;
+use edged::model::message::Message;
+use edged::model::meta::{Change, Saved, StoreOrigin};
+use edged::model::settings::CloudSettings;
+use serde_json::{Value, json};
+
+use crate::cluster::refusal;
+use crate::desk::{MAIN, UID, pod};
+use crate::sky::{Sky, content, patch, row};
+
+const KEY: &str = "default/pod/p-gw";
+
+/// A pod of the manifest folder.
+fn of_folder(name: &str, uid: &str) -> String {
+    pod(MAIN).replace("\"p\"", &format!("\"{name}\"")).replace(UID, uid)
+}
+
+/// The Node is known, and these pods of the folder run.
+fn running(manifests: &[&str]) -> Sky {
+    let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
+    let rows = vec![row("null/node/gw", &node)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.connect();
+    sky.hear();
+    sky.desk.manifests(manifests);
+    sky.work();
+    sky.pass(2_000);
+    sky
+}
+
+/// The API server has made what a message asks for.
+fn made(asked: &Message, uid: &str) -> Value {
+    let mut mirror = content(asked);
+    mirror["metadata"]["uid"] = uid.into();
+    mirror["metadata"]["resourceVersion"] = "7".into();
+    mirror["status"] = json!({"phase": "Pending"});
+    mirror
+}
+
+/// What was asked about pods: operation and name.
+fn asked(sky: &mut Sky) -> Vec<String> {
+    let name = |it: &Message| it.route.resource.rsplit('/').next().map(str::to_owned);
+    let of = |it: &Message| format!("{} {}", it.route.operation, name(it).expect("one"));
+    sky.said("pod").iter().map(of).collect()
+}
+
+/// As [`running`], of the only pod, whose mirror somebody deletes; the cloud is asked to.
+fn being_deleted() -> (Sky, Message) {
+    let mut sky = running(&[&pod(MAIN)]);
+    let message = sky.said("pod").remove(0);
+    let mut mirror = made(&message, "m1");
+    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
+    sky.push("insert", KEY, &mirror);
+    mirror["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z".into();
+    mirror["metadata"]["resourceVersion"] = "8".into();
+    sky.push("update", KEY, &mirror);
+    let mut all = sky.said("pod");
+    assert_eq!(all.len(), 1);
+    (sky, all.remove(0))
+}
+
+fn waited_ms(before: &Message, after: &Message) -> u64 {
+    (after.header.timestamp_ms - before.header.timestamp_ms).unsigned_abs()
+}
+
+#[test]
+fn each_static_pod_has_its_own_mirror() {
+    let (p, q) = (of_folder("p", "u1"), of_folder("q", "u2"));
+    let mut sky = running(&[&p, &q]);
+    let messages = sky.said("pod");
+    assert_eq!(messages.len(), 2);
+    let mut of_q = Value::Null;
+    for (message, (uid, of)) in messages.iter().zip([("m1", "u1"), ("m2", "u2")]) {
+        let mirror = made(message, uid);
+        let annotations = &mirror["metadata"]["annotations"];
+        assert_eq!(annotations["kubernetes.io/config.mirror"], of);
+        assert_eq!((&mirror["apiVersion"], &mirror["kind"]), (&"v1".into(), &"Pod".into()));
+        sky.answer(message, &json!({"Object": mirror, "Err": null}));
+        sky.push("insert", &message.route.resource, &mirror);
+        of_q = mirror;
+    }
+    sky.hear();
+    sky.pass(2_000);
+    let told = sky.said("podpatch");
+    let uids: Vec<Value> = told.iter().map(|it| patch(it)["metadata"]["uid"].clone()).collect();
+    assert_eq!(uids, ["m1", "m2"]);
+    // One of them goes. Somebody deletes its mirror before it has ended.
+    sky.desk.manifests(&[&p]);
+    of_q["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z".into();
+    of_q["metadata"]["resourceVersion"] = "8".into();
+    sky.push("update", "default/pod/q-gw", &of_q);
+    assert_eq!(asked(&mut sky), [] as [&str; 0], "it has not ended");
+    sky.work();
+    sky.pass(3_000);
+    sky.hear();
+    assert_eq!(asked(&mut sky), ["delete q-gw"]);
+    for _ in 0..3 {
+        sky.pass(5_000);
+        sky.hear();
+    }
+    assert_eq!(asked(&mut sky), [] as [&str; 0], "nothing is asked twice");
+}
+
+#[test]
+fn a_mirror_that_the_api_server_does_not_have_is_forgotten() {
+    for (answer, forgotten) in [
+        (refusal("NotFound", 404), true),
+        // Another of the name is there.
+        (refusal("Conflict", 409), true),
+        (refusal("InternalError", 500), false),
+    ] {
+        let (mut sky, message) = being_deleted();
+        assert_eq!(&*message.route.operation, "delete");
+        sky.keeps = false;
+        sky.answer(&message, &answer);
+        let changes: Vec<Change> = sky.saves.pop().map(|(_, changes)| changes).unwrap_or_default();
+        let is_it = |it: &Change| matches!(it, Change::Delete { key } if &**key == KEY);
+        assert_eq!(changes.iter().any(is_it), forgotten, "{answer}");
+        if !forgotten {
+            let again = sky.next("pod", 30_000);
+            assert_eq!(&*again.route.operation, "delete");
+            assert_eq!(sky.wait_ms(&message, &again), MIRROR_POD_RETRY_MIN_MS);
+        }
+    }
+}
+
+#[test]
+fn a_question_about_a_mirror_that_nobody_answers_is_asked_again() {
+    let timeout_ms = CloudSettings::default().remote_query_timeout_ms;
+    let mut sky = running(&[&pod(MAIN)]);
+    let first = sky.said("pod").remove(0);
+    let again = sky.next("pod", 120_000);
+    assert_eq!(&*again.route.operation, "insert");
+    assert_eq!(waited_ms(&first, &again), timeout_ms + MIRROR_POD_RETRY_MIN_MS);
+    let (mut sky, first) = being_deleted();
+    let again = sky.next("pod", 120_000);
+    assert_eq!(&*again.route.operation, "delete");
+    assert_eq!(waited_ms(&first, &again), timeout_ms + MIRROR_POD_RETRY_MIN_MS);
+}
+
+#[test]
+fn a_mirror_that_is_being_kept_is_not_made_again() {
+    let mut sky = running(&[&pod(MAIN)]);
+    let message = sky.said("pod").remove(0);
+    sky.keeps = false;
+    let mirror = made(&message, "m1");
+    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
+    for _ in 0..6 {
+        sky.pass(5_000);
+        sky.hear();
+    }
+    assert_eq!(asked(&mut sky), [] as [&str; 0]);
+}
+
+#[test]
+fn a_pod_that_is_another_now_is_shown_when_the_one_before_has_ended() {
+    let mut sky = running(&[&pod(MAIN)]);
+    let message = sky.said("pod").remove(0);
+    sky.answer(&message, &refusal("InternalError", 500));
+    sky.desk.manifests(&[&of_folder("p", "another")]);
+    for _ in 0..6 {
+        sky.settle();
+        sky.pass(5_000);
+        sky.hear();
+    }
+    assert_eq!(asked(&mut sky), [] as [&str; 0], "the one before has not ended");
+    sky.work();
+    sky.pass(3_000);
+    let message = sky.said("pod").remove(0);
+    let annotations = content(&message)["metadata"]["annotations"].clone();
+    assert_eq!(annotations["kubernetes.io/config.mirror"], "another");
+}
+
+#[test]
+fn a_mirror_tolerates_what_its_pod_does_and_that_the_node_is_away() {
+    let stays = json!({"operator": "Exists", "effect": "NoExecute"});
+    let other = json!({"key": "k", "operator": "Exists"});
+    for (written, shown) in [
+        (json!([stays]), json!([stays])),
+        (json!([other]), json!([other, stays])),
+        (json!([]), json!([stays])),
+    ] {
+        let spec = format!("\"tolerations\":{written},{MAIN}");
+        let mut sky = running(&[&pod(&spec)]);
+        let message = sky.said("pod").remove(0);
+        assert_eq!(content(&message)["spec"]["tolerations"], shown, "{written}");
+    }
+}
+
+#[test]
+fn that_a_static_pod_was_evicted_once_is_taken_back_when_it_runs_again() {
+    let mut sky = running(&[&pod(MAIN)]);
+    let message = sky.said("pod").remove(0);
+    let mut mirror = made(&message, "m1");
+    mirror["status"]["conditions"] = json!([
+        {"type": "example.com/checked", "status": "True"},
+        {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]);
+    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
+    sky.push("insert", KEY, &mirror);
+    // Nothing is known of the status before; that of the answer is.
+    let told = sky.next("podpatch", 5_000);
+    mirror["metadata"]["resourceVersion"] = "8".into();
+    sky.answer(&told, &json!({"Object": mirror, "Err": null}));
+    let told = sky.next("podpatch", 5_000);
+    let conditions = patch(&told)["status"]["conditions"].clone();
+    let taken_back = json!({"$patch": "delete", "type": "DisruptionTarget"});
+    let conditions = conditions.as_array().expect("a list");
+    assert!(conditions.contains(&taken_back), "{conditions:?}");
+    assert!(!conditions.iter().any(|it| it["type"] == "example.com/checked"), "{conditions:?}");
+}
+
+#[test]
+fn without_the_uid_of_the_node_no_mirror_is_made() {
+    for (node, known) in [
+        (json!({"metadata": {"name": "gw", "uid": ""}}), false),
+        (json!({"metadata": {"name": "other", "uid": "node-2"}}), false),
+        (json!({"metadata": {"name": "gw", "uid": "node-1"}}), true),
+    ] {
+        let rows = vec![row("null/node/gw", &node)];
+        let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+        sky.connect();
+        sky.desk.manifests(&[&pod(MAIN)]);
+        sky.work();
+        sky.pass(2_000);
+        let owners: Vec<Value> = sky
+            .said("pod")
+            .iter()
+            .map(|it| content(it)["metadata"]["ownerReferences"][0]["uid"].clone())
+            .collect();
+        assert_eq!(owners, vec![json!("node-1"); usize::from(known)], "{node}");
+    }
+}
+
+#[test]
+fn the_lease_tells_the_uid_of_the_node() {
+    let mut sky = Sky::with(Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
+    sky.connect();
+    let asked = sky.said("lease").remove(0);
+    let owners = json!([{"kind": "Pod", "uid": "of-a-pod"}, {"kind": "Node", "uid": ""},
+        {"kind": "Node", "uid": "node-1"}]);
+    let lease = json!({"metadata": {"name": "gw", "resourceVersion": "4",
+        "ownerReferences": owners}, "spec": {}});
+    sky.answer(&asked, &json!({"Object": lease, "Err": null}));
+    sky.desk.manifests(&[&pod(MAIN)]);
+    sky.work();
+    sky.pass(2_000);
+    let message = sky.said("pod").remove(0);
+    assert_eq!(content(&message)["metadata"]["ownerReferences"][0]["uid"], "node-1");
+}

@@ -1,0 +1,85 @@
+//! The objects that the cloud's pods name.
+
+use edged::model::meta::{Saved, StoreOrigin};
+use serde_json::{Value, json};
+
+use crate::sky::{Sky, pod, row};
+
+/// A pod that names objects in every place where it can, and some that have no name.
+fn user() -> Value {
+    let mut user = pod("p", "u", 7);
+    let of = |n: u8| {
+        json!({"name": "m", "image": "i:1",
+            "envFrom": [{"configMapRef": {"name": format!("c{n}1")}},
+                {"secretRef": {"name": format!("s{n}1")}}, {"secretRef": {"name": ""}}],
+            "env": [
+                {"name": "A", "valueFrom": {"configMapKeyRef":
+                    {"name": format!("c{n}2"), "key": "k"}}},
+                {"name": "B", "valueFrom": {"secretKeyRef":
+                    {"name": format!("s{n}2"), "key": "k"}}}]})
+    };
+    let mut init = of(2);
+    init["name"] = json!("i");
+    user["spec"]["containers"] = json!([of(1)]);
+    user["spec"]["initContainers"] = json!([init]);
+    user["spec"]["imagePullSecrets"] = json!([{"name": "pull"}, {"name": ""}]);
+    user["spec"]["volumes"] = json!([
+        {"name": "a", "configMap": {"name": "c3"}},
+        {"name": "b", "secret": {"secretName": "s3"}},
+        {"name": "c", "projected": {"sources": [
+            {"configMap": {"name": "c4"}}, {"secret": {"name": "s4"}}]}},
+    ]);
+    user
+}
+
+fn asked(sky: &mut Sky, kind: &str) -> Vec<String> {
+    let asked = sky.said(kind);
+    asked.iter().map(|it| it.route.resource.rsplit('/').next().expect("one").to_owned()).collect()
+}
+
+#[test]
+fn all_that_a_pod_names_is_asked_for() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user());
+    assert_eq!(asked(&mut sky, "configmap"), ["c11", "c12", "c21", "c22", "c3", "c4"]);
+    assert_eq!(asked(&mut sky, "secret"), ["pull", "s11", "s12", "s21", "s22", "s3", "s4"]);
+}
+
+#[test]
+fn for_a_pod_that_ends_or_has_ended_nothing_is_asked() {
+    let mut ending = user();
+    ending["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    let mut ended = user();
+    ended["status"]["phase"] = json!("Failed");
+    for pod in [ending, ended] {
+        let rows = vec![row("ns/pod/p", &pod)];
+        let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+        sky.connect();
+        sky.pass(2_000);
+        assert_eq!(asked(&mut sky, "configmap"), [] as [&str; 0], "{pod}");
+        assert_eq!(asked(&mut sky, "secret"), [] as [&str; 0], "{pod}");
+    }
+}
+
+#[test]
+fn an_object_that_came_is_not_asked_for_again_when_it_goes_before_it_is_kept() {
+    let mut sky = Sky::new();
+    let mut wanted = pod("p", "u", 7);
+    wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
+    sky.push("insert", "ns/pod/p", &wanted);
+    let question = sky.said("configmap");
+    let map = json!({"metadata": {"name": "cm", "namespace": "ns", "uid": "c"}});
+    let id = sky.answer(&question[0], &map);
+    assert_eq!(sky.answers(&id).len(), 1);
+    // The cloud's answer comes once more, as it does where the acknowledgement was lost.
+    let id = sky.answer(&question[0], &map);
+    assert_eq!(sky.answers(&id).len(), 1, "or the cloud would send nothing else");
+    // One that came too late is an answer to nothing, and it is acknowledged as well.
+    let refusal = json!({"ErrStatus": {"status": "Failure", "code": 404, "reason": "NotFound"}});
+    let id = sky.answer(&question[0], &refusal);
+    assert_eq!(sky.answers(&id).len(), 1);
+    sky.pass(12_000);
+    sky.hear();
+    sky.pass(12_000);
+    assert_eq!(sky.said("configmap").len(), 0, "it is here");
+}

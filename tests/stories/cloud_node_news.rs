@@ -1,0 +1,276 @@
+//! What the cloud says of the node, which of it counts, and what a new link makes of it.
+
+use edged::agent::event::Event;
+use edged::limits::REGISTER_RETRY_MIN_MS;
+use edged::model::cri::RuntimeStatus;
+use edged::model::meta::{Saved, StoreOrigin};
+use edged::model::settings::{CloudSettings, Taint};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, condition};
+use crate::sky::{Sky, patch};
+
+fn empty() -> Saved {
+    Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
+}
+
+/// The node has joined, and all is told.
+fn joined() -> (Sky, Cluster) {
+    let mut sky = Sky::with(empty());
+    let mut cluster = Cluster::default();
+    sky.connect();
+    cluster.serve(&mut sky);
+    cluster.heard();
+    (sky, cluster)
+}
+
+/// As [`joined`], of a cloud that knows no leases.
+fn joined_old() -> (Sky, Cluster) {
+    let mut sky = Sky::with(empty());
+    let mut cluster = Cluster::default();
+    cluster.is_old = true;
+    sky.connect();
+    cluster.serve(&mut sky);
+    cluster.pass(&mut sky, 100_000);
+    assert!(cluster.heard().contains(&"insert nodestatus".to_owned()));
+    (sky, cluster)
+}
+
+fn again(sky: &mut Sky) {
+    sky.disconnect();
+    sky.pass(2_000);
+    sky.connect();
+}
+
+fn ready(cluster: &Cluster) -> &serde_json::Map<String, Value> {
+    condition(&cluster.node.as_ref().expect("a node")["status"], "Ready")
+}
+
+#[test]
+fn what_is_said_of_another_node_or_was_overtaken_does_not_count() {
+    let (mut sky, mut cluster) = joined();
+    let node = cluster.node.clone().expect("a node");
+    let mut other = node.clone();
+    other["metadata"]["name"] = json!("other");
+    other["metadata"]["resourceVersion"] = json!("900");
+    other["status"]["conditions"] = json!([]);
+    let mut older = node.clone();
+    older["metadata"]["resourceVersion"] = json!("0");
+    older["status"]["conditions"] = json!([]);
+    for told in [other, older] {
+        sky.push("update", "null/node/gw", &told);
+        cluster.pass(&mut sky, 12_000);
+        assert_eq!(cluster.contents("patch nodepatch"), [] as [Value; 0], "{told}");
+    }
+    // Of the same version, it is what the cloud has.
+    let mut same = node;
+    same["status"]["capacity"]["pods"] = json!("7");
+    sky.push("update", "null/node/gw", &same);
+    cluster.pass(&mut sky, 12_000);
+    let told = cluster.contents("patch nodepatch");
+    assert_eq!(told, [json!({"status": {"capacity": {"pods": "110"}}})]);
+}
+
+#[test]
+fn a_registration_that_nobody_answers_is_made_again_and_over_a_new_link_at_once() {
+    let mut sky = Sky::with(empty());
+    sky.connect();
+    let first = sky.next("node", 1_000);
+    assert_eq!(sky.said("node").len(), 0);
+    let again_at = sky.next("node", 90_000);
+    let waited_ms = (again_at.header.timestamp_ms - first.header.timestamp_ms).unsigned_abs();
+    let timeout_ms = CloudSettings::default().remote_query_timeout_ms;
+    assert_eq!(waited_ms, timeout_ms + REGISTER_RETRY_MIN_MS);
+    again(&mut sky);
+    assert_eq!(sky.said("node").len(), 1);
+}
+
+#[test]
+fn the_cloud_is_asked_for_the_status_once_until_it_answers() {
+    let (mut sky, mut cluster) = joined();
+    again(&mut sky);
+    sky.desk.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
+    let asked = sky.next("nodepatch", 1_000);
+    for _ in 0..30 {
+        sky.pass(1_000);
+        sky.hear();
+        assert_eq!(sky.said("nodepatch").len(), 0);
+    }
+    // An answer that names no node says nothing: it is asked once more.
+    let unnamed = json!({"Object": {"metadata": {}, "status": {}}, "Err": null});
+    sky.answer(&asked, &unnamed);
+    let asked = sky.next("nodepatch", 12_000);
+    assert_eq!(patch(&asked), json!({}));
+    cluster.pass(&mut sky, 1_000);
+}
+
+#[test]
+fn a_node_that_the_cloud_lacks_again_is_not_made_where_somebody_else_makes_it() {
+    let mut settings = CloudSettings::default();
+    settings.registration.register = false;
+    let mut sky = Sky::set("gw", empty(), settings);
+    sky.connect();
+    for _ in 0..4 {
+        let asked = sky.next("nodepatch", 20_000);
+        sky.answer(&asked, &crate::cluster::refusal("NotFound", 404));
+    }
+    assert_eq!(sky.said("node").len(), 0);
+}
+
+#[test]
+fn a_cloud_that_is_silent_for_less_than_a_minute_over_each_link_is_not_an_old_one() {
+    let mut sky = Sky::with(empty());
+    sky.connect();
+    for _ in 0..4 {
+        for _ in 0..45 {
+            sky.pass(1_000);
+            sky.hear();
+        }
+        assert_eq!(sky.said("nodestatus").len(), 0);
+        sky.disconnect();
+        sky.pass(16_000);
+        sky.connect();
+    }
+}
+
+#[test]
+fn a_cloud_that_was_replaced_by_an_old_one_is_told_in_its_words() {
+    let (mut sky, mut cluster) = joined();
+    cluster.is_old = true;
+    again(&mut sky);
+    cluster.pass(&mut sky, 100_000);
+    assert!(cluster.heard().contains(&"insert nodestatus".to_owned()));
+}
+
+#[test]
+fn an_old_cloud_is_told_of_the_node_anew_over_each_link_and_conditions_keep_their_times() {
+    let (mut sky, mut cluster) = joined_old();
+    cluster.pass(&mut sky, 20_000);
+    let before = cluster.contents("update nodestatus").remove(0);
+    again(&mut sky);
+    cluster.pass(&mut sky, 20_000);
+    let told = cluster.told.clone();
+    assert!(cluster.heard().contains(&"insert nodestatus".to_owned()));
+    let after = told.iter().find(|(what, _)| what == "update nodestatus").expect("it is told");
+    let at = |told: &Value| told["Status"]["conditions"][0]["lastTransitionTime"].clone();
+    assert_eq!(at(&after.1), at(&before));
+}
+
+#[test]
+fn an_old_cloud_is_asked_for_the_lease_now_and_then() {
+    let (mut sky, mut cluster) = joined_old();
+    let count = |cluster: &mut Cluster| {
+        cluster.heard().iter().filter(|said| *said == "query lease").count()
+    };
+    cluster.pass(&mut sky, 3_600_000);
+    let asked = count(&mut cluster);
+    assert!((2..=20).contains(&asked), "{asked} in an hour");
+    // It is replaced, and does not break the link.
+    (cluster.is_old, cluster.node) = (false, None);
+    cluster.pass(&mut sky, 3_600_000);
+    let said = cluster.heard();
+    assert!(said.contains(&"insert node".to_owned()) && said.contains(&"update lease".to_owned()));
+    assert_eq!(said.last().map(String::as_str), Some("update lease"), "and not in the old words");
+    let line = "it knows leases, and is told in the words of 1.12 and later";
+    let lines = sky.desk.log.iter().filter(|told| told.contains(line)).count();
+    assert_eq!(lines, 1, "{:?}", sky.desk.log);
+}
+
+#[test]
+fn labels_that_somebody_took_away_come_back_with_the_next_link() {
+    let (mut sky, mut cluster) = joined();
+    for _ in 0..2 {
+        cluster.node.as_mut().expect("a node")["metadata"]["labels"] = json!({"site": "7"});
+        again(&mut sky);
+        cluster.pass(&mut sky, 30_000);
+        let told = cluster.heard().iter().filter(|said| *said == "update node").count();
+        assert_eq!(told, 1, "once a session");
+        let labels = &cluster.node.as_ref().expect("a node")["metadata"]["labels"];
+        assert_eq!(
+            (&labels["kubernetes.io/hostname"], &labels["site"]),
+            (&json!("gw"), &json!("7"))
+        );
+    }
+}
+
+#[test]
+fn a_runtime_that_is_not_ready_or_does_not_answer_is_told_in_the_kubelets_words() {
+    let (mut sky, mut cluster) = joined();
+    sky.desk.runtime = RuntimeStatus::of(Err("Starting: it reads its store".to_owned()), Ok(()));
+    cluster.pass(&mut sky, 50_000);
+    assert_eq!(ready(&cluster)["status"], "False");
+    let why = "container runtime not ready: RuntimeReady=false reason:Starting message:it reads \
+               its store";
+    assert_eq!(ready(&cluster)["message"], why);
+    let since = ready(&cluster)["lastTransitionTime"].clone();
+    // Another reason is told, and is no transition.
+    sky.desk.runtime = RuntimeStatus::of(Err("Starting: nearly done".to_owned()), Ok(()));
+    cluster.pass(&mut sky, 50_000);
+    assert!(ready(&cluster)["message"].as_str().expect("a text").contains("nearly done"));
+    assert_eq!(ready(&cluster)["lastTransitionTime"], since);
+    sky.desk.runtime = RuntimeStatus::of(Ok(()), Ok(()));
+    cluster.pass(&mut sky, 50_000);
+    assert_eq!(ready(&cluster)["status"], "True");
+    // Its lists do not come.
+    sky.desk.taken.looks_wait = true;
+    cluster.pass(&mut sky, 300_000);
+    assert_eq!(ready(&cluster)["status"], "False");
+    let why = "PLEG is not healthy: pleg was last seen active too long ago";
+    assert!(
+        ready(&cluster)["message"].as_str().expect("a text").starts_with(why),
+        "{:?}",
+        ready(&cluster)
+    );
+}
+
+#[test]
+fn a_runtime_that_is_away_twice_has_each_time_a_while_to_come_back() {
+    let (mut sky, mut cluster) = joined();
+    for _ in 0..3 {
+        sky.desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+        cluster.pass(&mut sky, 25_000);
+        assert_eq!(ready(&cluster)["status"], "True");
+        sky.desk.tell(Event::RuntimeUp);
+        cluster.pass(&mut sky, 5_000);
+    }
+}
+
+#[test]
+fn taints_are_told_once_and_as_they_are_written() {
+    let register = |schedulable: bool, taints: &[(&str, &str)]| {
+        let mut settings = CloudSettings::default();
+        settings.registration.schedulable = schedulable;
+        let taint = |(key, value): &(&str, &str)| Taint {
+            key: (*key).to_owned(),
+            value: (*value).to_owned(),
+            effect: "NoSchedule".to_owned(),
+        };
+        settings.registration.taints = taints.iter().map(taint).collect();
+        let mut sky = Sky::set("gw", empty(), settings);
+        let mut cluster = Cluster::default();
+        sky.connect();
+        cluster.serve(&mut sky);
+        cluster.node.expect("a node")["spec"].clone()
+    };
+    assert_eq!(register(true, &[]), json!({}));
+    let plain = json!({"key": "edge", "effect": "NoSchedule"});
+    assert_eq!(register(true, &[("edge", "")]), json!({"taints": [plain]}));
+    let own = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+    let both = [("node.kubernetes.io/unschedulable", ""), ("edge", "")];
+    let expected = json!({"unschedulable": true, "taints": [own, plain]});
+    assert_eq!(register(false, &both), expected);
+}
+
+#[test]
+fn addresses_that_nobody_else_reaches_are_not_told() {
+    let mut sky = Sky::with(empty());
+    let all = ["127.0.0.1", "127.0.1.1", "192.0.2.1", "::1", "2001:db8::1"];
+    sky.desk.tell(Event::Addresses(all.map(str::to_owned).into()));
+    let mut cluster = Cluster::default();
+    sky.connect();
+    cluster.serve(&mut sky);
+    let node = cluster.node.expect("a node");
+    let told = node["status"]["addresses"].as_array().expect("a list");
+    let told: Vec<&str> = told.iter().filter_map(|it| it["address"].as_str()).collect();
+    assert_eq!(told, ["192.0.2.1", "2001:db8::1", "gw"]);
+}

@@ -1,0 +1,56 @@
+//! What edged does not do, and is asked for all the same.
+
+use edged::model::message::Message;
+use serde_json::{Value, json};
+
+use crate::sky::{Sky, content};
+
+/// The only answer: its source, group, operation and resource, and its content.
+fn answer(sky: &mut Sky, route: [&str; 4], told: &Value) -> ([String; 4], Value) {
+    let id = sky.say(route, told);
+    let answers: Vec<Message> = sky.answers(&id);
+    assert_eq!(answers.len(), 1, "{route:?}");
+    let route = &answers[0].route;
+    let route = [&route.source, &route.group, &route.operation, &route.resource];
+    (route.map(ToString::to_string), content(&answers[0]))
+}
+
+#[test]
+fn who_waits_for_an_answer_gets_one() {
+    let mut sky = Sky::new();
+    let (_, told) = answer(&mut sky, ["edgehub", "resource", "ping", "x"], &json!("hello"));
+    assert_eq!(told, "ack");
+    let job = ["taskmanager", "taskmanager", "upgrade", "task/t/node/gw"];
+    let (route, told) = answer(&mut sky, job, &json!({}));
+    assert_eq!(route[..3], ["websocket", "hub", "UpdateNodeActionStatus"]);
+    assert_eq!((&told["action"], &told["succ"]), (&json!("upgrade"), &json!(false)));
+    assert_eq!(told["reason"], "not built into edged");
+    let http = ["router_servicebus", "user", "GET", "host/path"];
+    let (route, told) = answer(&mut sky, http, &json!({"method": "GET"}));
+    assert_eq!(route, ["servicebus", "user", "upload", ""]);
+    assert_eq!(told["status_code"], 501);
+    let volume = ["cloudhub", "resource", "createvolume", "ns/volume/v"];
+    let (route, told) = answer(&mut sky, volume, &json!({}));
+    assert_eq!((&*route[2], told), ("response", json!("not built into edged")));
+}
+
+#[test]
+fn who_waits_for_none_gets_none() {
+    let mut sky = Sky::new();
+    for route in [
+        ["router_servicebus", "user", "subscribe", "a/topic"],
+        ["router_eventbus", "user", "GET", "a/topic"],
+        ["devicecontroller", "twin", "update", "device/d/twin"],
+    ] {
+        let id = sky.say(route, &json!({}));
+        sky.pass(1_000);
+        assert_eq!(sky.answers(&id).len(), 0, "{route:?}");
+    }
+}
+
+#[test]
+fn what_is_about_no_object_is_acknowledged() {
+    let mut sky = Sky::new();
+    let id = sky.say(["edgecontroller", "resource", "update", "nothing"], &json!({}));
+    assert_eq!(sky.answers(&id).len(), 1);
+}
