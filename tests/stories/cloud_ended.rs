@@ -215,3 +215,18 @@ fn an_end_that_finds_too_much_waiting_for_the_disk_is_kept_after_it() {
     assert_eq!(word(&sky.save()).key, WORD.into());
     assert_eq!(phases(&mut sky), ["Succeeded"]);
 }
+
+#[test]
+fn an_object_of_the_name_of_a_pod_that_has_ended_takes_nothing_of_it() {
+    let (mut sky, _) = ended();
+    sky.save();
+    sky.connect();
+    sky.push("insert", "ns/configmap/p", &map(1));
+    sky.push("delete", "ns/configmap/p", &json!({"metadata": {"name": "p", "namespace": "ns"}}));
+    while !sky.saves.is_empty() {
+        for change in sky.save() {
+            let is_it = matches!(&change, Change::Delete { key } if &**key == WORD);
+            assert!(!is_it, "{change:?}");
+        }
+    }
+}

@@ -49,8 +49,16 @@ fn so_many_answers_wait_for_their_turn_and_the_others_are_not_given() {
 
 #[test]
 fn over_a_link_that_takes_nothing_so_many_messages_are_on_their_way() {
-    let settings = CloudSettings { messages_per_second: 0, ..CloudSettings::default() };
-    let mut sky = Sky::set("gw", empty(), settings);
+    let settings = CloudSettings {
+        messages_per_second: 0,
+        report_events: true,
+        events_per_second: 0,
+        ..CloudSettings::default()
+    };
+    // A static pod may be shown, and a pod needs a token and an object.
+    let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
+    let rows = vec![row("null/node/gw", &node)];
+    let mut sky = Sky::set("gw", Saved { rows, origin: StoreOrigin::Kept }, settings);
     sky.connect();
     pass(&mut sky, 1);
     sky.sent.clear();
@@ -59,9 +67,16 @@ fn over_a_link_that_takes_nothing_so_many_messages_are_on_their_way() {
     assert_eq!(sky.sent.len(), UNSENT_MAX);
     // Nor is anything asked meanwhile, whoever wants to know it.
     let mut wanted = pod("p", "u", 7);
-    wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
+    wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}},
+        {"name": "t", "projected": {"sources": [
+            {"serviceAccountToken": {"path": "t", "expirationSeconds": 3607}}]}}]);
     sky.push("insert", "ns/pod/p", &wanted);
-    pass(&mut sky, 60);
+    sky.desk.manifests(&[&crate::desk::pod(crate::desk::MAIN)]);
+    for _ in 0..3 {
+        sky.work();
+        pass(&mut sky, 20);
+    }
+    assert_eq!(sky.desk.running().len(), 2);
     let (kept_alive, others): (Vec<_>, Vec<_>) = sky.sent.drain(..).partition(is_keepalive);
     assert_eq!(others.len(), UNSENT_MAX);
     assert!(kept_alive.len() >= 3, "those go out all the same: {}", kept_alive.len());
@@ -71,7 +86,10 @@ fn over_a_link_that_takes_nothing_so_many_messages_are_on_their_way() {
     sky.leave(UNSENT_MAX);
     assert_eq!(sky.acked().len(), UNSENT_MAX - 10 + 1);
     pass(&mut sky, 1);
-    assert_eq!(sky.said("configmap").len(), 1);
+    for kind in ["configmap", "serviceaccounttoken", "lease", "pod", "podpatch"] {
+        assert_eq!(sky.said(kind).len(), 1, "{kind}");
+    }
+    assert!(!sky.said("event").is_empty());
 }
 
 #[test]

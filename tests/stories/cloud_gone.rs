@@ -161,3 +161,14 @@ fn a_pod_is_deleted_once_its_volumes_and_its_cgroup_are_gone() {
         assert_eq!(deletions(&mut sky), 1);
     }
 }
+
+#[test]
+fn one_answer_without_a_doubt_is_not_enough() {
+    let doubtful = refused("namespaces \"ns\" not found", "NotFound", 404);
+    for [first, second] in [[no_such_pod(), doubtful.clone()], [doubtful, no_such_pod()]] {
+        let mut sky = back();
+        assert_eq!(pass(&mut sky, 9, &first).len(), 1);
+        assert_eq!(pass(&mut sky, 2, &second).len(), 1);
+        assert_eq!(sky.desk.running(), ["m"], "{first} {second}");
+    }
+}

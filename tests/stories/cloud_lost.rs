@@ -123,6 +123,30 @@ fn what_the_cloud_lists_goes_on_and_is_kept_before_anything_ends() {
 }
 
 #[test]
+fn what_is_not_listed_ends_once_what_is_listed_is_kept_and_that_is_said_once() {
+    let mut sky = lost();
+    let question = asked(&mut sky).expect("a question");
+    sky.keeps = false;
+    // Some clouds do not say what kind of list it is.
+    let body = json!({"metadata": {}, "items": [pod("a", "ua", 3)]}).to_string();
+    let body = base64::encode(body.as_bytes());
+    reply(&mut sky, &question, &json!({"Status": "Approved", "RespBody": body}));
+    sky.pass(2_000);
+    assert!(!sky.desk.asked_for().contains(&STOPS[0].to_owned()), "nothing of it is durable");
+    sky.keeps = true;
+    while !sky.saves.is_empty() {
+        sky.save();
+    }
+    sky.pass(2_000);
+    assert!(sky.desk.asked_for().contains(&STOPS[0].to_owned()), "{:?}", sky.desk.asked_for());
+    for n in 0..3 {
+        sky.push("insert", "ns/pod/b", &pod("b", "ub", 7 + n));
+    }
+    let line = "all pods that the cloud wants here are kept; others end";
+    assert_eq!(sky.desk.log.iter().filter(|told| told.contains(line)).count(), 1);
+}
+
+#[test]
 fn a_long_list_comes_page_by_page_and_only_the_whole_one_counts() {
     let mut sky = lost();
     let question = asked(&mut sky).expect("a question");

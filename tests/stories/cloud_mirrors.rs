@@ -1,13 +1,14 @@
 //! Mirrors of several static pods, and what becomes of questions about them.
 
 use edged::limits::MIRROR_POD_RETRY_MIN_MS;
+use edged::model::cri::ContainerState;
 use edged::model::message::Message;
 use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
 use crate::cluster::refusal;
-use crate::desk::{MAIN, UID, pod};
+use crate::desk::{MAIN, UID, container, pod, sandbox};
 use crate::sky::{Sky, content, patch, row};
 
 const KEY: &str = "default/pod/p-gw";
@@ -194,6 +195,7 @@ fn that_a_static_pod_was_evicted_once_is_taken_back_when_it_runs_again() {
     let mut sky = running(&[&pod(MAIN)]);
     let message = sky.said("pod").remove(0);
     let mut mirror = made(&message, "m1");
+    mirror["status"]["phase"] = "Failed".into();
     mirror["status"]["conditions"] = json!([
         {"type": "example.com/checked", "status": "True"},
         {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]);
@@ -248,4 +250,49 @@ fn the_lease_tells_the_uid_of_the_node() {
     sky.pass(2_000);
     let message = sky.said("pod").remove(0);
     assert_eq!(content(&message)["metadata"]["ownerReferences"][0]["uid"], "node-1");
+}
+
+#[test]
+fn a_pod_that_nobody_knows_is_shown_to_nobody() {
+    let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
+    let rows = vec![row("null/node/gw", &node)];
+    let saved = Saved { rows, origin: StoreOrigin::Lost("damaged".to_owned()) };
+    let mut sky = Sky::beside(
+        saved,
+        |_| (),
+        |desk| {
+            desk.sandboxes.push(sandbox("s1", 0, true));
+            desk.containers.push(container("c1", "m", ContainerState::Running));
+            desk.sandboxes[0].source = Some("api".into());
+        },
+    );
+    sky.connect();
+    sky.pass(5_000);
+    sky.hear();
+    sky.pass(5_000);
+    assert_eq!(sky.desk.running(), ["m"]);
+    assert_eq!(asked(&mut sky), [] as [&str; 0]);
+}
+
+#[test]
+fn a_static_pod_that_has_ended_keeps_its_mirror() {
+    let mut sky = running(&[&pod(&format!("{MAIN},\"restartPolicy\":\"Never\""))]);
+    let message = sky.said("pod").remove(0);
+    let mirror = made(&message, "m1");
+    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
+    sky.push("insert", KEY, &mirror);
+    sky.desk.exits("m", 0);
+    sky.work();
+    let mut phases = Vec::new();
+    for _ in 0..10 {
+        sky.hear();
+        sky.pass(5_000);
+        sky.work();
+        for told in sky.said("podpatch") {
+            phases.push(patch(&told)["status"]["phase"].clone());
+            sky.answer(&told, &json!("OK"));
+        }
+    }
+    assert!(phases.contains(&"Succeeded".into()), "{phases:?}");
+    assert_eq!(asked(&mut sky), [] as [&str; 0]);
 }

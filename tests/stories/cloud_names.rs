@@ -83,3 +83,27 @@ fn an_object_that_came_is_not_asked_for_again_when_it_goes_before_it_is_kept() {
     sky.pass(12_000);
     assert_eq!(sky.said("configmap").len(), 0, "it is here");
 }
+
+#[test]
+fn what_pods_of_the_store_name_is_asked_for_with_the_first_link() {
+    let rows = vec![row("ns/pod/p", &user())];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.connect();
+    assert_eq!((asked(&mut sky, "configmap").len(), asked(&mut sky, "secret").len()), (6, 7));
+}
+
+#[test]
+fn an_answer_that_cannot_be_kept_is_refused() {
+    let mut sky = Sky::new();
+    let mut wanted = pod("p", "u", 7);
+    wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
+    sky.push("insert", "ns/pod/p", &wanted);
+    let question = sky.said("configmap").remove(0);
+    let large = json!({"metadata": {"name": "cm", "namespace": "ns", "uid": "c"},
+        "data": {"k": "x".repeat(2 << 20)}});
+    let id = sky.answer(&question, &large);
+    let answers = sky.answers(&id);
+    assert_eq!(answers.len(), 1);
+    let route = &answers[0].route;
+    assert_eq!((&*route.operation, &*route.source), ("error", "metamanager"));
+}

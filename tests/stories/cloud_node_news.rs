@@ -1,10 +1,12 @@
 //! What the cloud says of the node, which of it counts, and what a new link makes of it.
 
 use edged::agent::event::Event;
-use edged::limits::REGISTER_RETRY_MIN_MS;
+use edged::limits::{LINK_SILENCE_MS, REGISTER_RETRY_MIN_MS};
 use edged::model::cri::RuntimeStatus;
+use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::{CloudSettings, Taint};
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, condition};
@@ -82,6 +84,13 @@ fn a_registration_that_nobody_answers_is_made_again_and_over_a_new_link_at_once(
     let timeout_ms = CloudSettings::default().remote_query_timeout_ms;
     assert_eq!(waited_ms, timeout_ms + REGISTER_RETRY_MIN_MS);
     again(&mut sky);
+    assert_eq!(sky.said("node").len(), 1);
+    // The link is left for its silence, with the question open.
+    sky.pass(LINK_SILENCE_MS + 1_000);
+    assert_eq!(sky.hung_up, 1);
+    sky.sent.clear();
+    sky.pass(2_000);
+    sky.connect();
     assert_eq!(sky.said("node").len(), 1);
 }
 
@@ -203,11 +212,20 @@ fn a_runtime_that_is_not_ready_or_does_not_answer_is_told_in_the_kubelets_words(
                its store";
     assert_eq!(ready(&cluster)["message"], why);
     let since = ready(&cluster)["lastTransitionTime"].clone();
+    let beats = |cluster: &Cluster| {
+        let status = &cluster.node.as_ref().expect("a node")["status"];
+        let of = |kind| condition(status, kind)["lastHeartbeatTime"].clone();
+        (of("Ready"), of("MemoryPressure"))
+    };
+    let before = beats(&cluster);
     // Another reason is told, and is no transition.
     sky.desk.runtime = RuntimeStatus::of(Err("Starting: nearly done".to_owned()), Ok(()));
     cluster.pass(&mut sky, 50_000);
     assert!(ready(&cluster)["message"].as_str().expect("a text").contains("nearly done"));
     assert_eq!(ready(&cluster)["lastTransitionTime"], since);
+    let after = beats(&cluster);
+    assert_ne!(after.0, before.0, "it was told at another time");
+    assert_eq!(after.1, before.1, "nothing was told of it");
     sky.desk.runtime = RuntimeStatus::of(Ok(()), Ok(()));
     cluster.pass(&mut sky, 50_000);
     assert_eq!(ready(&cluster)["status"], "True");
@@ -273,4 +291,59 @@ fn addresses_that_nobody_else_reaches_are_not_told() {
     let told = node["status"]["addresses"].as_array().expect("a list");
     let told: Vec<&str> = told.iter().filter_map(|it| it["address"].as_str()).collect();
     assert_eq!(told, ["192.0.2.1", "2001:db8::1", "gw"]);
+}
+
+#[test]
+fn a_message_without_a_time_does_not_set_the_clock() {
+    let mut sky = Sky::with(empty());
+    sky.desk.now.wall = None;
+    sky.connect();
+    let asked = sky.said("lease").remove(0);
+    let lease = json!({"Object": {"metadata": {"name": "gw", "resourceVersion": "4",
+        "ownerReferences": [{"kind": "Node", "uid": "node-1"}]}, "spec": {}}, "Err": null});
+    let [source, group, operation]: [Box<str>; 3] =
+        ["edgecontroller", "resource", "response"].map(Box::from);
+    for timestamp_ms in [0, 0] {
+        sky.replay(Message {
+            header: Header {
+                id: "r".into(),
+                parent_id: asked.header.id.clone(),
+                timestamp_ms,
+                ..Header::default()
+            },
+            route: Route {
+                source: source.clone(),
+                group: group.clone(),
+                operation: operation.clone(),
+                resource: asked.route.resource.clone(),
+            },
+            content: Some(to_raw_value(&lease).expect("JSON")),
+        });
+        sky.pass(15_000);
+        sky.hear();
+    }
+    let said: Vec<&str> = sky.sent.iter().map(|it| &*it.route.operation).collect();
+    assert!(!said.contains(&"update") && !said.contains(&"insert"), "{said:?}");
+}
+
+#[test]
+fn a_lease_that_cannot_be_made_is_tried_ever_more_rarely() {
+    let mut sky = Sky::with(empty());
+    sky.connect();
+    let mut count = 0;
+    for _ in 0..200 {
+        for asked in sky.said("node") {
+            let mut node = crate::sky::content(&asked);
+            node["metadata"]["uid"] = json!("node-1");
+            sky.answer(&asked, &json!({"Object": node, "Err": null}));
+        }
+        // Its namespace is not there.
+        for asked in sky.said("lease") {
+            sky.answer(&asked, &crate::cluster::refusal("NotFound", 404));
+            count += 1;
+        }
+        sky.pass(100);
+        sky.hear();
+    }
+    assert!((4..20).contains(&count), "{count} in 20 seconds");
 }

@@ -108,7 +108,10 @@ fn the_report_of_each_minute_tells_of_the_clouds_pods_alone_by_namespace() {
     other["metadata"]["namespace"] = json!("other");
     sky.push("insert", "other/pod/b", &other);
     sky.desk.manifests(&[&crate::desk::pod(crate::desk::MAIN)]);
-    pass(&mut sky, 30_000);
+    let said = pass(&mut sky, 30_000);
+    let of_b = said.iter().rfind(|it| &*it.route.resource == "other/podstatus/b").expect("told");
+    let status = &content(of_b)["Status"];
+    assert_eq!((&status["qosClass"], &status["phase"]), (&json!("BestEffort"), &json!("Running")));
     assert_eq!(sky.desk.running().len(), 3);
     let said = pass(&mut sky, 60_000);
     let told: Vec<(String, Value)> = synced(&said)

@@ -209,3 +209,15 @@ fn an_end_that_the_node_has_brought_about_is_told_once() {
         assert_eq!(sky.said("podpatch").len(), 0);
     }
 }
+
+#[test]
+fn of_a_pod_that_is_deleted_without_a_word_before_nobody_is_told() {
+    let (mut sky, object) = running();
+    sky.push("delete", "ns/pod/p", &object);
+    for _ in 0..5 {
+        sky.hear();
+        sky.pass(1_000);
+        sky.work();
+    }
+    assert_eq!((sky.said("podpatch").len(), sky.said("pod").len()), (0, 0));
+}

@@ -460,6 +460,7 @@ mod tests {
     use serde_json::value::to_raw_value;
 
     use super::super::{Cloud, hub::Hub};
+    use super::{Known, Mouth, Pods};
     use crate::agent::event::Out;
     use crate::agent::time::{Instant, Now, Rng};
     use crate::limits::{Budget, META_WAITING_MAX};
@@ -494,5 +495,17 @@ mod tests {
             cloud.message(now, Session(1), &message, &mut rng, &mut out);
         }
         assert_eq!(cloud.report.pods.len(), 1);
+        // What was not kept comes again over the next link; until then it is about to be.
+        let pods = Pods::default();
+        let mut step = |cloud: &mut Cloud| {
+            let known = Known { ended: &cloud.ended, meta: &cloud.meta, is_legacy: false };
+            let (hub, asks, rng, out) = (&mut cloud.hub, &mut cloud.asks, &mut rng, &mut out);
+            let mut mouth = Mouth { hub, asks, rng, out, now, timeout_ms: 1 };
+            cloud.report.step(&pods, known, &mut mouth);
+            cloud.report.pods.len()
+        };
+        assert_eq!(step(&mut cloud), 1);
+        cloud.report.up();
+        assert_eq!(step(&mut cloud), 0);
     }
 }
