@@ -142,6 +142,14 @@ impl Desk {
         desk
     }
 
+    /// As [`Desk::with`], of a runtime that has an event stream: the agent wakes rarely.
+    pub fn streaming(change: impl FnOnce(&mut Config)) -> Self {
+        let mut desk = Self::booted(change);
+        desk.evented = true;
+        desk.greet();
+        desk
+    }
+
     fn greet(&mut self) {
         self.tell(Event::Addresses(vec!["192.0.2.1".to_owned()]));
         self.tell(Event::RuntimeUp);

@@ -8,8 +8,8 @@ use crate::eviction::{CYCLE_MS, memory, named, status};
 
 const MI: u64 = 1 << 20;
 
-/// `a` has two containers that may take so much and 8 MiB, and a volume without a bound; `b` may take
-/// what it likes. Both run.
+/// `a` has two containers that may take so much and 8 MiB, and a volume without a bound; `b` may
+/// take what it likes. Both run.
 fn limited(of_m: &str, thresholds: bool) -> Desk {
     let of = |name: &str, limit: &str| {
         format!(

@@ -354,3 +354,15 @@ fn a_pod_that_asked_for_what_it_takes_outlives_one_that_did_not() {
         (None, Some("Evicted"))
     );
 }
+
+#[test]
+fn where_nothing_else_wakes_the_agent_a_pod_goes_as_soon() {
+    let mut desk = Desk::streaming(|config| config.upkeep.images.high_percent = 100);
+    desk.machine.memory = Some(memory(500));
+    desk.manifests(&[&named("a", "", MAIN)]);
+    desk.works();
+    desk.pass(limits::EVICTION_LIMITS_MS);
+    desk.machine.memory = Some(memory(90));
+    desk.pass(CYCLE_MS);
+    assert_eq!(evictions(&desk), 1);
+}

@@ -337,3 +337,14 @@ fn nothing_is_looked_for_that_nobody_wants_before_the_cloud_and_the_runtime_are_
     desk.pass(3 * limits::GARBAGE_MS);
     assert_eq!((desk.jobs, kept_links(&desk)), (0, vec![]));
 }
+
+#[test]
+fn where_nothing_else_wakes_the_agent_images_go_as_soon() {
+    let mut desk = Desk::streaming(|config| config.upkeep.eviction.hard.clear());
+    desk.stored = vec![image("a", 500)];
+    desk.fill(50);
+    desk.pass(limits::IMAGES_LIST_MS + OLD_MS);
+    desk.fill(95);
+    desk.pass(A_WHILE_MS);
+    assert_eq!(desk.asked_for(), ["remove_image a"]);
+}
