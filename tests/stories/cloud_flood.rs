@@ -116,11 +116,10 @@ fn so_many_objects_are_kept_and_one_more_is_refused() {
 fn comes_back(sky: &mut Sky, name: &str) -> bool {
     sky.keeps = false;
     sky.push("update", &format!("ns/configmap/{name}"), &map(name, 2));
-    let taken = sky.saves.pop().is_some_and(|(_, changes)| {
+    sky.saves.pop().is_some_and(|(_, changes)| {
         assert!(matches!(changes[..], [Change::Put(_)]), "{changes:?}");
         true
-    });
-    taken
+    })
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn all_that_a_pod_names_is_asked_for() {
     sky.push("insert", "ns/pod/p", &user());
     assert_eq!(asked(&mut sky, "configmap"), ["c11", "c12", "c21", "c22", "c3", "c4"]);
     assert_eq!(asked(&mut sky, "secret"), ["pull", "s11", "s12", "s21", "s22", "s3", "s4"]);
+    assert!(!sky.sent.iter().any(|it| &*it.route.resource == "ns/secret"), "of no name");
 }
 
 #[test]

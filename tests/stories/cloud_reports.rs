@@ -129,7 +129,7 @@ fn an_update_that_was_overtaken_by_an_answer_says_nothing_of_the_status() {
     let (mut sky, _) = running();
     // The answer had version 8, and this was on its way before it.
     let mut late = pod("p", "u", 7);
-    late["status"]["phase"] = json!("Pending");
+    late["status"] = json!({"phase": "Pending", "reason": "Once"});
     late["spec"]["activeDeadlineSeconds"] = json!(86_400);
     sky.push("update", "ns/pod/p", &late);
     sky.hear();

@@ -149,6 +149,7 @@ fn an_older_update_that_waits_for_the_newer_one_leaves_it_as_it_is() {
             .map(|pod| serde_json::to_value(&pod.api().metadata.labels).expect("JSON"))
     };
     assert_eq!(labels(&sky), Some(json!({"a": "b"})));
+    assert_eq!(sky.desk.asked_for(), [] as [&str; 0], "it does not end");
     assert_eq!(sky.desk.running(), ["m"]);
 }
 
@@ -271,4 +272,50 @@ fn of_what_is_gone_and_was_not_known_one_row_waits_to_be_written() {
     assert_eq!(keys(&sky.save()), ["+ns/configmap/c"]);
     let marks = keys(&sky.save()).iter().filter(|key| key.ends_with(MARK)).count();
     assert_eq!(marks, 1);
+}
+
+#[test]
+fn a_pod_of_another_node_is_not_run() {
+    let mut sky = Sky::new();
+    let mut other = pod("p", "u", 7);
+    other["spec"]["nodeName"] = json!("other");
+    sky.push("insert", "ns/pod/p", &other);
+    sky.pass(2_000);
+    assert_eq!(sky.desk.trace, [] as [&str; 0]);
+}
+
+#[test]
+fn one_that_ends_may_be_told_to_end_sooner() {
+    let mut sky = Sky::new();
+    let mut ending = pod("p", "u", 8);
+    ending["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    ending["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+    sky.push("insert", "ns/pod/p", &ending);
+    sky.keeps = false;
+    ending["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:01Z");
+    ending["metadata"]["deletionGracePeriodSeconds"] = json!(1);
+    ending["metadata"]["resourceVersion"] = json!("9");
+    sky.push("update", "ns/pod/p", &ending);
+    assert_eq!(keys(&sky.save()), ["+ns/pod/p"]);
+}
+
+#[test]
+fn what_waits_without_an_answer_is_written_though_more_is_gone_that_was_not_known() {
+    let mut user = pod("p", "u", 7);
+    user["spec"]["volumes"] = json!([{"name": "v", "projected": {"sources": [
+        {"serviceAccountToken": {"path": "t", "expirationSeconds": 3607}}]}}]);
+    let rows = vec![row("ns/pod/p", &user)];
+    let mut sky = of_a_cloud(Saved { rows, origin: StoreOrigin::Lost("damaged".to_owned()) });
+    sky.connect();
+    let asked = sky.said("serviceaccounttoken").remove(0);
+    sky.keeps = false;
+    sky.push("insert", "ns/configmap/c", &map("c", 3, "a"));
+    let mut token = crate::sky::content(&asked);
+    let until = "2036-11-22T13:45:54Z";
+    token["status"] = json!({"token": "a.b.c", "expirationTimestamp": until});
+    sky.answer(&asked, &token);
+    sky.flood([("ns/pod/q".to_owned(), "uq".to_owned())]);
+    assert_eq!(keys(&sky.save()), ["+ns/configmap/c"]);
+    let written = keys(&sky.save());
+    assert_eq!(written.len(), 2, "{written:?}");
 }

@@ -148,7 +148,9 @@ fn what_old_api_servers_leave_out_of_a_token_is_known() {
     sky.push("insert", "ns/pod/p", &user_of(&[("token", None, 3_607)]));
     let asked = sky.said("serviceaccounttoken");
     let first = given(&sky, &asked[0], "first", 3_607);
+    let mut first = first;
     assert_eq!(first["metadata"]["name"], Value::Null);
+    first["spec"].as_object_mut().expect("a map").remove("boundObjectRef");
     sky.answer(&asked[0], &first);
     sky.work();
     assert_eq!(sky.desk.running(), ["m"]);
@@ -191,6 +193,9 @@ fn tokens_of_one_life_for_the_api_server_and_for_another_are_told_apart() {
     for (at, audiences) in [(1, r#"[]string{"vault"}"#), (2, "[]string(nil)")] {
         assert_eq!(*rows[at].key, format!(r#""default"/"ns"/{audiences}/3607/{bound}"#));
         assert_eq!(&*rows[at].kind, "serviceaccounttoken");
+        let value: Value = serde_json::from_str(&rows[at].value).expect("JSON");
+        let of = (&value["metadata"]["name"], &value["metadata"]["namespace"]);
+        assert_eq!(of, (&json!("default"), &json!("ns")));
     }
     // The next life, before it has a link.
     let mut sky = Sky::with(Saved { rows: rows.clone(), origin: StoreOrigin::Kept });
@@ -290,8 +295,10 @@ fn what_a_pod_was_given_leaves_the_store_with_it_and_nothing_else_does() {
     let mut sky = Sky::with(Saved { rows: rows(), origin: StoreOrigin::Kept });
     sky.connect();
     sky.keeps = false;
-    sky.push("delete", "ns/configmap/p", &json!({"metadata": {"name": "p", "namespace": "ns"}}));
-    assert_eq!(deleted(&mut sky, &words), [0; 6]);
+    for of in ["ns/configmap/p", "ns/pod/unknown"] {
+        sky.push("delete", of, &json!({"metadata": {"name": "p", "namespace": "ns"}}));
+        assert_eq!(deleted(&mut sky, &words), [0; 6], "{of}");
+    }
 }
 
 #[test]
@@ -351,4 +358,22 @@ fn of_two_tokens_each_is_replaced_in_its_own_time() {
     let again = pass(&mut sky, 30);
     assert_eq!(again.len(), 1, "the one that ends sooner");
     assert_eq!(content(&again[0])["spec"]["audiences"], json!(["b"]));
+}
+
+#[test]
+fn a_token_that_is_here_is_not_asked_for_over_each_link_and_one_that_is_old_by_the_next_life() {
+    let asked = json!({"audience": "", "seconds": 3_607});
+    for (seconds, count) in [(3_000, 0), (300, 1)] {
+        let mut here = token("p", "u1");
+        let end = edged::model::time::Timestamp(1_800_000_000 + seconds).to_string();
+        (here["asked"], here["status"]["expirationTimestamp"]) = (asked.clone(), json!(end));
+        let rows = vec![row("ns/pod/p", &user("p", "u1")), row("x/serviceaccounttoken/y", &here)];
+        let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+        for _ in 0..2 {
+            sky.connect();
+            assert_eq!(sky.said("serviceaccounttoken").len(), count, "{seconds}");
+            sky.disconnect();
+            sky.pass(2_000);
+        }
+    }
 }

@@ -131,3 +131,17 @@ fn a_volume_in_memory_is_not_one_on_the_disk() {
     let walked = desk.taken.walked.borrow();
     assert!(!walked.is_empty() && walked.iter().all(|it| it == "Logs m"), "{walked:?}");
 }
+
+#[test]
+fn one_container_with_a_bound_beside_one_without_is_held_to_it() {
+    let spec = r#""containers":[{"name":"n","image":"i:1"},{"name":"m","image":"i:1",
+        "resources":{"limits":{"ephemeral-storage":"1Mi"}}}]"#;
+    let mut desk = Desk::new();
+    desk.machine.memory = Some(memory(500));
+    desk.manifests(&[&named("a", "", spec)]);
+    desk.works();
+    disks(&mut desk, (1, 1));
+    takes(&mut desk, (0, 0), &[("m", MI + 1)]);
+    desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+    assert_eq!(desk.agent.metrics().evictions.values().sum::<u64>(), 1);
+}

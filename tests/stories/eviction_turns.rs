@@ -10,9 +10,9 @@ use crate::desk::{Desk, MAIN, container, sandbox};
 use crate::eviction::{CYCLE_MS, memory, named, running, status, takes, told};
 use crate::node::Taken;
 
-fn full(percent: u64, device: u64) -> Option<Room> {
+fn full(percent: u64, device: u64) -> Room {
     let bytes = Amount { capacity: 1_000, available: 1_000 - 10 * percent };
-    Some(Room { bytes, device, ..Room::default() })
+    Room { bytes, device, ..Room::default() }
 }
 
 /// What is asked for of the pod of this name, and not answered.
@@ -121,7 +121,7 @@ fn reclaiming() -> Desk {
     let mut desk = running(&["a"], MAIN, |config| config.upkeep.images.high_percent = 99);
     desk.stored =
         vec![StoredImage { id: "x".into(), names: vec!["r/x:1".into()], size: 60, pinned: false }];
-    (desk.machine.node_fs, desk.machine.image_fs) = (full(50, 1), full(50, 1));
+    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(50, 1)), Some(full(50, 1)));
     desk.pass(2 * limits::IMAGES_LIST_MS);
     let mut dead = desk.containers[0].clone();
     (dead.id.0, dead.state, dead.created_at) = ("c-old".into(), ContainerState::Exited, 0);
@@ -129,7 +129,7 @@ fn reclaiming() -> Desk {
     desk.containers.push(dead);
     desk.pass(2_000);
     desk.works();
-    (desk.machine.node_fs, desk.machine.image_fs) = (full(92, 1), full(92, 1));
+    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(92, 1)), Some(full(92, 1)));
     takes(&mut desk, "a", 1, 5 << 20);
     desk.pass(CYCLE_MS);
     assert_eq!(desk.asked_for(), ["remove_container c-old"]);
@@ -171,7 +171,7 @@ fn with_an_image(change: impl FnOnce(&mut Desk)) -> Desk {
     let mut desk = running(&["a"], MAIN, |config| config.upkeep.images.high_percent = 99);
     desk.stored =
         vec![StoredImage { id: "x".into(), names: vec!["r/x:1".into()], size: 60, pinned: false }];
-    (desk.machine.node_fs, desk.machine.image_fs) = (full(20, 1), full(20, 2));
+    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(20, 1)), Some(full(20, 2)));
     desk.pass(2 * limits::IMAGES_LIST_MS);
     assert!(!desk.agent.metrics().operations.contains_key("list_container_stats"));
     takes(&mut desk, "a", 1, 5 << 20);
@@ -183,7 +183,7 @@ fn with_an_image(change: impl FnOnce(&mut Desk)) -> Desk {
 
 #[test]
 fn what_can_be_won_from_images_does_not_help_where_they_have_a_disk_of_their_own() {
-    let desk = with_an_image(|desk| desk.machine.node_fs = full(92, 1));
+    let desk = with_an_image(|desk| desk.machine.node_fs = Some(full(92, 1)));
     assert_eq!(evictions(&desk), 1, "at once");
     assert_eq!(told(&desk, "EvictionThresholdMet Attempting to reclaim ephemeral-storage"), 1);
     assert_eq!(desk.stored.len(), 1);
@@ -192,7 +192,7 @@ fn what_can_be_won_from_images_does_not_help_where_they_have_a_disk_of_their_own
     for fill in [(92, 1, 92, 1), (20, 1, 92, 2)] {
         let desk = with_an_image(|desk| {
             (desk.machine.node_fs, desk.machine.image_fs) =
-                (full(fill.0, fill.1), full(fill.2, fill.3));
+                (Some(full(fill.0, fill.1)), Some(full(fill.2, fill.3)));
         });
         assert_eq!((evictions(&desk), desk.asked_for()), (0, vec!["remove_image x".to_owned()]));
     }
@@ -202,7 +202,7 @@ fn what_can_be_won_from_images_does_not_help_where_they_have_a_disk_of_their_own
 fn where_memory_is_short_as_well_no_image_goes_for_it() {
     let desk = with_an_image(|desk| {
         desk.machine.memory = Some(memory(90));
-        (desk.machine.node_fs, desk.machine.image_fs) = (full(92, 1), full(92, 1));
+        (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(92, 1)), Some(full(92, 1)));
     });
     assert_eq!(evictions(&desk), 1, "at once");
     let reclaims = |what: &str| told(&desk, &format!("EvictionThresholdMet Attempting to {what}"));
@@ -281,7 +281,7 @@ fn the_disk_of_images_is_watched_though_images_are_not() {
         config.upkeep.images.high_percent = 100;
         config.upkeep.images.age_max_ms = 0;
     });
-    (desk.machine.node_fs, desk.machine.image_fs) = (full(20, 1), full(92, 2));
+    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(20, 1)), Some(full(92, 2)));
     takes(&mut desk, "a", 1, 5 << 20);
     desk.pass(2 * limits::EVICTION_RECLAIM_MS);
     desk.pass(2 * CYCLE_MS);
@@ -326,7 +326,7 @@ fn a_shortage_of_which_nothing_is_known_is_none() {
     });
     // The file system does not count inodes, and memory and processes cannot be read.
     desk.machine.memory = None;
-    (desk.machine.node_fs, desk.machine.image_fs) = (full(20, 1), full(20, 1));
+    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(20, 1)), Some(full(20, 1)));
     desk.pass(5 * CYCLE_MS);
     assert_eq!(evictions(&desk), 0);
     assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec![]));

@@ -121,6 +121,9 @@ fn without_a_bound_for_the_room_images_go_for_their_age() {
         &[("a", 10), ("b", 10)],
     );
     desk.containers.push(of_others("b"));
+    desk.fill(100);
+    desk.pass(300_000);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "however full it is");
     desk.pass(2 * 1_200_000);
     assert_eq!(desk.asked_for(), ["remove_image a"]);
     desk.does("remove_image a");
@@ -201,6 +204,14 @@ fn images_that_cannot_be_listed_are_a_failure_that_is_told_the_second_time() {
         desk.pass(1_000);
         assert_eq!(events(&desk, "ImageGCFailed cannot list images: "), failures);
     }
+    // With room enough nothing has failed for it.
+    let mut desk = with(|_| (), &[("a", 500)]);
+    desk.taken.no_images = true;
+    for _ in 0..3 {
+        desk.pass(limits::IMAGES_LIST_MS + A_WHILE_MS);
+        desk.refuses("list_images ", Code::Unknown, "busy");
+    }
+    assert_eq!(events(&desk, "ImageGCFailed"), 0);
 }
 
 #[test]
@@ -347,4 +358,34 @@ fn where_nothing_else_wakes_the_agent_images_go_as_soon() {
     desk.fill(95);
     desk.pass(A_WHILE_MS);
     assert_eq!(desk.asked_for(), ["remove_image a"]);
+}
+
+#[test]
+fn an_image_that_is_used_by_one_of_its_names_is_in_use() {
+    let mut desk = with(|_| (), &[("a", 500), ("b", 10)]);
+    desk.containers = vec![of_others("a"), of_others("r/a:1")];
+    desk.containers[0].id.0 = "c8".into();
+    desk.pass(2_000);
+    desk.containers.remove(0);
+    desk.pass(2_000);
+    desk.fill(95);
+    desk.pass(A_WHILE_MS);
+    assert_eq!(desk.asked_for(), ["remove_image b"]);
+}
+
+#[test]
+fn a_runtime_that_does_not_say_where_images_lie_is_asked_rarely() {
+    let none = |config: &mut edged::agent::Config| config.upkeep.eviction.hard.clear();
+    let mut desk = Desk::hiding(none, Taken { no_place: true, ..Taken::default() });
+    for _ in 0..3 {
+        desk.refuses("image_fs_info ", Code::Unimplemented, "unknown method");
+        desk.pass(limits::IMAGES_RETRY_MIN_MS - A_WHILE_MS);
+        assert_eq!(desk.asked_for(), [] as [&str; 0]);
+        desk.pass(2 * A_WHILE_MS);
+    }
+    // It knows the question, and no place.
+    let (call, _) = desk.take("image_fs_info ");
+    desk.tell(Event::Cri(call, Ok(Reply::Upkeep(Told::ImageFs(None)))));
+    desk.pass(3_600_000);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
 }

@@ -217,6 +217,7 @@ mod tests {
         // A share of one each is three.
         assert_eq!(gone(&policy(5), &all), ["a/m#0", "a/m#1", "b/m#0"]);
         assert_eq!(gone(&policy(2), &all), ["a/m#0", "a/m#1", "a/m#2", "b/m#0"]);
+        assert_eq!(gone(&policy(1), &["a/m#0@5", "b/m#0@9"]), ["b/m#0"]);
         // The oldest of all is a pod's newest.
         assert_eq!(gone(&policy(0), &all), ["a/m#0", "a/m#1", "a/m#2", "b/m#0", "b/m#1"]);
     }
@@ -230,5 +231,10 @@ mod tests {
         };
         let now = Now { boot: Instant(0), wall: None };
         assert!(surplus(&policy, now, [dead("a/m#0@9")].into_iter()).is_empty());
+        // Where none is too young, nobody has to know.
+        let any_age = ContainerPolicy { age_min_ms: 0, ..policy.clone() };
+        assert_eq!(surplus(&any_age, now, [dead("a/m#0@9")].into_iter()).len(), 1);
+        // A runtime that does not say when it was made.
+        assert_eq!(gone(&policy, &["a/m#0@1000"]), [] as [&str; 0]);
     }
 }
