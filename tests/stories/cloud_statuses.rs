@@ -260,3 +260,15 @@ fn a_cloud_that_has_lost_what_it_was_told_is_told_the_same_again() {
         sky.push("update", "ns/pod/p", &lost(version + 50));
     }
 }
+
+#[test]
+fn who_else_made_a_pod_go_is_not_named_by_the_next_life() {
+    let mut going = pod("p", "u", 7);
+    going["status"] =
+        json!({"phase": "Running", "conditions": [disrupted("PreemptionByScheduler")]});
+    let rows = vec![row("ns/pod/p", &going)];
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.work();
+    let conditions = sky.desk.status()["conditions"].to_string();
+    assert!(!conditions.contains("DisruptionTarget"), "{conditions}");
+}

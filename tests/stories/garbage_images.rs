@@ -7,7 +7,7 @@ use edged::model::job::JobSpec;
 use edged::model::upkeep::{ImagePolicy, Room, StoredImage, Told};
 
 use crate::desk::{Desk, MAIN, START, container, pod};
-use crate::node::Taken;
+use crate::node::{SWEEP, Taken};
 
 /// Long enough for the room to be looked at twice.
 const A_WHILE_MS: u64 = 2 * limits::CHORES_LATE_MS;
@@ -388,4 +388,18 @@ fn a_runtime_that_does_not_say_where_images_lie_is_asked_rarely() {
     desk.tell(Event::Cri(call, Ok(Reply::Upkeep(Told::ImageFs(None)))));
     desk.pass(3_600_000);
     assert_eq!(desk.asked_for(), [] as [&str; 0]);
+}
+
+#[test]
+fn while_links_are_looked_through_others_jobs_end_and_no_second_look_begins() {
+    let mut desk = Desk::new();
+    desk.taken.hangs = Some(SWEEP);
+    desk.manifests(&[]);
+    desk.pass(2 * limits::GARBAGE_MS);
+    assert!(desk.taken.hung.is_some());
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    desk.pass(3 * limits::GARBAGE_MS);
+    assert_eq!(desk.running(), ["m"]);
+    assert_eq!(kept_links(&desk).len(), 1);
 }

@@ -12,6 +12,9 @@ use crate::desk::Desk;
 /// That a pod's cgroup is made.
 pub const CGROUP: &str = "its cgroup";
 
+/// That links to logs are looked through.
+pub const SWEEP: &str = "the sweep";
+
 /// What pods take, as the runtime and walks tell it.
 #[derive(Default)]
 pub struct Taken {
@@ -19,7 +22,7 @@ pub struct Taken {
     pub sandboxes: Vec<SandboxUsage>,
     /// Uids of pods that have a cgroup without a process.
     pub idle_cgroups: Vec<&'static str>,
-    /// A volume whose mount never ends, or [`CGROUP`], and the job that is about it.
+    /// A volume whose mount never ends, or [`CGROUP`] or [`SWEEP`], and the job that is about it.
     pub hangs: Option<&'static str>,
     pub hung: Option<JobId>,
     /// No mount ends before it is let go on; those that have not.
@@ -119,6 +122,7 @@ impl Desk {
         let about = match &spec {
             JobSpec::SetUpVolume(wanted) => Some(&*wanted.volume),
             JobSpec::MakePodCgroup(_) => Some(CGROUP),
+            JobSpec::SweepLinks { .. } => Some(SWEEP),
             _ => None,
         };
         if about.is_some() && self.taken.hangs == about {
