@@ -6,10 +6,11 @@
 #
 # When: after a change to src/agent or to the tests that guard it. --rules takes minutes: only what
 # breaks the rules of tests/mutation/rules.txt. All take hours; --again asks only about those that
-# nothing caught last time. Survivors that are right stand in tests/mutation/accepted.txt, each with
-# its reason; the others are written to target/mutants/survivors.txt, by file.
+# nothing caught last time, --new about those that the last run did not come to. Survivors that are
+# right stand in tests/mutation/accepted.txt, each with its reason; the others are written to
+# target/mutants/survivors.txt, by file.
 #
-#   scripts/mutants.sh [--rules] [--again] [--list] [--core agent|controller] [--seeds N]
+#   scripts/mutants.sh [--rules] [--again|--new] [--list] [--core agent|controller] [--seeds N]
 #                      [--levels stories,units,controller,simulator,cloudsim] [TEXT...]
 #
 # TEXT: only mutants that contain it, as --list shows them. What is built lies in target/mutants, or

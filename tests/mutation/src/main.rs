@@ -2,8 +2,8 @@
 //! and asks the tests whether they notice.
 //!
 //! ```text
-//! edged-mutation TOP WORK [--rules] [--core NAME] [--levels NAME,…] [--seeds N] [--again] [--list]
-//!                [TEXT…]
+//! edged-mutation TOP WORK [--rules] [--core NAME] [--levels NAME,…] [--seeds N]
+//!                [--again | --new] [--list] [TEXT…]
 //! ```
 //!
 //! All mutants are compiled into one copy of the tree, each behind a question at run time whether
@@ -30,7 +30,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use points::Mutant;
-use report::Results;
+use report::{Due, Results};
 use run::{Level, Simulator, Tests, Verdict};
 use schema::Rendered;
 use source::Source;
@@ -48,7 +48,7 @@ struct Plan {
     rules_only: bool,
     core: String,
     seeds: u64,
-    again: bool,
+    due: Due,
     list: bool,
     /// Stories, units, controller, simulator, cloudsim: all, unless some are named.
     levels: Vec<String>,
@@ -77,7 +77,7 @@ impl Plan {
             rules_only: false,
             core: "agent".into(),
             seeds: SEEDS,
-            again: false,
+            due: Due::All,
             list: false,
             levels: Vec::new(),
             chosen: Vec::new(),
@@ -85,7 +85,8 @@ impl Plan {
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--rules" => plan.rules_only = true,
-                "--again" => plan.again = true,
+                "--again" => plan.due = Due::NotCaught,
+                "--new" => plan.due = Due::Unknown,
                 "--list" => plan.list = true,
                 "--core" => plan.core = words.next().ok_or("--core: expected a name")?,
                 "--levels" => {
@@ -122,9 +123,9 @@ fn work(plan: &Plan) -> Result<bool, String> {
     let dropped = all - mutants.len();
     println!("{all} mutants, of which {dropped} do not compile");
     let accepted = report::Accepted::read(&read(&plan.top.join("tests/mutation/accepted.txt")))?;
-    let is_whole = !plan.rules_only && !plan.again && plan.chosen.is_empty();
+    let is_whole = !plan.rules_only && plan.due == Due::All && plan.chosen.is_empty();
     let file = plan.work.join(format!("results-{}", plan.core));
-    let mut results = Results::open(&file, is_whole, plan.again);
+    let mut results = Results::open(&file, is_whole, plan.due);
     judge(plan, &tree, &sources, &mutants, &mut results)?;
     let known: BTreeSet<&str> = mutants.iter().map(|it| &*it.identity).collect();
     let survivors = plan.work.join("survivors.txt");

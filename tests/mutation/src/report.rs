@@ -46,16 +46,25 @@ fn fits(pattern: &str, text: &str) -> bool {
     is_whole && (pattern.ends_with('*') || rest.is_empty())
 }
 
+/// Which mutants a run asks about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    All,
+    /// Those that nothing caught so far, and those of which nothing is known.
+    NotCaught,
+    /// Those of which nothing is known, as after a run that did not end.
+    Unknown,
+}
+
 /// What is known of each mutant: level or nothing, by what, and where.
 pub struct Results {
     file: File,
     known: BTreeMap<String, (String, String, String)>,
-    /// Only those that were not caught are due.
-    again: bool,
+    due: Due,
 }
 
 impl Results {
-    pub fn open(path: &Path, anew: bool, again: bool) -> Self {
+    pub fn open(path: &Path, anew: bool, due: Due) -> Self {
         if anew {
             let _ = fs::remove_file(path);
         }
@@ -67,12 +76,16 @@ impl Results {
             }
         }
         let file = OpenOptions::new().append(true).create(true).open(path);
-        Self { file: file.expect("results can be written"), known, again }
+        Self { file: file.expect("results can be written"), known, due }
     }
 
     pub fn is_due(&self, identity: &str) -> bool {
-        let known = self.known.get(identity).filter(|_| self.again);
-        known.is_none_or(|(level, ..)| level == "SURVIVED" || level == "unreached")
+        let Some((level, ..)) = self.known.get(identity) else { return true };
+        match self.due {
+            Due::All => true,
+            Due::NotCaught => level == "SURVIVED" || level == "unreached",
+            Due::Unknown => false,
+        }
     }
 
     pub fn add(&mut self, mutant: &Mutant, verdict: &Verdict, line: usize) {
