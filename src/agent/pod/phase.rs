@@ -65,34 +65,27 @@ fn count(spec: &PodSpec, status: &PodStatus, initialised: bool) -> Counts {
             (State::Waiting(_) | State::Unset, _) => counts.waiting += 1,
         }
     }
-    let main_started = counts.running + counts.stopped > 0;
     let initialised = initialised || counts.running > 0;
     for (init, told) in spec.init_containers.iter().zip(&status.init_container_statuses) {
         if is_sidecar(init) {
-            let never_ran = !told.has_started() && matches!(told.last_state, State::Unset);
-            let waits = matches!(told.state, State::Waiting(_) | State::Unset);
-            counts.pending_init += usize::from(waits && never_ran && !main_started);
-            let runs = matches!(told.state, State::Running(_));
-            counts.running += usize::from(runs);
-            counts.pending_init += usize::from(runs && !told.has_started() && !main_started);
+            // While one of them keeps the main containers waiting, these say so.
+            counts.running += usize::from(matches!(told.state, State::Running(_)));
         } else {
-            count_init(told, main_started, initialised, &mut counts);
+            count_init(told, initialised, &mut counts);
         }
     }
     counts
 }
 
 /// `initialised`: the main containers no longer wait for it.
-fn count_init(told: &ContainerStatus, main_started: bool, initialised: bool, counts: &mut Counts) {
+fn count_init(told: &ContainerStatus, initialised: bool, counts: &mut Counts) {
     match (&told.state, &told.last_state) {
         (State::Terminated(end), _) if failed(end.exit_code, &end.reason) => {
             counts.failed_init += 1;
-            counts.pending_init += usize::from(!main_started);
         }
         (State::Terminated(_), _) => {}
         (State::Waiting(_), State::Terminated(end)) if failed(end.exit_code, &end.reason) => {
             counts.failed_init += 1;
-            counts.pending_init += usize::from(!main_started);
         }
         // This also holds after a reboot, where main containers ran before it.
         (State::Waiting(_) | State::Running(_) | State::Unset, _) => {
@@ -120,6 +113,11 @@ mod tests {
             "runs" => (State::Running(Running { started_at: None }), State::Unset),
             "0" => (ended(0), State::Unset),
             "1" => (ended(1), State::Unset),
+            "out of memory" => {
+                let reason = "OOMKilled".into();
+                let end = Terminated { reason, ..Terminated::default() };
+                (State::Terminated(Box::new(end)), State::Unset)
+            }
             "waits" => (waits(), State::Unset),
             "waits after 1" => (waits(), ended(1)),
             "waits after 0" => (waits(), ended(0)),
@@ -152,6 +150,22 @@ mod tests {
     }
 
     #[test]
+    fn of_a_pod_that_was_initialised_no_init_container_is_waited_for() {
+        let containers = || vec![Container::default()];
+        let spec = PodSpec {
+            init_containers: containers(),
+            containers: containers(),
+            ..PodSpec::default()
+        };
+        let mut status = PodStatus::default();
+        status.init_container_statuses.push(told("waits"));
+        status.container_statuses.push(told("1"));
+        for (initialised, expected) in [(true, Phase::Running), (false, Phase::Pending)] {
+            assert_eq!(phase_of(&spec, &status, initialised, Outcome::Open), expected);
+        }
+    }
+
+    #[test]
     fn the_phase_follows_the_table() {
         use Outcome::{Final, Open};
         use RestartPolicy::{Always, Never, OnFailure};
@@ -172,6 +186,10 @@ mod tests {
             (Always, &[("1", false)], &["waits"], Open, Phase::Pending),
             (Always, &[("runs", false)], &["waits"], Open, Phase::Pending),
             (Always, &[("0", false)], &["runs"], Open, Phase::Running),
+            (Never, &[("0", false)], &["runs"], Open, Phase::Running),
+            (Never, &[("out of memory", false)], &["waits"], Open, Phase::Failed),
+            (Never, &[("waits after 1", false)], &["waits"], Open, Phase::Failed),
+            (Never, &[("waits after 0", false)], &["waits"], Open, Phase::Pending),
             (Always, &[("waits", true)], &["waits"], Open, Phase::Pending),
             (Always, &[("runs", false)], &["1"], Open, Phase::Pending),
             (Always, &[("waits", false)], &["1"], Open, Phase::Pending),
@@ -182,6 +200,7 @@ mod tests {
             (Always, &[], &["1"], Final, Phase::Failed),
             (Always, &[], &["waits"], Final, Phase::Failed),
             (OnFailure, &[], &["waits after 0"], Final, Phase::Succeeded),
+            (OnFailure, &[], &["0", "waits"], Final, Phase::Failed),
         ] {
             let got = phase(policy, inits, mains, outcome);
             assert_eq!(got, expected, "{policy:?} {inits:?} {mains:?} {outcome:?}");
