@@ -147,18 +147,78 @@ mod tests {
     }
 
     fn formed(spec: &str, cluster_dns: &[&str]) -> Forming {
-        let json = format!(r#"{{"metadata":{{"name":"p","namespace":"ns"}},"spec":{{{spec}}}}}"#);
-        let pod = serde_json::from_str(&json).expect("a pod");
         let host = Dns {
             servers: texts(&["192.0.2.53"]),
             searches: texts(&["lan"]),
             options: texts(&["rotate"]),
         };
+        formed_on(&host, spec, |config| config.settings.cluster_dns = texts(cluster_dns))
+    }
+
+    fn formed_on(host: &Dns, spec: &str, change: impl FnOnce(&mut Config)) -> Forming {
+        let json = format!(r#"{{"metadata":{{"name":"p","namespace":"ns"}},"spec":{{{spec}}}}}"#);
+        let pod = serde_json::from_str(&json).expect("a pod");
         let mut config = Config::default();
         config.settings.resolv_conf = HOST_FILE.to_owned();
-        config.settings.cluster_dns = texts(cluster_dns);
         config.settings.cluster_domain = "cluster.local".to_owned();
-        form(&pod, &host, &config)
+        change(&mut config);
+        form(&pod, host, &config)
+    }
+
+    /// Search paths of these lengths.
+    fn paths(lengths: impl IntoIterator<Item = usize>) -> Vec<String> {
+        let each = lengths.into_iter().enumerate();
+        each.map(|(at, length)| format!("{at:x>length$}")).collect()
+    }
+
+    #[test]
+    fn the_runtime_looks_itself_only_where_it_would_find_the_same() {
+        let host = Dns { servers: texts(&["192.0.2.53"]), ..Dns::default() };
+        assert_eq!(formed_on(&host, "", |_| ()).dns, None);
+        let elsewhere =
+            formed_on(&host, "", |config| "/run/r".clone_into(&mut config.settings.resolv_conf));
+        assert_eq!(elsewhere.dns, Some(host));
+        // A file that names more than resolvers take.
+        let long = Dns { servers: texts(&["a", "b", "c", "d"]), ..Dns::default() };
+        let three = Dns { servers: texts(&["a", "b", "c"]), ..Dns::default() };
+        assert_eq!(formed_on(&long, "", |_| ()).dns, Some(three));
+        // Nothing at all is what the pod asks for, whatever the file holds.
+        let nothing = formed_on(&Dns::default(), r#""dnsPolicy":"None""#, |_| ());
+        assert_eq!(nothing.dns, Some(Dns::default()));
+    }
+
+    #[test]
+    fn without_a_file_of_the_hosts_a_pod_asks_its_own_machine() {
+        let host = Dns { servers: texts(&["192.0.2.53"]), ..Dns::default() };
+        let dns = formed_on(&host, "", |config| config.settings.resolv_conf.clear()).dns;
+        let (servers, searches) = (texts(&["127.0.0.1"]), texts(&["."]));
+        assert_eq!(dns, Some(Dns { servers, searches, options: Vec::new() }));
+    }
+
+    #[test]
+    fn a_cluster_without_a_domain_adds_no_search_path() {
+        let host = Dns { searches: texts(&["lan"]), ..Dns::default() };
+        let dns = formed_on(&host, "", |config| {
+            config.settings.cluster_dns = texts(&["10.96.0.10"]);
+            config.settings.cluster_domain.clear();
+        });
+        assert_eq!(dns.dns.expect("the cluster's").searches, ["lan"]);
+    }
+
+    #[test]
+    fn search_paths_have_bounds_each_and_together() {
+        let host = |searches| Dns { searches, ..Dns::default() };
+        let most = SEARCH_PATH_CHARS_MAX;
+        let forming = formed_on(&host(paths([most, most + 1, 3])), "", |_| ());
+        let dns = forming.dns.expect("one is left out");
+        assert_eq!(dns.searches.iter().map(String::len).collect::<Vec<_>>(), [most, 3]);
+        assert_eq!(forming.events[0].0, "DNSConfigForming");
+        // Eight of 253 with their blanks are 2,031 characters: a ninth of 16 just fits.
+        let fits = |last: usize| {
+            let searches = paths([most; 8].into_iter().chain([last]));
+            formed_on(&host(searches), "", |_| ()).dns.map(|dns| dns.searches.len())
+        };
+        assert_eq!((fits(16), fits(17)), (None, Some(8)));
     }
 
     #[test]
@@ -191,6 +251,8 @@ mod tests {
             "{missing:?}"
         );
         assert_eq!(formed("", &[]).events, [], "nobody asked for it");
+        assert_eq!(formed(r#""dnsPolicy":"Default""#, &[]).events, []);
+        assert_eq!(formed(r#""dnsPolicy":"ClusterFirst""#, &["10.96.0.10"]).events, []);
     }
 
     #[test]
@@ -209,6 +271,8 @@ mod tests {
 
     #[test]
     fn more_than_resolvers_take_is_left_out_and_said() {
+        let own = r#""dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2"]}"#;
+        assert_eq!(formed(own, &[]).events, [], "these are three with the host's");
         let own = r#""dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2","1.1.1.3"]}"#;
         let forming = formed(own, &[]);
         assert_eq!(forming.dns.as_ref().expect("its own").servers.len(), 3);

@@ -108,7 +108,8 @@ mod tests {
                 "labels":{"app":"web"},"annotations":{"a.b/c":"d"}},
             "spec":{"nodeName":"gw","serviceAccountName":"sa","containers":[
                 {"name":"a","resources":{"limits":{"cpu":"1500m","memory":"64Mi"}}},
-                {"name":"b","resources":{"requests":{"cpu":"250m"}}}]}}"#;
+                {"name":"b","resources":{"requests":{"cpu":"250m"}}},
+                {"name":"z","resources":{"limits":{"cpu":"0"}}}]}}"#;
         serde_json::from_str(json).expect("a pod")
     }
 
@@ -163,6 +164,8 @@ mod tests {
             ("", "limits.memory", "1Mi", Ok("64")),
             ("", "limits.memory", "", Ok("67108864")),
             ("b", "limits.cpu", "1m", Ok("2000")),
+            // No limit is written as none or as 0.
+            ("z", "limits.cpu", "1m", Ok("2000")),
             ("b", "limits.memory", "1Gi", Ok("1")),
             ("b", "limits.ephemeral-storage", "1Gi", Ok("8")),
             ("b", "requests.cpu", "", Ok("1")),

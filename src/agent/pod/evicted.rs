@@ -60,3 +60,23 @@ pub fn overrules(ours: &PodStatus, told: &PodStatus) -> bool {
 const EVICTED: &str = "Evicted";
 /// The reason of the condition `DisruptionTarget` that a node sets.
 pub const DISRUPTED: &str = "TerminationByKubelet";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::status::Phase;
+
+    #[test]
+    fn the_cloud_ends_a_pod_that_has_not_ended_and_says_nothing_else_of_it() {
+        let status = |phase| PodStatus { phase, ..PodStatus::default() };
+        for (ours, told, ends) in [
+            (Phase::Running, Phase::Failed, true),
+            (Phase::Pending, Phase::Succeeded, true),
+            (Phase::Running, Phase::Pending, false),
+            (Phase::Succeeded, Phase::Failed, false),
+            (Phase::Failed, Phase::Running, false),
+        ] {
+            assert_eq!(overrules(&status(ours), &status(told)), ends, "{ours:?} {told:?}");
+        }
+    }
+}

@@ -77,4 +77,18 @@ mod tests {
             assert_eq!(&*container_hash(name, image), hash, "{name} {image}");
         }
     }
+
+    #[test]
+    fn text_is_escaped_as_go_does() {
+        let text = "a\"b\\c\nd\re\tf<g>h&i\u{2028}j\u{1}é";
+        let escaped = r#"a\"b\\c\nd\re\tf\u003cg\u003eh\u0026i\u2028j\u0001é"#;
+        assert_eq!(go_json(text), escaped);
+    }
+
+    #[test]
+    fn each_instance_of_each_container_has_a_file_name_of_its_own() {
+        let names = [("a", 0), ("a", 1), ("b", 0), ("b", 1)].map(|(name, it)| file_name(name, it));
+        let different: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len(), "{names:?}");
+    }
 }
