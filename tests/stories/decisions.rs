@@ -215,3 +215,87 @@ fn a_container_found_running_is_adopted_by_hash_or_by_image() {
         assert_eq!(asked, expected, "{hash:?} {image}");
     }
 }
+
+#[test]
+fn what_the_runtime_has_of_an_older_sandbox_is_not_started() {
+    let both: &[(&str, u32, bool)] = &[("s0", 0, false), ("s1", 1, true)];
+    let inits = format!(r#""initContainers":[{{"name":"a","image":"i:1"}}],{MAIN}"#);
+    for (spec, sandboxes, rows, expected) in [
+        (MAIN, both, &[("m", 0, "s0", Created, 0)][..], "remove_container x0"),
+        (
+            MAIN,
+            UP,
+            &[("m", 0, "s1", Running, 0), ("m", 1, "s1", Created, 0)],
+            "remove_container x1",
+        ),
+        (&*inits, both, &[("a", 0, "s0", Created, 0)], "remove_container x0"),
+        // The newest is dead, the older one not.
+        (MAIN, &[("s1", 0, true), ("s2", 1, false)], &[], "stop_podsandbox s2"),
+    ] {
+        assert_eq!(first(spec, sandboxes, rows), expected, "{sandboxes:?} {rows:?}");
+    }
+}
+
+#[test]
+fn an_init_container_that_was_made_is_started_whatever_the_policy() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let init = r#""initContainers":[{"name":"a","image":"i:1"}]"#;
+        let spec = format!(r#""restartPolicy":"{policy}",{init},{MAIN}"#);
+        let got = first(&spec, UP, &[("a", 0, "s1", Created, 0)]);
+        assert_eq!(got, "start_container x0", "{policy}");
+    }
+}
+
+/// Two main containers, and something before them.
+fn two(policy: &str, init: &str) -> String {
+    format!(
+        r#""restartPolicy":"{policy}",{init}"containers":[{{"name":"m","image":"i:1"}},
+            {{"name":"n","image":"i:3"}}]"#
+    )
+}
+
+#[test]
+fn with_one_of_two_main_containers_a_pod_is_initialised_and_goes_on() {
+    let plain = r#""initContainers":[{"name":"a","image":"i:2"}],"#;
+    let sidecar = r#""initContainers":[{"name":"a","image":"i:2","restartPolicy":"Always"}],"#;
+    for (spec, rows, expected) in [
+        (two("Always", plain), &[("n", 0, "s1", Running, 0)][..], "image_status i:1"),
+        // A sidecar is begun again for the one that still runs.
+        (
+            two("Never", sidecar),
+            &[("a", 0, "s1", Exited, 0), ("m", 0, "s1", Exited, 0), ("n", 0, "s1", Running, 0)],
+            "image_status i:2",
+        ),
+    ] {
+        assert_eq!(first(&spec, UP, rows), expected, "{rows:?}");
+    }
+}
+
+#[test]
+fn a_dead_sandbox_is_replaced_while_one_container_has_not_succeeded() {
+    for (policy, codes, again) in [
+        ("OnFailure", Some([0, 1]), true),
+        ("OnFailure", Some([0, 0]), false),
+        // Nothing of it was ever made.
+        ("Never", None, true),
+        ("Never", Some([0, 1]), false),
+    ] {
+        let mut desk = Desk::new();
+        desk.sandboxes.push(sandbox("s1", 0, false));
+        for (name, code) in codes.into_iter().flat_map(|codes| ["m", "n"].into_iter().zip(codes)) {
+            let mut dead = container(&format!("x-{name}"), name, Exited);
+            dead.image = if name == "m" { "i:1" } else { "i:3" }.into();
+            desk.exit_codes.push((dead.id.0.clone(), code));
+            desk.containers.push(dead);
+        }
+        desk.manifests(&[&pod(&two(policy, ""))]);
+        for _ in 0..5 {
+            let looks = |call: &String| call.contains("_status") || call.starts_with("stop_");
+            if let Some(call) = desk.asked_for().into_iter().find(looks) {
+                desk.does(&call);
+            }
+        }
+        let run = desk.asked_for().contains(&"run_podsandbox #1".to_owned());
+        assert_eq!(run, again, "{policy} {codes:?}: {:?}", desk.asked_for());
+    }
+}

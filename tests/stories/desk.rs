@@ -1,6 +1,6 @@
 //! The desk a story is told at: the mind, a clock, and the runtime's side of the conversation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::named::name;
 use crate::named::{is_look, shared};
@@ -34,6 +34,8 @@ pub struct Desk {
     /// Asked over the network and not yet answered.
     pub queries: Vec<(ProbeId, Query)>,
     pub events: Vec<String>,
+    /// What of the pods events were about.
+    pub fields: BTreeSet<String>,
     /// What was last asked to be saved.
     pub saved_results: Option<BTreeMap<ContainerId, ProbeResults>>,
     /// What lists tell.
@@ -182,6 +184,7 @@ impl Desk {
             cancelled: Vec::new(),
             queries: Vec::new(),
             events: Vec::new(),
+            fields: BTreeSet::new(),
             saved_results: None,
             sandboxes: Vec::new(),
             containers: Vec::new(),
@@ -262,11 +265,15 @@ impl Desk {
                     self.agent.handle(self.now, Event::Measured(Box::new(measures)));
                     learnt = true;
                 }
-                Action::Probe { probe, query, .. } => self.queries.push((probe, query)),
+                Action::Probe { probe, query, deadline } => {
+                    assert!(deadline > self.now.boot, "{query:?} has no time");
+                    self.queries.push((probe, query));
+                }
                 Action::SaveProbeResults(results) => self.saved_results = Some(results),
                 Action::CancelProbe(probe) => self.queries.retain(|(open, _)| *open != probe),
-                Action::Read { job, words } => learnt = self.tell_words(job, words),
+                Action::Read { job, words } => learnt |= self.tell_words(job, words),
                 Action::Note(note) => {
+                    self.fields.insert(note.involved_object.field_path.clone());
                     self.events.push(format!("{} {}", note.reason, note.message));
                 }
                 Action::Log(_, line) => self.log.push(line),

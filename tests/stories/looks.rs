@@ -11,7 +11,7 @@ use crate::desk::{Desk, MAIN, START, pod};
 use crate::named::shared;
 
 /// Lists that are asked for and not answered.
-fn lists(desk: &Desk) -> Vec<Request> {
+pub fn lists(desk: &Desk) -> Vec<Request> {
     let open = desk.open.iter().map(|(_, request)| request.clone());
     open.filter(|it| matches!(it, Request::ListPodSandbox | Request::ListContainers)).collect()
 }
@@ -25,7 +25,7 @@ fn told(desk: &Desk, list: &Request) -> Reply {
 
 /// One of the lists is told as it is.
 #[track_caller]
-fn tells(desk: &mut Desk, list: &Request) {
+pub fn tells(desk: &mut Desk, list: &Request) {
     let reply = told(desk, list);
     answers(desk, list, Ok(reply));
 }
@@ -94,7 +94,7 @@ fn a_look_that_failed_is_no_hurry_once_one_came_whole() {
 }
 
 /// A desk whose runtime tells of changes, with a pod that runs or none, and the open stream.
-fn evented(has_pod: bool) -> (Desk, CallId) {
+pub fn evented(has_pod: bool) -> (Desk, CallId) {
     let mut desk = Desk::with_stream(true);
     if has_pod {
         desk.manifests(&[&pod(MAIN)]);

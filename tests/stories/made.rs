@@ -47,6 +47,10 @@ impl Desk {
     /// What an ended container left is read at once.
     pub fn tell_words(&mut self, job: JobId, words: LastWords) -> bool {
         self.reads.push(words);
+        if self.taken.words_wait {
+            self.taken.unread.push(job);
+            return false;
+        }
         let text = self.last_words.clone().into();
         self.agent.handle(self.now, Event::LastWords(job, text));
         true

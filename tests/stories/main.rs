@@ -6,6 +6,7 @@
 
 mod admission;
 mod cgroups;
+mod changes;
 #[cfg(all(feature = "pvc", feature = "nfs"))]
 mod claims;
 mod classes;
@@ -97,6 +98,8 @@ mod golden;
 mod golden_join;
 #[cfg(feature = "hooks")]
 mod hooks;
+#[cfg(feature = "hooks")]
+mod hooks_more;
 mod images;
 mod lifecycle;
 mod logs;
@@ -111,6 +114,8 @@ mod probes;
 mod props;
 mod recovery;
 mod refusals;
+#[cfg(feature = "probes")]
+mod rounds;
 mod rules;
 mod security;
 mod shown;
@@ -119,9 +124,12 @@ mod sky;
 mod statuses;
 mod taken_over;
 mod tasks;
+mod told;
+mod trouble;
 #[cfg(feature = "configmap")]
 mod volume_files;
 mod volumes;
 mod waits;
 #[cfg(feature = "watchdog")]
 mod watchdog;
+mod written;

@@ -11,6 +11,8 @@ use crate::desk::Desk;
 
 /// That a pod's cgroup is made.
 pub const CGROUP: &str = "its cgroup";
+/// That a container's files are made.
+pub const FILES: &str = "its files";
 
 /// That links to logs are looked through.
 pub const SWEEP: &str = "the sweep";
@@ -22,9 +24,15 @@ pub struct Taken {
     pub sandboxes: Vec<SandboxUsage>,
     /// Uids of pods that have a cgroup without a process.
     pub idle_cgroups: Vec<&'static str>,
-    /// A volume whose mount never ends, or [`CGROUP`] or [`SWEEP`], and the job that is about it.
+    /// A volume whose mount never ends, or [`CGROUP`], [`FILES`] or [`SWEEP`], and the job that is
+    /// about it.
     pub hangs: Option<&'static str>,
     pub hung: Option<JobId>,
+    /// What ended containers left is not told before the story does so.
+    pub words_wait: bool,
+    pub unread: Vec<JobId>,
+    /// Jobs that fail.
+    pub fails: Option<fn(&JobSpec) -> bool>,
     /// No mount ends before it is let go on; those that have not.
     pub holds: bool,
     pub held: Vec<JobId>,
@@ -99,8 +107,24 @@ impl Desk {
         }
     }
 
+    /// It does so up to this, which is the next to be done.
+    #[track_caller]
+    pub fn works_until(&mut self, call: &str) {
+        for _ in 0..100 {
+            match self.asked_for().first().cloned() {
+                Some(asked) if asked == call => return,
+                Some(asked) => self.does(&asked),
+                None => self.pass(1_000),
+            }
+        }
+        panic!("no {call}: {:?}", self.trace);
+    }
+
     /// What becomes of a job about volumes and cgroups.
     pub fn volume_job(&mut self, spec: &JobSpec) -> Result<(), JobError> {
+        if self.taken.fails.is_some_and(|fails| fails(spec)) {
+            return Err(JobError::Failed("no such device".to_owned()));
+        }
         let (what, volume) = match spec {
             JobSpec::MakePodCgroup(_) | JobSpec::RemovePodCgroup(_) | JobSpec::SetQosCgroups(_)
                 if self.bad_cgroups =>
@@ -122,6 +146,7 @@ impl Desk {
         let about = match &spec {
             JobSpec::SetUpVolume(wanted) => Some(&*wanted.volume),
             JobSpec::MakePodCgroup(_) => Some(CGROUP),
+            JobSpec::MakeContainerFiles(_) => Some(FILES),
             JobSpec::SweepLinks { .. } => Some(SWEEP),
             _ => None,
         };

@@ -1,0 +1,418 @@
+//! What becomes of a pod whose manifest changes, or whose sandbox is not what it has to be.
+
+use std::sync::Arc;
+
+use edged::agent::event::Event;
+use edged::limits;
+use edged::model::cgroup::Hierarchy;
+use edged::model::cri::{
+    CallError, CgroupDriver, Code, ContainerState, Lost, Network, Reply, Request, RuntimeHandler,
+};
+use edged::model::job::JobSpec;
+use edged::model::manifest::{Content, File, Folder};
+use edged::model::object::{Object, RuntimeClass};
+use edged::model::pod::Pod;
+
+use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
+use crate::made::sandbox_of;
+
+const NOTHING: [&str; 0] = [];
+
+fn on_cgroups() -> Desk {
+    Desk::with(|config| config.machine.cgroups.hierarchy = Hierarchy::V2)
+}
+
+fn limited(cpu: &str) -> String {
+    pod(&format!(
+        r#""containers":[{{"name":"m","image":"i:1","resources":{{"limits":{{"cpu":"{cpu}"}}}}}}]"#
+    ))
+}
+
+/// What pods' cgroups may take of a processor, in the order in which they were made.
+fn quotas(desk: &Desk) -> Vec<Option<i64>> {
+    let made = desk.specs.iter().filter_map(|spec| match spec {
+        JobSpec::MakePodCgroup(made) => Some(made.values.cpu_quota),
+        _ => None,
+    });
+    made.collect()
+}
+
+#[test]
+fn a_cgroup_is_made_anew_with_each_sandbox_and_as_the_spec_says_by_then() {
+    let mut desk = on_cgroups();
+    desk.manifests(&[&limited("500m")]);
+    desk.works();
+    assert_eq!(quotas(&desk), [Some(50_000)]);
+    desk.manifests(&[&limited("250m")]);
+    desk.pass(60_000);
+    assert_eq!(quotas(&desk), [Some(50_000)], "the one that runs stays");
+    desk.sandboxes[0].ready = false;
+    desk.pass(1_000);
+    desk.works();
+    assert_eq!(quotas(&desk), [Some(50_000), Some(25_000)]);
+    // Also where the spec is the same: the runtime may have made it by itself.
+    desk.sandboxes.iter_mut().for_each(|it| it.ready = false);
+    desk.pass(1_000);
+    desk.works();
+    assert_eq!(quotas(&desk).len(), 3);
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_removed_is_told_of() {
+    let mut desk = on_cgroups();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.works();
+    desk.bad_cgroups = true;
+    desk.manifests(&[]);
+    desk.works();
+    let told = "FailedKillPod error removing the pod's cgroup: no such device".to_owned();
+    assert!(desk.events.contains(&told), "{:?}", desk.events);
+}
+
+#[test]
+fn slices_that_are_the_runtimes_are_not_removed() {
+    let mut desk = Desk::booted_with(CgroupDriver::Systemd, |config| {
+        config.machine.cgroups.hierarchy = Hierarchy::V2;
+    });
+    desk.manifests(&[&pod(MAIN)]);
+    desk.works();
+    desk.manifests(&[]);
+    desk.works();
+    desk.pass(2_000);
+    assert_eq!(desk.agent.pods().count(), 0);
+    let removal = |spec: &JobSpec| matches!(spec, JobSpec::RemovePodCgroup(_));
+    assert!(!desk.specs.iter().any(removal), "{:?}", desk.specs);
+}
+
+/// A pod of this class, with a mount that needs a handler that can.
+fn of_class(desk: &mut Desk, class: &str) {
+    let spec = format!(
+        r#""runtimeClassName":"{class}","volumes":[{{"name":"v","hostPath":{{"path":"/srv"}}}}],
+           "containers":[{{"name":"m","image":"i:1","volumeMounts":[{{"name":"v",
+               "mountPath":"/v","readOnly":true,"recursiveReadOnly":"Enabled"}}]}}]"#
+    );
+    let pods = vec![serde_json::from_str::<Pod>(&pod(&spec)).expect("a pod")];
+    let mut kata = RuntimeClass::default();
+    "small".clone_into(&mut kata.metadata.name);
+    "kata".clone_into(&mut kata.handler);
+    let objects = vec![Arc::new(Object::RuntimeClass(kata))];
+    let content = Content { pods, objects };
+    let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
+    desk.tell(Event::Manifests(Folder { trouble: None, files }));
+}
+
+#[test]
+fn what_a_pods_own_handler_can_do_counts_and_an_empty_class_is_none() {
+    for (class, default_can, kata_can, is_made) in [
+        ("", true, false, true),
+        ("", false, true, false),
+        ("small", true, false, false),
+        ("small", false, true, true),
+    ] {
+        let mut desk = Desk::new();
+        let handler = |name: &str, able| RuntimeHandler {
+            name: name.into(),
+            recursive_read_only_mounts: able,
+            ..RuntimeHandler::default()
+        };
+        desk.runtime.handlers = vec![handler("", default_can), handler("kata", kata_can)];
+        desk.tell(Event::RuntimeUp);
+        of_class(&mut desk, class);
+        let handler = sandbox_of(&mut desk).runtime_handler;
+        assert_eq!(&*handler, if class.is_empty() { "" } else { "kata" });
+        desk.does("image_status i:1");
+        let asked = desk.asked_for();
+        assert_eq!(asked == ["create_container m#0"], is_made, "{class:?}: {asked:?}");
+    }
+}
+
+#[test]
+fn a_volume_that_the_manifest_changes_is_brought_about_anew() {
+    let with = |path: &str, image: &str| {
+        pod(&format!(
+            r#""volumes":[{{"name":"v","hostPath":{{"path":"{path}"}}}}],
+               "containers":[{{"name":"m","image":"{image}",
+                   "volumeMounts":[{{"name":"v","mountPath":"/v"}}]}}]"#
+        ))
+    };
+    let mut desk = Desk::new();
+    desk.manifests(&[&with("/a", "i:1")]);
+    desk.works();
+    let before = desk.volume_jobs.len();
+    desk.manifests(&[&with("/b", "i:2")]);
+    desk.works_until("create_container m#1");
+    assert_eq!(desk.volume_jobs[before..], ["set up v"]);
+    let (_, request) = desk.take("create_container m#1");
+    let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
+    assert_eq!(config.mounts[0].host_path, "/b");
+}
+
+/// The newest sandbox is told to have this network and these addresses.
+fn told(desk: &mut Desk, network: Network, ips: &[&str]) {
+    let (call, request) = desk.take("podsandbox_status s1");
+    let Reply::SandboxStatus(mut status) = desk.perform(&request) else { panic!("a status") };
+    status.network = network;
+    status.ips = ips.iter().map(|&ip| ip.into()).collect();
+    desk.tell(Event::Cri(call, Ok(Reply::SandboxStatus(status))));
+}
+
+#[test]
+fn a_sandbox_without_the_network_that_the_pod_asks_for_is_replaced() {
+    for (spec, network, ips, stays) in [
+        ("", Network::Pod, &["10.0.0.5"][..], true),
+        ("", Network::Pod, &[], false),
+        ("", Network::Node, &["10.0.0.5"], false),
+        (r#""hostNetwork":true,"#, Network::Node, &[], true),
+        (r#""hostNetwork":true,"#, Network::Pod, &["10.0.0.5"], false),
+    ] {
+        let mut desk = Desk::new();
+        desk.sandboxes.push(sandbox("s1", 0, true));
+        desk.manifests(&[&pod(&format!("{spec}{MAIN}"))]);
+        told(&mut desk, network, ips);
+        let next = if stays { "image_status i:1" } else { "stop_podsandbox s1" };
+        assert_eq!(desk.asked_for(), [next], "{spec} {network:?} {ips:?}");
+    }
+}
+
+#[test]
+fn a_pod_whose_call_was_lost_does_nothing_before_it_was_looked_at() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&START[..3]);
+    desk.taken.looks_wait = true;
+    let (call, _) = desk.take("create_container m#0");
+    desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    desk.pass(60_000);
+    let acts = |call: &String| !call.starts_with("list_");
+    assert!(!desk.asked_for().iter().any(acts), "{:?}", desk.asked_for());
+}
+
+#[test]
+fn a_deadline_comes_in_time_though_the_pod_waits_for_something_later() {
+    let mut desk = Desk::with_stream(true);
+    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":300,{MAIN}"#))]);
+    desk.works();
+    desk.pass(10_000);
+    let began = desk.now.boot;
+    for attempt in 1..=6 {
+        let newest = desk.containers.iter_mut().max_by_key(|it| it.attempt).expect("it was made");
+        newest.state = ContainerState::Exited;
+        desk.pass(limits::RELIST_EVENTED_MS);
+        if attempt < 6 {
+            desk.works_until(&format!("create_container m#{attempt}"));
+            desk.works();
+        }
+        if desk.now.boot.since_ms(began) > 230_000 {
+            break;
+        }
+    }
+    desk.works();
+    // Its back-off is longer than what is left.
+    while desk.status()["reason"] != "DeadlineExceeded" {
+        let next = desk.agent.wake_at().expect("it waits for something");
+        desk.pass(next.since_ms(desk.now.boot));
+        assert!(desk.now.boot.since_ms(began) < 300_000, "it is late");
+    }
+}
+
+#[test]
+fn a_deadline_counts_from_the_oldest_sandbox() {
+    let mut desk = Desk::new();
+    let at = |desk: &Desk, ago_s: i64| (desk.now.wall.expect("set").0 - ago_s * 1_000) * 1_000_000;
+    for (id, attempt, ago_s) in [("s1", 1, 100), ("s0", 0, 3_000)] {
+        let mut found = sandbox(id, attempt, attempt == 1);
+        found.created_at = at(&desk, ago_s);
+        desk.sandboxes.push(found);
+    }
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    desk.pass(2_000);
+    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":3600,{MAIN}"#))]);
+    desk.works();
+    desk.pass(590_000);
+    assert_eq!(desk.asked_for(), NOTHING);
+    desk.pass(10_000);
+    assert_eq!(desk.asked_for(), ["stop_container x0 30"]);
+}
+
+#[test]
+fn a_deadline_that_is_found_late_counts_what_has_passed_once() {
+    // The clock is set while the pod runs already.
+    let mut desk = Desk::new();
+    let wall = desk.now.wall.take();
+    let mut found = sandbox("s1", 0, true);
+    found.created_at = (wall.expect("set").0 - 1_000_000) * 1_000_000;
+    desk.sandboxes.push(found);
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":3600,{MAIN}"#))]);
+    desk.works();
+    let began = desk.now.boot;
+    desk.pass(600_000);
+    desk.now.wall = wall.map(|wall| edged::agent::time::Wall(wall.0 + 600_000));
+    // Any news of it: its deadline is worked out.
+    desk.exits("m", 1);
+    desk.works();
+    let left_ms = 3_600_000 - 1_000_000;
+    desk.pass(began.plus_ms(left_ms - 5_000).since_ms(desk.now.boot));
+    assert_eq!(desk.asked_for(), NOTHING);
+    desk.pass(10_000);
+    assert_eq!(desk.asked_for(), ["stop_container c1 30"]);
+}
+
+#[test]
+fn an_old_sandbox_that_cannot_be_stopped_is_tried_every_ten_seconds() {
+    let mut desk = Desk::new();
+    desk.sandboxes = vec![sandbox("s1", 1, true), sandbox("s0", 0, false)];
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+    for _ in 0..3 {
+        desk.refuses("stop_podsandbox s0", Code::Unknown, "no");
+        desk.pass(limits::RETRY_MS - 500);
+        assert_eq!(desk.asked_for(), NOTHING);
+        desk.pass(limits::RETRY_MS / 2 + 500);
+    }
+    desk.does_all(&["stop_podsandbox s0", "remove_podsandbox s0"]);
+}
+
+#[test]
+fn what_is_known_of_an_image_holds_for_the_containers_that_keep_it() {
+    let two = |image: &str| {
+        pod(&format!(
+            r#""containers":[{{"name":"m","image":"gone:1"}},{{"name":"n","image":"{image}"}}]"#
+        ))
+    };
+    let mut desk = Desk::new();
+    desk.manifests(&[&two("i:1")]);
+    desk.works_until("pull_image gone:1");
+    for _ in 0..2 {
+        desk.refuses("pull_image gone:1", Code::NotFound, "not found");
+        desk.works_until("pull_image gone:1");
+    }
+    desk.refuses("pull_image gone:1", Code::NotFound, "not found");
+    desk.does("image_status gone:1");
+    let pulls = |desk: &Desk| desk.trace.iter().filter(|it| *it == "pull_image gone:1").count();
+    let (before, began) = (pulls(&desk), desk.now.boot);
+    desk.manifests(&[&two("i:2")]);
+    desk.works();
+    let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["reason"], "ImagePullBackOff", "{waiting}");
+    desk.pass(began.plus_ms(25_000).since_ms(desk.now.boot));
+    let looks = desk.trace.iter().rev().take_while(|it| *it == "image_status gone:1").count();
+    assert!(looks <= 1 && pulls(&desk) == before, "{:?}", desk.trace);
+}
+
+#[test]
+fn a_new_image_takes_the_old_ones_trouble_off_the_status() {
+    let mut desk = Desk::new();
+    desk.images.clear();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.works_until("pull_image i:1");
+    desk.refuses("pull_image i:1", Code::NotFound, "not found");
+    desk.does("image_status i:1");
+    desk.manifests(&[&pod(&MAIN.replace("i:1", "i:2"))]);
+    let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["reason"], "ContainerCreating", "{waiting}");
+}
+
+#[test]
+fn an_answer_about_another_image_than_the_manifest_names_now_is_void() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&START[..2]);
+    desk.manifests(&[&pod(&MAIN.replace("i:1", "i:2"))]);
+    desk.does_all(&["image_status i:1", "image_status i:2", "create_container m#0"]);
+}
+
+#[test]
+fn a_pull_that_came_makes_the_next_failure_the_first() {
+    let mut desk = Desk::new();
+    desk.images.clear();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.works_until("pull_image i:1");
+    let fails = |desk: &mut Desk, wait_ms: u64| {
+        let began = desk.now.boot;
+        desk.refuses("pull_image i:1", Code::NotFound, "not found");
+        desk.works_until("pull_image i:1");
+        let waited_ms = desk.now.boot.since_ms(began);
+        assert!((wait_ms..wait_ms + 2_000).contains(&waited_ms), "{waited_ms} for {wait_ms}");
+    };
+    fails(&mut desk, limits::BACKOFF_MIN_MS);
+    fails(&mut desk, 2 * limits::BACKOFF_MIN_MS);
+    desk.images.push("i:1");
+    desk.works();
+    assert_eq!(desk.running(), ["m"]);
+    desk.images.clear();
+    desk.exits("m", 1);
+    desk.works_until("pull_image i:1");
+    fails(&mut desk, limits::BACKOFF_MIN_MS);
+}
+
+#[test]
+fn an_image_that_cannot_be_had_keeps_what_comes_after_it_waiting() {
+    for (policy, state) in [("", "gone:1"), (r#","restartPolicy":"Always""#, "gone:1")] {
+        let mut desk = Desk::new();
+        let init = format!(r#""initContainers":[{{"name":"i","image":"{state}"{policy}}}]"#);
+        desk.manifests(&[&pod(&format!("{init},{MAIN}"))]);
+        desk.works_until("pull_image gone:1");
+        desk.refuses("pull_image gone:1", Code::NotFound, "not found");
+        desk.does("image_status gone:1");
+        assert_eq!(desk.asked_for(), NOTHING, "the main container waits");
+    }
+}
+
+#[test]
+fn a_pod_that_two_manifests_claim_is_told_so_at_once() {
+    let mut desk = Desk::with_stream(true);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.works();
+    desk.pass(10_000);
+    desk.manifests(&[&pod(MAIN), &pod(MAIN)]);
+    let told = desk.events.iter().any(|event| event.starts_with("FailedValidation"));
+    assert!(told, "{:?}", desk.events);
+}
+
+/// Main containers stop before the sidecars, and these one after another, while there is time.
+#[test]
+fn the_turn_of_a_sidecar_comes_with_the_end_of_the_grace_period_without_any_news() {
+    let sidecar =
+        |name: &str| format!(r#"{{"name":"{name}","image":"i:1","restartPolicy":"Always"}}"#);
+    for main_stops in [false, true] {
+        let mut desk = Desk::with_stream(true);
+        let inits = [sidecar("a"), sidecar("b")].join(",");
+        desk.manifests(&[&pod(&format!(r#""initContainers":[{inits}],{MAIN}"#))]);
+        desk.works();
+        desk.pass(3_000);
+        desk.manifests(&[]);
+        let began = desk.now.boot;
+        if main_stops {
+            desk.does("stop_container c4 30");
+        }
+        let first = desk.asked_for();
+        assert_eq!(first.len(), 1, "{first:?}");
+        desk.pass(began.plus_ms(29_999).since_ms(desk.now.boot));
+        assert_eq!(desk.asked_for(), first);
+        desk.pass(1);
+        assert_eq!(desk.asked_for().len(), if main_stops { 2 } else { 3 });
+    }
+}
+
+#[test]
+fn a_container_that_shows_late_is_not_said_to_serve() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+    desk.works();
+    desk.exits("m", 0);
+    desk.works();
+    desk.pass(2_000);
+    assert_eq!(desk.status()["phase"], "Succeeded");
+    // A call of an earlier life takes effect.
+    let mut late = container("x9", "m", ContainerState::Running);
+    late.attempt = 1;
+    desk.containers.push(late);
+    desk.pass(2_000);
+    assert_eq!(desk.asked_for(), ["stop_container x9 2"]);
+    let told = desk.status()["containerStatuses"][0].clone();
+    assert_eq!((&told["ready"], &told["started"]), (&false.into(), &false.into()), "{told}");
+    assert_eq!(told["state"]["terminated"]["reason"], "ContainerStatusUnknown", "{told}");
+    assert_eq!(desk.status()["phase"], "Succeeded");
+}
