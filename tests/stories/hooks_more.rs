@@ -204,15 +204,6 @@ fn hooks_wait_for_room() {
     let asked = desk.asked_for();
     let hooks = asked.iter().filter(|call| call.starts_with("exec_sync")).count();
     assert_eq!(hooks, limits::HOOK_CALLS_MAX, "the last one's turn has come");
-
-    let get = r#""preStop":{"httpGet":{"port":80}}"#;
-    let count = limits::PROBE_CONNECTIONS_MAX + 1;
-    let all: Vec<_> = (0..count).map(|at| hooked(&format!("m{at}"), get)).collect();
-    let mut desk = run(&all, "");
-    desk.manifests(&[]);
-    assert_eq!(desk.queries.len(), limits::PROBE_CONNECTIONS_MAX);
-    desk.finds(Finding::Good);
-    assert_eq!(desk.queries.len(), limits::PROBE_CONNECTIONS_MAX);
 }
 
 #[test]

@@ -25,9 +25,17 @@ fn told(desk: &Desk, list: &Request) -> Reply {
 
 /// One of the lists is told as it is.
 #[track_caller]
-pub fn tells(desk: &mut Desk, list: &Request) {
+fn tells(desk: &mut Desk, list: &Request) {
     let reply = told(desk, list);
     answers(desk, list, Ok(reply));
+}
+
+/// Both are, those that are asked for now.
+#[track_caller]
+pub fn tell_all(desk: &mut Desk) {
+    for list in lists(desk) {
+        tells(desk, &list);
+    }
 }
 
 #[track_caller]
@@ -94,7 +102,7 @@ fn a_look_that_failed_is_no_hurry_once_one_came_whole() {
 }
 
 /// A desk whose runtime tells of changes, with a pod that runs or none, and the open stream.
-pub fn evented(has_pod: bool) -> (Desk, CallId) {
+fn evented(has_pod: bool) -> (Desk, CallId) {
     let mut desk = Desk::with_stream(true);
     if has_pod {
         desk.manifests(&[&pod(MAIN)]);

@@ -77,6 +77,7 @@ mod cloud_waits;
 mod cloud_wakes;
 #[cfg(feature = "cloud")]
 mod cluster;
+mod conditions;
 mod decisions;
 mod desk;
 mod environment;
@@ -107,6 +108,7 @@ mod looks;
 mod made;
 mod named;
 mod node;
+mod parts;
 #[cfg(feature = "probes")]
 mod probe_results;
 #[cfg(feature = "probes")]

@@ -6,7 +6,7 @@ use edged::model::cri::{CallError, Code, ContainerState};
 use edged::model::job::JobSpec;
 
 use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
-use crate::looks::{lists, tells};
+use crate::looks::tell_all;
 
 #[track_caller]
 fn was_told(desk: &Desk, told: &str) {
@@ -234,6 +234,129 @@ fn an_answer_about_a_pod_that_is_gone_counts_as_done() {
     desk.tell(Event::Cri(call, Err(error)));
     let again = |desk: &Desk| desk.asked_for().iter().any(|call| call.contains("podsandbox s1"));
     assert!(!again(&desk), "{:?}", desk.asked_for());
-    lists(&desk).iter().for_each(|list| tells(&mut desk, list));
+    tell_all(&mut desk);
     assert_eq!(desk.agent.pods().count(), 0);
+}
+
+#[test]
+fn why_a_container_is_stopped_is_told() {
+    let lost = "Killing Container is in \"unknown\" state, try killing it before restart";
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("x0", "m", ContainerState::Unknown));
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+    assert_eq!(desk.asked_for(), ["stop_container x0 30"]);
+    was_told(&desk, lost);
+    let main = |image: &str| {
+        pod(&format!(
+            r#""initContainers":[{{"name":"s","image":"{image}","restartPolicy":"Always"}}],{MAIN}"#
+        ))
+    };
+    let mut desk = Desk::new();
+    desk.manifests(&[&main("i:1")]);
+    desk.works();
+    desk.manifests(&[&main("i:2")]);
+    was_told(&desk, "Killing Init container s definition changed");
+    desk.works();
+    assert_eq!(desk.running().len(), 2, "it runs again");
+    let never =
+        |image: &str| pod(&format!(r#""restartPolicy":"Never",{}"#, MAIN.replace("i:1", image)));
+    let mut desk = Desk::new();
+    desk.manifests(&[&never("i:1")]);
+    desk.works();
+    desk.manifests(&[&never("i:2")]);
+    was_told(&desk, "Killing Container m definition changed, will be restarted");
+    desk.works();
+    assert_eq!(desk.running(), ["m"], "whatever the policy says of ends");
+}
+
+#[test]
+fn a_sandbox_that_is_replaced_is_told_and_the_first_is_not() {
+    let mut desk = running();
+    assert!(!desk.events.iter().any(|event| event.starts_with("SandboxChanged")));
+    desk.sandboxes[0].ready = false;
+    desk.pass(1_000);
+    desk.works();
+    was_told(&desk, "SandboxChanged Pod sandbox changed, it will be killed and re-created.");
+}
+
+#[test]
+fn long_back_offs_are_told_in_minutes() {
+    let mut desk = running();
+    let mut delays = Vec::new();
+    while delays.len() < 6 {
+        desk.exits("m", 1);
+        desk.works();
+        let waiting = desk.status()["containerStatuses"][0]["state"]["waiting"].clone();
+        if let Some(message) = waiting["message"].as_str() {
+            let rest = message.strip_prefix("back-off ").expect("a back-off");
+            delays.push(rest.split(' ').next().unwrap_or_default().to_owned());
+            assert!(message.ends_with("container=m pod=p-gw_default(u1)"), "{message}");
+        }
+        while desk.running().is_empty() {
+            desk.pass(10_000);
+            desk.works();
+        }
+    }
+    assert_eq!(delays, ["10s", "20s", "40s", "1m20s", "2m40s", "5m0s"]);
+    was_told(&desk, "BackOff Back-off restarting failed container m in pod p-gw_default(u1)");
+}
+
+#[test]
+fn a_network_that_is_not_ready_is_told_once() {
+    let mut desk = Desk::new();
+    desk.runtime.network = Err("NetworkPluginNotReady: cni plugin not initialized".to_owned());
+    desk.pass(limits::STATUS_VALID_MS);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.pass(60_000);
+    let why = "NetworkNotReady network is not ready: NetworkPluginNotReady: cni plugin not \
+               initialized";
+    assert_eq!(desk.events.iter().filter(|event| *event == why).count(), 1, "{:?}", desk.events);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+}
+
+#[test]
+fn how_far_a_pod_is_stands_in_the_log_with_the_reason() {
+    let ended = |desk: &Desk, why: &str| {
+        let line = format!("pod=default/p-gw uid=u1 phase=Terminating why={why:?}");
+        assert!(desk.log.contains(&line), "{line}: {:#?}", desk.log);
+    };
+    let mut desk = running();
+    desk.manifests(&[]);
+    ended(&desk, "no source wants it");
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+    desk.works();
+    desk.exits("m", 0);
+    desk.works();
+    ended(&desk, "its containers have ended");
+    let mut desk = running();
+    let deleted = format!(
+        r#"{{"metadata":{{"name":"p","uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z"}},
+            "spec":{{{MAIN}}}}}"#
+    );
+    desk.manifests(&[&deleted]);
+    ended(&desk, "deleted");
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{MAIN}"#))]);
+    desk.works();
+    desk.pass(5_000);
+    ended(&desk, "DeadlineExceeded");
+    let told = "DeadlineExceeded Pod was active on the node longer than the specified deadline";
+    was_told(&desk, told);
+}
+
+#[test]
+fn a_crash_that_may_not_wait_long_waits_as_long_as_it_may() {
+    let mut desk = Desk::with(|config| config.crash_backoff_max_ms = 3_000);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.works();
+    for attempt in 1..4 {
+        desk.exits("m", 1);
+        desk.works();
+        desk.pass(3_000);
+        desk.works();
+        assert_eq!(desk.status()["containerStatuses"][0]["restartCount"], attempt);
+    }
 }

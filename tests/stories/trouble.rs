@@ -7,7 +7,7 @@ use edged::model::cri::{CallError, Code, ContainerState, Lost, Request};
 use edged::model::job::JobSpec;
 
 use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
-use crate::looks::{lists, tells};
+use crate::looks::{lists, tell_all};
 
 const NOTHING: [&str; 0] = [];
 
@@ -164,7 +164,7 @@ fn a_pod_has_ended_only_when_a_look_after_its_last_stop_says_so() {
     assert!(!asks(&desk, "container_status"), "{:?}", desk.asked_for());
     // A start that an earlier life asked for has had its effect meanwhile.
     desk.containers.push(container("x9", "m", ContainerState::Running));
-    lists(&desk).iter().for_each(|list| tells(&mut desk, list));
+    tell_all(&mut desk);
     assert!(asks(&desk, "stop_container x9"), "{:?}", desk.asked_for());
 }
 
@@ -178,7 +178,7 @@ fn without_a_sandbox_a_look_must_follow_the_last_stop_as_well() {
     desk.does("stop_container x0 2");
     desk.pass(5_000);
     assert!(!asks(&desk, "container_status"), "{:?}", desk.asked_for());
-    lists(&desk).iter().for_each(|list| tells(&mut desk, list));
+    tell_all(&mut desk);
     assert!(asks(&desk, "container_status x0"), "{:?}", desk.asked_for());
 }
 
@@ -200,14 +200,14 @@ fn a_list_that_was_begun_before_a_change_ended_is_not_believed() {
     assert_eq!(lists(&desk).len(), 2);
     desk.does("create_container b#0");
     let now = std::mem::replace(&mut desk.containers, old);
-    lists(&desk).iter().for_each(|list| tells(&mut desk, list));
+    tell_all(&mut desk);
     desk.containers = now;
     assert!(asks(&desk, "start_container c3"), "{:?}", desk.asked_for());
     desk.does("start_container c3");
     // What the hint was about is not known yet.
     desk.pass(200);
     assert_eq!(lists(&desk).len(), 2);
-    lists(&desk).iter().for_each(|list| tells(&mut desk, list));
+    tell_all(&mut desk);
     desk.taken.looks_wait = false;
     desk.does("container_status c3");
     let looks = |desk: &Desk| desk.agent.metrics().operations["list_containers"].total;
@@ -260,7 +260,7 @@ fn of_a_pod_that_goes_nothing_is_removed_without_a_look_after_a_lost_answer() {
     assert!(!asks(&desk, "remove_"), "{:?}", desk.asked_for());
     // It had its effect.
     desk.containers.clear();
-    lists(&desk).iter().for_each(|list| tells(&mut desk, list));
+    tell_all(&mut desk);
     desk.taken.looks_wait = false;
     assert!(asks(&desk, "remove_podsandbox s1"), "{:?}", desk.asked_for());
 }

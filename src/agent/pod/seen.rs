@@ -299,3 +299,254 @@ impl Seen {
         self.sandboxes.is_empty() && self.containers.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::cri::Network;
+
+    const NOW: Instant = Instant(1_000);
+    const LATER: Instant = Instant(2_000);
+
+    fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
+        Sandbox {
+            id: SandboxId(id.into()),
+            pod: None,
+            attempt,
+            ready,
+            created_at: 1,
+            source: None,
+            seen_at: None,
+        }
+    }
+
+    fn container(id: &str, attempt: u32, state: ContainerState) -> Container {
+        Container {
+            id: ContainerId(id.into()),
+            pod: None,
+            name: "m".into(),
+            sandbox: SandboxId("s".into()),
+            attempt,
+            state,
+            created_at: 1,
+            image: "i:1".into(),
+            image_id: "sha256:1".into(),
+            hash: None,
+            grace_s: None,
+            pre_stop: None,
+        }
+    }
+
+    fn status(state: ContainerState, exit_code: i32, reason: &str) -> Box<ContainerStatus> {
+        Box::new(ContainerStatus {
+            state,
+            exit_code,
+            reason: reason.into(),
+            started_at: 1,
+            finished_at: 1,
+            message: "".into(),
+            image: "i:1".into(),
+            image_ref: "sha256:1".into(),
+            message_file: None,
+            message_from_log: false,
+        })
+    }
+
+    fn sandbox_status(ready: bool) -> SandboxStatus {
+        SandboxStatus { ready, created_at: 1, network: Network::Pod, ips: Vec::new() }
+    }
+
+    /// Takes a list; says whether anything differs.
+    fn take(seen: &mut Seen, now: Instant, lists: &(Vec<Sandbox>, Vec<Container>)) -> bool {
+        let mut sandboxes: Vec<_> = lists.0.iter().cloned().map(Arc::new).collect();
+        let mut containers: Vec<_> = lists.1.iter().cloned().map(Arc::new).collect();
+        let differs = seen.take(now, &mut sandboxes, &mut containers);
+        assert!(sandboxes.is_empty() && containers.is_empty(), "taken");
+        differs
+    }
+
+    type Change = fn(&mut (Vec<Sandbox>, Vec<Container>));
+
+    #[test]
+    fn whatever_a_list_tells_anew_differs_and_nothing_else() {
+        let lists = (
+            vec![sandbox("s", 1, true), sandbox("t", 0, false)],
+            vec![
+                container("a", 1, ContainerState::Running),
+                container("b", 0, ContainerState::Exited),
+            ],
+        );
+        let changes: [Change; 8] = [
+            |it| it.0[0].ready = false,
+            |it| it.0[1].created_at = 2,
+            |it| it.1[0].state = ContainerState::Exited,
+            |it| it.1[1].created_at = 2,
+            |it| it.0.truncate(1),
+            |it| it.1.truncate(1),
+            |it| it.0[1].id.0 = "u".into(),
+            |it| it.1[1].id.0 = "c".into(),
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            let mut seen = Seen::default();
+            assert!(take(&mut seen, NOW, &lists));
+            let before = seen.clone();
+            assert!(!take(&mut seen, LATER, &lists), "it is the same");
+            let turned =
+                (lists.0.iter().rev().cloned().collect(), lists.1.iter().rev().cloned().collect());
+            assert!(!take(&mut seen, LATER, &turned), "in another order");
+            assert_eq!(seen, before);
+            let mut other = lists.clone();
+            change(&mut other);
+            assert!(take(&mut seen, LATER, &other), "change {at}");
+            assert_ne!(seen, before, "change {at}");
+            assert!(!take(&mut seen, LATER, &other), "change {at} is taken");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_holds_as_long_as_the_state_that_it_was_about() {
+        let up = (vec![sandbox("s", 0, true)], vec![container("a", 0, ContainerState::Running)]);
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &up);
+        assert!(seen.sandboxes[0].inspect(sandbox_status(true)));
+        assert!(seen.containers[0].inspect(NOW, status(ContainerState::Running, 0, "")));
+        // Something else of the pod changes.
+        let mut more = up.clone();
+        more.1.push(container("b", 1, ContainerState::Created));
+        assert!(take(&mut seen, LATER, &more));
+        assert!(seen.sandboxes[0].status.is_some());
+        let known = seen.container(&ContainerId("a".into())).expect("it is there");
+        assert!(known.status.is_some());
+        let mut down = more.clone();
+        (down.0[0].ready, down.1[0].state) = (false, ContainerState::Exited);
+        assert!(take(&mut seen, LATER, &down));
+        let known = seen.container(&ContainerId("a".into())).expect("it is there");
+        assert_eq!((known.status.as_ref(), known.exited_at), (None, Some(LATER)));
+        assert_eq!(seen.sandboxes[0].status, None);
+    }
+
+    #[test]
+    fn when_a_container_was_first_seen_to_run_and_to_have_ended_is_kept() {
+        let one = |state| (Vec::new(), vec![container("a", 0, state)]);
+        let mut seen = Seen::default();
+        // Who ran before we looked began we do not know when.
+        take(&mut seen, NOW, &one(ContainerState::Running));
+        assert_eq!((seen.containers[0].began_at, seen.containers[0].exited_at), (None, None));
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &one(ContainerState::Created));
+        take(&mut seen, LATER, &one(ContainerState::Running));
+        assert_eq!(seen.containers[0].began_at, Some(LATER));
+        let end = Instant(3_000);
+        take(&mut seen, end, &one(ContainerState::Exited));
+        assert_eq!(
+            (seen.containers[0].began_at, seen.containers[0].exited_at),
+            (Some(LATER), Some(end))
+        );
+        let mut other = one(ContainerState::Exited);
+        other.1[0].created_at = 7;
+        take(&mut seen, Instant(4_000), &other);
+        assert_eq!(
+            (seen.containers[0].began_at, seen.containers[0].exited_at),
+            (Some(LATER), Some(end))
+        );
+    }
+
+    #[test]
+    fn a_turn_is_one_only_where_the_state_is_another() {
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Created)]));
+        let it = &mut seen.containers[0];
+        it.turn(NOW, ContainerState::Running);
+        assert_eq!((it.began_at, it.exited_at), (Some(NOW), None));
+        assert!(it.inspect(NOW, status(ContainerState::Running, 0, "")));
+        it.turn(LATER, ContainerState::Running);
+        assert!(it.status.is_some() && it.began_at == Some(NOW));
+        it.turn(LATER, ContainerState::Exited);
+        assert_eq!((it.status.as_ref(), it.exited_at), (None, Some(LATER)));
+        it.turn(Instant(3_000), ContainerState::Exited);
+        assert_eq!(it.exited_at, Some(LATER));
+        // An answer that is older than that.
+        assert!(!it.inspect(LATER, status(ContainerState::Running, 0, "")));
+        assert_eq!((it.state, it.status.as_ref()), (ContainerState::Exited, None));
+        assert!(it.inspect(LATER, status(ContainerState::Exited, 0, "")));
+    }
+
+    #[test]
+    fn success_is_an_end_with_0_that_was_no_lack_of_memory() {
+        let ended = ContainerState::Exited;
+        for (state, told, good) in [
+            (ended, Some((0, "Completed")), true),
+            (ended, Some((0, "OOMKilled")), false),
+            (ended, Some((1, "Error")), false),
+            (ended, None, false),
+            (ContainerState::Running, Some((0, "")), false),
+        ] {
+            let mut seen = Seen::default();
+            take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, state)]));
+            let it = &mut seen.containers[0];
+            if let Some((code, reason)) = told {
+                it.inspect(NOW, status(state, code, reason));
+            }
+            assert_eq!(it.succeeded(), good, "{state:?} {told:?}");
+        }
+    }
+
+    #[test]
+    fn none_that_is_down_comes_up_again_by_an_answer() {
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &(vec![sandbox("s", 0, false)], Vec::new()));
+        assert!(!seen.sandboxes[0].inspect(sandbox_status(true)));
+        assert_eq!((seen.sandboxes[0].ready, seen.sandboxes[0].status.is_some()), (false, false));
+        assert!(seen.sandboxes[0].inspect(sandbox_status(false)));
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &(vec![sandbox("s", 0, true)], Vec::new()));
+        assert!(seen.sandboxes[0].inspect(sandbox_status(false)));
+        assert!(!seen.sandboxes[0].ready);
+    }
+
+    #[test]
+    fn that_a_sandbox_was_stopped_is_known_while_it_is_down() {
+        let lists = |ready| (vec![sandbox("s", 0, ready)], Vec::new());
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &lists(true));
+        let stop =
+            |seen: &mut Seen| (seen.sandboxes[0].stopped, seen.sandboxes[0].ready) = (true, false);
+        stop(&mut seen);
+        assert!(!take(&mut seen, LATER, &lists(false)), "as it was left");
+        let mut other = lists(false);
+        other.0[0].created_at = 2;
+        assert!(take(&mut seen, LATER, &other));
+        assert!(seen.sandboxes[0].stopped);
+        // It was started by somebody: it is to be stopped once more.
+        assert!(take(&mut seen, LATER, &lists(true)));
+        assert!(!seen.sandboxes[0].stopped);
+        seen.sandboxes[0].stopped = true;
+        assert!(take(&mut seen, LATER, &lists(true)), "no sandbox is both");
+        assert!(!seen.sandboxes[0].stopped);
+    }
+
+    #[test]
+    fn the_newest_is_that_of_the_highest_attempt_then_the_youngest() {
+        let mut sandboxes =
+            vec![sandbox("a", 0, true), sandbox("b", 2, true), sandbox("c", 2, true)];
+        sandboxes[1].created_at = 5;
+        let states = [ContainerState::Exited; 3];
+        let names = ["a", "b", "c"].into_iter().zip([0, 2, 2]);
+        let mut containers: Vec<_> =
+            names.zip(states).map(|((id, attempt), state)| container(id, attempt, state)).collect();
+        containers[1].created_at = 5;
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &(sandboxes, containers));
+        let order =
+            |all: &[ContainerSeen]| all.iter().map(|it| it.id.to_string()).collect::<String>();
+        assert_eq!(order(&seen.containers), "bca");
+        let ids: String = seen.sandboxes.iter().map(|it| it.id.to_string()).collect();
+        assert_eq!(ids, "bca");
+        let mut new = SandboxSeen::made(SandboxId("d".into()), 3);
+        new.created_at = 0;
+        seen.add_sandbox(new);
+        assert_eq!(seen.sandbox().map(|it| it.id.to_string()).as_deref(), Some("d"));
+        assert!(!seen.is_empty() && !seen.may_run());
+        assert!(Seen::default().is_empty());
+    }
+}

@@ -1,0 +1,300 @@
+//! What a pod's status says as it goes on: its conditions and their times, its addresses, what is
+//! kept of containers that nobody has any more.
+
+use edged::agent::time::Wall;
+use edged::model::cri::{Code, ContainerState};
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
+
+fn condition(desk: &Desk, kind: &str) -> Value {
+    let status = desk.status();
+    let mut all = status["conditions"].as_array().expect("conditions").iter();
+    all.find(|it| it["type"] == kind).expect(kind).clone()
+}
+
+/// Its value, reason and message.
+fn said(desk: &Desk, kind: &str) -> (String, String, String) {
+    let it = condition(desk, kind);
+    let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"), text("message"))
+}
+
+fn text((value, reason, message): (&str, &str, &str)) -> (String, String, String) {
+    (value.to_owned(), reason.to_owned(), message.to_owned())
+}
+
+fn main_status(desk: &Desk) -> Value {
+    desk.status()["containerStatuses"][0].clone()
+}
+
+/// Init `i`, sidecar `s`, main containers `m` and `n`.
+fn full(policy: &str) -> String {
+    pod(&format!(
+        r#""restartPolicy":"{policy}","initContainers":[{{"name":"i","image":"i:1"}},
+            {{"name":"s","image":"i:1","restartPolicy":"Always"}}],
+           "containers":[{{"name":"n","image":"i:1"}},{{"name":"m","image":"i:1"}}]"#
+    ))
+}
+
+#[test]
+fn conditions_name_what_a_pod_waits_for() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&full("Always")]);
+    let initialized = |desk: &Desk| said(desk, "Initialized");
+    let open = "containers with incomplete status: ";
+    let not = "ContainersNotInitialized";
+    assert_eq!(initialized(&desk), text(("False", not, &format!("{open}[i s]"))));
+    assert_eq!(said(&desk, "PodReadyToStartContainers").0, "False");
+    desk.works();
+    assert_eq!(initialized(&desk), text(("False", not, &format!("{open}[i s]"))));
+    assert_eq!(said(&desk, "PodReadyToStartContainers").0, "True");
+    let unready = "containers with unready status: [m n s]";
+    assert_eq!(said(&desk, "Ready"), text(("False", "ContainersNotReady", unready)));
+    desk.exits("i", 0);
+    desk.works_until("create_container s#0");
+    assert_eq!(initialized(&desk), text(("False", not, &format!("{open}[s]"))));
+    assert_eq!(desk.status()["initContainerStatuses"][0]["ready"], true);
+    desk.works_until("create_container m#0");
+    assert_eq!(initialized(&desk), text(("True", "", "")));
+    let unready = "containers with unready status: [m]";
+    assert_eq!(said(&desk, "ContainersReady"), text(("False", "ContainersNotReady", unready)));
+    desk.works();
+    for kind in ["Ready", "ContainersReady"] {
+        assert_eq!(said(&desk, kind), text(("True", "", "")));
+    }
+    // A sidecar counts like a main container.
+    desk.exits("s", 1);
+    let unready = "containers with unready status: [s]";
+    assert_eq!(said(&desk, "Ready"), text(("False", "ContainersNotReady", unready)));
+    // Initialised it was, whatever the sidecar does.
+    assert_eq!(initialized(&desk).0, "True");
+    let names = desk.status()["containerStatuses"].clone();
+    assert_eq!((&names[0]["name"], &names[1]["name"]), (&"m".into(), &"n".into()), "by name");
+}
+
+#[test]
+fn conditions_keep_the_time_of_their_last_change() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    let at = |desk: &Desk, kind: &str| condition(desk, kind)["lastTransitionTime"].clone();
+    let scheduled = at(&desk, "PodScheduled");
+    let unready = at(&desk, "Ready");
+    assert_eq!(scheduled, unready);
+    desk.pass(5_000);
+    desk.does_all(START);
+    let ready = at(&desk, "Ready");
+    assert_ne!(ready, unready);
+    assert_eq!(at(&desk, "PodScheduled"), scheduled);
+    desk.pass(5_000);
+    desk.exits("m", 1);
+    assert_ne!(at(&desk, "Ready"), ready);
+    // Without a clock they have none, and get it once there is one.
+    let mut desk = Desk::new();
+    let wall = desk.now.wall.take();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    assert_eq!(at(&desk, "Ready"), Value::Null);
+    desk.now.wall = wall;
+    desk.pass(2_000);
+    assert_ne!(at(&desk, "Ready"), Value::Null);
+}
+
+#[test]
+fn a_pod_that_has_ended_says_so_in_its_conditions() {
+    for (code, phase, reason) in [(0, "Succeeded", "PodCompleted"), (1, "Failed", "PodFailed")] {
+        let mut desk = Desk::new();
+        desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+        desk.does_all(START);
+        desk.exits("m", code);
+        desk.works();
+        desk.pass(2_000);
+        assert_eq!(desk.status()["phase"], phase);
+        for kind in ["Ready", "ContainersReady"] {
+            assert_eq!(said(&desk, kind), text(("False", reason, "")), "{kind}");
+        }
+        let initialized = if code == 0 { reason } else { "" };
+        assert_eq!(said(&desk, "Initialized"), text(("True", initialized, "")));
+        assert_eq!(desk.status()["podIP"], "10.0.0.5", "as its logs name it");
+    }
+}
+
+#[test]
+fn a_pod_on_the_hosts_network_has_the_hosts_addresses_from_its_sandbox_on() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""hostNetwork":true,{MAIN}"#))]);
+    assert_eq!(desk.status()["podIP"], Value::Null);
+    desk.does("run_podsandbox #0");
+    desk.does("podsandbox_status s1");
+    let status = desk.status();
+    assert_eq!((&status["podIP"], &status["hostIP"]), (&"192.0.2.1".into(), &"192.0.2.1".into()));
+}
+
+#[test]
+fn a_pod_that_was_refused_has_no_containers_to_tell_of() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""runtimeClassName":"x","hostUsers":false,{MAIN}"#))]);
+    if desk.status()["phase"] != "Failed" {
+        desk.manifests(&[
+            &pod(&format!(r#""nodeSelector":{{"no":"such"}},{MAIN}"#)).replace("u1", "u2")
+        ]);
+        desk.pass(2_000);
+    }
+    let refused = desk.agent.pods().find(|pod| !pod.status.reason.is_empty()).expect("refused");
+    let status = serde_json::to_value(&refused.status).expect("plain data");
+    assert_eq!(status["phase"], "Failed", "{status}");
+    assert!(status.get("containerStatuses").is_none_or(|it| *it == json!([])), "{status}");
+    // One that failed later has.
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{MAIN}"#))]);
+    desk.does_all(START);
+    desk.pass(5_000);
+    desk.works();
+    assert_eq!(desk.status()["containerStatuses"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_container_that_somebody_removed_counts_as_one_that_ended() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    desk.containers.clear();
+    desk.pass(1_000);
+    let told = main_status(&desk);
+    let last = &told["lastState"]["terminated"];
+    assert_eq!(
+        (&last["exitCode"], &last["reason"]),
+        (&137.into(), &"ContainerStatusUnknown".into())
+    );
+    let why = "The container could not be located when the pod was deleted.  The container used to \
+               be Running";
+    assert_eq!(last["message"], why);
+    assert_eq!(told["restartCount"], 1);
+    assert_eq!(told["state"]["waiting"]["reason"], "ContainerCreating");
+    assert_eq!((&told["ready"], &told["started"]), (&false.into(), &false.into()));
+    // It is told once, and the next one goes on counting.
+    desk.pass(1_000);
+    assert_eq!(main_status(&desk)["restartCount"], 1);
+    desk.works();
+    let told = main_status(&desk);
+    assert_eq!(told["restartCount"], 1, "{told}");
+    assert_eq!(told["lastState"]["terminated"]["exitCode"], 137, "{told}");
+}
+
+#[test]
+fn of_one_that_is_removed_after_its_end_the_end_is_kept() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+    desk.does_all(START);
+    desk.exits("m", 3);
+    desk.works();
+    desk.pass(2_000);
+    desk.containers.clear();
+    desk.pass(2_000);
+    let told = main_status(&desk);
+    assert_eq!(told["state"]["terminated"]["exitCode"], 3, "{told}");
+    assert_eq!(told["restartCount"], 0);
+    assert_eq!(desk.status()["phase"], "Failed");
+}
+
+#[test]
+fn why_one_that_ended_cannot_run_again_stands_over_how_it_ended() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    desk.exits("m", 3);
+    desk.does_all(&["container_status c2", "image_status i:1"]);
+    desk.refuses("create_container m#1", Code::Unknown, "no");
+    let told = main_status(&desk);
+    assert_eq!(told["state"]["waiting"]["reason"], "CreateContainerError", "{told}");
+    assert_eq!(told["lastState"]["terminated"]["exitCode"], 3, "{told}");
+    // Once its pod ends nobody tries.
+    desk.manifests(&[]);
+    desk.works();
+    if desk.agent.pods().count() > 0 {
+        assert!(main_status(&desk)["state"]["waiting"].is_null());
+    }
+}
+
+#[test]
+fn what_waits_to_be_initialised_says_so() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&full("Always")]);
+    assert_eq!(main_status(&desk)["state"]["waiting"]["reason"], "PodInitializing");
+    let init = &desk.status()["initContainerStatuses"][0];
+    assert_eq!(init["state"]["waiting"]["reason"], "PodInitializing");
+    assert_eq!((&init["started"], &init["ready"]), (&false.into(), &false.into()));
+    desk.works();
+    let init = &desk.status()["initContainerStatuses"][0];
+    assert_eq!((&init["started"], &init["ready"]), (&true.into(), &false.into()), "it runs");
+    desk.exits("i", 0);
+    desk.does("container_status c2");
+    let init = &desk.status()["initContainerStatuses"][0];
+    assert_eq!((&init["started"], &init["ready"]), (&false.into(), &true.into()), "it is done");
+}
+
+#[test]
+fn a_pod_whose_end_finds_it_half_begun_says_what_never_ran() {
+    // The second init container never began, and the main containers neither.
+    let mut desk = Desk::new();
+    let inits = r#""initContainers":[{"name":"i","image":"i:1"},{"name":"j","image":"i:1"}]"#;
+    desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{inits},{MAIN}"#))]);
+    desk.works();
+    desk.exits("i", 1);
+    desk.works();
+    desk.pass(2_000);
+    let status = desk.status();
+    assert_eq!(status["phase"], "Failed");
+    let inits = &status["initContainerStatuses"];
+    assert_eq!(inits[0]["state"]["terminated"]["exitCode"], 1);
+    assert_eq!(inits[1]["state"]["waiting"]["reason"], "PodInitializing", "{inits}");
+    assert_eq!(main_status(&desk)["state"]["waiting"]["reason"], "PodInitializing");
+    // With one main container begun, the other is said to be lost.
+    let mut desk = Desk::new();
+    desk.images = vec!["i:1"];
+    let two = r#""containers":[{"name":"m","image":"i:1"},{"name":"n","image":"gone:1"}]"#;
+    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":60,{two}"#))]);
+    desk.works_until("pull_image gone:1");
+    desk.pass(60_000);
+    desk.works();
+    desk.pass(2_000);
+    let status = desk.status();
+    assert_eq!(
+        (&status["phase"], &status["reason"]),
+        (&"Failed".into(), &"DeadlineExceeded".into())
+    );
+    let end = &status["containerStatuses"][1]["state"]["terminated"];
+    assert_eq!(end["reason"], "ContainerStatusUnknown", "{status}");
+    let why = "The container could not be located when the pod was terminated";
+    assert_eq!((&end["message"], &end["exitCode"]), (&why.into(), &137.into()));
+}
+
+#[test]
+fn what_an_earlier_life_of_a_running_pod_was_is_not_taken_back_before_all_is_looked_at() {
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    let mut found = container("x0", "m", ContainerState::Running);
+    found.attempt = 4;
+    desk.containers.push(found);
+    desk.manifests(&[&pod(MAIN)]);
+    let told = main_status(&desk);
+    assert_eq!(told["state"]["waiting"], json!({}), "it is not known yet how it is: {told}");
+    assert_eq!(
+        (&told["restartCount"], &told["containerID"]),
+        (&4.into(), &"containerd://x0".into())
+    );
+    assert_eq!(told["image"], "i:1");
+    desk.works();
+    let told = main_status(&desk);
+    assert!(told["state"]["running"].is_object(), "{told}");
+    assert_eq!((&told["imageID"], &told["lastState"]), (&"sha256:1".into(), &json!({})));
+}
+
+#[test]
+fn times_of_1970_are_times_that_nobody_knows() {
+    let mut desk = Desk::new();
+    desk.now.wall = Some(Wall(1_000));
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    assert_eq!(desk.status()["phase"], "Running");
+}
