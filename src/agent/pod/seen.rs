@@ -337,8 +337,8 @@ mod tests {
         }
     }
 
-    fn status(state: ContainerState, exit_code: i32, reason: &str) -> Box<ContainerStatus> {
-        Box::new(ContainerStatus {
+    fn status(state: ContainerState, exit_code: i32, reason: &str) -> ContainerStatus {
+        ContainerStatus {
             state,
             exit_code,
             reason: reason.into(),
@@ -349,7 +349,7 @@ mod tests {
             image_ref: "sha256:1".into(),
             message_file: None,
             message_from_log: false,
-        })
+        }
     }
 
     fn sandbox_status(ready: bool) -> SandboxStatus {
@@ -409,7 +409,7 @@ mod tests {
         let mut seen = Seen::default();
         take(&mut seen, NOW, &up);
         assert!(seen.sandboxes[0].inspect(sandbox_status(true)));
-        assert!(seen.containers[0].inspect(NOW, status(ContainerState::Running, 0, "")));
+        assert!(seen.containers[0].inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
         // Something else of the pod changes.
         let mut more = up.clone();
         more.1.push(container("b", 1, ContainerState::Created));
@@ -458,7 +458,7 @@ mod tests {
         let it = &mut seen.containers[0];
         it.turn(NOW, ContainerState::Running);
         assert_eq!((it.began_at, it.exited_at), (Some(NOW), None));
-        assert!(it.inspect(NOW, status(ContainerState::Running, 0, "")));
+        assert!(it.inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
         it.turn(LATER, ContainerState::Running);
         assert!(it.status.is_some() && it.began_at == Some(NOW));
         it.turn(LATER, ContainerState::Exited);
@@ -466,9 +466,9 @@ mod tests {
         it.turn(Instant(3_000), ContainerState::Exited);
         assert_eq!(it.exited_at, Some(LATER));
         // An answer that is older than that.
-        assert!(!it.inspect(LATER, status(ContainerState::Running, 0, "")));
+        assert!(!it.inspect(LATER, Box::new(status(ContainerState::Running, 0, ""))));
         assert_eq!((it.state, it.status.as_ref()), (ContainerState::Exited, None));
-        assert!(it.inspect(LATER, status(ContainerState::Exited, 0, "")));
+        assert!(it.inspect(LATER, Box::new(status(ContainerState::Exited, 0, ""))));
     }
 
     #[test]
@@ -485,7 +485,7 @@ mod tests {
             take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, state)]));
             let it = &mut seen.containers[0];
             if let Some((code, reason)) = told {
-                it.inspect(NOW, status(state, code, reason));
+                it.inspect(NOW, Box::new(status(state, code, reason)));
             }
             assert_eq!(it.succeeded(), good, "{state:?} {told:?}");
         }

@@ -291,10 +291,9 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
     }))
 }
 
-/// Runs, and its preStop hook has begun.
+/// Runs, and its preStop hook has begun: there is none of one that does not run.
 fn is_ending(pod: &Pod, seen: &ContainerSeen) -> bool {
-    seen.state == ContainerState::Running
-        && matches!(pod.pre_stop(seen), PreStop::Running(..) | PreStop::Over(_))
+    matches!(pod.pre_stop(seen), PreStop::Running(..) | PreStop::Over(_))
 }
 
 /// One that was made and never started, as far as is known, may start yet (rule R6).

@@ -169,6 +169,11 @@ mod tests {
         assert_eq!((&*plain.host, plain.port, &*plain.target), ("10.0.0.5", 8080, "/"));
         let pairs = [("User-Agent", "kube-probe/1.32"), ("Accept", "*/*")];
         assert_eq!(plain.headers, pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
+        let text = r#"{"httpGet":{"port":1,"httpHeaders":[{"name":"ACCEPT","value":"text/html"},
+            {"name":"X-Empty","value":""}]}}"#;
+        let Ok(Ask::Query(Query::Http(own))) = asked(text) else { panic!("a GET") };
+        let pairs = [("ACCEPT", "text/html"), ("X-Empty", ""), ("User-Agent", "kube-probe/1.32")];
+        assert_eq!(own.headers, pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
         let text = r#"{"httpGet":{"port":1,"host":"h","scheme":"HTTPS","path":"a?b#c","httpHeaders":
             [{"name":"accept","value":""},{"name":"user-agent","value":"me"}]}}"#;
         let Ok(Ask::Query(Query::Http(full))) = asked(text) else { panic!("a GET") };

@@ -114,7 +114,6 @@ impl Worker {
         self.result = Some(good);
         if self.kind == ProbeKind::Startup || (self.kind == ProbeKind::Liveness && !good) {
             self.held = true;
-            self.run = (good, 0);
         }
         changed
     }
@@ -182,6 +181,29 @@ mod tests {
                 worker.count(outcome == '+');
             }
             assert_eq!((worker.result, worker.held), expected, "{kind:?} {outcomes}");
+        }
+    }
+
+    #[test]
+    fn another_instance_begins_with_nothing_but_what_was_saved_of_it() {
+        let mut worker = worker(ProbeKind::Liveness, 1, 2);
+        worker.count(false);
+        worker.attach(ContainerId("2".into()), Instant(0), None);
+        worker.count(false);
+        assert_eq!((worker.result, worker.held), (Some(true), false), "one failure of its own");
+        let saved = |started, ready| Some(ProbeResults { started, ready });
+        for (kind, saved, expected) in [
+            (ProbeKind::Startup, saved(true, false), (Some(true), true)),
+            (ProbeKind::Startup, saved(false, false), (None, false)),
+            (ProbeKind::Startup, None, (None, false)),
+            (ProbeKind::Readiness, saved(true, true), (Some(true), false)),
+            (ProbeKind::Readiness, saved(true, false), (Some(false), false)),
+            (ProbeKind::Readiness, None, (Some(false), false)),
+            (ProbeKind::Liveness, None, (Some(true), false)),
+        ] {
+            let mut worker = self::worker(kind, 1, 1);
+            worker.attach(ContainerId("2".into()), Instant(0), saved);
+            assert_eq!((worker.result, worker.held), expected, "{kind:?} {saved:?}");
         }
     }
 

@@ -23,6 +23,8 @@ fn qos_classes_follow_requests_and_limits() {
         (r#"[{"name":"a"}]"#, QosClass::BestEffort),
         (r#"[{"resources":{"requests":{"cpu":"0"}}}]"#, QosClass::BestEffort),
         (r#"[{"resources":{"limits":{"hugepages-2Mi":"2Mi"}}}]"#, QosClass::BestEffort),
+        (r#"[{"resources":{"limits":{"cpu":"0","memory":"0"}}}]"#, QosClass::BestEffort),
+        (r#"[{"resources":{"limits":{"cpu":"0","memory":"1Mi"}}}]"#, QosClass::Burstable),
         (r#"[{"resources":{"requests":{"cpu":"1m"}}}]"#, QosClass::Burstable),
         (r#"[{"resources":{"limits":{"cpu":1,"memory":"1Mi"}}}]"#, QosClass::Guaranteed),
         (r#"[{"resources":{"limits":{"cpu":1,"memory":"1Mi"}}},{}]"#, QosClass::Burstable),
@@ -181,6 +183,15 @@ fn a_pods_own_cgroup_holds_all_of_it() {
     assert_eq!((free.cpu_shares, free.cpu_quota, free.memory), (768, None, None));
     let best = of(&main("{}"), "{}", |config| config.settings.cgroups.pids_max = Some(100));
     assert_eq!((best.cpu_shares, best.cpu_quota, best.pids), (2, None, Some(100)));
+    // Whatever a sandbox needs, a BestEffort pod has no bound; a limit of 0 is none.
+    let best = of(&main("{}"), overhead, no);
+    assert_eq!((best.cpu_shares, best.cpu_quota, best.memory), (2, None, None));
+    let zero = of(&main(r#"{"limits":{"cpu":"0"},"requests":{"memory":"1Mi"}}"#), "{}", no);
+    assert_eq!(zero.cpu_quota, None);
+    let half = r#"{"containers":[{"resources":{"limits":{"cpu":"1"}}},{}]}"#;
+    assert_eq!(of(half, "{}", no).cpu_quota, None, "one has no limit");
+    let odd = of(&main(limits), "{}", |config| config.machine.cgroups.huge_pages.push(0));
+    assert_eq!(odd.huge_pages.len(), 1, "pages of no size");
     let unbound = of(&main(limits), "{}", |config| config.settings.cgroups.cpu_quota = false);
     assert_eq!(unbound.cpu_quota, None);
     // One container without a limit leaves the whole without one, unless the pod has its own.
@@ -199,6 +210,32 @@ fn burstable_pods_alone_count_for_their_class() {
     ] {
         let spec = of_containers(&format!(r#"[{{"resources":{resources}}}]"#));
         assert_eq!(burstable_milli(&spec), want, "{resources}");
+    }
+}
+
+#[test]
+fn huge_pages_are_those_of_what_runs_together_or_the_pods_own() {
+    let pages = |mi: u32, more: &str| {
+        format!(
+            r#"{{"resources":{{"limits":{{"hugepages-2Mi":"{mi}Mi","memory":"99Gi"}}}}{more}}}"#
+        )
+    };
+    let sidecar = |mi| pages(mi, r#","restartPolicy":"Always""#);
+    let mut config = config();
+    config.machine.cgroups.huge_pages = vec![2 << 20];
+    for (inits, mains, own, want) in [
+        (String::new(), format!("{},{}", pages(4, ""), pages(2, "")), "", 6),
+        // A plain init container runs beside the sidecars before it, and not beside the others.
+        (format!("{},{}", sidecar(2), pages(4, "")), pages(2, ""), "", 6),
+        (format!("{},{}", sidecar(2), pages(4, "")), pages(8, ""), "", 10),
+        (format!("{},{}", pages(4, ""), sidecar(2)), "{}".to_owned(), "", 4),
+        (format!("{},{}", pages(6, ""), pages(4, "")), pages(2, ""), "", 6),
+        (format!("{},{}", pages(4, ""), pages(6, "")), pages(2, ""), "", 6),
+        (String::new(), pages(2, ""), r#","resources":{"limits":{"hugepages-2Mi":"8Mi"}}"#, 8),
+    ] {
+        let json = format!(r#"{{"initContainers":[{inits}],"containers":[{mains}]{own}}}"#);
+        let values = pod_values(&spec(&json), &BTreeMap::new(), &config);
+        assert_eq!(values.huge_pages, [("2MB".into(), want << 20)], "{json}");
     }
 }
 
