@@ -75,3 +75,25 @@ fn who_was_told_to_go_in_the_same_turn_leaves_its_room() {
     desk.manifests(&[&b]);
     assert_eq!(refused(&desk), [] as [(&str, &str); 0]);
 }
+
+#[test]
+fn a_pod_that_was_refused_takes_nothing_from_those_after_it() {
+    let on_ports = |name: &str, ports: &[u16]| {
+        let ports: Vec<String> = ports
+            .iter()
+            .map(|port| format!(r#"{{"containerPort":{port},"hostPort":{port}}}"#))
+            .collect();
+        format!(
+            r#"{{"metadata":{{"name":"{name}","uid":"u-{name}"}},"spec":{{"containers":[
+                {{"name":"m","image":"i:1","ports":[{}]}}]}}}}"#,
+            ports.join(",")
+        )
+    };
+    let mut desk = Desk::new();
+    let all = [on_ports("a", &[80]), on_ports("b", &[80, 90]), on_ports("c", &[90])];
+    desk.manifests(&[&*all[0], &*all[1], &*all[2]]);
+    desk.works();
+    let refused = desk.agent.pods().filter(|pod| pod.status.reason == "NodePorts");
+    assert_eq!(refused.map(|pod| &*pod.metadata.name).collect::<Vec<_>>(), ["b-gw"]);
+    assert_eq!(desk.running().len(), 2);
+}

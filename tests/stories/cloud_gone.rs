@@ -172,3 +172,34 @@ fn one_answer_without_a_doubt_is_not_enough() {
         assert_eq!(sky.desk.running(), ["m"], "{first} {second}");
     }
 }
+
+#[test]
+fn a_pod_that_has_ended_is_not_deleted_before_its_source_wants_that() {
+    let mut sky = Sky::new();
+    let mut job = pod("p", "u", 7);
+    job["spec"]["restartPolicy"] = json!("Never");
+    sky.push("insert", "ns/pod/p", &job);
+    sky.work();
+    sky.desk.exits("m", 0);
+    sky.settle();
+    sky.work();
+    let mut deletions = 0;
+    let mut answered = |sky: &mut Sky, object: &Value| {
+        for _ in 0..3 {
+            for said in sky.said("podpatch") {
+                sky.answer(&said, &json!({"Object": object, "Err": null}));
+            }
+            sky.pass(10_000);
+            sky.hear();
+        }
+        let said = sky.said("pod");
+        deletions += said.iter().filter(|it| &*it.route.operation == "delete").count();
+        deletions
+    };
+    assert_eq!(answered(&mut sky, &job), 0);
+    assert_eq!(sky.desk.status()["phase"], "Succeeded");
+    job["metadata"]["resourceVersion"] = json!("9");
+    job["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    sky.push("update", "ns/pod/p", &job);
+    assert_eq!(answered(&mut sky, &job), 1);
+}

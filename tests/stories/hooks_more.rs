@@ -100,6 +100,18 @@ fn a_hook_of_a_container_that_ends_is_given_up() {
 }
 
 #[test]
+fn a_hook_of_a_container_that_somebody_removed_keeps_no_pod() {
+    let mut desk = run(&[hooked("a", HI)], "");
+    desk.containers.clear();
+    desk.pass(1_000);
+    assert_eq!(desk.cancelled.len(), 1);
+    desk.manifests(&[]);
+    desk.works();
+    desk.pass(2_000);
+    assert_eq!(desk.agent.pods().count(), 0);
+}
+
+#[test]
 fn a_post_start_that_its_pod_gave_up_is_given_up_once() {
     let mut desk = run(&[hooked("a", HI)], "");
     desk.manifests(&[]);
@@ -252,6 +264,20 @@ fn while_a_sidecar_is_stopped_for_another_image_what_it_gates_does_not_begin() {
 }
 
 #[test]
+fn what_is_dead_is_not_removed_unseen_while_a_post_start_runs() {
+    let mut desk = Desk::new();
+    desk.sandboxes = vec![sandbox("s0", 0, false)];
+    desk.manifests(&[&with(&[hooked("a", HI)], "")]);
+    desk.works_until("exec_sync c2 hi");
+    assert_eq!(desk.asked_for(), ["exec_sync c2 hi", "remove_podsandbox s0"]);
+    desk.taken.looks_wait = true;
+    let (call, _) = desk.take("remove_podsandbox s0");
+    desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    desk.pass(60_000);
+    assert!(!desk.asked_for().iter().any(|call| call.starts_with("remove_")));
+}
+
+#[test]
 fn a_container_that_the_runtime_lost_track_of_has_no_hook() {
     let mut desk = Desk::new();
     desk.sandboxes.push(sandbox("s1", 0, true));
@@ -300,7 +326,10 @@ fn a_hook_that_can_be_read_is_not_told_to_have_failed_and_another_is_once() {
     desk.exec("c1 bye", 0, "");
     assert_eq!(told(&desk, FAILED_STOP), 0);
     let mut desk = orphan("{", true, ContainerState::Running);
-    desk.pass(10_000);
+    for _ in 0..3 {
+        desk.refuses("stop_container c1 2", edged::model::cri::Code::Unknown, "no");
+        desk.pass(limits::RETRY_MS);
+    }
     assert_eq!(told(&desk, FAILED_STOP), 1);
 }
 

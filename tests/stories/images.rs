@@ -387,3 +387,25 @@ fn credentials_of_the_node_come_after_those_of_the_pod() {
     assert_eq!(refused(&mut desk, "x.io/app:1", "401").as_deref(), Some("pod"));
     assert_eq!(refused(&mut desk, "x.io/app:1", "401").as_deref(), Some("node"));
 }
+
+#[test]
+fn the_second_credentials_are_asked_with_however_long_the_first_took() {
+    let users = credentials(&[("x.io/app", "one"), ("x.io", "two")]);
+    let mut desk = Desk::new();
+    pulling(&mut desk, "x.io/app:1", &["a"], vec![secret("a", &users)]);
+    desk.pass(60_000);
+    assert_eq!(refused(&mut desk, "x.io/app:1", "401").as_deref(), Some("one"));
+    assert_eq!(refused(&mut desk, "x.io/app:1", "401").as_deref(), Some("two"));
+}
+
+#[test]
+fn who_got_no_answer_asks_with_no_other_credentials() {
+    let users = credentials(&[("x.io/app", "one"), ("x.io", "two")]);
+    let mut desk = Desk::new();
+    pulling(&mut desk, "x.io/app:1", &["a"], vec![secret("a", &users)]);
+    let (call, _) = desk.take("pull_image x.io/app:1");
+    desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    assert_eq!(waiting(&desk).0, "ErrImagePull");
+    let pulls = desk.trace.iter().filter(|call| call.starts_with("pull_image")).count();
+    assert_eq!(pulls, 1, "{:?}", desk.trace);
+}

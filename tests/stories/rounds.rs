@@ -155,9 +155,10 @@ fn a_container_that_we_started_is_probed_though_the_runtime_does_not_tell_of_it(
 fn what_is_being_stopped_is_not_asked_whether_it_lives() {
     let main = |image: &str| json!({"name": "m", "image": image, "livenessProbe": tcp(1, 5)});
     let mut desk = run(&[main("i:1")]);
-    succeed(&mut desk);
+    assert_eq!(asked(&desk), [1]);
     desk.manifests(&[&pod(&format!(r#""containers":[{}]"#, main("i:2")))]);
     assert_eq!(desk.asked_for(), ["stop_container c2 30"]);
+    assert_eq!(asked(&desk), [0; 0], "what was asked is of no interest any more");
     desk.pass(20_000);
     assert_eq!(asked(&desk), [0; 0]);
 }

@@ -58,6 +58,17 @@ fn what_cannot_be_removed_of_a_pod_that_goes_is_the_pods_trouble() {
     desk.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
     desk.refuses("remove_container c2", Code::Unknown, "no");
     was_told(&desk, &format!("FailedKillPod error killing pod: {NO}"));
+    desk.pass(limits::RETRY_MS * 3 / 2);
+    desk.does("remove_container c2");
+    desk.refuses("remove_podsandbox s1", Code::Unknown, "no");
+    desk.pass(5_000);
+    let gone = |line: &String| line.contains("the runtime says that it is gone, and lists it");
+    assert!(!desk.log.iter().any(gone), "nobody said so: {:?}", desk.log);
+    desk.pass(limits::RETRY_MS * 3 / 2);
+    // Now it is said, and it is listed all the same.
+    desk.refuses("remove_podsandbox s1", Code::NotFound, "no");
+    desk.pass(5_000);
+    assert_eq!(desk.agent.metrics().removed_listed, 1);
 }
 
 /// Two dead instances of a container that runs again.
@@ -174,6 +185,8 @@ fn a_start_is_told_and_its_log_is_linked() {
     let mut desk = running();
     was_told(&desk, "Created Created container: m");
     was_told(&desk, "Started Started container m");
+    assert!(desk.fields.contains("spec.containers{m}"), "{:?}", desk.fields);
+    assert!(!desk.fields.iter().any(|it| it.contains("init")), "{:?}", desk.fields);
     let linked = |desk: &Desk| {
         let links = |spec: &&JobSpec| matches!(spec, JobSpec::LinkLog(log) if &*log.id == "c2");
         desk.specs.iter().filter(links).count()

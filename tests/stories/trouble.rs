@@ -87,6 +87,10 @@ fn a_pod_is_not_forgotten_before_its_logs_are_removed() {
         |spec| matches!(spec, JobSpec::RemoveLogDir(_)),
         "FailedKillPod error removing the pod's logs: no such device",
     );
+    keeps_its_sandbox_until_its_folders_are_gone(
+        |spec| matches!(spec, JobSpec::RemoveLog(_)),
+        "FailedKillPod error removing the pod's logs: no such device",
+    );
 }
 
 #[test]
@@ -158,6 +162,7 @@ fn a_pod_has_ended_only_when_a_look_after_its_last_stop_says_so() {
     let mut desk = running();
     desk.manifests(&[]);
     desk.does("stop_container c2 30");
+    desk.pass(2_000);
     desk.taken.looks_wait = true;
     desk.does("stop_podsandbox s1");
     desk.pass(5_000);
@@ -214,6 +219,47 @@ fn a_list_that_was_begun_before_a_change_ended_is_not_believed() {
     let before = looks(&desk);
     desk.pass(limits::RELIST_EVENTED_MS / 2);
     assert_eq!(looks(&desk), before, "one was enough");
+}
+
+#[test]
+fn a_list_from_before_a_start_does_not_undo_it() {
+    let mut desk = Desk::with_stream(true);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.pass(10_000);
+    desk.does_all(&START[..4]);
+    let stream = desk.open.iter().find(|(_, it)| *it == Request::GetContainerEvents);
+    let hint = stream.map(|(call, _)| *call).expect("the stream is open");
+    desk.taken.looks_wait = true;
+    desk.tell(Event::Changed(hint));
+    desk.pass(200);
+    let old = desk.containers.clone();
+    assert_eq!(lists(&desk).len(), 2);
+    desk.does("start_container c2");
+    let now = std::mem::replace(&mut desk.containers, old);
+    tell_all(&mut desk);
+    desk.containers = now;
+    assert!(asks(&desk, "container_status c2"), "{:?}", desk.asked_for());
+    desk.does("container_status c2");
+    assert!(!asks(&desk, "start_container"), "{:?}", desk.asked_for());
+    let told = desk.status()["containerStatuses"][0].clone();
+    assert!(told["state"]["running"].is_object(), "{told}");
+    // The one that could not be believed is made up for.
+    desk.pass(200);
+    assert_eq!(lists(&desk).len(), 2);
+}
+
+#[test]
+fn a_container_that_a_dying_sandbox_refuses_is_made_at_once_in_the_next() {
+    let mut desk = Desk::with_stream(true);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&START[..3]);
+    desk.sandboxes[0].ready = false;
+    desk.refuses("create_container m#0", Code::Unknown, "sandbox container is not running");
+    desk.pass(1_000);
+    let began = desk.now.boot;
+    desk.works_until("create_container m#0");
+    assert!(desk.now.boot.since_ms(began) < 2_000);
+    assert_eq!(desk.sandboxes.len(), 2);
 }
 
 #[test]
@@ -409,6 +455,7 @@ fn a_sandbox_that_lasted_for_one_start_is_forgiven_its_end_again() {
         desk.works_until(&format!("run_podsandbox #{next}"));
         desk.works();
         let waited_ms = desk.now.boot.since_ms(began);
+        assert_eq!(desk.running(), ["m"], "sandbox {sandbox}");
         assert!(waited_ms < limits::BACKOFF_MIN_MS, "sandbox {sandbox}: {waited_ms} ms");
         desk.pass(limits::BACKOFF_CALM_MS + 1_000);
         desk.works();

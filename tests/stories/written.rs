@@ -291,8 +291,10 @@ fn starts_that_are_no_pods_own_are_not_measured() {
     assert_eq!(counts(&desk), (0, 0));
     // One that fails.
     let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{MAIN}"#))]);
-    desk.does_all(&START[..2]);
+    let two = r#""containers":[{"name":"m","image":"i:1"},{"name":"n","image":"gone:1"}]"#;
+    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{two}"#))]);
+    desk.works_until("pull_image gone:1");
+    assert_eq!(desk.running(), ["m"]);
     desk.pass(5_000);
     desk.works();
     assert_eq!(desk.status()["phase"], "Failed");
