@@ -33,6 +33,8 @@ pub struct Taken {
     pub unread: Vec<JobId>,
     /// Jobs that fail.
     pub fails: Option<fn(&JobSpec) -> bool>,
+    /// What hangs does not end when it is killed.
+    pub deaf: bool,
     /// No mount ends before it is let go on; those that have not.
     pub holds: bool,
     pub held: Vec<JobId>,
@@ -167,6 +169,10 @@ impl Desk {
     pub fn kill_job(&mut self, job: JobId) -> bool {
         assert_eq!(self.taken.hung.take(), Some(job), "it is killed once, and no other");
         self.volume_jobs.push("kill".to_owned());
+        if self.taken.deaf {
+            self.taken.hung = Some(job);
+            return false;
+        }
         self.agent.handle(self.now, Event::Job(job, Err(JobError::Killed)));
         true
     }

@@ -2,7 +2,7 @@
 
 use edged::agent::event::Event;
 use edged::limits;
-use edged::model::job::JobSpec;
+use edged::model::job::{JobError, JobSpec};
 
 use crate::desk::{Desk, UID, pod};
 use crate::volumes::{MOUNT, with};
@@ -118,6 +118,25 @@ fn a_pod_that_goes_takes_its_volumes_along_with_its_folder() {
     assert!(!desk.volume_jobs.contains(&format!("tear down {UID}")), "{:?}", desk.volume_jobs);
     let removed = |spec: &JobSpec| matches!(spec, JobSpec::RemovePodDir(_));
     assert!(desk.specs.iter().any(removed));
+}
+
+#[test]
+fn nothing_of_a_pods_folder_is_removed_while_a_mount_may_still_come() {
+    let mut desk = Desk::new();
+    (desk.taken.hangs, desk.taken.deaf) = (Some("v"), true);
+    desk.manifests(&[&with(EMPTY, MOUNT)]);
+    desk.manifests(&[]);
+    desk.pass(30_000);
+    assert_eq!(desk.volume_jobs, ["set up v", "kill"]);
+    let removals = |desk: &Desk| {
+        let removes =
+            |spec: &&JobSpec| matches!(spec, JobSpec::RemovePodDir(_) | JobSpec::RemoveLogDir(_));
+        desk.specs.iter().filter(removes).count()
+    };
+    assert_eq!((removals(&desk), desk.agent.pods().count()), (0, 1));
+    let job = desk.taken.hung.take().expect("it hangs");
+    desk.tell(Event::Job(job, Err(JobError::Killed)));
+    assert_eq!((removals(&desk), desk.agent.pods().count()), (2, 0));
 }
 
 #[test]

@@ -247,6 +247,7 @@ fn an_answer_about_a_pod_that_is_gone_counts_as_done() {
     desk.tell(Event::Cri(call, Err(error)));
     let again = |desk: &Desk| desk.asked_for().iter().any(|call| call.contains("podsandbox s1"));
     assert!(!again(&desk), "{:?}", desk.asked_for());
+    assert_eq!(desk.agent.pods().count(), 1, "a look has to say so");
     tell_all(&mut desk);
     assert_eq!(desk.agent.pods().count(), 0);
 }

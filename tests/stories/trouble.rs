@@ -312,6 +312,19 @@ fn of_a_pod_that_goes_nothing_is_removed_without_a_look_after_a_lost_answer() {
 }
 
 #[test]
+fn of_a_pod_that_ends_nothing_is_stopped_without_a_look_after_a_lost_answer() {
+    let mut desk = running();
+    desk.manifests(&[]);
+    desk.taken.looks_wait = true;
+    let (call, _) = desk.take("stop_container c2 30");
+    desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+    desk.pass(20_000);
+    assert!(!asks(&desk, "stop_"), "{:?}", desk.asked_for());
+    tell_all(&mut desk);
+    assert!(asks(&desk, "stop_container c2"), "{:?}", desk.asked_for());
+}
+
+#[test]
 fn a_shorter_grace_period_is_given_at_once_though_the_last_stop_was_refused() {
     let mut desk = running();
     let deleted = |grace: u32| {
