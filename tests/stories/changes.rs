@@ -416,3 +416,22 @@ fn a_container_that_shows_late_is_not_said_to_serve() {
     assert_eq!(told["state"]["terminated"]["reason"], "ContainerStatusUnknown", "{told}");
     assert_eq!(desk.status()["phase"], "Succeeded");
 }
+
+#[test]
+fn an_object_that_comes_does_not_end_the_back_off_of_a_pull() {
+    let mut desk = Desk::new();
+    desk.images.clear();
+    of_class(&mut desk, "");
+    desk.works_until("pull_image i:1");
+    desk.refuses("pull_image i:1", Code::NotFound, "not found");
+    desk.does("image_status i:1");
+    let before = desk.trace.len();
+    let pods = desk.agent.pods().cloned().collect();
+    let mut map = edged::model::object::ConfigMap::default();
+    (map.metadata.namespace, map.metadata.name) = ("default".to_owned(), "cm".to_owned());
+    let content = Content { pods, objects: vec![Arc::new(Object::ConfigMap(map))] };
+    let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
+    desk.tell(Event::Manifests(Folder { trouble: None, files }));
+    desk.pass(5_000);
+    assert_eq!(desk.trace[before..], NOTHING);
+}

@@ -1,8 +1,9 @@
 //! What a pod's status says as it goes on: its conditions and their times, its addresses, what is
 //! kept of containers that nobody has any more.
 
+use edged::agent::event::Event;
 use edged::agent::time::Wall;
-use edged::model::cri::{Code, ContainerState};
+use edged::model::cri::{Code, ContainerState, Reply};
 use serde_json::{Value, json};
 
 use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
@@ -55,8 +56,9 @@ fn conditions_name_what_a_pod_waits_for() {
     desk.works_until("create_container s#0");
     assert_eq!(initialized(&desk), text(("False", not, &format!("{open}[s]"))));
     assert_eq!(desk.status()["initContainerStatuses"][0]["ready"], true);
+    desk.works_until("create_container n#0");
+    assert_eq!(initialized(&desk), text(("True", "", "")), "though none of them has begun");
     desk.works_until("create_container m#0");
-    assert_eq!(initialized(&desk), text(("True", "", "")));
     let unready = "containers with unready status: [m]";
     assert_eq!(said(&desk, "ContainersReady"), text(("False", "ContainersNotReady", unready)));
     desk.works();
@@ -133,17 +135,14 @@ fn a_pod_on_the_hosts_network_has_the_hosts_addresses_from_its_sandbox_on() {
 #[test]
 fn a_pod_that_was_refused_has_no_containers_to_tell_of() {
     let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(r#""runtimeClassName":"x","hostUsers":false,{MAIN}"#))]);
-    if desk.status()["phase"] != "Failed" {
-        desk.manifests(&[
-            &pod(&format!(r#""nodeSelector":{{"no":"such"}},{MAIN}"#)).replace("u1", "u2")
-        ]);
-        desk.pass(2_000);
-    }
-    let refused = desk.agent.pods().find(|pod| !pod.status.reason.is_empty()).expect("refused");
-    let status = serde_json::to_value(&refused.status).expect("plain data");
+    let more = r#""nodeSelector":{"no":"such"},"initContainers":[{"name":"i","image":"i:1"}],
+        "ephemeralContainers":[{"name":"e","image":"i:1"}]"#;
+    desk.manifests(&[&pod(&format!("{more},{MAIN}"))]);
+    let status = desk.status();
     assert_eq!(status["phase"], "Failed", "{status}");
-    assert!(status.get("containerStatuses").is_none_or(|it| *it == json!([])), "{status}");
+    for key in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+        assert!(status.get(key).is_none_or(|it| *it == json!([])), "{key}: {status}");
+    }
     // One that failed later has.
     let mut desk = Desk::new();
     desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{MAIN}"#))]);
@@ -210,10 +209,7 @@ fn why_one_that_ended_cannot_run_again_stands_over_how_it_ended() {
     assert_eq!(told["lastState"]["terminated"]["exitCode"], 3, "{told}");
     // Once its pod ends nobody tries.
     desk.manifests(&[]);
-    desk.works();
-    if desk.agent.pods().count() > 0 {
-        assert!(main_status(&desk)["state"]["waiting"].is_null());
-    }
+    assert_eq!(main_status(&desk)["state"]["terminated"]["exitCode"], 3);
 }
 
 #[test]
@@ -267,6 +263,8 @@ fn a_pod_whose_end_finds_it_half_begun_says_what_never_ran() {
     assert_eq!(end["reason"], "ContainerStatusUnknown", "{status}");
     let why = "The container could not be located when the pod was terminated";
     assert_eq!((&end["message"], &end["exitCode"]), (&why.into(), &137.into()));
+    let closed = &status["containerStatuses"][1];
+    assert_eq!((&closed["ready"], &closed["started"]), (&false.into(), &false.into()));
 }
 
 #[test]
@@ -277,6 +275,7 @@ fn what_an_earlier_life_of_a_running_pod_was_is_not_taken_back_before_all_is_loo
     found.attempt = 4;
     desk.containers.push(found);
     desk.manifests(&[&pod(MAIN)]);
+    assert_eq!(condition(&desk, "PodScheduled")["status"], "True");
     let told = main_status(&desk);
     assert_eq!(told["state"]["waiting"], json!({}), "it is not known yet how it is: {told}");
     assert_eq!(
@@ -297,4 +296,149 @@ fn times_of_1970_are_times_that_nobody_knows() {
     desk.manifests(&[&pod(MAIN)]);
     desk.does_all(START);
     assert_eq!(desk.status()["phase"], "Running");
+}
+
+#[test]
+fn an_init_container_that_runs_is_not_complete() {
+    let mut desk = Desk::new();
+    let init = r#""initContainers":[{"name":"i","image":"i:1"}]"#;
+    desk.manifests(&[&pod(&format!("{init},{MAIN}"))]);
+    desk.works();
+    let message = "containers with incomplete status: [i]";
+    let expected = text(("False", "ContainersNotInitialized", message));
+    assert_eq!(said(&desk, "Initialized"), expected);
+}
+
+#[cfg(feature = "probes")]
+#[test]
+fn a_sidecar_that_has_started_is_complete_though_it_is_not_ready() {
+    let mut desk = Desk::new();
+    let probe = r#""readinessProbe":{"tcpSocket":{"port":1}}"#;
+    let sidecar = format!(r#"{{"name":"s","image":"i:1","restartPolicy":"Always",{probe}}}"#);
+    desk.manifests(&[&pod(&format!(r#""initContainers":[{sidecar}],{MAIN}"#))]);
+    desk.works_until("create_container m#0");
+    assert_eq!(said(&desk, "Initialized"), text(("True", "", "")));
+    let unready = "containers with unready status: [m s]";
+    assert_eq!(said(&desk, "Ready"), text(("False", "ContainersNotReady", unready)));
+}
+
+#[test]
+fn a_gate_is_of_no_interest_before_the_containers_are_ready() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""readinessGates":[{{"conditionType":"a/b"}}],{MAIN}"#))]);
+    let unready = "containers with unready status: [m]";
+    assert_eq!(said(&desk, "Ready"), text(("False", "ContainersNotReady", unready)));
+}
+
+#[test]
+fn a_pod_that_failed_has_failed_however_well_its_containers_end() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{MAIN}"#))]);
+    desk.does_all(START);
+    desk.exit_codes.push(("c2".into(), 0));
+    desk.pass(5_000);
+    desk.works();
+    desk.pass(2_000);
+    assert_eq!(main_status(&desk)["state"]["terminated"]["exitCode"], 0);
+    assert_eq!(desk.status()["phase"], "Failed");
+    // One that is deleted has ended, whatever its policy says of restarts.
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    let deleted = r#""uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z""#;
+    desk.manifests(&[&pod(MAIN).replace(r#""uid":"u1""#, deleted)]);
+    desk.works();
+    desk.pass(2_000);
+    assert_eq!(desk.status()["phase"], "Failed");
+}
+
+#[test]
+fn a_start_time_is_that_of_the_oldest_sandbox() {
+    let mut desk = Desk::new();
+    for (id, attempt, at_s) in [("s1", 1, 1_799_999_000_i64), ("s0", 0, 1_799_990_000)] {
+        let mut found = sandbox(id, attempt, attempt == 1);
+        found.created_at = at_s * 1_000_000_000;
+        desk.sandboxes.push(found);
+    }
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    desk.pass(2_000);
+    desk.manifests(&[&pod(MAIN)]);
+    desk.works();
+    assert_eq!(desk.status()["startTime"], "2027-01-15T05:13:20Z");
+}
+
+#[test]
+fn how_a_container_ended_before_is_told_by_the_newest_that_ended() {
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    let states = [ContainerState::Exited, ContainerState::Created, ContainerState::Running];
+    for (attempt, state) in (0..).zip(states) {
+        let mut found = container(&format!("x{attempt}"), "m", state);
+        found.attempt = attempt;
+        desk.containers.push(found);
+    }
+    desk.exit_codes.push(("x0".into(), 9));
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&["podsandbox_status s1", "container_status x2"]);
+    if desk.asked_for().contains(&"container_status x0".to_owned()) {
+        desk.does("container_status x0");
+    }
+    let last = main_status(&desk)["lastState"].clone();
+    assert!(last.get("waiting").is_none(), "{last}");
+}
+
+#[test]
+fn an_image_is_told_as_the_runtime_names_it_and_of_its_own_instance() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&START[..5]);
+    let (call, request) = desk.take("container_status c2");
+    let Reply::ContainerStatus(mut told) = desk.perform(&request) else { panic!("a status") };
+    (told.image, told.image_ref) = ("docker.io/library/i:1".into(), "sha256:9".into());
+    desk.tell(Event::Cri(call, Ok(Reply::ContainerStatus(told))));
+    let image = |desk: &Desk| {
+        let told = main_status(desk);
+        let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
+        (text("image"), text("imageID"))
+    };
+    let first = ("docker.io/library/i:1".to_owned(), "sha256:9".to_owned());
+    assert_eq!(image(&desk), first);
+    desk.exits("m", 1);
+    assert_eq!(image(&desk), first, "it is known though it was not asked again");
+    desk.manifests(&[&pod(&MAIN.replace("i:1", "i:2"))]);
+    desk.works_until("start_container c3");
+    assert_eq!(image(&desk), ("i:2".to_owned(), String::new()), "of the next nothing is known");
+}
+
+#[test]
+fn a_sidecar_that_somebody_removed_has_not_completed() {
+    let mut desk = Desk::new();
+    let sidecar = r#"{"name":"s","image":"i:1","restartPolicy":"Always"}"#;
+    desk.manifests(&[&pod(&format!(r#""initContainers":[{sidecar}],{MAIN}"#))]);
+    desk.works();
+    desk.containers.retain(|seen| &*seen.name != "s");
+    desk.pass(1_000);
+    let told = desk.status()["initContainerStatuses"][0].clone();
+    assert!(told["state"]["terminated"].is_null(), "{told}");
+    assert_eq!(told["ready"], false);
+}
+
+#[test]
+fn ephemeral_containers_are_told_by_name_and_times_that_nobody_has_are_left_out() {
+    let mut desk = Desk::new();
+    let one = |name: &str| format!(r#"{{"name":"{name}","image":"i:1"}}"#);
+    let ephemerals = format!(r#""ephemeralContainers":[{},{}]"#, one("z"), one("a"));
+    desk.manifests(&[&pod(&format!("{ephemerals},{MAIN}"))]);
+    desk.works();
+    let told = desk.status()["ephemeralContainerStatuses"].clone();
+    assert_eq!((&told[0]["name"], &told[1]["name"]), (&"a".into(), &"z".into()));
+    desk.exits("a", 1);
+    let call = desk.asked_for().remove(0);
+    let (call, request) = desk.take(&call);
+    let Reply::ContainerStatus(mut told) = desk.perform(&request) else { panic!("a status") };
+    told.started_at = 0;
+    desk.tell(Event::Cri(call, Ok(Reply::ContainerStatus(told))));
+    let end = desk.status()["ephemeralContainerStatuses"][0]["state"]["terminated"].clone();
+    assert_eq!(end["startedAt"], Value::Null, "{end}");
+    assert_ne!(end["finishedAt"], Value::Null, "{end}");
 }

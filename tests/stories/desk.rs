@@ -36,6 +36,8 @@ pub struct Desk {
     pub events: Vec<String>,
     /// What of the pods events were about.
     pub fields: BTreeSet<String>,
+    /// And of which kind the objects were.
+    pub kinds: BTreeSet<&'static str>,
     /// What was last asked to be saved.
     pub saved_results: Option<BTreeMap<ContainerId, ProbeResults>>,
     /// What lists tell.
@@ -185,6 +187,7 @@ impl Desk {
             queries: Vec::new(),
             events: Vec::new(),
             fields: BTreeSet::new(),
+            kinds: BTreeSet::new(),
             saved_results: None,
             sandboxes: Vec::new(),
             containers: Vec::new(),
@@ -274,6 +277,7 @@ impl Desk {
                 Action::Read { job, words } => learnt |= self.tell_words(job, words),
                 Action::Note(note) => {
                     self.fields.insert(note.involved_object.field_path.clone());
+                    self.kinds.insert(note.involved_object.kind);
                     self.events.push(format!("{} {}", note.reason, note.message));
                 }
                 Action::Log(_, line) => self.log.push(line),

@@ -230,3 +230,17 @@ fn a_round_after_errors_is_a_round_like_any_other() {
         desk.pass(1_000);
     }
 }
+
+#[test]
+fn that_a_sidecar_is_begun_again_is_not_said_as_it_is_its_nature() {
+    let mut desk = desk();
+    let probe = r#""livenessProbe":{"tcpSocket":{"port":1},"failureThreshold":1}"#;
+    let sidecar = format!(r#"{{"name":"s","image":"i:1","restartPolicy":"Always",{probe}}}"#);
+    desk.manifests(&[&pod(&format!(
+        r#""initContainers":[{sidecar}],"containers":[{{"name":"m","image":"i:1"}}]"#
+    ))]);
+    desk.works();
+    desk.finds(Finding::Bad("no".to_owned()));
+    let told = "Killing Init container s failed liveness probe".to_owned();
+    assert!(desk.events.contains(&told), "{:?}", desk.events);
+}

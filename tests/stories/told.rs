@@ -92,6 +92,7 @@ fn what_cannot_be_removed_of_a_pod_that_stays_is_the_nodes_trouble() {
     desk.does_all(&looks);
     desk.refuses("remove_container x0", Code::Unknown, "no");
     was_told(&desk, &format!("ContainerGCFailed failed to remove what is dead: {NO}"));
+    assert!(desk.kinds.contains("Node"), "{:?}", desk.kinds);
 
     let mut desk = with_a_dead_container();
     desk.taken.fails = Some(|spec| matches!(spec, JobSpec::RemoveLog(_)));
@@ -154,8 +155,9 @@ fn events_name_a_container_and_not_its_id() {
     desk.does_all(&START[..4]);
     desk.refuses("start_container c2", Code::Unknown, "task c2 has no c2");
     was_told(&desk, "Failed Error: rpc error: code = Unknown desc = task m has no m");
-    let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
-    assert_eq!(waiting["reason"], "RunContainerError");
+    let told = &desk.status()["containerStatuses"][0];
+    assert_eq!(told["state"]["waiting"]["reason"], "RunContainerError");
+    assert_eq!(told["lastState"], serde_json::json!({}), "there was none before");
 }
 
 #[test]
@@ -185,6 +187,7 @@ fn a_start_is_told_and_its_log_is_linked() {
     let mut desk = running();
     was_told(&desk, "Created Created container: m");
     was_told(&desk, "Started Started container m");
+    assert_eq!(desk.kinds.iter().collect::<Vec<_>>(), [&"Pod"]);
     assert!(desk.fields.contains("spec.containers{m}"), "{:?}", desk.fields);
     assert!(!desk.fields.iter().any(|it| it.contains("init")), "{:?}", desk.fields);
     let linked = |desk: &Desk| {
@@ -315,6 +318,7 @@ fn long_back_offs_are_told_in_minutes() {
     }
     assert_eq!(delays, ["10s", "20s", "40s", "1m20s", "2m40s", "5m0s"]);
     was_told(&desk, "BackOff Back-off restarting failed container m in pod p-gw_default(u1)");
+    assert!(!desk.events.iter().any(|event| event.starts_with("Failed Error")));
 }
 
 #[test]
@@ -373,4 +377,56 @@ fn a_crash_that_may_not_wait_long_waits_as_long_as_it_may() {
         desk.works();
         assert_eq!(desk.status()["containerStatuses"][0]["restartCount"], attempt);
     }
+}
+
+#[test]
+fn an_image_that_waits_for_its_turn_is_told_as_an_error() {
+    let mut desk = Desk::new();
+    desk.images.clear();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.works_until("pull_image i:1");
+    desk.refuses("pull_image i:1", Code::NotFound, "not found");
+    desk.does("image_status i:1");
+    was_told(&desk, "BackOff Back-off pulling image \"i:1\"");
+    was_told(&desk, "Failed Error: ImagePullBackOff");
+}
+
+#[test]
+fn what_of_the_resolver_is_left_out_is_told_with_each_sandbox() {
+    let mut desk = Desk::new();
+    let servers = r#""dnsConfig":{"nameservers":["1.1.1.1","1.1.1.2","1.1.1.3","1.1.1.4"]}"#;
+    desk.manifests(&[&pod(&format!("{servers},{MAIN}"))]);
+    desk.works();
+    let told = |desk: &Desk| {
+        desk.events.iter().filter(|event| event.starts_with("DNSConfigForming")).count()
+    };
+    assert_eq!(told(&desk), 1, "{:?}", desk.events);
+    desk.sandboxes[0].ready = false;
+    desk.pass(1_000);
+    desk.works();
+    assert_eq!(told(&desk), 2);
+}
+
+#[test]
+fn beside_a_sidecar_a_main_container_is_none() {
+    let with = |image: &str| {
+        let sidecar = r#"{"name":"s","image":"i:1","restartPolicy":"Always"}"#;
+        pod(&format!(r#""initContainers":[{sidecar}],{}"#, MAIN.replace("i:1", image)))
+    };
+    let mut desk = Desk::new();
+    desk.manifests(&[&with("i:1")]);
+    desk.works();
+    desk.manifests(&[&with("i:2")]);
+    was_told(&desk, "Killing Container m definition changed, will be restarted");
+}
+
+#[test]
+fn what_has_no_name_is_told_of_as_the_nodes() {
+    let mut desk = Desk::new();
+    desk.taken.fails = Some(|spec| matches!(spec, JobSpec::RemoveLogDir(_)));
+    desk.machine.log_dirs = Some(vec![edged::model::job::LogDir::nameless("u9")]);
+    desk.manifests(&[]);
+    desk.pass(2 * limits::GARBAGE_MS);
+    was_told(&desk, "FailedKillPod error removing the pod's logs: no such device");
+    assert_eq!(desk.kinds.iter().collect::<Vec<_>>(), [&"Node"]);
 }

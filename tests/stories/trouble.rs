@@ -256,6 +256,8 @@ fn a_container_that_a_dying_sandbox_refuses_is_made_at_once_in_the_next() {
     desk.sandboxes[0].ready = false;
     desk.refuses("create_container m#0", Code::Unknown, "sandbox container is not running");
     desk.pass(1_000);
+    let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["reason"], "ContainerCreating", "it did not fail");
     let began = desk.now.boot;
     desk.works_until("create_container m#0");
     assert!(desk.now.boot.since_ms(began) < 2_000);
@@ -474,4 +476,38 @@ fn a_sandbox_that_lasted_for_one_start_is_forgiven_its_end_again() {
         desk.works();
     }
     assert_eq!(desk.running(), ["m"]);
+}
+
+#[test]
+fn a_shorter_grace_period_gives_up_every_stop_that_was_given_more() {
+    let mut desk = Desk::new();
+    let two = r#""containers":[{"name":"m","image":"i:1"},{"name":"n","image":"i:1"}]"#;
+    let deleted = |grace: u32| {
+        format!(
+            r#"{{"metadata":{{"name":"p","uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z",
+                "deletionGracePeriodSeconds":{grace}}},"spec":{{{two}}}}}"#
+        )
+    };
+    desk.manifests(&[&pod(two)]);
+    desk.works();
+    desk.manifests(&[&deleted(60)]);
+    assert_eq!(desk.asked_for(), ["stop_container c3 60", "stop_container c2 60"]);
+    desk.manifests(&[&deleted(5)]);
+    assert_eq!(desk.cancelled.len(), 2);
+    let mut asked = desk.asked_for();
+    asked.sort();
+    assert_eq!(asked, ["stop_container c2 5", "stop_container c3 5"]);
+}
+
+#[test]
+fn each_try_to_make_a_container_gets_files_of_its_own() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(&START[..3]);
+    let is_it: fn(&JobSpec) -> bool = |spec| matches!(spec, JobSpec::MakeContainerFiles(_));
+    assert_eq!(jobs(&desk, is_it), 1);
+    desk.refuses("create_container m#0", Code::Unknown, "no");
+    desk.pass(limits::RETRY_MS * 3 / 2);
+    desk.works_until("create_container m#0");
+    assert_eq!(jobs(&desk, is_it), 2);
 }
