@@ -170,8 +170,8 @@ fn one_of_two_volumes_that_is_slow_holds_the_pod_and_not_the_other() {
 fn an_init_container_may_be_the_only_one_that_mounts_a_volume() {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(&format!(
-        r#""volumes":[{EMPTY}],"initContainers":[{{"name":"i","image":"i:1","volumeMounts":[{MOUNT}]}}],
-           "containers":[{{"name":"m","image":"i:1"}}]"#
+        r#""volumes":[{EMPTY}],"containers":[{{"name":"m","image":"i:1"}}],
+           "initContainers":[{{"name":"i","image":"i:1","volumeMounts":[{MOUNT}]}}]"#
     ))]);
     assert_eq!(desk.volume_jobs, ["set up v"]);
 }
