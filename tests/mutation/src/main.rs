@@ -117,7 +117,7 @@ fn work(plan: &Plan) -> Result<bool, String> {
         return Ok(true);
     }
     let tree = plan.work.join("tree");
-    copy_tree(&plan.top, &tree);
+    copy_tree(&plan.top, &tree, &sources);
     let all = mutants.len();
     settle(plan, &tree, &sources, &mut mutants)?;
     let dropped = all - mutants.len();
@@ -306,21 +306,22 @@ fn settle(
     }
 }
 
-/// The tree as git knows it, with what is not committed yet; the cores are written over it.
-fn copy_tree(top: &Path, tree: &Path) {
+/// The tree as git knows it, with what is not committed yet; the cores are written over it, but for
+/// their files of tests.
+fn copy_tree(top: &Path, tree: &Path, sources: &[Source]) {
     let listed = Command::new("git")
         .current_dir(top)
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .output()
         .expect("git is there");
     let names = String::from_utf8(listed.stdout).expect("names here are UTF-8");
-    let is_core = |name: &str| CORES.iter().any(|it| name.starts_with(&format!("src/{it}/")));
+    let rendered: BTreeSet<String> = sources.iter().map(|it| format!("src/{}", it.path)).collect();
     for name in names.split_terminator('\0').filter(|name| *name != "src/lib.rs") {
         let (from, to) = (top.join(name), tree.join(name));
         // One that was deleted and not committed yet.
         let Ok(text) = fs::read(&from) else { continue };
         // What the last run wrote is written again only where it differs.
-        if !is_core(name) || !to.exists() {
+        if !rendered.contains(name) || !to.exists() {
             schema::write(&to, &text);
         }
         let mode = fs::metadata(&from).expect("just read").permissions();
