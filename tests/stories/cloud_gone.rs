@@ -3,7 +3,7 @@
 
 use edged::limits::GONE_AGAIN_MS;
 use edged::model::cgroup::{Cgroups, Hierarchy};
-use edged::model::cri::ContainerState;
+use edged::model::cri::{Code, ContainerState};
 use edged::model::message::Message;
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
@@ -202,4 +202,29 @@ fn a_pod_that_has_ended_is_not_deleted_before_its_source_wants_that() {
     job["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
     sky.push("update", "ns/pod/p", &job);
     assert_eq!(answered(&mut sky, &job), 1);
+}
+
+#[test]
+fn a_pod_that_cannot_be_stopped_is_not_said_to_be_gone() {
+    let mut sky = Sky::new();
+    let mut wanted = pod("p", "u", 7);
+    sky.push("insert", "ns/pod/p", &wanted);
+    sky.work();
+    wanted["metadata"]["resourceVersion"] = json!("8");
+    wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    sky.push("update", "ns/pod/p", &wanted);
+    for _ in 0..6 {
+        while let Some(stop) = sky.desk.asked_for().first().cloned() {
+            sky.desk.refuses(&stop, Code::Unknown, "no");
+        }
+        sky.settle();
+        for said in sky.said("podpatch") {
+            sky.answer(&said, &json!({"Object": wanted, "Err": null}));
+        }
+        sky.pass(500);
+        sky.hear();
+    }
+    let said = sky.said("pod");
+    assert!(said.iter().all(|it| &*it.route.operation != "delete"), "{said:?}");
+    assert_eq!(sky.desk.running(), ["m"]);
 }

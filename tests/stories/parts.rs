@@ -175,3 +175,70 @@ fn an_init_container_may_be_the_only_one_that_mounts_a_volume() {
     ))]);
     assert_eq!(desk.volume_jobs, ["set up v"]);
 }
+
+#[test]
+fn a_pod_that_mounts_no_volume_has_none_to_take_down() {
+    let ends = |volumes: &str, mounts: &str| {
+        let mut desk = Desk::new();
+        let spec = with(volumes, mounts);
+        desk.manifests(&[&spec.replace(r#""volumes""#, r#""restartPolicy":"Never","volumes""#)]);
+        desk.works();
+        desk.exits("m", 0);
+        desk.works();
+        desk.pass(2_000);
+        assert_eq!(desk.status()["phase"], "Succeeded");
+        desk.volume_jobs.iter().any(|job| job.starts_with("tear down"))
+    };
+    assert!(!ends("", ""));
+    assert!(!ends(EMPTY, ""));
+    assert!(ends(&format!(r#"{EMPTY},{{"name":"none"}}"#), MOUNT));
+}
+
+#[test]
+fn a_part_that_is_named_by_a_variable_without_a_value_is_none() {
+    let mut desk = Desk::new();
+    let mount = r#"{"name":"v","mountPath":"/v","subPathExpr":"$(E)"}"#;
+    let env = r#""env":[{"name":"E","value":""}],"#;
+    let spec = with(EMPTY, mount).replace(r#""volumeM"#, &format!(r#"{env}"volumeM"#));
+    desk.manifests(&[&spec]);
+    desk.works();
+    let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["message"], "missing value for E");
+}
+
+#[test]
+fn only_the_volumes_that_are_not_there_are_said_to_be_waited_for() {
+    let mut desk = Desk::new();
+    desk.bad_volume = Some("v");
+    let mounts = format!(r#"{MOUNT},{{"name":"w","mountPath":"/w"}}"#);
+    desk.manifests(&[&with(&format!(r#"{EMPTY},{{"name":"w"}}"#), &mounts)]);
+    desk.pass(limits::VOLUME_WAIT_MS);
+    let told = |desk: &Desk, what: &str| desk.events.iter().filter(|it| it.contains(what)).count();
+    assert_eq!(told(&desk, "unmounted volumes=[v], "), 1, "{:?}", desk.events);
+    desk.bad_volume = None;
+    desk.pass(limits::VOLUME_RETRY_MAX_MS);
+    desk.works();
+    assert_eq!(desk.running(), ["m"]);
+    desk.pass(2 * limits::VOLUME_WAIT_MS);
+    assert_eq!(told(&desk, "unmounted volumes=[]"), 0);
+}
+
+#[test]
+fn a_volume_that_healed_is_tried_again_as_soon_as_the_first_time() {
+    let fails: fn(&JobSpec) -> bool = |spec| matches!(spec, JobSpec::SetUpVolume(_));
+    let tries = |desk: &Desk| desk.specs.iter().filter(|spec| fails(spec)).count();
+    let path = |at: &str| with(&format!(r#"{{"name":"v","hostPath":{{"path":"/{at}"}}}}"#), MOUNT);
+    let mut desk = Desk::new();
+    desk.taken.fails = Some(fails);
+    desk.manifests(&[&path("a")]);
+    desk.pass(4_000);
+    desk.taken.fails = None;
+    desk.pass(20_000);
+    desk.works();
+    assert_eq!(desk.running(), ["m"]);
+    desk.taken.fails = Some(fails);
+    desk.manifests(&[&path("b")]);
+    let before = tries(&desk);
+    desk.pass(limits::VOLUME_RETRY_MIN_MS);
+    assert_eq!(tries(&desk), before + 1);
+}
