@@ -247,3 +247,9 @@ fn a_missing_object_is_looked_for_again_after_ten_seconds() {
     assert_eq!(failed(&desk), before + 1, "its files are made for another try");
     assert_eq!(desk.asked_for(), [] as [&str; 0]);
 }
+
+#[test]
+fn a_secret_that_need_not_be_there_is_not_missed() {
+    let optional = r#""envFrom":[{"secretRef":{"name":"none","optional":true}}]"#;
+    assert_eq!(environment(optional, &[]), [] as [&str; 0]);
+}

@@ -212,3 +212,14 @@ fn groups_without_the_images_need_a_runtime_that_can() {
     desk.pass(10_000);
     assert!(made_on(&mut desk, &strict).1.security.user.strict_groups);
 }
+
+#[test]
+fn one_privileged_container_makes_the_sandbox_privileged() {
+    let (sandbox, container) = made(
+        r#""containers":[{"name":"m","image":"i:1","securityContext":{"privileged":true}},
+            {"name":"n","image":"i:1"}]"#,
+    );
+    assert!(sandbox.security.privileged && container.security.privileged);
+    let (sandbox, container) = made(MAIN);
+    assert!(!sandbox.security.privileged && !container.security.privileged);
+}
