@@ -452,6 +452,52 @@ mod tests {
     }
 
     #[test]
+    fn nobody_began_of_whom_it_was_not_seen() {
+        let one = |state| (Vec::new(), vec![container("a", 0, state)]);
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &one(ContainerState::Running));
+        let mut other = one(ContainerState::Running);
+        other.1[0].created_at = 7;
+        assert!(take(&mut seen, LATER, &other));
+        assert_eq!(seen.containers[0].began_at, None, "it ran before");
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &one(ContainerState::Created));
+        take(&mut seen, LATER, &one(ContainerState::Exited));
+        assert_eq!(seen.containers[0].began_at, None, "it was never seen to run");
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &one(ContainerState::Created));
+        seen.containers[0].turn(LATER, ContainerState::Exited);
+        assert_eq!(seen.containers[0].began_at, None);
+    }
+
+    #[test]
+    fn an_answer_that_tells_of_an_end_is_one() {
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Running)]));
+        let it = &mut seen.containers[0];
+        assert!(it.inspect(LATER, Box::new(status(ContainerState::Exited, 1, ""))));
+        assert_eq!((it.state, it.exited_at), (ContainerState::Exited, Some(LATER)));
+    }
+
+    #[test]
+    fn what_we_made_is_the_newest_only_by_its_number() {
+        let lists = (vec![sandbox("b", 2, true)], vec![container("b", 2, ContainerState::Exited)]);
+        let mut seen = Seen::default();
+        take(&mut seen, NOW, &lists);
+        seen.add_sandbox(SandboxSeen::made(SandboxId("a".into()), 1));
+        let older = Arc::new(container("a", 1, ContainerState::Created));
+        seen.add_container(ContainerSeen::from_list(NOW, None, &older));
+        assert_eq!(&*seen.sandboxes[0].id.0, "b");
+        assert_eq!(&*seen.containers[0].id.0, "b");
+        let (sandboxes, containers) = lists;
+        for one in [(sandboxes, Vec::new()), (Vec::new(), containers)] {
+            let mut seen = Seen::default();
+            take(&mut seen, NOW, &one);
+            assert!(!seen.is_empty());
+        }
+    }
+
+    #[test]
     fn a_turn_is_one_only_where_the_state_is_another() {
         let mut seen = Seen::default();
         take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Created)]));
