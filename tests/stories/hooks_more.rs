@@ -218,6 +218,7 @@ fn hooks_wait_for_room() {
     assert_eq!(hooks, limits::HOOK_CALLS_MAX, "the last one's turn has come");
 }
 
+#[cfg(feature = "probes")]
 #[test]
 fn what_a_probe_wants_stopped_has_the_probes_grace_also_with_a_hook_before() {
     let probe = r#""livenessProbe":{"tcpSocket":{"port":1},"failureThreshold":1,
