@@ -94,9 +94,8 @@ impl Pod {
         self.timing.told = true;
         let took_ms = now.boot.since_ms(self.arrived_at);
         let plain = self.api.spec.init_containers.is_empty();
-        self.timing
-            .started
-            .then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
+        let ours = self.timing.started && self.origin != Origin::Runtime;
+        ours.then(|| (took_ms, plain.then(|| took_ms.saturating_sub(self.timing.pulling_ms))))
     }
 
     /// Nothing is there of it, and nothing was begun.

@@ -162,6 +162,7 @@ impl Pod {
         hooks.0.retain_mut(|hook| {
             if seen.container(&hook.id).is_none_or(|seen| seen.state != RUNNING) {
                 hook.cancel(now, hands);
+                *dirty = true;
                 return false;
             }
             let in_vain = hook.kind == HookKind::PostStart && *phase != Phase::Syncing;
@@ -169,6 +170,7 @@ impl Pod {
                 // Its container is stopped before it counts as running.
                 hook.cancel(now, hands);
                 hook.state = State::Failed;
+                *dirty = true;
             }
             let slept = matches!(&hook.state,
                 State::Running(Flight::Until(at)) if *at <= now.boot);
@@ -179,6 +181,13 @@ impl Pod {
             hook.ask_again(now, uid, hands);
             !(slept && hook.kind == HookKind::PostStart)
         });
+    }
+
+    /// The pod has ended: gives up everything.
+    pub(super) fn end_hooks(&mut self, now: Now, hands: &mut Hands<'_>) {
+        for mut hook in std::mem::take(&mut self.hooks.0) {
+            hook.cancel(now, hands);
+        }
     }
 
     /// Nothing is under way.

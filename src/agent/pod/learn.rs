@@ -50,6 +50,7 @@ impl Pod {
                 // Who only asked for an image knows as much as before.
                 let asked = matches!(step, Step::ImageStatus { .. } | Step::Pull { .. });
                 self.blind |= !asked;
+                self.fresh &= asked;
                 let mut retry_at = now.boot.plus_ms(rng.jitter_ms(limits::RETRY_MS));
                 if let Step::RemoveContainer(id) = &step
                     && self.removal_failed(id, &error)
@@ -154,6 +155,7 @@ impl Pod {
         match (step, reply) {
             (Step::RunSandbox { attempt }, Reply::Sandbox(id)) => {
                 self.taken = 0;
+                self.retry_at = None;
                 self.seen.add_sandbox(SandboxSeen::made(id, attempt));
             }
             (Step::InspectSandbox(id), Reply::SandboxStatus(status)) => {
@@ -163,7 +165,7 @@ impl Pod {
                     self.take_address(&id);
                 }
             }
-            (Step::StopSandbox(id), Reply::Done) => self.sandbox_stopped(&id),
+            (Step::StopSandbox(id), Reply::Done) => self.sandbox_stopped(now.boot, &id),
             (Step::RemoveSandbox(id), Reply::Done) => self.sandbox_removed(&id),
             (Step::ImageStatus { container, image }, Reply::Image(here)) => {
                 let here = here.map(|here| *here);
@@ -208,9 +210,10 @@ impl Pod {
     fn vanished(&mut self, now: Instant, step: &Step) -> bool {
         match step {
             Step::Stop { id, .. } | Step::RemoveContainer(id) | Step::InspectContainer(id) => {
+                self.turn(now, id, ContainerState::Exited);
                 self.container_removed(id);
             }
-            Step::StopSandbox(id) => self.sandbox_stopped(id),
+            Step::StopSandbox(id) => self.sandbox_stopped(now, id),
             Step::RemoveSandbox(id) => self.sandbox_removed(id),
             Step::EndTask { id, end } => self.task_ended(now, id.clone(), *end),
             Step::InspectSandbox(_)
@@ -324,20 +327,25 @@ impl Pod {
         }
     }
 
-    /// Nothing ran in it any more: containers are stopped before.
-    fn sandbox_stopped(&mut self, id: &SandboxId) {
+    /// `StopPodSandbox` kills what is in it.
+    fn sandbox_stopped(&mut self, now: Instant, id: &SandboxId) {
         self.cgroup_left();
         if let Some(sandbox) = self.seen.sandbox_mut(id) {
             sandbox.ready = false;
             sandbox.stopped = true;
         }
+        for container in self.seen.containers.iter_mut().filter(|c| c.sandbox == *id) {
+            if container.may_run() {
+                container.turn(now, ContainerState::Exited);
+            }
+        }
     }
 
-    /// It held nothing any more: containers are removed before.
     fn sandbox_removed(&mut self, id: &SandboxId) {
         let gone = self.seen.sandbox_mut(id).map(|sandbox| sandbox.attempt + 1);
         self.attempt_floor = self.attempt_floor.max(gone.unwrap_or(0));
         self.seen.sandboxes.retain(|sandbox| sandbox.id != *id);
+        self.seen.containers.retain(|container| container.sandbox != *id);
     }
 
     fn container_removed(&mut self, id: &ContainerId) {
@@ -347,6 +355,7 @@ impl Pod {
         let memory = self.remember(&name);
         memory.attempt_floor = if frees { attempt } else { memory.attempt_floor.max(attempt + 1) };
         self.seen.containers.retain(|container| container.id != *id);
+        self.cleared.retain(|cleared| cleared != id);
     }
 
     fn put_off_start(

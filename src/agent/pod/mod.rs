@@ -383,6 +383,7 @@ impl Pod {
     /// No source has the pod any more.
     pub fn unwant(&mut self, now: Now) {
         self.wanted = Wanted::No;
+        self.stop_now();
         self.stir();
         let grace_s = config::grace_s(&self.api.spec);
         let metadata = &mut self.api.metadata;

@@ -221,6 +221,15 @@ impl Pod {
         true
     }
 
+    /// The pod has ended: gives up everything.
+    pub(super) fn end_probes(&mut self, now: Now, hands: &mut Hands<'_>) {
+        let mut workers = self.probes.workers.take().unwrap_or_default();
+        for worker in &mut workers {
+            give_up(now, worker, hands);
+        }
+        self.probes.workers = Some(workers);
+    }
+
     /// Takes the answer to a command of a probe. The result comes back if it is not this one's.
     pub(super) fn probe_called(
         &mut self,
@@ -295,8 +304,10 @@ impl Pod {
             Outcome::Bad(text) => {
                 Some(("Unhealthy", format!("{kind} probe failed: {}", shown(text))))
             }
-            // It is due still.
-            Outcome::Error(_) if worker.tries < limits::PROBE_TRIES_MAX => return,
+            Outcome::Error(_) if worker.tries < limits::PROBE_TRIES_MAX => {
+                worker.due_at = now.boot;
+                return;
+            }
             Outcome::Error(text) => {
                 Some(("Unhealthy", format!("{kind} probe errored: {}", shown(text))))
             }

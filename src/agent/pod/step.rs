@@ -307,8 +307,12 @@ impl Pod {
             }
             self.doing.retain(|doing| !matches!(doing.step, Step::Pull { .. }));
         }
-        // Those of containers that have ended are over: all of them, where the pod has ended.
-        self.tick_hooks(now, hands);
+        if phase > Phase::Terminating {
+            self.end_probes(now, hands);
+            self.end_hooks(now, hands);
+        } else {
+            self.tick_hooks(now, hands);
+        }
         let why = match (&self.wanted, &self.verdict) {
             (_, Some(verdict)) => verdict.reason,
             (Wanted::Yes, None) if self.api.metadata.deletion_timestamp.is_some() => "deleted",

@@ -51,6 +51,8 @@ impl Pod {
 
     pub(super) fn tick_hooks(&mut self, _: Now, _: &mut Hands<'_>) {}
 
+    pub(super) fn end_hooks(&mut self, _: Now, _: &mut Hands<'_>) {}
+
     pub(super) fn is_unhooked(&self) -> bool {
         true
     }

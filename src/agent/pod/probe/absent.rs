@@ -41,6 +41,8 @@ impl Pod {
         self.tell_all(now, hands);
     }
 
+    pub(super) fn end_probes(&mut self, _: Now, _: &mut Hands<'_>) {}
+
     pub(super) fn probe_called(
         &mut self,
         _: Now,
