@@ -333,14 +333,17 @@ fn nothing_is_looked_for_that_nobody_wants_before_the_cloud_and_the_runtime_are_
         };
         Some(vec![left])
     };
-    // The store was not read.
-    let mut desk = Desk::with(|config| {
-        config.cloud = Some(edged::model::settings::CloudSettings::default());
-    });
-    desk.machine.log_dirs = left();
-    desk.manifests(&[]);
-    desk.pass(3 * limits::GARBAGE_MS);
-    assert_eq!((desk.jobs, kept_links(&desk)), (0, vec![]));
+    #[cfg(feature = "cloud")]
+    {
+        // The store was not read.
+        let mut desk = Desk::with(|config| {
+            config.cloud = Some(edged::model::settings::CloudSettings::default());
+        });
+        desk.machine.log_dirs = left();
+        desk.manifests(&[]);
+        desk.pass(3 * limits::GARBAGE_MS);
+        assert_eq!((desk.jobs, kept_links(&desk)), (0, vec![]));
+    }
     // The runtime has not told what runs.
     let mut desk = Desk::hiding(|_| (), Taken { looks_wait: true, ..Taken::default() });
     desk.machine.log_dirs = left();
