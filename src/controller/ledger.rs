@@ -19,7 +19,7 @@ use crate::model::sync::Change;
 pub(super) struct Ledger {
     /// Changed since it was saved.
     pending: BTreeSet<Line>,
-    /// Under way: a save.
+    /// Under way: a save of these, in order.
     asked: Option<(Revision, Vec<(NodeId, Key)>)>,
     /// Under way: calls about objects, one at a time for each.
     running: BTreeSet<Line>,
@@ -51,8 +51,10 @@ impl Ledger {
 
     /// Whether how this is now is kept: nothing is to be saved, and nothing is being.
     pub(super) fn is_kept(&self, id: NodeId, key: &Key) -> bool {
-        let mut asked = self.asked.iter().flat_map(|(_, keys)| keys);
-        !self.is_pending(id, key) && !asked.any(|(of, it)| *of == id && it == key)
+        !self.is_pending(id, key)
+            && self.asked.as_ref().is_none_or(|(_, keys)| {
+                keys.binary_search_by(|(of, it)| (of, it).cmp(&(&id, key))).is_err()
+            })
     }
 
     /// Whether something about this node is not kept yet.
@@ -60,7 +62,10 @@ impl Ledger {
         let from = (id, Key::new(crate::model::api::Kind::ALL[0], "", ""), Arc::from(""));
         self.pending.range(from.clone()..).next().is_some_and(|(first, ..)| *first == id)
             || self.running.range(from..).next().is_some_and(|(first, ..)| *first == id)
-            || self.asked.iter().flat_map(|(_, keys)| keys).any(|(asked, _)| *asked == id)
+            || self
+                .asked
+                .as_ref()
+                .is_some_and(|(_, keys)| keys.binary_search_by(|(asked, _)| asked.cmp(&id)).is_ok())
     }
 
     /// It is kept. Those that have not changed meanwhile.
@@ -211,6 +216,24 @@ mod tests {
         assert_eq!(save(&mut ledger, 1), None, "one at a time");
         ledger.saved(revision);
         assert_eq!(save(&mut ledger, 1).map(|(_, rows)| rows), Some(1));
+    }
+
+    #[test]
+    fn what_is_being_saved_is_not_kept_and_concerns_its_node() {
+        let mut ledger = noted(SYNC_ROWS_MAX);
+        let key = |name: &str| Key::new(Kind::Pod, "n", name);
+        ledger.note(NodeId(2), &key("0"), &Arc::from("u"));
+        let (revision, rows) = save(&mut ledger, 1).expect("a save");
+        assert_eq!(rows, SYNC_ROWS_MAX);
+        for at in 0..SYNC_ROWS_MAX {
+            assert!(!ledger.is_kept(NodeId(1), &key(&at.to_string())), "{at} is being saved");
+        }
+        assert!(!ledger.is_kept(NodeId(2), &key("0")), "it waits for its turn");
+        assert!(ledger.is_kept(NodeId(2), &key("1")), "another node's of this name is saved");
+        assert!(ledger.concerns(NodeId(1)) && ledger.concerns(NodeId(2)));
+        ledger.saved(revision);
+        assert!(ledger.is_kept(NodeId(1), &key("0")));
+        assert!(!ledger.concerns(NodeId(1)) && ledger.concerns(NodeId(2)));
     }
 
     #[test]

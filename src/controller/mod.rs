@@ -188,6 +188,7 @@ impl Controller {
             Event::Saved(revision) => {
                 for (id, key) in self.world.ledger.saved(revision) {
                     self.world.stored(id, &key);
+                    self.world.now_kept(id, &key);
                 }
             }
             Event::SaveFailed(revision, error) => {
@@ -247,7 +248,6 @@ impl Controller {
         if self.is_loaded && !self.stopping {
             self.counters.lists += self.watches.step(now.boot, &mut self.pending);
             self.due(now);
-            self.world.welcome_all();
             self.serve(now);
         }
         self.lead(now);

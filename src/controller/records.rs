@@ -148,28 +148,22 @@ impl World {
         }
         if let Some(link) = self.at(id).link.as_mut().filter(|link| link.session == session) {
             link.welcome_later(message, doubts);
-            self.welcomes.insert(id);
         }
     }
 
-    /// Answers those that have registered and of whom all is on record by now.
-    pub(super) fn welcome_all(&mut self) {
-        for id in self.welcomes.clone() {
-            let link = self.nodes.get_mut(&id).and_then(|node| node.link.as_mut());
-            let Some(link) = link else {
-                self.welcomes.remove(&id);
-                continue;
-            };
-            link.welcome.doubts.retain(|key| !self.ledger.is_kept(id, key));
-            if link.welcome.doubts.is_empty() {
-                std::mem::take(&mut link.welcome)
-                    .messages
-                    .into_iter()
-                    .for_each(|it| link.reply(it));
-                self.ready.insert(id);
-                self.welcomes.remove(&id);
-            }
+    /// The node's record of this is kept as it is now. A node that has registered is answered when
+    /// that was the last that it waited for.
+    pub(super) fn now_kept(&mut self, id: NodeId, key: &Key) {
+        let Some(link) = self.nodes.get_mut(&id).and_then(|node| node.link.as_mut()) else {
+            return;
+        };
+        if !link.welcome.doubts.remove(key) || !link.welcome.doubts.is_empty() {
+            return;
         }
+        for message in std::mem::take(&mut link.welcome.messages) {
+            link.reply(message);
+        }
+        self.ready.insert(id);
     }
 }
 

@@ -218,6 +218,9 @@ impl World {
         if record.is_none() || (own.is_some() && verb != Verb::Delete) {
             self.stored(*id, key);
         }
+        if self.ledger.is_kept(*id, key) {
+            self.now_kept(*id, key);
+        }
     }
 
     /// Somebody has removed this record. That says nothing of one of the same name that has taken

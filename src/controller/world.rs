@@ -35,8 +35,6 @@ pub(super) struct World {
     pub(super) ledger: Ledger,
     /// Nodes that the API server has no more.
     pub(super) orphans: BTreeSet<NodeId>,
-    /// Nodes whose registration is to be answered.
-    pub(super) welcomes: BTreeSet<NodeId>,
     /// Nodes that may be no more, and have records.
     pub(super) suspects: BTreeSet<NodeId>,
 }
