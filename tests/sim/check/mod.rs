@@ -162,8 +162,8 @@ pub struct Pod {
     slots: Vec<Slot>,
     /// What its status said, in this life and run.
     said: Said,
-    /// Its status as it was last seen in this life.
-    shown: Option<PodStatus>,
+    /// Its status as it was last seen in this life, and the status revision.
+    shown: Option<(u64, PodStatus)>,
     /// The longest grace that a manifest of it ever named, milliseconds.
     grace_ms_max: u64,
     /// When its end was first asked for, and the grace that was left then, milliseconds.

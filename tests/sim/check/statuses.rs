@@ -33,9 +33,12 @@ impl Check {
     pub fn stepped(&mut self, now: u64, runtime: &Runtime, agent: &Agent) -> Vec<usize> {
         self.steps += 1;
         let revision = Some(agent.revision());
-        if self.judged == revision && self.newly_gone.is_empty() && !self.is_sampled() {
+        let sampled = self.is_sampled();
+        if self.judged == revision && self.newly_gone.is_empty() && !sampled {
             return Vec::new();
         }
+        // What `look_again` asks for is looked at whatever the revisions say, too.
+        let whole = sampled || self.judged.is_none();
         self.judged = revision;
         let moved = std::mem::replace(&mut self.revision, revision) != revision;
         let mut shown: Vec<(usize, &PodStatus)> = Vec::new();
@@ -51,12 +54,12 @@ impl Check {
                     pod.check_forgotten(at, containers);
                 }
                 anew |= pod.said.evicted;
-                pod.compare(None, moved);
+                pod.compare(None, moved, whole);
                 pod.unsay();
                 return pod.told.is_some();
             };
             let status = &told.api().status;
-            pod.compare(Some(status), moved);
+            pod.compare(Some((told.status_revision(), status)), moved, whole);
             if pod.again && *told.wanted() == Wanted::Yes {
                 judge!(pod.alive == 0, "[old run first] pod {} begins anew, and runs", pod.uid);
                 pod.begin_anew(now);
@@ -134,18 +137,24 @@ impl Pod {
         self.said = Said { started_before, ..Said::default() };
     }
 
-    /// Who looks only when the revision has moved must not miss a change.
-    fn compare(&mut self, status: Option<&PodStatus>, moved: bool) {
-        if self.shown.as_ref() == status {
+    /// Who looks only when a revision has moved, the agent's or the pod's, must not miss a change.
+    /// `whole`: it is looked at although the pod's has not.
+    fn compare(&mut self, told: Option<(u64, &PodStatus)>, moved: bool, whole: bool) {
+        let before = self.shown.as_ref();
+        let same_revision = before.map(|(revision, _)| *revision) == told.map(|it| it.0);
+        if same_revision && !whole {
             return;
         }
-        judge!(
-            moved,
-            "[revision] pod {} changes at the same revision: {:?}, now {status:?}",
-            self.uid,
-            self.shown
-        );
-        self.shown = status.cloned();
+        if before.map(|(_, status)| status) != told.map(|it| it.1) {
+            judge!(
+                moved && !same_revision,
+                "[revision] pod {} changes at the same revision: {before:?}, now {told:?}",
+                self.uid
+            );
+            self.shown = told.map(|(revision, status)| (revision, status.clone()));
+        } else if let (Some((revision, _)), Some(told)) = (&mut self.shown, told) {
+            *revision = told.0;
+        }
     }
 
     /// The agent knows nothing of it any more: nothing of it runs, as far as it was told.
