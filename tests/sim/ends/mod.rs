@@ -35,7 +35,7 @@ impl World {
     pub fn live(&mut self) {
         let ms = match self.class {
             Class::Crowd => self.chance.between(60_000, 600_000),
-            Class::Site => self.chance.between(12 * HOUR_MS, 72 * HOUR_MS),
+            Class::Site => self.chance.between(12 * HOUR_MS, 48 * HOUR_MS),
             Class::Usual | Class::Calm | Class::Storm => {
                 self.chance.between(60_000, 600_000) + self.chance.spread(1_800_000)
             }
