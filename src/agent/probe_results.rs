@@ -2,8 +2,9 @@
 //! meanwhile, and stay started and ready in their status (as with the kubelet since 1.35).
 //!
 //! Results belong to one container ID, so that they never count for another container. Loaded
-//! results are kept for pods that have not been inspected yet. They are saved in memory that
-//! survives the process, not on flash: after a reboot none of these containers runs.
+//! results are kept for pods that have not been inspected yet, until a probe of the container takes
+//! them over. They are saved in memory that survives the process, not on flash: after a reboot none
+//! of these containers runs.
 //!
 //! If we crash here the next start loads what was saved last.
 
@@ -17,7 +18,8 @@ use crate::model::probe::ProbeResults;
 /// The results that are saved, and those that were loaded at start.
 #[derive(Debug, Default)]
 pub(super) struct SavedResults {
-    /// From before the restart; empty once all pods have been inspected.
+    /// From before the restart, of containers that no probe has taken up yet; empty once all pods
+    /// have been inspected.
     loaded: BTreeMap<ContainerId, ProbeResults>,
     /// As they are saved now.
     saved: BTreeMap<ContainerId, ProbeResults>,
@@ -47,10 +49,16 @@ impl SavedResults {
         if pods.is_complete() && pods.iter().all(super::pod::Pod::is_known) {
             self.loaded.clear();
         }
+        // What a probe has taken over is its own from then on.
+        for id in pods.iter().flat_map(super::pod::Pod::probed_containers) {
+            self.loaded.remove(id);
+        }
         let mut found = self.loaded.clone();
-        for pod in pods.iter().filter(|pod| pod.is_known()) {
-            for seen in &pod.seen().containers {
-                found.remove(&seen.id);
+        for pod in pods.iter() {
+            if pod.is_known() {
+                for seen in &pod.seen().containers {
+                    found.remove(&seen.id);
+                }
             }
             found.extend(pod.probe_results().map(|(id, results)| (id.clone(), results)));
         }

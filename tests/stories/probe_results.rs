@@ -124,3 +124,25 @@ fn loaded_results_are_kept_until_all_pods_have_been_inspected() {
     desk.does_all(&["podsandbox_status s1", "container_status x0"]);
     assert_eq!(desk.saved_results, None, "it holds");
 }
+
+#[test]
+fn a_result_that_probes_have_refuted_is_not_saved_while_the_rest_is_inspected() {
+    let mut desk = Desk::new();
+    desk.tell(Event::SavedProbeResults(only("x1", true, true)));
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("x0", "m", ContainerState::Running));
+    desk.containers.push(container("x1", "n", ContainerState::Running));
+    let probe = json!({"tcpSocket": {"port": 2}, "periodSeconds": 2, "failureThreshold": 1});
+    let main = json!({"name": "n", "image": "i:1", "readinessProbe": probe});
+    desk.manifests(&[&pod(&format!(r#""containers":[{main},{{"name":"m","image":"i:1"}}]"#))]);
+    desk.does_all(&["podsandbox_status s1", "container_status x1"]);
+    // The runtime does not say how `m` is, and the pod waits for that.
+    let (_, _) = desk.take("container_status x0");
+    desk.pass(2_000);
+    desk.finds(Finding::Bad("no".to_owned()));
+    assert_eq!(desk.saved_results, Some(BTreeMap::new()), "`n` is not ready any more");
+    // What has taken its place is not it.
+    desk.exits("n", 1);
+    desk.pass(2_000);
+    assert_eq!(desk.saved_results, Some(BTreeMap::new()));
+}

@@ -353,6 +353,13 @@ impl Pod {
         })
     }
 
+    /// The containers that its startup and readiness probes have taken up, with saved results or
+    /// without.
+    pub fn probed_containers(&self) -> impl Iterator<Item = &ContainerId> {
+        let all = self.probes.workers.iter().flatten();
+        all.filter(|it| it.kind != ProbeKind::Liveness).filter_map(|it| it.id.as_ref())
+    }
+
     /// Whether a probe wants this instance to be stopped.
     pub(super) fn condemned(&self, seen: &ContainerSeen) -> Option<Condemned> {
         let mut all = self.probes.workers.iter().flatten();

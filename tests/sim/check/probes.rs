@@ -33,7 +33,7 @@ impl Probed {
 }
 
 /// What was told of one instance.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Instance {
     startup: Run,
     readiness: Run,
@@ -43,7 +43,7 @@ struct Instance {
 }
 
 /// Outcomes of one probe.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Run {
     equal: (bool, i32),
     /// What counts.
@@ -52,7 +52,7 @@ struct Run {
     under_way: bool,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Hook {
     begun: u32,
     under_way: bool,
@@ -313,7 +313,9 @@ impl Check {
             let (started, ready) = self.serves(number, spec);
             judge!(
                 (started || !results.started) && (ready || !results.ready),
-                "[ready by its probes] of {id} {results:?} is saved"
+                "[ready by its probes] of {id} {results:?} is saved, and its probes say started: \
+                 {started}, ready: {ready}: {:?}",
+                self.probed.instances.get(&number)
             );
         }
     }
