@@ -126,6 +126,22 @@ fn loaded_results_are_kept_until_all_pods_have_been_inspected() {
 }
 
 #[test]
+fn a_sidecar_that_had_started_lets_the_main_container_start() {
+    let mut desk = Desk::new();
+    desk.tell(Event::SavedProbeResults(only("x0", true, true)));
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("x0", "side", ContainerState::Running));
+    let probe = json!({"tcpSocket": {"port": 1}, "periodSeconds": 3600});
+    let side = json!({"name": "side", "image": "i:1", "restartPolicy": "Always",
+                      "startupProbe": probe});
+    let main = json!({"name": "m", "image": "i:1"});
+    desk.manifests(&[&pod(&format!(r#""initContainers":[{side}],"containers":[{main}]"#))]);
+    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
+    // Nothing happens in between that has the pod looked at.
+    desk.does_all(&["image_status i:1", "create_container m#0"]);
+}
+
+#[test]
 fn a_result_that_probes_have_refuted_is_not_saved_while_the_rest_is_inspected() {
     let mut desk = Desk::new();
     desk.tell(Event::SavedProbeResults(only("x1", true, true)));

@@ -54,6 +54,8 @@ pub(super) struct Probes {
     wake_at: Option<Instant>,
     /// Something is due, or an answer came.
     stirred: bool,
+    /// A container was taken up, with saved results or without.
+    taken_up: bool,
 }
 
 /// What a probe did to its container.
@@ -81,8 +83,8 @@ impl Pod {
         self.probes.workers.iter().flatten().all(|worker| worker.flight.is_none())
     }
 
-    /// Asks what is due.
-    pub fn probe(&mut self, now: Now, hands: &mut Hands<'_>) {
+    /// Asks what is due. Says whether a container was taken up: the pod is to be looked at again.
+    pub fn probe(&mut self, now: Now, hands: &mut Hands<'_>) -> bool {
         self.probes.stirred = false;
         self.probes.wake_at = None;
         let mut workers = match self.probes.workers.take() {
@@ -110,6 +112,7 @@ impl Pod {
         // Waiting for room sets no timer.
         self.probes.stirred |= starved;
         self.tell_all(now, hands);
+        std::mem::take(&mut self.probes.taken_up)
     }
 
     /// Main containers and sidecars have probes.
@@ -149,7 +152,8 @@ impl Pod {
             };
             let saved = hands.saved_results.get(&id).copied();
             worker.attach(id, begins_at.max(now.boot.plus_ms(spread_ms)), saved);
-            self.dirty = true;
+            self.probes.taken_up = true;
+            self.stir();
         }
         if !self.probes_in(worker) {
             give_up(now, worker, hands);

@@ -186,9 +186,6 @@ impl Pod {
     /// Asks for all that can be asked for now. Says whether a call was given up: others may have
     /// waited for its room.
     pub fn step(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) -> bool {
-        let mut gave_up = false;
-        self.restless = true;
-        self.wake_at = None;
         self.keep_dead(&hands.config.upkeep.containers);
         self.link_log(now, hands);
         self.tick_hooks(now, hands);
@@ -197,6 +194,20 @@ impl Pod {
         self.plan_mounts(hands);
         self.plan_volumes(now.boot, hands.objects.of(self.origin), hands.config);
         self.read_last_words(hands);
+        let mut gave_up = self.go_on(now, world, hands);
+        // Where results were saved a container has started, and others may have waited for that.
+        while self.probe(now, hands) {
+            gave_up |= self.go_on(now, world, hands);
+        }
+        self.make_up_for_look(now, hands.pleg);
+        gave_up
+    }
+
+    /// Asks for what [`next`] names, until that is nothing.
+    fn go_on(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) -> bool {
+        let mut gave_up = false;
+        self.restless = true;
+        self.wake_at = None;
         let parts = self.api.spec.volumes.len() + self.seen.containers.len();
         for left in (0..STEPS_MAX + parts * STEPS_EACH).rev() {
             assert!(left > 0, "pod {} asks without end", self.uid);
@@ -251,8 +262,6 @@ impl Pod {
                 }
             }
         }
-        self.probe(now, hands);
-        self.make_up_for_look(now, hands.pleg);
         gave_up
     }
 

@@ -37,8 +37,9 @@ impl Pod {
     }
 
     /// Only hands out the events that came up.
-    pub fn probe(&mut self, now: Now, hands: &mut Hands<'_>) {
+    pub fn probe(&mut self, now: Now, hands: &mut Hands<'_>) -> bool {
         self.tell_all(now, hands);
+        false
     }
 
     pub(super) fn end_probes(&mut self, _: Now, _: &mut Hands<'_>) {}
