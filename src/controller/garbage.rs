@@ -111,13 +111,15 @@ impl World {
     /// Forgets all that a node had. How much that was.
     fn bury(&mut self, id: NodeId) -> u64 {
         let records = std::mem::take(&mut self.at(id).records);
-        for (key, record) in &records {
-            self.ledger.note(id, key, &record.uid);
-            if let Some(entry) = self.objects.get_mut(key) {
+        let count = records.len();
+        for (key, record) in records {
+            self.ledger.note(id, &key, &record.uid);
+            self.superseded(id, &key, record.predecessors);
+            if let Some(entry) = self.objects.get_mut(&key) {
                 entry.held.remove(&id);
-                self.drop_if_idle(key);
+                self.drop_if_idle(&key);
             }
         }
-        records.len() as u64
+        count as u64
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::key::Key;
 use super::session::Link;
 use super::time::Instant;
+use crate::limits::PREDECESSORS_MAX;
 
 /// One node.
 pub(super) struct Node {
@@ -38,8 +39,22 @@ pub(super) struct Record {
     pub(super) unused_since: Option<Instant>,
     /// `resourceVersion` of the ObjectSync that holds it, as far as known; 0 in a table.
     pub(super) kept_at: u64,
-    /// Of which others have told that it took the place of this one.
-    pub(super) predecessor: Option<Arc<str>>,
+    /// Other objects of this name of which the API server has a record too: it took their place.
+    pub(super) predecessors: Vec<Arc<str>>,
+}
+
+impl Record {
+    /// There is a record of another object of this name. Of so many that the oldest is forgotten:
+    /// its record stays until the next controller reads it.
+    pub(super) fn follows(&mut self, uid: &str) {
+        if self.predecessors.iter().any(|it| **it == *uid) {
+            return;
+        }
+        if self.predecessors.len() >= PREDECESSORS_MAX {
+            self.predecessors.remove(0);
+        }
+        self.predecessors.push(uid.into());
+    }
 }
 
 impl Node {

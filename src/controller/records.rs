@@ -68,7 +68,7 @@ impl World {
             was_sent: false,
             unused_since: None,
             kept_at: 0,
-            predecessor: None,
+            predecessors: Vec::new(),
         };
         node.records.insert(key.clone(), record);
         self.objects.entry(key.clone()).or_default().held.insert(id);
@@ -92,12 +92,30 @@ impl World {
         if node.records.get(key).is_none_or(|record| *record.uid != *uid) {
             return;
         }
-        node.records.remove(key);
+        let record = node.records.remove(key).expect("just found");
         node.stir(key);
-        self.ledger.note(id, key, &Arc::from(uid));
+        self.ledger.note(id, key, &record.uid);
+        self.superseded(id, key, record.predecessors);
         if let Some(entry) = self.objects.get_mut(key) {
             entry.held.remove(&id);
             self.drop_if_idle(key);
+        }
+    }
+
+    /// These records are nobody's: the node has another object of this name, or none.
+    pub(super) fn superseded(&mut self, id: NodeId, key: &Key, uids: Vec<Arc<str>>) {
+        for uid in uids {
+            self.ledger.note(id, key, &uid);
+        }
+    }
+
+    /// Where the record is of the object that there is, its predecessors are gone.
+    pub(super) fn settle_records(&mut self, id: NodeId, key: &Key) {
+        let Some(live) = self.object(key).map(|object| Arc::clone(&object.uid)) else { return };
+        let record = self.nodes.get_mut(&id).and_then(|node| node.records.get_mut(key));
+        if let Some(record) = record.filter(|record| record.uid == live) {
+            let gone = std::mem::take(&mut record.predecessors);
+            self.superseded(id, key, gone);
         }
     }
 

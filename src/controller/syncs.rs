@@ -75,33 +75,28 @@ impl World {
     pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, gone: bool) {
         let id = self.node(&row.node);
         let key = Key::new(row.kind, &row.namespace, &row.name);
-        let node = self.at(id);
         // Of a node that is connected here nobody knows better: our own words come back, late, and
         // tell of records that have been made anew since.
-        if node.link.is_some() || self.ledger.is_pending(id, &key) {
+        if self.at(id).link.is_some() || self.ledger.is_pending(id, &key) {
             return;
         }
-        let live = self.object(&key).map(|object| Arc::clone(&object.uid));
         let node = self.at(id);
-        let mut outdated = None;
-        if let Some(record) = node.records.get(&key) {
-            // Its predecessor may still be written while it is on its way out.
-            let is_late = record.kept_at > at || record.predecessor.as_deref() == Some(&*row.uid);
-            if record.uid.as_ref() != row.uid.as_ref() && !gone {
-                // Of two of one name the later counts: it was written when the other was to go.
-                // Only of one that is known to be there is the other known not to be: calls may
-                // overtake each other, and our watch may be behind.
-                let (kept, other) = if is_late {
-                    (Arc::clone(&record.uid), Arc::from(&*row.uid))
-                } else {
-                    (Arc::from(&*row.uid), Arc::clone(&record.uid))
-                };
-                outdated = Some(other).filter(|_| live == Some(kept));
+        if let Some(record) = node.records.get_mut(&key) {
+            let is_other = *record.uid != *row.uid;
+            if is_other && gone {
+                record.predecessors.retain(|uid| **uid != *row.uid);
+                return;
             }
-            if is_late {
-                // Of a time before it was made anew.
-                if let Some(uid) = outdated {
-                    self.ledger.note(id, &key, &uid);
+            // A predecessor may still be written while it is on its way out.
+            let is_known = record.predecessors.iter().any(|uid| **uid == *row.uid);
+            if record.kept_at > at || is_known {
+                // Of a time before it was made anew. Of two of one name the later counts: it was
+                // written when the other was to go. Only of one that is known to be there is the
+                // other known not to be: calls may overtake each other, and our watch may be
+                // behind.
+                if is_other {
+                    record.follows(&row.uid);
+                    self.settle_records(id, &key);
                 }
                 return;
             }
@@ -110,8 +105,12 @@ impl World {
         match has {
             // Somebody wants the node to get it again.
             Some((true, _)) if gone => {
-                node.records.remove(&key);
+                let record = node.records.remove(&key).expect("just found");
                 node.stir(&key);
+                let live = self.object(&key).map(|object| Arc::clone(&object.uid));
+                let others = record.predecessors.into_iter();
+                let others = others.filter(|uid| live.as_ref() != Some(uid)).collect();
+                self.superseded(id, &key, others);
                 self.ready.insert(id);
                 if let Some(entry) = self.objects.get_mut(&key) {
                     entry.held.remove(&id);
@@ -122,20 +121,23 @@ impl World {
             Some((true, version)) if version == row.version => {}
             None | Some(_) if gone => {}
             None | Some(_) => {
-                let record = Record::kept(row);
-                let before = node.records.get(&key).map(|record| Arc::clone(&record.uid));
-                let predecessor = before.filter(|uid| **uid != *row.uid);
-                node.records.insert(key.clone(), Record { kept_at: at, predecessor, ..record });
-                node.stir(&key);
-                if let Some(uid) = outdated {
-                    self.ledger.note(id, &key, &uid);
+                let mut record = Record { kept_at: at, ..Record::kept(row) };
+                if let Some(before) = node.records.remove(&key) {
+                    record.predecessors = before.predecessors;
+                    record.predecessors.retain(|uid| **uid != *row.uid);
+                    if *before.uid != *row.uid {
+                        record.follows(&before.uid);
+                    }
                 }
+                node.records.insert(key.clone(), record);
+                node.stir(&key);
                 let entry = self.objects.entry(key.clone()).or_default();
                 entry.held.insert(id);
                 if matches!(entry.live, Live::Unknown) {
                     // Unless a list is about to tell.
-                    self.fetch.insert(key);
+                    self.fetch.insert(key.clone());
                 }
+                self.settle_records(id, &key);
                 self.ready.insert(id);
                 self.suspect(id);
             }
@@ -244,7 +246,7 @@ impl Record {
             was_sent: true,
             unused_since: None,
             kept_at: 0,
-            predecessor: None,
+            predecessors: Vec::new(),
         }
     }
 }
@@ -254,6 +256,7 @@ mod tests {
     use super::super::object::Object;
     use super::super::world::From;
     use super::*;
+    use crate::limits::PREDECESSORS_MAX;
 
     #[test]
     fn of_two_of_one_name_only_the_one_that_is_surely_gone_is_removed() {
@@ -266,14 +269,6 @@ mod tests {
             let mut world = World::default();
             let id = world.node("e1");
             let key = Key::new(Kind::ConfigMap, "n", "m");
-            let row = |uid: &str| sync::Record {
-                node: "e1".into(),
-                kind: Kind::ConfigMap,
-                namespace: "n".into(),
-                name: "m".into(),
-                uid: uid.into(),
-                version: 1,
-            };
             let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": live,
                 "resourceVersion": "9"}});
             world.adopt(&row(first), 4, false);
@@ -287,6 +282,69 @@ mod tests {
             let uids: Vec<&str> = lines.iter().map(|(.., uid)| &**uid).collect();
             assert_eq!(uids, removed.as_slice(), "{first}, {second}, {live}");
         }
+    }
+
+    /// A record as the API server has it.
+    fn row(uid: &str) -> sync::Record {
+        let (node, kind, version) = ("e1".into(), Kind::ConfigMap, 1);
+        sync::Record {
+            node,
+            kind,
+            namespace: "n".into(),
+            name: "m".into(),
+            uid: uid.into(),
+            version,
+        }
+    }
+
+    /// The uids of the records that are written next.
+    fn written(world: &mut World) -> Vec<Arc<str>> {
+        std::iter::from_fn(|| world.ledger.next(Instant(1))).map(|(.., uid)| uid).collect()
+    }
+
+    #[test]
+    fn when_a_node_is_rid_of_an_object_all_records_of_its_name_go() {
+        // In whichever order they are read.
+        for uids in [["first", "second"], ["second", "first"]] {
+            let mut world = World::default();
+            let id = world.node("e1");
+            let key = Key::new(Kind::ConfigMap, "n", "m");
+            for uid in uids {
+                world.adopt(&row(uid), if uid == "first" { 4 } else { 5 }, false);
+            }
+            assert!(written(&mut world).is_empty(), "nobody knows which of them there is");
+            world.rid(id, &key, "second");
+            assert_eq!(written(&mut world), [Arc::from("first"), Arc::from("second")]);
+        }
+    }
+
+    #[test]
+    fn a_record_that_somebody_else_removes_is_not_removed_once_more() {
+        let mut world = World::default();
+        let id = world.node("e1");
+        world.adopt(&row("first"), 4, false);
+        world.adopt(&row("second"), 5, false);
+        world.adopt(&row("first"), 6, true);
+        world.rid(id, &Key::new(Kind::ConfigMap, "n", "m"), "second");
+        assert_eq!(written(&mut world), [Arc::from("second")]);
+    }
+
+    #[test]
+    fn once_it_is_known_which_object_there_is_the_records_of_the_others_go() {
+        let mut world = World::default();
+        world.node("e1");
+        for at in 1..=PREDECESSORS_MAX as u64 + 2 {
+            world.adopt(&row(&at.to_string()), at, false);
+        }
+        let last = PREDECESSORS_MAX + 2;
+        let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": last.to_string(),
+            "resourceVersion": "9"}});
+        let read = Object::read(Kind::ConfigMap, &say::json(&map)).expect("a map");
+        world.put(Instant(1), read, From::Watch);
+        // So many are remembered, and the oldest was forgotten.
+        let mut expected: Vec<Arc<str>> = (2..last).map(|at| at.to_string().into()).collect();
+        expected.sort();
+        assert_eq!(written(&mut world), expected);
     }
 
     #[test]

@@ -199,7 +199,11 @@ impl World {
             Live::There(_) | Live::Absent | Live::Unknown => {}
         }
         entry.live = Live::There(Box::new(object));
+        let held: Vec<NodeId> = entry.held.iter().copied().collect();
         self.fetch.remove(key);
+        for id in held {
+            self.settle_records(id, key);
+        }
         self.concern(key);
     }
 

@@ -85,3 +85,6 @@ pub const LEASE_RELEASE_MS: u64 = 2_000;
 /// Milliseconds that a node without a Node keeps its records: one that registers anew takes a few
 /// seconds, and is not sent again what it has.
 pub const GONE_NODE_MS: u64 = 30_000;
+/// Records of earlier objects of one name that are remembered of a node, until it is known that
+/// they are gone: a name is rarely given twice while no controller runs.
+pub const PREDECESSORS_MAX: usize = 8;
