@@ -105,12 +105,17 @@ impl World {
         match has {
             // Somebody wants the node to get it again.
             Some((true, _)) if gone => {
-                let record = node.records.remove(&key).expect("just found");
+                let mut record = node.records.remove(&key).expect("just found");
                 node.stir(&key);
-                let live = self.object(&key).map(|object| Arc::clone(&object.uid));
-                let others = record.predecessors.into_iter();
-                let others = others.filter(|uid| live.as_ref() != Some(uid)).collect();
-                self.superseded(id, &key, others);
+                if let Some(uid) = record.predecessors.pop() {
+                    // That of its predecessor is still there, and goes by itself.
+                    let before = sync::Record { uid: (*uid).into(), version: 0, ..row.clone() };
+                    let predecessors = record.predecessors;
+                    let record = Record { kept_at: at, predecessors, ..Record::kept(&before) };
+                    node.records.insert(key, record);
+                    self.ready.insert(id);
+                    return;
+                }
                 self.ready.insert(id);
                 if let Some(entry) = self.objects.get_mut(&key) {
                     entry.held.remove(&id);
@@ -327,6 +332,20 @@ mod tests {
         world.adopt(&row("first"), 6, true);
         world.rid(id, &Key::new(Kind::ConfigMap, "n", "m"), "second");
         assert_eq!(written(&mut world), [Arc::from("second")]);
+    }
+
+    #[test]
+    fn where_the_record_of_the_later_goes_that_of_the_earlier_is_left() {
+        let mut world = World::default();
+        let id = world.node("e1");
+        let key = Key::new(Kind::ConfigMap, "n", "m");
+        world.adopt(&row("first"), 4, false);
+        world.adopt(&row("second"), 5, false);
+        world.adopt(&row("second"), 6, true);
+        assert_eq!(&*world.nodes[&id].records[&key].uid, "first");
+        world.adopt(&row("first"), 7, true);
+        assert!(!world.nodes.contains_key(&id), "it has nothing left");
+        assert!(written(&mut world).is_empty(), "others have done it");
     }
 
     #[test]
