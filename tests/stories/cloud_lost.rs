@@ -4,12 +4,14 @@ use edged::agent::Config;
 use edged::limits::{Budget, DOOMED_MAX, RELIST_PAGE};
 use edged::model::base64;
 use edged::model::cri::ContainerState;
+use edged::model::job::LogDir;
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
+use crate::cloud_full;
 use crate::desk::{UID, container, sandbox};
 use crate::sky::{Sky, content, pod, row};
 
@@ -216,6 +218,33 @@ fn a_cloud_that_does_not_list_is_asked_for_less_and_more_and_more_seldom() {
     assert!(questions[1..].iter().all(|limit| *limit == 1), "{questions:?}");
     assert!((2..=5).contains(&questions.len()), "{questions:?}");
     assert_eq!(sky.desk.asked_for(), NOTHING);
+}
+
+#[test]
+fn the_list_is_asked_for_when_the_link_has_room() {
+    let mut sky = after(Saved { rows: vec![], origin: StoreOrigin::New });
+    sky.takes = false;
+    sky.connect_amid(cloud_full::absent());
+    cloud_full::pass(&mut sky, 20);
+    assert!(asked(&mut sky).is_none(), "it is full from the start");
+    cloud_full::empty(&mut sky);
+    assert!(asked(&mut sky).is_some());
+}
+
+#[test]
+fn logs_of_a_pod_that_only_the_list_may_name_stay_until_it_has_come() {
+    let mut sky = lost();
+    let left = LogDir { namespace: "ns".into(), name: "q".into(), uid: "u9".into() };
+    sky.desk.machine.log_dirs = Some(vec![left]);
+    let told = |sky: &Sky| sky.desk.log.iter().any(|line| line.contains("u9"));
+    cloud_full::pass(&mut sky, 130);
+    assert!(!told(&sky), "{:?}", sky.desk.log);
+    // No answer came at first.
+    asked(&mut sky).expect("a question");
+    let question = asked(&mut sky).expect("it is asked again");
+    list(&mut sky, &question, &[own()], "");
+    cloud_full::pass(&mut sky, 150);
+    assert!(told(&sky), "now they go: {:?}", sky.desk.log);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Clouds up to KubeEdge 1.10: all pods are told of again each minute.
 
-use edged::limits::METASYNC_PODS_MAX;
+use edged::limits::{METASYNC_PODS_MAX, UNSENT_MAX};
 use edged::model::message::Message;
 use edged::model::meta::Saved;
+use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
+use crate::cloud_full;
 use crate::sky::{Sky, content, pod};
 
 /// Some time passes. An old cloud answers what it knows; what was said of pods.
@@ -29,7 +31,12 @@ fn pass(sky: &mut Sky, ms: u64) -> Vec<Message> {
 
 /// The cloud has been found to be old, and knows all there is of these pods.
 fn old(names: &[&str]) -> Sky {
-    let mut sky = Sky::with(Saved::default());
+    old_by(CloudSettings::default(), names)
+}
+
+/// As [`old`], with these settings.
+fn old_by(settings: CloudSettings, names: &[&str]) -> Sky {
+    let mut sky = Sky::set("gw", Saved::default(), settings);
     sky.connect();
     for name in names {
         sky.push("insert", &format!("ns/pod/{name}"), &pod(name, name, 7));
@@ -61,6 +68,15 @@ fn an_old_cloud_is_told_of_all_pods_each_minute() {
     let keys: Vec<&String> = told[0].as_object().expect("a map").keys().collect();
     assert_eq!(keys, ["Name", "Status", "UID"]);
     assert_eq!((&told[0]["UID"], &told[0]["Status"]["phase"]), (&json!("a"), &json!("Running")));
+}
+
+#[test]
+fn the_report_of_all_pods_comes_in_the_moment_in_which_it_is_due() {
+    let settings = CloudSettings { pod_status_sync_ms: 61_003, ..CloudSettings::default() };
+    let mut sky = old_by(settings, &["a"]);
+    let said = pass(&mut sky, 190_000);
+    let at: Vec<i64> = synced(&said).iter().map(|it| it.header.timestamp_ms).collect();
+    assert!(at.len() >= 3 && at.windows(2).all(|two| two[1] - two[0] == 61_003), "{at:?}");
 }
 
 #[test]
@@ -152,4 +168,108 @@ fn an_old_cloud_hears_of_no_end_that_is_not_durable_and_deletes_by_itself() {
     pass(&mut sky, 5_000);
     let said = pass(&mut sky, 120_000);
     assert!(said.iter().all(|it| &*it.route.operation != "delete"), "{said:?}");
+}
+
+/// Time passes; neither the cloud nor the runtime does anything.
+fn wait(sky: &mut Sky, seconds: u64) -> Vec<Message> {
+    cloud_full::pass(sky, seconds);
+    let said = std::mem::take(&mut sky.sent);
+    said.into_iter().filter(|it| it.route.resource.contains("/podstatus")).collect()
+}
+
+#[test]
+fn of_a_pod_that_is_gone_there_an_old_cloud_is_told_nothing_while_it_ends() {
+    let mut sky = old(&["a"]);
+    let gone = json!({"metadata": {"name": "a", "namespace": "ns"}});
+    sky.push("delete", "ns/pod/a", &gone);
+    let said = wait(&mut sky, 130);
+    assert_eq!(sky.desk.running(), ["m"], "it takes its time");
+    assert!(said.is_empty(), "{said:?}");
+}
+
+#[test]
+fn what_is_not_known_of_a_pod_an_old_cloud_is_not_told() {
+    let mut sky = old(&["a"]);
+    sky.desk.exits("m", 1);
+    assert_eq!(sky.desk.asked_for(), ["container_status c2"]);
+    let said = wait(&mut sky, 130);
+    assert!(said.is_empty(), "{said:?}");
+    sky.work();
+    assert!(!synced(&wait(&mut sky, 70)).is_empty());
+}
+
+#[test]
+fn an_old_cloud_is_told_how_a_node_is_once_it_has_the_node() {
+    let mut sky = Sky::with(Saved::default());
+    sky.connect();
+    // By then it is known to be old.
+    cloud_full::pass(&mut sky, 100);
+    let said = sky.said("nodestatus");
+    let operations: Vec<&str> = said.iter().map(|it| &*it.route.operation).collect();
+    assert_eq!(operations, ["insert"]);
+    sky.answer(&said[0], &json!("OK"));
+    sky.pass(1_000);
+    let said = sky.said("nodestatus");
+    let operations: Vec<&str> = said.iter().map(|it| &*it.route.operation).collect();
+    assert_eq!(operations, ["update"]);
+}
+
+#[test]
+fn the_report_of_each_minute_waits_for_room_on_the_link_and_tells_of_each_namespace_once() {
+    let mut sky = old(&["a"]);
+    for name in ["b", "c"] {
+        let mut other = pod(name, name, 7);
+        other["metadata"]["namespace"] = json!(name);
+        sky.push("insert", &format!("{name}/pod/{name}"), &other);
+    }
+    // The next report is due a few seconds later.
+    while synced(&pass(&mut sky, 1_000)).is_empty() {}
+    pass(&mut sky, 55_000);
+    sky.takes = false;
+    sky.flood(cloud_full::absent());
+    cloud_full::pass(&mut sky, 30);
+    assert_eq!(cloud_full::own(&sky), [] as [&str; 0], "of the node as well nothing is said");
+    // One after the other leaves.
+    let mut told = Vec::new();
+    for _ in 0..20 {
+        sky.leave(1);
+        let said = std::mem::take(&mut sky.sent);
+        told.extend(synced(&said).iter().map(|it| it.route.resource.to_string()));
+    }
+    told.sort();
+    assert_eq!(told, ["b/podstatus", "c/podstatus", "ns/podstatus"]);
+    // The next one comes a minute after this one was due.
+    assert!(synced(&pass(&mut sky, 25_000)).is_empty());
+    sky.takes = true;
+    sky.leave(2 * UNSENT_MAX);
+    assert_eq!(synced(&pass(&mut sky, 10_000)).len(), 3);
+}
+
+#[test]
+fn over_a_new_link_that_is_full_an_old_cloud_is_told_nothing_before_there_is_room() {
+    let mut sky = old(&["a"]);
+    sky.disconnect();
+    sky.pass(20_000);
+    sky.sent.clear();
+    sky.takes = false;
+    sky.connect_amid(cloud_full::absent());
+    cloud_full::pass(&mut sky, 30);
+    assert_eq!(cloud_full::own(&sky), [] as [&str; 0]);
+    sky.takes = true;
+    sky.leave(2 * UNSENT_MAX);
+    let said = sky.said("nodestatus");
+    assert_eq!(said.iter().filter(|it| &*it.route.operation == "insert").count(), 1);
+}
+
+#[test]
+fn after_a_break_the_next_report_of_all_pods_comes_a_minute_after_the_link() {
+    let mut sky = old(&["a"]);
+    sky.disconnect();
+    sky.pass(90_000);
+    sky.sent.clear();
+    let up_ms = sky.clock_ms();
+    sky.connect();
+    let said = pass(&mut sky, 100_000);
+    let at: Vec<i64> = synced(&said).iter().map(|it| it.header.timestamp_ms - up_ms).collect();
+    assert_eq!(at, [60_000]);
 }

@@ -28,6 +28,8 @@ mod cloud_enrol;
 #[cfg(feature = "cloud")]
 mod cloud_flood;
 #[cfg(feature = "cloud")]
+mod cloud_full;
+#[cfg(feature = "cloud")]
 mod cloud_gone;
 #[cfg(feature = "cloud")]
 mod cloud_images;

@@ -134,10 +134,23 @@ impl Sky {
 
     /// The dial under way succeeds.
     pub fn connect(&mut self) {
+        let up = self.comes_up();
+        self.desk.tell(up);
+        self.settle();
+    }
+
+    /// As [`Sky::connect`]; before anything is said over the link, the cloud says that these
+    /// objects are gone.
+    pub fn connect_amid(&mut self, gone: impl IntoIterator<Item = (String, String)>) {
+        let up = self.comes_up();
+        self.desk.agent.handle(self.desk.now, up);
+        self.flood(gone);
+    }
+
+    fn comes_up(&mut self) -> Event {
         self.session = self.dialled.pop().expect("a dial");
         let validity = Validity { not_before_s: 1_799_000_000, not_after_s: 1_830_000_000 };
-        self.desk.tell(Event::LinkUp(self.session, validity));
-        self.settle();
+        Event::LinkUp(self.session, validity)
     }
 
     /// The link is lost.
