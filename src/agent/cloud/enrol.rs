@@ -259,6 +259,31 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_dialled_while_a_certificate_is_missing_or_applied_for() {
+        let mut enrol = Enrol::new(&CloudSettings::default());
+        assert!(enrol.may_dial(at(1)), "nothing speaks against the one that is there");
+        enrol.down(at(1), &Cause::NotJoined("none is there".to_owned()), &mut Out::default());
+        assert!(!enrol.may_dial(at(1)), "there is nothing to show");
+        let job = asked(&mut enrol, 1).expect("it applies");
+        assert!(!enrol.may_dial(at(2)), "it is being replaced");
+        let failed = Err(JobError::Failed("401".to_owned()));
+        enrol.job_done(at(2), job, &failed, &mut Rng::new(1), &mut Out::default());
+        assert!(enrol.may_dial(at(2)), "a clock may have been set");
+        enrol.down(at(3), &Cause::Credentials("it has ended".to_owned()), &mut Out::default());
+        assert!(enrol.may_dial(at(3)), "it is shown until the next is applied for");
+        let next = enrol.wake_at(at(3)).expect("it applies again").0;
+        assert!(enrol.may_dial(at(next - 1)));
+        assert!(!enrol.may_dial(at(next)), "now it applies first");
+        let job = asked(&mut enrol, next).expect("it applies");
+        enrol.job_done(at(next), job, &Ok(()), &mut Rng::new(1), &mut Out::default());
+        assert!(enrol.may_dial(at(next)), "with the new one");
+        // A renewal asks with the certificate that is there; the link is not given up for it.
+        enrol.up(Validity { not_before_s: 0, not_after_s: 1_000 });
+        asked(&mut enrol, next + RENEW_AGAIN_MS).expect("it is renewed");
+        assert!(!enrol.may_dial(at(next + RENEW_AGAIN_MS)));
+    }
+
+    #[test]
     fn a_certificate_that_is_due_at_once_is_not_replaced_at_once() {
         let mut enrol = Enrol::new(&CloudSettings::default());
         // By a clock that is years ahead.
