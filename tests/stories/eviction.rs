@@ -2,8 +2,10 @@
 
 use edged::agent::Config;
 use edged::agent::admit::EVICTABLE;
+use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cri::ContainerState;
+use edged::model::job::JobSpec;
 use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 use edged::model::upkeep::{
@@ -11,6 +13,7 @@ use edged::model::upkeep::{
 };
 
 use crate::desk::{Desk, MAIN, START, container, sandbox};
+use crate::node::WALK;
 use crate::sky::{Sky, content, pod};
 
 /// A pod of the folder that may be evicted, unless it says otherwise.
@@ -306,7 +309,7 @@ fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_though_there_is_room() {
     let mut desk = running(&["a", "b"], limited, |_| ());
     desk.taken.folders = vec![("v", 1 << 20), ("w", 1 << 40)];
     desk.pass(3 * limits::EVICTION_LIMITS_MS);
-    assert_eq!(desk.running().len(), 2, "as large as it may be");
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "as large as it may be");
     let walked = desk.taken.walked.borrow().clone();
     assert!((2..=8).contains(&walked.len()), "once a minute: {walked:?}");
     assert!(walked.iter().all(|folder| folder == "Volume v"), "only what is bounded: {walked:?}");
@@ -369,6 +372,28 @@ fn what_pods_take_of_the_disk_is_measured_once_a_minute_though_memory_is_short()
     let walked = desk.taken.walked.borrow().clone();
     assert!((2..=4).contains(&walked.len()), "{walked:?}");
     assert!(!desk.agent.metrics().operations.contains_key("list_podsandbox_stats"));
+}
+
+#[test]
+fn folders_are_walked_through_one_lot_after_the_other() {
+    let full =
+        Room { bytes: Amount { capacity: 1_000, available: 90 }, device: 1, ..Room::default() };
+    let spec = r#""volumes":[{"name":"w","emptyDir":{}}],"containers":[{"name":"m",
+        "image":"i:1","volumeMounts":[{"name":"w","mountPath":"/w"}]}]"#;
+    let mut desk = running(&["a"], spec, |_| ());
+    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full), Some(full));
+    // The disk is slow as well.
+    desk.taken.hangs = Some(WALK);
+    desk.pass(2 * CYCLE_MS);
+    let walks =
+        |desk: &Desk| desk.specs.iter().filter(|spec| matches!(spec, JobSpec::Measure(_))).count();
+    assert_eq!(walks(&desk), 1, "of the volume");
+    desk.taken.hangs = None;
+    let walk = desk.taken.hung.take().expect("it is under way");
+    desk.tell(Event::Used(walk, vec![None]));
+    assert_eq!(walks(&desk), 2, "of the logs");
+    desk.pass(CYCLE_MS);
+    assert_eq!(desk.asked_for(), ["stop_container c-a 2"]);
 }
 
 #[test]

@@ -17,6 +17,9 @@ pub const FILES: &str = "its files";
 /// That links to logs are looked through.
 pub const SWEEP: &str = "the sweep";
 
+/// That folders are walked through.
+pub const WALK: &str = "the walk";
+
 /// What pods take, as the runtime and walks tell it.
 #[derive(Default)]
 pub struct Taken {
@@ -24,8 +27,8 @@ pub struct Taken {
     pub sandboxes: Vec<SandboxUsage>,
     /// Uids of pods that have a cgroup without a process.
     pub idle_cgroups: Vec<&'static str>,
-    /// A volume whose mount never ends, or [`CGROUP`], [`FILES`] or [`SWEEP`], and the job that is
-    /// about it.
+    /// A volume whose mount never ends, or [`CGROUP`], [`FILES`], [`SWEEP`] or [`WALK`], and the
+    /// job that is about it.
     pub hangs: Option<&'static str>,
     pub hung: Option<JobId>,
     /// What ended containers left is not told before the story does so.
@@ -150,6 +153,7 @@ impl Desk {
             JobSpec::MakePodCgroup(_) => Some(CGROUP),
             JobSpec::MakeContainerFiles(_) => Some(FILES),
             JobSpec::SweepLinks { .. } => Some(SWEEP),
+            JobSpec::Measure(_) => Some(WALK),
             _ => None,
         };
         if about.is_some() && self.taken.hangs == about {

@@ -232,6 +232,14 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_graver_than_the_disk_whatever_the_threshold() {
+        let mut shortage = Shortage::new(&policy());
+        shortage.observe(Instant(0), &observed(299, 500));
+        let (due, _) = shortage.observe(Instant(20_000), &observed(299, 99));
+        assert_eq!(signals(&due), [(Signal::Memory, true), (Signal::NodeFs, false)]);
+    }
+
+    #[test]
     fn what_was_acted_on_is_over_when_more_was_won() {
         let mut shortage = Shortage::new(&policy());
         let now = |n: u64| Instant(n * 10_000);
