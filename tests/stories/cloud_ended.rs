@@ -229,3 +229,23 @@ fn an_object_of_the_name_of_a_pod_that_has_ended_takes_nothing_of_it() {
         }
     }
 }
+
+#[test]
+fn of_a_pod_that_the_cloud_has_deleted_nothing_is_told_while_it_ends() {
+    let mut sky = Sky::new();
+    let wanted = pod("p", "u", 7);
+    sky.push("insert", "ns/pod/p", &wanted);
+    sky.work();
+    sky.pass(2_000);
+    let told = sky.said("podpatch").pop().expect("that it runs");
+    sky.answer(&told, &json!({"Object": wanted, "Err": null}));
+    sky.said("podpatch");
+    sky.push("delete", "ns/pod/p", &wanted);
+    while let Some(next) = sky.desk.asked_for().first().cloned() {
+        sky.desk.does(&next);
+        sky.settle();
+        sky.pass(2_000);
+    }
+    assert_eq!(sky.desk.running(), [] as [&str; 0]);
+    assert_eq!((sky.said("podpatch").len(), sky.said("pod").len()), (0, 0));
+}

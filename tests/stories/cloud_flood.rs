@@ -112,6 +112,41 @@ fn so_many_objects_are_kept_and_one_more_is_refused() {
     assert_eq!(push(&mut sky, META_ROWS_MAX, 3), "response", "there is room again");
 }
 
+/// Whether one more object is taken beside all but two that may be kept, after this, of which
+/// nothing is durable yet.
+fn fits(before: impl FnOnce(&mut Sky)) -> bool {
+    let key = |name: &str| format!("ns/configmap/{name}");
+    let names = (2..META_ROWS_MAX).map(|n| format!("c{n}"));
+    let rows = names.map(|name| row(&key(&name), &map(&name, 3))).collect();
+    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
+    sky.connect();
+    sky.keeps = false;
+    before(&mut sky);
+    let id = sky.push("insert", &key("last"), &map("last", 3));
+    sky.answers(&id).is_empty()
+}
+
+#[test]
+fn of_what_waits_for_the_disk_new_objects_count_among_those_that_are_kept() {
+    let put = |sky: &mut Sky, name: &str, version| {
+        sky.push("update", &format!("ns/configmap/{name}"), &map(name, version));
+    };
+    assert!(fits(|sky| put(sky, "a", 3)));
+    assert!(!fits(|sky| ["a", "b"].iter().for_each(|name| put(sky, name, 3))));
+    assert!(fits(|sky| (4..8).for_each(|version| put(sky, "c5", version))), "it is there");
+    assert!(fits(|sky| ["c5", "c6", "c7"].iter().for_each(|name| put(sky, name, 4))));
+    assert!(fits(|sky| (0..3).for_each(|_| put(sky, "a", 3))), "the same");
+    assert!(fits(|sky| (3..6).for_each(|version| put(sky, "a", version))), "one and the same");
+    let goes = |sky: &mut Sky, name: &str| {
+        sky.push("delete", &format!("ns/configmap/{name}"), &map(name, 3));
+    };
+    assert!(fits(|sky| {
+        put(sky, "a", 3);
+        goes(sky, "a");
+    }));
+    assert!(fits(|sky| ["x", "y", "z"].iter().for_each(|name| goes(sky, name))));
+}
+
 /// Whether an object that was deleted is taken again when an older update of it arrives late.
 fn comes_back(sky: &mut Sky, name: &str) -> bool {
     sky.keeps = false;

@@ -162,6 +162,17 @@ fn a_long_list_comes_page_by_page_and_only_the_whole_one_counts() {
 }
 
 #[test]
+fn the_next_page_is_asked_for_once_the_one_before_is_kept() {
+    let mut sky = lost();
+    let question = asked(&mut sky).expect("a question");
+    sky.keeps = false;
+    list(&mut sky, &question, &[pod("a", "ua", 3)], "token");
+    assert!(asked(&mut sky).is_none(), "pages do not pile up before a slow disk");
+    sky.save();
+    assert!(asked(&mut sky).is_some());
+}
+
+#[test]
 fn a_list_that_is_none_or_cannot_be_kept_ends_nothing() {
     let body =
         |text: &str| json!({"Status": "Approved", "RespBody": base64::encode(text.as_bytes())});

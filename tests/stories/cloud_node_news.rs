@@ -1,7 +1,7 @@
 //! What the cloud says of the node, which of it counts, and what a new link makes of it.
 
 use edged::agent::event::Event;
-use edged::limits::{LINK_SILENCE_MS, REGISTER_RETRY_MIN_MS};
+use edged::limits::{LEGACY_PROBE_MS, LINK_SILENCE_MS, REGISTER_RETRY_MIN_MS};
 use edged::model::cri::RuntimeStatus;
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Saved, StoreOrigin};
@@ -10,7 +10,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, condition};
-use crate::sky::{Sky, patch};
+use crate::sky::{Sky, content, patch};
 
 fn empty() -> Saved {
     Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
@@ -71,6 +71,48 @@ fn what_is_said_of_another_node_or_was_overtaken_does_not_count() {
     cluster.pass(&mut sky, 12_000);
     let told = cluster.contents("patch nodepatch");
     assert_eq!(told, [json!({"status": {"capacity": {"pods": "110"}}})]);
+}
+
+#[test]
+fn an_object_that_has_the_name_of_the_node_is_not_the_node() {
+    let (mut sky, mut cluster) = joined();
+    let mut map = cluster.node.clone().expect("a node");
+    map["metadata"]["resourceVersion"] = json!("900");
+    map["status"]["conditions"] = json!([]);
+    sky.push("update", "ns/configmap/gw", &map);
+    cluster.pass(&mut sky, 12_000);
+    assert_eq!(cluster.contents("patch nodepatch"), [] as [Value; 0]);
+}
+
+#[test]
+fn a_node_whose_runtime_was_not_there_yet_is_not_ready() {
+    let mut sky = Sky::beside(
+        empty(),
+        |_| (),
+        |desk| {
+            desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+            desk.open.clear();
+        },
+    );
+    sky.connect();
+    let node = content(&sky.said("node")[0]);
+    let ready = condition(&node["status"], "Ready");
+    assert_eq!(ready["status"], "False");
+    let why = ready["message"].as_str().expect("a text");
+    assert!(why.contains("container runtime status check may not have completed yet"), "{why}");
+}
+
+#[test]
+fn an_old_cloud_that_knows_leases_by_now_is_told_in_the_words_of_today() {
+    let (mut sky, mut cluster) = joined_old();
+    cluster.is_old = false;
+    cluster.pass(&mut sky, LEGACY_PROBE_MS + 1_000);
+    assert!(cluster.heard().contains(&"insert node".to_owned()), "in words that it answers");
+    cluster.pass(&mut sky, 60_000);
+    let said = cluster.heard();
+    assert!(!said.iter().any(|said| said.contains("nodestatus")), "{said:?}");
+    let told = sky.desk.log.iter().filter(|line| line.contains("it knows leases")).count();
+    assert_eq!(told, 1, "{:?}", sky.desk.log);
 }
 
 #[test]
@@ -333,7 +375,7 @@ fn a_lease_that_cannot_be_made_is_tried_ever_more_rarely() {
     let mut count = 0;
     for _ in 0..200 {
         for asked in sky.said("node") {
-            let mut node = crate::sky::content(&asked);
+            let mut node = content(&asked);
             node["metadata"]["uid"] = json!("node-1");
             sky.answer(&asked, &json!({"Object": node, "Err": null}));
         }

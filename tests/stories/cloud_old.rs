@@ -128,6 +128,8 @@ fn the_report_of_each_minute_tells_of_the_clouds_pods_alone_by_namespace() {
     let of_b = said.iter().rfind(|it| &*it.route.resource == "other/podstatus/b").expect("told");
     let status = &content(of_b)["Status"];
     assert_eq!((&status["qosClass"], &status["phase"]), (&json!("BestEffort"), &json!("Running")));
+    // The status itself, and not a patch.
+    assert_eq!((status.get("reason"), &status["podIPs"]), (None, &json!([{"ip": "10.0.0.5"}])));
     assert_eq!(sky.desk.running().len(), 3);
     let said = pass(&mut sky, 60_000);
     let told: Vec<(String, Value)> = synced(&said)

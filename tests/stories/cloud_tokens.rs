@@ -49,6 +49,20 @@ fn a_pod_gets_its_token_after_another_of_the_same_account_has_gone() {
 }
 
 #[test]
+fn that_an_earlier_pod_of_the_name_is_gone_takes_no_token_from_the_one_that_is_there() {
+    let mut sky = Sky::new();
+    sky.push("insert", "ns/pod/p", &user("p", "u2"));
+    let asked = sky.said("serviceaccounttoken").remove(0);
+    sky.answer(&asked, &token("p", "u2"));
+    sky.work();
+    sky.written.clear();
+    sky.push("delete", "ns/pod/p", &user("p", "u1"));
+    sky.pass(1_000);
+    assert!(sky.written.is_empty(), "{:?}", sky.written);
+    assert_eq!(sky.desk.running(), ["m"]);
+}
+
+#[test]
 fn what_comes_at_once_is_not_told_to_be_missing_and_what_does_not_is() {
     let mut sky = Sky::new();
     sky.push("insert", "ns/pod/p", &user("p", "u1"));

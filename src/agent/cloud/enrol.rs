@@ -209,6 +209,8 @@ impl Enrol {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::agent::time::Wall;
 
@@ -256,6 +258,20 @@ mod tests {
                 ms += wait_ms;
             }
         }
+    }
+
+    #[test]
+    fn when_a_certificate_is_replaced_is_drawn_once() {
+        let mut enrol = Enrol::new(&CloudSettings::default());
+        let not_before_s = 1_800_000_000;
+        enrol.up(Validity { not_before_s, not_after_s: not_before_s + 1_000_000 });
+        let (mut rng, mut last_job) = (Rng::new(1), 0);
+        let mut due_s = BTreeSet::new();
+        for ms in 1..100 {
+            enrol.step(at(ms), false, &mut rng, &mut last_job, &mut Out::default());
+            due_s.insert(enrol.renew_at_s);
+        }
+        assert_eq!(due_s.len(), 1, "who draws again and again is early: {due_s:?}");
     }
 
     #[test]

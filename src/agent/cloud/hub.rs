@@ -390,6 +390,15 @@ mod tests {
     }
 
     #[test]
+    fn without_credentials_to_try_nothing_is_dialled() {
+        let mut hub = hub();
+        let mut out = Out::default();
+        hub.step(at(1), false, &mut Rng::new(1), &mut out);
+        assert!(out.actions.is_empty() && hub.wake_at(false).is_none(), "{:?}", out.actions);
+        dial(&mut hub, 2);
+    }
+
+    #[test]
     fn the_wait_before_the_next_dial_doubles_to_its_bound() {
         for (cause, max_ms) in [
             (Cause::Link("no answer".to_owned()), LINK_BACKOFF_MAX_MS),

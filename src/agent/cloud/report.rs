@@ -495,6 +495,19 @@ mod tests {
             cloud.message(now, Session(1), &message, &mut rng, &mut out);
         }
         assert_eq!(cloud.report.pods.len(), 1);
+        let map = serde_json::json!({"metadata": {"name": "c", "namespace": "ns", "uid": "c"}});
+        let message = Message {
+            header: Header { id: "c".into(), ..Header::default() },
+            route: Route {
+                source: "edgecontroller".into(),
+                group: "resource".into(),
+                operation: "update".into(),
+                resource: "ns/configmap/c".into(),
+            },
+            content: Some(to_raw_value(&map).expect("JSON")),
+        };
+        cloud.message(now, Session(1), &message, &mut rng, &mut out);
+        assert_eq!(cloud.report.pods.len(), 1, "nor of what is no pod");
         // What was not kept comes again over the next link; until then it is about to be.
         let pods = Pods::default();
         let mut step = |cloud: &mut Cloud| {
