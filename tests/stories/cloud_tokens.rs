@@ -85,6 +85,22 @@ fn what_comes_at_once_is_not_told_to_be_missing_and_what_does_not_is() {
     assert_eq!(sky.desk.log.iter().filter(told).count(), 1, "said once");
 }
 
+#[test]
+fn that_one_of_several_volumes_has_not_come_yet_is_not_said_at_once() {
+    let mut sky = Sky::new();
+    let mut wanted = user("p", "u1");
+    let volumes = wanted["spec"]["volumes"].as_array_mut().expect("a list");
+    volumes.push(json!({"name": "w", "emptyDir": {}}));
+    wanted["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "v", "mountPath": "/t"}, {"name": "w", "mountPath": "/w"}]);
+    sky.push("insert", "ns/pod/p", &wanted);
+    sky.pass(1_000);
+    assert_eq!(sky.desk.events, [] as [&str; 0]);
+    sky.hear();
+    sky.pass(1_500);
+    assert!(sky.desk.events[0].starts_with("FailedMount"), "{:?}", sky.desk.events);
+}
+
 /// A pod that wants tokens for these, in files of these names.
 fn user_of(sources: &[(&str, Option<&str>, i64)]) -> Value {
     let source = |&(path, audience, seconds): &(&str, Option<&str>, i64)| {

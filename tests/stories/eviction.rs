@@ -119,6 +119,9 @@ fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
     assert_eq!(desk.asked_for(), [] as [&str; 0], "there is memory");
     desk.machine.memory = Some(memory(90));
     desk.pass(CYCLE_MS);
+    let disrupted =
+        |desk: &Desk| status(desk, "b")["conditions"].to_string().contains("Disruption");
+    assert!(!disrupted(&desk), "it is told with its end");
     // The least that any stop has, whatever the pod would have.
     desk.does("stop_container c-b 2");
     let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
@@ -133,7 +136,7 @@ fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
     desk.does("stop_podsandbox s-b");
     assert_eq!(desk.asked_for(), ["container_status c-b"]);
     desk.pass(limits::EVICTION_MS);
-    assert_eq!(desk.running(), ["m", "m"]);
+    assert_eq!(desk.asked_for(), ["container_status c-b"]);
     desk.does_all(&["container_status c-b", "remove_container c-b", "remove_podsandbox s-b"]);
     let failed = status(&desk, "b");
     assert_eq!((&failed["phase"], &failed["reason"]), (&"Failed".into(), &"Evicted".into()));
@@ -485,8 +488,11 @@ fn what_a_pod_of_the_cloud_was_evicted_for_stands_where_its_readers_look() {
     sky.work();
     sky.desk.machine.memory = Some(memory(50));
     sky.pass(3 * CYCLE_MS);
-    let told = sky.said("event");
-    let told = told.iter().map(content).find(|event| event["reason"] == "Evicted").expect("told");
+    let events: Vec<_> = sky.said("event").iter().map(content).collect();
+    let of = |reason: &str| events.iter().find(|event| event["reason"] == reason).expect("told");
+    let told = of("Evicted");
     assert_eq!(told["metadata"]["annotations"]["starved_resource"], "memory");
     assert!(told["annotations"].is_null(), "{told}");
+    // What else becomes of the pod is no eviction.
+    assert!(of("Killing")["metadata"]["annotations"].is_null(), "{}", of("Killing"));
 }

@@ -56,6 +56,26 @@ fn one_that_does_not_go_is_waited_for_so_long_and_then_another_has_to() {
 }
 
 #[test]
+fn while_a_volume_of_the_one_before_is_left_nobody_goes_whoever_removed_its_containers() {
+    let spec = r#""volumes":[{"name":"w","emptyDir":{}}],"containers":[{"name":"m",
+        "image":"i:1","volumeMounts":[{"name":"w","mountPath":"/w"}]}]"#;
+    let mut desk = running(&["a", "b"], spec, |_| ());
+    takes(&mut desk, "a", 50, 0);
+    takes(&mut desk, "b", 200, 0);
+    desk.bad_volume = Some("b");
+    desk.machine.memory = Some(memory(90));
+    desk.pass(CYCLE_MS);
+    desk.does_all(&["stop_container c-b 2", "stop_podsandbox s-b", "container_status c-b"]);
+    desk.containers.retain(|it| &*it.id.0 != "c-b");
+    desk.sandboxes.retain(|it| &*it.id.0 != "s-b");
+    desk.pass(limits::EVICTION_MS);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "its volume is there");
+    desk.bad_volume = None;
+    desk.pass(CYCLE_MS);
+    assert_eq!(stops(&desk, "a"), 1, "{:?}", desk.asked_for());
+}
+
+#[test]
 fn after_several_that_passed_their_bounds_nobody_goes_before_all_are_gone() {
     let spec = r#""volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Mi"}}],
         "containers":[{"name":"m","image":"i:1",

@@ -59,6 +59,20 @@ fn looked_at() -> Desk {
 }
 
 #[test]
+fn when_the_runtime_was_last_looked_at_is_measured() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    desk.taken.looks_wait = true;
+    desk.pass(2 * RELIST_MS);
+    let last = desk.agent.metrics().relist_last_seen.expect("it was");
+    desk.pass(20_000);
+    assert_eq!(desk.agent.metrics().relist_last_seen, Some(last), "no look was answered since");
+    let wall_s = desk.now.wall.expect("a clock").0 / 1_000;
+    assert!((20..24).contains(&(wall_s - last)), "{last} of {wall_s}");
+}
+
+#[test]
 fn a_look_of_which_either_half_fails_is_none_and_comes_again_soon() {
     let halves = [Request::ListPodSandbox, Request::ListContainers];
     for (failing, other) in [(0, 1), (1, 0)] {

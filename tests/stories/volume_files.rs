@@ -41,6 +41,23 @@ fn a_missing_object_keeps_its_pod_waiting_until_it_comes() {
 }
 
 #[test]
+fn what_is_wrong_with_a_volume_is_said_once_and_again_when_it_is_something_else() {
+    let item = r#"{"name":"v","configMap":{"name":"cm","items":[{"key":"other","path":"f"}]}}"#;
+    let mut desk = Desk::new();
+    folder(&mut desk, &with(item, MOUNT), None);
+    desk.pass(60_000);
+    folder(&mut desk, &with(item, MOUNT), Some("1"));
+    folder(&mut desk, &with(item, MOUNT), Some("2"));
+    desk.pass(60_000);
+    let why = ["configmap \"cm\" not found", "configmap references non-existent config key: other"];
+    let said =
+        why.map(|why| format!("FailedMount MountVolume.SetUp failed for volume \"v\" : {why}"));
+    let told: Vec<&String> =
+        desk.events.iter().filter(|event| event.contains("MountVolume.SetUp")).collect();
+    assert_eq!(told, said.each_ref());
+}
+
+#[test]
 fn what_changes_is_written_while_the_pod_runs_and_what_goes_stays() {
     let mut desk = Desk::new();
     folder(&mut desk, &with(MAP, MOUNT), Some("1"));
