@@ -4,7 +4,6 @@ use edged::agent::Config;
 use edged::limits::{Budget, DOOMED_MAX, RELIST_PAGE};
 use edged::model::base64;
 use edged::model::cri::ContainerState;
-use edged::model::job::LogDir;
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
@@ -240,22 +239,6 @@ fn the_list_is_asked_for_when_the_link_has_room() {
     assert!(asked(&mut sky).is_none(), "it is full from the start");
     cloud_full::empty(&mut sky);
     assert!(asked(&mut sky).is_some());
-}
-
-#[test]
-fn logs_of_a_pod_that_only_the_list_may_name_stay_until_it_has_come() {
-    let mut sky = lost();
-    let left = LogDir { namespace: "ns".into(), name: "q".into(), uid: "u9".into() };
-    sky.desk.machine.log_dirs = Some(vec![left]);
-    let told = |sky: &Sky| sky.desk.log.iter().any(|line| line.contains("u9"));
-    cloud_full::pass(&mut sky, 130);
-    assert!(!told(&sky), "{:?}", sky.desk.log);
-    // No answer came at first.
-    asked(&mut sky).expect("a question");
-    let question = asked(&mut sky).expect("it is asked again");
-    list(&mut sky, &question, &[own()], "");
-    cloud_full::pass(&mut sky, 150);
-    assert!(told(&sky), "now they go: {:?}", sky.desk.log);
 }
 
 #[test]

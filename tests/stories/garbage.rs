@@ -296,6 +296,19 @@ fn logs_of_a_pod_that_is_gone_go_once_all_is_known() {
 }
 
 #[test]
+fn logs_of_a_pod_whose_manifest_may_be_the_one_that_cannot_be_read_stay() {
+    let mut desk = Desk::new();
+    let left = LogDir { namespace: "default".into(), name: "old-gw".into(), uid: "u9".into() };
+    desk.machine.log_dirs = Some(vec![left]);
+    desk.broken_manifest();
+    desk.pass(3 * limits::GARBAGE_MS);
+    assert_eq!(desk.jobs, 0);
+    desk.manifests(&[]);
+    desk.pass(2 * limits::GARBAGE_MS);
+    assert!(desk.jobs >= 1, "they are removed");
+}
+
+#[test]
 fn logs_of_a_pod_that_is_known_stay() {
     let mut desk = Desk::new();
     desk.manifests(&[&pod(MAIN)]);

@@ -368,9 +368,9 @@ fn an_image_that_is_used_by_one_of_its_names_is_in_use() {
     let mut desk = with(|_| (), &[("a", 500), ("b", 10)]);
     desk.containers = vec![of_others("a"), of_others("r/a:1")];
     desk.containers[0].id.0 = "c8".into();
-    desk.pass(2_000);
+    desk.pass(2 * limits::RELIST_IDLE_MS);
     desk.containers.remove(0);
-    desk.pass(2_000);
+    desk.pass(2 * limits::RELIST_IDLE_MS);
     desk.fill(95);
     desk.pass(A_WHILE_MS);
     desk.does("remove_image b");

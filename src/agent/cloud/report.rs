@@ -458,6 +458,7 @@ fn whole(mut status: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use serde_json::value::to_raw_value;
+    use serde_json::{Value, json};
 
     use super::super::{Cloud, hub::Hub};
     use super::{Known, Mouth, Pods};
@@ -477,37 +478,30 @@ mod tests {
         cloud.hub = Hub::new(&settings, now);
         cloud.hub.step(now, true, &mut rng, &mut out);
         assert!(cloud.hub.up(now, Session(1), &mut out));
-        // Each takes the place of the one before, and is older; nothing is kept as yet.
-        for n in (1..10 * META_WAITING_MAX).rev() {
-            let pod = serde_json::json!({"metadata": {"name": "p", "namespace": "ns",
-                "uid": format!("u{n}"), "resourceVersion": n.to_string()},
-                "spec": {"nodeName": "gw", "containers": [{"name": "m", "image": "i:1"}]}});
-            let message = Message {
-                header: Header { id: n.to_string().into(), ..Header::default() },
-                route: Route {
-                    source: "edgecontroller".into(),
-                    group: "resource".into(),
-                    operation: "update".into(),
-                    resource: "ns/pod/p".into(),
-                },
-                content: Some(to_raw_value(&pod).expect("JSON")),
-            };
-            cloud.message(now, Session(1), &message, &mut rng, &mut out);
-        }
-        assert_eq!(cloud.report.pods.len(), 1);
-        let map = serde_json::json!({"metadata": {"name": "c", "namespace": "ns", "uid": "c"}});
-        let message = Message {
-            header: Header { id: "c".into(), ..Header::default() },
+        let message = |id: String, resource: &str, object: &Value| Message {
+            header: Header { id: id.into(), ..Header::default() },
             route: Route {
                 source: "edgecontroller".into(),
                 group: "resource".into(),
                 operation: "update".into(),
-                resource: "ns/configmap/c".into(),
+                resource: resource.into(),
             },
-            content: Some(to_raw_value(&map).expect("JSON")),
+            content: Some(to_raw_value(object).expect("JSON")),
         };
-        cloud.message(now, Session(1), &message, &mut rng, &mut out);
-        assert_eq!(cloud.report.pods.len(), 1, "nor of what is no pod");
+        let map = json!({"metadata": {"name": "c", "namespace": "ns", "uid": "c",
+            "resourceVersion": "3"}});
+        let map = message("c".to_owned(), "ns/configmap/c", &map);
+        cloud.message(now, Session(1), &map, &mut rng, &mut out);
+        assert_eq!(cloud.report.pods.len(), 0, "nor of what is no pod");
+        // Each takes the place of the one before, and is older; nothing is kept as yet.
+        for n in (1..10 * META_WAITING_MAX).rev() {
+            let pod = json!({"metadata": {"name": "p", "namespace": "ns",
+                "uid": format!("u{n}"), "resourceVersion": n.to_string()},
+                "spec": {"nodeName": "gw", "containers": [{"name": "m", "image": "i:1"}]}});
+            let pod = message(n.to_string(), "ns/pod/p", &pod);
+            cloud.message(now, Session(1), &pod, &mut rng, &mut out);
+        }
+        assert_eq!(cloud.report.pods.len(), 1);
         // What was not kept comes again over the next link; until then it is about to be.
         let pods = Pods::default();
         let mut step = |cloud: &mut Cloud| {
