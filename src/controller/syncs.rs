@@ -10,7 +10,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::event::Out;
-use super::key::Key;
+use super::key::{Key, NodeId};
 use super::ledger::Line;
 use super::node::Record;
 use super::nullable::Nullable;
@@ -103,26 +103,7 @@ impl World {
         }
         let has = node.records.get(&key).map(|record| (*record.uid == *row.uid, record.version));
         match has {
-            // Somebody wants the node to get it again.
-            Some((true, _)) if gone => {
-                let mut record = node.records.remove(&key).expect("just found");
-                node.stir(&key);
-                if let Some(uid) = record.predecessors.pop() {
-                    // That of its predecessor is still there, and goes by itself.
-                    let before = sync::Record { uid: (*uid).into(), version: 0, ..row.clone() };
-                    let predecessors = record.predecessors;
-                    let record = Record { kept_at: at, predecessors, ..Record::kept(&before) };
-                    node.records.insert(key, record);
-                    self.ready.insert(id);
-                    return;
-                }
-                self.ready.insert(id);
-                if let Some(entry) = self.objects.get_mut(&key) {
-                    entry.held.remove(&id);
-                    self.drop_if_idle(&key);
-                }
-                self.tidy(id);
-            }
+            Some((true, _)) if gone => self.lose(id, row, &key, at),
             Some((true, version)) if version == row.version => {}
             None | Some(_) if gone => {}
             None | Some(_) => {
@@ -147,6 +128,28 @@ impl World {
                 self.suspect(id);
             }
         }
+    }
+
+    /// Somebody has removed this record, which is the latest of its name: the node is to get the
+    /// object again.
+    fn lose(&mut self, id: NodeId, row: &sync::Record, key: &Key, at: u64) {
+        let node = self.at(id);
+        let mut record = node.records.remove(key).expect("it was just looked at");
+        node.stir(key);
+        self.ready.insert(id);
+        if let Some(uid) = record.predecessors.pop() {
+            // That of its predecessor is still there, and goes by itself.
+            let before = sync::Record { uid: (*uid).into(), version: 0, ..row.clone() };
+            let predecessors = record.predecessors;
+            let record = Record { kept_at: at, predecessors, ..Record::kept(&before) };
+            self.at(id).records.insert(key.clone(), record);
+            return;
+        }
+        if let Some(entry) = self.objects.get_mut(key) {
+            entry.held.remove(&id);
+            self.drop_if_idle(key);
+        }
+        self.tidy(id);
     }
 
     /// How the API server is to be told of this record.
