@@ -114,7 +114,7 @@ impl World {
         let count = records.len();
         for (key, record) in records {
             self.ledger.note(id, &key, &record.uid);
-            self.superseded(id, &key, record.predecessors);
+            self.remove_records(id, &key, record.predecessors);
             if let Some(entry) = self.objects.get_mut(&key) {
                 entry.held.remove(&id);
                 self.drop_if_idle(&key);

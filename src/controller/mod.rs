@@ -188,7 +188,7 @@ impl Controller {
             Event::Saved(revision) => {
                 for (id, key) in self.world.ledger.saved(revision) {
                     self.world.stored(id, &key);
-                    self.world.now_kept(id, &key);
+                    self.world.record_kept(id, &key);
                 }
             }
             Event::SaveFailed(revision, error) => {

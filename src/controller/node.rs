@@ -46,7 +46,7 @@ pub(super) struct Record {
 impl Record {
     /// There is a record of another object of this name. Of so many that the oldest is forgotten:
     /// its record stays until the next controller reads it.
-    pub(super) fn follows(&mut self, uid: &str) {
+    pub(super) fn add_predecessor(&mut self, uid: &str) {
         if self.predecessors.iter().any(|it| **it == *uid) {
             return;
         }

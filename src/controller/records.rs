@@ -95,7 +95,7 @@ impl World {
         let record = node.records.remove(key).expect("just found");
         node.stir(key);
         self.ledger.note(id, key, &record.uid);
-        self.superseded(id, key, record.predecessors);
+        self.remove_records(id, key, record.predecessors);
         if let Some(entry) = self.objects.get_mut(key) {
             entry.held.remove(&id);
             self.drop_if_idle(key);
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// These records are nobody's: the node has another object of this name, or none.
-    pub(super) fn superseded(&mut self, id: NodeId, key: &Key, uids: Vec<Arc<str>>) {
+    pub(super) fn remove_records(&mut self, id: NodeId, key: &Key, uids: Vec<Arc<str>>) {
         for uid in uids {
             self.ledger.note(id, key, &uid);
         }
@@ -115,7 +115,7 @@ impl World {
         let record = self.nodes.get_mut(&id).and_then(|node| node.records.get_mut(key));
         if let Some(record) = record.filter(|record| record.uid == live) {
             let gone = std::mem::take(&mut record.predecessors);
-            self.superseded(id, key, gone);
+            self.remove_records(id, key, gone);
         }
     }
 
@@ -171,7 +171,7 @@ impl World {
 
     /// The node's record of this is kept as it is now. A node that has registered is answered when
     /// that was the last that it waited for.
-    pub(super) fn now_kept(&mut self, id: NodeId, key: &Key) {
+    pub(super) fn record_kept(&mut self, id: NodeId, key: &Key) {
         let Some(link) = self.nodes.get_mut(&id).and_then(|node| node.link.as_mut()) else {
             return;
         };

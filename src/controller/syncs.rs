@@ -95,7 +95,7 @@ impl World {
                 // other known not to be: calls may overtake each other, and our watch may be
                 // behind.
                 if is_other {
-                    record.follows(&row.uid);
+                    record.add_predecessor(&row.uid);
                     self.settle_records(id, &key);
                 }
                 return;
@@ -103,7 +103,7 @@ impl World {
         }
         let has = node.records.get(&key).map(|record| (*record.uid == *row.uid, record.version));
         match has {
-            Some((true, _)) if gone => self.lose(id, row, &key, at),
+            Some((true, _)) if gone => self.record_removed(id, row, &key, at),
             Some((true, version)) if version == row.version => {}
             None | Some(_) if gone => {}
             None | Some(_) => {
@@ -112,7 +112,7 @@ impl World {
                     record.predecessors = before.predecessors;
                     record.predecessors.retain(|uid| **uid != *row.uid);
                     if *before.uid != *row.uid {
-                        record.follows(&before.uid);
+                        record.add_predecessor(&before.uid);
                     }
                 }
                 node.records.insert(key.clone(), record);
@@ -132,7 +132,7 @@ impl World {
 
     /// Somebody has removed this record, which is the latest of its name: the node is to get the
     /// object again.
-    fn lose(&mut self, id: NodeId, row: &sync::Record, key: &Key, at: u64) {
+    fn record_removed(&mut self, id: NodeId, row: &sync::Record, key: &Key, at: u64) {
         let node = self.at(id);
         let mut record = node.records.remove(key).expect("it was just looked at");
         node.stir(key);
@@ -143,6 +143,7 @@ impl World {
             let predecessors = record.predecessors;
             let record = Record { kept_at: at, predecessors, ..Record::kept(&before) };
             self.at(id).records.insert(key.clone(), record);
+            self.settle_records(id, key);
             return;
         }
         if let Some(entry) = self.objects.get_mut(key) {
@@ -229,7 +230,7 @@ impl World {
             self.stored(*id, key);
         }
         if self.ledger.is_kept(*id, key) {
-            self.now_kept(*id, key);
+            self.record_kept(*id, key);
         }
     }
 

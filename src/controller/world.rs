@@ -190,6 +190,7 @@ impl World {
 
     fn keep(&mut self, key: &Key, object: Object, from: From) {
         let Some(entry) = self.objects.get_mut(key) else { return };
+        let is_new = !matches!(&entry.live, Live::There(old) if old.uid == object.uid);
         match &mut entry.live {
             Live::There(old) if old.version >= object.version => {
                 old.round = old.round.max(object.round);
@@ -199,10 +200,11 @@ impl World {
             Live::There(_) | Live::Absent | Live::Unknown => {}
         }
         entry.live = Live::There(Box::new(object));
-        let held: Vec<NodeId> = entry.held.iter().copied().collect();
         self.fetch.remove(key);
-        for id in held {
-            self.settle_records(id, key);
+        if is_new {
+            for id in entry.held.iter().copied().collect::<Vec<NodeId>>() {
+                self.settle_records(id, key);
+            }
         }
         self.concern(key);
     }
