@@ -7,6 +7,7 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
+use crate::desk::Desk;
 use crate::sky::{Sky, content, pod};
 
 /// As many messages of the cloud's as fill the link with their answers: objects are gone that were
@@ -43,6 +44,32 @@ pub fn empty(sky: &mut Sky) {
     sky.takes = true;
     sky.leave(2 * UNSENT_MAX);
     pass(sky, 1);
+}
+
+/// The pod `p`, which has a volume, runs and is deleted; before that `spoil` makes something of it
+/// stay. `pass` lets so many seconds go by.
+pub fn delete_pod_with_volume(
+    sky: &mut Sky,
+    pass: impl Fn(&mut Sky, u64),
+    spoil: impl FnOnce(&mut Desk),
+) {
+    let mut wanted = pod("p", "u", 7);
+    wanted["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    wanted["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    sky.push("insert", "ns/pod/p", &wanted);
+    sky.work();
+    pass(sky, 2);
+    spoil(&mut sky.desk);
+    wanted["metadata"]["resourceVersion"] = json!("8");
+    wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
+    sky.push("update", "ns/pod/p", &wanted);
+    sky.work();
+    for _ in 0..3 {
+        for said in sky.said("podpatch") {
+            sky.answer(&said, &json!({"Object": wanted, "Err": null}));
+        }
+        pass(sky, 10);
+    }
 }
 
 /// What is sent has no rate.
@@ -90,23 +117,7 @@ fn that_nothing_is_left_of_a_pod_is_said_when_the_link_has_room() {
     let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
     let mut sky = Sky::set("gw", saved, settings());
     sky.connect();
-    let mut wanted = pod("p", "u", 7);
-    wanted["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
-    wanted["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
-    sky.push("insert", "ns/pod/p", &wanted);
-    sky.work();
-    pass(&mut sky, 2);
-    sky.desk.bad_volume = Some("u");
-    wanted["metadata"]["resourceVersion"] = json!("8");
-    wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
-    sky.push("update", "ns/pod/p", &wanted);
-    sky.work();
-    for _ in 0..3 {
-        for said in sky.said("podpatch") {
-            sky.answer(&said, &json!({"Object": wanted, "Err": null}));
-        }
-        pass(&mut sky, 10);
-    }
+    delete_pod_with_volume(&mut sky, pass, |desk| desk.bad_volume = Some("u"));
     fill(&mut sky);
     sky.desk.bad_volume = None;
     pass(&mut sky, 30);

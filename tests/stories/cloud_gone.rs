@@ -8,6 +8,7 @@ use edged::model::message::Message;
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
+use crate::cloud_full;
 use crate::desk::{container, sandbox};
 use crate::sky::{Sky, pod, row};
 
@@ -133,24 +134,10 @@ fn a_pod_is_deleted_once_its_volumes_and_its_cgroup_are_gone() {
             config.machine.cgroups = Cgroups { hierarchy, ..Cgroups::default() };
         });
         sky.connect();
-        let mut wanted = pod("p", "u", 7);
-        let mounts = json!([{"name": "v", "mountPath": "/v"}]);
-        wanted["spec"]["containers"][0]["volumeMounts"] = mounts;
-        wanted["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
-        sky.push("insert", "ns/pod/p", &wanted);
-        sky.work();
-        sky.pass(2_000);
-        (sky.desk.bad_cgroups, sky.desk.bad_volume) = (bad_cgroups, bad_volume);
-        wanted["metadata"]["resourceVersion"] = json!("8");
-        wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
-        sky.push("update", "ns/pod/p", &wanted);
-        sky.work();
-        for _ in 0..3 {
-            for said in sky.said("podpatch") {
-                sky.answer(&said, &json!({"Object": wanted, "Err": null}));
-            }
-            sky.pass(10_000);
-        }
+        let pass = |sky: &mut Sky, seconds: u64| sky.pass(seconds * 1_000);
+        cloud_full::delete_pod_with_volume(&mut sky, pass, |desk| {
+            (desk.bad_cgroups, desk.bad_volume) = (bad_cgroups, bad_volume);
+        });
         let deletions = |sky: &mut Sky| {
             let said = sky.said("pod");
             said.iter().filter(|message| &*message.route.operation == "delete").count()
