@@ -194,17 +194,17 @@ impl Pod {
         self.plan_mounts(hands);
         self.plan_volumes(now.boot, hands.objects.of(self.origin), hands.config);
         self.read_last_words(hands);
-        let mut gave_up = self.go_on(now, world, hands);
+        let mut gave_up = self.follow_plan(now, world, hands);
         // Where results were saved a container has started, and others may have waited for that.
         while self.probe(now, hands) {
-            gave_up |= self.go_on(now, world, hands);
+            gave_up |= self.follow_plan(now, world, hands);
         }
         self.make_up_for_look(now, hands.pleg);
         gave_up
     }
 
     /// Asks for what [`next`] names, until that is nothing.
-    fn go_on(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) -> bool {
+    fn follow_plan(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) -> bool {
         let mut gave_up = false;
         self.restless = true;
         self.wake_at = None;
