@@ -91,6 +91,40 @@ fn one_that_cannot_be_stopped_is_tried_at_once_when_its_pod_ends() {
 }
 
 #[test]
+fn what_was_refused_is_tried_at_once_when_the_pod_is_deleted_and_when_its_source_is_gone() {
+    let mut desk = Desk::new();
+    desk.manifests(&[&pod(MAIN)]);
+    desk.does_all(START);
+    // Of another image, it is to be replaced.
+    let other = MAIN.replace("i:1", "i:3");
+    desk.manifests(&[&pod(&other)]);
+    let refuse = |desk: &mut Desk| {
+        for _ in 0..4 {
+            let stop = desk.asked_for().into_iter().find(|asked| asked.starts_with("stop_"));
+            desk.refuses(&stop.expect("it is to be stopped"), Code::Unknown, "no");
+            for _ in 0..100 {
+                if desk.asked_for().is_empty() {
+                    desk.pass(100);
+                }
+            }
+        }
+        let stop = desk.asked_for().into_iter().find(|asked| asked.starts_with("stop_"));
+        desk.refuses(&stop.expect("it is to be stopped"), Code::Unknown, "no");
+        desk.pass(100);
+        assert_eq!(desk.asked_for(), [] as [&str; 0], "there is a pause of seconds");
+    };
+    refuse(&mut desk);
+    desk.manifests(&[&format!(
+        r#"{{"metadata":{{"name":"p","uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds":3600}},"spec":{{{other}}}}}"#
+    )]);
+    assert_eq!(desk.asked_for(), ["stop_container c2 3600"]);
+    refuse(&mut desk);
+    desk.manifests(&[]);
+    assert_eq!(desk.asked_for().len(), 1, "{:?}", desk.asked_for());
+}
+
+#[test]
 fn what_cannot_be_inspected_is_asked_of_ever_more_rarely() {
     for (refused, before) in
         [("podsandbox_status", &[][..]), ("container_status", &["podsandbox_status s1"])]
