@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use edged::agent::event::Event;
+use edged::model::job::JobError;
 use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::{ConfigMap, Object};
 use edged::model::pod::Pod;
@@ -91,6 +92,21 @@ fn what_goes_back_while_it_is_written_is_written_again() {
     assert_eq!(desk.volume_jobs.len(), 3, "\"2\" was written over \"1\"");
     desk.pass(60_000);
     assert_eq!(desk.volume_jobs.len(), 3, "and that is all");
+}
+
+#[test]
+fn what_goes_back_while_it_is_written_is_written_again_when_that_fails() {
+    let mut desk = Desk::new();
+    folder(&mut desk, &with(MAP, MOUNT), Some("1"));
+    start(&mut desk);
+    desk.taken.hangs = Some("v");
+    folder(&mut desk, &with(MAP, MOUNT), Some("2"));
+    desk.taken.hangs = None;
+    folder(&mut desk, &with(MAP, MOUNT), Some("1"));
+    let under_way = desk.taken.hung.take().expect("it hangs");
+    desk.tell(Event::Job(under_way, Err(JobError::Failed("no space left".to_owned()))));
+    desk.pass(60_000);
+    assert_eq!(desk.volume_jobs.len(), 3, "some of \"2\" may have been written");
 }
 
 #[test]
