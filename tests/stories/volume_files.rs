@@ -48,6 +48,10 @@ fn what_is_wrong_with_a_volume_is_said_once_and_again_when_it_is_something_else(
     folder(&mut desk, &with(item, MOUNT), None);
     desk.pass(60_000);
     folder(&mut desk, &with(item, MOUNT), Some("1"));
+    let count = |desk: &Desk| {
+        desk.events.iter().filter(|event| event.contains("MountVolume.SetUp")).count()
+    };
+    assert_eq!(count(&desk), 2, "{:?}", desk.events);
     folder(&mut desk, &with(item, MOUNT), Some("2"));
     desk.pass(60_000);
     let why = ["configmap \"cm\" not found", "configmap references non-existent config key: other"];
