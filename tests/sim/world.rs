@@ -38,7 +38,7 @@ pub const POD_LOGS: &str = "/var/log/pods";
 /// On the kernel's clock.
 const BOOTED_MS: u64 = 3_000;
 /// 2025-11-20, in milliseconds since 1970.
-const TODAY_MS: i64 = 1_763_600_000_000;
+pub const TODAY_MS: i64 = 1_763_600_000_000;
 /// Before this the wall clock is not plausible: 2024.
 const PLAUSIBLE_MS: i64 = 1_704_067_200_000;
 const REQUESTS_A_STEP_MAX: usize = 400;
