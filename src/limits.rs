@@ -160,6 +160,9 @@ pub const TASK_END_MS: u64 = 200;
 /// Milliseconds before a container that could not be stopped or asked about is tried again; doubles
 /// up to `RETRY_MS`. Most such refusals pass with the runtime's own work on it.
 pub const RETRY_MIN_MS: u64 = 1_000;
+/// Milliseconds before a container is inspected again of which a list said in between that it has
+/// ended; doubles up to `RETRY_MS` where the runtime goes on to say otherwise.
+pub const OLD_ANSWER_MS: u64 = 10;
 /// Milliseconds at the most between two questions about what the runtime says is gone and lists all
 /// the same; from `RETRY_MIN_MS` on each wait is twice the one before. Only the runtime's restart
 /// changes that, and after it all are asked about again.

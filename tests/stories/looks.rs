@@ -2,12 +2,12 @@
 
 use edged::agent::event::{CallId, Event};
 use edged::limits::{
-    RELIST_GAP_MAX_MS, RELIST_GAP_MIN_MS, RELIST_HEALTHY_MS, RELIST_IDLE_MS, RELIST_MS,
-    RELIST_RETRY_MS,
+    OLD_ANSWER_MS, RELIST_GAP_MAX_MS, RELIST_GAP_MIN_MS, RELIST_HEALTHY_MS, RELIST_IDLE_MS,
+    RELIST_MS, RELIST_RETRY_MS,
 };
-use edged::model::cri::{CallError, Code, Lost, Reply, Request};
+use edged::model::cri::{CallError, Code, ContainerState, Lost, Reply, Request};
 
-use crate::desk::{Desk, MAIN, START, pod};
+use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
 use crate::named::shared;
 
 /// Lists that are asked for and not answered.
@@ -241,4 +241,59 @@ fn a_look_that_failed_because_the_runtime_went_does_not_delay_the_next() {
     desk.tell(Event::RuntimeDown { cause: "connection reset".to_owned() });
     desk.tell(Event::RuntimeUp);
     assert_eq!(lists(&desk).len(), 2);
+}
+
+/// A main container beside a sidecar has ended, and the answer of its inspection, which a list has
+/// overtaken, says that it runs.
+fn answered_too_late() -> Desk {
+    let mut desk = Desk::new();
+    desk.sandboxes.push(sandbox("s1", 0, true));
+    desk.containers.push(container("x0", "s", ContainerState::Running));
+    let mut main = container("x1", "m", ContainerState::Running);
+    main.image = "i:2".into();
+    desk.containers.push(main);
+    desk.manifests(&[&pod(r#""restartPolicy":"Never","containers":[{"name":"m","image":"i:2"}],
+            "initContainers":[{"name":"s","image":"i:1","restartPolicy":"Always"}]"#)]);
+    desk.does("podsandbox_status s1");
+    if desk.asked_for() == ["container_status x0"] {
+        desk.does("container_status x0");
+    }
+    let (call, request) = desk.take("container_status x1");
+    let runs = desk.perform(&request);
+    desk.exits("m", 0);
+    desk.agent.handle(desk.now, Event::Cri(call, Ok(runs)));
+    desk
+}
+
+#[test]
+fn an_answer_that_a_list_has_overtaken_delays_no_stop() {
+    let mut desk = answered_too_late();
+    desk.taken.looks_wait = true;
+    desk.agent.handle(desk.now, Desk::folder(&[]));
+    desk.step();
+    assert_eq!(desk.asked_for(), ["stop_container x0 30"]);
+}
+
+#[test]
+fn who_is_inspected_too_late_for_ever_is_inspected_ever_more_rarely() {
+    let mut desk = answered_too_late();
+    desk.step();
+    desk.pass(OLD_ANSWER_MS - 1);
+    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    desk.pass(1);
+    let mut asked = 0;
+    for _ in 0..6_000 {
+        if desk.asked_for().contains(&"container_status x1".to_owned()) {
+            asked += 1;
+            let (call, request) = desk.take("container_status x1");
+            let mut reply = desk.perform(&request);
+            let Reply::ContainerStatus(status) = &mut reply else { panic!("got {reply:?}") };
+            status.state = ContainerState::Running;
+            desk.agent.handle(desk.now, Event::Cri(call, Ok(reply)));
+            desk.step();
+        }
+        desk.pass(10);
+    }
+    // 10 ms, 20, and so on, then every 10 s.
+    assert!((13..=16).contains(&asked), "{asked}");
 }

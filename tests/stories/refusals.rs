@@ -90,6 +90,26 @@ fn one_that_cannot_be_stopped_is_tried_at_once_when_its_pod_ends() {
     assert_eq!(desk.asked_for(), ["stop_container x1 30", "stop_container x0 30"]);
 }
 
+/// The runtime refuses to stop the container until the next try is seconds away.
+#[track_caller]
+fn refuse_stops(desk: &mut Desk) {
+    let refuse = |desk: &mut Desk| {
+        let stop = desk.asked_for().into_iter().find(|asked| asked.starts_with("stop_"));
+        desk.refuses(&stop.expect("it is to be stopped"), Code::Unknown, "no");
+    };
+    for _ in 0..4 {
+        refuse(desk);
+        for _ in 0..100 {
+            if desk.asked_for().is_empty() {
+                desk.pass(100);
+            }
+        }
+    }
+    refuse(desk);
+    desk.pass(100);
+    assert_eq!(desk.asked_for(), [] as [&str; 0], "there is a pause of seconds");
+}
+
 #[test]
 fn what_was_refused_is_tried_at_once_when_the_pod_is_deleted_and_when_its_source_is_gone() {
     let mut desk = Desk::new();
@@ -98,29 +118,29 @@ fn what_was_refused_is_tried_at_once_when_the_pod_is_deleted_and_when_its_source
     // Of another image, it is to be replaced.
     let other = MAIN.replace("i:1", "i:3");
     desk.manifests(&[&pod(&other)]);
-    let refuse = |desk: &mut Desk| {
-        for _ in 0..4 {
-            let stop = desk.asked_for().into_iter().find(|asked| asked.starts_with("stop_"));
-            desk.refuses(&stop.expect("it is to be stopped"), Code::Unknown, "no");
-            for _ in 0..100 {
-                if desk.asked_for().is_empty() {
-                    desk.pass(100);
-                }
-            }
-        }
-        let stop = desk.asked_for().into_iter().find(|asked| asked.starts_with("stop_"));
-        desk.refuses(&stop.expect("it is to be stopped"), Code::Unknown, "no");
-        desk.pass(100);
-        assert_eq!(desk.asked_for(), [] as [&str; 0], "there is a pause of seconds");
-    };
-    refuse(&mut desk);
+    refuse_stops(&mut desk);
     desk.manifests(&[&format!(
         r#"{{"metadata":{{"name":"p","uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z",
             "deletionGracePeriodSeconds":3600}},"spec":{{{other}}}}}"#
     )]);
     assert_eq!(desk.asked_for(), ["stop_container c2 3600"]);
-    refuse(&mut desk);
+    refuse_stops(&mut desk);
     desk.manifests(&[]);
+    assert_eq!(desk.asked_for().len(), 1, "{:?}", desk.asked_for());
+}
+
+#[test]
+fn what_was_refused_is_tried_at_once_when_a_pod_whose_time_is_over_is_deleted() {
+    let mut desk = Desk::new();
+    let spec = format!(r#""activeDeadlineSeconds":60,{MAIN}"#);
+    desk.manifests(&[&pod(&spec)]);
+    desk.does_all(START);
+    desk.pass(60_000);
+    refuse_stops(&mut desk);
+    desk.manifests(&[&format!(
+        r#"{{"metadata":{{"name":"p","uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds":3600}},"spec":{{{spec}}}}}"#
+    )]);
     assert_eq!(desk.asked_for().len(), 1, "{:?}", desk.asked_for());
 }
 

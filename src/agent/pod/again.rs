@@ -34,6 +34,12 @@ impl Pod {
         self.questions.again(now, limits::RETRY_MIN_MS, limits::RETRY_MS);
     }
 
+    /// The answer was older than what is known. Mostly the next is not; who answers so for ever is
+    /// asked ever more rarely.
+    pub(super) fn ask_once_more(&mut self, now: Instant) {
+        self.questions.again(now, limits::OLD_ANSWER_MS, limits::RETRY_MS);
+    }
+
     /// The runtime answered a question.
     pub(super) fn is_answered(&mut self) {
         self.questions = Backoff::default();

@@ -161,7 +161,7 @@ impl Pod {
             (Step::InspectSandbox(id), Reply::SandboxStatus(status)) => {
                 self.is_answered();
                 if let Some(sandbox) = self.seen.sandbox_mut(&id) {
-                    self.blind |= !sandbox.inspect(*status);
+                    sandbox.inspect(*status);
                     self.take_address(&id);
                 }
             }
@@ -189,10 +189,12 @@ impl Pod {
                 self.timing.started = true;
             }
             (Step::InspectContainer(id), Reply::ContainerStatus(status)) => {
-                self.is_answered();
                 let ended = status.state == ContainerState::Exited;
-                if let Some(container) = self.seen.container_mut(&id) {
-                    self.blind |= !container.inspect(now.boot, status);
+                let container = self.seen.container_mut(&id);
+                if container.is_none_or(|container| container.inspect(now.boot, status)) {
+                    self.is_answered();
+                } else {
+                    self.ask_once_more(now.boot);
                 }
                 self.to_read.extend(ended.then_some(id));
             }

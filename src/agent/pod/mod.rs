@@ -360,6 +360,10 @@ impl Pod {
                     ending.grace_s = grace_s.max(1);
                     self.stop_now();
                 }
+                let deleted = |pod: &api::Pod| pod.metadata.deletion_timestamp.is_some();
+                if deleted(&api) && !deleted(&self.api) {
+                    self.stop_now();
+                }
                 self.images_change(&api.spec);
                 let mut status = std::mem::take(&mut self.api.status);
                 self.bounds_disk = evict::bounds_disk(&api);

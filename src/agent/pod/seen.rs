@@ -86,15 +86,13 @@ impl SandboxSeen {
         }
     }
 
-    /// Takes the answer of `PodSandboxStatus`. `false`: a look has overtaken it, as none that is
-    /// down comes up again; nothing is learnt.
-    pub fn inspect(&mut self, status: SandboxStatus) -> bool {
-        if status.ready && !self.ready {
-            return false;
+    /// Takes the answer of `PodSandboxStatus`, unless it says that a sandbox is ready of which a
+    /// list said that it is not: none becomes ready again, so the answer is older than the list.
+    pub fn inspect(&mut self, status: SandboxStatus) {
+        if !status.ready || self.ready {
+            self.ready = status.ready;
+            self.status = Some(status);
         }
-        self.ready = status.ready;
-        self.status = Some(status);
-        true
     }
 
     fn is_as_listed(&self, listed: &Sandbox) -> bool {
@@ -163,8 +161,8 @@ impl ContainerSeen {
         }
     }
 
-    /// Takes the answer of `ContainerStatus`. `false`: a look has overtaken it, as nothing that has
-    /// ended runs again; nothing is learnt.
+    /// Takes the answer of `ContainerStatus`. `false`: it says otherwise of a container that has
+    /// ended. None runs again, so it is older than the list that said so; nothing is learnt.
     pub fn inspect(&mut self, now: Instant, status: Box<ContainerStatus>) -> bool {
         let ended = ContainerState::Exited;
         if self.state == ended && status.state != ended {
@@ -408,7 +406,7 @@ mod tests {
         let up = (vec![sandbox("s", 0, true)], vec![container("a", 0, ContainerState::Running)]);
         let mut seen = Seen::default();
         take(&mut seen, NOW, &up);
-        assert!(seen.sandboxes[0].inspect(sandbox_status(true)));
+        seen.sandboxes[0].inspect(sandbox_status(true));
         assert!(seen.containers[0].inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
         // Something else of the pod changes.
         let mut more = up.clone();
@@ -541,13 +539,14 @@ mod tests {
     fn none_that_is_down_comes_up_again_by_an_answer() {
         let mut seen = Seen::default();
         take(&mut seen, NOW, &(vec![sandbox("s", 0, false)], Vec::new()));
-        assert!(!seen.sandboxes[0].inspect(sandbox_status(true)));
+        seen.sandboxes[0].inspect(sandbox_status(true));
         assert_eq!((seen.sandboxes[0].ready, seen.sandboxes[0].status.is_some()), (false, false));
-        assert!(seen.sandboxes[0].inspect(sandbox_status(false)));
+        seen.sandboxes[0].inspect(sandbox_status(false));
+        assert!(seen.sandboxes[0].status.is_some());
         let mut seen = Seen::default();
         take(&mut seen, NOW, &(vec![sandbox("s", 0, true)], Vec::new()));
-        assert!(seen.sandboxes[0].inspect(sandbox_status(false)));
-        assert!(!seen.sandboxes[0].ready);
+        seen.sandboxes[0].inspect(sandbox_status(false));
+        assert_eq!((seen.sandboxes[0].ready, seen.sandboxes[0].status.is_some()), (false, true));
     }
 
     #[test]
