@@ -29,7 +29,7 @@ use lexopt::{Arg, Parser, ValueExt};
 use log::LevelFilter;
 
 use crate::limits::{BACKOFF_MAX_MS, CONFIG_BYTES_MAX, PULL_CALLS_MAX};
-use crate::model::upkeep;
+use crate::model::housekeeping;
 
 use crate::model::settings::PodSettings;
 use crate::model::watchdog as watched;
@@ -67,7 +67,7 @@ pub struct Config {
     /// `…crashLoopBackOff.maxContainerRestartPeriod`, milliseconds.
     pub crash_backoff_max_ms: u64,
     /// Garbage, logs and eviction.
-    pub upkeep: upkeep::Settings,
+    pub housekeeping: housekeeping::Settings,
     /// `…serializeImagePulls`, `…maxParallelImagePulls`, `…registryPullQPS`, `…registryBurst`
     pub pulls: Pulls,
     /// `modules.edged.imageFolders`: absolute folders with images as files; none: no registry.
@@ -97,7 +97,7 @@ impl Default for Config {
             pods_max: 110,
             settings: PodSettings::default(),
             crash_backoff_max_ms: BACKOFF_MAX_MS,
-            upkeep: upkeep::Settings::default(),
+            housekeeping: housekeeping::Settings::default(),
             pulls: Pulls::default(),
             image_folders: Vec::new(),
             image_mirror: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10_351),

@@ -73,8 +73,8 @@ pub mod cli;
 pub mod config;
 #[cfg(feature = "controller")]
 pub mod controller;
+pub mod core;
 pub mod io;
 pub mod limits;
-pub mod mind;
 pub mod model;
 pub mod wire;

@@ -63,7 +63,7 @@ fn only_the_hands_touch_the_world() {
 
 #[test]
 fn the_mind_keeps_no_unordered_and_no_shared_state() {
-    let minds = ["src/agent/", "src/controller/", "src/mind/"];
+    let minds = ["src/agent/", "src/controller/", "src/core/"];
     hold(|f| minds.iter().any(|at| f.path.starts_with(at)), |f| mind(&f.text));
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Config;
-use crate::model::upkeep::Signal;
+use crate::model::housekeeping::Signal;
 
 /// Of each resource. What could not be found out is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Amounts {
     /// Without what is reserved for others: more than that is not given to all pods together.
     pub fn of_pods(config: &Config) -> Self {
         let all = Self::capacity(config);
-        let reserved = config.upkeep.reserved();
+        let reserved = config.housekeeping.reserved();
         Self {
             cpu_milli: all.cpu_milli.saturating_sub(reserved.cpu_milli),
             memory_bytes: all.memory_bytes.saturating_sub(reserved.memory_bytes),
@@ -48,7 +48,7 @@ impl Amounts {
         let all = Self::capacity(config);
         let mut amounts = Self::of_pods(config);
         let kept = |signal: Signal, capacity: u64| {
-            config.upkeep.eviction.hard.get(&signal).map_or(0, |least| least.of(capacity))
+            config.housekeeping.eviction.hard.get(&signal).map_or(0, |least| least.of(capacity))
         };
         let pages =
             amounts.huge_pages.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
@@ -64,7 +64,7 @@ impl Amounts {
 mod tests {
     use super::*;
     use crate::agent::Machine;
-    use crate::model::upkeep::{Reserved, Threshold};
+    use crate::model::housekeeping::{Reserved, Threshold};
 
     /// The machine of the conversations that were recorded with a kubelet.
     #[test]
@@ -90,9 +90,9 @@ mod tests {
         assert_eq!(allocatable.memory_bytes, (24_581_692 - (64 << 10)) << 10);
         assert_eq!(allocatable.huge_pages[&(2 << 20)], 64 << 20);
 
-        config.upkeep.system_reserved =
+        config.housekeeping.system_reserved =
             Reserved { cpu_milli: 300, memory_bytes: 1 << 20, ..Reserved::default() };
-        config.upkeep.kube_reserved =
+        config.housekeeping.kube_reserved =
             Reserved { cpu_milli: 200, storage_bytes: 1 << 30, ..Reserved::default() };
         let allocatable = Amounts::allocatable(&config);
         assert_eq!(allocatable.cpu_milli, 1_500);
@@ -101,7 +101,7 @@ mod tests {
         let of_pods = Amounts::of_pods(&config);
         assert_eq!(of_pods.memory_bytes, (24_684_092 - (1 << 10)) << 10);
 
-        config.upkeep.eviction.hard.insert(Signal::Memory, Threshold::Amount(u64::MAX));
+        config.housekeeping.eviction.hard.insert(Signal::Memory, Threshold::Amount(u64::MAX));
         assert_eq!(Amounts::allocatable(&config).memory_bytes, 0, "never less");
     }
 }

@@ -26,7 +26,7 @@ pub enum Owner {
     Pleg,
     /// One pod.
     Pod(Uid),
-    /// [`super::chores`]
+    /// [`super::housekeeping`]
     Chores,
     /// A probe or a hook of one pod: beside the pod's own work.
     Exec(Uid),
@@ -250,7 +250,7 @@ mod tests {
         CALL_DEADLINE_MS, EXEC_DEADLINE_MS, LOOK_DEADLINE_MS, PULL_DEADLINE_MS, STREAM_DEADLINE_MS,
     };
     use crate::model::cri::{ContainerId, SandboxConfig, SandboxId};
-    use crate::model::upkeep::Upkeep;
+    use crate::model::housekeeping::Upkeep;
 
     #[test]
     fn each_call_is_given_as_long_as_its_kind_may_take() {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::image::keyring::Keyring;
 use super::time::Instant;
-pub use crate::mind::Severity;
+pub use crate::core::Severity;
 use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
+use crate::model::housekeeping::{Ask, Measures};
 use crate::model::job::{JobError, JobSpec, LastWords, Used};
 #[cfg(feature = "cloud")]
 use crate::model::link::{Cause, Session, Validity};
@@ -15,9 +16,8 @@ use crate::model::message::Message;
 #[cfg(feature = "cloud")]
 use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
-use crate::model::note::Note;
 use crate::model::probe::ProbeResults;
-use crate::model::upkeep::{Ask, Measures};
+use crate::model::recorded_event::Note;
 
 /// A fact from outside: the only way in.
 #[derive(Clone, Debug)]
@@ -189,4 +189,4 @@ pub struct JobId(pub u64);
 pub struct ProbeId(pub u64);
 
 /// Where `step` leaves its requests.
-pub type Out = crate::mind::Out<Action>;
+pub type Out = crate::core::Out<Action>;

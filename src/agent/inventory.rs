@@ -10,12 +10,12 @@
 use std::cmp::Reverse;
 
 use super::Config;
-use super::chores::{Regular, Tools};
 use super::event::CallId;
+use super::housekeeping::{Regular, Tools};
 use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Reply};
-use crate::model::upkeep::{StoredImage, Told, Upkeep};
+use crate::model::housekeeping::{StoredImage, Told, Upkeep};
 
 /// What is told of them.
 #[derive(Debug)]

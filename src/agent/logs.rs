@@ -14,14 +14,14 @@
 
 use std::collections::VecDeque;
 
-use super::chores::{Asking, Regular, Tools};
 use super::event::{Action, CallId, JobId, Severity};
+use super::housekeeping::{Asking, Regular, Tools};
 use super::pod::next::log_link;
 use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply};
+use crate::model::housekeeping::{LogPolicy, Measures, Upkeep};
 use crate::model::job::{JobError, JobSpec, LogLink};
-use crate::model::upkeep::{LogPolicy, Measures, Upkeep};
 
 /// The rotation.
 #[derive(Debug)]
@@ -218,7 +218,7 @@ impl Logs {
 /// The logs of all containers that run.
 fn running(tools: &Tools<'_>) -> impl Iterator<Item = LogLink> {
     tools.pods.iter().flat_map(|pod| {
-        let runs = |it: &&super::pod::seen::ContainerSeen| it.state == ContainerState::Running;
+        let runs = |it: &&super::pod::observed::ContainerSeen| it.state == ContainerState::Running;
         pod.seen().containers.iter().filter(runs).map(|it| log_link(pod, it))
     })
 }

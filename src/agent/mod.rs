@@ -4,7 +4,6 @@
 pub mod admit;
 pub mod amounts;
 mod calls;
-mod chores;
 #[cfg(feature = "cloud")]
 mod cloud;
 #[cfg(not(feature = "cloud"))]
@@ -12,19 +11,19 @@ mod cloud;
 mod cloud;
 pub mod event;
 #[cfg(feature = "eviction")]
-mod evict;
+mod eviction;
 #[cfg(not(feature = "eviction"))]
-#[path = "evict/absent.rs"]
-mod evict;
+#[path = "eviction/absent.rs"]
+mod eviction;
 #[cfg(feature = "gc")]
 mod gc;
+mod housekeeping;
 pub mod image;
 #[cfg(feature = "cloud")]
 mod inventory;
 #[cfg(feature = "logs")]
 mod logs;
 mod node;
-mod notes;
 pub mod objects;
 mod pleg;
 pub mod pod;
@@ -33,6 +32,7 @@ mod pods;
 mod probe_results;
 mod qos;
 mod queries;
+mod recorder;
 mod removed;
 mod requests;
 mod runtime;
@@ -47,20 +47,20 @@ mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use crate::mind::{rate, time};
+pub use crate::core::{rate, time};
 
 use calls::{Calls, Outcome, Owner};
-use chores::{Chores, Tools};
 use cloud::Cloud;
 use event::{Action, CallId, Event, Out, Severity};
+use housekeeping::{Chores, Tools};
 use image::Images;
 use node::Node;
-use notes::Notes;
 use objects::{Objects, ObjectsOf};
 use pleg::Pleg;
 use pod::{Answer, Hands, Place};
 use pods::{Knowledge, Pods, Sources};
 use queries::Queries;
+use recorder::Notes;
 use removed::Removed;
 use runtime::Runtime;
 use source::Source;
@@ -70,15 +70,15 @@ use watchdog::Watchdog;
 use crate::limits::{Budget, LEAVE_MS};
 use crate::model::cgroup::Cgroups;
 use crate::model::cri::{CallError, Dns, Reply};
+use crate::model::housekeeping::Settings as HousekeepingSettings;
 #[cfg(feature = "cloud")]
 use crate::model::machine::Identity;
 use crate::model::metrics::Histogram;
 use crate::model::node::Pressure;
-use crate::model::note::{NoteKind, Object};
+use crate::model::recorded_event::{NoteKind, Object};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudSettings;
 use crate::model::settings::PodSettings;
-use crate::model::upkeep;
 use crate::model::watchdog as watched;
 
 /// What the mind must know before it starts; none of it changes while it runs.
@@ -101,7 +101,7 @@ pub struct Config {
     /// The longest wait of a crashing container, milliseconds (`crashLoopBackOff`).
     pub crash_backoff_max_ms: u64,
     /// By what the node is kept in order.
-    pub upkeep: upkeep::Settings,
+    pub housekeeping: HousekeepingSettings,
     /// Pulls of images.
     pub pulls: image::Settings,
     /// The machine's watchdog.

@@ -5,8 +5,8 @@
 //! crash here: the next life sets them again.
 
 use super::amounts::Amounts;
-use super::chores::{Regular, Tools};
 use super::event::{Action, JobId, Severity};
+use super::housekeeping::{Regular, Tools};
 use super::pod::cgroup::are_ours;
 use super::pod::{Phase, burstable_milli};
 use super::time::{Instant, Now};
@@ -123,7 +123,7 @@ fn wanted(tools: &Tools<'_>) -> QosCgroups {
 
 /// Processes of all pods together. Where none are reserved the kernel's own bound does.
 fn pids_max(config: &Config) -> Option<u64> {
-    let reserved = config.upkeep.reserved().pids;
+    let reserved = config.housekeeping.reserved().pids;
     let all = config.machine.pids_max;
     (all > 0 && reserved > 0).then(|| all.saturating_sub(reserved).max(1))
 }

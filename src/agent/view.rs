@@ -6,8 +6,8 @@ use super::{Agent, pod};
 use crate::model::cri::ContainerState;
 use crate::model::metrics::Metrics;
 use crate::model::node::Condition;
-use crate::model::note::Note;
 use crate::model::pod::Pod;
+use crate::model::recorded_event::Note;
 use crate::model::status::Phase;
 use crate::model::view::{Overview, RunningPod};
 

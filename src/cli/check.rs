@@ -10,13 +10,13 @@ use std::io::Write;
 
 use super::Error;
 use super::table::Columns;
-use crate::io::facts;
+use crate::io::diagnostics;
 use judge::Verdict;
 
 /// Looks, judges and prints; 1 if something is missing that edged cannot do without.
 pub(super) fn run(mut args: lexopt::Parser, out: &mut dyn Write) -> Result<u8, Error> {
     let flags: Vec<_> = args.raw_args()?.collect();
-    let facts = facts::gather(&flags).map_err(Error::Usage)?;
+    let facts = diagnostics::gather(&flags).map_err(Error::Usage)?;
     let rows = judge::all(&facts);
     print(&rows, out)?;
     Ok(u8::from(rows.iter().any(|row| row.verdict == Verdict::Fail)))

@@ -8,7 +8,7 @@ use lexopt::prelude::*;
 
 use super::{Error, table};
 use crate::config;
-use crate::io::image_import::shelf::{Shelf, full_name};
+use crate::io::image_import::image_store::{Shelf, full_name};
 use crate::io::image_import::{import, serve};
 
 /// Reads the words, does it, prints.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Config;
 use super::edgecore::{Row, Rule, duration, text, whole};
+use crate::model::housekeeping::{Signal, Threshold};
 use crate::model::quantity::Quantity;
-use crate::model::upkeep::{Signal, Threshold};
 use crate::wire::tree::Value;
 
 use Rule::Take as Set;
@@ -15,28 +15,28 @@ pub(super) const EDGED: &[Row] = &[
     (
         "maxContainerCount",
         Set(|config, value| {
-            config.upkeep.containers.all_max = count(value)?;
+            config.housekeeping.containers.all_max = count(value)?;
             Ok(())
         }),
     ),
     (
         "maxPerPodContainerCount",
         Set(|config, value| {
-            config.upkeep.containers.per_container_max = count(value)?;
+            config.housekeeping.containers.per_container_max = count(value)?;
             Ok(())
         }),
     ),
     (
         "minimumGCAge",
         Set(|config, value| {
-            config.upkeep.containers.age_min_ms = duration(value)?;
+            config.housekeeping.containers.age_min_ms = duration(value)?;
             Ok(())
         }),
     ),
     (
         "podSandboxImage",
         Set(|config, value| {
-            config.upkeep.images.sandbox_image = text(value)?.into();
+            config.housekeeping.images.sandbox_image = text(value)?.into();
             Ok(())
         }),
     ),
@@ -47,7 +47,7 @@ pub(super) const TAILORED: &[Row] = &[
     (
         "containerLogMaxFiles",
         Set(|config, value| {
-            config.upkeep.logs.files_max = whole(value, 2, 1_000)? as usize;
+            config.housekeeping.logs.files_max = whole(value, 2, 1_000)? as usize;
             Ok(())
         }),
     ),
@@ -55,49 +55,49 @@ pub(super) const TAILORED: &[Row] = &[
         "containerLogMaxSize",
         Set(|config, value| {
             let size = quantity(text(value)?)?;
-            config.upkeep.logs.size_max = u64::try_from(size).ok();
+            config.housekeeping.logs.size_max = u64::try_from(size).ok();
             Ok(())
         }),
     ),
     (
         "containerLogMonitorInterval",
         Set(|config, value| {
-            config.upkeep.logs.period_ms = period(value, 3_000)?;
+            config.housekeeping.logs.period_ms = period(value, 3_000)?;
             Ok(())
         }),
     ),
     (
         "evictionHard",
         Set(|config, value| {
-            config.upkeep.eviction.hard = thresholds(value)?;
+            config.housekeeping.eviction.hard = thresholds(value)?;
             Ok(())
         }),
     ),
     (
         "evictionMaxPodGracePeriod",
         Set(|config, value| {
-            config.upkeep.eviction.grace_max_s = whole(value, 0, i64::from(i32::MAX))?;
+            config.housekeeping.eviction.grace_max_s = whole(value, 0, i64::from(i32::MAX))?;
             Ok(())
         }),
     ),
     (
         "evictionMinimumReclaim",
         Set(|config, value| {
-            config.upkeep.eviction.reclaim_min = thresholds(value)?;
+            config.housekeeping.eviction.reclaim_min = thresholds(value)?;
             Ok(())
         }),
     ),
     (
         "evictionPressureTransitionPeriod",
         Set(|config, value| {
-            config.upkeep.eviction.transition_ms = duration(value)?;
+            config.housekeeping.eviction.transition_ms = duration(value)?;
             Ok(())
         }),
     ),
     (
         "evictionSoft",
         Set(|config, value| {
-            let soft = &mut config.upkeep.eviction.soft;
+            let soft = &mut config.housekeeping.eviction.soft;
             *soft = thresholds(value)?
                 .into_iter()
                 .map(|(signal, threshold)| {
@@ -112,35 +112,35 @@ pub(super) const TAILORED: &[Row] = &[
     (
         "imageGCHighThresholdPercent",
         Set(|config, value| {
-            config.upkeep.images.high_percent = percent(value)?;
+            config.housekeeping.images.high_percent = percent(value)?;
             Ok(())
         }),
     ),
     (
         "imageGCLowThresholdPercent",
         Set(|config, value| {
-            config.upkeep.images.low_percent = percent(value)?;
+            config.housekeeping.images.low_percent = percent(value)?;
             Ok(())
         }),
     ),
     (
         "imageGCPeriod",
         Set(|config, value| {
-            config.upkeep.images.period_ms = period(value, 1_000)?;
+            config.housekeeping.images.period_ms = period(value, 1_000)?;
             Ok(())
         }),
     ),
     (
         "imageMaximumGCAge",
         Set(|config, value| {
-            config.upkeep.images.age_max_ms = duration(value)?;
+            config.housekeeping.images.age_max_ms = duration(value)?;
             Ok(())
         }),
     ),
     (
         "imageMinimumGCAge",
         Set(|config, value| {
-            config.upkeep.images.age_min_ms = duration(value)?;
+            config.housekeeping.images.age_min_ms = duration(value)?;
             Ok(())
         }),
     ),
@@ -151,14 +151,14 @@ const NO_GRACE: u64 = u64::MAX;
 
 /// What a look at several keys together finds wrong; for the file as a whole.
 pub(super) fn check(config: &Config) -> Result<(), String> {
-    let images = &config.upkeep.images;
+    let images = &config.housekeeping.images;
     if images.low_percent > images.high_percent {
         return Err(format!(
             "imageGCLowThresholdPercent: got {}, expected at most imageGCHighThresholdPercent, {}",
             images.low_percent, images.high_percent
         ));
     }
-    let soft = &config.upkeep.eviction.soft;
+    let soft = &config.housekeeping.eviction.soft;
     let lacking = soft.iter().find(|(_, (_, grace_ms))| *grace_ms == NO_GRACE);
     match lacking {
         Some((signal, _)) => Err(format!(
@@ -175,7 +175,7 @@ fn take_soft_grace(config: &mut Config, value: &Value) -> Result<(), String> {
         let grace_ms = duration(value)?;
         // An amount that no machine can lack until the threshold is read.
         let unset = (Threshold::Amount(0), grace_ms);
-        config.upkeep.eviction.soft.entry(signal).or_insert(unset).1 = grace_ms;
+        config.housekeeping.eviction.soft.entry(signal).or_insert(unset).1 = grace_ms;
     }
     Ok(())
 }
@@ -241,7 +241,9 @@ fn quantity(said: &str) -> Result<i64, String> {
 mod tests {
     use super::*;
     use crate::config::tests::edged_section;
-    use crate::model::upkeep::{ContainerPolicy, EvictionPolicy, ImagePolicy, LogPolicy, Settings};
+    use crate::model::housekeeping::{
+        ContainerPolicy, EvictionPolicy, ImagePolicy, LogPolicy, Settings,
+    };
 
     fn read(edged: &str, tailored: &str) -> Result<Config, String> {
         edged_section(&format!("{edged}, tailoredKubeletConfig: {{{tailored}}}"))
@@ -290,9 +292,9 @@ mod tests {
             ..Settings::default()
         };
         let config = read(edged, tailored).expect("all of it is right");
-        assert_eq!(config.upkeep, want);
+        assert_eq!(config.housekeeping, want);
         let config = read("enable: true", "containerLogMaxSize: '-1'").expect("it is right");
-        assert_eq!(config.upkeep.logs.size_max, None);
+        assert_eq!(config.housekeeping.logs.size_max, None);
     }
 
     #[test]

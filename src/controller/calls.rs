@@ -6,19 +6,19 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Session;
-use super::asks::{Ask, Form, Then};
+use super::ack_log::Line;
+use super::cache::{From, World};
 use super::downstream::Desk;
-use super::elsewhere;
 use super::event::{Action, CallId};
 use super::key::{Key, NodeId};
-use super::ledger::Line;
 use super::object::{Object, Sketch};
+use super::requests::{Ask, Form, Then};
 use super::say::{self, Origin};
 use super::session::Given;
 use super::time::Instant;
+use super::unsupported;
 use super::upstream::delete_options;
 use super::watches::Watches;
-use super::world::{From, World};
 use crate::limits::{CALLS_MAX, FETCH_RETRY_MS, FETCHES_MAX};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 
@@ -243,7 +243,7 @@ impl Calls {
             }
         };
         if let Then::List(asked) = &ask.then {
-            let answer = elsewhere::listed(desk, &ask.origin, asked, &result);
+            let answer = unsupported::listed(desk, &ask.origin, asked, &result);
             return world.tell(id, session, answer);
         }
         let Some(content) = content(ask.form, &result) else { return };

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::Counters;
-use super::asks::Form;
+use super::cache::{Due, World};
 use super::calls;
 use super::event::Out;
 use super::key::{Key, NodeId};
+use super::requests::Form;
 use super::say::{self, Origin};
 use super::session::{Cargo, Flight, Given, Link};
 use super::time::{Now, Rng};
-use super::world::{Due, World};
 use crate::model::api::Kind;
 use crate::model::message::Message;
 

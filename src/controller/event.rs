@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::identity::Identity;
-pub use crate::mind::Severity;
+pub use crate::core::Severity;
 use crate::model::api::{Call, CallResult, Kind};
 use crate::model::link::Session;
 use crate::model::message::Message;
@@ -222,7 +222,7 @@ pub struct CallId(pub u64);
 pub struct WatchId(pub u64);
 
 /// Where `step` leaves its requests.
-pub type Out = crate::mind::Out<Action>;
+pub type Out = crate::core::Out<Action>;
 
 /// Tokens are secret.
 impl std::fmt::Debug for Credential {

@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Counters;
+use super::cache::World;
 use super::key::NodeId;
 use super::time::Instant;
-use super::world::World;
 use crate::limits::{GONE_NODE_MS, NODES_PER_STEP};
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 

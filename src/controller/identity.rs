@@ -21,12 +21,12 @@ use serde_json::value::RawValue;
 
 use super::join::SignedBy;
 use super::time::Instant;
+use crate::core::rate::Limit;
+use crate::core::time::{Backoff, BackoffBounds};
 use crate::limits::{
     EDGE_PENALTIES_MAX, EDGE_PENALTY_CALM_MS, EDGE_PENALTY_MAX_MS, EDGE_PENALTY_MIN_MS,
     IDENTITIES_MAX,
 };
-use crate::mind::rate::Limit;
-use crate::mind::time::{Backoff, BackoffBounds};
 use crate::model::base64;
 use crate::model::time::Timestamp;
 

@@ -30,21 +30,19 @@
 //! If we crash: lists bring back the objects, the store the records, and the nodes come again.
 #![forbid(unsafe_code)]
 
+mod ack_log;
 mod admission;
-mod asks;
+mod cache;
 mod calls;
 mod counters;
 mod downstream;
-mod elsewhere;
 pub mod event;
-mod follow;
 mod garbage;
-mod hear;
 pub mod identity;
+mod inbound;
 mod join;
 mod key;
-mod lead;
-mod ledger;
+mod leader_election;
 mod legacy;
 pub mod local;
 mod location;
@@ -52,19 +50,22 @@ mod node;
 mod nullable;
 mod object;
 mod records;
+mod requests;
 mod restrict;
 mod say;
 mod serve;
 mod session;
 mod syncs;
+mod unsupported;
 mod upstream;
+mod watch_resume;
 mod watches;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use crate::mind::{rate, time};
+pub use crate::core::{rate, time};
 
+use cache::World;
 use calls::Calls;
 pub use counters::Counters;
 use downstream::Desk;
@@ -73,11 +74,10 @@ use garbage::Garbage;
 use identity::{EnrolAgain, Identities};
 pub use join::Authority;
 use key::{Key, NodeId};
-pub use lead::Candidate;
-use lead::Lead;
+pub use leader_election::Candidate;
+use leader_election::Lead;
 use time::{Instant, Now, Rng};
 use watches::Watches;
-use world::World;
 
 use crate::model::link::Session;
 

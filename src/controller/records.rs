@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::cache::{Live, World};
 use super::key::{Key, NodeId};
 use super::node::Record;
-use super::world::{Live, World};
 use crate::limits::NODE_ROWS_MAX;
 use crate::model::link::Session;
 use crate::model::message::Message;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::asks::Asks;
 use super::event::{Action, Out, Peer};
 use super::key::Key;
+use super::requests::Asks;
 use super::say::{self, Origin, Words};
 use super::time::{Instant, Now};
 use super::{Counters, Session};

@@ -9,14 +9,14 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::ack_log::Line;
+use super::cache::{Live, World};
 use super::event::Out;
 use super::key::{Key, NodeId};
-use super::ledger::Line;
 use super::node::Record;
 use super::nullable::Nullable;
 use super::say;
 use super::time::Instant;
-use super::world::{Live, World};
 use crate::model::api::{Call, CallError, CallResult, Kind, PatchType, Subresource, Verb};
 use crate::model::sync;
 
@@ -262,8 +262,8 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cache::From;
     use super::super::object::Object;
-    use super::super::world::From;
     use super::*;
     use crate::limits::PREDECESSORS_MAX;
 

@@ -11,11 +11,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::asks::{Ask, Form, Then};
+use super::cache::World;
 use super::key::{Key, NodeId};
 use super::location::PodFacts;
+use super::requests::{Ask, Form, Then};
 use super::say::{self, Origin};
-use super::world::World;
 use super::{legacy, restrict};
 use crate::model::api::{Call, Kind, PatchType, Subresource, Verb};
 use crate::model::message::{Message, Resource, inner};

@@ -21,12 +21,12 @@
 //! **A store that cannot be used** stops no pod and no start: what can be read is told, and every
 //! save fails with its reason.
 
-pub(in crate::io) mod aside;
 mod check;
-mod ground;
 mod inspect;
+pub(in crate::io) mod quarantine;
 mod rows;
 mod store;
+mod vfs;
 
 #[cfg(test)]
 mod tests;
@@ -41,11 +41,11 @@ use super::clock;
 use crate::agent::event::Event;
 use crate::limits::STORE_WAL_PAGES;
 use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
-pub use ground::Ground;
-use ground::Log;
 pub use inspect::{Inspection, State as Health, inspect};
 use rows::{Found, Held};
 pub use store::Store;
+pub use vfs::Ground;
+use vfs::Log;
 
 /// The open store.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Disk {
     /// The same on another ground.
     pub fn open_on(ground: Ground, path: &Path) -> Result<(Self, Saved), Refused> {
         if ground.is_machine()
-            && let Err(error) = aside::prepare(path)
+            && let Err(error) = quarantine::prepare(path)
         {
             log::warn!("{}: cannot be made: {error}", path.display());
         }
@@ -143,7 +143,7 @@ impl Disk {
         let rows = rows.unwrap_or_default();
         let count = rows.len();
         let replaced = if ground.is_machine() {
-            aside::replace(path, &rows)
+            quarantine::replace(path, &rows)
         } else {
             Err("files cannot be put aside here".to_owned())
         };
@@ -318,7 +318,7 @@ fn left_log(path: &Path) -> Log {
 }
 
 fn left(path: &Path, end: &str) -> bool {
-    aside::beside(path, end).metadata().is_ok_and(|about| about.len() > 0)
+    quarantine::beside(path, end).metadata().is_ok_and(|about| about.len() > 0)
 }
 
 fn digest(rows: &[Row]) -> u64 {

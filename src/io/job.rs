@@ -34,10 +34,10 @@ pub use super::jobs::{Cgroups, Roots};
 use crate::agent::event::{Event, JobId};
 use crate::agent::time::Instant;
 use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};
+use crate::model::housekeeping::{Ask, Measures};
 use crate::model::job::{JobError, JobReply, JobSpec, LastWords};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudLink;
-use crate::model::upkeep::{Ask, Measures};
 
 /// All jobs that were asked for and are not answered.
 #[derive(Debug)]

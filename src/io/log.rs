@@ -3,7 +3,7 @@
 //! The time is UTC. While the clock is not set, as in a gateway's first minutes, it is the time
 //! since boot (`boot+12.345s`), as in the kernel's log, and not a wrong date. journald has a time
 //! of its own for each line: there ours is left out. Not the agent's events: those are written by
-//! [`super::journal`], through here. A crash loses at most the line being written.
+//! [`super::turn_log`], through here. A crash loses at most the line being written.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -16,7 +16,7 @@ use log::LevelFilter;
 
 use super::clock;
 use crate::agent::time::{Now, Wall};
-pub use crate::mind::rate::Limit;
+pub use crate::core::rate::Limit;
 use crate::model::time::Timestamp;
 
 /// Whether `RUST_LOG` decides on levels.

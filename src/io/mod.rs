@@ -33,13 +33,13 @@ pub mod controller;
 mod credentials;
 #[cfg(any(feature = "cloud", feature = "probe-https"))]
 mod crypto;
+#[cfg(feature = "check")]
+pub mod diagnostics;
 #[cfg(feature = "cloud")]
 pub mod disk;
 #[cfg(not(feature = "cloud"))]
 #[path = "disk/absent.rs"]
 pub mod disk;
-#[cfg(feature = "check")]
-pub mod facts;
 pub mod folder;
 #[cfg(feature = "image-import")]
 pub mod image_import;
@@ -48,10 +48,8 @@ pub mod image_import;
 pub mod image_import;
 pub mod job;
 mod jobs;
-mod journal;
 pub mod lock;
 pub mod log;
-mod measure;
 mod mounts;
 #[cfg(feature = "probes")]
 pub mod probe;
@@ -78,6 +76,8 @@ pub mod sys;
 #[cfg(feature = "cloud")]
 mod tls;
 mod turn;
+mod turn_log;
+mod usage;
 #[cfg(feature = "watchdog")]
 mod watchdog;
 #[cfg(not(feature = "watchdog"))]
@@ -106,7 +106,6 @@ use image_import::Keeper;
 use job::{Cgroups, Jobs, Roots};
 use lock::Locks;
 use log::Limit;
-use measure::Meter;
 use probe::Probes;
 use runtime::Runtime;
 use server::Server;
@@ -116,6 +115,7 @@ use settings::{for_the_mind, kept_until_restart};
 use signal::{Signals, Told};
 use surroundings::Surroundings;
 use turn::Turn;
+use usage::Meter;
 use watchdog::Watchdog;
 
 /// The signals' descriptor.
@@ -416,8 +416,8 @@ impl<'a> Hands<'a> {
             Action::Save { revision, changes } => self.store.ask(revision, changes),
             #[cfg(feature = "watchdog")]
             Action::Feed => self.watchdog.feed(clock::boot()),
-            Action::Note(note) => journal::note(&note),
-            Action::Log(severity, text) => journal::line("agent", severity, &text),
+            Action::Note(note) => turn_log::note(&note),
+            Action::Log(severity, text) => turn_log::line("agent", severity, &text),
             Action::Exit => return Next::Exit,
         }
         Next::Turn

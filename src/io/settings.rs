@@ -23,7 +23,7 @@ pub(super) fn for_the_mind(config: &Config) -> agent::Config {
         pods_max: config.pods_max,
         settings: config.settings.clone(),
         crash_backoff_max_ms: config.crash_backoff_max_ms,
-        upkeep: config.upkeep.clone(),
+        housekeeping: config.housekeeping.clone(),
         watchdog: config.watchdog.clone(),
         pulls: agent::image::Settings {
             parallel_max: config.pulls.parallel(),
@@ -49,7 +49,7 @@ pub(super) fn kept_until_restart(old: &Config, new: &Config) -> Vec<&'static str
         ("maxPods", old.pods_max != new.pods_max),
         ("the settings of pods", old.settings != new.settings),
         ("crashLoopBackOff", old.crash_backoff_max_ms != new.crash_backoff_max_ms),
-        ("garbage, log and eviction settings", old.upkeep != new.upkeep),
+        ("garbage, log and eviction settings", old.housekeeping != new.housekeeping),
         ("serializeImagePulls and its like", old.pulls != new.pulls),
         ("imageFolders", old.image_folders != new.image_folders),
         ("watchdog", old.watchdog != new.watchdog),

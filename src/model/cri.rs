@@ -9,8 +9,8 @@ mod security;
 use std::fmt;
 use std::sync::Arc;
 
+use super::housekeeping::{Told, Upkeep};
 use super::time::Timestamp;
-use super::upkeep::{Told, Upkeep};
 
 pub use config::{
     ContainerConfig, Dns, Mount, PortMapping, Propagation, Protocol, Resources, SandboxConfig,
@@ -144,7 +144,7 @@ impl Request {
             Self::ExecSync { .. } => "exec_sync",
             Self::ImageStatus(_) => "image_status",
             Self::PullImage { .. } => "pull_image",
-            Self::Upkeep(upkeep) => upkeep.operation(),
+            Self::Upkeep(housekeeping) => housekeeping.operation(),
         }
     }
 }

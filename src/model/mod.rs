@@ -7,6 +7,7 @@ pub mod api;
 pub mod base64;
 pub mod cgroup;
 pub mod cri;
+pub mod housekeeping;
 pub mod image;
 pub mod job;
 #[cfg(feature = "cloud")]
@@ -21,13 +22,13 @@ pub mod metrics;
 pub mod names;
 pub mod net;
 pub mod node;
-pub mod note;
 pub mod object;
 pub mod pod;
 pub mod probe;
 pub mod quantity;
 #[cfg(feature = "controller")]
 pub mod raw;
+pub mod recorded_event;
 pub mod settings;
 pub mod status;
 #[cfg(feature = "controller")]
@@ -35,6 +36,5 @@ pub mod sync;
 pub mod time;
 pub mod token;
 pub mod tree;
-pub mod upkeep;
 pub mod view;
 pub mod watchdog;

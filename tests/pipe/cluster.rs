@@ -7,7 +7,7 @@ use std::time::Duration;
 use edged::controller::event::WatchId;
 use edged::controller::time::Instant;
 use edged::io::controller::api::remote::Remote;
-use edged::io::controller::api::remote::reach::Reach;
+use edged::io::controller::api::remote::endpoints::Reach;
 use edged::limits::API_CONNECTIONS_MAX;
 use edged::model::api::Kind;
 use edged::model::base64;

@@ -8,7 +8,7 @@ use edged::io::disk::{Disk, Ground};
 use edged::model::meta::{Change, Revision, Row, Saved, StoreOrigin};
 
 use crate::chance::Chance;
-use crate::platter::{Faults, Platter};
+use crate::disk::{Faults, Platter};
 use crate::vfs;
 
 /// What the table is to hold: by key, kind and value.

@@ -15,8 +15,8 @@
 #[path = "../sim/chance.rs"]
 #[expect(dead_code, reason = "the simulator's; not all draws are needed here")]
 mod chance;
+mod disk;
 mod life;
-mod platter;
 mod vfs;
 
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use rusqlite::ffi;
 
-use crate::platter::{Inode, Platter, Refusal};
+use crate::disk::{Inode, Platter, Refusal};
 
 /// Of the VFS.
 pub const NAME: &str = "power";

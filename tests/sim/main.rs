@@ -37,6 +37,7 @@ mod ends;
 mod faults;
 mod folder;
 mod heap;
+mod housekeeping;
 mod jobs;
 mod node;
 mod probed;
@@ -50,9 +51,8 @@ mod short;
 mod tally;
 mod trace;
 mod turns;
-mod upkeep;
+mod users;
 mod volumes;
-mod whims;
 mod world;
 
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! Draws the settings of the node's agent.
 
 use edged::agent::{self, Config};
-use edged::model::upkeep::Settings;
+use edged::model::housekeeping::Settings;
 use edged::model::watchdog;
 
 use crate::cgroups;
@@ -33,7 +33,7 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
         },
         pods_max: room(class, seed),
         crash_backoff_max_ms: backoff_max_ms.max(backoff_min_ms),
-        upkeep: Settings { eviction: crate::short::policy(seed), ..upkeep(chance) },
+        housekeeping: Settings { eviction: crate::short::policy(seed), ..housekeeping(chance) },
         pulls: agent::image::Settings {
             parallel_max: *chance.pick(&[1, 1, 2, 5, 16]),
             per_second: *chance.pick(&[0, 5, 5, 5]),
@@ -63,7 +63,7 @@ fn room(class: Class, seed: u64) -> usize {
 }
 
 /// Mostly as most nodes have it.
-fn upkeep(chance: &mut Chance) -> Settings {
+fn housekeeping(chance: &mut Chance) -> Settings {
     let mut settings = Settings::default();
     if chance.percent(30) {
         settings.images.high_percent = chance.between(50, 90);

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use edged::agent::admit::EVICTABLE;
-use edged::model::job::{Used, Walk};
-use edged::model::pod::{EmptyDir, Pod, Volume};
-use edged::model::upkeep::{
+use edged::model::housekeeping::{
     Amount, Ask, ContainerUsage, EvictionPolicy, Measures, Room, SandboxUsage, Signal, Threshold,
 };
+use edged::model::job::{Used, Walk};
+use edged::model::pod::{EmptyDir, Pod, Volume};
 
 use crate::chance::Chance;
 use crate::runtime::{ContainerNo, Runtime};

@@ -21,6 +21,7 @@ use crate::due::Due;
 pub use crate::due::Thing;
 use crate::faults::{Class, Faults, TICK_MS};
 use crate::folder::Folder;
+use crate::housekeeping::Machine;
 use crate::jobs::{Disk, Job};
 use crate::node;
 use crate::queries::Asking;
@@ -29,7 +30,6 @@ use crate::runtime::{self, Effect, Quirks, Registry, Runtime, Serial};
 use crate::tally::Tally;
 use crate::trace::trace;
 use crate::turns::Turns;
-use crate::upkeep::Machine;
 
 /// The node's name.
 pub const NODE: &str = "gw";

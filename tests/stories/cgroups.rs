@@ -4,9 +4,9 @@ use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cgroup::{Cgroups, Hierarchy, PodCgroup, QosCgroups};
 use edged::model::cri::CgroupDriver;
+use edged::model::housekeeping::Reserved;
 use edged::model::job::JobSpec;
 use edged::model::status::QosClass;
-use edged::model::upkeep::Reserved;
 
 use crate::desk::{Desk, MAIN, START, UID, pod};
 use crate::made::{made_on, sandbox_of};
@@ -220,9 +220,9 @@ fn all_pods_together_are_held_to_what_is_not_reserved() {
     let mut desk = Desk::with(|config| {
         config.machine.cgroups = Cgroups { hierarchy: Hierarchy::V2, ..Cgroups::default() };
         config.machine.pids_max = 32_768;
-        config.upkeep.system_reserved =
+        config.housekeeping.system_reserved =
             Reserved { cpu_milli: 500, memory_bytes: 128 << 20, ..Reserved::default() };
-        config.upkeep.kube_reserved = Reserved { pids: 768, ..Reserved::default() };
+        config.housekeeping.kube_reserved = Reserved { pids: 768, ..Reserved::default() };
     });
     desk.manifests(&[]);
     let set = desk.node_jobs.iter().find_map(|spec| match spec {

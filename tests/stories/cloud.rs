@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, content, patch, pod, row};
 use crate::desk::{START, container, sandbox};
-use crate::sky::{Sky, content, patch, pod, row};
 use edged::agent::Config;
 use edged::agent::event::Event;
 use edged::agent::time::Wall;

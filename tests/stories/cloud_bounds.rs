@@ -8,7 +8,7 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, pod};
+use crate::cloud_harness::{Sky, pod};
 
 fn map(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "ns", "uid": name}})

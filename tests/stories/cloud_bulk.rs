@@ -3,7 +3,7 @@
 use edged::limits::{Budget, STORE_KEY_BYTES_MAX};
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, content, pod};
+use crate::cloud_harness::{Sky, content, pod};
 
 /// What was refused, and why.
 fn refused(sky: &mut Sky) -> Vec<(String, String)> {

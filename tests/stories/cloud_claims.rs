@@ -3,7 +3,7 @@
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, pod};
+use crate::cloud_harness::{Sky, pod};
 
 fn claim(version: u64, volume: Option<&str>) -> Value {
     let mut claim = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1",

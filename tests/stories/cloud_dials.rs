@@ -6,7 +6,7 @@ use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 use serde_json::json;
 
-use crate::sky::Sky;
+use crate::cloud_harness::Sky;
 
 /// Each dial fails like this; how many there are in this time.
 fn dials(sky: &mut Sky, cause: &Cause, seconds: u64) -> usize {

@@ -5,7 +5,7 @@ use edged::model::meta::{Change, Row, Saved, StoreOrigin};
 use serde_json::{Value, json};
 
 use crate::cloud_full;
-use crate::sky::{Sky, patch, pod, row};
+use crate::cloud_harness::{Sky, patch, pod, row};
 
 const WORD: &str = "ns/podpatch/p";
 

@@ -6,7 +6,7 @@ use edged::model::link::Cause;
 use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 
-use crate::sky::Sky;
+use crate::cloud_harness::Sky;
 
 /// The dial under way fails: the credentials do not do. Whether there was one.
 fn refuse(sky: &mut Sky) -> bool {

@@ -6,7 +6,7 @@ use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, pod, row};
+use crate::cloud_harness::{Sky, pod, row};
 
 /// Objects that are not here: that they are gone is answered at once.
 fn absent(count: usize) -> impl Iterator<Item = (String, String)> {

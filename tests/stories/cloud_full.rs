@@ -7,8 +7,8 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, content, pod};
 use crate::desk::Desk;
-use crate::sky::{Sky, content, pod};
 
 /// As many messages of the cloud's as fill the link with their answers: objects are gone that were
 /// never here.

@@ -9,8 +9,8 @@ use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
 use crate::cloud_full;
+use crate::cloud_harness::{Sky, pod, row};
 use crate::desk::{container, sandbox};
-use crate::sky::{Sky, pod, row};
 
 /// The store knows the pod, which runs.
 fn back() -> Sky {

@@ -1,13 +1,13 @@
 //! The images that the node's status names.
 
 use edged::limits::{NODE_IMAGE_NAMES_MAX, NODE_IMAGES_MAX};
+use edged::model::housekeeping::StoredImage;
 use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
-use edged::model::upkeep::StoredImage;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, patch};
 use crate::cluster::{Cluster, refusal};
-use crate::sky::{Sky, patch};
 
 fn image(name: &str, size: u64) -> StoredImage {
     StoredImage { id: name.into(), names: vec![name.into()], size, pinned: false }

@@ -11,8 +11,8 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::cloud_full;
+use crate::cloud_harness::{Sky, content, pod, row};
 use crate::desk::{UID, container, sandbox};
-use crate::sky::{Sky, content, pod, row};
 
 const STOPS: &[&str] = &["stop_container c1 2"];
 const NOTHING: &[&str] = &[];

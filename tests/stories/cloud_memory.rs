@@ -6,8 +6,8 @@ use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, content, pod, row};
 use crate::desk::{START, container, sandbox};
-use crate::sky::{Sky, content, pod, row};
 use edged::model::cri::ContainerState;
 
 /// The smallest process that a full node fits into.

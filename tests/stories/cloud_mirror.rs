@@ -4,8 +4,8 @@ use edged::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_M
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, content, patch};
 use crate::desk::{Desk, MAIN, UID, pod};
-use crate::sky::{Sky, content, patch};
 
 const KEY: &str = "default/pod/p-gw";
 

@@ -7,9 +7,9 @@ use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, content, patch, row};
 use crate::cluster::refusal;
 use crate::desk::{MAIN, UID, container, pod, sandbox};
-use crate::sky::{Sky, content, patch, row};
 
 const KEY: &str = "default/pod/p-gw";
 

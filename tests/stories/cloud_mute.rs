@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::sky::Sky;
+use crate::cloud_harness::Sky;
 
 /// Time passes; the cloud answers pings.
 fn pass(sky: &mut Sky, seconds: u64) {

@@ -3,7 +3,7 @@
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, pod, row};
+use crate::cloud_harness::{Sky, pod, row};
 
 /// A pod that names objects in every place where it can, and some that have no name.
 fn user() -> Value {

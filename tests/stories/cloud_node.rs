@@ -6,8 +6,8 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::{CloudSettings, Taint};
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, pod};
 use crate::cluster::{Cluster, condition, refusal};
-use crate::sky::{Sky, pod};
 
 fn empty() -> Saved {
     Saved { rows: Vec::new(), origin: StoreOrigin::Kept }

@@ -9,8 +9,8 @@ use edged::model::settings::{CloudSettings, Taint};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, content, patch};
 use crate::cluster::{Cluster, condition};
-use crate::sky::{Sky, content, patch};
 
 fn empty() -> Saved {
     Saved { rows: Vec::new(), origin: StoreOrigin::Kept }

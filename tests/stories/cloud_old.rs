@@ -7,7 +7,7 @@ use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
 use crate::cloud_full;
-use crate::sky::{Sky, content, pod};
+use crate::cloud_harness::{Sky, content, pod};
 
 /// Some time passes. An old cloud answers what it knows; what was said of pods.
 fn pass(sky: &mut Sky, ms: u64) -> Vec<Message> {

@@ -8,9 +8,9 @@ use edged::model::message::Message;
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
+use crate::cloud_harness::Sky;
 use crate::cluster::{Cluster, refusal};
 use crate::desk::sandbox;
-use crate::sky::Sky;
 
 fn empty() -> Saved {
     Saved { rows: Vec::new(), origin: StoreOrigin::Kept }

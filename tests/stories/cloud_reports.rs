@@ -5,8 +5,8 @@ use edged::model::message::Message;
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, patch, pod};
 use crate::cluster::refusal;
-use crate::sky::{Sky, patch, pod};
 
 /// The API server takes what it is told of the only pod; says of how many patches.
 fn takes(sky: &mut Sky, object: &mut Value) -> usize {
@@ -185,7 +185,7 @@ fn what_the_cloud_knows_is_not_told_again_over_a_new_link() {
 fn an_end_that_the_node_has_brought_about_is_told_once() {
     let mut sky = Sky::new();
     sky.desk.machine.memory =
-        Some(edged::model::upkeep::Amount { capacity: 1 << 30, available: 500 << 20 });
+        Some(edged::model::housekeeping::Amount { capacity: 1 << 30, available: 500 << 20 });
     let mut object = pod("p", "u", 7);
     sky.push("insert", "ns/pod/p", &object);
     sky.work();

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, pod, row};
 use crate::desk::{START, container, sandbox};
-use crate::sky::{Sky, pod, row};
 use edged::model::cri::ContainerState;
 use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;

@@ -2,15 +2,15 @@
 
 use edged::agent::event::Event;
 use edged::limits::{LINK_SILENCE_MS, UNSENT_MAX};
+use edged::model::housekeeping::Amount;
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::{Header, Message, Route};
 use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
-use edged::model::upkeep::Amount;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use crate::sky::{Sky, content, pod};
+use crate::cloud_harness::{Sky, content, pod};
 
 /// The link broke, and there is another; the session of the one before.
 fn again() -> (Sky, Session) {

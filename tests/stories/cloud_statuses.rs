@@ -3,7 +3,7 @@
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, content, patch, pod, row};
+use crate::cloud_harness::{Sky, content, patch, pod, row};
 
 fn disrupted(reason: &str) -> Value {
     json!({"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "it was low",

@@ -9,8 +9,8 @@ use edged::model::settings::CloudSettings;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, pod, row};
 use crate::desk::{UID, container, sandbox};
-use crate::sky::{Sky, pod, row};
 
 const MARK: &str = "edged/store/incomplete";
 
@@ -310,7 +310,7 @@ fn what_waits_without_an_answer_is_written_though_more_is_gone_that_was_not_know
     let asked = sky.said("serviceaccounttoken").remove(0);
     sky.keeps = false;
     sky.push("insert", "ns/configmap/c", &map("c", 3, "a"));
-    let mut token = crate::sky::content(&asked);
+    let mut token = crate::cloud_harness::content(&asked);
     let until = "2036-11-22T13:45:54Z";
     token["status"] = json!({"token": "a.b.c", "expirationTimestamp": until});
     sky.answer(&asked, &token);

@@ -4,8 +4,8 @@ use edged::model::cri::{ContainerState, PodRef};
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::json;
 
+use crate::cloud_harness::{Sky, pod, row};
 use crate::desk::{container, sandbox};
-use crate::sky::{Sky, pod, row};
 
 #[test]
 fn of_an_init_container_that_another_agent_removed_the_end_is_known() {

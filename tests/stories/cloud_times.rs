@@ -10,8 +10,8 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, patch, pod};
 use crate::cluster::{Cluster, refusal};
-use crate::sky::{Sky, patch, pod};
 
 fn set(change: impl FnOnce(&mut CloudSettings)) -> Sky {
     let mut settings = CloudSettings::default();

@@ -7,7 +7,7 @@ use edged::model::message::Message;
 use edged::model::meta::{Change, Saved, StoreOrigin};
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, content, pod, row};
+use crate::cloud_harness::{Sky, content, pod, row};
 
 fn user(name: &str, uid: &str) -> Value {
     let mut user = pod(name, uid, 7);

@@ -3,7 +3,7 @@
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, content};
+use crate::cloud_harness::{Sky, content};
 
 /// The only answer: its source, group, operation and resource, and its content.
 fn answer(sky: &mut Sky, route: [&str; 4], told: &Value) -> ([String; 4], Value) {

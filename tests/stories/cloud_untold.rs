@@ -4,8 +4,8 @@ use edged::agent::event::Event;
 use edged::model::meta::Saved;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, patch};
 use crate::cluster::{Cluster, refusal};
-use crate::sky::{Sky, patch};
 
 /// The node has joined; so much later it has another address. After five minutes a report is due.
 fn changed(ms: u64) -> (Sky, Cluster) {

@@ -4,8 +4,8 @@
 use edged::model::meta::Saved;
 use serde_json::json;
 
+use crate::cloud_harness::{Sky, pod};
 use crate::cluster::refusal;
-use crate::sky::{Sky, pod};
 
 const MANIFEST: &str = r#"{"metadata":{"name":"p","namespace":"ns","uid":"s"},
     "spec":{"containers":[{"name":"m","image":"i:1"}]}}"#;

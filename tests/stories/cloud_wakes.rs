@@ -12,9 +12,9 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
+use crate::cloud_harness::{Sky, pod, row};
 use crate::cluster::refusal;
 use crate::desk::{MAIN, sandbox};
-use crate::sky::{Sky, pod, row};
 
 /// A time at which nothing else is due.
 const ODD_MS: u64 = 137;

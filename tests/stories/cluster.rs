@@ -4,7 +4,7 @@ use edged::model::message::Message;
 use edged::wire::edge::encode;
 use serde_json::{Map, Value, json};
 
-use crate::sky::{Sky, content, patch};
+use crate::cloud_harness::{Sky, content, patch};
 
 /// What it has.
 #[derive(Default)]

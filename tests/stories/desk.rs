@@ -13,12 +13,12 @@ use edged::model::cri::{
     Image, ImageUser, Network, Reply, Request, RuntimeStatus, Sandbox, SandboxId, SandboxStatus,
     Version,
 };
+use edged::model::housekeeping::{Measures, StoredImage, Upkeep};
 use edged::model::job::{JobError, JobSpec, LastWords};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::net::{Finding, Query};
 use edged::model::pod::Pod;
 use edged::model::probe::ProbeResults;
-use edged::model::upkeep::{Measures, StoredImage, Upkeep};
 
 use crate::node::{Taken, is_of_the_node};
 
@@ -326,7 +326,7 @@ impl Desk {
                 Request::Status => Reply::Status(self.runtime.clone()),
                 Request::ListPodSandbox => Reply::Sandboxes(shared(&self.sandboxes)),
                 Request::ListContainers => Reply::Containers(shared(&self.containers)),
-                Request::Upkeep(upkeep) => Reply::Upkeep(self.tell_of_node(&upkeep)),
+                Request::Upkeep(housekeeping) => Reply::Upkeep(self.tell_of_node(&housekeeping)),
                 Request::GetContainerEvents | Request::RuntimeConfig => {
                     let message = "unknown method".to_owned();
                     let error = CallError::Refused { code: Code::Unimplemented, message };

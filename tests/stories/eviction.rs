@@ -5,16 +5,16 @@ use edged::agent::admit::EVICTABLE;
 use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cri::ContainerState;
+use edged::model::housekeeping::{
+    Amount, ContainerUsage, EvictionPolicy, Room, SandboxUsage, Signal, Threshold,
+};
 use edged::model::job::JobSpec;
 use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
-use edged::model::upkeep::{
-    Amount, ContainerUsage, EvictionPolicy, Room, SandboxUsage, Signal, Threshold,
-};
 
+use crate::cloud_harness::{Sky, content, pod};
 use crate::desk::{Desk, MAIN, START, container, sandbox};
 use crate::node::WALK;
-use crate::sky::{Sky, content, pod};
 
 /// A pod of the folder that may be evicted, unless it says otherwise.
 pub fn named(name: &str, more: &str, spec: &str) -> String {
@@ -160,7 +160,7 @@ fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
 #[test]
 fn pods_that_take_more_than_their_share_lose_one_though_the_machine_has_memory_left() {
     let reserve = |config: &mut Config| {
-        config.upkeep.system_reserved.memory_bytes = 512 << 20;
+        config.housekeeping.system_reserved.memory_bytes = 512 << 20;
     };
     let mut desk = running(&["a", "b"], MAIN, reserve);
     takes(&mut desk, "a", 50, 0);
@@ -230,7 +230,7 @@ fn static_and_critical_pods_stay_whatever_the_node_runs_short_of() {
 #[test]
 fn a_soft_threshold_has_a_grace_period_and_leaves_the_pod_some() {
     let mut desk = running(&["a"], MAIN, |config| {
-        config.upkeep.eviction = EvictionPolicy {
+        config.housekeeping.eviction = EvictionPolicy {
             hard: [].into(),
             soft: [(Signal::Memory, (Threshold::Amount(100 << 20), 60_000))].into(),
             grace_max_s: 20,
@@ -248,7 +248,7 @@ fn a_soft_threshold_has_a_grace_period_and_leaves_the_pod_some() {
 #[test]
 fn a_full_disk_costs_dead_containers_and_images_before_it_costs_a_pod() {
     let mut desk = running(&["a"], MAIN, |_| ());
-    desk.stored = vec![edged::model::upkeep::StoredImage {
+    desk.stored = vec![edged::model::housekeeping::StoredImage {
         id: "x".into(),
         names: vec!["r/x:1".into()],
         size: 60,
@@ -294,7 +294,7 @@ fn a_full_disk_costs_dead_containers_and_images_before_it_costs_a_pod() {
 #[test]
 fn by_processes_the_pod_that_has_most_goes() {
     let mut desk = running(&["a", "b"], MAIN, |config| {
-        config.upkeep.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
+        config.housekeeping.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
     });
     desk.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
     let has = |uid: &str, processes| SandboxUsage { uid: uid.into(), processes: Some(processes) };
@@ -357,8 +357,8 @@ fn without_thresholds_and_limits_nothing_is_measured() {
             {{"name":"t","emptyDir":{{"medium":"Memory","sizeLimit":"1Mi"}}}}],{MAIN}"#
     );
     let mut desk = running(&["a"], &spec, |config| {
-        config.upkeep.eviction.hard.clear();
-        config.upkeep.images.high_percent = 100;
+        config.housekeeping.eviction.hard.clear();
+        config.housekeeping.images.high_percent = 100;
     });
     desk.machine.memory = Some(memory(1));
     desk.pass(20 * CYCLE_MS);
@@ -441,7 +441,7 @@ fn a_runtime_that_does_not_say_what_pods_take_costs_nobody_its_life() {
 #[test]
 fn where_processes_run_short_and_nobody_tells_who_has_them_one_goes_all_the_same() {
     let mut desk = running(&["a", "b"], MAIN, |config| {
-        config.upkeep.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
+        config.housekeeping.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
     });
     desk.taken.mute = true;
     desk.machine.pids = Some(Amount { capacity: 32_768, available: 999 });

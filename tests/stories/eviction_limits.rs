@@ -1,7 +1,7 @@
 //! Pods whose containers may take so much of the disk.
 
 use edged::limits;
-use edged::model::upkeep::{Amount, ContainerUsage, Room};
+use edged::model::housekeeping::{Amount, ContainerUsage, Room};
 
 use crate::desk::{Desk, START};
 use crate::eviction::{CYCLE_MS, memory, named, status};
@@ -24,7 +24,7 @@ fn limited(of_m: &str, thresholds: bool) -> Desk {
         "image":"i:1","volumeMounts":[{"name":"x","mountPath":"/x"}]}]"#;
     let mut desk = Desk::with(|config| {
         if !thresholds {
-            config.upkeep.eviction.hard.clear();
+            config.housekeeping.eviction.hard.clear();
         }
     });
     desk.machine.memory = Some(memory(500));

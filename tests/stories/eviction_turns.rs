@@ -4,7 +4,7 @@ use edged::agent::Config;
 use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cri::{Code, ContainerState};
-use edged::model::upkeep::{Amount, EvictionPolicy, Room, Signal, StoredImage, Threshold};
+use edged::model::housekeeping::{Amount, EvictionPolicy, Room, Signal, StoredImage, Threshold};
 
 use crate::desk::{Desk, MAIN, container, sandbox};
 use crate::eviction::{CYCLE_MS, memory, named, running, status, takes, told};
@@ -138,7 +138,7 @@ fn who_ends_already_or_is_nobodys_is_not_evicted() {
 
 /// The disk fills; there are a dead container and an image to part with.
 fn reclaiming() -> Desk {
-    let mut desk = running(&["a"], MAIN, |config| config.upkeep.images.high_percent = 99);
+    let mut desk = running(&["a"], MAIN, |config| config.housekeeping.images.high_percent = 99);
     desk.stored =
         vec![StoredImage { id: "x".into(), names: vec!["r/x:1".into()], size: 60, pinned: false }];
     (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(50, 1)), Some(full(50, 1)));
@@ -188,7 +188,7 @@ fn what_cannot_be_won_in_time_is_not_waited_for() {
 
 /// There is an image that could go, old enough, and `change` is short from now on.
 fn with_an_image(change: impl FnOnce(&mut Desk)) -> Desk {
-    let mut desk = running(&["a"], MAIN, |config| config.upkeep.images.high_percent = 99);
+    let mut desk = running(&["a"], MAIN, |config| config.housekeeping.images.high_percent = 99);
     desk.stored =
         vec![StoredImage { id: "x".into(), names: vec!["r/x:1".into()], size: 60, pinned: false }];
     (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(20, 1)), Some(full(20, 2)));
@@ -250,7 +250,7 @@ fn who_passed_its_bounds_goes_and_nobody_for_the_shortage_before_it_has() {
 #[test]
 fn a_runtime_that_does_not_say_what_containers_take_is_asked_again_and_for_nothing_else() {
     let mut desk = running(&["a"], MAIN, |config| {
-        config.upkeep.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
+        config.housekeeping.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
     });
     (desk.taken.silent, desk.taken.mute) = (true, true);
     desk.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
@@ -283,7 +283,7 @@ fn a_container_that_has_ended_takes_nothing_whatever_the_runtime_says() {
 #[test]
 fn a_hard_threshold_comes_before_a_soft_one_of_the_same() {
     let mut desk = running(&["a"], MAIN, |config| {
-        config.upkeep.eviction = EvictionPolicy {
+        config.housekeeping.eviction = EvictionPolicy {
             hard: [(Signal::Memory, Threshold::Amount(100 << 20))].into(),
             soft: [(Signal::Memory, (Threshold::Amount(200 << 20), 0))].into(),
             grace_max_s: 20,
@@ -298,8 +298,8 @@ fn a_hard_threshold_comes_before_a_soft_one_of_the_same() {
 #[test]
 fn the_disk_of_images_is_watched_though_images_are_not() {
     let mut desk = running(&["a"], MAIN, |config| {
-        config.upkeep.images.high_percent = 100;
-        config.upkeep.images.age_max_ms = 0;
+        config.housekeeping.images.high_percent = 100;
+        config.housekeeping.images.age_max_ms = 0;
     });
     (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(20, 1)), Some(full(92, 2)));
     takes(&mut desk, "a", 1, 5 << 20);
@@ -310,7 +310,7 @@ fn the_disk_of_images_is_watched_though_images_are_not() {
 
 #[test]
 fn nobody_goes_before_it_is_known_where_images_lie_if_the_runtime_says_it() {
-    let off = |config: &mut Config| config.upkeep.images.high_percent = 100;
+    let off = |config: &mut Config| config.housekeeping.images.high_percent = 100;
     let mut desk = Desk::hiding(off, Taken { no_place: true, ..Taken::default() });
     desk.machine.memory = Some(memory(90));
     desk.manifests(&[&named("a", "", MAIN)]);
@@ -341,8 +341,8 @@ fn nobody_goes_before_it_is_known_where_images_lie_if_the_runtime_says_it() {
 #[test]
 fn a_shortage_of_which_nothing_is_known_is_none() {
     let mut desk = running(&["a"], MAIN, |config| {
-        config.upkeep.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
-        config.upkeep.eviction.hard.insert(Signal::NodeFsInodes, Threshold::Amount(1_000));
+        config.housekeeping.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
+        config.housekeeping.eviction.hard.insert(Signal::NodeFsInodes, Threshold::Amount(1_000));
     });
     // The file system does not count inodes, and memory and processes cannot be read.
     desk.machine.memory = None;
@@ -377,7 +377,7 @@ fn a_pod_that_asked_for_what_it_takes_outlives_one_that_did_not() {
 
 #[test]
 fn where_nothing_else_wakes_the_agent_a_pod_goes_as_soon() {
-    let mut desk = Desk::streaming(|config| config.upkeep.images.high_percent = 100);
+    let mut desk = Desk::streaming(|config| config.housekeeping.images.high_percent = 100);
     desk.machine.memory = Some(memory(500));
     desk.manifests(&[&named("a", "", MAIN)]);
     desk.works();

@@ -2,8 +2,8 @@
 
 use edged::limits;
 use edged::model::cri::{Code, ContainerState, SandboxId};
+use edged::model::housekeeping::{ContainerPolicy, ImagePolicy, StoredImage};
 use edged::model::job::LogDir;
-use edged::model::upkeep::{ContainerPolicy, ImagePolicy, StoredImage};
 
 use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
 
@@ -23,7 +23,7 @@ fn removals(desk: &Desk) -> Vec<&str> {
 #[test]
 fn images_go_until_there_is_room_the_least_recently_used_first() {
     // The eviction would want all of them gone.
-    let mut desk = Desk::with(|config| config.upkeep.eviction.hard.clear());
+    let mut desk = Desk::with(|config| config.housekeeping.eviction.hard.clear());
     desk.stored = ["a", "b", "c", "d"].map(|id| image(id, &format!("r/{id}:1"), 60)).into();
     // A container of `a` and one of `b`, of somebody else; `b` goes later, `a` first.
     let used = |id: &str, image: &str| {
@@ -87,7 +87,7 @@ fn an_image_that_is_used_or_wanted_or_pinned_stays_and_the_failure_is_told() {
 #[test]
 fn young_images_stay_and_one_unused_for_too_long_goes_though_there_is_room() {
     let images = ImagePolicy { age_max_ms: 3_600_000, ..ImagePolicy::default() };
-    let mut desk = Desk::with(|config| config.upkeep.images = images);
+    let mut desk = Desk::with(|config| config.housekeeping.images = images);
     desk.fill(95);
     desk.stored = vec![image("a", "r/a:1", 500), image("b", "r/b:1", 500)];
     // `b` has a container of somebody else, until a short while before.
@@ -147,7 +147,7 @@ fn an_image_list_that_fails_while_the_disk_is_full_is_tried_again() {
 
 #[test]
 fn where_nothing_goes_images_are_gone_through_ever_less_often() {
-    let mut desk = Desk::with(|config| config.upkeep.eviction.hard.clear());
+    let mut desk = Desk::with(|config| config.housekeeping.eviction.hard.clear());
     desk.stored = vec![image("a", "r/a:1", 500)];
     desk.pass(limits::IMAGES_LIST_MS + OLD_MS);
     desk.fill(95);
@@ -192,7 +192,7 @@ fn a_sandbox_that_was_replaced_goes_with_its_last_container() {
 #[test]
 fn dead_containers_of_all_pods_have_a_bound_of_their_own() {
     let policy = ContainerPolicy { per_container_max: Some(3), all_max: Some(3), age_min_ms: 0 };
-    let mut desk = Desk::with(|config| config.upkeep.containers = policy);
+    let mut desk = Desk::with(|config| config.housekeeping.containers = policy);
     desk.sandboxes = vec![sandbox("s1", 0, true)];
     desk.containers = (0..6)
         .map(|attempt| {
@@ -246,7 +246,7 @@ fn restarted(desk: &mut Desk, sandbox_id: &str, dead: &str, run: &str) {
 #[test]
 fn the_bound_for_all_takes_from_each_but_the_newest() {
     let policy = ContainerPolicy { per_container_max: Some(1), all_max: Some(1), age_min_ms: 0 };
-    let mut desk = Desk::with(|config| config.upkeep.containers = policy);
+    let mut desk = Desk::with(|config| config.housekeeping.containers = policy);
     restarted(&mut desk, "s1", "c0", "c1");
     restarted(&mut desk, "s2", "d0", "d1");
     for it in &mut desk.containers[2..] {
@@ -267,7 +267,7 @@ fn the_bound_for_all_takes_from_each_but_the_newest() {
 #[test]
 fn one_that_was_to_go_stays_when_it_is_the_newest_again() {
     let policy = ContainerPolicy { per_container_max: Some(0), all_max: None, age_min_ms: 0 };
-    let mut desk = Desk::with(|config| config.upkeep.containers = policy);
+    let mut desk = Desk::with(|config| config.housekeeping.containers = policy);
     restarted(&mut desk, "s1", "c0", "c1");
     desk.manifests(&[&pod(&format!("{MAIN}, \"restartPolicy\": \"Never\""))]);
     desk.does_all(&["podsandbox_status s1", "container_status c1", "container_status c0"]);

@@ -3,8 +3,8 @@
 use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cri::{Code, Container, ContainerState, Reply, Request};
+use edged::model::housekeeping::{ImagePolicy, Room, StoredImage, Told};
 use edged::model::job::JobSpec;
-use edged::model::upkeep::{ImagePolicy, Room, StoredImage, Told};
 
 use crate::desk::{Desk, MAIN, START, container, pod};
 use crate::node::{SWEEP, Taken};
@@ -21,8 +21,8 @@ fn image(id: &str, size: u64) -> StoredImage {
 /// There are these images, old enough to go; nothing else would want them gone.
 fn with(change: impl FnOnce(&mut ImagePolicy), images: &[(&str, u64)]) -> Desk {
     let mut desk = Desk::with(|config| {
-        config.upkeep.eviction.hard.clear();
-        change(&mut config.upkeep.images);
+        config.housekeeping.eviction.hard.clear();
+        change(&mut config.housekeeping.images);
     });
     desk.stored = images.iter().map(|(id, size)| image(id, *size)).collect();
     desk.fill(50);
@@ -354,7 +354,7 @@ fn nothing_is_looked_for_that_nobody_wants_before_the_cloud_and_the_runtime_are_
 
 #[test]
 fn where_nothing_else_wakes_the_agent_images_go_as_soon() {
-    let mut desk = Desk::streaming(|config| config.upkeep.eviction.hard.clear());
+    let mut desk = Desk::streaming(|config| config.housekeeping.eviction.hard.clear());
     desk.stored = vec![image("a", 500)];
     desk.fill(50);
     desk.pass(limits::IMAGES_LIST_MS + OLD_MS);
@@ -380,7 +380,7 @@ fn an_image_that_is_used_by_one_of_its_names_is_in_use() {
 
 #[test]
 fn a_runtime_that_does_not_say_where_images_lie_is_asked_rarely() {
-    let none = |config: &mut edged::agent::Config| config.upkeep.eviction.hard.clear();
+    let none = |config: &mut edged::agent::Config| config.housekeeping.eviction.hard.clear();
     let mut desk = Desk::hiding(none, Taken { no_place: true, ..Taken::default() });
     for _ in 0..3 {
         desk.refuses("image_fs_info ", Code::Unimplemented, "unknown method");

@@ -10,7 +10,7 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::wire::edge;
 use serde_json::{Value, json};
 
-use crate::sky::{Sky, content, patch};
+use crate::cloud_harness::{Sky, content, patch};
 
 /// Paths below a pod's status that only one of both sides says, and why that is so.
 const DIFFERENT: &[(&str, &str)] = &[

@@ -10,7 +10,7 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::wire::edge::decode;
 use serde_json::Value;
 
-use crate::sky::{Sky, content, patch};
+use crate::cloud_harness::{Sky, content, patch};
 
 /// What EdgeCore says, and we do not.
 const NOT_SAID: &[(&str, &str)] = &[

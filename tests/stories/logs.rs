@@ -2,8 +2,8 @@
 
 use edged::limits;
 use edged::model::cri::{Code, ContainerId, Request};
+use edged::model::housekeeping::Upkeep;
 use edged::model::job::{JobSpec, LogDir, LogLink};
-use edged::model::upkeep::Upkeep;
 
 use crate::desk::{Desk, MAIN, START, pod};
 

@@ -32,6 +32,8 @@ mod cloud_full;
 #[cfg(feature = "cloud")]
 mod cloud_gone;
 #[cfg(feature = "cloud")]
+mod cloud_harness;
+#[cfg(feature = "cloud")]
 mod cloud_images;
 #[cfg(feature = "cloud")]
 mod cloud_lost;
@@ -123,8 +125,6 @@ mod rounds;
 mod rules;
 mod security;
 mod shown;
-#[cfg(feature = "cloud")]
-mod sky;
 mod statuses;
 mod taken_over;
 mod tasks;

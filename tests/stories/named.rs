@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use edged::model::cri::Request;
-use edged::model::upkeep::Upkeep;
+use edged::model::housekeeping::Upkeep;
 
 /// Answered by the desk itself.
 pub fn is_look(request: &Request) -> bool {

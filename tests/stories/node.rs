@@ -2,10 +2,10 @@
 
 use edged::agent::event::{Event, JobId};
 use edged::model::cri::{Reply, Request};
-use edged::model::job::{JobError, JobSpec, LogDir, Used, Walk};
-use edged::model::upkeep::{
+use edged::model::housekeeping::{
     Amount, Ask, ContainerUsage, Measures, Room, SandboxUsage, Told, Upkeep,
 };
+use edged::model::job::{JobError, JobSpec, LogDir, Used, Walk};
 
 use crate::desk::Desk;
 
@@ -78,8 +78,8 @@ impl Taken {
 
 impl Desk {
     /// What the runtime tells of the node.
-    pub fn tell_of_node(&self, upkeep: &Upkeep) -> Told {
-        match upkeep {
+    pub fn tell_of_node(&self, housekeeping: &Upkeep) -> Told {
+        match housekeeping {
             Upkeep::ImageFsInfo => Told::ImageFs(Some("/images".into())),
             Upkeep::ListImages => Told::Images(self.stored.clone()),
             Upkeep::ListContainerStats => Told::Containers(self.taken.containers.clone()),

@@ -95,7 +95,7 @@ fn a_pod_that_waits_for_its_volumes_tells_it_again_and_again() {
 #[cfg(all(feature = "cloud", feature = "configmap"))]
 #[test]
 fn what_the_cloud_has_not_given_counts_as_missing_after_a_while() {
-    use crate::sky::{Sky, pod};
+    use crate::cloud_harness::{Sky, pod};
     use serde_json::json;
     let mut sky = Sky::new();
     let mut wanted = pod("p", "u", 7);

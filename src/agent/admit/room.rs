@@ -79,7 +79,7 @@ fn clash(one: &ContainerPort, other: &ContainerPort) -> bool {
 mod tests {
     use super::*;
     use crate::agent::Machine;
-    use crate::model::upkeep::{Signal, Threshold};
+    use crate::model::housekeeping::{Signal, Threshold};
 
     fn pod(requests: &str, source: &str) -> Pod {
         let json = format!(
@@ -94,7 +94,7 @@ mod tests {
     fn pods_of_the_cloud_share_what_the_node_gives_to_pods() {
         let machine = Machine { memory_bytes: 200 << 20, cpu_milli: 2_000, ..Machine::default() };
         let mut config = Config { machine, pods_max: 9, ..Config::default() };
-        config.upkeep.eviction.hard = [(Signal::Memory, Threshold::Amount(100 << 20))].into();
+        config.housekeeping.eviction.hard = [(Signal::Memory, Threshold::Amount(100 << 20))].into();
         let of_folder = pod(r#""cpu":"500m""#, "file");
         let others = [&pod(r#""cpu":1,"memory":"60Mi""#, "api"), &of_folder];
         let short = |what: &str| Some(format!("Node didn't have enough resource: {what}"));

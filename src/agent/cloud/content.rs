@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::mirror::Mirror;
-use super::{bulk, ended};
+use super::{bulk, terminal_status};
 use crate::agent::pod::DISRUPTED;
 use crate::agent::source::{MIRROR, SOURCE};
 use crate::limits::Budget;
@@ -103,7 +103,7 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     let deleting = metadata.get("deletionTimestamp").is_some_and(|raw| raw.get() != "null");
     let stripped = serde_json::value::to_raw_value(&metadata).expect("it was JSON");
     object.insert("metadata".into(), &stripped);
-    let status = object.get("status").filter(|_| matches!(kind, "pod" | ended::KIND));
+    let status = object.get("status").filter(|_| matches!(kind, "pod" | terminal_status::KIND));
     let status = status.map_or_else(PodStatus::default, |raw| seed(raw));
     let text = serde_json::to_string(&object).expect("it was JSON");
     tree::within_object(&text).map_err(|why| format!("content of a {kind}: {why}"))?;
@@ -307,7 +307,9 @@ fn thing(
         "persistentvolumeclaim" => object(Object::Claim(tree::of_json(text)?)),
         "persistentvolume" => object(Object::PersistentVolume(Box::new(tree::of_json(text)?))),
         "serviceaccounttoken" => Thing::Token(Arc::new(tree::of_json(text)?)),
-        ended::KIND if status.phase.is_terminal() => Thing::Ended(uid.into(), Box::new(status)),
+        terminal_status::KIND if status.phase.is_terminal() => {
+            Thing::Ended(uid.into(), Box::new(status))
+        }
         "node" => {
             let told: Named = tree::of_json(text)?;
             if *told.metadata.name == *node { Thing::Node(told.metadata.uid) } else { Thing::Other }

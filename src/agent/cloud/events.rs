@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::asks::Mouth;
+use super::requests::Mouth;
 use super::talk;
-use crate::agent::notes::Notes;
 use crate::agent::rate::Rate;
+use crate::agent::recorder::Notes;
 use crate::agent::time::{Instant, Now};
 use crate::limits::NOTES_MAX;
 use crate::model::message::Resource;
-use crate::model::note::{Note, NoteMetadata};
+use crate::model::recorded_event::{Note, NoteMetadata};
 use crate::model::settings::CloudSettings;
 
 /// How much the cloud was told.

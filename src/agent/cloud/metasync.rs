@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::asks::Mouth;
 use super::report::Known;
+use super::requests::Mouth;
 use super::talk;
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;

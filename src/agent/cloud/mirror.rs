@@ -18,9 +18,9 @@
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Refusal};
-use super::asks::{Mouth, Topic};
 use super::content::Thing;
 use super::meta::Meta;
+use super::requests::{Mouth, Topic};
 use super::talk;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};

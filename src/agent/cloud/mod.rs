@@ -13,10 +13,8 @@
 //! If we crash here: the store is read, the link dialled, and all is compared again.
 
 mod answer;
-mod asks;
 mod bulk;
 mod content;
-mod ended;
 mod enrol;
 mod events;
 mod hub;
@@ -24,19 +22,21 @@ mod meta;
 mod metasync;
 mod mirror;
 mod node;
+mod object_fetch;
 mod patch;
 mod relist;
 mod report;
+mod requests;
 mod route;
 mod talk;
+mod terminal_status;
 mod tokens;
-mod unserved;
+mod unsupported;
 mod view;
-mod wants;
 
 use crate::agent::event::{Action, JobId, Out, Severity};
-use crate::agent::notes::Notes;
 use crate::agent::pods::Pods;
+use crate::agent::recorder::Notes;
 use crate::agent::time::{Instant, Now, Rng, Wall};
 use crate::limits::Budget;
 use crate::model::job::JobError;
@@ -47,8 +47,6 @@ use crate::model::settings::CloudSettings;
 use serde_json::value::RawValue;
 
 use answer::Answer;
-use asks::{Asks, Mouth, Topic};
-use ended::Ended;
 use enrol::Enrol;
 use events::Events;
 use hub::Hub;
@@ -56,11 +54,13 @@ use meta::{Hearing, Meta, Settled};
 use metasync::Metasync;
 use mirror::{Mirrors, Owner};
 use node::{Node, Seen};
+use object_fetch::Wants;
 use relist::Relist;
 use report::{Known, Report};
+use requests::{Asks, Mouth, Topic};
 use talk::Origin;
+use terminal_status::Ended;
 use tokens::Tokens;
-use wants::Wants;
 
 /// The cloud side.
 #[derive(Debug)]
@@ -278,7 +278,7 @@ impl Cloud {
             }
             ("resource" | "func", _) => self.object(now, message, rng),
             _ => {
-                if let Some(answer) = unserved::answer(rng, now, message) {
+                if let Some(answer) = unsupported::answer(rng, now, message) {
                     self.hub.answer(answer);
                 }
             }
@@ -290,7 +290,7 @@ impl Cloud {
         let Some(topic) = self.asks.answered(&message.header.parent_id) else {
             // Too late for who asked; but the cloud may wait to hear that we have it.
             if Resource::parse(&message.route.resource)
-                .is_some_and(|told| wants::is_kept(told.kind))
+                .is_some_and(|told| object_fetch::is_kept(told.kind))
             {
                 match Answer::read(message, &self.meta.budget()) {
                     Answer::Object(_) => self.object(now, message, rng),
@@ -378,7 +378,7 @@ impl Cloud {
             let named = self.meta.uid(&resource.to_string()).filter(|_| uid.is_empty());
             let of_pod: Box<str> = named.unwrap_or(uid).into();
             self.meta.delete_tokens(&of_pod);
-            let ended = Resource { kind: ended::KIND, ..resource }.to_string();
+            let ended = Resource { kind: terminal_status::KIND, ..resource }.to_string();
             let _ = self.meta.delete(&ended, uid, None);
         }
         self.meta.delete(&resource.to_string(), uid, ack)
@@ -408,8 +408,8 @@ impl Cloud {
             self.ack(now, message, rng);
             return;
         };
-        if unserved::is_volume(&route.operation) {
-            self.hub.answer(unserved::no_volume(rng, now, message));
+        if unsupported::is_volume(&route.operation) {
+            self.hub.answer(unsupported::no_volume(rng, now, message));
             return;
         }
         let ack = Some(Origin::of(message));
@@ -432,7 +432,7 @@ impl Cloud {
             hearing
         };
         if resource.kind == "pod" {
-            ended::tidy(&mut self.meta, resource);
+            terminal_status::tidy(&mut self.meta, resource);
         }
         self.conclude(now, hearing, message, rng);
     }

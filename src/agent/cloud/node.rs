@@ -21,15 +21,15 @@
 mod images;
 mod labels;
 mod lease;
+mod remote;
 mod status;
-mod told;
 
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Refusal};
-use super::asks::{Mouth, Topic};
 use super::content::Thing;
 use super::meta::Meta;
+use super::requests::{Mouth, Topic};
 use super::{patch, talk};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
@@ -39,9 +39,9 @@ use crate::model::settings::CloudSettings;
 use images::Images;
 use labels::Labels;
 use lease::Lease;
+use remote::Told;
 pub(in crate::agent) use status::Seen;
 use status::{Beat, Health};
-use told::Told;
 
 /// What the cloud has of the node.
 #[derive(Debug)]

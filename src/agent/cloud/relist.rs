@@ -21,8 +21,8 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::asks::{Mouth, Topic};
 use super::meta::{Hearing, Meta};
+use super::requests::{Mouth, Topic};
 use super::{bulk, talk};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};

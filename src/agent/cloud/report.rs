@@ -24,10 +24,10 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Refusal};
-use super::asks::{Mouth, Topic};
-use super::ended::Ended;
 use super::meta::Meta;
 use super::mirror::Mirror;
+use super::requests::{Mouth, Topic};
+use super::terminal_status::Ended;
 use super::{patch, talk};
 use crate::agent::calls::Uid;
 use crate::agent::event::{Action, Out, Severity};

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::asks::{Mouth, Topic};
 use super::content::Thing;
 use super::meta::Meta;
+use super::requests::{Mouth, Topic};
 use super::talk;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS, TOKEN_AGE_MAX_S};

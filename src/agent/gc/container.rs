@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 
 use crate::agent::calls::Uid;
-use crate::agent::chores::Regular;
+use crate::agent::housekeeping::Regular;
 use crate::agent::pod::{Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{ContainerId, ContainerState};
-use crate::model::upkeep::ContainerPolicy;
+use crate::model::housekeeping::ContainerPolicy;
 
 /// The collector of dead containers.
 #[derive(Debug)]

@@ -21,16 +21,16 @@ mod name;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::agent::chores::{Asking, Regular, Tools};
 use crate::agent::event::{Action, CallId, Severity};
+use crate::agent::housekeeping::{Asking, Regular, Tools};
 use crate::agent::pleg::List;
 use crate::agent::pod::Pod;
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Reply};
-use crate::model::note::NoteKind;
-use crate::model::upkeep::{ImagePolicy, Room, StoredImage, Told, Upkeep};
+use crate::model::housekeeping::{ImagePolicy, Room, StoredImage, Told, Upkeep};
+use crate::model::recorded_event::NoteKind;
 use name::{Meant, base_of};
 
 /// The collector of images.

@@ -5,22 +5,22 @@
 
 mod container;
 mod image;
-mod leftover;
+mod orphans;
 #[cfg(feature = "eviction")]
-mod press;
+mod reclaim;
 
-use super::chores::{Asking, Tools};
 use super::event::{CallId, JobId};
+use super::housekeeping::{Asking, Tools};
 use super::pleg::List;
 use super::pods::Pods;
 use super::time::{Instant, Now};
 use crate::model::cri::{CallError, Reply};
+use crate::model::housekeeping::{Measures, Settings};
 use crate::model::job::JobError;
-use crate::model::upkeep::{Measures, Settings};
 
 use container::Containers;
 use image::Images;
-use leftover::Leftovers;
+use orphans::Leftovers;
 
 /// The collector.
 #[derive(Debug)]

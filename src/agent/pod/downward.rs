@@ -101,7 +101,7 @@ pub fn subscript(path: &str) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
     use crate::agent::Machine;
-    use crate::model::upkeep::{Signal, Threshold};
+    use crate::model::housekeeping::{Signal, Threshold};
 
     fn pod() -> Pod {
         let json = r#"{"metadata":{"name":"p","namespace":"ns","uid":"u",
@@ -123,7 +123,7 @@ mod tests {
             ..Machine::default()
         };
         let mut config = Config { machine, ..Config::default() };
-        config.upkeep.eviction.hard = [(Signal::Memory, Threshold::Amount(100 << 20))].into();
+        config.housekeeping.eviction.hard = [(Signal::Memory, Threshold::Amount(100 << 20))].into();
         let (host_ips, pod_ips, config) = (&host_ips[..], &pod_ips[..], &config);
         ask(&Downward { pod, host_ips, pod_ips, config })
     }

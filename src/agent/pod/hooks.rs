@@ -19,8 +19,8 @@
 mod orphan;
 
 use super::next::Next;
+use super::observed::ContainerSeen;
 use super::probe::hook_get;
-use super::seen::ContainerSeen;
 use super::step::Hands;
 use super::stopping::StopReason;
 use super::{News, Phase, Pod};
@@ -30,8 +30,8 @@ use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, ContainerId, ContainerState, ExecPurpose, Reply, Request};
 use crate::model::net::{Finding, HttpQuery, Query};
-use crate::model::note::NoteKind;
 use crate::model::probe::{Handler, HookKind};
+use crate::model::recorded_event::NoteKind;
 use crate::model::status::Waiting;
 
 /// The hooks of one pod that were begun, or are about to.

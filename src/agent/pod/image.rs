@@ -19,8 +19,8 @@ use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{self, CallError, Code, ImageUser, Request};
 use crate::model::image::{ImageName, with_tag};
-use crate::model::note::NoteKind;
 use crate::model::pod::{Container, PodSpec, PullPolicy};
+use crate::model::recorded_event::NoteKind;
 use crate::model::status::Waiting;
 
 /// How far the image of a container is, in this try to start it.

@@ -1,9 +1,9 @@
 //! What the answer to a call or a job teaches about the pod. A success teaches its effect at once;
 //! a failure makes blind (rule R2).
 
-use super::keep::GARBAGE_FAILED;
 use super::next::is_sidecar;
-use super::seen::{ContainerSeen, SandboxSeen};
+use super::observed::{ContainerSeen, SandboxSeen};
+use super::retention::GARBAGE_FAILED;
 use super::tries::Try;
 use super::{Image, LogDirs, Memory, News, Pod, Step};
 use crate::agent::event::{CallId, JobId, ProbeId};
@@ -13,8 +13,8 @@ use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply, San
 use crate::model::image::with_tag;
 use crate::model::job::{JobError, JobSpec};
 use crate::model::net::Finding;
-use crate::model::note::NoteKind;
 use crate::model::pod::Container;
+use crate::model::recorded_event::NoteKind;
 use crate::model::status::Waiting;
 
 /// What surrounds an answer.

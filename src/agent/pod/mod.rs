@@ -17,12 +17,13 @@
 //! If we crash here: the next life reads the manifests and the runtime's lists and finds the pod
 //! again by its labels. What is lost: back-offs, and what was known of containers that are gone.
 
-mod again;
-mod ask;
+mod abandoned_jobs;
 pub mod cgroup;
 mod class;
 pub mod config;
-mod crash;
+mod config_error;
+mod crash_backoff;
+mod cri_request;
 mod deadline;
 pub mod dns;
 pub mod downward;
@@ -38,10 +39,11 @@ mod hooks;
 #[path = "hooks/absent.rs"]
 mod hooks;
 mod image;
-mod keep;
 mod learn;
+mod leftover_task;
 mod mounts;
 pub mod next;
+pub mod observed;
 mod phase;
 #[cfg(feature = "probes")]
 mod probe;
@@ -49,32 +51,30 @@ mod probe;
 #[path = "probe/absent.rs"]
 mod probe;
 mod resources;
+mod retention;
+mod retry;
 pub mod security;
-pub mod seen;
 mod status;
 mod step;
 mod stopping;
-mod task;
 mod tries;
-mod vain;
 mod verdict;
 mod volumes;
-mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::calls::Uid;
 use super::event::{CallId, JobId};
-use super::evict;
+use super::eviction;
 use super::time::{Backoff, Instant, Now};
 use crate::model::cri::{Container, ContainerId, PodRef, Sandbox, TaskEnd};
 use crate::model::job::JobSpec;
-use crate::model::note::NoteKind;
 use crate::model::pod as api;
+use crate::model::recorded_event::NoteKind;
 use crate::model::status::{PodStatus, Waiting};
 use image::{FailedPull, Image};
-use seen::Seen;
+use observed::Seen;
 use volumes::Volumes;
 
 pub use evicted::{DISRUPTED, Eviction, overrules};
@@ -121,7 +121,7 @@ pub struct Pod {
     #[cfg(feature = "hooks")]
     hooks: hooks::Hooks,
     jobs: BTreeMap<JobId, JobSpec>,
-    vain: vain::Vain,
+    vain: abandoned_jobs::Vain,
     log_dirs: LogDirs,
     cgroup: cgroup::Cgroup,
     volumes: Volumes,
@@ -131,7 +131,7 @@ pub struct Pod {
     recursive: bool,
     /// Ended containers whose logs are removed.
     cleared: Vec<ContainerId>,
-    keep: keep::Keep,
+    keep: retention::Keep,
     memory: BTreeMap<Box<str>, Memory>,
     /// By image name: pulls that failed.
     pulls: BTreeMap<Box<str>, FailedPull>,
@@ -238,7 +238,7 @@ struct Memory {
     failure: Option<Waiting>,
     /// Not tried again before.
     hold_until: Option<Instant>,
-    crashes: crash::Crashes,
+    crashes: crash_backoff::Crashes,
     image: Image,
     /// When the image that is to be pulled was first found absent, in this try.
     absent_since: Option<Instant>,
@@ -293,7 +293,7 @@ impl Pod {
     ) -> Self {
         let mut pod = Self {
             uid: api.metadata.uid.as_str().into(),
-            bounds_disk: evict::bounds_disk(&api),
+            bounds_disk: eviction::bounds_disk(&api),
             api: Box::new(api),
             origin,
             wanted,
@@ -314,14 +314,14 @@ impl Pod {
             #[cfg(feature = "hooks")]
             hooks: hooks::Hooks::default(),
             jobs: BTreeMap::new(),
-            vain: vain::Vain::default(),
+            vain: abandoned_jobs::Vain::default(),
             log_dirs: LogDirs::Unknown,
             cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),
             dir_removed: false,
             recursive: false,
             cleared: Vec::new(),
-            keep: keep::Keep::default(),
+            keep: retention::Keep::default(),
             memory: BTreeMap::new(),
             pulls: BTreeMap::new(),
             retry_at: None,
@@ -366,7 +366,7 @@ impl Pod {
                 }
                 self.images_change(&api.spec);
                 let mut status = std::mem::take(&mut self.api.status);
-                self.bounds_disk = evict::bounds_disk(&api);
+                self.bounds_disk = eviction::bounds_disk(&api);
                 *self.api = api;
                 let told = std::mem::take(&mut self.api.status);
                 if overrules(&status, &told) {

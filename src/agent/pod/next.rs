@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::hooks::PreStop;
-use super::seen::{ContainerSeen, Seen};
+use super::observed::{ContainerSeen, Seen};
 use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
 use super::{cgroup, volumes};
 use super::{config, security};

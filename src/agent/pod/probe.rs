@@ -26,7 +26,7 @@ mod target;
 mod worker;
 
 use super::hooks::PreStop;
-use super::seen::ContainerSeen;
+use super::observed::ContainerSeen;
 use super::{Phase, Pod};
 use crate::agent::calls::{Class, Owner};
 use crate::agent::event::{CallId, ProbeId};
@@ -36,9 +36,9 @@ use crate::model::cri::{
     CallError, Code, ContainerId, ContainerState, ExecPurpose, Lost, Reply, Request,
 };
 use crate::model::net::Finding;
-use crate::model::note::NoteKind;
 use crate::model::pod::Container;
 use crate::model::probe::{Probe, ProbeKind, ProbeResults};
+use crate::model::recorded_event::NoteKind;
 #[cfg(feature = "hooks")]
 pub(super) use target::hook_get;
 use target::{Ask, ask};

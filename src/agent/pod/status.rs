@@ -5,8 +5,8 @@
 
 use super::evicted::DISRUPTED;
 use super::next::{is_initialised, is_sidecar};
+use super::observed::ContainerSeen;
 use super::phase::{Outcome, phase_of};
-use super::seen::ContainerSeen;
 use super::{Phase, Pod};
 use crate::agent::time::Now;
 use crate::limits::CLOCK_PLAUSIBLE_MS;

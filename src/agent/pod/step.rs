@@ -4,27 +4,27 @@
 use std::collections::BTreeMap;
 
 use super::hooks::PreStop;
-use super::keep::GARBAGE_FAILED;
 use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
+use super::retention::GARBAGE_FAILED;
 use super::stopping::StopReason;
 use super::{Doing, Image, News, Origin, Phase, Place, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
 use crate::agent::image::Images;
-use crate::agent::notes::Notes;
 use crate::agent::objects::ObjectsOf;
 use crate::agent::pleg::Pleg;
 use crate::agent::queries::Queries;
+use crate::agent::recorder::Notes;
 use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{
     CgroupDriver, ContainerId, Dns, Request, RuntimeStatus, SandboxId, TaskEnd,
 };
 use crate::model::job::{JobSpec, LogDir};
-use crate::model::note::{NoteKind, Object};
 #[cfg(feature = "probes")]
 use crate::model::probe::ProbeResults;
+use crate::model::recorded_event::{NoteKind, Object};
 use crate::model::status::Waiting;
 
 /// One runtime call and what it is for.
@@ -186,7 +186,7 @@ impl Pod {
     /// Asks for all that can be asked for now. Says whether a call was given up: others may have
     /// waited for its room.
     pub fn step(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) -> bool {
-        self.keep_dead(&hands.config.upkeep.containers);
+        self.keep_dead(&hands.config.housekeeping.containers);
         self.link_log(now, hands);
         self.tick_hooks(now, hands);
         self.count_active(now);

@@ -2,9 +2,9 @@
 
 use super::Pod;
 use crate::model::cri::ContainerId;
-use crate::model::note::NoteKind;
 use crate::model::pod::RestartPolicy;
 use crate::model::probe::ProbeKind;
+use crate::model::recorded_event::NoteKind;
 
 /// Why a container is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

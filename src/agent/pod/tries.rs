@@ -15,8 +15,8 @@
 //!
 //! If we crash here: the next life sees an instance that has ended, and counts it.
 
-use super::crash::Crashes;
-use super::seen::ContainerSeen;
+use super::crash_backoff::Crashes;
+use super::observed::ContainerSeen;
 use super::{Memory, Pod};
 use crate::model::cri::{CallError, ContainerId, SandboxId};
 

@@ -19,11 +19,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::config;
+use super::config_error::CONFIG_ERROR;
 use super::env::{Environment, references};
 use super::mounts::is_recursive;
 use super::next::Next;
 use super::step::Hands;
-use super::waiting::CONFIG_ERROR;
 use super::{Phase, Pod, Step, Wanted};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
@@ -32,8 +32,8 @@ use crate::agent::{Config, volume};
 use crate::limits;
 use crate::model::cri::{Mount, Propagation};
 use crate::model::job::{JobError, JobSpec, SubPath, VolumeSetUp};
-use crate::model::note::NoteKind;
 use crate::model::pod::{self as api, Container, MountPropagation, VolumeMount};
+use crate::model::recorded_event::NoteKind;
 use crate::model::status::Waiting;
 
 /// What is known of a pod's volumes.

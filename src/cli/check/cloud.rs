@@ -2,8 +2,8 @@
 
 use super::judge::{Row, fail, ok, warn};
 use crate::io::cloud::Inspection;
+use crate::io::diagnostics::CloudFacts;
 use crate::io::disk::{self, Health};
-use crate::io::facts::CloudFacts;
 use crate::model::time::Timestamp;
 
 /// The rows about the cloud.

@@ -3,7 +3,7 @@
 use super::remedy;
 use crate::agent::admit;
 use crate::config::EXPOSED;
-use crate::io::facts::{CNI_CONFIG, CNI_PLUGINS, Facts, Room};
+use crate::io::diagnostics::{CNI_CONFIG, CNI_PLUGINS, Facts, Room};
 use crate::io::rivals::Rival;
 use crate::model::cri::{RuntimeStatus, Version};
 use crate::wire::manifest;

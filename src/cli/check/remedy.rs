@@ -1,6 +1,6 @@
 //! What to change in the runtime's configuration: its keys differ by the runtime and its version.
 
-use crate::io::facts::Facts;
+use crate::io::diagnostics::Facts;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runtime {

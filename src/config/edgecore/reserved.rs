@@ -1,21 +1,21 @@
 //! Keys about what pods may not take of a machine.
 
 use super::{Row, Set, Value, text};
+use crate::model::housekeeping::Reserved;
 use crate::model::quantity::Quantity;
-use crate::model::upkeep::Reserved;
 
 pub(super) const TAILORED: &[Row] = &[
     (
         "kubeReserved",
         Set(|config, value| {
-            config.upkeep.kube_reserved = reserved(value)?;
+            config.housekeeping.kube_reserved = reserved(value)?;
             Ok(())
         }),
     ),
     (
         "systemReserved",
         Set(|config, value| {
-            config.upkeep.system_reserved = reserved(value)?;
+            config.housekeeping.system_reserved = reserved(value)?;
             Ok(())
         }),
     ),
@@ -64,7 +64,7 @@ mod tests {
         );
         let want =
             Reserved { cpu_milli: 600, memory_bytes: 96 << 20, storage_bytes: 1 << 30, pids: 500 };
-        assert_eq!(config.expect("it is right").upkeep.reserved(), want);
+        assert_eq!(config.expect("it is right").housekeeping.reserved(), want);
     }
 
     #[test]

@@ -14,9 +14,9 @@
 
 pub mod api;
 pub mod authority;
-mod desk;
-pub mod front;
-pub mod port;
+mod http_api;
+pub mod http_server;
+pub mod listeners;
 mod secrets;
 pub mod settings;
 pub mod store;
@@ -36,9 +36,9 @@ use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
 use crate::io::folder::{self, Held, Manifests, Room};
-use crate::io::journal;
 use crate::io::signal::{self, Signals, Told};
 use crate::io::turn::{self, Turn};
+use crate::io::turn_log;
 use crate::io::{clock, sys};
 use crate::limits::{MANIFEST_ALL_BYTES_MAX, MANIFEST_ALL_OBJECTS_MAX};
 use crate::model::api::Kind;
@@ -49,11 +49,11 @@ use crate::model::raw::Manifest;
 use crate::wire::manifest::raw;
 use api::Api;
 use api::local::Local;
-use api::remote::reach::Reach;
+use api::remote::endpoints::Reach;
 use api::remote::{self, Remote, TOKENS};
 use authority::{Authority, Clients};
-use front::Front;
-use port::Ports;
+use http_server::Front;
+use listeners::Ports;
 use settings::{Settings, Source};
 use store::{Kept, Store};
 
@@ -327,7 +327,7 @@ impl Hands {
                 self.identities.insert(identity.node.clone(), identity);
             }
             Action::Log(severity, text) => {
-                journal::line("controller", severity, &text);
+                turn_log::line("controller", severity, &text);
             }
             Action::Exit => return Next::Exit,
         }
@@ -396,7 +396,7 @@ impl Hands {
     }
 
     fn answer_people(&mut self, now: Now) {
-        let mut desk = desk::Desk {
+        let mut desk = http_api::Desk {
             controller: &self.controller,
             trouble: self.api.trouble(now.boot),
             local: self.api.local(),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::api::remote::{self, reach::Reach};
+use super::api::remote::{self, endpoints::Reach};
 use super::authority::{Authority, Pair};
 use crate::controller::time::Instant;
 use crate::limits::{TOKEN_LIFE_S, TOKEN_SECRET_MS};

@@ -18,7 +18,7 @@ use rusqlite::{Connection, ErrorCode, params};
 use crate::controller::identity::Identity;
 use crate::controller::local::{Change, Key, Print, Row};
 use crate::io::clock;
-use crate::io::disk::aside;
+use crate::io::disk::quarantine;
 use crate::limits::{STORE_BUSY_MS, STORE_CHECK_MS};
 use crate::model::api::Kind;
 use crate::model::sync::{self, Record};
@@ -49,7 +49,7 @@ impl Store {
     /// what can be read of it goes into a new one.
     pub fn open(path: &Path) -> Result<(Self, Kept), String> {
         let at = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        aside::prepare(path).map_err(|error| at(&error))?;
+        quarantine::prepare(path).map_err(|error| at(&error))?;
         // Secrets are in it.
         let mode = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
         mode.map_err(|error| at(&error))?;
@@ -80,7 +80,7 @@ impl Store {
         let failed = |why: &dyn std::fmt::Display| {
             format!("{} is damaged, and a new one cannot be made: {why}", path.display())
         };
-        let aside = aside::replace_by(path, |new| {
+        let aside = quarantine::replace_by(path, |new| {
             let store = Self { conn: Connection::open(new).map_err(|error| error.to_string())? };
             store.fill(&kept).map_err(|error| error.to_string())
         });

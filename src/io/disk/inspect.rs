@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::unistd::{AccessFlags, access};
 
-use super::{Ground, Trouble, aside, check, left_log, rows};
+use super::{Ground, Trouble, check, left_log, quarantine, rows};
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum State {
 /// Looks at the store at this absolute path.
 pub fn inspect(path: &Path) -> Inspection {
     let mode = fs::metadata(path).ok().map(|about| about.permissions().mode() & 0o777);
-    Inspection { path: path.to_owned(), mode, state: state(path), aside: aside::all(path) }
+    Inspection { path: path.to_owned(), mode, state: state(path), aside: quarantine::all(path) }
 }
 
 fn state(path: &Path) -> State {

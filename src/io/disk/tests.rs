@@ -219,7 +219,7 @@ fn what_does_not_change_is_not_written() {
     let (mut disk, _) = open(&place.db());
     let changes = [put("default/pod/a", "{}"), put("default/pod/b", &"x".repeat(9_000))];
     assert_eq!(save(&mut disk, &changes), Ok(()));
-    let wal = || fs::read(aside::beside(&place.db(), "-wal")).expect("it is there");
+    let wal = || fs::read(quarantine::beside(&place.db(), "-wal")).expect("it is there");
     let before = wal();
     assert_eq!(save(&mut disk, &changes), Ok(()));
     assert_eq!(save(&mut disk, &[delete("default/pod/none")]), Ok(()));
@@ -323,7 +323,7 @@ fn a_long_log_is_shortened_again() {
     for turn in 0..2 * STORE_WAL_PAGES {
         assert_eq!(save(&mut disk, &[put("a/pod/a", &turn.to_string())]), Ok(()));
     }
-    let size = fs::metadata(aside::beside(&place.db(), "-wal")).expect("it is there").len();
+    let size = fs::metadata(quarantine::beside(&place.db(), "-wal")).expect("it is there").len();
     assert!(size <= u64::from(STORE_WAL_PAGES + 8) * 4_120, "{size}");
 }
 
@@ -457,16 +457,16 @@ fn a_replacement_that_was_interrupted_goes_on() {
     ] {
         let place = Place::new();
         let make = |end: &str, key: &str| {
-            let (mut disk, _) = open(&aside::beside(&place.db(), end));
+            let (mut disk, _) = open(&quarantine::beside(&place.db(), end));
             assert_eq!(save(&mut disk, &[put(key, "{}")]), Ok(()));
             disk
         };
         // A log with something in it that is not in its file.
         let log_of = if there.contains(&"") { "" } else { ".corrupt-1" };
         killed(make(log_of, "a/pod/old"));
-        let log = aside::beside(&place.db(), &format!("{log_of}-wal"));
+        let log = quarantine::beside(&place.db(), &format!("{log_of}-wal"));
         if there.contains(&"-wal") && !log_of.is_empty() {
-            fs::rename(&log, aside::beside(&place.db(), "-wal")).expect("it is there");
+            fs::rename(&log, quarantine::beside(&place.db(), "-wal")).expect("it is there");
         }
         make(".new", "a/pod/new").close();
         let mut want_there: Vec<String> =

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::archive::Catalog;
-use super::shelf::full_name;
+use super::image_store::full_name;
 
 /// Brings the archive's images into the containerd at the socket. Returns their names, or why not.
 pub fn import(file: &Path, socket: &str) -> Result<Vec<String>, String> {

@@ -11,9 +11,9 @@
 //! the agent. If it crashes, a pull under way fails and is tried again by its pod's back-off.
 
 pub mod archive;
+pub mod image_store;
 mod import;
-mod mirror;
-pub mod shelf;
+mod registry;
 
 #[cfg(test)]
 mod tests;
@@ -117,7 +117,7 @@ pub fn serve(
             return "the agent has ended".to_owned();
         }
     }
-    match mirror::Mirror::open(address, folders) {
+    match registry::Mirror::open(address, folders) {
         Ok(mirror) => {
             listening(mirror.bound());
             mirror.run().to_string()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Keeper;
 use super::archive::Catalog;
-use super::shelf::{Shelf, full_name};
+use super::image_store::{Shelf, full_name};
 use crate::agent::time::Instant;
 use crate::limits::{IMAGE_MEMBERS_MAX, IMAGE_PAX_BYTES_MAX, IMAGE_SOURCES_MAX, MIRROR_RESTART_MS};
 use crate::wire::oci::reference::Asked;

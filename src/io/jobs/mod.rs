@@ -26,12 +26,12 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
+use crate::model::housekeeping::{Ask, Measures};
 use crate::model::job::{
     FolderKind, JobError, JobReply, JobSpec, LastWords, LogDir, Source, VolumeSetUp,
 };
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudLink;
-use crate::model::upkeep::{Ask, Measures};
 
 pub use cgroup::Cgroups;
 pub(in crate::io) use volume::{share, unshare};

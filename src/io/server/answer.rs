@@ -7,8 +7,8 @@ use super::redact::Redacted;
 use crate::agent::Agent;
 use crate::agent::time::Now;
 use crate::io::socket::Access;
-use crate::model::note::{Note, NoteMetadata};
 use crate::model::pod::Pod;
+use crate::model::recorded_event::{Note, NoteMetadata};
 use crate::model::view::RunningPod;
 use crate::wire::http1::{Request, Response, Status};
 
@@ -112,7 +112,7 @@ fn json(value: &impl Serialize) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::note::{NoteKind, Object};
+    use crate::model::recorded_event::{NoteKind, Object};
 
     #[test]
     fn an_event_has_its_annotations_among_its_metadata() {

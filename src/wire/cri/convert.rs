@@ -6,8 +6,8 @@
 //! are applied here as well, in `config`. Sections name the node agent's behaviour specification.
 
 mod config;
+mod housekeeping;
 mod security;
-mod upkeep;
 
 use std::fmt;
 
@@ -94,7 +94,7 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
             }),
             sandbox_config: Some(config::sandbox(sandbox_config)),
         }),
-        Request::Upkeep(wanted) => upkeep::encode(wanted),
+        Request::Upkeep(wanted) => housekeeping::encode(wanted),
     }
 }
 
@@ -171,18 +171,22 @@ fn decode_one(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Why> 
         | Rpc::Kill
         | Rpc::Delete => Reply::Done,
         Rpc::RemoveImage | Rpc::ReopenContainerLog => Reply::Done,
-        Rpc::ImageFsInfo => {
-            Reply::Upkeep(upkeep::image_fs(decode_reply::<i::ImageFsInfoRequest>(bytes, budget)?))
-        }
-        Rpc::ListImages => {
-            Reply::Upkeep(upkeep::images(decode_reply::<i::ListImagesRequest>(bytes, budget)?)?)
-        }
-        Rpc::ListContainerStats => Reply::Upkeep(upkeep::containers(decode_reply::<
-            super::stats::ListContainerStatsRequest,
+        Rpc::ImageFsInfo => Reply::Upkeep(housekeeping::image_fs(decode_reply::<
+            i::ImageFsInfoRequest,
         >(bytes, budget)?)),
-        Rpc::ListPodSandboxStats => Reply::Upkeep(upkeep::sandboxes(decode_reply::<
-            super::stats::ListPodSandboxStatsRequest,
-        >(bytes, budget)?)),
+        Rpc::ListImages => Reply::Upkeep(housekeeping::images(decode_reply::<
+            i::ListImagesRequest,
+        >(bytes, budget)?)?),
+        Rpc::ListContainerStats => {
+            Reply::Upkeep(housekeeping::containers(decode_reply::<
+                super::stats::ListContainerStatsRequest,
+            >(bytes, budget)?))
+        }
+        Rpc::ListPodSandboxStats => {
+            Reply::Upkeep(housekeeping::sandboxes(decode_reply::<
+                super::stats::ListPodSandboxStatsRequest,
+            >(bytes, budget)?))
+        }
         _ => return Err(Why::Lacks("a reader, since this agent never makes the call")),
     })
 }

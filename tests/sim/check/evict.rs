@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use edged::agent::Agent;
-use edged::model::upkeep::{Amount, EvictionPolicy, Measures, Signal};
+use edged::model::housekeeping::{Amount, EvictionPolicy, Measures, Signal};
 
 use super::Check;
 use crate::rule::judge;

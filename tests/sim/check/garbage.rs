@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use edged::agent::event::{CallId, JobId};
 use edged::model::cri::Reply;
+use edged::model::housekeeping::{
+    ContainerPolicy, ImagePolicy, Measures, Room, Settings, Told, Upkeep,
+};
 use edged::model::job::{JobSpec, LogLink};
-use edged::model::upkeep::{ContainerPolicy, ImagePolicy, Measures, Room, Settings, Told, Upkeep};
 
 use super::Check;
 use crate::draw::full_name;
@@ -144,9 +146,9 @@ impl Check {
         now: u64,
         runtime: &Runtime,
         id: CallId,
-        upkeep: &Upkeep,
+        housekeeping: &Upkeep,
     ) {
-        match upkeep {
+        match housekeeping {
             Upkeep::ImageFsInfo | Upkeep::ListContainerStats | Upkeep::ListPodSandboxStats => {}
             Upkeep::ListImages => {
                 let garbage = &mut self.garbage;

@@ -309,9 +309,9 @@ impl Check {
         Self {
             addresses: Vec::new(),
             pods: Vec::new(),
-            garbage: garbage::Garbage::new(&config.upkeep),
+            garbage: garbage::Garbage::new(&config.housekeeping),
             cloud: sky::Cloud::default(),
-            evict: evict::Evictions::new(&config.upkeep.eviction),
+            evict: evict::Evictions::new(&config.housekeeping.eviction),
             by_uid: BTreeMap::new(),
             by_name: BTreeMap::new(),
             sandboxes: BTreeMap::new(),

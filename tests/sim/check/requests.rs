@@ -31,8 +31,8 @@ impl Check {
         self.last_call = id;
         judge!(self.connected, "[connection] asks for {request:?} without a connection");
         let (class, kind) = classify(request);
-        if let Request::Upkeep(upkeep) = request {
-            self.check_upkeep(now, runtime, id, upkeep);
+        if let Request::Upkeep(housekeeping) = request {
+            self.check_upkeep(now, runtime, id, housekeeping);
         }
         let pod = self.pod_of(request);
         if let Request::ExecSync { id: container, command, .. } = request {

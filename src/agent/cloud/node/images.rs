@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Value, json};
 
+use super::remote::Told;
 use super::status::Seen;
-use super::told::Told;
 use crate::limits::NODE_STATUS_BYTES_MAX;
 
 /// What the cloud has of them.

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use super::remote::Told;
 use super::status::Seen;
-use super::told::Told;
 
 /// What the cloud has of them.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::agent::cloud::answer::Answer;
-use crate::agent::cloud::asks::{Mouth, Topic};
+use crate::agent::cloud::requests::{Mouth, Topic};
 use crate::agent::cloud::talk;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now, Wall};

@@ -13,8 +13,8 @@ use crate::agent::node::Node;
 use crate::agent::pleg::Pleg;
 use crate::agent::runtime::Runtime;
 use crate::agent::time::Now;
+use crate::model::housekeeping::StoredImage;
 use crate::model::settings::Registration;
-use crate::model::upkeep::StoredImage;
 pub(super) use health::{Condition, Health};
 
 /// Where the cloud reaches the node's HTTP API through its tunnel, as far as the node's object

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::model::housekeeping::StoredImage;
 use crate::model::image::ImageName;
-use crate::model::upkeep::StoredImage;
 
 /// The names of images that pods write, by all that an image may be known by: there may be many of
 /// both. A short name means any registry's: runtimes differ in which they search.

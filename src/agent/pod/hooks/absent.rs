@@ -3,7 +3,7 @@
 
 use super::Pod;
 use super::next::Next;
-use super::seen::ContainerSeen;
+use super::observed::ContainerSeen;
 use super::step::{Hands, Step};
 use super::stopping::StopReason;
 use crate::agent::event::{CallId, ProbeId};

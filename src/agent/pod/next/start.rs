@@ -6,7 +6,7 @@ use super::{
 };
 use crate::agent::pod::hooks::PreStop;
 use crate::agent::pod::image::Image;
-use crate::agent::pod::seen::ContainerSeen;
+use crate::agent::pod::observed::ContainerSeen;
 use crate::agent::pod::volumes;
 use crate::agent::pod::{Phase, Pod, Step, StopReason};
 use crate::agent::time::{Instant, sooner};

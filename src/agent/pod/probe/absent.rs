@@ -7,7 +7,7 @@
 )]
 
 use super::Pod;
-use super::seen::ContainerSeen;
+use super::observed::ContainerSeen;
 use super::step::Hands;
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now};

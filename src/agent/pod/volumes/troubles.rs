@@ -7,7 +7,7 @@ use super::Pod;
 use crate::agent::pod::{News, Origin};
 use crate::agent::time::Instant;
 use crate::limits::OBJECT_WAIT_MS;
-use crate::model::note::NoteKind;
+use crate::model::recorded_event::NoteKind;
 
 impl Pod {
     /// When there is something to say, if that is not now.

@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use crate::controller::event::{CallId, Event, WatchFact, WatchId};
 use crate::controller::local::{Change, Objects, Told};
 use crate::controller::time::{Instant, Now};
+use crate::core::time::sooner;
 use crate::io::log::Limit;
 use crate::limits::{LOCAL_LIST_PER_TURN, LOCAL_SAVE_RETRY_MS};
-use crate::mind::time::sooner;
 use crate::model::api::{Call, CallError, CallResult, Kind, Verb};
 use crate::model::sync;
 

@@ -9,11 +9,11 @@
 //! that the answer was lost. When to list or watch again, and how long to wait before, is the
 //! mind's to say. **If we crash here** the next life lists.
 
-mod alive;
+mod connection;
+pub mod endpoints;
 mod health;
-mod line;
-pub mod reach;
-mod task;
+mod keepalive;
+mod request;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -32,10 +32,10 @@ use crate::io::clock;
 use crate::limits::{API_CALL_MS, API_CONNECT_MS, API_CONNECTIONS_MAX};
 use crate::model::api::{Call, CallError, CallResult, Kind};
 use crate::wire::http1::response::{Piece, Reader};
+use connection::{Line, Outcome};
+use endpoints::Reach;
 use health::Health;
-use line::{Line, Outcome};
-use reach::Reach;
-use task::{Task, Then, Work};
+use request::{Task, Then, Work};
 
 /// The connections and what waits for one.
 #[derive(Debug)]
@@ -187,7 +187,7 @@ impl Remote {
 pub fn once(reach: &mut Reach, call: &Call) -> CallResult {
     let lost = |why: String| CallError::Lost(why);
     let task = Task::new(Work::Call(CallId(0), Box::new(call.clone())));
-    exchange(reach, task).map_err(lost).and_then(|(status, body)| task::result(status, body))
+    exchange(reach, task).map_err(lost).and_then(|(status, body)| request::result(status, body))
 }
 
 /// Whether the API server knows a kind at all.

@@ -9,8 +9,8 @@ use mio::{Interest, Registry, Token};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use super::alive;
-use super::task::{Task, Work};
+use super::keepalive;
+use super::request::{Task, Work};
 use crate::controller::event::{Event, WatchId};
 use crate::controller::time::Instant;
 use crate::io::tls::Tls;
@@ -67,7 +67,7 @@ impl Line {
         now: Instant,
     ) -> io::Result<Self> {
         let mut socket = TcpStream::connect(to)?;
-        alive::watch_over(&socket)?;
+        keepalive::watch_over(&socket)?;
         registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self {
             to,

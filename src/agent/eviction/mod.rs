@@ -16,31 +16,31 @@
 //! If we crash here: the next life measures again. A pod that was evicted and that its source still
 //! wants begins anew, unless its source remembers that it has failed.
 
-mod gather;
 mod local;
+mod messages;
 mod rank;
 mod shortage;
-mod words;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::admit::is_critical;
 use super::calls::Uid;
-use super::chores::{Asking, Regular, Tools};
 use super::event::{Action, CallId, JobId, Severity};
 use super::gc::Gc;
+use super::housekeeping::{Asking, Regular, Tools};
 use super::pod::{Eviction, Origin, Phase, Pod, Wanted};
 use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cgroup;
 use crate::model::cri::{CallError, Reply};
+use crate::model::housekeeping::{EvictionPolicy, Measures, Signal};
 use crate::model::job::Used;
 use crate::model::node::Pressure;
-use crate::model::note::NoteKind;
-use crate::model::upkeep::{EvictionPolicy, Measures, Signal};
-use gather::{Gather, Needs, Usages};
+use crate::model::recorded_event::NoteKind;
 pub use local::bounds_disk;
 use shortage::{Observed, Shortage, Threshold};
+use usage::{Gather, Needs, Usages};
 
 /// The evictor.
 #[derive(Debug)]
@@ -287,7 +287,7 @@ impl Evict {
             }
         }
         let Some(first) = due.first() else { return Stage::Rest };
-        let message = format!("Attempting to reclaim {}", words::resource(first.signal));
+        let message = format!("Attempting to reclaim {}", messages::resource(first.signal));
         tools.note(now, NoteKind::Warning, "EvictionThresholdMet", message);
         let reclaims = first.frees_images(observed.dedicated);
         let case = Case { due, observed, usages };
@@ -367,7 +367,7 @@ impl Evict {
     /// The pod that has to go for the gravest shortage.
     fn evict_one(&mut self, now: Now, case: &Case, tools: &mut Tools<'_>) -> Stage {
         let threshold = &case.due[0];
-        let resource = words::resource(threshold.signal);
+        let resource = messages::resource(threshold.signal);
         let pods = tools.pods.iter().filter(|pod| is_candidate(pod));
         let dedicated = case.observed.dedicated;
         let Some(uid) = rank::first(pods, threshold.signal, dedicated, &case.usages) else {
@@ -380,7 +380,7 @@ impl Evict {
             Some(_) => self.grace_max_s,
         };
         let (message, annotations) =
-            words::message(pod.api(), case.usages.get(&uid), &case.due, &case.observed);
+            messages::message(pod.api(), case.usages.get(&uid), &case.due, &case.observed);
         *self.counts.entry(threshold.name()).or_default() += 1;
         pod.evict(Eviction { message, grace_s, annotations, disrupted: true });
         self.said = None;

@@ -16,7 +16,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Poll, Token};
 
 use super::archive::{Blob, Span};
-use super::shelf::Shelf;
+use super::image_store::Shelf;
 use crate::agent::time::Instant;
 use crate::io::{clock, turn};
 use crate::limits::{

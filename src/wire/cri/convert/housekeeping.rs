@@ -5,7 +5,7 @@ use super::super::image as i;
 use super::super::stats as s;
 use super::super::{Rpc, UInt64Value};
 use super::{Why, config, named, of};
-use crate::model::upkeep::{ContainerUsage, SandboxUsage, StoredImage, Told, Upkeep};
+use crate::model::housekeeping::{ContainerUsage, SandboxUsage, StoredImage, Told, Upkeep};
 
 pub(super) fn encode(wanted: &Upkeep) -> (Rpc, Vec<u8>) {
     match wanted {

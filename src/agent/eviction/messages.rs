@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::gather::Usage;
 use super::shortage::{Observed, Threshold};
+use super::usage::Usage;
 use crate::agent::requests::{self, STORAGE};
+use crate::model::housekeeping::Signal;
 use crate::model::pod::{Container, Pod};
 use crate::model::quantity::{Quantity, binary, decimal};
-use crate::model::upkeep::Signal;
 
 /// What is short, as events name it.
 pub fn resource(signal: Signal) -> &'static str {
@@ -95,9 +95,9 @@ fn asked(container: &Container, resource: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::evict::gather::ContainerUse;
+    use crate::agent::eviction::usage::ContainerUse;
+    use crate::model::housekeeping::{Amount, Measures, Room, Threshold as Least};
     use crate::model::job::Used;
-    use crate::model::upkeep::{Amount, Measures, Room, Threshold as Least};
 
     fn due(signal: Signal, least: Least) -> Vec<Threshold> {
         vec![Threshold { signal, least, reclaim_min: None, grace_ms: None }]

@@ -16,7 +16,7 @@ use super::mounts;
 use crate::agent::time::Instant;
 use crate::limits::MOUNTS_VALID_MS;
 use crate::model::cgroup::Hierarchy;
-use crate::model::upkeep::{Amount, Ask, Measures, Room};
+use crate::model::housekeeping::{Amount, Ask, Measures, Room};
 
 /// Reads the machine's gauges.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use super::Gc;
 use super::image::Place;
-use crate::agent::chores::Tools;
+use crate::agent::housekeeping::Tools;
 use crate::agent::time::Now;
-use crate::model::upkeep::Upkeep;
+use crate::model::housekeeping::Upkeep;
 
 impl Gc {
     /// Dead containers go, as many as no pod is known by.

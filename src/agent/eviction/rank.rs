@@ -3,15 +3,15 @@
 
 use std::cmp::Reverse;
 
-use super::gather::{ContainerUse, Usage, Usages};
 use super::local::volumes_of;
+use super::usage::{ContainerUse, Usage, Usages};
 use crate::agent::admit::{is_critical, priority};
 use crate::agent::calls::Uid;
 use crate::agent::pod::Pod;
 use crate::agent::requests::{self, MEMORY, STORAGE};
+use crate::model::housekeeping::Signal;
 use crate::model::job::Used;
 use crate::model::pod as api;
-use crate::model::upkeep::Signal;
 
 /// The first of these pods that may go for a shortage.
 pub fn first<'a>(

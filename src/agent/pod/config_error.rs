@@ -5,7 +5,7 @@ use super::{Hands, Pod, Step, dns};
 use crate::agent::objects::Key;
 use crate::agent::time::Now;
 use crate::limits;
-use crate::model::note::NoteKind;
+use crate::model::recorded_event::NoteKind;
 use crate::model::status::Waiting;
 
 /// Why a container waits whose configuration cannot be made.

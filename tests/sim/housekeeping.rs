@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use edged::agent::event::Event;
 use edged::model::cri::{CallError, Code, Reply};
+use edged::model::housekeeping::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
 use edged::model::job::{LogDir, LogLink};
-use edged::model::upkeep::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
 
 use crate::chance::Chance;
 use crate::rule::judge;
@@ -117,8 +117,8 @@ impl World {
 }
 
 impl Runtime {
-    pub(crate) fn upkeep(&mut self, upkeep: &Upkeep) -> Result<Reply, CallError> {
-        Ok(match upkeep {
+    pub(crate) fn housekeeping(&mut self, housekeeping: &Upkeep) -> Result<Reply, CallError> {
+        Ok(match housekeeping {
             Upkeep::ImageFsInfo => Reply::Upkeep(Told::ImageFs(Some(IMAGES.into()))),
             Upkeep::ListImages => Reply::Upkeep(Told::Images(self.registry.list())),
             Upkeep::RemoveImage(id) => {

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::next::{Next, remove_container};
-use super::seen::{ContainerSeen, SandboxSeen};
+use super::observed::{ContainerSeen, SandboxSeen};
 use super::{Pod, Step, Wanted};
 use crate::agent::time::Instant;
 use crate::model::cri::{ContainerId, ContainerState, SandboxId};
-use crate::model::upkeep::ContainerPolicy;
+use crate::model::housekeeping::ContainerPolicy;
 
 /// What a pod is to part with.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What a pod may take of the disk: its volumes' sizes, its containers' limits and their sum (spec
 //! section 9.4).
 
-use super::gather::Usage;
+use super::usage::Usage;
 use crate::agent::pod::Pod;
 use crate::agent::requests::{STORAGE, together};
 use crate::agent::volume::Kind;
@@ -114,7 +114,7 @@ fn limit(spec: &api::PodSpec) -> Option<(i64, &Quantity)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::evict::gather::ContainerUse;
+    use crate::agent::eviction::usage::ContainerUse;
 
     fn used(bytes: u64) -> Used {
         Used { bytes, inodes: 1 }

@@ -22,7 +22,7 @@ use comparable::comparable;
 use super::event::{Action, Out, Severity};
 use super::time::{Instant, Now};
 use crate::limits;
-use crate::model::note::{Note, NoteKind, Object};
+use crate::model::recorded_event::{Note, NoteKind, Object};
 
 /// The ring.
 #[derive(Debug, Default)]

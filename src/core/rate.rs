@@ -1,8 +1,8 @@
 //! How often something may be done: so many times a second in the long run, and a few at once after
 //! a quiet time.
 
+use crate::core::time::Instant;
 use crate::limits::LOG_REPEAT_MS;
-use crate::mind::time::Instant;
 
 /// What of it is left.
 #[derive(Debug)]

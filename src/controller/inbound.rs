@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::asks::Ask;
 use super::calls;
 use super::event::{Action, Severity};
 use super::key::NodeId;
+use super::requests::Ask;
 use super::say::{self, Origin};
 use super::session::size;
 use super::time::Now;

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::asks::{Mouth, Topic};
 use super::content::Thing;
 use super::meta::Meta;
+use super::requests::{Mouth, Topic};
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::QUERY_RETRY_MS;
 use crate::model::message::Resource;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::time::Instant;
+use crate::model::housekeeping::{self, Amount, EvictionPolicy, Measures, Signal};
 use crate::model::node::Pressure;
-use crate::model::upkeep::{self, Amount, EvictionPolicy, Measures, Signal};
 
 /// A signal and how much of it is to be left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,9 +12,9 @@ pub struct Threshold {
     /// Of what.
     pub signal: Signal,
     /// So much.
-    pub least: upkeep::Threshold,
+    pub least: housekeeping::Threshold,
     /// So much more has to be won before a shortage that was acted on is over.
-    pub reclaim_min: Option<upkeep::Threshold>,
+    pub reclaim_min: Option<housekeeping::Threshold>,
     /// `None`: hard. Else soft: it is acted on when it was met for so long.
     pub grace_ms: Option<u64>,
 }
@@ -84,7 +84,7 @@ impl Observed {
             available: pods_memory_max.saturating_sub(used),
         };
         // Who does not count inodes has enough of them.
-        let inodes = |room: &upkeep::Room| Some(room.inodes).filter(|it| it.capacity > 0);
+        let inodes = |room: &housekeeping::Room| Some(room.inodes).filter(|it| it.capacity > 0);
         let amounts = [
             (Signal::Memory, *memory),
             (Signal::PodsMemory, pods_memory.filter(|_| pods_memory_max > 0).map(of_pods)),
@@ -95,7 +95,7 @@ impl Observed {
             (Signal::Pids, *pids),
         ];
         let amounts = amounts.into_iter().filter_map(|(signal, it)| Some((signal, it?))).collect();
-        let device = |room: &Option<upkeep::Room>| room.map(|room| room.device);
+        let device = |room: &Option<housekeeping::Room>| room.map(|room| room.device);
         let dedicated = image_fs.is_some() && device(image_fs) != device(node_fs);
         Self { amounts, dedicated }
     }
@@ -109,7 +109,7 @@ impl Observed {
 impl Shortage {
     /// Nothing observed yet.
     pub fn new(policy: &EvictionPolicy) -> Self {
-        let make = |signal: &Signal, least: &upkeep::Threshold, grace_ms| Threshold {
+        let make = |signal: &Signal, least: &housekeeping::Threshold, grace_ms| Threshold {
             signal: *signal,
             least: *least,
             reclaim_min: policy.reclaim_min.get(signal).copied(),
@@ -187,11 +187,11 @@ impl Shortage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::upkeep::Threshold as Least;
+    use crate::model::housekeeping::Threshold as Least;
 
     fn observed(memory: u64, disk: u64) -> Observed {
         let amount = |available| Amount { capacity: 1_000, available };
-        let room = upkeep::Room { bytes: amount(disk), ..upkeep::Room::default() };
+        let room = housekeeping::Room { bytes: amount(disk), ..housekeeping::Room::default() };
         let measures =
             Measures { memory: Some(amount(memory)), node_fs: Some(room), ..Measures::default() };
         Observed::of(&measures, 0)
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn who_does_not_count_inodes_has_enough_and_another_device_is_another_disk() {
-        let room = |device, inodes| upkeep::Room {
+        let room = |device, inodes| housekeeping::Room {
             bytes: Amount { capacity: 10, available: 5 },
             inodes: Amount { capacity: inodes, available: 0 },
             device,

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Session;
+use super::ack_log::Ledger;
 use super::key::{Key, NodeId};
-use super::ledger::Ledger;
 use super::node::Node;
 use super::object::{Object, Read};
 use super::session::{Given, Link};

@@ -7,8 +7,8 @@
 //! waits, and nothing is removed under its feet. Nothing is done before every source has delivered
 //! and the runtime was looked at whole.
 
-use crate::agent::chores::{Asking, Regular, Tools};
 use crate::agent::event::JobId;
+use crate::agent::housekeeping::{Asking, Regular, Tools};
 use crate::agent::pod::cgroup::are_ours;
 use crate::agent::time::{Instant, Now};
 use crate::limits;

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use super::local;
 use super::shortage::{Observed, Threshold};
 use crate::agent::calls::Uid;
-use crate::agent::chores::Tools;
 use crate::agent::event::{CallId, JobId};
+use crate::agent::housekeeping::Tools;
 use crate::agent::pod::{Pod, config};
 use crate::agent::time::Now;
 use crate::model::cri::{CallError, ContainerState, Reply};
+use crate::model::housekeeping::{ContainerUsage, SandboxUsage, Signal, Told, Upkeep};
 use crate::model::job::{FolderKind, JobSpec, Place, Used, Walk};
-use crate::model::upkeep::{ContainerUsage, SandboxUsage, Signal, Told, Upkeep};
 
 /// What each pod takes that something is known of.
 pub type Usages = BTreeMap<Uid, Usage>;
@@ -138,8 +138,8 @@ impl Gather {
             return;
         }
         if self.call.is_none()
-            && let Some(upkeep) = self.calls.front()
-            && let Some(call) = tools.call(now, upkeep.clone())
+            && let Some(housekeeping) = self.calls.front()
+            && let Some(call) = tools.call(now, housekeeping.clone())
         {
             self.calls.pop_front();
             self.call = Some(call);

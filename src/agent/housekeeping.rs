@@ -18,27 +18,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::amounts::Amounts;
 use super::calls::{Calls, Owner};
 use super::event::{Action, CallId, JobId, Out};
-use super::evict::Evict;
+use super::eviction::Evict;
 #[cfg(feature = "gc")]
 use super::gc;
 #[cfg(feature = "cloud")]
 use super::inventory::Inventory;
 #[cfg(feature = "logs")]
 use super::logs::Logs;
-use super::notes::Notes;
 use super::pleg::{List, Pleg};
 use super::pods::{Pods, Sources};
 use super::qos::Qos;
+use super::recorder::Notes;
 use super::time::{Instant, Now};
 use crate::agent::Config;
 use crate::limits;
 use crate::model::cri::{CallError, CgroupDriver, Reply, Request};
+#[cfg(feature = "cloud")]
+use crate::model::housekeeping::StoredImage;
+use crate::model::housekeeping::{Ask, Measures, Upkeep};
 use crate::model::job::{JobError, JobSpec, Used};
 use crate::model::node::Pressure;
-use crate::model::note::{NoteKind, Object};
-#[cfg(feature = "cloud")]
-use crate::model::upkeep::StoredImage;
-use crate::model::upkeep::{Ask, Measures, Upkeep};
+use crate::model::recorded_event::{NoteKind, Object};
 
 /// All chores.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub struct Tools<'a> {
 impl Chores {
     /// Nothing done yet.
     pub fn new(config: &Config, now: Now) -> Self {
-        let settings = &config.upkeep;
+        let settings = &config.housekeeping;
         let pods_memory_max = Amounts::of_pods(config).memory_bytes;
         Self {
             measuring: false,
@@ -266,8 +266,8 @@ impl Regular {
 
 impl Tools<'_> {
     /// Begins a call, if there is room.
-    pub fn call(&mut self, now: Now, upkeep: Upkeep) -> Option<CallId> {
-        let request = Request::Upkeep(upkeep);
+    pub fn call(&mut self, now: Now, housekeeping: Upkeep) -> Option<CallId> {
+        let request = Request::Upkeep(housekeeping);
         let room = self.calls.has_room(super::calls::Class::of(&request));
         room.then(|| self.calls.begin(now, Owner::Chores, request, self.out))
     }

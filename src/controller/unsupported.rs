@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::Controller;
-use super::asks::{Ask, Form, Then};
 use super::downstream::Desk;
 use super::key::NodeId;
 use super::object::Object;
+use super::requests::{Ask, Form, Then};
 use super::say::{self, Origin};
 use super::time::{Now, Rng};
 use crate::model::api::{Call, Kind, ListOptions, Verb};

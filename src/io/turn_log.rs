@@ -5,7 +5,7 @@
 use log::Level;
 
 use crate::agent::event::Severity;
-use crate::model::note::{Note, NoteKind};
+use crate::model::recorded_event::{Note, NoteKind};
 
 /// Writes one event with the keys that scripts look for.
 pub(super) fn note(note: &Note) {

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::event::{CallId, JobId};
 use super::time::Instant;
 use crate::model::cri::{CallError, Reply};
+use crate::model::housekeeping::{EvictionPolicy, Measures};
 use crate::model::job::Used;
 use crate::model::node::Pressure;
 use crate::model::pod as api;
-use crate::model::upkeep::{EvictionPolicy, Measures};
 
 /// Nobody has to go for it.
 pub fn bounds_disk(_: &api::Pod) -> bool {

@@ -2,12 +2,12 @@
 
 use serde_json::value::RawValue;
 
+use super::cache::From;
 use super::event::{Action, Severity, WatchFact, WatchId};
 use super::identity::DENIED;
 use super::key::Key;
 use super::object::{Object, Sketch};
 use super::time::Now;
-use super::world::From;
 use super::{Controller, syncs};
 use crate::limits::UNREAD_TOLD_MAX;
 use crate::model::api::Kind;
