@@ -32,7 +32,7 @@
 //!   [`agent::Agent::step`] looks at all it knows and asks for what is missing,
 //!   [`agent::Agent::wake_at`] says when to step again if nothing happens. No clock, no files, no
 //!   sockets, no threads: the simulator runs the very same code.
-//! - [`mind`]: what a mind needs of time and chance, handed in.
+//! - [`core`]: what a core needs of time and chance, handed in.
 //! - `controller`: **the cloud side's mind**, by the same verbs, for `edgecontroller` alone.
 //! - [`io`]: **the hands.** One thread, one loop: poll → handle → step → perform. No decisions.
 //!

@@ -27,7 +27,7 @@ pub enum Owner {
     /// One pod.
     Pod(Uid),
     /// [`super::housekeeping`]
-    Chores,
+    Housekeeping,
     /// A probe or a hook of one pod: beside the pod's own work.
     Exec(Uid),
 }
@@ -48,7 +48,7 @@ pub enum Class {
     /// All else: makes, starts, inspects and removes.
     Work,
     /// What keeps the node in order: its owner keeps one of each kind.
-    Upkeep,
+    HousekeepingCall,
 }
 
 impl Class {
@@ -65,7 +65,7 @@ impl Class {
             Self::Hook => limits::HOOK_CALLS_MAX,
             Self::Pull => pulls_max,
             Self::Work => limits::WORK_CALLS_MAX,
-            Self::Upkeep => limits::UPKEEP_CALLS_MAX,
+            Self::HousekeepingCall => limits::UPKEEP_CALLS_MAX,
         }
     }
 }
@@ -239,7 +239,7 @@ fn terms(request: &Request) -> (Class, u64) {
         | Request::Task { .. }
         | Request::ContainerStatus(_)
         | Request::ImageStatus(_) => (Class::Work, limits::CALL_DEADLINE_MS),
-        Request::Upkeep(_) => (Class::Upkeep, limits::CALL_DEADLINE_MS),
+        Request::HousekeepingCall(_) => (Class::HousekeepingCall, limits::CALL_DEADLINE_MS),
     }
 }
 
@@ -250,7 +250,7 @@ mod tests {
         CALL_DEADLINE_MS, EXEC_DEADLINE_MS, LOOK_DEADLINE_MS, PULL_DEADLINE_MS, STREAM_DEADLINE_MS,
     };
     use crate::model::cri::{ContainerId, SandboxConfig, SandboxId};
-    use crate::model::housekeeping::Upkeep;
+    use crate::model::housekeeping::HousekeepingCall;
 
     #[test]
     fn each_call_is_given_as_long_as_its_kind_may_take() {
@@ -281,7 +281,7 @@ mod tests {
             (exec(5), 5_000 + CALL_DEADLINE_MS),
             (Request::RunPodSandbox(sandbox_config), 2 * CALL_DEADLINE_MS),
             (Request::StartContainer(id.clone()), CALL_DEADLINE_MS),
-            (Request::Upkeep(Upkeep::ListImages), CALL_DEADLINE_MS),
+            (Request::HousekeepingCall(HousekeepingCall::ListImages), CALL_DEADLINE_MS),
         ] {
             let now = Now { boot: Instant(1_000), wall: None };
             let mut out = Out::default();

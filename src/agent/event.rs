@@ -17,7 +17,7 @@ use crate::model::message::Message;
 use crate::model::meta::{Change, DiskError, Revision, Saved};
 use crate::model::net::{Finding, Query};
 use crate::model::probe::ProbeResults;
-use crate::model::recorded_event::Note;
+use crate::model::recorded_event::RecordedEvent;
 
 /// A fact from outside: the only way in.
 #[derive(Clone, Debug)]
@@ -169,7 +169,7 @@ pub enum Action {
     #[cfg(feature = "watchdog")]
     Feed,
     /// Write this event to the log.
-    Note(Note),
+    RecordedEvent(RecordedEvent),
     /// Write this line to the log: a phase changed, or we degraded.
     Log(Severity, String),
     /// End the process with success; pods stay as they are.

@@ -7,18 +7,18 @@
 //!                                                               └ pods are told what to part with
 //! ```
 //!
-//! Chores are not urgent: they go with the wakes that the runtime's health causes anyway, and wake
-//! the loop themselves only where those stay away for long. Each chore has one call or job under
+//! Nothing here is urgent: it is done when the runtime's health wakes the loop anyway, and wakes
+//! the loop itself only where that does not happen for long. Each task has one call or job under
 //! way at the most, so none can crowd out the pods.
 //!
-//! If we crash here: every chore begins by looking, so the next life does it again.
+//! If we crash here: every task begins by looking, so the next life does it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::Amounts;
 use super::calls::{Calls, Owner};
 use super::event::{Action, CallId, JobId, Out};
-use super::eviction::Evict;
+use super::eviction::EvictionManager;
 #[cfg(feature = "gc")]
 use super::gc;
 #[cfg(feature = "cloud")]
@@ -28,21 +28,21 @@ use super::logs::Logs;
 use super::pleg::{List, Pleg};
 use super::pods::{Pods, Sources};
 use super::qos::Qos;
-use super::recorder::Notes;
+use super::recorder::Recorder;
 use super::time::{Instant, Now};
 use crate::agent::Config;
 use crate::limits;
 use crate::model::cri::{CallError, CgroupDriver, Reply, Request};
 #[cfg(feature = "cloud")]
 use crate::model::housekeeping::StoredImage;
-use crate::model::housekeeping::{Ask, Measures, Upkeep};
+use crate::model::housekeeping::{Ask, HousekeepingCall, Measures};
 use crate::model::job::{JobError, JobSpec, Used};
 use crate::model::node::Pressure;
-use crate::model::recorded_event::{NoteKind, Object};
+use crate::model::recorded_event::{EventType, Object};
 
-/// All chores.
+/// All of it.
 #[derive(Debug)]
-pub struct Chores {
+pub struct Housekeeping {
     /// A [`Action::Measure`] is under way.
     measuring: bool,
     /// The room for images is among them.
@@ -55,11 +55,11 @@ pub struct Chores {
     inventory: Inventory,
     #[cfg(feature = "logs")]
     logs: Logs,
-    evict: Evict,
+    evict: EvictionManager,
 }
 
 /// Everything a chore asks with.
-pub struct Tools<'a> {
+pub struct HousekeepingContext<'a> {
     /// All pods.
     pub pods: &'a mut Pods,
     /// What the sources say of pods that are not among them.
@@ -73,14 +73,14 @@ pub struct Tools<'a> {
     /// The last job's number.
     pub last_job: &'a mut u64,
     /// Events.
-    pub notes: &'a mut Notes,
+    pub notes: &'a mut Recorder,
     /// The looker.
     pub pleg: &'a mut Pleg,
     /// Where requests go.
     pub out: &'a mut Out,
 }
 
-impl Chores {
+impl Housekeeping {
     /// Nothing done yet.
     pub fn new(config: &Config, now: Now) -> Self {
         let settings = &config.housekeeping;
@@ -96,7 +96,7 @@ impl Chores {
             inventory: Inventory::new(config, now.boot),
             #[cfg(feature = "logs")]
             logs: Logs::new(settings.logs.clone(), now.boot),
-            evict: Evict::new(&settings.eviction, pods_memory_max, now.boot),
+            evict: EvictionManager::new(&settings.eviction, pods_memory_max, now.boot),
         }
     }
 
@@ -190,24 +190,24 @@ impl Chores {
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>) {
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         self.stepped_at = now.boot;
-        self.qos.step(now, tools);
+        self.qos.step(now, context);
         let mut asking = Asking { closed: self.measuring, ask: None };
         #[cfg(feature = "gc")]
-        self.gc.step(now, tools, &mut asking);
+        self.gc.step(now, context, &mut asking);
         #[cfg(feature = "cloud")]
-        self.inventory.step(now, tools);
+        self.inventory.step(now, context);
         #[cfg(feature = "logs")]
-        self.logs.step(now, tools, &mut asking);
+        self.logs.step(now, context, &mut asking);
         #[cfg(feature = "eviction")]
-        while self.evict.step(now, tools, &mut self.gc, &mut asking) {
-            self.gc.step(now, tools, &mut asking);
+        while self.evict.step(now, context, &mut self.gc, &mut asking) {
+            self.gc.step(now, context, &mut asking);
         }
         if let Some(ask) = asking.ask {
             self.measuring = true;
             self.images_measured = ask.image_fs.is_some();
-            tools.out.push(Action::Measure(Box::new(ask)));
+            context.out.push(Action::Measure(Box::new(ask)));
         }
     }
 
@@ -231,12 +231,12 @@ impl Chores {
 
 /// Something that is done again and again, when others have woken us.
 #[derive(Clone, Copy, Debug)]
-pub struct Regular {
+pub struct Periodic {
     due_at: Instant,
     period_ms: u64,
 }
 
-impl Regular {
+impl Periodic {
     /// Due for the first time at once.
     pub fn new(period_ms: u64, now: Instant) -> Self {
         Self { due_at: now, period_ms }
@@ -264,12 +264,12 @@ impl Regular {
     }
 }
 
-impl Tools<'_> {
+impl HousekeepingContext<'_> {
     /// Begins a call, if there is room.
-    pub fn call(&mut self, now: Now, housekeeping: Upkeep) -> Option<CallId> {
-        let request = Request::Upkeep(housekeeping);
+    pub fn call(&mut self, now: Now, housekeeping: HousekeepingCall) -> Option<CallId> {
+        let request = Request::HousekeepingCall(housekeeping);
         let room = self.calls.has_room(super::calls::Class::of(&request));
-        room.then(|| self.calls.begin(now, Owner::Chores, request, self.out))
+        room.then(|| self.calls.begin(now, Owner::Housekeeping, request, self.out))
     }
 
     /// Begins a job.
@@ -282,7 +282,7 @@ impl Tools<'_> {
     }
 
     /// Tells of the node.
-    pub fn note(&mut self, now: Now, kind: NoteKind, reason: &'static str, message: String) {
+    pub fn note(&mut self, now: Now, kind: EventType, reason: &'static str, message: String) {
         let object = Object::node(&self.config.node_name);
         self.notes.add(now, object, kind, reason, message, self.out);
     }

@@ -11,18 +11,18 @@ use std::cmp::Reverse;
 
 use super::Config;
 use super::event::CallId;
-use super::housekeeping::{Regular, Tools};
+use super::housekeeping::{HousekeepingContext, Periodic};
 use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Reply};
-use crate::model::housekeeping::{StoredImage, Told, Upkeep};
+use crate::model::housekeeping::{HousekeepingCall, StoredImage, Told};
 
 /// What is told of them.
 #[derive(Debug)]
 pub struct Inventory {
     /// So many are named; none: nothing is asked.
     most: usize,
-    list: Regular,
+    list: Periodic,
     call: Option<CallId>,
     /// The largest first; `None`: not known yet.
     images: Option<Vec<StoredImage>>,
@@ -33,7 +33,7 @@ impl Inventory {
     pub fn new(config: &Config, now: Instant) -> Self {
         let asked = config.cloud.as_ref().map(|cloud| cloud.status_images_max);
         let most = asked.map_or(0, |max| max.unwrap_or(usize::MAX).min(limits::NODE_IMAGES_MAX));
-        let list = Regular::new(limits::IMAGES_LIST_MS, now);
+        let list = Periodic::new(limits::IMAGES_LIST_MS, now);
         // That there are none to name is known.
         Self { most, list, call: None, images: (most == 0).then(Vec::new) }
     }
@@ -41,7 +41,7 @@ impl Inventory {
     /// The runtime is back, and may be another: calls under way were answered before.
     pub fn up(&mut self) {
         self.call = None;
-        self.list = Regular::new(limits::IMAGES_LIST_MS, Instant(0));
+        self.list = Periodic::new(limits::IMAGES_LIST_MS, Instant(0));
     }
 
     /// Takes the answer to a call. `false`: it is none of these.
@@ -51,7 +51,7 @@ impl Inventory {
         }
         self.call = None;
         match result {
-            Ok(Reply::Upkeep(Told::Images(images))) => {
+            Ok(Reply::HousekeepingCall(Told::Images(images))) => {
                 self.images = Some(largest(images, self.most));
             }
             Ok(other) => panic!("ListImages cannot answer {other:?}"),
@@ -62,11 +62,11 @@ impl Inventory {
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>) {
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         if self.most == 0 || self.call.is_some() || !self.list.is_due(now.boot) {
             return;
         }
-        self.call = tools.call(now, Upkeep::ListImages);
+        self.call = context.call(now, HousekeepingCall::ListImages);
         if self.call.is_some() {
             self.list.done(now.boot);
         }

@@ -15,19 +15,19 @@
 use std::collections::VecDeque;
 
 use super::event::{Action, CallId, JobId, Severity};
-use super::housekeeping::{Asking, Regular, Tools};
+use super::housekeeping::{Asking, HousekeepingContext, Periodic};
 use super::pod::next::log_link;
 use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Code, ContainerId, ContainerState, Reply};
-use crate::model::housekeeping::{LogPolicy, Measures, Upkeep};
+use crate::model::housekeeping::{HousekeepingCall, LogPolicy, Measures};
 use crate::model::job::{JobError, JobSpec, LogLink};
 
 /// The rotation.
 #[derive(Debug)]
 pub struct Logs {
     policy: LogPolicy,
-    look: Regular,
+    look: Periodic,
     /// What is to be done, at most [`limits::LOGS_QUEUE_MAX`]; the rest is found again.
     queue: VecDeque<(LogLink, Need)>,
     doing: Option<Doing>,
@@ -63,7 +63,7 @@ impl Logs {
     /// Looks with the first step.
     pub fn new(policy: LogPolicy, now: Instant) -> Self {
         Self {
-            look: Regular::new(policy.period_ms, now),
+            look: Periodic::new(policy.period_ms, now),
             policy,
             queue: VecDeque::new(),
             doing: None,
@@ -141,36 +141,42 @@ impl Logs {
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
         for line in self.news.drain(..) {
-            tools.out.push(Action::Log(Severity::Warn, line));
+            context.out.push(Action::Log(Severity::Warn, line));
         }
         if self.is_off() {
             // What was begun is brought to its end.
-            self.go_on(now, tools);
+            self.go_on(now, context);
             return;
         }
         while self.doing.is_none()
             && let Some((log, need)) = self.queue.pop_front()
         {
             // It may have ended since: its logs go with it.
-            if running(tools).any(|other| other == log) {
-                self.doing = Some(self.begin(now, tools, log, need));
+            if running(context).any(|other| other == log) {
+                self.doing = Some(self.begin(now, context, log, need));
             }
         }
-        self.go_on(now, tools);
+        self.go_on(now, context);
         if self.doing.is_none() && self.look.is_due(now.boot) {
-            self.ask(now, tools, asking);
+            self.ask(now, context, asking);
         }
     }
 
-    fn ask(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
+    fn ask(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
         let Some(ask) = asking.want() else { return };
-        ask.logs = running(tools).collect();
+        ask.logs = running(context).collect();
         self.look.done(now.boot);
     }
 
-    fn begin(&self, now: Now, tools: &mut Tools<'_>, log: LogLink, need: Need) -> Doing {
+    fn begin(
+        &self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        log: LogLink,
+        need: Need,
+    ) -> Doing {
         match need {
             Need::Reopening => Doing::Reopen { call: None, log, renamed: false },
             Need::Rotation => {
@@ -180,23 +186,23 @@ impl Logs {
                     // Without a clock the hands number on from what is there.
                     at_s: now.timestamp().map_or(0, |at| at.0),
                 };
-                Doing::Rotate(tools.job(now, spec), log)
+                Doing::Rotate(context.job(now, spec), log)
             }
         }
     }
 
     /// The next step of what is under way.
-    fn go_on(&mut self, now: Now, tools: &mut Tools<'_>) {
+    fn go_on(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         match &mut self.doing {
             Some(Doing::Reopen { call: call @ None, log, .. }) => {
                 let id = ContainerId(log.id.clone());
-                *call = tools.call(now, Upkeep::ReopenContainerLog(id));
+                *call = context.call(now, HousekeepingCall::ReopenContainerLog(id));
             }
             Some(Doing::Restore(job @ None, log)) => {
-                *job = Some(tools.job(now, JobSpec::RestoreLog(log.clone())));
+                *job = Some(context.job(now, JobSpec::RestoreLog(log.clone())));
             }
             Some(Doing::Compress(job @ None, log)) => {
-                *job = Some(tools.job(now, JobSpec::CompressLogs(log.clone())));
+                *job = Some(context.job(now, JobSpec::CompressLogs(log.clone())));
             }
             Some(
                 Doing::Rotate(..) | Doing::Reopen { .. } | Doing::Restore(..) | Doing::Compress(..),
@@ -216,9 +222,10 @@ impl Logs {
 }
 
 /// The logs of all containers that run.
-fn running(tools: &Tools<'_>) -> impl Iterator<Item = LogLink> {
-    tools.pods.iter().flat_map(|pod| {
-        let runs = |it: &&super::pod::observed::ContainerSeen| it.state == ContainerState::Running;
+fn running(context: &HousekeepingContext<'_>) -> impl Iterator<Item = LogLink> {
+    context.pods.iter().flat_map(|pod| {
+        let runs =
+            |it: &&super::pod::observed::ObservedContainer| it.state == ContainerState::Running;
         pod.seen().containers.iter().filter(runs).map(|it| log_link(pod, it))
     })
 }

@@ -52,15 +52,15 @@ pub use crate::core::{rate, time};
 use calls::{Calls, Outcome, Owner};
 use cloud::Cloud;
 use event::{Action, CallId, Event, Out, Severity};
-use housekeeping::{Chores, Tools};
+use housekeeping::{Housekeeping, HousekeepingContext};
 use image::Images;
 use node::Node;
 use objects::{Objects, ObjectsOf};
 use pleg::Pleg;
-use pod::{Answer, Hands, Place};
+use pod::{Answer, Place, PodContext};
 use pods::{Knowledge, Pods, Sources};
 use queries::Queries;
-use recorder::Notes;
+use recorder::Recorder;
 use removed::Removed;
 use runtime::Runtime;
 use source::Source;
@@ -75,7 +75,7 @@ use crate::model::housekeeping::Settings as HousekeepingSettings;
 use crate::model::machine::Identity;
 use crate::model::metrics::Histogram;
 use crate::model::node::Pressure;
-use crate::model::recorded_event::{NoteKind, Object};
+use crate::model::recorded_event::{EventType, Object};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudSettings;
 use crate::model::settings::PodSettings;
@@ -160,8 +160,8 @@ pub struct Agent {
     calls: Calls,
     images: Images,
     queries: Queries,
-    notes: Notes,
-    chores: Chores,
+    notes: Recorder,
+    housekeeping: Housekeeping,
     watchdog: Watchdog,
     node: Node,
     addresses: Vec<String>,
@@ -182,7 +182,7 @@ pub struct Agent {
 impl Agent {
     /// Knows nothing yet but its configuration; looks at the runtime before it acts.
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
-        let chores = Chores::new(&config, now);
+        let housekeeping = Housekeeping::new(&config, now);
         let driver = config.settings.cgroups.driver;
         let pulls = config.pulls;
         let cloud = Self::cloud(&config, now);
@@ -205,8 +205,8 @@ impl Agent {
             calls: Calls::new(pulls.parallel_max),
             images: Images::new(pulls, now),
             queries: Queries::default(),
-            notes: Notes::default(),
-            chores,
+            notes: Recorder::default(),
+            housekeeping,
             node: Node::default(),
             addresses: Vec::new(),
             resolver: Dns::default(),
@@ -240,19 +240,19 @@ impl Agent {
             }
             Event::Job(job, result) => {
                 let taken = self.cloud_job_done(now, job, &result)
-                    || self.chores.job_done(job, &result)
+                    || self.housekeeping.job_done(job, &result)
                     || self.pods.iter_mut().any(|pod| pod.job_done(now, job, &result));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
             Event::Used(job, used) => {
-                let taken = self.chores.used(job, Some(used));
+                let taken = self.housekeeping.used(job, Some(used));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
             Event::Attempts(job, attempts) => {
                 let taken = self.pods.iter_mut().any(|pod| pod.dirs_made(now, job, &attempts));
                 assert!(taken, "answer to {job:?}, which nobody asked for");
             }
-            Event::Measured(measures) => self.chores.measured(now, &measures),
+            Event::Measured(measures) => self.housekeeping.measured(now, &measures),
             // Cancelled while its answer was on the way: of no more interest.
             Event::Probe(probe, finding) => {
                 if let Some(uid) = self.queries.end(probe) {
@@ -295,7 +295,7 @@ impl Agent {
         self.pleg.up(now);
         self.pods.up();
         self.removed.up();
-        self.chores.up();
+        self.housekeeping.up();
     }
 
     fn answer(&mut self, now: Now, call: CallId, result: Result<Reply, CallError>) {
@@ -314,7 +314,7 @@ impl Agent {
                         self.pods.remove(&renamed);
                         self.want(now);
                     }
-                    self.chores.look(now, &list, &self.pods);
+                    self.housekeeping.look(now, &list, &self.pods);
                     let doomed = self.cloud.as_ref().map(|cloud| cloud.doomed());
                     self.pods.look(now, list, self.sources(), doomed);
                     if let Some(cloud) = self.cloud.as_mut().filter(|_| self.pods.is_complete()) {
@@ -322,7 +322,7 @@ impl Agent {
                     }
                 }
             }
-            Owner::Chores => self.chores.answer(now, call, &result),
+            Owner::Housekeeping => self.housekeeping.answer(now, call, &result),
             Owner::Exec(uid) => {
                 let pod = self.pods.get_mut(&uid).expect("a pod with a call is not forgotten");
                 pod.called(now, call, result);
@@ -344,7 +344,7 @@ impl Agent {
             wish.add_cloud(cloud.pods());
         }
         self.pods.want(now, wish, &self.config);
-        self.chores.pods_changed(now);
+        self.housekeeping.pods_changed(now);
         // What nobody wants is found by looking.
         self.pleg.want();
     }
@@ -411,7 +411,7 @@ impl Agent {
 
     fn step_chores(&mut self, now: Now, out: &mut Out) {
         let sources = self.sources();
-        let mut tools = Tools {
+        let mut context = HousekeepingContext {
             pods: &mut self.pods,
             sources,
             config: &self.config,
@@ -422,8 +422,8 @@ impl Agent {
             pleg: &mut self.pleg,
             out,
         };
-        self.chores.step(now, &mut tools);
-        if let Some(pressures) = self.chores.take_pressures() {
+        self.housekeeping.step(now, &mut context);
+        if let Some(pressures) = self.housekeeping.take_pressures() {
             self.take_pressures(now, pressures, out);
         }
     }
@@ -435,14 +435,14 @@ impl Agent {
             let name = &self.config.node_name;
             let reason = pressure.change(self.node.pressures().contains(&pressure));
             let message = format!("Node {name} status is now: {reason}");
-            self.notes.add(now, Object::node(name), NoteKind::Normal, reason, message, out);
+            self.notes.add(now, Object::node(name), EventType::Normal, reason, message, out);
         }
     }
 
     /// Says whether a pod went on to another phase.
     fn step_pods(&mut self, now: Now, out: &mut Out) -> bool {
         let place = place(&self.runtime, &self.addresses);
-        let mut hands = Hands {
+        let mut context = PodContext {
             config: &self.config,
             objects: ObjectsOf { folder: &self.objects, cloud: &self.cloud_objects },
             place,
@@ -461,7 +461,7 @@ impl Agent {
             pleg: &mut self.pleg,
             out,
         };
-        let stepped = self.pods.step(now, self.runtime.status(), place, &mut hands);
+        let stepped = self.pods.step(now, self.runtime.status(), place, &mut context);
         for uid in stepped.changed {
             let pod = self.pods.get_mut(&uid).expect("just stepped");
             let line = format!("{}uid={uid} status={:?}", pod.log_name(), pod.api().status.phase);
@@ -502,7 +502,7 @@ impl Agent {
         let always = [self.runtime.wake_at(), self.cloud_wake_at(), self.watchdog.wake_at()];
         let mut wake_at = always.into_iter().flatten().min();
         if self.runtime.is_ready(self.now) {
-            let own = self.chores.wake_at();
+            let own = self.housekeeping.wake_at();
             let of_calls = self.calls.wake_at();
             wake_at = [wake_at, self.pods.wake_at(), self.pleg.wake_at(self.now), own, of_calls]
                 .into_iter()

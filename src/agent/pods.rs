@@ -14,8 +14,8 @@ use super::Config;
 use super::calls::Uid;
 use super::objects::Key;
 use super::pleg::List;
-use super::pod::next::World;
-use super::pod::{self, Hands, Origin, Phase, Place, Pod, Verdict, Wanted};
+use super::pod::next::NodeView;
+use super::pod::{self, Origin, Phase, Place, Pod, PodContext, Verdict, Wanted};
 use super::source::Wish;
 use super::time::{Instant, Now, sooner};
 use crate::limits;
@@ -303,10 +303,10 @@ impl Pods {
         now: Now,
         runtime: Option<&RuntimeStatus>,
         place: Place<'_>,
-        hands: &mut Hands<'_>,
+        context: &mut PodContext<'_>,
     ) -> Stepped {
         let mut stepped = Stepped::default();
-        self.admit_all(hands.config);
+        self.admit_all(context.config);
         if !self.map.values().any(|pod| pod.is_restless(now) || pod.is_probe_due(now)) {
             return stepped;
         }
@@ -314,16 +314,16 @@ impl Pods {
         let first = self.turn.take();
         let mut step = |pod: &mut Pod| {
             if pod.is_probe_due(now) {
-                pod.probe(now, hands);
+                pod.probe(now, context);
             }
             if !pod.is_restless(now) {
                 return;
             }
             let predecessor = waiting.contains(pod.uid());
-            let world = World { runtime, predecessor };
+            let world = NodeView { runtime, predecessor };
             let before = pod.api().status.phase;
             let phase = pod.phase();
-            let gave_up = pod.step(now, &world, hands);
+            let gave_up = pod.step(now, &world, context);
             stepped.moved |= gave_up || pod.phase() != phase;
             self.revision += u64::from(pod.refresh(now, place));
             if pod.api().status.phase != before {

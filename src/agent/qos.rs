@@ -6,7 +6,7 @@
 
 use super::amounts::Amounts;
 use super::event::{Action, JobId, Severity};
-use super::housekeeping::{Regular, Tools};
+use super::housekeeping::{HousekeepingContext, Periodic};
 use super::pod::cgroup::are_ours;
 use super::pod::{Phase, burstable_milli};
 use super::time::{Instant, Now};
@@ -19,7 +19,7 @@ use crate::model::job::{JobError, JobSpec};
 /// The chore.
 #[derive(Debug)]
 pub struct Qos {
-    regular: Regular,
+    regular: Periodic,
     /// Done, as far as is known.
     done: Option<Box<QosCgroups>>,
     under_way: Option<(JobId, Box<QosCgroups>)>,
@@ -33,13 +33,13 @@ pub struct Qos {
 impl Qos {
     /// Nothing done yet.
     pub fn new(now: Instant) -> Self {
-        let regular = Regular::new(limits::QOS_CGROUPS_MS, now);
+        let regular = Periodic::new(limits::QOS_CGROUPS_MS, now);
         Self { regular, done: None, under_way: None, trouble: None, said: None, why: None }
     }
 
     /// There are other pods than before.
     pub fn stir(&mut self, now: Instant) {
-        self.regular = Regular::new(limits::QOS_CGROUPS_MS, now);
+        self.regular = Periodic::new(limits::QOS_CGROUPS_MS, now);
     }
 
     /// Takes the answer to a job. `false`: it is none of these.
@@ -55,36 +55,36 @@ impl Qos {
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>) {
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         if let Some(trouble) = self.trouble.take()
             && self.said.as_ref() != Some(&trouble)
         {
             let line = format!("cannot set the cgroups of the QoS classes: {trouble}");
-            tools.out.push(Action::Log(Severity::Warn, line));
+            context.out.push(Action::Log(Severity::Warn, line));
             self.said = Some(trouble);
         }
         if self.under_way.is_some() || !self.regular.is_due(now.boot) {
             return;
         }
         self.regular.done(now.boot);
-        self.say(tools);
-        if !are_ours(tools.config, tools.driver) {
+        self.say(context);
+        if !are_ours(context.config, context.driver) {
             return;
         }
-        let wanted = Box::new(wanted(tools));
+        let wanted = Box::new(wanted(context));
         if self.done.as_ref() != Some(&wanted) {
-            let job = tools.job(now, JobSpec::SetQosCgroups(wanted.clone()));
+            let job = context.job(now, JobSpec::SetQosCgroups(wanted.clone()));
             self.under_way = Some((job, wanted));
         }
     }
 
     /// Says once why nothing is done.
-    fn say(&mut self, tools: &mut Tools<'_>) {
-        let why = if !tools.config.settings.cgroups.per_qos {
+    fn say(&mut self, context: &mut HousekeepingContext<'_>) {
+        let why = if !context.config.settings.cgroups.per_qos {
             None
-        } else if tools.config.machine.cgroups.hierarchy == Hierarchy::None {
+        } else if context.config.machine.cgroups.hierarchy == Hierarchy::None {
             Some("no cgroups at /sys/fs/cgroup that this process may write to")
-        } else if tools.driver == CgroupDriver::Systemd {
+        } else if context.driver == CgroupDriver::Systemd {
             Some("the runtime's cgroup driver is systemd, which makes the pods' slices by itself")
         } else {
             None
@@ -93,7 +93,7 @@ impl Qos {
             let line = format!(
                 "{why}: requests and limits are kept for each container, not for pods as a whole"
             );
-            tools.out.push(Action::Log(Severity::Warn, line));
+            context.out.push(Action::Log(Severity::Warn, line));
         }
         self.why = why;
     }
@@ -104,17 +104,17 @@ impl Qos {
     }
 }
 
-fn wanted(tools: &Tools<'_>) -> QosCgroups {
-    let of_pods = Amounts::of_pods(tools.config);
+fn wanted(context: &HousekeepingContext<'_>) -> QosCgroups {
+    let of_pods = Amounts::of_pods(context.config);
     let milli = i64::try_from(of_pods.cpu_milli).unwrap_or(i64::MAX);
-    let running = tools.pods.iter().filter(|pod| pod.phase() < Phase::Terminated);
+    let running = context.pods.iter().filter(|pod| pod.phase() < Phase::Terminated);
     let asked = running.map(|pod| burstable_milli(&pod.api().spec)).fold(0, i64::saturating_add);
     QosCgroups {
         all: Values {
             cpu_shares: shares(milli),
-            cpu_period: tools.config.settings.cgroups.cpu_period_us,
+            cpu_period: context.config.settings.cgroups.cpu_period_us,
             memory: i64::try_from(of_pods.memory_bytes).ok().filter(|&bytes| bytes > 0),
-            pids: pids_max(tools.config),
+            pids: pids_max(context.config),
             ..Values::default()
         },
         burstable_shares: shares(asked),

@@ -22,11 +22,11 @@ use comparable::comparable;
 use super::event::{Action, Out, Severity};
 use super::time::{Instant, Now};
 use crate::limits;
-use crate::model::recorded_event::{Note, NoteKind, Object};
+use crate::model::recorded_event::{EventType, Object, RecordedEvent};
 
 /// The ring.
 #[derive(Debug, Default)]
-pub struct Notes {
+pub struct Recorder {
     /// The one that happened last is the last.
     ring: VecDeque<Entry>,
     /// Everything that happened, repeats included.
@@ -47,7 +47,7 @@ struct Entry {
     combined: bool,
     /// When the newest repeat happened.
     at: Instant,
-    note: Note,
+    note: RecordedEvent,
 }
 
 /// Of one object.
@@ -60,7 +60,7 @@ struct Allowance {
     exhausted: bool,
 }
 
-impl Notes {
+impl Recorder {
     /// The next event carries these.
     pub fn annotate(&mut self, annotations: BTreeMap<&'static str, String>) {
         self.annotations = annotations;
@@ -71,13 +71,13 @@ impl Notes {
         &mut self,
         now: Now,
         object: Object,
-        kind: NoteKind,
+        kind: EventType,
         reason: &'static str,
         message: String,
         out: &mut Out,
     ) {
         let annotations = std::mem::take(&mut self.annotations);
-        let note = Note {
+        let note = RecordedEvent {
             involved_object: object,
             kind,
             reason,
@@ -91,14 +91,14 @@ impl Notes {
         self.serial += 1;
         if entry.note.count.is_power_of_two() && self.may_tell(now, &entry.note, out) {
             entry.told = self.serial;
-            out.push(Action::Note(entry.note.clone()));
+            out.push(Action::RecordedEvent(entry.note.clone()));
         }
         self.make_room(&entry.note.involved_object);
         self.ring.push_back(entry);
     }
 
     /// The entry of which the note is a repeat, taken out of the ring, or a new one.
-    fn merge(&mut self, now: Now, mut note: Note) -> Entry {
+    fn merge(&mut self, now: Now, mut note: RecordedEvent) -> Entry {
         let mut digest = digest(&note, Some(&comparable(&note.message)));
         let mut at = self.ring.iter().position(|entry| entry.is(digest, &note));
         let combined = at.is_none() && self.has_many_like(&note, now.boot);
@@ -119,7 +119,7 @@ impl Notes {
 
     /// Whether so much of this object, kind and reason happened, each within a while of the one
     /// before, that another message of them is not worth an entry.
-    fn has_many_like(&self, note: &Note, now: Instant) -> bool {
+    fn has_many_like(&self, note: &RecordedEvent, now: Instant) -> bool {
         let (mut since, mut count) = (now, 1);
         for entry in self.ring.iter().rev().filter(|entry| entry.is_like(note)) {
             if since.since_ms(entry.at) > limits::NOTES_SIMILAR_MS {
@@ -136,7 +136,7 @@ impl Notes {
 
     /// Takes one from the object's allowance. The line that says that it is used up is written
     /// once, until some is left again.
-    fn may_tell(&mut self, now: Now, note: &Note, out: &mut Out) -> bool {
+    fn may_tell(&mut self, now: Now, note: &RecordedEvent, out: &mut Out) -> bool {
         let object = &note.involved_object;
         let key = digest_of(object);
         if !self.allowances.contains_key(&key) && self.allowances.len() >= limits::NOTES_MAX {
@@ -182,7 +182,7 @@ impl Notes {
     }
 
     /// The oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Note> {
+    pub fn iter(&self) -> impl Iterator<Item = &RecordedEvent> {
         self.ring.iter().map(|entry| &entry.note)
     }
 
@@ -194,7 +194,7 @@ impl Notes {
 
     /// What was to be told after this serial number, the oldest first: its own number, a digest
     /// that stands for it and its repeats, and what it was.
-    pub fn since(&self, serial: u64) -> Vec<(u64, u64, &Note)> {
+    pub fn since(&self, serial: u64) -> Vec<(u64, u64, &RecordedEvent)> {
         let new = self.ring.iter().filter(|entry| entry.told > serial);
         let mut new: Vec<_> = new.map(|entry| (entry.told, entry.digest, &entry.note)).collect();
         new.sort_unstable_by_key(|(told, ..)| *told);
@@ -203,11 +203,11 @@ impl Notes {
 }
 
 impl Entry {
-    fn is(&self, digest: u64, note: &Note) -> bool {
+    fn is(&self, digest: u64, note: &RecordedEvent) -> bool {
         self.digest == digest && self.is_like(note)
     }
 
-    fn is_like(&self, note: &Note) -> bool {
+    fn is_like(&self, note: &RecordedEvent) -> bool {
         self.note.reason == note.reason
             && self.note.kind == note.kind
             && self.note.involved_object == note.involved_object
@@ -215,7 +215,7 @@ impl Entry {
 }
 
 /// Of what makes two notes the same; `message` as it is compared, `None`: whatever it is.
-fn digest(note: &Note, message: Option<&str>) -> u64 {
+fn digest(note: &RecordedEvent, message: Option<&str>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let object = &note.involved_object;
     (&object.uid, &object.field_path, note.kind as u8, note.reason, message).hash(&mut hasher);
@@ -247,19 +247,19 @@ mod tests {
 
     /// Enters warnings about one object, and counts what is told.
     #[derive(Default)]
-    struct World {
-        notes: Notes,
+    struct Fixture {
+        notes: Recorder,
         now_ms: u64,
     }
 
-    impl World {
-        fn add(&mut self, name: &str, reason: &'static str, message: &str) -> Vec<Note> {
+    impl Fixture {
+        fn add(&mut self, name: &str, reason: &'static str, message: &str) -> Vec<RecordedEvent> {
             let now = Now { boot: Instant(self.now_ms), wall: None };
             let mut out = Out::default();
-            let (object, kind) = (object(name), NoteKind::Warning);
+            let (object, kind) = (object(name), EventType::Warning);
             self.notes.add(now, object, kind, reason, message.to_owned(), &mut out);
             let told = out.actions.into_iter().filter_map(|action| match action {
-                Action::Note(note) => Some(note),
+                Action::RecordedEvent(note) => Some(note),
                 _ => None,
             });
             told.collect()
@@ -272,77 +272,77 @@ mod tests {
 
     #[test]
     fn repeats_raise_the_count_and_are_logged_ever_more_rarely() {
-        let mut world = World::default();
-        let told: usize = (0..100).map(|_| world.add("a", "BackOff", "again").len()).sum();
-        assert_eq!(world.counts(), [100]);
+        let mut fixture = Fixture::default();
+        let told: usize = (0..100).map(|_| fixture.add("a", "BackOff", "again").len()).sum();
+        assert_eq!(fixture.counts(), [100]);
         assert_eq!(told, 7, "1, 2, 4 … 64");
     }
 
     #[test]
     fn a_message_that_differs_by_an_id_or_a_time_is_a_repeat_with_the_newest_text() {
-        let mut world = World::default();
+        let mut fixture = Fixture::default();
         let message = |n: u64| {
             format!("failed for sandbox \"{n:064x}\" at 2026-11-24T10:47:{n:02}Z: no network")
         };
         for n in 0..50 {
-            world.add("a", "FailedCreatePodSandBox", &message(n));
+            fixture.add("a", "FailedCreatePodSandBox", &message(n));
         }
-        assert_eq!(world.counts(), [50]);
-        assert_eq!(world.notes.iter().next().expect("one").message, message(49));
+        assert_eq!(fixture.counts(), [50]);
+        assert_eq!(fixture.notes.iter().next().expect("one").message, message(49));
         // What else differs makes another.
-        world.add("a", "FailedCreatePodSandBox", "failed: no space left on device");
-        world.add("a", "FailedMount", &message(1));
-        world.add("b", "FailedCreatePodSandBox", &message(1));
-        assert_eq!(world.counts(), [50, 1, 1, 1]);
+        fixture.add("a", "FailedCreatePodSandBox", "failed: no space left on device");
+        fixture.add("a", "FailedMount", &message(1));
+        fixture.add("b", "FailedCreatePodSandBox", &message(1));
+        assert_eq!(fixture.counts(), [50, 1, 1, 1]);
     }
 
     #[test]
     fn ten_messages_of_a_reason_are_combined_until_it_was_quiet_for_ten_minutes() {
-        let mut world = World::default();
+        let mut fixture = Fixture::default();
         let mut told = 0;
         for n in 0..40 {
-            world.now_ms += limits::NOTES_SIMILAR_MS;
-            told += world.add("a", "FailedMount", &format!("try number {n}")).len();
+            fixture.now_ms += limits::NOTES_SIMILAR_MS;
+            told += fixture.add("a", "FailedMount", &format!("try number {n}")).len();
         }
         let alone = limits::NOTES_SIMILAR_MAX - 1;
-        let counts = world.counts();
+        let counts = fixture.counts();
         assert_eq!(counts[..alone], [1].repeat(alone));
         assert_eq!(counts[alone..], [31]);
         assert_eq!(told, 9 + 5, "1, 2, 4, 8, 16 of the last");
-        let last = world.notes.iter().last().expect("ten");
+        let last = fixture.notes.iter().last().expect("ten");
         assert_eq!(last.message, "(combined from similar events): try number 39");
-        world.now_ms += limits::NOTES_SIMILAR_MS + 1;
-        world.add("a", "FailedMount", "another");
-        assert_eq!(world.counts().len(), counts.len() + 1, "a new story begins");
+        fixture.now_ms += limits::NOTES_SIMILAR_MS + 1;
+        fixture.add("a", "FailedMount", "another");
+        assert_eq!(fixture.counts().len(), counts.len() + 1, "a new story begins");
     }
 
     #[test]
     fn an_object_tells_so_much_at_once_and_leaves_others_their_room() {
-        let mut world = World::default();
+        let mut fixture = Fixture::default();
         let reasons = ["A", "B", "C", "D", "E"];
-        let tell = |world: &mut World, reason, n: u64| {
-            world.add("noisy", reason, &format!("{n} of {reason}")).len() as u64
+        let tell = |fixture: &mut Fixture, reason, n: u64| {
+            fixture.add("noisy", reason, &format!("{n} of {reason}")).len() as u64
         };
         let mut told = 0;
         for n in 0..9 {
-            told += reasons.map(|reason| tell(&mut world, reason, n)).iter().sum::<u64>();
+            told += reasons.map(|reason| tell(&mut fixture, reason, n)).iter().sum::<u64>();
         }
         assert_eq!(told, limits::NOTES_BURST);
-        assert_eq!(world.counts().len(), limits::NOTES_OBJECT_MAX);
-        assert_eq!(world.add("quiet", "A", "heard").len(), 1);
-        world.now_ms += limits::NOTES_REFILL_MS;
-        let after = reasons.map(|reason| tell(&mut world, reason, 100));
+        assert_eq!(fixture.counts().len(), limits::NOTES_OBJECT_MAX);
+        assert_eq!(fixture.add("quiet", "A", "heard").len(), 1);
+        fixture.now_ms += limits::NOTES_REFILL_MS;
+        let after = reasons.map(|reason| tell(&mut fixture, reason, 100));
         assert_eq!(after, [1, 0, 0, 0, 0]);
     }
 
     #[test]
     fn that_an_object_has_too_many_events_is_said_once() {
-        let (mut notes, mut out) = (Notes::default(), Out::default());
+        let (mut notes, mut out) = (Recorder::default(), Out::default());
         let now = Now { boot: Instant(0), wall: None };
         for n in 0..40_u8 {
             let reason = ["A", "B", "C", "D", "E"][usize::from(n % 5)];
             let message = format!("{n} of {reason}");
-            notes.add(now, object("a"), NoteKind::Normal, reason, message, &mut out);
+            notes.add(now, object("a"), EventType::Normal, reason, message, &mut out);
         }
         let lines = out.actions.iter().filter(|action| matches!(action, Action::Log(..)));
         assert_eq!(lines.count(), 1);
@@ -350,30 +350,30 @@ mod tests {
 
     #[test]
     fn the_ring_keeps_the_newest() {
-        let mut world = World::default();
+        let mut fixture = Fixture::default();
         for n in 0..limits::NOTES_MAX + 5 {
-            world.add(&n.to_string(), "Started", "x");
+            fixture.add(&n.to_string(), "Started", "x");
         }
-        assert_eq!(world.counts().len(), limits::NOTES_MAX);
-        assert_eq!(&*world.notes.iter().next().expect("full").involved_object.name, "5");
-        assert_eq!(world.notes.allowances.len(), limits::NOTES_MAX);
+        assert_eq!(fixture.counts().len(), limits::NOTES_MAX);
+        assert_eq!(&*fixture.notes.iter().next().expect("full").involved_object.name, "5");
+        assert_eq!(fixture.notes.allowances.len(), limits::NOTES_MAX);
     }
 
     #[test]
     fn what_repeats_untold_is_told_once_whoever_asks_later() {
-        let mut world = World::default();
+        let mut fixture = Fixture::default();
         for _ in 0..3 {
-            world.add("a", "BackOff", "again");
+            fixture.add("a", "BackOff", "again");
         }
-        world.add("b", "Started", "x");
-        let told = |world: &World, serial| -> Vec<(u64, u32)> {
-            world.notes.since(serial).iter().map(|(told, _, note)| (*told, note.count)).collect()
+        fixture.add("b", "Started", "x");
+        let told = |fixture: &Fixture, serial| -> Vec<(u64, u32)> {
+            fixture.notes.since(serial).iter().map(|(told, _, note)| (*told, note.count)).collect()
         };
         // The third of the first is not for itself, but the second was not heard yet.
-        assert_eq!(told(&world, 0), [(2, 3), (4, 1)]);
-        assert_eq!(told(&world, 2), [(4, 1)]);
-        assert_eq!(told(&world, 4), []);
-        world.add("a", "BackOff", "again");
-        assert_eq!(told(&world, 4), [(5, 4)]);
+        assert_eq!(told(&fixture, 0), [(2, 3), (4, 1)]);
+        assert_eq!(told(&fixture, 2), [(4, 1)]);
+        assert_eq!(told(&fixture, 4), []);
+        fixture.add("a", "BackOff", "again");
+        assert_eq!(told(&fixture, 4), [(5, 4)]);
     }
 }

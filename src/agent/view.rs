@@ -7,7 +7,7 @@ use crate::model::cri::ContainerState;
 use crate::model::metrics::Metrics;
 use crate::model::node::Condition;
 use crate::model::pod::Pod;
-use crate::model::recorded_event::Note;
+use crate::model::recorded_event::RecordedEvent;
 use crate::model::status::Phase;
 use crate::model::view::{Overview, RunningPod};
 
@@ -45,7 +45,7 @@ impl Agent {
     }
 
     /// The last events, the oldest first.
-    pub fn notes(&self) -> impl Iterator<Item = &Note> {
+    pub fn notes(&self) -> impl Iterator<Item = &RecordedEvent> {
         self.notes.iter()
     }
 
@@ -95,7 +95,7 @@ impl Agent {
             restarted_pods: self.pods.restarted_total(),
             orphaned_pods: self.pods.orphans_total(),
             removed_listed: self.removed.listed(),
-            evictions: self.chores.evictions(),
+            evictions: self.housekeeping.evictions(),
             operations: operations.clone(),
             pod_start: self.pod_start.clone(),
             pod_start_total: self.pod_start_total.clone(),

@@ -8,7 +8,7 @@ use lexopt::prelude::*;
 
 use super::{Error, table};
 use crate::config;
-use crate::io::image_import::image_store::{Shelf, full_name};
+use crate::io::image_import::image_store::{ImageStore, full_name};
 use crate::io::image_import::{import, serve};
 
 /// Reads the words, does it, prints.
@@ -71,7 +71,7 @@ fn list(mut asked: Asked, out: &mut dyn Write) -> Result<u8, Error> {
         let why = "no folder is configured (imageFolders in edgecore.yaml), and none was named";
         return Err(Error::Failed(why.to_owned()));
     }
-    let mut shelf = Shelf::default();
+    let mut shelf = ImageStore::default();
     shelf.look(&asked.paths);
     let mut rows = vec![["NAME", "DIGEST", "FROM"].map(str::to_owned).to_vec()];
     let mut troubles = Vec::new();

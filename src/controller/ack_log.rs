@@ -16,7 +16,7 @@ use crate::model::sync::Change;
 
 /// What is not kept yet.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct AckLog {
     /// Changed since it was saved.
     pending: BTreeSet<Line>,
     /// Under way: a save of these, in order.
@@ -34,7 +34,7 @@ pub(super) struct Ledger {
 /// The record of this node, of this object, in this incarnation.
 pub(super) type Line = (NodeId, Key, Arc<str>);
 
-impl Ledger {
+impl AckLog {
     /// The node's record of this object has changed.
     pub(super) fn note(&mut self, id: NodeId, key: &Key, uid: &Arc<str>) {
         self.pending.insert((id, key.clone(), Arc::clone(uid)));
@@ -184,16 +184,16 @@ mod tests {
     use super::*;
     use crate::model::api::Kind;
 
-    fn noted(count: usize) -> Ledger {
-        let mut ledger = Ledger::default();
+    fn noted(count: usize) -> AckLog {
+        let mut ack_log = AckLog::default();
         for at in 0..count {
-            ledger.note(NodeId(1), &Key::new(Kind::Pod, "n", &at.to_string()), &Arc::from("u"));
+            ack_log.note(NodeId(1), &Key::new(Kind::Pod, "n", &at.to_string()), &Arc::from("u"));
         }
-        ledger
+        ack_log
     }
 
     /// The save that is asked for at this moment, and how many rows it has.
-    fn save(ledger: &mut Ledger, ms: u64) -> Option<(Revision, usize)> {
+    fn save(ack_log: &mut AckLog, ms: u64) -> Option<(Revision, usize)> {
         let row = |_: NodeId, key: &Key| Change::Delete {
             node: "e".into(),
             kind: key.kind,
@@ -201,7 +201,7 @@ mod tests {
             name: key.name.as_ref().into(),
         };
         let mut out = Out::default();
-        ledger.step(Instant(ms), row, &mut out);
+        ack_log.step(Instant(ms), row, &mut out);
         match out.actions.pop() {
             Some(Action::Save { revision, changes }) => Some((revision, changes.len())),
             _ => None,
@@ -210,86 +210,86 @@ mod tests {
 
     #[test]
     fn one_save_has_so_many_rows_and_the_next_the_others() {
-        let mut ledger = noted(SYNC_ROWS_MAX + 1);
-        let (revision, rows) = save(&mut ledger, 1).expect("a save");
+        let mut ack_log = noted(SYNC_ROWS_MAX + 1);
+        let (revision, rows) = save(&mut ack_log, 1).expect("a save");
         assert_eq!(rows, SYNC_ROWS_MAX);
-        assert_eq!(save(&mut ledger, 1), None, "one at a time");
-        ledger.saved(revision);
-        assert_eq!(save(&mut ledger, 1).map(|(_, rows)| rows), Some(1));
+        assert_eq!(save(&mut ack_log, 1), None, "one at a time");
+        ack_log.saved(revision);
+        assert_eq!(save(&mut ack_log, 1).map(|(_, rows)| rows), Some(1));
     }
 
     #[test]
     fn what_is_being_saved_is_not_kept_and_concerns_its_node() {
-        let mut ledger = noted(SYNC_ROWS_MAX);
+        let mut ack_log = noted(SYNC_ROWS_MAX);
         let key = |name: &str| Key::new(Kind::Pod, "n", name);
-        ledger.note(NodeId(2), &key("0"), &Arc::from("u"));
-        let (revision, rows) = save(&mut ledger, 1).expect("a save");
+        ack_log.note(NodeId(2), &key("0"), &Arc::from("u"));
+        let (revision, rows) = save(&mut ack_log, 1).expect("a save");
         assert_eq!(rows, SYNC_ROWS_MAX);
         for at in 0..SYNC_ROWS_MAX {
-            assert!(!ledger.is_kept(NodeId(1), &key(&at.to_string())), "{at} is being saved");
+            assert!(!ack_log.is_kept(NodeId(1), &key(&at.to_string())), "{at} is being saved");
         }
-        assert!(!ledger.is_kept(NodeId(2), &key("0")), "it waits for its turn");
-        assert!(ledger.is_kept(NodeId(2), &key("1")), "another node's of this name is saved");
-        assert!(ledger.concerns(NodeId(1)) && ledger.concerns(NodeId(2)));
-        ledger.saved(revision);
-        assert!(ledger.is_kept(NodeId(1), &key("0")));
-        assert!(!ledger.concerns(NodeId(1)) && ledger.concerns(NodeId(2)));
+        assert!(!ack_log.is_kept(NodeId(2), &key("0")), "it waits for its turn");
+        assert!(ack_log.is_kept(NodeId(2), &key("1")), "another node's of this name is saved");
+        assert!(ack_log.concerns(NodeId(1)) && ack_log.concerns(NodeId(2)));
+        ack_log.saved(revision);
+        assert!(ack_log.is_kept(NodeId(1), &key("0")));
+        assert!(!ack_log.concerns(NodeId(1)) && ack_log.concerns(NodeId(2)));
     }
 
     #[test]
     fn so_many_records_are_written_into_objects_at_once() {
-        let mut ledger = noted(SYNC_CALLS_MAX + 1);
-        let lines: Vec<Line> = std::iter::from_fn(|| ledger.next(Instant(1))).collect();
+        let mut ack_log = noted(SYNC_CALLS_MAX + 1);
+        let lines: Vec<Line> = std::iter::from_fn(|| ack_log.next(Instant(1))).collect();
         assert_eq!(lines.len(), SYNC_CALLS_MAX);
-        ledger.settled(Instant(1), &lines[0], Ok(()), &mut Out::default());
-        assert!(ledger.next(Instant(1)).is_some());
-        assert!(ledger.next(Instant(1)).is_none());
+        ack_log.settled(Instant(1), &lines[0], Ok(()), &mut Out::default());
+        assert!(ack_log.next(Instant(1)).is_some());
+        assert!(ack_log.next(Instant(1)).is_none());
     }
 
     #[test]
     fn a_save_that_fails_is_tried_again_ever_more_rarely_until_one_is_kept() {
-        let mut ledger = noted(1);
+        let mut ack_log = noted(1);
         let mut ms = 1;
         for n in 0..10 {
-            let (revision, _) = save(&mut ledger, ms).expect("it is tried");
+            let (revision, _) = save(&mut ack_log, ms).expect("it is tried");
             // It takes its time.
             ms += 10;
             let full = DiskError::Full("the disk is full".to_owned());
-            ledger.failed(Instant(ms), revision, &full, &mut Out::default());
+            ack_log.failed(Instant(ms), revision, &full, &mut Out::default());
             let wait_ms = (SAVE_RETRY_MIN_MS << n).min(SAVE_RETRY_MAX_MS);
-            assert_eq!(ledger.wake_at(), Some(Instant(ms + wait_ms)), "{n}");
-            assert_eq!(save(&mut ledger, ms + wait_ms - 1), None, "not before");
+            assert_eq!(ack_log.wake_at(), Some(Instant(ms + wait_ms)), "{n}");
+            assert_eq!(save(&mut ack_log, ms + wait_ms - 1), None, "not before");
             ms += wait_ms;
         }
-        let (revision, _) = save(&mut ledger, ms).expect("it is tried");
-        ledger.saved(revision);
-        ledger.note(NodeId(1), &Key::new(Kind::Pod, "n", "0"), &Arc::from("u"));
-        let (revision, _) = save(&mut ledger, ms).expect("another");
+        let (revision, _) = save(&mut ack_log, ms).expect("it is tried");
+        ack_log.saved(revision);
+        ack_log.note(NodeId(1), &Key::new(Kind::Pod, "n", "0"), &Arc::from("u"));
+        let (revision, _) = save(&mut ack_log, ms).expect("another");
         let full = DiskError::Full("the disk is full".to_owned());
-        ledger.failed(Instant(ms), revision, &full, &mut Out::default());
-        assert_eq!(ledger.wake_at(), Some(Instant(ms + SAVE_RETRY_MIN_MS)));
+        ack_log.failed(Instant(ms), revision, &full, &mut Out::default());
+        assert_eq!(ack_log.wake_at(), Some(Instant(ms + SAVE_RETRY_MIN_MS)));
     }
 
     #[test]
     fn who_stops_tries_nothing_again() {
-        let mut ledger = noted(2);
-        let lines: Vec<Line> = std::iter::from_fn(|| ledger.next(Instant(1))).collect();
-        ledger.stop();
-        let fails = |ledger: &mut Ledger, line, ms| {
-            ledger.settled(Instant(ms), line, Err("lost".to_owned()), &mut Out::default());
+        let mut ack_log = noted(2);
+        let lines: Vec<Line> = std::iter::from_fn(|| ack_log.next(Instant(1))).collect();
+        ack_log.stop();
+        let fails = |ack_log: &mut AckLog, line, ms| {
+            ack_log.settled(Instant(ms), line, Err("lost".to_owned()), &mut Out::default());
         };
-        fails(&mut ledger, &lines[0], 2);
+        fails(&mut ack_log, &lines[0], 2);
         let later = Instant(2 + SAVE_RETRY_MAX_MS);
-        assert!(!ledger.may_stop(later), "the other may still be kept");
-        fails(&mut ledger, &lines[1], later.0);
+        assert!(!ack_log.may_stop(later), "the other may still be kept");
+        fails(&mut ack_log, &lines[1], later.0);
         let latest = later.plus_ms(SAVE_RETRY_MAX_MS);
-        assert!(ledger.next(latest).is_none());
-        assert!(ledger.may_stop(latest));
-        let mut ledger = noted(1);
-        let (revision, _) = save(&mut ledger, 1).expect("a save");
-        ledger.stop();
+        assert!(ack_log.next(latest).is_none());
+        assert!(ack_log.may_stop(latest));
+        let mut ack_log = noted(1);
+        let (revision, _) = save(&mut ack_log, 1).expect("a save");
+        ack_log.stop();
         let full = DiskError::Full("the disk is full".to_owned());
-        ledger.failed(Instant(2), revision, &full, &mut Out::default());
-        assert_eq!(save(&mut ledger, latest.0), None);
+        ack_log.failed(Instant(2), revision, &full, &mut Out::default());
+        assert_eq!(save(&mut ack_log, latest.0), None);
     }
 }

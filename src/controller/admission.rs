@@ -4,7 +4,7 @@ use super::event::{Action, Answer, Ask, Exchange, Peer, Refusal, Severity};
 use super::identity::{EnrolAgain, Identity};
 use super::join::{self, SignedBy, Verdict};
 use super::key::NodeId;
-use super::session::{Link, Shown};
+use super::session::{Link, SessionOwner};
 use super::time::Now;
 use super::{Controller, Session};
 use crate::limits::{EDGE_REPLACED_MS, EDGE_REPLACED_TOLD, SIGNS_MAX};
@@ -26,7 +26,7 @@ impl Controller {
             return;
         }
         let id = self.world.node(&peer.node_id);
-        let mut shown = Shown::new(peer);
+        let mut shown = SessionOwner::new(peer);
         if let Some(old) = &mut self.world.at(id).link {
             let before = old.session;
             let count = shown.replaces(&old.shown, now.boot);

@@ -2,7 +2,7 @@
 //!
 //! Every object knows which nodes want it (the pod's node; for ConfigMaps and Secrets the nodes of
 //! the pods that name them) and which hold it (there is a record). A change of one thus finds its
-//! nodes without a walk, and what a node lacks is a pure function, [`World::due`], of the object
+//! nodes without a walk, and what a node lacks is a pure function, [`Cache::due`], of the object
 //! and the node's record of it. What nobody wants or holds is not kept.
 //!
 //! If we crash here: the lists bring the objects again, and the store the records.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Session;
-use super::ack_log::Ledger;
+use super::ack_log::AckLog;
 use super::key::{Key, NodeId};
 use super::node::Node;
 use super::object::{Object, Read};
@@ -23,7 +23,7 @@ use crate::model::message::Message;
 
 /// Nodes, objects, and who has what.
 #[derive(Default)]
-pub(super) struct World {
+pub(super) struct Cache {
     pub(super) nodes: BTreeMap<NodeId, Node>,
     names: BTreeMap<Arc<str>, NodeId>,
     last_node: u32,
@@ -32,7 +32,7 @@ pub(super) struct World {
     pub(super) ready: BTreeSet<NodeId>,
     /// Objects that some node wants and that are to be fetched.
     pub(super) fetch: BTreeSet<Key>,
-    pub(super) ledger: Ledger,
+    pub(super) ack_log: AckLog,
     /// Nodes that the API server has no more.
     pub(super) orphans: BTreeSet<NodeId>,
     /// Nodes that may be no more, and have records.
@@ -86,7 +86,7 @@ pub(super) enum Due {
     Delete,
 }
 
-impl World {
+impl Cache {
     /// The node of this name, new if it was not heard of.
     pub(super) fn node(&mut self, name: &str) -> NodeId {
         if let Some(id) = self.names.get(name) {
@@ -111,7 +111,7 @@ impl World {
     /// Forgets a node of which nothing is left.
     pub(super) fn tidy(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get(&id) else { return };
-        if node.is_idle() && !self.ledger.concerns(id) {
+        if node.is_idle() && !self.ack_log.concerns(id) {
             self.names.remove(&*node.name);
             self.nodes.remove(&id);
             self.ready.remove(&id);

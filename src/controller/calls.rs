@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use super::Session;
 use super::ack_log::Line;
-use super::cache::{From, World};
-use super::downstream::Desk;
+use super::cache::{Cache, From};
+use super::downstream::NodeContext;
 use super::event::{Action, CallId};
 use super::key::{Key, NodeId};
 use super::object::{Object, Sketch};
@@ -52,7 +52,7 @@ enum Asked {
 /// Who asked beside nodes and what is fetched for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
-    Lead,
+    LeaderElection,
     Garbage,
 }
 
@@ -62,20 +62,20 @@ impl Calls {
         self.asked.len()
     }
 
-    fn call(&mut self, asked: Asked, call: Box<Call>, desk: &mut Desk<'_>) {
+    fn call(&mut self, asked: Asked, call: Box<Call>, context: &mut NodeContext<'_>) {
         self.last += 1;
         let id = CallId(self.last);
         self.asked.insert(id, asked);
-        desk.out.push(Action::Call(id, call));
+        context.out.push(Action::Call(id, call));
     }
 
     /// Asks for a part of ours.
-    pub(super) fn own(&mut self, own: Own, call: Box<Call>, desk: &mut Desk<'_>) {
-        self.call(Asked::Own(own), call, desk);
+    pub(super) fn own(&mut self, own: Own, call: Box<Call>, context: &mut NodeContext<'_>) {
+        self.call(Asked::Own(own), call, context);
     }
 
     /// Asks what this node wants to know, as far as there is room.
-    pub(super) fn serve(&mut self, world: &mut World, id: NodeId, desk: &mut Desk<'_>) {
+    pub(super) fn serve(&mut self, world: &mut Cache, id: NodeId, context: &mut NodeContext<'_>) {
         loop {
             let Some(link) = &mut world.at(id).link else { return };
             if self.asked.len() - self.fetching.len() - self.records >= CALLS_MAX {
@@ -95,13 +95,18 @@ impl Calls {
                 continue;
             }
             let call = ask.call.clone();
-            self.call(Asked::Node(id, session, Box::new(ask)), call, desk);
+            self.call(Asked::Node(id, session, Box::new(ask)), call, context);
         }
     }
 
     /// Fetches what some node wants and nobody knows, as far as there is room.
-    pub(super) fn fetch(&mut self, world: &mut World, watches: &Watches, desk: &mut Desk<'_>) {
-        if desk.now.boot < self.fetch_at {
+    pub(super) fn fetch(
+        &mut self,
+        world: &mut Cache,
+        watches: &Watches,
+        context: &mut NodeContext<'_>,
+    ) {
+        if context.now.boot < self.fetch_at {
             return;
         }
         let mut next = world.fetch.first().cloned();
@@ -123,21 +128,21 @@ impl Calls {
                 subresource: None,
                 body: None,
             };
-            self.call(Asked::Fetch(key), Box::new(call), desk);
+            self.call(Asked::Fetch(key), Box::new(call), context);
         }
     }
 
     /// Keeps in objects what nodes have, as far as there is room.
-    pub(super) fn record(&mut self, world: &mut World, desk: &mut Desk<'_>) {
-        while let Some(line) = world.ledger.next(desk.now.boot) {
+    pub(super) fn record(&mut self, world: &mut Cache, context: &mut NodeContext<'_>) {
+        while let Some(line) = world.ack_log.next(context.now.boot) {
             let call = world.record_call(&line);
             self.records += 1;
-            self.call(Asked::Record(line, call.verb), Box::new(call), desk);
+            self.call(Asked::Record(line, call.verb), Box::new(call), context);
         }
     }
 
     /// When something is to be fetched again, if nothing happens before.
-    pub(super) fn wake_at(&self, world: &World, now: Instant) -> Option<Instant> {
+    pub(super) fn wake_at(&self, world: &Cache, now: Instant) -> Option<Instant> {
         // Otherwise it waits for an answer.
         (!world.fetch.is_empty() && now < self.fetch_at).then_some(self.fetch_at)
     }
@@ -147,9 +152,9 @@ impl Calls {
         &mut self,
         id: CallId,
         result: CallResult,
-        world: &mut World,
+        world: &mut Cache,
         watches: &Watches,
-        desk: &mut Desk<'_>,
+        context: &mut NodeContext<'_>,
     ) -> Option<(Own, CallResult)> {
         let asked = self.asked.remove(&id).expect("an answer to a call that was made");
         if let Some(id) = self.starved.pop_first() {
@@ -160,15 +165,15 @@ impl Calls {
             Asked::Own(own) => return Some((own, result)),
             Asked::Record(line, verb) => {
                 self.records -= 1;
-                world.recorded(desk.now.boot, &line, verb, result, desk.out);
+                world.recorded(context.now.boot, &line, verb, result, context.out);
             }
-            Asked::Fetch(key) => self.fetched(key, result, world, watches, desk),
+            Asked::Fetch(key) => self.fetched(key, result, world, watches, context),
             Asked::Node(id, session, ask) => {
                 let node = world.nodes.get_mut(&id)?;
                 if let Some(link) = node.link.as_mut().filter(|link| link.session == session) {
                     link.asks.done(&ask.call);
                 }
-                self.settle(id, session, &ask, result, world, watches, desk);
+                self.settle(id, session, &ask, result, world, watches, context);
                 world.ready.insert(id);
             }
         }
@@ -179,9 +184,9 @@ impl Calls {
         &mut self,
         key: Key,
         result: CallResult,
-        world: &mut World,
+        world: &mut Cache,
         watches: &Watches,
-        desk: &mut Desk<'_>,
+        context: &mut NodeContext<'_>,
     ) {
         self.fetching.remove(&key);
         if world.fetch.contains(&key) {
@@ -189,7 +194,7 @@ impl Calls {
         }
         match result {
             Ok(raw) => {
-                learn(key.kind, &raw, world, watches, desk);
+                learn(key.kind, &raw, world, watches, context);
                 // The watch has told of its end meanwhile, or it is no object.
                 world.absent(&key);
             }
@@ -198,7 +203,7 @@ impl Calls {
                 if world.is_unknown(&key) {
                     world.fetch.insert(key);
                 }
-                self.fetch_at = desk.now.boot.plus_ms(FETCH_RETRY_MS);
+                self.fetch_at = context.now.boot.plus_ms(FETCH_RETRY_MS);
             }
         }
     }
@@ -210,13 +215,13 @@ impl Calls {
         session: Session,
         ask: &Ask,
         result: CallResult,
-        world: &mut World,
+        world: &mut Cache,
         watches: &Watches,
-        desk: &mut Desk<'_>,
+        context: &mut NodeContext<'_>,
     ) {
         let mut version = 0;
         let result = match result {
-            Ok(raw) => match self.follow(id, session, ask, raw, world, watches, desk) {
+            Ok(raw) => match self.follow(id, session, ask, raw, world, watches, context) {
                 Outcome::Tell(object, at) => {
                     version = at;
                     Ok(object)
@@ -243,11 +248,11 @@ impl Calls {
             }
         };
         if let Then::List(asked) = &ask.then {
-            let answer = unsupported::listed(desk, &ask.origin, asked, &result);
+            let answer = unsupported::listed(context, &ask.origin, asked, &result);
             return world.tell(id, session, answer);
         }
         let Some(content) = content(ask.form, &result) else { return };
-        let message = say::response(desk.rng, desk.now, &ask.origin, version, Some(content));
+        let message = say::response(context.rng, context.now, &ask.origin, version, Some(content));
         match ask.then {
             Then::Registered => world.welcome(id, session, message),
             _ => world.tell(id, session, message),
@@ -262,9 +267,9 @@ impl Calls {
         session: Session,
         ask: &Ask,
         raw: Box<RawValue>,
-        world: &mut World,
+        world: &mut Cache,
         watches: &Watches,
-        desk: &mut Desk<'_>,
+        context: &mut NodeContext<'_>,
     ) -> Outcome {
         let kind = ask.call.kind;
         match &ask.then {
@@ -274,12 +279,12 @@ impl Calls {
                     let mut call = ask.call.clone();
                     (call.verb, call.subresource) = (Verb::Delete, None);
                     call.body = Some(say::json(&delete_options(uid)));
-                    self.call(Asked::Chore, call, desk);
+                    self.call(Asked::Chore, call, context);
                 }
                 if ask.then == Then::Registered {
                     world.doubt(id);
                 }
-                match learn(kind, &raw, world, watches, desk) {
+                match learn(kind, &raw, world, watches, context) {
                     // As KubeEdge has it.
                     Some(_) if ask.then == Then::Registered => {
                         Outcome::Tell(without_managers(kind, raw), 0)
@@ -289,7 +294,7 @@ impl Calls {
                 }
             }
             Then::Give(key) => {
-                learn(kind, &raw, world, watches, desk);
+                learn(kind, &raw, world, watches, context);
                 match shelf(world, key, &ask.origin) {
                     Some(given) => {
                         world.give(id, session, given);
@@ -354,7 +359,7 @@ pub(super) fn content(
 }
 
 /// What is here already, if the node is to have it.
-fn shelf(world: &World, key: &Key, origin: &Origin) -> Option<Given> {
+fn shelf(world: &Cache, key: &Key, origin: &Origin) -> Option<Given> {
     let object = world.object(key)?;
     Some(Given {
         origin: origin.clone(),
@@ -370,13 +375,13 @@ fn shelf(world: &World, key: &Key, origin: &Origin) -> Option<Given> {
 fn learn(
     kind: Kind,
     raw: &RawValue,
-    world: &mut World,
+    world: &mut Cache,
     watches: &Watches,
-    desk: &mut Desk<'_>,
+    context: &mut NodeContext<'_>,
 ) -> Option<u64> {
     let read = Object::read(kind, raw).ok()?;
     let version = read.object.version;
-    world.put(desk.now.boot, read, From::Call(watches.seen(kind)));
+    world.put(context.now.boot, read, From::Call(watches.seen(kind)));
     Some(version)
 }
 

@@ -1,7 +1,7 @@
 //! What goes down: to each node what it lacks, one object after another.
 //!
 //! ```text
-//!  watch ─▶ World: who wants it? ─▶ dirty ─▶ due? ─▶ record stored ─▶ Send ─▶ ack ─▶ record
+//!  watch ─▶ Cache: who wants it? ─▶ dirty ─▶ due? ─▶ record stored ─▶ Send ─▶ ack ─▶ record
 //!                                     ▲                                        │
 //!                                     └───────────── changed meanwhile ◀───────┘
 //! ```
@@ -13,65 +13,70 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::Counters;
-use super::cache::{Due, World};
+use super::cache::{Cache, Due};
 use super::calls;
 use super::event::Out;
 use super::key::{Key, NodeId};
 use super::requests::Form;
 use super::say::{self, Origin};
-use super::session::{Cargo, Flight, Given, Link};
+use super::session::{AckEffect, Flight, Given, Link};
 use super::time::{Now, Rng};
 use crate::model::api::Kind;
 use crate::model::message::Message;
 
 /// What is at hand while nodes are served.
-pub(super) struct Desk<'a> {
+pub(super) struct NodeContext<'a> {
     pub(super) now: Now,
     pub(super) rng: &'a mut Rng,
     pub(super) counters: &'a mut Counters,
     pub(super) out: &'a mut Out,
 }
 
-impl World {
+impl Cache {
     /// Sends a node what may be sent now.
-    pub(super) fn serve(&mut self, id: NodeId, desk: &mut Desk<'_>) {
+    pub(super) fn serve(&mut self, id: NodeId, context: &mut NodeContext<'_>) {
         let Some(mut link) = self.at(id).link.take() else { return };
-        link.flush(desk.now, desk.counters, desk.out);
+        link.flush(context.now, context.counters, context.out);
         if link.is_free()
-            && let Some(flight) = self.next_flight(id, &mut link, desk)
+            && let Some(flight) = self.next_flight(id, &mut link, context)
         {
-            link.fly(desk.now, flight, desk.counters, desk.out);
+            link.fly(context.now, flight, context.counters, context.out);
         }
         self.at(id).link = Some(link);
     }
 
-    fn next_flight(&mut self, id: NodeId, link: &mut Link, desk: &mut Desk<'_>) -> Option<Flight> {
+    fn next_flight(
+        &mut self,
+        id: NodeId,
+        link: &mut Link,
+        context: &mut NodeContext<'_>,
+    ) -> Option<Flight> {
         // Somebody waits for an answer.
         let mut at = 0;
         while let Some(given) = link.answers.get_mut(at) {
             let key = given.key.clone();
             if !self.freshen(id, given) {
                 let given = link.answers.remove(at).expect("just seen");
-                link.reply(gone(&given.origin, desk));
+                link.reply(gone(&given.origin, context));
                 self.ready.insert(id);
                 continue;
             }
             let uid = Arc::clone(&given.uid);
             if self.open(id, &key, &uid) {
                 let given = link.answers.remove(at).expect("just seen");
-                return Some(answer(given, desk));
+                return Some(answer(given, context));
             }
             at += 1;
         }
         let mut cursor = link.last.clone();
         for _ in 0..link.dirty.len() {
             let key = following(&link.dirty, cursor.as_ref())?;
-            match self.flight_of(id, link, &key, desk) {
+            match self.flight_of(id, link, &key, context) {
                 Next::Nothing => {
                     link.dirty.remove(&key);
                     link.forgive(&key);
                 }
-                Next::PutOff => drop(link.dirty.remove(&key)),
+                Next::Unacknowledged => drop(link.dirty.remove(&key)),
                 Next::Later => {}
                 Next::Now(flight) => {
                     link.dirty.remove(&key);
@@ -96,8 +101,14 @@ impl World {
         true
     }
 
-    fn flight_of(&mut self, id: NodeId, link: &Link, key: &Key, desk: &mut Desk<'_>) -> Next {
-        match self.due(desk.now.boot, id, key) {
+    fn flight_of(
+        &mut self,
+        id: NodeId,
+        link: &Link,
+        key: &Key,
+        context: &mut NodeContext<'_>,
+    ) -> Next {
+        match self.due(context.now.boot, id, key) {
             Due::Nothing => Next::Nothing,
             Due::Learn => {
                 let object = self.object(key).expect("it is there");
@@ -106,12 +117,12 @@ impl World {
                 self.has(id, key, &uid, version, digest);
                 Next::Nothing
             }
-            Due::Put => self.put_flight(id, link, key, desk),
+            Due::Put => self.put_flight(id, link, key, context),
             Due::Delete => {
                 let record = &self.at(id).records[key];
                 let uid = Arc::clone(&record.uid);
                 if link.is_put_off(key, 0) {
-                    return Next::PutOff;
+                    return Next::Unacknowledged;
                 }
                 if !record.is_stored {
                     if record.was_sent {
@@ -119,22 +130,28 @@ impl World {
                     }
                     // It never left.
                     self.rid(id, key, &uid);
-                    return self.flight_of(id, link, key, desk);
+                    return self.flight_of(id, link, key, context);
                 }
                 let content = Arc::from(skeleton(key, &uid));
                 let mut flight =
-                    Flight::new(say::new_id(desk.rng), key.clone(), uid, content, desk.now);
-                flight.cargo = Cargo::Deletion;
+                    Flight::new(say::new_id(context.rng), key.clone(), uid, content, context.now);
+                flight.cargo = AckEffect::Deletion;
                 flight.operation = "delete";
                 Next::Now(Box::new(flight))
             }
         }
     }
 
-    fn put_flight(&mut self, id: NodeId, link: &Link, key: &Key, desk: &mut Desk<'_>) -> Next {
+    fn put_flight(
+        &mut self,
+        id: NodeId,
+        link: &Link,
+        key: &Key,
+        context: &mut NodeContext<'_>,
+    ) -> Next {
         let object = self.object(key).expect("it is there");
         if link.is_put_off(key, object.version) {
-            return Next::PutOff;
+            return Next::Unacknowledged;
         }
         let (uid, content) = (Arc::clone(&object.uid), Arc::clone(&object.json));
         let (version, digest, is_ending) = (object.version, object.digest, object.is_ending);
@@ -144,7 +161,8 @@ impl World {
         let record = self.at(id).records.get_mut(key).expect("just opened");
         let was_sent = std::mem::replace(&mut record.was_sent, true);
         let is_new = !was_sent && !is_ending && matches!(key.kind, Kind::Pod | Kind::ConfigMap);
-        let mut flight = Flight::new(say::new_id(desk.rng), key.clone(), uid, content, desk.now);
+        let mut flight =
+            Flight::new(say::new_id(context.rng), key.clone(), uid, content, context.now);
         (flight.version, flight.digest) = (version, digest);
         flight.operation = if is_new { "insert" } else { "update" };
         Next::Now(Box::new(flight))
@@ -162,10 +180,10 @@ impl World {
         let Some(flight) = link.landed(message) else { return };
         counters.ack_latency.observe_ms(now.boot.since_ms(flight.first_at));
         match flight.cargo {
-            Cargo::Object | Cargo::Answer(_) => {
+            AckEffect::Object | AckEffect::Answer(_) => {
                 self.has(id, &flight.key, &flight.uid, flight.version, flight.digest);
             }
-            Cargo::Deletion => self.rid(id, &flight.key, &flight.uid),
+            AckEffect::Deletion => self.rid(id, &flight.key, &flight.uid),
         }
         self.ready.insert(id);
     }
@@ -175,7 +193,7 @@ enum Next {
     /// It is as it should be.
     Nothing,
     /// It is tried another time.
-    PutOff,
+    Unacknowledged,
     /// It waits for the store.
     Later,
     Now(Box<Flight>),
@@ -187,20 +205,20 @@ fn following(keys: &BTreeSet<Key>, key: Option<&Key>) -> Option<Key> {
     behind.or_else(|| keys.first()).cloned()
 }
 
-fn answer(given: Given, desk: &mut Desk<'_>) -> Flight {
-    let id = say::new_id(desk.rng);
-    let mut flight = Flight::new(id, given.key, given.uid, given.content, desk.now);
+fn answer(given: Given, context: &mut NodeContext<'_>) -> Flight {
+    let id = say::new_id(context.rng);
+    let mut flight = Flight::new(id, given.key, given.uid, given.content, context.now);
     (flight.version, flight.digest) = (given.version, given.digest);
-    flight.cargo = Cargo::Answer(given.origin);
+    flight.cargo = AckEffect::Answer(given.origin);
     flight.operation = "response";
     flight
 }
 
 /// The answer to who asked for what was there then, and is not by now.
-fn gone(origin: &Origin, desk: &mut Desk<'_>) -> Box<Message> {
+fn gone(origin: &Origin, context: &mut NodeContext<'_>) -> Box<Message> {
     let status = say::status(404, "NotFound", "it is gone by now");
     let content = calls::content(Form::Object, &Err((404, status)));
-    say::response(desk.rng, desk.now, origin, 0, content)
+    say::response(context.rng, context.now, origin, 0, content)
 }
 
 /// All that is known of what is gone.

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Counters;
-use super::cache::World;
+use super::cache::Cache;
 use super::key::NodeId;
 use super::time::Instant;
 use crate::limits::{GONE_NODE_MS, NODES_PER_STEP};
@@ -29,7 +29,7 @@ pub(super) struct Garbage {
 
 impl Garbage {
     /// What is to be asked now.
-    pub(super) fn step(&mut self, now: Instant, leads: bool, world: &mut World) -> Option<Call> {
+    pub(super) fn step(&mut self, now: Instant, leads: bool, world: &mut Cache) -> Option<Call> {
         for id in std::mem::take(&mut world.suspects) {
             self.later(now, id);
         }
@@ -67,7 +67,7 @@ impl Garbage {
         now: Instant,
         result: &CallResult,
         leads: bool,
-        world: &mut World,
+        world: &mut Cache,
         counters: &mut Counters,
     ) {
         let id = self.asked.take().expect("an answer to what was asked");
@@ -99,7 +99,7 @@ impl Garbage {
     }
 }
 
-impl World {
+impl Cache {
     /// A node may be no more.
     pub(super) fn suspect(&mut self, id: NodeId) {
         let node = self.nodes.get(&id);
@@ -113,7 +113,7 @@ impl World {
         let records = std::mem::take(&mut self.at(id).records);
         let count = records.len();
         for (key, record) in records {
-            self.ledger.note(id, &key, &record.uid);
+            self.ack_log.note(id, &key, &record.uid);
             self.remove_records(id, &key, record.predecessors);
             if let Some(entry) = self.objects.get_mut(&key) {
                 entry.held.remove(&id);

@@ -9,7 +9,7 @@ use super::requests::Ask;
 use super::say::{self, Origin};
 use super::session::size;
 use super::time::Now;
-use super::upstream::{Heard, Problem, Reader};
+use super::upstream::{InboundOutcome, Problem, Reader};
 use super::{Controller, Session};
 use crate::model::message::Message;
 
@@ -55,8 +55,8 @@ impl Controller {
         let node = self.world.at(id).name.clone();
         let reader = Reader { world: &self.world, id, node: &node, message, now };
         let asks = match reader.read() {
-            Ok(Heard::Ask(asks)) => asks,
-            Ok(Heard::Ignored) => {
+            Ok(InboundOutcome::Ask(asks)) => asks,
+            Ok(InboundOutcome::Ignored) => {
                 self.counters.messages_unserved += 1;
                 return;
             }

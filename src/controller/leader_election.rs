@@ -32,7 +32,7 @@ pub struct Candidate {
 }
 
 /// What a replica knows of the Lease.
-pub(super) struct Lead {
+pub(super) struct LeaderElection {
     /// `None`: there are no others.
     candidate: Option<Candidate>,
     seen: Option<Seen>,
@@ -66,7 +66,7 @@ enum Step {
 /// What the Lease is called.
 const NAME: &str = "edgecontroller";
 
-impl Lead {
+impl LeaderElection {
     pub(super) fn new(candidate: Option<Candidate>) -> Self {
         Self {
             candidate,

@@ -4,18 +4,18 @@
 //! ```text
 //!  API server ─list, watch─▶ watches ─▶ world ─due?─▶ downstream ─▶ session ─Send─▶ node
 //!      ▲                                  ▲ │                          │
-//!      │                                  │ └─records─▶ ledger ─▶ store│ack
+//!      │                                  │ └─records─▶ ack_log ─▶ store│ack
 //!      │                                  └────────────────────────────┤
 //!      └──Call── calls ◀── asks ◀── upstream (may it?) ◀── hear ◀──────┘
 //! ```
 //!
-//! - `world`: objects, nodes, and who wants and who holds what; `object` and `location` read them.
+//! - `cache`: objects, nodes, and who wants and who holds what; `object` and `location` read them.
 //! - `session`: the two queues of one node. `downstream`: what goes into them.
-//! - `hear`, `upstream`, `restrict`, `legacy`: what nodes say, and whether they may.
-//! - `asks`, `calls`: questions to the API server, in order and bounded.
-//! - `ledger`: what each node has acknowledged. `admission`: who is let in, and gets a certificate,
-//!   by what he shows (`join`) and by what is known of his name (`identity`).
-//! - `lead`: who of several replicas does `garbage`, the records of nodes that are no more.
+//! - `inbound`, `upstream`, `restrict`, `legacy`: what nodes say, and whether they may.
+//! - `requests`, `calls`: questions to the API server, in order and bounded.
+//! - `ack_log`: what each node has acknowledged. `admission`: which node may connect and gets a
+//!   certificate, by what it shows (`join`) and by what is known of its name (`identity`).
+//! - `leader_election`: which of several replicas does `garbage`: the records of deleted nodes.
 //!
 //! # What holds
 //!
@@ -65,17 +65,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::core::{rate, time};
 
-use cache::World;
+use cache::Cache;
 use calls::Calls;
 pub use counters::Counters;
-use downstream::Desk;
+use downstream::NodeContext;
 use event::{Action, Event, Exchange, Out, Severity};
 use garbage::Garbage;
 use identity::{EnrolAgain, Identities};
 pub use join::Authority;
 use key::{Key, NodeId};
 pub use leader_election::Candidate;
-use leader_election::Lead;
+use leader_election::LeaderElection;
 use time::{Instant, Now, Rng};
 use watches::Watches;
 
@@ -118,10 +118,10 @@ pub enum SyncStore {
 pub struct Controller {
     config: Config,
     rng: Rng,
-    world: World,
+    world: Cache,
     watches: Watches,
     calls: Calls,
-    lead: Lead,
+    lead: LeaderElection,
     garbage: Garbage,
     sessions: BTreeMap<Session, NodeId>,
     /// When which node is looked at, if nothing happens before.
@@ -150,11 +150,11 @@ impl Controller {
     pub fn boot(config: Config, now: Now, seed: u64) -> Self {
         Self {
             watches: Watches::new(config.sync),
-            lead: Lead::new(config.candidate.clone()),
+            lead: LeaderElection::new(config.candidate.clone()),
             garbage: Garbage::default(),
             config,
             rng: Rng::new(seed),
-            world: World::default(),
+            world: Cache::default(),
             calls: Calls::default(),
             sessions: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -173,7 +173,7 @@ impl Controller {
         }
     }
 
-    /// Learns one fact. Asks for nothing.
+    /// Learns one fact. PendingRequests for nothing.
     pub fn handle(&mut self, now: Now, event: Event) {
         match event {
             Event::Loaded(rows) => {
@@ -186,14 +186,14 @@ impl Controller {
             Event::Identities(all) => self.identities.load(all),
             Event::NodeDeleted(node) => self.node_deleted(now, &node),
             Event::Saved(revision) => {
-                for (id, key) in self.world.ledger.saved(revision) {
+                for (id, key) in self.world.ack_log.saved(revision) {
                     self.world.stored(id, &key);
                     self.world.record_kept(id, &key);
                 }
             }
             Event::SaveFailed(revision, error) => {
                 let out = &mut self.pending;
-                self.world.ledger.failed(now.boot, revision, &error, out);
+                self.world.ack_log.failed(now.boot, revision, &error, out);
             }
             Event::EdgeUp(session, peer) => self.edge_up(now, session, &peer),
             Event::EdgeSaid(session, message) => self.edge_said(now, session, &message),
@@ -221,14 +221,14 @@ impl Controller {
             Event::Asked(exchange, ask) => self.asked(now, exchange, *ask),
             Event::Signed(exchange, result) => self.signed(exchange, result),
             Event::Called(call, result) => {
-                let mut desk = Desk {
+                let mut context = NodeContext {
                     now,
                     rng: &mut self.rng,
                     counters: &mut self.counters,
                     out: &mut self.pending,
                 };
                 let (world, watches) = (&mut self.world, &self.watches);
-                let own = self.calls.answered(call, result, world, watches, &mut desk);
+                let own = self.calls.answered(call, result, world, watches, &mut context);
                 if let Some((own, result)) = own {
                     self.own_answered(now, own, result);
                 }
@@ -237,7 +237,7 @@ impl Controller {
             Event::Stop => {
                 self.stopping = true;
                 self.lead.stop(now.boot);
-                self.world.ledger.stop();
+                self.world.ack_log.stop();
             }
         }
     }
@@ -259,11 +259,11 @@ impl Controller {
             self.stop(out);
         }
         if self.is_loaded && self.config.sync == SyncStore::Table {
-            let mut ledger = std::mem::take(&mut self.world.ledger);
-            ledger.step(now.boot, |id, key| self.world.row(id, key), out);
-            self.world.ledger = ledger;
+            let mut ack_log = std::mem::take(&mut self.world.ack_log);
+            ack_log.step(now.boot, |id, key| self.world.row(id, key), out);
+            self.world.ack_log = ack_log;
         }
-        let is_done = self.world.ledger.may_stop(now.boot) && self.lead.may_stop(now.boot);
+        let is_done = self.world.ack_log.may_stop(now.boot) && self.lead.may_stop(now.boot);
         if self.stopping && is_done {
             out.push(Action::Exit);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::cache::{Live, World};
+use super::cache::{Cache, Live};
 use super::key::{Key, NodeId};
 use super::node::Record;
 use crate::limits::NODE_ROWS_MAX;
@@ -11,7 +11,7 @@ use crate::model::link::Session;
 use crate::model::message::Message;
 use crate::model::sync::{self, Change};
 
-impl World {
+impl Cache {
     /// What the store held.
     pub(super) fn load(&mut self, rows: Vec<sync::Record>) {
         for row in rows {
@@ -72,7 +72,7 @@ impl World {
         };
         node.records.insert(key.clone(), record);
         self.objects.entry(key.clone()).or_default().held.insert(id);
-        self.ledger.note(id, key, uid);
+        self.ack_log.note(id, key, uid);
         false
     }
 
@@ -82,7 +82,7 @@ impl World {
         if *record.uid == *uid && version > record.version {
             (record.version, record.digest) = (version, digest);
             let uid = Arc::clone(&record.uid);
-            self.ledger.note(id, key, &uid);
+            self.ack_log.note(id, key, &uid);
         }
     }
 
@@ -94,7 +94,7 @@ impl World {
         }
         let record = node.records.remove(key).expect("just found");
         node.stir(key);
-        self.ledger.note(id, key, &record.uid);
+        self.ack_log.note(id, key, &record.uid);
         self.remove_records(id, key, record.predecessors);
         if let Some(entry) = self.objects.get_mut(key) {
             entry.held.remove(&id);
@@ -105,7 +105,7 @@ impl World {
     /// These records are nobody's: the node has another object of this name, or none.
     pub(super) fn remove_records(&mut self, id: NodeId, key: &Key, uids: Vec<Arc<str>>) {
         for uid in uids {
-            self.ledger.note(id, key, &uid);
+            self.ack_log.note(id, key, &uid);
         }
     }
 
@@ -145,7 +145,7 @@ impl World {
         for (key, record) in &mut node.records {
             if record.version > 0 {
                 (record.version, record.digest) = (0, 0);
-                self.ledger.note(id, key, &record.uid);
+                self.ack_log.note(id, key, &record.uid);
             }
         }
         self.look(id);
@@ -158,7 +158,7 @@ impl World {
         let doubts: BTreeSet<Key> = node
             .records
             .iter()
-            .filter(|(key, record)| record.version == 0 && !self.ledger.is_kept(id, key))
+            .filter(|(key, record)| record.version == 0 && !self.ack_log.is_kept(id, key))
             .map(|(key, _)| key.clone())
             .collect();
         if doubts.is_empty() {
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_node_may_be_said_to_have_so_much_that_nobody_knows_of() {
-        let mut world = World::default();
+        let mut world = Cache::default();
         let id = world.node("e1");
         let pod = |at: usize| Key::new(Kind::Pod, "n", &at.to_string());
         for at in 0..=NODE_ROWS_MAX {

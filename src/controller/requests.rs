@@ -66,7 +66,7 @@ pub(super) enum Then {
 
 /// Those of one session.
 #[derive(Default)]
-pub(super) struct Asks {
+pub(super) struct PendingRequests {
     waiting: VecDeque<Ask>,
     bytes: usize,
     running: Vec<(Box<str>, Box<str>)>,
@@ -81,7 +81,7 @@ fn place(call: &Call) -> (Box<str>, Box<str>) {
     (format!("{}/{}", call.kind.plural(), call.namespace).into(), call.name.clone())
 }
 
-impl Asks {
+impl PendingRequests {
     /// Adds one. `false`: there are too many.
     #[must_use]
     pub(super) fn add(&mut self, ask: Ask) -> bool {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn so_many_questions_wait_and_the_next_is_refused() {
-        let mut asks = Asks::default();
+        let mut asks = PendingRequests::default();
         for at in 0..EDGE_ASKS_MAX {
             assert!(asks.add(ask(&at.to_string(), 0)), "{at}");
         }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn so_many_bytes_of_questions_wait_and_what_is_beyond_is_refused() {
         let half = EDGE_ASKS_BYTES_MAX / 2 - bytes(&ask("a", 0));
-        let mut asks = Asks::default();
+        let mut asks = PendingRequests::default();
         assert!(asks.add(ask("a", half)));
         assert!(!asks.add(ask("b", half + 1)));
         assert!(asks.add(ask("b", half)));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn so_many_of_a_nodes_questions_are_asked_at_once_and_one_of_each_object() {
-        let mut asks = Asks::default();
+        let mut asks = PendingRequests::default();
         assert!(asks.add(ask("0", 0)));
         for at in 0..=EDGE_CALLS_MAX {
             assert!(asks.add(ask(&at.to_string(), 0)));

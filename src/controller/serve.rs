@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::calls::Own;
-use super::downstream::Desk;
+use super::downstream::NodeContext;
 use super::event::{Action, Out};
 use super::key::NodeId;
 use super::time::{Instant, Now};
@@ -47,9 +47,13 @@ impl Controller {
                 self.close(id, session, "its Node was deleted");
             }
         }
-        let mut desk =
-            Desk { now, rng: &mut self.rng, counters: &mut self.counters, out: &mut self.pending };
-        self.calls.fetch(&mut self.world, &self.watches, &mut desk);
+        let mut context = NodeContext {
+            now,
+            rng: &mut self.rng,
+            counters: &mut self.counters,
+            out: &mut self.pending,
+        };
+        self.calls.fetch(&mut self.world, &self.watches, &mut context);
         for _ in 0..NODES_PER_STEP {
             let ready = &mut self.world.ready;
             let behind = ready.range((Bound::Excluded(self.served), Bound::Unbounded)).next();
@@ -68,24 +72,28 @@ impl Controller {
         let lease = self.lead.step(now, &mut self.pending);
         let leads = self.lead.leads(now.boot) && !self.stopping;
         let garbage = self.garbage.step(now.boot, leads, &mut self.world);
-        self.ask_own(now, Own::Lead, lease);
+        self.ask_own(now, Own::LeaderElection, lease);
         self.ask_own(now, Own::Garbage, garbage);
     }
 
     fn ask_own(&mut self, now: Now, own: Own, call: Option<Call>) {
-        let mut desk =
-            Desk { now, rng: &mut self.rng, counters: &mut self.counters, out: &mut self.pending };
+        let mut context = NodeContext {
+            now,
+            rng: &mut self.rng,
+            counters: &mut self.counters,
+            out: &mut self.pending,
+        };
         if let Some(call) = call {
-            self.calls.own(own, Box::new(call), &mut desk);
+            self.calls.own(own, Box::new(call), &mut context);
         }
     }
 
     /// The answer to what we asked for ourselves.
     pub(super) fn own_answered(&mut self, now: Now, own: Own, result: CallResult) {
         match own {
-            Own::Lead => {
+            Own::LeaderElection => {
                 let next = self.lead.answered(now, result, &mut self.rng, &mut self.pending);
-                self.ask_own(now, Own::Lead, next);
+                self.ask_own(now, Own::LeaderElection, next);
             }
             Own::Garbage => {
                 let leads = self.lead.leads(now.boot);
@@ -97,9 +105,13 @@ impl Controller {
 
     /// Keeps in objects what nodes have.
     pub(super) fn record(&mut self, now: Now) {
-        let mut desk =
-            Desk { now, rng: &mut self.rng, counters: &mut self.counters, out: &mut self.pending };
-        self.calls.record(&mut self.world, &mut desk);
+        let mut context = NodeContext {
+            now,
+            rng: &mut self.rng,
+            counters: &mut self.counters,
+            out: &mut self.pending,
+        };
+        self.calls.record(&mut self.world, &mut context);
     }
 
     fn serve_one(&mut self, now: Now, id: NodeId) {
@@ -113,10 +125,14 @@ impl Controller {
         if link.offences >= EDGE_OFFENCES_MAX {
             return self.throw_out(now, id, session);
         }
-        let mut desk =
-            Desk { now, rng: &mut self.rng, counters: &mut self.counters, out: &mut self.pending };
-        self.calls.serve(&mut self.world, id, &mut desk);
-        self.world.serve(id, &mut desk);
+        let mut context = NodeContext {
+            now,
+            rng: &mut self.rng,
+            counters: &mut self.counters,
+            out: &mut self.pending,
+        };
+        self.calls.serve(&mut self.world, id, &mut context);
+        self.world.serve(id, &mut context);
         let node = self.world.at(id);
         let at = node.link.as_ref().expect("it was not ended").wake_at();
         // One that comes too early costs less than to move it with each message.
@@ -140,7 +156,7 @@ impl Controller {
     pub fn wake_at(&self) -> Option<Instant> {
         let now = self.now.boot;
         if !self.is_loaded || self.stopping {
-            let all = [self.world.ledger.wake_at(), self.lead.wake_at()];
+            let all = [self.world.ack_log.wake_at(), self.lead.wake_at()];
             return all.into_iter().flatten().min().map(|at| at.max(now.plus_ms(1)));
         }
         let ready = (!self.world.ready.is_empty()).then_some(now);
@@ -153,7 +169,7 @@ impl Controller {
             reconcile,
             self.watches.wake_at(),
             self.calls.wake_at(&self.world, now),
-            self.world.ledger.wake_at(),
+            self.world.ack_log.wake_at(),
             self.lead.wake_at().filter(|_| is_ready),
             self.garbage.wake_at().filter(|_| is_ready),
         ];

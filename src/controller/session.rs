@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::event::{Action, Out, Peer};
 use super::key::Key;
-use super::requests::Asks;
+use super::requests::PendingRequests;
 use super::say::{self, Origin, Words};
 use super::time::{Instant, Now};
 use super::{Counters, Session};
@@ -40,13 +40,13 @@ pub(super) struct Link {
     pub(super) dirty: BTreeSet<Key>,
     /// Looked at last: the next one is behind it, so that none waits for ever.
     pub(super) last: Option<Key>,
-    put_off: BTreeMap<Key, PutOff>,
+    put_off: BTreeMap<Key, Unacknowledged>,
     flight: Option<Flight>,
-    pub(super) asks: Asks,
+    pub(super) asks: PendingRequests,
     pub(super) offences: u32,
     /// That the node cannot take something was said.
     pub(super) complained: bool,
-    pub(super) shown: Shown,
+    pub(super) shown: SessionOwner,
     /// It has registered, and is answered when what it may have lost is on record.
     pub(super) welcome: Welcome,
 }
@@ -60,7 +60,7 @@ pub(super) struct Welcome {
 }
 
 /// What was shown for a session, and whether others show it too.
-pub(super) struct Shown {
+pub(super) struct SessionOwner {
     /// When its certificate was made, seconds since 1970.
     pub(super) made_s: i64,
     /// Where from.
@@ -70,7 +70,7 @@ pub(super) struct Shown {
     since: Instant,
 }
 
-impl Shown {
+impl SessionOwner {
     pub(super) fn new(peer: &Peer) -> Self {
         let address = (*peer.address).into();
         Self { made_s: peer.made_s, address, replaced: 0, since: Instant(0) }
@@ -102,7 +102,7 @@ pub(super) struct Given {
 }
 
 /// What was never acknowledged.
-struct PutOff {
+struct Unacknowledged {
     /// `None`: its time has come.
     until: Option<Instant>,
     delay_ms: u64,
@@ -117,7 +117,7 @@ pub(super) struct Flight {
     pub(super) uid: Arc<str>,
     pub(super) version: u64,
     pub(super) digest: u64,
-    pub(super) cargo: Cargo,
+    pub(super) cargo: AckEffect,
     pub(super) operation: &'static str,
     pub(super) content: Arc<RawValue>,
     pub(super) first_at: Instant,
@@ -127,7 +127,7 @@ pub(super) struct Flight {
 
 /// What its acknowledgement will mean.
 #[derive(Clone, Debug)]
-pub(super) enum Cargo {
+pub(super) enum AckEffect {
     /// The node has it.
     Object,
     /// The node has it, and asked for it.
@@ -150,7 +150,7 @@ impl Flight {
             uid,
             version: 0,
             digest: 0,
-            cargo: Cargo::Object,
+            cargo: AckEffect::Object,
             operation: "update",
             content,
             first_at: now.boot,
@@ -162,8 +162,8 @@ impl Flight {
     fn message(&self, now: Now) -> Box<Message> {
         let name = self.key.to_string();
         let (parent, resource) = match &self.cargo {
-            Cargo::Answer(origin) => (&*origin.id, &*origin.resource),
-            Cargo::Object | Cargo::Deletion => ("", &*name),
+            AckEffect::Answer(origin) => (&*origin.id, &*origin.resource),
+            AckEffect::Object | AckEffect::Deletion => ("", &*name),
         };
         let (id, version) = (self.id.clone(), self.version);
         let words = Words { id, parent, version, operation: self.operation, resource };
@@ -172,7 +172,7 @@ impl Flight {
 }
 
 impl Link {
-    pub(super) fn new(session: Session, silent_at: Instant, shown: Shown) -> Self {
+    pub(super) fn new(session: Session, silent_at: Instant, shown: SessionOwner) -> Self {
         Self {
             session,
             silent_at,
@@ -184,7 +184,7 @@ impl Link {
             last: None,
             put_off: BTreeMap::new(),
             flight: None,
-            asks: Asks::default(),
+            asks: PendingRequests::default(),
             offences: 0,
             complained: false,
             shown,
@@ -281,14 +281,14 @@ impl Link {
             self.send(message, counters, out);
         } else {
             let flight = self.flight.take().expect("just seen");
-            if matches!(flight.cargo, Cargo::Answer(_)) {
+            if matches!(flight.cargo, AckEffect::Answer(_)) {
                 return;
             }
             let before = self.put_off.get(&flight.key);
             let delay_ms = before.map_or(REFUSED_RETRY_MIN_MS, |put_off| put_off.delay_ms * 2);
             let delay_ms = delay_ms.min(REFUSED_RETRY_MAX_MS);
             let (until, version) = (Some(now.boot.plus_ms(delay_ms)), flight.version);
-            self.put_off.insert(flight.key, PutOff { until, delay_ms, version });
+            self.put_off.insert(flight.key, Unacknowledged { until, delay_ms, version });
         }
     }
 
@@ -365,7 +365,7 @@ mod tests {
     }
 
     fn link() -> Link {
-        Link::new(Session(1), Instant(u64::MAX), Shown::new(&Peer::default()))
+        Link::new(Session(1), Instant(u64::MAX), SessionOwner::new(&Peer::default()))
     }
 
     fn text(bytes: usize) -> Box<RawValue> {

@@ -10,7 +10,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::ack_log::Line;
-use super::cache::{Live, World};
+use super::cache::{Cache, Live};
 use super::event::Out;
 use super::key::{Key, NodeId};
 use super::node::Record;
@@ -70,14 +70,14 @@ pub(super) fn read(raw: &RawValue) -> Result<(Option<sync::Record>, u64), String
     Ok((record, version.map_err(|_| "got no number for resourceVersion".to_owned())?))
 }
 
-impl World {
+impl Cache {
     /// Somebody has written this record, in this version; `gone`: removed it.
     pub(super) fn adopt(&mut self, row: &sync::Record, at: u64, gone: bool) {
         let id = self.node(&row.node);
         let key = Key::new(row.kind, &row.namespace, &row.name);
         // Of a node that is connected here nobody knows better: our own words come back, late, and
         // tell of records that have been made anew since.
-        if self.at(id).link.is_some() || self.ledger.is_pending(id, &key) {
+        if self.at(id).link.is_some() || self.ack_log.is_pending(id, &key) {
             return;
         }
         let node = self.at(id);
@@ -209,7 +209,7 @@ impl World {
             (_, Err(CallError::Lost(why))) => Err(why),
         };
         let is_kept = result.is_ok();
-        self.ledger.settled(now, line, result, out);
+        self.ack_log.settled(now, line, result, out);
         if !is_kept {
             return;
         }
@@ -223,13 +223,13 @@ impl World {
         let own = record.filter(|record| record.uid == *uid);
         if verb == Verb::Create && own.is_some_and(|record| record.version > 0) {
             // Acknowledged meanwhile; or it was there, and says something else.
-            self.ledger.note(*id, key, uid);
+            self.ack_log.note(*id, key, uid);
         }
         // One that was opened anew while its predecessor was removed is not there yet.
         if record.is_none() || (own.is_some() && verb != Verb::Delete) {
             self.stored(*id, key);
         }
-        if self.ledger.is_kept(*id, key) {
+        if self.ack_log.is_kept(*id, key) {
             self.record_kept(*id, key);
         }
     }
@@ -275,7 +275,7 @@ mod tests {
             ("new", "old", "new", None),
             ("old", "new", "old", None),
         ] {
-            let mut world = World::default();
+            let mut world = Cache::default();
             let id = world.node("e1");
             let key = Key::new(Kind::ConfigMap, "n", "m");
             let map = json!({"metadata": {"name": "m", "namespace": "n", "uid": live,
@@ -287,7 +287,7 @@ mod tests {
             // One that is on its way out is written once more.
             world.adopt(&row(first), 6, false);
             assert_eq!(&*world.nodes[&id].records[&key].uid, second, "it came later");
-            let lines: Vec<Line> = std::iter::from_fn(|| world.ledger.next(Instant(1))).collect();
+            let lines: Vec<Line> = std::iter::from_fn(|| world.ack_log.next(Instant(1))).collect();
             let uids: Vec<&str> = lines.iter().map(|(.., uid)| &**uid).collect();
             assert_eq!(uids, removed.as_slice(), "{first}, {second}, {live}");
         }
@@ -307,15 +307,15 @@ mod tests {
     }
 
     /// The uids of the records that are written next.
-    fn written(world: &mut World) -> Vec<Arc<str>> {
-        std::iter::from_fn(|| world.ledger.next(Instant(1))).map(|(.., uid)| uid).collect()
+    fn written(world: &mut Cache) -> Vec<Arc<str>> {
+        std::iter::from_fn(|| world.ack_log.next(Instant(1))).map(|(.., uid)| uid).collect()
     }
 
     #[test]
     fn when_a_node_is_rid_of_an_object_all_records_of_its_name_go() {
         // In whichever order they are read.
         for uids in [["first", "second"], ["second", "first"]] {
-            let mut world = World::default();
+            let mut world = Cache::default();
             let id = world.node("e1");
             let key = Key::new(Kind::ConfigMap, "n", "m");
             for uid in uids {
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_record_that_somebody_else_removes_is_not_removed_once_more() {
-        let mut world = World::default();
+        let mut world = Cache::default();
         let id = world.node("e1");
         world.adopt(&row("first"), 4, false);
         world.adopt(&row("second"), 5, false);
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn where_the_record_of_the_later_goes_that_of_the_earlier_is_left() {
-        let mut world = World::default();
+        let mut world = Cache::default();
         let id = world.node("e1");
         let key = Key::new(Kind::ConfigMap, "n", "m");
         world.adopt(&row("first"), 4, false);
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn once_it_is_known_which_object_there_is_the_records_of_the_others_go() {
-        let mut world = World::default();
+        let mut world = Cache::default();
         world.node("e1");
         for at in 1..=PREDECESSORS_MAX as u64 + 2 {
             world.adopt(&row(&at.to_string()), at, false);
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn that_a_record_is_gone_says_nothing_of_its_successor() {
-        let mut world = World::default();
+        let mut world = Cache::default();
         let id = world.node("e1");
         let key = Key::node("e1");
         let gone = || {
@@ -381,7 +381,7 @@ mod tests {
         };
         let patch = Verb::Patch(PatchType::Merge);
         let line = |uid: &str| (id, key.clone(), Arc::from(uid));
-        let is_stored = |world: &World| world.nodes[&id].records[&key].is_stored;
+        let is_stored = |world: &Cache| world.nodes[&id].records[&key].is_stored;
         world.open(id, &key, &Arc::from("first"));
         world.rid(id, &key, "first");
         world.open(id, &key, &Arc::from("second"));
@@ -390,6 +390,6 @@ mod tests {
         assert!(is_stored(&world), "of its predecessor");
         world.recorded(Instant(1), &line("second"), patch, gone(), &mut Out::default());
         assert!(!is_stored(&world));
-        assert!(world.ledger.is_pending(id, &key), "it is made anew");
+        assert!(world.ack_log.is_pending(id, &key), "it is made anew");
     }
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::Controller;
-use super::downstream::Desk;
+use super::downstream::NodeContext;
 use super::key::NodeId;
 use super::object::Object;
 use super::requests::{Ask, Form, Then};
@@ -102,7 +102,7 @@ fn own_pods(asked: &Map<String, Value>, node: &str, origin: &Origin) -> Option<A
 
 /// What the API server has answered to such a question.
 pub(super) fn listed(
-    desk: &mut Desk<'_>,
+    context: &mut NodeContext<'_>,
     origin: &Origin,
     asked: &str,
     result: &Result<Box<RawValue>, (u16, Box<RawValue>)>,
@@ -112,14 +112,14 @@ pub(super) fn listed(
         Ok(Some(list)) => {
             content.insert("Status".to_owned(), json!("Approved"));
             content.insert("RespBody".to_owned(), base64::encode(list.as_bytes()).into());
-            return answer(desk.rng, desk.now, origin, ANSWER, &content);
+            return answer(context.rng, context.now, origin, ANSWER, &content);
         }
         Ok(None) => say::status(500, "InternalError", "the API server's list is none"),
         Err((_, status)) => status.clone(),
     };
     content.insert("Status".to_owned(), json!("Rejected"));
     content.insert("Error".to_owned(), json!({"ErrStatus": error}));
-    answer(desk.rng, desk.now, origin, ANSWER, &content)
+    answer(context.rng, context.now, origin, ANSWER, &content)
 }
 
 #[derive(Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::cache::World;
+use super::cache::Cache;
 use super::key::{Key, NodeId};
 use super::location::PodFacts;
 use super::requests::{Ask, Form, Then};
@@ -22,7 +22,7 @@ use crate::model::message::{Message, Resource, inner};
 
 /// What becomes of a message.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum InboundOutcome {
     /// The API server is asked.
     Ask(Vec<Ask>),
     /// It is no business of ours, and no trouble.
@@ -41,7 +41,7 @@ pub(super) struct Problem {
 
 /// A message of one node's, and what is known of that.
 pub(super) struct Reader<'a> {
-    pub(super) world: &'a World,
+    pub(super) world: &'a Cache,
     pub(super) id: NodeId,
     pub(super) node: &'a str,
     pub(super) message: &'a Message,
@@ -54,10 +54,10 @@ const LEASES: &str = "kube-node-lease";
 
 impl Reader<'_> {
     /// Finds out what is asked.
-    pub(super) fn read(&self) -> Result<Heard, Problem> {
+    pub(super) fn read(&self) -> Result<InboundOutcome, Problem> {
         let route = &self.message.route;
         let Some(resource) = Resource::parse(&route.resource) else {
-            return Ok(Heard::Ignored);
+            return Ok(InboundOutcome::Ignored);
         };
         let ask = match (&*route.operation, resource.kind) {
             ("insert", "node") => self.register(&resource, Form::ObjectResp),
@@ -94,9 +94,9 @@ impl Reader<'_> {
                 ask.map(|ask| Ask { then: Then::Attached(self.node.into()), ..ask })
             }
             ("insert" | "update" | "patch", "event") => self.event(&resource),
-            _ => return Ok(Heard::Ignored),
+            _ => return Ok(InboundOutcome::Ignored),
         };
-        ask.map(|ask| Heard::Ask(vec![ask]))
+        ask.map(|ask| InboundOutcome::Ask(vec![ask]))
     }
 
     fn ask(
@@ -258,7 +258,7 @@ impl Reader<'_> {
         Ok(Ask { then: Then::Missing { key, uid: uid.into() }, ..ask })
     }
 
-    fn pod_statuses(&self, resource: &Resource<'_>) -> Result<Heard, Problem> {
+    fn pod_statuses(&self, resource: &Resource<'_>) -> Result<InboundOutcome, Problem> {
         let text = self.content(Form::OkOrNothing)?;
         let told = legacy::pod_statuses(&text).map_err(|why| bad(Form::OkOrNothing, why))?;
         let mut asks = Vec::new();
@@ -278,7 +278,7 @@ impl Reader<'_> {
             }
             asks.push(ask);
         }
-        Ok(Heard::Ask(asks))
+        Ok(InboundOutcome::Ask(asks))
     }
 
     fn pod_delete(&self, resource: &Resource<'_>) -> Result<Ask, Problem> {

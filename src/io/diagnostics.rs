@@ -25,7 +25,7 @@ pub use cloud::CloudFacts;
 
 /// All of them.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct Diagnostics {
     /// The settings by which it was looked; where the file is wrong, defaults and flags.
     pub config: Config,
     /// What is wrong with the file.
@@ -101,7 +101,7 @@ pub const CNI_CONFIG: &str = "/etc/cni/net.d";
 pub const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
 /// Looks. `flags` are those of `edged run`.
-pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
+pub fn gather(flags: &[OsString]) -> Result<Diagnostics, String> {
     let loaded = match load(flags, super::sys::hostname()) {
         Err(Error::File(why)) => without_file(flags).map(|config| (config, Some(why), None, None)),
         loaded => loaded.map(|loaded| {
@@ -116,7 +116,7 @@ pub fn gather(flags: &[OsString]) -> Result<Facts, String> {
         loaded.map_err(|error| match error {
             Error::Usage(why) | Error::File(why) => why,
         })?;
-    Ok(Facts {
+    Ok(Diagnostics {
         config_trouble,
         config_warning,
         config_exposed,

@@ -44,13 +44,13 @@ use crate::model::meta::{Change, DiskError, Revision, Row, Saved, StoreOrigin};
 pub use inspect::{Inspection, State as Health, inspect};
 use rows::{Found, Held};
 pub use store::Store;
-pub use vfs::Ground;
 use vfs::Log;
+pub use vfs::Vfs;
 
 /// The open store.
 #[derive(Debug)]
 pub struct Disk {
-    ground: Ground,
+    ground: Vfs,
     path: PathBuf,
     state: State,
     held: Held,
@@ -82,11 +82,11 @@ impl Disk {
     /// Opens the store at this absolute path, makes it where there is none, and reads it. Fails
     /// only where another process has it: whatever else is wrong is no reason not to run.
     pub fn open(path: &Path) -> Result<(Self, Saved), Refused> {
-        Self::open_on(Ground::default(), path)
+        Self::open_on(Vfs::default(), path)
     }
 
     /// The same on another ground.
-    pub fn open_on(ground: Ground, path: &Path) -> Result<(Self, Saved), Refused> {
+    pub fn open_on(ground: Vfs, path: &Path) -> Result<(Self, Saved), Refused> {
         if ground.is_machine()
             && let Err(error) = quarantine::prepare(path)
         {
@@ -104,7 +104,7 @@ impl Disk {
     }
 
     /// Looks at the file, takes it, and reads it.
-    fn ready(ground: Ground, path: &Path) -> Result<(Self, Saved), Trouble> {
+    fn ready(ground: Vfs, path: &Path) -> Result<(Self, Saved), Trouble> {
         let mut conn = ground.connect(path)?;
         let (origin, rows, held) = if rows::are_there(&conn)? {
             check::sound(&mut conn)?;
@@ -138,7 +138,7 @@ impl Disk {
     }
 
     /// Puts the damaged file aside and begins anew with what could be read of it.
-    fn replace(ground: Ground, path: &Path, why: &str) -> (Self, Saved) {
+    fn replace(ground: Vfs, path: &Path, why: &str) -> (Self, Saved) {
         let rows = ground.connect(path).map(|conn| rows::salvage(&conn, ground.read_bytes_max));
         let rows = rows.unwrap_or_default();
         let count = rows.len();
@@ -170,7 +170,7 @@ impl Disk {
     }
 
     /// Reads a file that cannot be taken; if not even that, there is nothing.
-    fn away(ground: Ground, path: &Path, why: DiskError) -> (Self, Saved) {
+    fn away(ground: Vfs, path: &Path, why: DiskError) -> (Self, Saved) {
         let read = if ground.is_machine() { read_only(&ground, path) } else { None };
         let known = read.as_ref().map(|found| digest(&found.rows));
         let saved = if let Some(mut found) = read {
@@ -296,13 +296,13 @@ fn answer<T: rusqlite::types::FromSql>(conn: &Connection, sql: &str) -> rusqlite
 }
 
 /// The rows of a file on which no lock can be had. Not without its log: that would go back.
-fn read_only(ground: &Ground, path: &Path) -> Option<Found> {
+fn read_only(ground: &Vfs, path: &Path) -> Option<Found> {
     let log = left_log(path);
     if left(path, "-journal") || !path.exists() {
         return None;
     }
     let read = || -> Result<Found, Trouble> {
-        let mut conn = Ground::connect_read_only(path, log)?;
+        let mut conn = Vfs::connect_read_only(path, log)?;
         if !rows::are_there(&conn)? {
             return Ok(Found::default());
         }

@@ -102,7 +102,7 @@ use cloud::Cloud;
 use credentials::Credentials;
 use disk::Store;
 use folder::Manifests;
-use image_import::Keeper;
+use image_import::RegistryProcess;
 use job::{Cgroups, Jobs, Roots};
 use lock::Locks;
 use log::Limit;
@@ -112,7 +112,7 @@ use server::Server;
 #[cfg(feature = "cloud")]
 use settings::link_of;
 use settings::{for_the_mind, kept_until_restart};
-use signal::{Signals, Told};
+use signal::{SignalAction, Signals};
 use surroundings::Surroundings;
 use turn::Turn;
 use usage::Meter;
@@ -136,7 +136,7 @@ pub type Reload<'a> = &'a mut dyn FnMut() -> Result<Config, String>;
 
 /// Runs the agent until it is told to stop, or the system refuses what it cannot be without.
 pub fn run(config: Config, reload: Reload<'_>) -> ExitCode {
-    let mut hands = match Hands::open(config, reload) {
+    let mut hands = match EventLoop::open(config, reload) {
         Ok(hands) => hands,
         Err(error) => {
             ::log::error!("cannot start: {error}");
@@ -170,7 +170,7 @@ enum Next {
     Exit,
 }
 
-struct Hands<'a> {
+struct EventLoop<'a> {
     poll: Poll,
     config: Config,
     reload: Reload<'a>,
@@ -180,7 +180,7 @@ struct Hands<'a> {
     server: Server,
     manifests: Manifests,
     jobs: Jobs,
-    registry: Keeper,
+    registry: RegistryProcess,
     store: Store,
     watchdog: Watchdog,
     meter: Meter,
@@ -196,7 +196,7 @@ struct Hands<'a> {
     refused: Option<String>,
 }
 
-impl<'a> Hands<'a> {
+impl<'a> EventLoop<'a> {
     fn open(config: Config, reload: Reload<'a>) -> io::Result<Self> {
         let poll = Poll::new()?;
         // First of all: a SIGTERM while the rest is opened must find it taken away again.
@@ -249,7 +249,7 @@ impl<'a> Hands<'a> {
                 .within(budget),
             #[cfg(not(feature = "cloud"))]
             cloud: Cloud,
-            registry: Keeper::new(config.image_mirror, &config.image_folders),
+            registry: RegistryProcess::new(config.image_mirror, &config.image_folders),
             surroundings: Surroundings::new(
                 config.node_ip,
                 &config.settings.resolv_conf,
@@ -416,7 +416,7 @@ impl<'a> Hands<'a> {
             Action::Save { revision, changes } => self.store.ask(revision, changes),
             #[cfg(feature = "watchdog")]
             Action::Feed => self.watchdog.feed(clock::boot()),
-            Action::Note(note) => turn_log::note(&note),
+            Action::RecordedEvent(note) => turn_log::note(&note),
             Action::Log(severity, text) => turn_log::line("agent", severity, &text),
             Action::Exit => return Next::Exit,
         }
@@ -426,13 +426,13 @@ impl<'a> Hands<'a> {
     fn signalled(&mut self) {
         while let Some(told) = self.signals.take() {
             match told {
-                Told::ChildEnded => {
+                SignalAction::ChildEnded => {
                     self.jobs.reap(&mut self.events);
                     self.registry.reap(clock::boot());
                     self.cloud.reap();
                 }
-                Told::Reload => self.reload(),
-                Told::Stop => self.events.push(Event::Stop),
+                SignalAction::Reload => self.reload(),
+                SignalAction::Stop => self.events.push(Event::Stop),
             }
         }
     }

@@ -15,7 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum SignalAction {
     /// SIGTERM or SIGINT.
     Stop,
     /// SIGHUP.
@@ -41,13 +41,13 @@ impl Signals {
     }
 
     /// The next signal that waits; `None` when none does. At most four can.
-    pub fn take(&mut self) -> Option<Told> {
+    pub fn take(&mut self) -> Option<SignalAction> {
         loop {
             let signal = self.fd.read_signal().ok()??.ssi_signo as i32;
             return Some(match Signal::try_from(signal) {
-                Ok(Signal::SIGTERM | Signal::SIGINT) => Told::Stop,
-                Ok(Signal::SIGHUP) => Told::Reload,
-                Ok(Signal::SIGCHLD) => Told::ChildEnded,
+                Ok(Signal::SIGTERM | Signal::SIGINT) => SignalAction::Stop,
+                Ok(Signal::SIGHUP) => SignalAction::Reload,
+                Ok(Signal::SIGCHLD) => SignalAction::ChildEnded,
                 _ => continue,
             });
         }

@@ -5,13 +5,13 @@
 use log::Level;
 
 use crate::agent::event::Severity;
-use crate::model::recorded_event::{Note, NoteKind};
+use crate::model::recorded_event::{EventType, RecordedEvent};
 
 /// Writes one event with the keys that scripts look for.
-pub(super) fn note(note: &Note) {
+pub(super) fn note(note: &RecordedEvent) {
     let level = match note.kind {
-        NoteKind::Normal => Level::Info,
-        NoteKind::Warning => Level::Warn,
+        EventType::Normal => Level::Info,
+        EventType::Warning => Level::Warn,
     };
     let object = &note.involved_object;
     let kind = object.kind.to_ascii_lowercase();

@@ -4,7 +4,7 @@
 /// handshake's memory, some 20 KiB. Beyond it the next waits: a storm of nodes is served in turn.
 pub const EDGE_STRANGERS_MAX: usize = 1_024;
 /// The same of the certificates' port, which nodes need once a year.
-pub const EDGE_STRANGERS_DESK_MAX: usize = 512;
+pub const EDGE_STRANGERS_HTTPS_MAX: usize = 512;
 /// Milliseconds after which one of them makes room for the next of its kind, when there are so
 /// many: a handshake over a slow link takes a few round trips.
 pub const EDGE_STRANGER_MS: u64 = 5_000;

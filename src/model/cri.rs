@@ -9,7 +9,7 @@ mod security;
 use std::fmt;
 use std::sync::Arc;
 
-use super::housekeeping::{Told, Upkeep};
+use super::housekeeping::{HousekeepingCall, Told};
 use super::time::Timestamp;
 
 pub use config::{
@@ -116,7 +116,7 @@ pub enum Request {
         sandbox_config: Box<SandboxConfig>,
     },
     /// Keeps the node in order; no pod's.
-    Upkeep(Upkeep),
+    HousekeepingCall(HousekeepingCall),
 }
 
 impl Request {
@@ -144,7 +144,7 @@ impl Request {
             Self::ExecSync { .. } => "exec_sync",
             Self::ImageStatus(_) => "image_status",
             Self::PullImage { .. } => "pull_image",
-            Self::Upkeep(housekeeping) => housekeeping.operation(),
+            Self::HousekeepingCall(housekeeping) => housekeeping.operation(),
         }
     }
 }
@@ -211,8 +211,8 @@ pub enum Reply {
     Image(Option<Box<Image>>),
     /// To `PullImage`: `image_ref`.
     Pulled(Box<str>),
-    /// To an [`Upkeep`] that answers anything.
-    Upkeep(Told),
+    /// To an [`HousekeepingCall`] that answers anything.
+    HousekeepingCall(Told),
     /// To the calls that answer nothing.
     Done,
 }

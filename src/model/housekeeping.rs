@@ -10,7 +10,7 @@ use super::tree::decimal;
 
 /// A call to the runtime that concerns no pod as a whole. Each is the CRI RPC of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Upkeep {
+pub enum HousekeepingCall {
     /// `ImageFsInfo`
     ImageFsInfo,
     /// `ListImages` without a filter.
@@ -25,7 +25,7 @@ pub enum Upkeep {
     ListPodSandboxStats,
 }
 
-impl Upkeep {
+impl HousekeepingCall {
     /// As [`super::cri::Request::operation`].
     pub fn operation(&self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Upkeep {
     }
 }
 
-/// The answer to an [`Upkeep`] that answers anything.
+/// The answer to an [`HousekeepingCall`] that answers anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// To `ImageFsInfo`: where the images lie, an absolute path; `None`: the runtime does not say.

@@ -9,17 +9,17 @@ use super::time::Timestamp;
 /// One event; repeats of it raise `count`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Note {
+pub struct RecordedEvent {
     /// What it is about.
     pub involved_object: Object,
     /// Severity.
     #[serde(rename = "type")]
-    pub kind: NoteKind,
+    pub kind: EventType,
     /// `Started`, `BackOff` … : part of the API, tools match on it.
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// They stand in [`NoteMetadata`].
+    /// They stand in [`EventMetadata`].
     #[serde(skip)]
     pub annotations: BTreeMap<&'static str, String>,
     /// Times it happened.
@@ -32,7 +32,7 @@ pub struct Note {
 
 /// `metadata` of an event.
 #[derive(Serialize)]
-pub struct NoteMetadata<'a> {
+pub struct EventMetadata<'a> {
     /// Its own.
     pub name: &'a str,
     /// Empty: it has none.
@@ -76,7 +76,7 @@ impl Object {
 
 /// `Event.type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum NoteKind {
+pub enum EventType {
     /// As it should be.
     Normal,
     /// As it should not.

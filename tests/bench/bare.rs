@@ -20,8 +20,8 @@ use edged::wire::cri::{Rpc, convert};
 use edged::wire::grpc::CallKey;
 use edged::wire::manifest;
 
-use crate::yard::agent::NODE;
-use crate::yard::cri::{Cri, Refusal};
+use crate::support::agent::NODE;
+use crate::support::cri::{Cri, Refusal};
 
 /// One call of a pod's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use crate::figure::{Figure, Limit, median};
 use crate::rig::Rig;
+use crate::support::agent::NODE;
+use crate::support::cloud::{Cloud, Setup, Told};
+use crate::support::containerd::run;
+use crate::support::harass::{harass, idle};
+use crate::support::joined::{self, join};
+use crate::support::process::pss_kb;
+use crate::support::wait::until;
 use crate::watched::{RUNS, Watched};
-use crate::yard::agent::NODE;
-use crate::yard::cloud::{Cloud, Setup, Told};
-use crate::yard::containerd::run;
-use crate::yard::harass::{harass, idle};
-use crate::yard::joined::{self, join};
-use crate::yard::process::pss_kb;
-use crate::yard::wait::until;
 
 /// Names of [`memory`].
 pub const MEMORY: &[&str] = &["cloud.memory.thirty", "cloud.memory.hostile"];

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::figure::{Figure, Limit, median};
 use crate::rig::Rig;
+use crate::support::cloud::{Cloud, Setup};
+use crate::support::joined;
+use crate::support::line::Line;
 use crate::watched::Watched;
-use crate::yard::cloud::{Cloud, Setup};
-use crate::yard::joined;
-use crate::yard::line::Line;
 
 /// Names of [`back`].
 pub const BACK: &[&str] = &["cloud.back", "cloud.back.due"];

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::fake::Fake;
 use crate::figure::{Figure, Limit};
 use crate::rig::Rig;
+use crate::support::agent::Site;
+use crate::support::http;
 use crate::watched::{RUNS, Watched};
-use crate::yard::agent::Site;
-use crate::yard::http;
 
 /// Names of [`stall`].
 pub const NAMES: &[&str] = &["gc.stall"];

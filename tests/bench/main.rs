@@ -44,15 +44,15 @@ mod shim;
 mod simulator;
 #[cfg(feature = "cloud")]
 mod start;
+#[path = "../support/mod.rs"]
+mod support;
 mod watched;
-#[path = "../yard/mod.rs"]
-mod yard;
 
 use std::process::ExitCode;
 
 use figure::{Figure, Report};
 use rig::Rig;
-use yard::guard;
+use support::guard;
 
 /// Figures that are measured together.
 struct Group {
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
     let filters: Vec<&String> = arguments.iter().filter(|word| !word.starts_with("--")).collect();
     let wanted = |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(*f));
     guard::install();
-    let missing = yard::missing();
+    let missing = support::missing();
     if !missing.is_empty() {
         for what in &missing {
             eprintln!("bench: missing {what}");
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     }
     let report = guard::guarded(|| measure(&wanted));
     print!("{}", report.table());
-    let path = yard::top().join("target/bench.json");
+    let path = support::top().join("target/bench.json");
     if let Err(error) = std::fs::write(&path, report.json()) {
         eprintln!("bench: {}: {error}", path.display());
         return ExitCode::FAILURE;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::fake::Fake;
 use crate::figure::{Figure, Limit};
 use crate::rig::{Network, Rig, idler};
+use crate::support::agent::Site;
+use crate::support::process::{cpu_seconds, pss_anon_kb, pss_kb};
+use crate::support::top;
 use crate::watched::{GONE, RUNS, Watched};
-use crate::yard::agent::Site;
-use crate::yard::process::{cpu_seconds, pss_anon_kb, pss_kb};
-use crate::yard::top;
 
 /// Names of [`steady_none`].
 pub const STEADY_NONE: &[&str] = &["pods.memory.idle", "pods.cpu.idle"];

@@ -5,8 +5,8 @@ use std::time::Instant;
 use crate::bare::{Bare, DELETE, START};
 use crate::figure::{Figure, Limit};
 use crate::rig::{Network, Rig, idler};
+use crate::support::agent::Site;
 use crate::watched::{GONE, RUNS, Watched};
-use crate::yard::agent::Site;
 
 /// Names of [`one`].
 pub const ONE: &[&str] =

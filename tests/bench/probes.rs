@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::fake::Fake;
 use crate::figure::{Figure, Limit, median};
 use crate::rig::{Network, Rig, idler};
+use crate::support::agent::Site;
+use crate::support::process::cpu_seconds;
 use crate::watched::{RUNS, Watched};
-use crate::yard::agent::Site;
-use crate::yard::process::cpu_seconds;
 
 /// Names of [`cpu`].
 pub const CPU: &[&str] = &["probes.cpu.200"];

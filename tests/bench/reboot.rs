@@ -19,14 +19,14 @@ use edged::wire::cri::runtime::VersionRequest;
 use crate::bare::{Bare, START};
 use crate::figure::{Figure, Limit};
 use crate::rig::{Network, Rig, idler};
+use crate::support::agent::Site;
+use crate::support::cloud::{Cloud, Setup};
+use crate::support::containerd::Containerd;
+use crate::support::cri::Cri;
+use crate::support::harass::idle;
+use crate::support::joined::{self, join};
+use crate::support::wait::until;
 use crate::watched::Watched;
-use crate::yard::agent::Site;
-use crate::yard::cloud::{Cloud, Setup};
-use crate::yard::containerd::Containerd;
-use crate::yard::cri::Cri;
-use crate::yard::harass::idle;
-use crate::yard::joined::{self, join};
-use crate::yard::wait::until;
 
 /// Names of [`offline`].
 pub const NAMES: &[&str] = &["cloud.reboot"];

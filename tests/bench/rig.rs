@@ -3,9 +3,9 @@
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 
-use crate::yard::agent::{Site, manifest};
-use crate::yard::containerd::Containerd;
-use crate::yard::{scratch, seen};
+use crate::support::agent::{Site, manifest};
+use crate::support::containerd::Containerd;
+use crate::support::{scratch, seen};
 
 /// Started when a figure first needs it.
 pub struct Rig {

@@ -9,7 +9,7 @@ use crate::bare::{Bare, DELETE, START};
 use crate::figure::{Figure, Limit};
 use crate::raw::Raw;
 use crate::rig::{Network, Rig, idler};
-use crate::yard::cri::Cri;
+use crate::support::cri::Cri;
 
 /// Names of [`list`].
 pub const NAMES: &[&str] = &["cri.list.10000"];

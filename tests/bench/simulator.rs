@@ -4,8 +4,8 @@ use std::process::Command;
 
 use crate::figure::{Figure, Limit};
 use crate::rig::Rig;
-use crate::yard::containerd::run;
-use crate::yard::top;
+use crate::support::containerd::run;
+use crate::support::top;
 
 /// Names of [`speed`].
 pub const NAMES: &[&str] = &["sim.hours_per_second"];

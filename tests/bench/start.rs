@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::figure::{Figure, Limit};
 use crate::memory::program;
 use crate::rig::Rig;
+use crate::support::cloud::{Cloud, Setup};
+use crate::support::joined::join;
 use crate::watched::Watched;
-use crate::yard::cloud::{Cloud, Setup};
-use crate::yard::joined::join;
 
 /// Names of [`first_call`].
 pub const NAMES: &[&str] = &["gateway.start"];

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use crate::yard::agent::Site;
-use crate::yard::guard;
+use crate::support::agent::Site;
+use crate::support::guard;
 
 /// A running agent. Dropped, it is killed; its pods stay.
 pub struct Watched {

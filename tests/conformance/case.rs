@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use edged::wire::cri::container::{ExecSyncRequest, ExecSyncResponse, StopContainerRequest};
 
 use crate::lifecycle::Log;
+use crate::support;
+use crate::support::agent::{NODE, Pod, Site, manifest};
+use crate::support::cgroup;
+use crate::support::containerd::{self, Containerd};
+use crate::support::cri::Cri;
+use crate::support::http;
+use crate::support::verdict;
+use crate::support::wait::{until, until_in};
 use crate::wave::Wave;
-use crate::yard;
-use crate::yard::agent::{NODE, Pod, Site, manifest};
-use crate::yard::cgroup;
-use crate::yard::containerd::{self, Containerd};
-use crate::yard::cri::Cri;
-use crate::yard::http;
-use crate::yard::verdict;
-use crate::yard::wait::{until, until_in};
 
 /// The node that all cases share.
 pub(crate) struct Node {
@@ -58,7 +58,7 @@ impl Node {
     /// With a containerd of its own and no pods. `name` tells nodes of one run apart, below its own
     /// cgroup; `settings` are added to those of all nodes.
     pub(crate) fn new(name: &str, settings: &str) -> Node {
-        let dir = yard::scratch(&format!("conformance-{name}"));
+        let dir = support::scratch(&format!("conformance-{name}"));
         let containerd = Containerd::start(dir.join("c"));
         let mut site = Site::new(dir.join("site"), containerd.socket());
         site.config = Some(dir.join("edgecore.yaml"));
@@ -160,7 +160,7 @@ impl Node {
 fn make_tools(to: &Path) {
     fs::create_dir(to).expect("a folder of ours");
     for (name, mode) in [("udp", 0o755), ("shm", 0o755), ("euid", 0o4755)] {
-        let source = yard::top().join(format!("tests/conformance/tools/{name}.c"));
+        let source = support::top().join(format!("tests/conformance/tools/{name}.c"));
         let flags = ["-std=gnu11", "-Os", "-Wall", "-Wextra", "-Werror", "-static", "-s", "-o"];
         let tool = to.join(name);
         containerd::run(Command::new("gcc").args(flags).arg(&tool).arg(source));
@@ -195,7 +195,7 @@ pub(crate) struct Case<'a> {
 }
 
 /// A container that sleeps until it is told to end, and then ends at once.
-pub(crate) const SLEEP: &str = yard::agent::SLEEP;
+pub(crate) const SLEEP: &str = support::agent::SLEEP;
 
 /// For pods of cases, which have nothing to finish.
 pub(crate) const QUICK_END: &str = "  terminationGracePeriodSeconds: 1\n";

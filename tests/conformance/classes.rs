@@ -2,8 +2,8 @@
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
-use crate::yard::agent::{Pod, manifest};
-use crate::yard::wait::until;
+use crate::support::agent::{Pod, manifest};
+use crate::support::wait::until;
 
 const AREA: &str = "RuntimeClass";
 

@@ -3,7 +3,7 @@
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP, quoted};
-use crate::yard::agent::{Pod, manifest};
+use crate::support::agent::{Pod, manifest};
 
 const RUNTIME: &str = "Container Runtime";
 const KUBELET: &str = "Kubelet";

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
-use crate::yard::agent::manifest;
-use crate::yard::wait::until;
+use crate::support::agent::manifest;
+use crate::support::wait::until;
 
 const MAIN: bool = false;
 const SIDECAR: bool = true;

@@ -8,10 +8,10 @@ use edged::model::base64;
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
-use crate::yard::agent::{Pod, manifest};
-use crate::yard::http;
-use crate::yard::registry::{Gate, Registry, archive, archive_with};
-use crate::yard::wait::until;
+use crate::support::agent::{Pod, manifest};
+use crate::support::http;
+use crate::support::registry::{Gate, Registry, archive, archive_with};
+use crate::support::wait::until;
 
 const RUNTIME: &str = "Container Runtime";
 const CONTAINERS: &str = "Containers";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Entry;
 use crate::case::{Case, SLEEP};
-use crate::yard::agent::Pod;
+use crate::support::agent::Pod;
 
 const AREA: &str = "InitContainer";
 

@@ -36,14 +36,14 @@ mod probes;
 mod restarts;
 mod security;
 mod special;
+#[path = "../support/mod.rs"]
+mod support;
 mod table;
 mod upstream;
 mod volume_downward;
 mod volume_files;
 mod volumes;
 mod wave;
-#[path = "../yard/mod.rs"]
-mod yard;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use case::{Case, Node};
-use yard::{guard, verdict};
+use support::{guard, verdict};
 
 /// A case in a module's list: the upstream test by its area and name, and what stands for it here.
 pub(crate) type Entry = (&'static str, &'static str, fn(&Case<'_>));
@@ -184,7 +184,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     guard::install();
-    let missing = yard::missing();
+    let missing = support::missing();
     for what in &missing {
         println!("conformance: missing {what}");
     }

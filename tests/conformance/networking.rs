@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END};
-use crate::yard::agent::{Pod, manifest};
-use crate::yard::http;
-use crate::yard::wait::until;
+use crate::support::agent::{Pod, manifest};
+use crate::support::http;
+use crate::support::wait::until;
 
 const AREA: &str = "Networking: Pods";
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
-use crate::yard::agent::{Pod, entries, manifest};
-use crate::yard::wait::{always, until, until_in};
+use crate::support::agent::{Pod, entries, manifest};
+use crate::support::wait::{always, until, until_in};
 
 const HOSTNAME: &str = "Hostname of Pod";
 const LOG_PATH: &str = "ContainerLogPath";
@@ -92,7 +92,7 @@ garbage! {
 
 /// A pod of the folder has the node's name behind its own.
 fn pod_name(case: &Case<'_>) -> String {
-    format!("{}-{}", case.name, crate::yard::agent::NODE)
+    format!("{}-{}", case.name, crate::support::agent::NODE)
 }
 
 fn full_name(name: &str) -> String {

@@ -5,9 +5,9 @@ use std::fs;
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP, quoted};
-use crate::yard::agent::{Pod, manifest};
-use crate::yard::cgroup;
-use crate::yard::wait::until;
+use crate::support::agent::{Pod, manifest};
+use crate::support::cgroup;
+use crate::support::wait::until;
 
 const SECURITY: &str = "Security Context";
 const CGROUPS: &str = "Kubelet Cgroup Manager";

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::Entry;
 use crate::case::{Case, SLEEP, quoted};
-use crate::yard::agent::{Pod, manifest};
-use crate::yard::wait::{always, until};
+use crate::support::agent::{Pod, manifest};
+use crate::support::wait::{always, until};
 
 const CONDITIONS: &str = "Pod conditions managed by Kubelet";
 const DELETED: &str = "Deleted pods handling";
@@ -398,7 +398,7 @@ fn updated_many_times(case: &Case<'_>) {
 }
 
 fn renamed(case: &Case<'_>) {
-    let port = crate::yard::port::free_port();
+    let port = crate::support::port::free_port();
     let text = |name: &str| {
         let main = format!("{SLEEP}    ports: [{{name: tcp, containerPort: {port}}}]\n");
         let spec = "  hostNetwork: true\n  terminationGracePeriodSeconds: 1\n";

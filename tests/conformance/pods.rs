@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
-use crate::yard::agent::manifest;
-use crate::yard::wait::until_in;
+use crate::support::agent::manifest;
+use crate::support::wait::until_in;
 
 const AREA: &str = "Pods";
 

@@ -7,8 +7,8 @@ use crate::case::{Case, SLEEP, quoted};
 use crate::pod_status::since;
 use crate::pods::day_s;
 use crate::probe_servers::{serve_health, serve_mail};
-use crate::yard::agent::Pod;
-use crate::yard::wait::always;
+use crate::support::agent::Pod;
+use crate::support::wait::always;
 
 /// The container that is probed, as a parameter of the cases.
 const MAIN: bool = false;

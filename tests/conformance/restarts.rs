@@ -10,9 +10,9 @@ use edged::wire::cri::sandbox::StopPodSandboxRequest;
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
 use crate::lifecycle::{self, FOR_EVER, Log, OTHER_IMAGE, Plan, holds, init, main, sidecar};
-use crate::yard::agent::{Pod, manifest};
-use crate::yard::cri::Cri;
-use crate::yard::wait::{always, until, until_in};
+use crate::support::agent::{Pod, manifest};
+use crate::support::cri::Cri;
+use crate::support::wait::{always, until, until_in};
 
 const UNCHANGED: &str = "Not Change Container Status";
 const STATIC: &str = "StaticPod";

@@ -7,10 +7,10 @@ use nix::sys::signal::Signal;
 
 use crate::Entry;
 use crate::case::{Case, SLEEP};
-use crate::yard::agent::{Pod, manifest};
-use crate::yard::cgroup;
-use crate::yard::process;
-use crate::yard::wait::{always, until, until_in};
+use crate::support::agent::{Pod, manifest};
+use crate::support::cgroup;
+use crate::support::process;
+use crate::support::wait::{always, until, until_in};
 
 const SECCOMP: &str = "SeccompDefault";
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::exclusions::{Class, EXCLUSIONS, Exclusion};
 use crate::upstream::{self, Spec};
-use crate::{Results, Row, yard};
+use crate::{Results, Row, support};
 
 /// Of the tests that have a case, so many must pass, in hundredths.
 const PASS_PERCENT_MIN: usize = 99;
@@ -180,5 +180,5 @@ fn head(specs: &[Spec], tally: &Tally) -> String {
 }
 
 fn path() -> PathBuf {
-    yard::top().join("tests/conformance.md")
+    support::top().join("tests/conformance.md")
 }

@@ -2,8 +2,8 @@
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
-use crate::yard::agent::manifest;
-use crate::yard::wait::until;
+use crate::support::agent::manifest;
+use crate::support::wait::until;
 
 const PLAIN: &str = "Downward API volume";
 const PROJECTED: &str = "Projected downwardAPI";

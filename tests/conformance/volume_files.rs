@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Entry;
 use crate::case::{Case, SLEEP};
-use crate::yard::wait::always;
+use crate::support::wait::always;
 
 /// The kinds, as parameters of the cases.
 const MAP: usize = 0;
@@ -228,7 +228,7 @@ fn mapped_non_root<const KIND: usize>(case: &Case<'_>) {
 /// Waits for what a command prints in the running container.
 fn wait_seen(case: &Case<'_>, script: &str, what: &str) {
     let pod = case.pod();
-    crate::yard::wait::until(&format!("`{script}` prints {what}"), || {
+    crate::support::wait::until(&format!("`{script}` prints {what}"), || {
         let (_, output, errors) = case.exec(&pod, "main", &["sh", "-c", script]);
         if output.trim() == what { Ok(()) } else { Err(format!("{output}{errors}")) }
     });

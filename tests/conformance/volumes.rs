@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP, quoted};
-use crate::yard::agent::manifest;
-use crate::yard::wait::until;
+use crate::support::agent::manifest;
+use crate::support::wait::until;
 
 const EMPTY_DIR: &str = "EmptyDir volumes";
 const HOST_PATH: &str = "HostPath";

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::case::{Case, Node};
-use crate::yard::agent::Agent;
+use crate::support::agent::Agent;
 
 /// Where the restart stands, and who takes part.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use edged::controller::event::WatchId;
 use edged::controller::time::Instant;
 use edged::io::controller::api::remote::Remote;
-use edged::io::controller::api::remote::endpoints::Reach;
+use edged::io::controller::api::remote::endpoints::Endpoint;
 use edged::limits::API_CONNECTIONS_MAX;
 use edged::model::api::Kind;
 use edged::model::base64;
@@ -16,7 +16,7 @@ use mio::{Events, Poll, Token};
 use crate::stub;
 
 /// A way to this port of `localhost`, described in a folder of this name.
-fn reach(name: &str, port: u16) -> Reach {
+fn reach(name: &str, port: u16) -> Endpoint {
     let cloud = stub::Cloud::start(&stub::Setup::default());
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&dir).expect("a folder");
@@ -30,7 +30,7 @@ fn reach(name: &str, port: u16) -> Reach {
          user: {{token: t}}\n"
     );
     std::fs::write(dir.join("config"), text).expect("a file");
-    Reach::of_file(&dir.join("config")).expect("a way")
+    Endpoint::of_file(&dir.join("config")).expect("a way")
 }
 
 #[test]

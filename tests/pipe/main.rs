@@ -25,6 +25,6 @@ mod people;
 mod server;
 mod socket;
 #[cfg(feature = "cloud")]
-#[path = "../yard/cloud/mod.rs"]
+#[path = "../support/cloud/mod.rs"]
 mod stub;
 mod trouble;

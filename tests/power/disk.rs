@@ -33,7 +33,7 @@ pub struct Faults {
 }
 
 /// The disk.
-pub struct Platter {
+pub struct FaultyDisk {
     chance: Chance,
     files: Vec<File>,
     /// As the running program sees them.
@@ -81,7 +81,7 @@ impl Op {
     }
 }
 
-impl Platter {
+impl FaultyDisk {
     /// Empty.
     pub fn new(seed: u64) -> Self {
         Self {

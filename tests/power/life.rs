@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use edged::agent::event::Event;
-use edged::io::disk::{Disk, Ground};
+use edged::io::disk::{Disk, Vfs};
 use edged::model::meta::{Change, Revision, Row, Saved, StoreOrigin};
 
 use crate::chance::Chance;
-use crate::disk::{Faults, Platter};
+use crate::disk::{Faults, FaultyDisk};
 use crate::vfs;
 
 /// What the table is to hold: by key, kind and value.
@@ -50,30 +50,30 @@ pub fn live(seed: u64, cuts: u64, lies: bool, tally: &mut Tally) -> Result<(), S
         sync_percent: if chance.percent(70) { 0 } else { chance.below(10) },
         lies,
     };
-    vfs::insert(Platter::new(chance.bits()));
+    vfs::insert(FaultyDisk::new(chance.bits()));
     let mut life = Life { chance, faults, acked: Table::new(), asked: Vec::new(), revision: 0 };
     for _ in 0..cuts {
         let left = 1 + life.chance.spread(2_000);
-        vfs::with(|platter| {
-            platter.left = left;
-            platter.faults = faults;
+        vfs::with(|disk| {
+            disk.left = left;
+            disk.faults = faults;
         });
         life.until_the_cut(tally)?;
-        vfs::with(Platter::reboot);
+        vfs::with(FaultyDisk::reboot);
         tally.cuts += 1;
         // The power may go again before anyone looks; else somebody does.
         if life.chance.percent(30) {
             continue;
         }
-        vfs::with(|platter| platter.faults = Faults { lies, ..Faults::default() });
+        vfs::with(|disk| disk.faults = Faults { lies, ..Faults::default() });
         let disk = life.start(tally)?.ok_or("a start without faults failed")?;
         if life.chance.percent(50) {
             crate::trace(format_args!("== close"));
             disk.close();
         } else {
-            vfs::with(Platter::kill);
+            vfs::with(FaultyDisk::kill);
             drop(disk);
-            vfs::with(Platter::revive);
+            vfs::with(FaultyDisk::revive);
         }
     }
     Ok(())
@@ -82,7 +82,7 @@ pub fn live(seed: u64, cuts: u64, lies: bool, tally: &mut Tally) -> Result<(), S
 impl Life {
     /// Starts, saves, ends and starts again until the power is gone.
     fn until_the_cut(&mut self, tally: &mut Tally) -> Result<(), String> {
-        let is_dead = || vfs::with(|platter| platter.is_dead());
+        let is_dead = || vfs::with(|disk| disk.is_dead());
         while !is_dead() {
             let Some(mut disk) = self.start(tally)? else {
                 tally.cuts_at_start += u64::from(is_dead());
@@ -105,7 +105,7 @@ impl Life {
     /// Opens the store and looks whether it holds what it must. None where the power went meanwhile
     /// or a fault kept it from being read.
     fn start(&mut self, tally: &mut Tally) -> Result<Option<Disk>, String> {
-        let opened = Disk::open_on(Ground::of_test(vfs::NAME), Path::new("/edgecore.db"));
+        let opened = Disk::open_on(Vfs::of_test(vfs::NAME), Path::new("/edgecore.db"));
         let (disk, Saved { rows, origin }) = opened.map_err(|refused| refused.to_string())?;
         crate::trace(format_args!("== opened: {origin:?}, {} rows", rows.len()));
         let whole = match &origin {
@@ -116,7 +116,7 @@ impl Life {
                 return Err(format!("these rows stayed unread: {unread:?}"));
             }
             StoreOrigin::Lost(why) => {
-                let (dead, faults) = vfs::with(|platter| (platter.is_dead(), platter.faults));
+                let (dead, faults) = vfs::with(|disk| (disk.is_dead(), disk.faults));
                 let excused = dead || faults.full_percent + faults.sync_percent > 0;
                 if !excused || why.contains("damaged") {
                     return Err(format!("the store was lost: {why}"));
@@ -136,7 +136,7 @@ impl Life {
             tally.kept_under_way += 1;
             self.acked = found;
         }
-        if vfs::with(|platter| platter.is_dead()) { Ok(None) } else { Ok(Some(disk)) }
+        if vfs::with(|disk| disk.is_dead()) { Ok(None) } else { Ok(Some(disk)) }
     }
 
     fn save(&mut self, disk: &mut Disk, tally: &mut Tally) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! The platter as SQLite sees it: a VFS of the name [`NAME`], which does what SQLite's own does on
+//! The disk as SQLite sees it: a VFS of the name [`NAME`], which does what SQLite's own does on
 //! Linux, as far as syncs and names go.
 #![expect(unsafe_code, reason = "SQLite's interface to file systems is C's")]
 
@@ -7,24 +7,24 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use rusqlite::ffi;
 
-use crate::disk::{Inode, Platter, Refusal};
+use crate::disk::{FaultyDisk, Inode, Refusal};
 
 /// Of the VFS.
 pub const NAME: &str = "power";
 const NAME_C: &CStr = c"power";
 
 thread_local! {
-    static PLATTER: RefCell<Platter> = RefCell::new(Platter::new(0));
+    static DISK: RefCell<FaultyDisk> = RefCell::new(FaultyDisk::new(0));
 }
 
 /// Does something with the disk.
-pub fn with<T>(act: impl FnOnce(&mut Platter) -> T) -> T {
-    PLATTER.with_borrow_mut(act)
+pub fn with<T>(act: impl FnOnce(&mut FaultyDisk) -> T) -> T {
+    DISK.with_borrow_mut(act)
 }
 
 /// Puts in another disk, and makes SQLite draw its chance anew from that one.
-pub fn insert(platter: Platter) {
-    with(|old| *old = platter);
+pub fn insert(disk: FaultyDisk) {
+    with(|old| *old = disk);
     // SAFETY: a length of 0 asks for nothing to be written, whatever the pointer.
     unsafe { ffi::sqlite3_randomness(0, std::ptr::null_mut()) };
 }
@@ -127,8 +127,8 @@ unsafe extern "C" fn open(
     let create = flags & ffi::SQLITE_OPEN_CREATE != 0;
     // Whether it is new or not: it may have been made by one that was killed since.
     let names = create && journal;
-    let found = with(|platter| match platter.find(name) {
-        None if create => platter.create(name).ok(),
+    let found = with(|disk| match disk.find(name) {
+        None if create => disk.create(name).ok(),
         found => found,
     });
     let Some(inode) = found else { return ffi::SQLITE_CANTOPEN };
@@ -155,7 +155,7 @@ unsafe extern "C" fn read(
     // SAFETY: see `opened`; `into` has room for `len` bytes.
     let (file, into) =
         unsafe { (opened(file), std::slice::from_raw_parts_mut(into.cast::<u8>(), len as usize)) };
-    match with(|platter| platter.read(file.inode, at as usize, into)) {
+    match with(|disk| disk.read(file.inode, at as usize, into)) {
         Ok(read) if read == into.len() => ffi::SQLITE_OK,
         Ok(_) => ffi::SQLITE_IOERR_SHORT_READ,
         Err(_) => ffi::SQLITE_IOERR_READ,
@@ -171,21 +171,21 @@ unsafe extern "C" fn write(
     // SAFETY: see `opened`; `from` has `len` bytes.
     let (file, from) =
         unsafe { (opened(file), std::slice::from_raw_parts(from.cast::<u8>(), len as usize)) };
-    let written = with(|platter| platter.write(file.inode, at as usize, from));
+    let written = with(|disk| disk.write(file.inode, at as usize, from));
     code(written, ffi::SQLITE_IOERR_WRITE)
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, len: ffi::sqlite3_int64) -> c_int {
     // SAFETY: see `opened`.
     let file = unsafe { opened(file) };
-    let done = with(|platter| platter.truncate(file.inode, len as usize));
+    let done = with(|disk| disk.truncate(file.inode, len as usize));
     code(done, ffi::SQLITE_IOERR_TRUNCATE)
 }
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
     // SAFETY: see `opened`.
     let file = unsafe { opened(file) };
-    let synced = with(|platter| platter.sync(file.inode, file.names != 0));
+    let synced = with(|disk| disk.sync(file.inode, file.names != 0));
     if synced.is_ok() {
         file.names = 0;
     }
@@ -195,7 +195,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
 unsafe extern "C" fn size(file: *mut ffi::sqlite3_file, into: *mut ffi::sqlite3_int64) -> c_int {
     // SAFETY: see `opened`.
     let file = unsafe { opened(file) };
-    match with(|platter| platter.len(file.inode)) {
+    match with(|disk| disk.len(file.inode)) {
         Ok(len) => {
             // SAFETY: where SQLite wants it.
             unsafe { *into = len as i64 };
@@ -233,13 +233,13 @@ unsafe extern "C" fn characteristics(_: *mut ffi::sqlite3_file) -> c_int {
 unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, names: c_int) -> c_int {
     // SAFETY: see `text`.
     let name = unsafe { text(name) };
-    let deleted = with(|platter| {
-        if platter.find(name).is_none() && !platter.is_dead() {
+    let deleted = with(|disk| {
+        if disk.find(name).is_none() && !disk.is_dead() {
             return None;
         }
-        let deleted = platter.delete(name);
+        let deleted = disk.delete(name);
         if deleted.is_ok() && names != 0 {
-            platter.sync_names();
+            disk.sync_names();
         }
         Some(deleted)
     });
@@ -255,7 +255,7 @@ unsafe extern "C" fn access(
     // SAFETY: see `text`; `into` is where SQLite wants it.
     unsafe {
         let name = text(name);
-        *into = with(|platter| platter.find(name).is_some()).into();
+        *into = with(|disk| disk.find(name).is_some()).into();
     }
     ffi::SQLITE_OK
 }
@@ -279,7 +279,7 @@ unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, len: c_int, into: *mut
     // SAFETY: there is room for `len` bytes.
     let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), len as usize) };
     for byte in into {
-        *byte = with(Platter::bits) as u8;
+        *byte = with(FaultyDisk::bits) as u8;
     }
     len
 }

@@ -411,7 +411,7 @@ pub fn brief(request: &Request) -> String {
             format!("{operation} {id} {command:?} {timeout_s} s")
         }
         Request::ImageStatus(image) => format!("{operation} {image}"),
-        Request::Upkeep(housekeeping) => format!("{operation} {housekeeping:?}"),
+        Request::HousekeepingCall(housekeeping) => format!("{operation} {housekeeping:?}"),
         Request::PullImage { image, auth, sandbox_config } => {
             let user = auth.as_ref().map_or("", |auth| &auth.username);
             format!("{operation} {image} uid={} user={user}", sandbox_config.pod.uid)

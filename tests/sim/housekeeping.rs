@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use edged::agent::event::Event;
 use edged::model::cri::{CallError, Code, Reply};
-use edged::model::housekeeping::{Amount, Ask, Measures, Room, StoredImage, Told, Upkeep};
+use edged::model::housekeeping::{
+    Amount, Ask, HousekeepingCall, Measures, Room, StoredImage, Told,
+};
 use edged::model::job::{LogDir, LogLink};
 
 use crate::chance::Chance;
@@ -117,16 +119,23 @@ impl World {
 }
 
 impl Runtime {
-    pub(crate) fn housekeeping(&mut self, housekeeping: &Upkeep) -> Result<Reply, CallError> {
+    pub(crate) fn housekeeping(
+        &mut self,
+        housekeeping: &HousekeepingCall,
+    ) -> Result<Reply, CallError> {
         Ok(match housekeeping {
-            Upkeep::ImageFsInfo => Reply::Upkeep(Told::ImageFs(Some(IMAGES.into()))),
-            Upkeep::ListImages => Reply::Upkeep(Told::Images(self.registry.list())),
-            Upkeep::RemoveImage(id) => {
+            HousekeepingCall::ImageFsInfo => {
+                Reply::HousekeepingCall(Told::ImageFs(Some(IMAGES.into())))
+            }
+            HousekeepingCall::ListImages => {
+                Reply::HousekeepingCall(Told::Images(self.registry.list()))
+            }
+            HousekeepingCall::RemoveImage(id) => {
                 let name = id.strip_prefix("sha256:").unwrap_or(id);
                 self.registry.forget(name);
                 Reply::Done
             }
-            Upkeep::ReopenContainerLog(id) => {
+            HousekeepingCall::ReopenContainerLog(id) => {
                 let number = number_of(&id.0);
                 if !self.containers.get(&number).is_some_and(|it| it.alive) {
                     let message = format!("container {id} is not running");
@@ -135,8 +144,12 @@ impl Runtime {
                 self.told.effects.push(Effect::Reopened(number));
                 Reply::Done
             }
-            Upkeep::ListContainerStats => Reply::Upkeep(Told::Containers(short::containers(self))),
-            Upkeep::ListPodSandboxStats => Reply::Upkeep(Told::Sandboxes(short::sandboxes(self))),
+            HousekeepingCall::ListContainerStats => {
+                Reply::HousekeepingCall(Told::Containers(short::containers(self)))
+            }
+            HousekeepingCall::ListPodSandboxStats => {
+                Reply::HousekeepingCall(Told::Sandboxes(short::sandboxes(self)))
+            }
         })
     }
 }

@@ -389,7 +389,7 @@ impl World {
                 self.probe_results = results;
             }
             Action::Read { job, words } => self.read_words(job, &words),
-            Action::Note(note) => {
+            Action::RecordedEvent(note) => {
                 self.tally.notes += 1;
                 trace!(
                     self.now,
@@ -502,5 +502,5 @@ fn statuses_each(class: Class, seed: u64) -> u64 {
 }
 
 fn is_line(action: &Action) -> bool {
-    matches!(action, Action::Note(_) | Action::Log(..))
+    matches!(action, Action::RecordedEvent(_) | Action::Log(..))
 }

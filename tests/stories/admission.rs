@@ -2,78 +2,78 @@
 
 use edged::model::cri::{Container, ContainerState, PodRef, Sandbox};
 
-use crate::desk::{Desk, MAIN, container, sandbox};
+use crate::harness::{Harness, MAIN, container, sandbox};
 
 fn named(name: &str, uid: &str, spec: &str) -> String {
     format!(r#"{{"metadata":{{"name":"{name}","uid":"{uid}"}},"spec":{{{spec}}}}}"#)
 }
 
 /// Pod `b` has run since before the agent.
-fn with_b_running(mut desk: Desk) -> Desk {
+fn with_b_running(mut harness: Harness) -> Harness {
     let b = PodRef { uid: "u2".into(), namespace: "default".into(), name: "b-gw".into() };
-    desk.sandboxes.push(Sandbox { pod: Some(b.clone()), ..sandbox("s1", 0, true) });
+    harness.sandboxes.push(Sandbox { pod: Some(b.clone()), ..sandbox("s1", 0, true) });
     let runs = container("x1", "m", ContainerState::Running);
-    desk.containers.push(Container { pod: Some(b), ..runs });
-    desk
+    harness.containers.push(Container { pod: Some(b), ..runs });
+    harness
 }
 
 /// Names of the pods that were refused, and why.
-fn refused(desk: &Desk) -> Vec<(&str, &str)> {
-    let refused = desk.agent.pods().filter(|pod| !pod.status.reason.is_empty());
+fn refused(harness: &Harness) -> Vec<(&str, &str)> {
+    let refused = harness.agent.pods().filter(|pod| !pod.status.reason.is_empty());
     refused.map(|pod| (&*pod.metadata.name, &*pod.status.reason)).collect()
 }
 
 #[test]
 fn after_a_restart_what_runs_is_not_refused_for_what_never_ran() {
-    let mut desk = with_b_running(Desk::with(|config| config.pods_max = 1));
-    desk.manifests(&[&named("a", "u1", MAIN), &named("b", "u2", MAIN)]);
-    assert_eq!(desk.asked_for(), ["podsandbox_status s1"]);
-    assert_eq!(refused(&desk), [("a-gw", "OutOfpods")]);
-    desk.does_all(&["podsandbox_status s1", "container_status x1"]);
-    desk.pass(5_000);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    assert_eq!(desk.running(), ["m"]);
+    let mut harness = with_b_running(Harness::with(|config| config.pods_max = 1));
+    harness.manifests(&[&named("a", "u1", MAIN), &named("b", "u2", MAIN)]);
+    assert_eq!(harness.asked_for(), ["podsandbox_status s1"]);
+    assert_eq!(refused(&harness), [("a-gw", "OutOfpods")]);
+    harness.does_all(&["podsandbox_status s1", "container_status x1"]);
+    harness.pass(5_000);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.running(), ["m"]);
 }
 
 #[test]
 fn after_a_restart_what_runs_keeps_its_host_port() {
     let spec = r#""containers":[{"name":"m","image":"i:1",
                                  "ports":[{"containerPort":80,"hostPort":8080}]}]"#;
-    let mut desk = with_b_running(Desk::new());
-    desk.manifests(&[&named("a", "u1", spec), &named("b", "u2", spec)]);
-    assert_eq!(refused(&desk), [("a-gw", "NodePorts")]);
-    desk.does_all(&["podsandbox_status s1", "container_status x1"]);
-    desk.pass(5_000);
-    assert_eq!(desk.running(), ["m"]);
+    let mut harness = with_b_running(Harness::new());
+    harness.manifests(&[&named("a", "u1", spec), &named("b", "u2", spec)]);
+    assert_eq!(refused(&harness), [("a-gw", "NodePorts")]);
+    harness.does_all(&["podsandbox_status s1", "container_status x1"]);
+    harness.pass(5_000);
+    assert_eq!(harness.running(), ["m"]);
 }
 
 #[test]
 fn a_pod_too_many_fails_and_the_others_run() {
-    let mut desk = Desk::with(|config| config.pods_max = 2);
+    let mut harness = Harness::with(|config| config.pods_max = 2);
     let pods = [named("a", "u1", MAIN), named("b", "u2", MAIN), named("c", "u3", MAIN)];
-    desk.manifests(&[&pods[0], &pods[1]]);
-    assert_eq!(desk.asked_for(), ["run_podsandbox #0", "run_podsandbox #0"]);
-    desk.manifests(&[&pods[0], &pods[1], &pods[2]]);
-    desk.pass(5_000);
-    assert_eq!(refused(&desk), [("c-gw", "OutOfpods")]);
-    let c = desk.agent.pods().find(|pod| pod.metadata.name == "c-gw").expect("it is wanted");
+    harness.manifests(&[&pods[0], &pods[1]]);
+    assert_eq!(harness.asked_for(), ["run_podsandbox #0", "run_podsandbox #0"]);
+    harness.manifests(&[&pods[0], &pods[1], &pods[2]]);
+    harness.pass(5_000);
+    assert_eq!(refused(&harness), [("c-gw", "OutOfpods")]);
+    let c = harness.agent.pods().find(|pod| pod.metadata.name == "c-gw").expect("it is wanted");
     assert_eq!(
         c.status.message,
         "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 2, \
          capacity: 2"
     );
-    assert_eq!(desk.asked_for(), ["run_podsandbox #0", "run_podsandbox #0"]);
+    assert_eq!(harness.asked_for(), ["run_podsandbox #0", "run_podsandbox #0"]);
 }
 
 #[test]
 fn who_was_told_to_go_in_the_same_turn_leaves_its_room() {
-    let mut desk = Desk::with(|config| config.pods_max = 1);
+    let mut harness = Harness::with(|config| config.pods_max = 1);
     let (a, b) = (named("a", "u1", MAIN), named("b", "u2", MAIN));
-    desk.manifests(&[&a]);
+    harness.manifests(&[&a]);
     // Two readings of the folder, and no step between them.
-    desk.agent.handle(desk.now, Desk::folder(&[&a, &b]));
-    desk.manifests(&[&b]);
-    assert_eq!(refused(&desk), [] as [(&str, &str); 0]);
+    harness.agent.handle(harness.now, Harness::folder(&[&a, &b]));
+    harness.manifests(&[&b]);
+    assert_eq!(refused(&harness), [] as [(&str, &str); 0]);
 }
 
 #[test]
@@ -89,11 +89,11 @@ fn a_pod_that_was_refused_takes_nothing_from_those_after_it() {
             ports.join(",")
         )
     };
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let all = [on_ports("a", &[80]), on_ports("b", &[80, 90]), on_ports("c", &[90])];
-    desk.manifests(&[&*all[0], &*all[1], &*all[2]]);
-    desk.works();
-    let refused = desk.agent.pods().filter(|pod| pod.status.reason == "NodePorts");
+    harness.manifests(&[&*all[0], &*all[1], &*all[2]]);
+    harness.works();
+    let refused = harness.agent.pods().filter(|pod| pod.status.reason == "NodePorts");
     assert_eq!(refused.map(|pod| &*pod.metadata.name).collect::<Vec<_>>(), ["b-gw"]);
-    assert_eq!(desk.running().len(), 2);
+    assert_eq!(harness.running().len(), 2);
 }

@@ -9,7 +9,7 @@ use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::Object;
 use edged::model::pod::Pod;
 
-use crate::desk::{Desk, pod};
+use crate::harness::{Harness, pod};
 use crate::made::{container_of, made_on, sandbox_of};
 
 /// One container that mounts volume `v` with these further fields.
@@ -35,15 +35,15 @@ fn volume(name: &str, spec: &str) -> Arc<Object> {
 }
 
 /// The folder holds the pod, and these objects.
-fn tell(desk: &mut Desk, spec: &str, objects: Vec<Arc<Object>>) {
+fn tell(harness: &mut Harness, spec: &str, objects: Vec<Arc<Object>>) {
     let pods = vec![serde_json::from_str::<Pod>(&pod(spec)).expect(spec)];
     let content = Content { pods, objects };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    desk.tell(Event::Manifests(Folder { trouble: None, files }));
+    harness.tell(Event::Manifests(Folder { trouble: None, files }));
 }
 
-fn set_up(desk: &Desk) -> Vec<&VolumeSetUp> {
-    let each = desk.specs.iter().filter_map(|spec| match spec {
+fn set_up(harness: &Harness) -> Vec<&VolumeSetUp> {
+    let each = harness.specs.iter().filter_map(|spec| match spec {
         JobSpec::SetUpVolume(wanted) => Some(&**wanted),
         _ => None,
     });
@@ -66,15 +66,15 @@ fn a_claim_shows_the_folder_of_the_volume_that_it_is_bound_to() {
             r#","claimRef":{"namespace":"default","name":"data","uid":"x"}"#,
         ),
     ] {
-        let mut desk = Desk::new();
+        let mut harness = Harness::new();
         let objects = vec![claim(claimed), volume("ssd", &format!("{LOCAL}{kept}"))];
-        tell(&mut desk, &mounting(CLAIMS, ""), objects);
-        sandbox_of(&mut desk);
-        desk.does("image_status i:1");
-        let mount = &container_of(&mut desk).mounts[0];
+        tell(&mut harness, &mounting(CLAIMS, ""), objects);
+        sandbox_of(&mut harness);
+        harness.does("image_status i:1");
+        let mount = &container_of(&mut harness).mounts[0];
         let want = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/ssd";
         assert_eq!((&*mount.host_path, mount.readonly), (want, false), "{claimed} {kept}");
-        let wanted = set_up(&desk)[0];
+        let wanted = set_up(&harness)[0];
         assert_eq!((&*wanted.volume, &*wanted.folder), ("v", "ssd"));
         assert_eq!(wanted.source, Source::Local { path: "/mnt/ssd".into(), if_needed: false });
     }
@@ -137,16 +137,16 @@ fn a_claim_that_cannot_be_met_keeps_its_pod_waiting_and_says_why_until_it_can() 
                 .to_owned(),
         ),
     ] {
-        let mut desk = Desk::new();
+        let mut harness = Harness::new();
         let spec = mounting(CLAIMS, "");
-        tell(&mut desk, &spec, objects);
-        assert_eq!(desk.asked_for(), [] as [&str; 0], "{why}");
+        tell(&mut harness, &spec, objects);
+        assert_eq!(harness.asked_for(), [] as [&str; 0], "{why}");
         let event = format!("FailedMount MountVolume.SetUp failed for volume \"v\" : {why}");
-        assert!(desk.events.contains(&event), "{event}\n{:?}", desk.events);
-        let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+        assert!(harness.events.contains(&event), "{event}\n{:?}", harness.events);
+        let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"];
         assert_eq!(waiting["reason"], "ContainerCreating");
-        tell(&mut desk, &spec, vec![claim(bound), volume("ssd", LOCAL)]);
-        sandbox_of(&mut desk);
+        tell(&mut harness, &spec, vec![claim(bound), volume("ssd", LOCAL)]);
+        sandbox_of(&mut harness);
     }
 }
 
@@ -154,38 +154,38 @@ fn a_claim_that_cannot_be_met_keeps_its_pod_waiting_and_says_why_until_it_can() 
 fn two_claims_that_name_one_volume_get_it_neither() {
     let json = r#"{"metadata":{"name":"other","namespace":"default"},"spec":{"volumeName":"ssd"}}"#;
     let other = Arc::new(Object::Claim(serde_json::from_str(json).expect("a claim")));
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let objects = vec![claim(r#""volumeName":"ssd""#), other, volume("ssd", LOCAL)];
-    tell(&mut desk, &mounting(CLAIMS, ""), objects);
+    tell(&mut harness, &mounting(CLAIMS, ""), objects);
     let why = "PersistentVolume \"ssd\" is named by default/other as well, and has no claimRef";
-    assert!(desk.events.iter().any(|event| event.ends_with(why)), "{:?}", desk.events);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    assert!(harness.events.iter().any(|event| event.ends_with(why)), "{:?}", harness.events);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
 }
 
 #[test]
 fn a_claim_of_a_path_of_the_node_is_that_path_and_may_be_read_only() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let path = r#""hostPath":{"path":"/srv/x","type":"DirectoryOrCreate"}"#;
     let objects = vec![claim(r#""volumeName":"ssd""#), volume("ssd", path)];
     let read_only = r#""persistentVolumeClaim":{"claimName":"data","readOnly":true}"#;
-    tell(&mut desk, &mounting(read_only, ""), objects);
-    sandbox_of(&mut desk);
-    desk.does("image_status i:1");
-    let mount = &container_of(&mut desk).mounts[0];
+    tell(&mut harness, &mounting(read_only, ""), objects);
+    sandbox_of(&mut harness);
+    harness.does("image_status i:1");
+    let mount = &container_of(&mut harness).mounts[0];
     assert_eq!((&*mount.host_path, mount.readonly), ("/srv/x", true));
 }
 
 #[test]
 fn a_claimed_folder_is_given_to_the_pods_group_as_the_pod_says() {
     for (policy, want) in [("Always", false), ("OnRootMismatch", true)] {
-        let mut desk = Desk::new();
+        let mut harness = Harness::new();
         let security = format!(
             r#""securityContext":{{"fsGroup":7,"fsGroupChangePolicy":"{policy}"}},{}"#,
             mounting(CLAIMS, "")
         );
         let objects = vec![claim(r#""volumeName":"ssd""#), volume("ssd", LOCAL)];
-        tell(&mut desk, &security, objects);
-        let wanted = set_up(&desk)[0];
+        tell(&mut harness, &security, objects);
+        let wanted = set_up(&harness)[0];
         assert_eq!(wanted.fs_group, Some(7));
         let source = Source::Local { path: "/mnt/ssd".into(), if_needed: want };
         assert_eq!(wanted.source, source, "{policy}");
@@ -194,46 +194,46 @@ fn a_claimed_folder_is_given_to_the_pods_group_as_the_pod_says() {
 
 #[test]
 fn a_claim_that_goes_while_its_pod_runs_breaks_nothing() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let spec = mounting(CLAIMS, "");
-    tell(&mut desk, &spec, vec![claim(r#""volumeName":"ssd""#), volume("ssd", LOCAL)]);
-    desk.does_all(crate::desk::START);
-    tell(&mut desk, &spec, Vec::new());
-    desk.exits("m", 1);
-    desk.does("container_status c2");
-    desk.pass(10_000);
-    desk.does("image_status i:1");
-    let mount = container_again(&mut desk);
+    tell(&mut harness, &spec, vec![claim(r#""volumeName":"ssd""#), volume("ssd", LOCAL)]);
+    harness.does_all(crate::harness::START);
+    tell(&mut harness, &spec, Vec::new());
+    harness.exits("m", 1);
+    harness.does("container_status c2");
+    harness.pass(10_000);
+    harness.does("image_status i:1");
+    let mount = container_again(&mut harness);
     assert_eq!(mount, "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/ssd");
 }
 
-fn container_again(desk: &mut Desk) -> String {
-    let (_, request) = desk.take("create_container m#1");
+fn container_again(harness: &mut Harness) -> String {
+    let (_, request) = harness.take("create_container m#1");
     let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
     config.mounts[0].host_path.clone()
 }
 
 #[test]
 fn a_folder_of_another_machine_is_mounted_and_shown() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let source = r#""nfs":{"server":"nas","path":"/export","readOnly":true}"#;
-    let (_, container) = made_on(&mut desk, &mounting(source, ""));
+    let (_, container) = made_on(&mut harness, &mounting(source, ""));
     let mount = &container.mounts[0];
     let want = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~nfs/v";
     assert_eq!((&*mount.host_path, mount.readonly), (want, true));
     let options = Vec::new();
     let (server, path) = ("nas".into(), "/export".into());
     let source = Source::Nfs { server, path, read_only: true, options };
-    assert_eq!(set_up(&desk)[0].source, source);
+    assert_eq!(set_up(&harness)[0].source, source);
 }
 
 #[test]
 fn a_claim_of_another_machines_folder_has_its_volumes_options() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let nas = r#""mountOptions":["vers=4.1"],"nfs":{"server":"nas","path":"/export"}"#;
     let objects = vec![claim(r#""volumeName":"nas""#), volume("nas", nas)];
-    tell(&mut desk, &mounting(CLAIMS, ""), objects);
-    let wanted = set_up(&desk)[0];
+    tell(&mut harness, &mounting(CLAIMS, ""), objects);
+    let wanted = set_up(&harness)[0];
     let options = vec!["vers=4.1".into()];
     let (server, path) = ("nas".into(), "/export".into());
     assert_eq!(wanted.source, Source::Nfs { server, path, read_only: false, options });
@@ -250,28 +250,28 @@ fn what_is_mounted_below_is_read_only_as_well_where_the_runtime_can() {
         ("Enabled", true, Some(true)),
         ("Enabled", false, None),
     ] {
-        let mut desk = Desk::new();
-        desk.runtime.handlers =
+        let mut harness = Harness::new();
+        harness.runtime.handlers =
             vec![RuntimeHandler { recursive_read_only_mounts: able, ..RuntimeHandler::default() }];
-        desk.tell(Event::RuntimeUp);
-        desk.manifests(&[&pod(&mounting(r#""hostPath":{"path":"/srv"}"#, &asked(mode)))]);
-        sandbox_of(&mut desk);
-        desk.does("image_status i:1");
+        harness.tell(Event::RuntimeUp);
+        harness.manifests(&[&pod(&mounting(r#""hostPath":{"path":"/srv"}"#, &asked(mode)))]);
+        sandbox_of(&mut harness);
+        harness.does("image_status i:1");
         if let Some(want) = want {
-            let (call, request) = desk.take("create_container m#0");
-            let made = desk.perform(&request);
+            let (call, request) = harness.take("create_container m#0");
+            let made = harness.perform(&request);
             let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
             assert_eq!(config.mounts[0].recursive_read_only, want, "{mode} {able}");
-            desk.tell(Event::Cri(call, Ok(made)));
-            desk.does_all(&["start_container c2", "container_status c2"]);
+            harness.tell(Event::Cri(call, Ok(made)));
+            harness.does_all(&["start_container c2", "container_status c2"]);
             let shown = if want { "Enabled" } else { "Disabled" };
             let mount = serde_json::json!({"name": "v", "mountPath": "/v", "readOnly": true,
                                            "recursiveReadOnly": shown});
-            let status = &desk.status()["containerStatuses"][0];
+            let status = &harness.status()["containerStatuses"][0];
             assert_eq!(status["volumeMounts"], serde_json::json!([mount]), "{mode} {able}");
             continue;
         }
-        let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+        let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"];
         assert_eq!(waiting["reason"], "CreateContainerConfigError");
         let why = "failed to resolve recursive read-only mode: volume \"v\" requested recursive \
                    read-only mode, but it is not supported by the runtime";

@@ -7,11 +7,11 @@ use edged::model::manifest::{Content, File, Folder};
 use edged::model::object::{Object, RuntimeClass};
 use edged::model::pod::Pod;
 
-use crate::desk::{Desk, MAIN};
+use crate::harness::{Harness, MAIN};
 use crate::made::{annotated, sandbox_of};
 
 /// The folder holds a pod of class `small`, and that class if it has a handler.
-fn tell(desk: &mut Desk, handler: Option<&str>, overhead: &str) {
+fn tell(harness: &mut Harness, handler: Option<&str>, overhead: &str) {
     let spec = format!(r#""runtimeClassName":"small",{overhead}{MAIN}"#);
     let pods = vec![serde_json::from_str::<Pod>(&annotated("", &spec)).expect("a pod")];
     let class = handler.map(|handler| {
@@ -24,30 +24,30 @@ fn tell(desk: &mut Desk, handler: Option<&str>, overhead: &str) {
     });
     let content = Content { pods, objects: class.into_iter().collect() };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    desk.tell(Event::Manifests(Folder { trouble: None, files }));
+    harness.tell(Event::Manifests(Folder { trouble: None, files }));
 }
 
 #[test]
 fn a_class_names_the_handler_and_what_the_sandbox_needs() {
-    let mut desk = Desk::new();
-    tell(&mut desk, Some("kata"), "");
-    let sandbox = sandbox_of(&mut desk);
+    let mut harness = Harness::new();
+    tell(&mut harness, Some("kata"), "");
+    let sandbox = sandbox_of(&mut harness);
     assert_eq!((&*sandbox.runtime_handler, sandbox.overhead.cpu_shares), ("kata", 256));
-    let mut desk = Desk::new();
-    tell(&mut desk, Some("kata"), r#""overhead":{"cpu":"500m"},"#);
-    assert_eq!(sandbox_of(&mut desk).overhead.cpu_shares, 512, "the pod's own stands over it");
+    let mut harness = Harness::new();
+    tell(&mut harness, Some("kata"), r#""overhead":{"cpu":"500m"},"#);
+    assert_eq!(sandbox_of(&mut harness).overhead.cpu_shares, 512, "the pod's own stands over it");
 }
 
 #[test]
 fn a_class_that_is_not_there_keeps_the_pod_from_starting_until_it_is() {
-    let mut desk = Desk::new();
-    tell(&mut desk, None, "");
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let mut harness = Harness::new();
+    tell(&mut harness, None, "");
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
     let event = "FailedCreatePodSandBox Failed to create pod sandbox: failed to get RuntimeClass \
                  small: runtimeclass.node.k8s.io \"small\" not found";
-    assert!(desk.events.contains(&event.to_owned()), "{:?}", desk.events);
-    assert_eq!(desk.status()["phase"], "Pending");
-    tell(&mut desk, Some("runc"), "");
-    desk.pass(11_000);
-    assert_eq!(&*sandbox_of(&mut desk).runtime_handler, "runc");
+    assert!(harness.events.contains(&event.to_owned()), "{:?}", harness.events);
+    assert_eq!(harness.status()["phase"], "Pending");
+    tell(&mut harness, Some("runc"), "");
+    harness.pass(11_000);
+    assert_eq!(&*sandbox_of(&mut harness).runtime_handler, "runc");
 }

@@ -1,10 +1,10 @@
-//! The clock at the desk.
+//! The clock at the harness.
 
 use edged::agent::time::{Instant, Now, Wall};
 
-use crate::desk::Desk;
+use crate::harness::Harness;
 
-impl Desk {
+impl Harness {
     /// Time passes; the agent is woken whenever it asked to be.
     pub fn pass(&mut self, ms: u64) {
         let end = self.now.boot.plus_ms(ms);

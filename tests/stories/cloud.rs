@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, content, patch, pod, row};
-use crate::desk::{START, container, sandbox};
+use crate::cloud_harness::{CloudHarness, content, patch, pod, row};
+use crate::harness::{START, container, sandbox};
 use edged::agent::Config;
 use edged::agent::event::Event;
 use edged::agent::time::Wall;
@@ -16,25 +16,25 @@ use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 
 /// A pod of the cloud runs.
-fn running() -> Sky {
-    let mut sky = Sky::new();
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.desk.does_all(START);
-    sky.settle();
-    sky
+fn running() -> CloudHarness {
+    let mut cloud = CloudHarness::new();
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.harness.does_all(START);
+    cloud.settle();
+    cloud
 }
 
 #[test]
 fn a_pod_counts_and_is_acknowledged_when_it_is_kept() {
-    let mut sky = Sky::new();
-    sky.keeps = false;
-    let id = sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.pass(5_000);
-    assert_eq!(sky.desk.trace, [] as [&str; 0], "nothing is done about what may be forgotten");
-    assert_eq!(sky.acked(), [] as [&str; 0]);
-    let changes = sky.save();
-    assert_eq!(sky.acked(), [id]);
-    assert_eq!(sky.desk.asked_for(), ["run_podsandbox #0"]);
+    let mut cloud = CloudHarness::new();
+    cloud.keeps = false;
+    let id = cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.pass(5_000);
+    assert_eq!(cloud.harness.trace, [] as [&str; 0], "nothing is done about what may be forgotten");
+    assert_eq!(cloud.acked(), [] as [&str; 0]);
+    let changes = cloud.save();
+    assert_eq!(cloud.acked(), [id]);
+    assert_eq!(cloud.harness.asked_for(), ["run_podsandbox #0"]);
     let [Change::Put(row)] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((&*row.key, &*row.kind), ("ns/pod/p", "pod"));
     assert!(!row.value.contains("managedFields"), "{}", row.value);
@@ -43,36 +43,36 @@ fn a_pod_counts_and_is_acknowledged_when_it_is_kept() {
 
 #[test]
 fn what_cannot_be_kept_is_not_acknowledged_and_tried_again() {
-    let mut sky = Sky::new();
-    sky.keeps = false;
-    let id = sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.fail_save();
-    sky.pass(900);
-    assert_eq!(sky.saves.len(), 0, "not at once");
-    sky.pass(200);
-    assert_eq!(sky.acked(), [] as [&str; 0]);
-    assert_eq!(sky.desk.trace, [] as [&str; 0]);
-    sky.save();
-    assert_eq!(sky.acked(), [id]);
-    assert_eq!(sky.desk.asked_for(), ["run_podsandbox #0"]);
+    let mut cloud = CloudHarness::new();
+    cloud.keeps = false;
+    let id = cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.fail_save();
+    cloud.pass(900);
+    assert_eq!(cloud.saves.len(), 0, "not at once");
+    cloud.pass(200);
+    assert_eq!(cloud.acked(), [] as [&str; 0]);
+    assert_eq!(cloud.harness.trace, [] as [&str; 0]);
+    cloud.save();
+    assert_eq!(cloud.acked(), [id]);
+    assert_eq!(cloud.harness.asked_for(), ["run_podsandbox #0"]);
 }
 
 #[test]
 fn pods_of_the_store_run_without_a_cloud() {
     let rows = vec![row("ns/pod/p", &pod("p", "u", 7))];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.desk.does_all(START);
-    assert_eq!(sky.desk.running(), ["m"]);
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.harness.does_all(START);
+    assert_eq!(cloud.harness.running(), ["m"]);
 }
 
 /// A pod that some cloud has sent runs, and the store holds this.
-fn of_a_cloud(saved: Saved) -> Sky {
+fn of_a_cloud(saved: Saved) -> CloudHarness {
     let set = |config: &mut Config| config.cloud = Some(CloudSettings::default());
-    Sky::beside(saved, set, |desk| {
+    CloudHarness::beside(saved, set, |harness| {
         let mut one = sandbox("s1", 0, true);
         one.source = Some("api".into());
-        desk.sandboxes.push(one);
-        desk.containers.push(container("c1", "m", ContainerState::Running));
+        harness.sandboxes.push(one);
+        harness.containers.push(container("c1", "m", ContainerState::Running));
     })
 }
 
@@ -86,83 +86,83 @@ fn what_the_store_has_lost_is_left_running() {
         (StoreOrigin::New, vec![], &[]),
         (StoreOrigin::Lost("damaged".to_owned()), vec![], &[]),
     ] {
-        let mut sky = of_a_cloud(Saved { rows, origin: origin.clone() });
-        sky.pass(60_000);
-        assert_eq!(sky.desk.asked_for(), asked, "{origin:?}");
+        let mut cloud = of_a_cloud(Saved { rows, origin: origin.clone() });
+        cloud.pass(60_000);
+        assert_eq!(cloud.harness.asked_for(), asked, "{origin:?}");
     }
 }
 
 #[test]
 fn an_update_that_only_brings_a_status_costs_no_write() {
-    let mut sky = running();
-    sky.acked();
-    sky.keeps = false;
+    let mut cloud = running();
+    cloud.acked();
+    cloud.keeps = false;
     let mut echo = pod("p", "u", 8);
     echo["status"] = json!({"phase": "Running", "podIP": "10.88.0.5"});
     echo["metadata"]["managedFields"] = json!([{"manager": "y"}]);
-    let id = sky.push("update", "ns/pod/p", &echo);
-    assert_eq!(sky.acked(), [id]);
-    assert_eq!(sky.saves.len(), 0);
+    let id = cloud.push("update", "ns/pod/p", &echo);
+    assert_eq!(cloud.acked(), [id]);
+    assert_eq!(cloud.saves.len(), 0);
     echo["metadata"]["resourceVersion"] = json!("9");
     echo["status"]["phase"] = json!("Failed");
-    sky.push("update", "ns/pod/p", &echo);
-    assert_eq!(sky.saves.len(), 1, "that a pod has ended must not be forgotten");
+    cloud.push("update", "ns/pod/p", &echo);
+    assert_eq!(cloud.saves.len(), 1, "that a pod has ended must not be forgotten");
 }
 
 #[test]
 fn the_store_never_goes_back() {
-    let mut sky = running();
-    sky.acked();
-    sky.keeps = false;
+    let mut cloud = running();
+    cloud.acked();
+    cloud.keeps = false;
     let older = pod("p", "u", 6);
     let mut other = pod("p", "before", 5);
     other["spec"]["containers"][0]["image"] = json!("i:2");
     for stale in [older, other] {
-        let id = sky.push("update", "ns/pod/p", &stale);
-        assert_eq!(sky.acked(), [id]);
-        assert_eq!(sky.saves.len(), 0);
+        let id = cloud.push("update", "ns/pod/p", &stale);
+        assert_eq!(cloud.acked(), [id]);
+        assert_eq!(cloud.saves.len(), 0);
     }
     // A deletion of another incarnation is none of this one's.
-    let id = sky.push("delete", "ns/pod/p", &json!({"metadata": {"name": "p", "uid": "before"}}));
-    assert_eq!(sky.acked(), [id]);
-    assert_eq!(sky.saves.len(), 0);
-    assert_eq!(sky.desk.asked_for(), [] as [&str; 0]);
+    let id = cloud.push("delete", "ns/pod/p", &json!({"metadata": {"name": "p", "uid": "before"}}));
+    assert_eq!(cloud.acked(), [id]);
+    assert_eq!(cloud.saves.len(), 0);
+    assert_eq!(cloud.harness.asked_for(), [] as [&str; 0]);
 }
 
 #[test]
 fn what_was_deleted_does_not_come_back() {
     // Old clouds delete by name alone.
     for told in [pod("p", "u", 9), json!({"metadata": {"name": "p", "namespace": "ns"}})] {
-        let mut sky = running();
-        sky.push("delete", "ns/pod/p", &told);
-        assert_eq!(sky.desk.asked_for(), ["stop_container c2 30"]);
-        sky.acked();
-        sky.keeps = false;
-        let id = sky.push("update", "ns/pod/p", &pod("p", "u", 8));
-        assert_eq!(sky.acked(), [id]);
-        assert_eq!(sky.saves.len(), 0, "it is not kept, and the next life hears nothing of it");
-        let mut all = sky.desk.agent.pods();
+        let mut cloud = running();
+        cloud.push("delete", "ns/pod/p", &told);
+        assert_eq!(cloud.harness.asked_for(), ["stop_container c2 30"]);
+        cloud.acked();
+        cloud.keeps = false;
+        let id = cloud.push("update", "ns/pod/p", &pod("p", "u", 8));
+        assert_eq!(cloud.acked(), [id]);
+        assert_eq!(cloud.saves.len(), 0, "it is not kept, and the next life hears nothing of it");
+        let mut all = cloud.harness.agent.pods();
         assert!(all.all(|pod| pod.metadata.deletion_timestamp.is_some()));
     }
 }
 
 #[test]
 fn a_deletion_timestamp_is_never_taken_back() {
-    let mut sky = running();
+    let mut cloud = running();
     let mut ending = pod("p", "u", 8);
     ending["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
     ending["metadata"]["deletionGracePeriodSeconds"] = json!(5);
-    sky.push("update", "ns/pod/p", &ending);
-    assert_eq!(sky.desk.asked_for(), ["stop_container c2 5"]);
-    sky.keeps = false;
-    sky.push("update", "ns/pod/p", &pod("p", "u", 9));
-    assert_eq!(sky.saves.len(), 0);
+    cloud.push("update", "ns/pod/p", &ending);
+    assert_eq!(cloud.harness.asked_for(), ["stop_container c2 5"]);
+    cloud.keeps = false;
+    cloud.push("update", "ns/pod/p", &pod("p", "u", 9));
+    assert_eq!(cloud.saves.len(), 0);
 }
 
 #[test]
 fn a_pod_is_told_of_when_it_runs_and_deleted_when_nothing_is_left() {
-    let mut sky = running();
-    let said = sky.said("podpatch");
+    let mut cloud = running();
+    let said = cloud.said("podpatch");
     assert_eq!(said.len(), 1, "one report, not one for each stage");
     let told = patch(&said[0]);
     assert_eq!(&*said[0].route.operation, "patch");
@@ -171,222 +171,222 @@ fn a_pod_is_told_of_when_it_runs_and_deleted_when_nothing_is_left() {
     assert_eq!(told["status"]["phase"], "Running");
     assert_eq!(told["status"].get("qosClass"), None);
     let mut taken = pod("p", "u", 8);
-    taken["status"] =
-        serde_json::to_value(&sky.desk.agent.pods().next().expect("one").status).expect("JSON");
-    sky.answer(&said[0], &json!({"Object": taken.clone(), "Err": null}));
-    sky.push("update", "ns/pod/p", &taken);
-    sky.pass(30_000);
-    assert_eq!(sky.said("podpatch").len(), 0, "what it wrote itself is no news");
+    taken["status"] = serde_json::to_value(&cloud.harness.agent.pods().next().expect("one").status)
+        .expect("JSON");
+    cloud.answer(&said[0], &json!({"Object": taken.clone(), "Err": null}));
+    cloud.push("update", "ns/pod/p", &taken);
+    cloud.pass(30_000);
+    assert_eq!(cloud.said("podpatch").len(), 0, "what it wrote itself is no news");
 
     taken["metadata"]["resourceVersion"] = json!("9");
     taken["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
     taken["metadata"]["deletionGracePeriodSeconds"] = json!(30);
-    sky.push("update", "ns/pod/p", &taken);
-    sky.desk.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
-    sky.settle();
-    assert_eq!(sky.said("pod").len(), 0, "first the status, then the deletion");
-    let said = sky.said("podpatch");
+    cloud.push("update", "ns/pod/p", &taken);
+    cloud.harness.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
+    cloud.settle();
+    assert_eq!(cloud.said("pod").len(), 0, "first the status, then the deletion");
+    let said = cloud.said("podpatch");
     assert_eq!(patch(&said[0])["status"]["phase"], "Failed");
-    sky.answer(&said[0], &json!({"Object": taken, "Err": null}));
-    let said = sky.said("pod");
+    cloud.answer(&said[0], &json!({"Object": taken, "Err": null}));
+    let said = cloud.said("pod");
     assert_eq!(said.len(), 1);
     assert_eq!(&*said[0].route.operation, "delete");
     let expected = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}});
     assert_eq!(content(&said[0]), expected);
-    sky.answer(&said[0], &json!("OK"));
-    sky.push("delete", "ns/pod/p", &taken);
-    sky.desk.does_all(&["remove_container c2", "remove_podsandbox s1"]);
-    sky.pass(100);
-    assert_eq!(sky.desk.agent.pods().count(), 0);
+    cloud.answer(&said[0], &json!("OK"));
+    cloud.push("delete", "ns/pod/p", &taken);
+    cloud.harness.does_all(&["remove_container c2", "remove_podsandbox s1"]);
+    cloud.pass(100);
+    assert_eq!(cloud.harness.agent.pods().count(), 0);
 }
 
 #[test]
 fn a_report_that_failed_without_a_word_is_made_again() {
-    let mut sky = running();
-    let said = sky.said("podpatch");
+    let mut cloud = running();
+    let said = cloud.said("podpatch");
     let nothing = json!({"metadata": {"creationTimestamp": null}, "spec": {}, "status": {}});
-    sky.answer(&said[0], &json!({"Object": nothing, "Err": {}}));
-    sky.hear();
-    sky.pass(12_000);
-    let again = sky.said("podpatch");
+    cloud.answer(&said[0], &json!({"Object": nothing, "Err": {}}));
+    cloud.hear();
+    cloud.pass(12_000);
+    let again = cloud.said("podpatch");
     assert_eq!(again.len(), 1);
     assert_eq!(patch(&again[0])["status"]["phase"], "Running");
 }
 
 /// The cloud takes what it was told of the only pod.
-fn takes_reports(sky: &mut Sky, object: &mut Value, version: &mut u64) {
-    for said in sky.said("podpatch") {
+fn takes_reports(cloud: &mut CloudHarness, object: &mut Value, version: &mut u64) {
+    for said in cloud.said("podpatch") {
         *version += 1;
-        let status = &sky.desk.agent.pods().next().expect("one").status;
+        let status = &cloud.harness.agent.pods().next().expect("one").status;
         object["status"] = serde_json::to_value(status).expect("plain data");
         object["metadata"]["resourceVersion"] = json!(version.to_string());
-        sky.answer(&said, &json!({"Object": object, "Err": null}));
+        cloud.answer(&said, &json!({"Object": object, "Err": null}));
     }
 }
 
 #[test]
 fn that_a_pod_has_ended_is_kept_as_soon_as_the_cloud_knows() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let (mut once, mut version) = (pod("p", "u", 7), 7);
     once["spec"]["restartPolicy"] = json!("Never");
-    sky.push("insert", "ns/pod/p", &once);
-    sky.desk.does_all(START);
-    sky.settle();
-    takes_reports(&mut sky, &mut once, &mut version);
-    sky.keeps = false;
-    sky.desk.exits("m", 0);
-    sky.pass(12_000);
-    takes_reports(&mut sky, &mut once, &mut version);
-    assert_eq!(sky.saves.len(), 0);
-    sky.desk.does_all(&["container_status c2", "stop_podsandbox s1"]);
-    sky.settle();
+    cloud.push("insert", "ns/pod/p", &once);
+    cloud.harness.does_all(START);
+    cloud.settle();
+    takes_reports(&mut cloud, &mut once, &mut version);
+    cloud.keeps = false;
+    cloud.harness.exits("m", 0);
+    cloud.pass(12_000);
+    takes_reports(&mut cloud, &mut once, &mut version);
+    assert_eq!(cloud.saves.len(), 0);
+    cloud.harness.does_all(&["container_status c2", "stop_podsandbox s1"]);
+    cloud.settle();
     for _ in 0..3 {
-        sky.hear();
-        sky.pass(12_000);
-        takes_reports(&mut sky, &mut once, &mut version);
+        cloud.hear();
+        cloud.pass(12_000);
+        takes_reports(&mut cloud, &mut once, &mut version);
     }
     assert_eq!(once["status"]["phase"], "Succeeded");
-    let changes = sky.save();
+    let changes = cloud.save();
     let [Change::Put(row)] = &changes[..] else { panic!("{changes:?}") };
     assert!(row.value.contains("Succeeded"), "{}", row.value);
 }
 
 #[test]
 fn conditions_that_others_set_are_left_alone() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut watched = pod("p", "u", 7);
     watched["status"]["conditions"] = json!([{"type": "example.com/checked", "status": "True"}]);
-    sky.push("insert", "ns/pod/p", &watched);
-    sky.desk.does_all(START);
-    sky.settle();
-    let told = patch(&sky.said("podpatch")[0]);
+    cloud.push("insert", "ns/pod/p", &watched);
+    cloud.harness.does_all(START);
+    cloud.settle();
+    let told = patch(&cloud.said("podpatch")[0]);
     assert!(!told.to_string().contains("example.com"), "{told}");
 }
 
 #[test]
 fn what_a_whole_report_did_not_take_away_is_taken_away_by_the_next() {
-    let mut sky = running();
-    let said = sky.said("podpatch");
+    let mut cloud = running();
+    let said = cloud.said("podpatch");
     let mut taken = pod("p", "u", 8);
-    taken["status"] =
-        serde_json::to_value(&sky.desk.agent.pods().next().expect("one").status).expect("JSON");
+    taken["status"] = serde_json::to_value(&cloud.harness.agent.pods().next().expect("one").status)
+        .expect("JSON");
     taken["status"]["reason"] = json!("Once");
-    sky.answer(&said[0], &json!({"Object": taken.clone(), "Err": null}));
-    sky.pass(12_000);
-    let told = sky.said("podpatch");
+    cloud.answer(&said[0], &json!({"Object": taken.clone(), "Err": null}));
+    cloud.pass(12_000);
+    let told = cloud.said("podpatch");
     assert_eq!(told.len(), 1);
     assert_eq!(patch(&told[0])["status"], json!({"reason": null}));
     taken["metadata"]["resourceVersion"] = json!("9");
-    sky.answer(&told[0], &json!({"Object": taken, "Err": null}));
-    sky.pass(12_000);
-    assert_eq!(sky.said("podpatch").len(), 0, "the cloud wants it so");
+    cloud.answer(&told[0], &json!({"Object": taken, "Err": null}));
+    cloud.pass(12_000);
+    assert_eq!(cloud.said("podpatch").len(), 0, "the cloud wants it so");
 }
 
 #[test]
 fn what_is_sent_again_while_it_is_written_is_acknowledged_when_it_is_durable() {
-    let mut sky = running();
-    sky.acked();
-    sky.keeps = false;
+    let mut cloud = running();
+    cloud.acked();
+    cloud.keeps = false;
     let gone = pod("p", "u", 9);
-    let first = sky.push("delete", "ns/pod/p", &gone);
-    let second = sky.push("delete", "ns/pod/p", &gone);
-    assert_eq!(sky.acked(), [] as [&str; 0]);
-    assert_eq!(sky.save().len(), 1);
-    assert_eq!(sky.acked(), [first]);
-    sky.save();
-    assert_eq!(sky.acked(), [second]);
+    let first = cloud.push("delete", "ns/pod/p", &gone);
+    let second = cloud.push("delete", "ns/pod/p", &gone);
+    assert_eq!(cloud.acked(), [] as [&str; 0]);
+    assert_eq!(cloud.save().len(), 1);
+    assert_eq!(cloud.acked(), [first]);
+    cloud.save();
+    assert_eq!(cloud.acked(), [second]);
 }
 
 #[test]
 fn objects_that_a_pod_names_are_asked_for_and_kept_before_they_count() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["containers"][0]["env"] = json!([
         {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "a"}}},
     ]);
-    sky.push("insert", "ns/pod/p", &wanted);
-    let asked = sky.said("configmap");
+    cloud.push("insert", "ns/pod/p", &wanted);
+    let asked = cloud.said("configmap");
     assert_eq!(asked.len(), 1);
     assert_eq!(
         (&*asked[0].route.operation, &*asked[0].route.resource),
         ("query", "ns/configmap/cm")
     );
-    sky.acked();
-    sky.keeps = false;
+    cloud.acked();
+    cloud.keeps = false;
     let map = json!({"kind": "ConfigMap", "apiVersion": "v1",
         "metadata": {"name": "cm", "namespace": "ns", "uid": "c", "resourceVersion": "3"},
         "data": {"a": "1"}});
-    let id = sky.answer(&asked[0], &map);
-    assert_eq!(sky.acked(), [] as [&str; 0]);
-    sky.save();
-    assert_eq!(sky.acked(), [id]);
-    sky.pass(120_000);
-    assert_eq!(sky.said("configmap").len(), 0, "it is here");
+    let id = cloud.answer(&asked[0], &map);
+    assert_eq!(cloud.acked(), [] as [&str; 0]);
+    cloud.save();
+    assert_eq!(cloud.acked(), [id]);
+    cloud.pass(120_000);
+    assert_eq!(cloud.said("configmap").len(), 0, "it is here");
 }
 
 #[test]
 fn an_object_that_the_cloud_does_not_have_is_not_kept_and_asked_for_again() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "s"}}]);
-    sky.push("insert", "ns/pod/p", &wanted);
-    sky.keeps = false;
-    let asked = sky.said("secret");
-    sky.acked();
+    cloud.push("insert", "ns/pod/p", &wanted);
+    cloud.keeps = false;
+    let asked = cloud.said("secret");
+    cloud.acked();
     let refusal = json!({"ErrStatus": {"metadata": {}, "status": "Failure", "code": 404,
         "message": "secret \"s\" not found", "reason": "NotFound"}});
-    let id = sky.answer(&asked[0], &refusal);
-    assert_eq!(sky.acked(), [id]);
-    assert_eq!(sky.saves.len(), 0);
-    sky.hear();
+    let id = cloud.answer(&asked[0], &refusal);
+    assert_eq!(cloud.acked(), [id]);
+    assert_eq!(cloud.saves.len(), 0);
+    cloud.hear();
     for _ in 0..12 {
-        sky.pass(10_000);
-        sky.hear();
+        cloud.pass(10_000);
+        cloud.hear();
     }
-    assert!(!sky.said("secret").is_empty());
+    assert!(!cloud.said("secret").is_empty());
 }
 
 #[test]
 fn messages_that_nobody_serves_are_kept_and_acknowledged_all_the_same() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let device = json!({"kind": "Device", "metadata": {"name": "t", "namespace": "ns",
         "uid": "d", "resourceVersion": "4"}});
-    let id = sky.push("insert", "ns/device/t", &device);
-    assert_eq!(sky.acked(), [id]);
+    let id = cloud.push("insert", "ns/device/t", &device);
+    assert_eq!(cloud.acked(), [id]);
 }
 
 #[test]
 fn the_link_is_kept_alive_and_given_up_after_silence() {
-    let mut sky = Sky::new();
-    let keepalive = |sky: &mut Sky| {
-        sky.sent.iter().filter(|message| &*message.route.operation == "keepalive").count()
+    let mut cloud = CloudHarness::new();
+    let keepalive = |cloud: &mut CloudHarness| {
+        cloud.sent.iter().filter(|message| &*message.route.operation == "keepalive").count()
     };
-    assert_eq!(keepalive(&mut sky), 1, "at once");
+    assert_eq!(keepalive(&mut cloud), 1, "at once");
     for _ in 0..60 {
-        sky.pass(1_000);
-        sky.hear();
+        cloud.pass(1_000);
+        cloud.hear();
     }
-    assert_eq!(keepalive(&mut sky), 5);
-    assert_eq!((sky.pings, sky.hung_up), (0, 0));
-    sky.pass(39_000);
-    assert_eq!((sky.pings, sky.hung_up), (2, 0));
-    sky.pass(2_000);
-    assert_eq!(sky.hung_up, 1);
-    sky.pass(2_000);
-    assert_eq!(sky.dialled.len(), 1);
+    assert_eq!(keepalive(&mut cloud), 5);
+    assert_eq!((cloud.pings, cloud.hung_up), (0, 0));
+    cloud.pass(39_000);
+    assert_eq!((cloud.pings, cloud.hung_up), (2, 0));
+    cloud.pass(2_000);
+    assert_eq!(cloud.hung_up, 1);
+    cloud.pass(2_000);
+    assert_eq!(cloud.dialled.len(), 1);
 }
 
 #[test]
 fn what_was_asked_for_is_asked_again_over_the_next_link() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
-    sky.push("insert", "ns/pod/p", &wanted);
-    assert_eq!(sky.said("configmap").len(), 1);
-    sky.disconnect();
-    sky.pass(2_000);
-    sky.connect();
-    assert_eq!(sky.said("configmap").len(), 1);
+    cloud.push("insert", "ns/pod/p", &wanted);
+    assert_eq!(cloud.said("configmap").len(), 1);
+    cloud.disconnect();
+    cloud.pass(2_000);
+    cloud.connect();
+    assert_eq!(cloud.said("configmap").len(), 1);
 }
 
 #[test]
@@ -394,25 +394,25 @@ fn a_pod_that_the_cloud_knows_to_have_ended_is_not_run_again() {
     let mut ended = pod("p", "u", 7);
     ended["status"] = json!({"phase": "Failed", "reason": "Evicted"});
     let rows = vec![row("ns/pod/p", &ended)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.pass(60_000);
-    assert_eq!(sky.desk.trace, [] as [&str; 0]);
-    sky.desk.tell(Event::Stop);
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.pass(60_000);
+    assert_eq!(cloud.harness.trace, [] as [&str; 0]);
+    cloud.harness.tell(Event::Stop);
 }
 
 #[test]
 fn events_go_to_the_cloud_if_that_is_wished_and_not_otherwise() {
     let settings = CloudSettings { report_events: true, ..CloudSettings::default() };
-    let mut sky = Sky::set("gw", Saved::default(), settings);
-    sky.connect();
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.work();
-    sky.disconnect();
-    sky.desk.exits("m", 1);
-    sky.work();
-    sky.pass(2_000);
-    sky.connect();
-    let told = sky.said("event");
+    let mut cloud = CloudHarness::set("gw", Saved::default(), settings);
+    cloud.connect();
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.work();
+    cloud.disconnect();
+    cloud.harness.exits("m", 1);
+    cloud.work();
+    cloud.pass(2_000);
+    cloud.connect();
+    let told = cloud.said("event");
     let reasons: Vec<_> = told.iter().map(|message| content(message)["reason"].clone()).collect();
     for reason in ["Created", "Started"] {
         assert!(reasons.contains(&json!(reason)), "{reasons:?}");
@@ -424,7 +424,7 @@ fn events_go_to_the_cloud_if_that_is_wished_and_not_otherwise() {
     let names: BTreeSet<_> = told.iter().map(|message| message.route.resource.clone()).collect();
     let inserts = told.iter().filter(|message| &*message.route.operation == "insert").count();
     assert_eq!(names.len(), inserts, "repeats change what is there");
-    sky.pass(60_000);
+    cloud.pass(60_000);
     let mut silent = running();
     silent.pass(10_000);
     assert_eq!(silent.said("event").len(), 0);
@@ -433,21 +433,21 @@ fn events_go_to_the_cloud_if_that_is_wished_and_not_otherwise() {
 #[test]
 fn a_retry_whose_error_names_another_id_each_time_is_one_event_in_the_cloud() {
     let settings = CloudSettings { report_events: true, ..CloudSettings::default() };
-    let mut sky = Sky::set("gw", Saved::default(), settings);
-    sky.connect();
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    let fail = |sky: &mut Sky, n: u64| {
+    let mut cloud = CloudHarness::set("gw", Saved::default(), settings);
+    cloud.connect();
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    let fail = |cloud: &mut CloudHarness, n: u64| {
         let id = format!("{n:064x}");
         let why = format!("failed to set up the network of sandbox \"{id}\"");
-        sky.desk.refuses("run_podsandbox #0", Code::Unknown, &why);
-        sky.pass(30_000);
+        cloud.harness.refuses("run_podsandbox #0", Code::Unknown, &why);
+        cloud.pass(30_000);
     };
-    fail(&mut sky, 0);
-    sky.disconnect();
-    (1..5).for_each(|n| fail(&mut sky, n));
-    sky.pass(300_000);
-    sky.connect();
-    let told = sky.said("event");
+    fail(&mut cloud, 0);
+    cloud.disconnect();
+    (1..5).for_each(|n| fail(&mut cloud, n));
+    cloud.pass(300_000);
+    cloud.connect();
+    let told = cloud.said("event");
     let is_it = |it: &&Message| content(it)["reason"] == "FailedCreatePodSandBox";
     let told: Vec<_> = told.iter().filter(is_it).collect();
     let operations: Vec<_> = told.iter().map(|it| &*it.route.operation).collect();
@@ -459,16 +459,16 @@ fn a_retry_whose_error_names_another_id_each_time_is_one_event_in_the_cloud() {
 #[test]
 fn an_event_that_began_without_a_link_is_new_to_the_cloud() {
     let settings = CloudSettings { report_events: true, ..CloudSettings::default() };
-    let mut sky = Sky::set("gw", Saved::default(), settings);
-    sky.connect();
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.disconnect();
+    let mut cloud = CloudHarness::set("gw", Saved::default(), settings);
+    cloud.connect();
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.disconnect();
     for _ in 0..3 {
-        sky.desk.refuses("run_podsandbox #0", Code::Unknown, "no network");
-        sky.pass(30_000);
+        cloud.harness.refuses("run_podsandbox #0", Code::Unknown, "no network");
+        cloud.pass(30_000);
     }
-    sky.connect();
-    let told = sky.said("event");
+    cloud.connect();
+    let told = cloud.said("event");
     let is_it = |it: &&Message| content(it)["reason"] == "FailedCreatePodSandBox";
     let told: Vec<_> = told.iter().filter(is_it).collect();
     let [first] = told[..] else { panic!("{told:?}") };
@@ -477,16 +477,16 @@ fn an_event_that_began_without_a_link_is_new_to_the_cloud() {
 
 #[test]
 fn a_clock_that_is_far_ahead_does_not_cost_one_certificate_after_the_other() {
-    let mut sky = Sky::new();
-    sky.desk.now.wall = Some(Wall(1_829_900_000_000));
-    sky.hear();
-    sky.pass(2_000);
-    assert_eq!(sky.hung_up, 1, "for the new certificate");
-    sky.connect();
-    sky.pass(30_000);
-    let asked = sky.desk.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. }));
+    let mut cloud = CloudHarness::new();
+    cloud.harness.now.wall = Some(Wall(1_829_900_000_000));
+    cloud.hear();
+    cloud.pass(2_000);
+    assert_eq!(cloud.hung_up, 1, "for the new certificate");
+    cloud.connect();
+    cloud.pass(30_000);
+    let asked = cloud.harness.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. }));
     assert_eq!(asked.count(), 1);
-    assert_eq!(sky.hung_up, 1);
+    assert_eq!(cloud.hung_up, 1);
 }
 
 #[test]
@@ -494,51 +494,51 @@ fn what_was_lost_once_is_left_alone_in_the_next_lives_too() {
     let mark = row("edged/store/incomplete", &json!({}));
     let next = |found: bool| {
         let saved = Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept };
-        let mut sky = if found { of_a_cloud(saved) } else { Sky::with(saved) };
-        sky.pass(60_000);
-        sky
+        let mut cloud = if found { of_a_cloud(saved) } else { CloudHarness::with(saved) };
+        cloud.pass(60_000);
+        cloud
     };
-    let is_new = |sky: &Sky| {
-        let overview = sky.desk.agent.overview(sky.desk.now);
+    let is_new = |cloud: &CloudHarness| {
+        let overview = cloud.harness.agent.overview(cloud.harness.now);
         overview.cloud.expect("there is one").store_is_new
     };
     let with_it = next(true);
-    assert_eq!(with_it.desk.asked_for(), [] as [&str; 0]);
+    assert_eq!(with_it.harness.asked_for(), [] as [&str; 0]);
     assert!(is_new(&with_it));
     assert!(!is_new(&next(false)), "nothing is left of what was lost");
 }
 
 #[test]
 fn an_object_that_is_too_large_is_refused_and_what_was_stays() {
-    let mut sky = Sky::new();
-    sky.keeps = false;
+    let mut cloud = CloudHarness::new();
+    cloud.keeps = false;
     let map = |bytes: usize| {
         json!({"kind": "ConfigMap", "apiVersion": "v1",
             "metadata": {"name": "cm", "namespace": "ns", "uid": "c", "resourceVersion": "3"},
             "data": {"a": "x".repeat(bytes)}})
     };
-    let id = sky.push("insert", "ns/configmap/cm", &map(2 << 20));
-    assert_eq!(sky.saves.len(), 0);
-    let answer = sky.sent.iter().find(|answer| *answer.header.parent_id == *id).expect("one");
+    let id = cloud.push("insert", "ns/configmap/cm", &map(2 << 20));
+    assert_eq!(cloud.saves.len(), 0);
+    let answer = cloud.sent.iter().find(|answer| *answer.header.parent_id == *id).expect("one");
     assert_eq!(&*answer.route.operation, "error");
     assert!(content(answer).as_str().expect("a text").contains("expected"), "{answer:?}");
-    sky.sent.clear();
+    cloud.sent.clear();
     // What waits for a disk that is full has a bound in bytes as well.
     for n in 0..40 {
         let mut one = map(1 << 20);
         one["metadata"]["uid"] = json!(n.to_string());
-        sky.push("insert", &format!("ns/configmap/{n}"), &one);
+        cloud.push("insert", &format!("ns/configmap/{n}"), &one);
     }
-    sky.fail_save();
-    sky.pass(2_000);
-    assert!(sky.saves[0].1.len() <= 16, "{}", sky.saves[0].1.len());
+    cloud.fail_save();
+    cloud.pass(2_000);
+    assert!(cloud.saves[0].1.len() <= 16, "{}", cloud.saves[0].1.len());
 }
 
 #[test]
 fn a_pod_that_the_cloud_has_placed_by_labels_of_its_own_runs() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["nodeSelector"] = json!({"disk": "ssd"});
-    sky.push("insert", "ns/pod/p", &wanted);
-    assert_eq!(sky.desk.asked_for(), ["run_podsandbox #0"]);
+    cloud.push("insert", "ns/pod/p", &wanted);
+    assert_eq!(cloud.harness.asked_for(), ["run_podsandbox #0"]);
 }

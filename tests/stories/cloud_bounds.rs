@@ -8,7 +8,7 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, pod};
+use crate::cloud_harness::{CloudHarness, pod};
 
 fn map(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "ns", "uid": name}})
@@ -18,45 +18,45 @@ fn map(name: &str) -> Value {
 fn so_many_questions_are_open_and_the_next_waits_for_an_answer() {
     let settings = CloudSettings { messages_per_second: 0, ..CloudSettings::default() };
     let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
-    let mut sky = Sky::set("gw", saved, settings);
-    sky.connect();
+    let mut cloud = CloudHarness::set("gw", saved, settings);
+    cloud.connect();
     let mut wanted = pod("p", "u", 7);
     let maps = (0..=ASKS_MAX).map(|n| json!({"configMapRef": {"name": format!("c{n}")}}));
     wanted["spec"]["containers"][0]["envFrom"] = maps.collect();
-    sky.push("insert", "ns/pod/p", &wanted);
-    sky.pass(500);
+    cloud.push("insert", "ns/pod/p", &wanted);
+    cloud.pass(500);
     let is_question =
         |said: &&Message| said.header.parent_id.is_empty() && &*said.route.operation != "keepalive";
     // Those of the node itself are among them.
-    assert_eq!(sky.sent.iter().filter(is_question).count(), ASKS_MAX);
-    let asked = sky.said("configmap");
+    assert_eq!(cloud.sent.iter().filter(is_question).count(), ASKS_MAX);
+    let asked = cloud.said("configmap");
     assert!(asked.len() > ASKS_MAX - 5, "{}", asked.len());
-    sky.answer(&asked[0], &map("c0"));
-    sky.pass(500);
-    assert_eq!(sky.said("configmap").len(), 1, "one for the one that was answered");
+    cloud.answer(&asked[0], &map("c0"));
+    cloud.pass(500);
+    assert_eq!(cloud.said("configmap").len(), 1, "one for the one that was answered");
 }
 
 #[test]
 fn so_many_objects_wait_for_the_disk_and_the_next_is_neither_kept_nor_answered() {
-    let mut sky = Sky::new();
-    sky.keeps = false;
-    let push = |sky: &mut Sky, n: usize| {
-        sky.push("insert", &format!("ns/configmap/c{n}"), &map(&format!("c{n}")))
+    let mut cloud = CloudHarness::new();
+    cloud.keeps = false;
+    let push = |cloud: &mut CloudHarness, n: usize| {
+        cloud.push("insert", &format!("ns/configmap/c{n}"), &map(&format!("c{n}")))
     };
     // The first is being written; the others wait.
-    let first = push(&mut sky, 0);
-    let waiting: BTreeSet<String> = (1..=META_WAITING_MAX).map(|n| push(&mut sky, n)).collect();
-    let beyond = push(&mut sky, META_WAITING_MAX + 1);
-    assert_eq!(sky.save().len(), 1);
-    assert_eq!(sky.acked(), [first]);
-    assert_eq!(sky.save().len(), META_WAITING_MAX);
-    sky.pass(5_000);
-    let acked: BTreeSet<String> = sky.acked().into_iter().collect();
+    let first = push(&mut cloud, 0);
+    let waiting: BTreeSet<String> = (1..=META_WAITING_MAX).map(|n| push(&mut cloud, n)).collect();
+    let beyond = push(&mut cloud, META_WAITING_MAX + 1);
+    assert_eq!(cloud.save().len(), 1);
+    assert_eq!(cloud.acked(), [first]);
+    assert_eq!(cloud.save().len(), META_WAITING_MAX);
+    cloud.pass(5_000);
+    let acked: BTreeSet<String> = cloud.acked().into_iter().collect();
     assert_eq!(acked, waiting);
-    assert!(sky.sent.iter().all(|said| *said.header.parent_id != *beyond), "not a word");
-    assert!(sky.saves.is_empty());
+    assert!(cloud.sent.iter().all(|said| *said.header.parent_id != *beyond), "not a word");
+    assert!(cloud.saves.is_empty());
     // The cloud sends it again.
-    let again = push(&mut sky, META_WAITING_MAX + 1);
-    assert_eq!(sky.save().len(), 1);
-    assert_eq!(sky.acked(), [again]);
+    let again = push(&mut cloud, META_WAITING_MAX + 1);
+    assert_eq!(cloud.save().len(), 1);
+    assert_eq!(cloud.acked(), [again]);
 }

@@ -3,7 +3,7 @@
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, pod};
+use crate::cloud_harness::{CloudHarness, pod};
 
 fn claim(version: u64, volume: Option<&str>) -> Value {
     let mut claim = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1",
@@ -26,68 +26,68 @@ fn user() -> Value {
 
 #[test]
 fn a_claim_and_the_volume_behind_it_are_asked_for_and_the_pod_runs() {
-    let mut sky = Sky::new();
-    sky.push("insert", "ns/pod/p", &user());
-    let asked = sky.said("persistentvolumeclaim");
+    let mut cloud = CloudHarness::new();
+    cloud.push("insert", "ns/pod/p", &user());
+    let asked = cloud.said("persistentvolumeclaim");
     let of =
         |asked: &Message| (asked.route.operation.to_string(), asked.route.resource.to_string());
     assert_eq!(
         asked.iter().map(of).collect::<Vec<_>>(),
         [("query".to_owned(), "ns/persistentvolumeclaim/data".to_owned())]
     );
-    sky.acked();
-    let id = sky.answer(&asked[0], &claim(3, Some("disk")));
-    assert_eq!(sky.acked(), [id]);
-    let asked = sky.said("persistentvolume");
+    cloud.acked();
+    let id = cloud.answer(&asked[0], &claim(3, Some("disk")));
+    assert_eq!(cloud.acked(), [id]);
+    let asked = cloud.said("persistentvolume");
     assert_eq!(
         asked.iter().map(of).collect::<Vec<_>>(),
         [("query".to_owned(), "null/persistentvolume/disk".to_owned())]
     );
-    assert!(!runs(&mut sky));
+    assert!(!runs(&mut cloud));
     let volume = json!({"metadata": {"name": "disk", "uid": "d", "resourceVersion": "2"},
         "spec": {"local": {"path": "/mnt/ssd"}, "accessModes": ["ReadWriteOnce"],
             "claimRef": {"namespace": "ns", "name": "data"}}});
-    let id = sky.answer(&asked[0], &volume);
-    assert_eq!(sky.acked(), [id]);
-    assert!(runs(&mut sky));
-    sky.hear();
-    sky.pass(20_000);
+    let id = cloud.answer(&asked[0], &volume);
+    assert_eq!(cloud.acked(), [id]);
+    assert!(runs(&mut cloud));
+    cloud.hear();
+    cloud.pass(20_000);
     assert!(
-        sky.said("persistentvolumeclaim").is_empty() && sky.said("persistentvolume").is_empty()
+        cloud.said("persistentvolumeclaim").is_empty() && cloud.said("persistentvolume").is_empty()
     );
 }
 
 #[test]
 fn a_claim_without_a_volume_is_asked_for_until_it_has_one() {
-    let mut sky = Sky::new();
-    sky.push("insert", "ns/pod/p", &user());
-    let asked = sky.said("persistentvolumeclaim");
-    sky.answer(&asked[0], &claim(3, None));
+    let mut cloud = CloudHarness::new();
+    cloud.push("insert", "ns/pod/p", &user());
+    let asked = cloud.said("persistentvolumeclaim");
+    cloud.answer(&asked[0], &claim(3, None));
     let of_volume = |it: &Message| {
         &*it.route.operation == "query" && it.route.resource.contains("/persistentvolume")
     };
-    let others: Vec<&Message> = sky.sent.iter().filter(|it| of_volume(it)).collect();
+    let others: Vec<&Message> = cloud.sent.iter().filter(|it| of_volume(it)).collect();
     assert!(others.is_empty(), "nobody knows its name: {others:?}");
-    let again = |sky: &mut Sky| {
+    let again = |cloud: &mut CloudHarness| {
         for _ in 0..12 {
-            sky.pass(10_000);
-            sky.hear();
+            cloud.pass(10_000);
+            cloud.hear();
         }
-        sky.said("persistentvolumeclaim")
+        cloud.said("persistentvolumeclaim")
     };
     // The same once more is not the last time either.
-    let asked = again(&mut sky);
+    let asked = again(&mut cloud);
     assert_eq!(asked.len(), 1);
-    sky.answer(&asked[0], &claim(3, None));
-    let asked = again(&mut sky);
+    cloud.answer(&asked[0], &claim(3, None));
+    let asked = again(&mut cloud);
     assert_eq!(asked.len(), 1);
-    sky.answer(&asked[0], &claim(4, Some("disk")));
-    assert_eq!(sky.said("persistentvolume").len(), 1);
-    assert!(again(&mut sky).is_empty());
+    cloud.answer(&asked[0], &claim(4, Some("disk")));
+    assert_eq!(cloud.said("persistentvolume").len(), 1);
+    assert!(again(&mut cloud).is_empty());
 }
 
 /// The runtime does what it is asked, and then the container runs or does not.
-fn runs(sky: &mut Sky) -> bool {
-    sky.work();
-    !sky.desk.running().is_empty()
+fn runs(cloud: &mut CloudHarness) -> bool {
+    cloud.work();
+    !cloud.harness.running().is_empty()
 }

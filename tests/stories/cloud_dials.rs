@@ -6,18 +6,18 @@ use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 use serde_json::json;
 
-use crate::cloud_harness::Sky;
+use crate::cloud_harness::CloudHarness;
 
 /// Each dial fails like this; how many there are in this time.
-fn dials(sky: &mut Sky, cause: &Cause, seconds: u64) -> usize {
+fn dials(cloud: &mut CloudHarness, cause: &Cause, seconds: u64) -> usize {
     let mut count = 0;
     for _ in 0..seconds {
-        while let Some(session) = sky.dialled.pop() {
+        while let Some(session) = cloud.dialled.pop() {
             count += 1;
-            sky.desk.tell(Event::LinkDown(session, cause.clone()));
-            sky.settle();
+            cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+            cloud.settle();
         }
-        sky.pass(1_000);
+        cloud.pass(1_000);
     }
     count
 }
@@ -26,41 +26,41 @@ fn dials(sky: &mut Sky, cause: &Cause, seconds: u64) -> usize {
 fn a_cloud_that_refuses_at_once_is_dialled_again_within_two_seconds() {
     let refused = Cause::Refused("connection refused".to_owned());
     let silent = Cause::Link("no answer".to_owned());
-    let mut sky = Sky::with(Saved::default());
-    sky.connect();
-    sky.pass(61_000);
-    sky.disconnect();
-    assert!(dials(&mut sky, &silent, 120) <= 16, "it may be far away");
+    let mut cloud = CloudHarness::with(Saved::default());
+    cloud.connect();
+    cloud.pass(61_000);
+    cloud.disconnect();
+    assert!(dials(&mut cloud, &silent, 120) <= 16, "it may be far away");
     // The wait before it was long. Now it is there, and may listen any moment.
-    dials(&mut sky, &refused, 16);
-    let count = dials(&mut sky, &refused, 100);
+    dials(&mut cloud, &refused, 16);
+    let count = dials(&mut cloud, &refused, 100);
     assert!((50..=100).contains(&count), "{count} in 100 s: spread over one to two seconds");
     // Ten minutes after the loss it is no restart: each packet is paid for.
-    dials(&mut sky, &refused, 360);
-    let count = dials(&mut sky, &refused, 120);
+    dials(&mut cloud, &refused, 360);
+    let count = dials(&mut cloud, &refused, 120);
     assert!(count <= 16, "{count} in two minutes");
     // The next loss is a first one.
-    sky.pass(15_000);
-    sky.connect();
-    sky.pass(61_000);
-    sky.disconnect();
-    assert!(dials(&mut sky, &refused, 100) >= 50);
+    cloud.pass(15_000);
+    cloud.connect();
+    cloud.pass(61_000);
+    cloud.disconnect();
+    assert!(dials(&mut cloud, &refused, 100) >= 50);
 }
 
 #[test]
 fn what_was_to_be_answered_over_a_link_that_is_gone_is_not_answered_over_the_next() {
     let settings =
         CloudSettings { messages_per_second: 1, messages_burst: 1, ..CloudSettings::default() };
-    let mut sky = Sky::set("gw", Saved::default(), settings);
-    sky.connect();
+    let mut cloud = CloudHarness::set("gw", Saved::default(), settings);
+    cloud.connect();
     for n in 0..5 {
         let content = json!({"metadata": {"name": n.to_string(), "namespace": "ns"}});
-        sky.push("insert", &format!("ns/configmap/{n}"), &content);
+        cloud.push("insert", &format!("ns/configmap/{n}"), &content);
     }
-    assert!(sky.acked().len() < 5, "the others wait for their turn");
-    sky.disconnect();
-    sky.pass(10_000);
-    sky.connect();
-    sky.pass(10_000);
-    assert_eq!(sky.acked(), [] as [&str; 0], "the cloud sends again what it misses");
+    assert!(cloud.acked().len() < 5, "the others wait for their turn");
+    cloud.disconnect();
+    cloud.pass(10_000);
+    cloud.connect();
+    cloud.pass(10_000);
+    assert_eq!(cloud.acked(), [] as [&str; 0], "the cloud sends again what it misses");
 }

@@ -5,7 +5,7 @@ use edged::model::meta::{Change, Row, Saved, StoreOrigin};
 use serde_json::{Value, json};
 
 use crate::cloud_full;
-use crate::cloud_harness::{Sky, patch, pod, row};
+use crate::cloud_harness::{CloudHarness, patch, pod, row};
 
 const WORD: &str = "ns/podpatch/p";
 
@@ -16,16 +16,16 @@ fn job() -> Value {
 }
 
 /// Its pod runs and ends, without a link; the store does not answer.
-fn ended() -> (Sky, Vec<Change>) {
+fn ended() -> (CloudHarness, Vec<Change>) {
     let rows = vec![row("ns/pod/p", &job())];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.work();
-    sky.keeps = false;
-    sky.desk.exits("m", 0);
-    sky.desk.pass(2_000);
-    sky.work();
-    let (_, changes) = sky.saves.last().expect("a save").clone();
-    (sky, changes)
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.work();
+    cloud.keeps = false;
+    cloud.harness.exits("m", 0);
+    cloud.harness.pass(2_000);
+    cloud.work();
+    let (_, changes) = cloud.saves.last().expect("a save").clone();
+    (cloud, changes)
 }
 
 fn word(changes: &[Change]) -> Row {
@@ -37,55 +37,55 @@ fn word(changes: &[Change]) -> Row {
 
 #[test]
 fn that_a_pod_has_ended_is_kept_before_the_cloud_is_told() {
-    let (mut sky, changes) = ended();
+    let (mut cloud, changes) = ended();
     let word = word(&changes);
     assert_eq!((&*word.key, &*word.kind), (WORD, "podpatch"));
-    sky.connect();
-    sky.hear();
-    sky.pass(10_000);
-    let phases = |sky: &mut Sky| -> Vec<Value> {
-        let said = sky.said("podpatch");
+    cloud.connect();
+    cloud.hear();
+    cloud.pass(10_000);
+    let phases = |cloud: &mut CloudHarness| -> Vec<Value> {
+        let said = cloud.said("podpatch");
         said.iter().map(|message| patch(message)["status"]["phase"].clone()).collect()
     };
-    assert_eq!(phases(&mut sky), [] as [Value; 0]);
-    sky.save();
-    sky.hear();
-    sky.pass(1_000);
-    assert_eq!(phases(&mut sky), ["Succeeded"]);
+    assert_eq!(phases(&mut cloud), [] as [Value; 0]);
+    cloud.save();
+    cloud.hear();
+    cloud.pass(1_000);
+    assert_eq!(phases(&mut cloud), ["Succeeded"]);
 }
 
 #[test]
 fn what_was_kept_of_its_end_keeps_a_pod_from_running_again() {
     let (_, changes) = ended();
     let rows = vec![row("ns/pod/p", &job()), word(&changes)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.work();
-    assert_eq!(sky.desk.running(), [] as [&str; 0]);
-    assert_eq!(sky.desk.status()["phase"], "Succeeded");
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.work();
+    assert_eq!(cloud.harness.running(), [] as [&str; 0]);
+    assert_eq!(cloud.harness.status()["phase"], "Succeeded");
     // Another of its name is another.
     let mut other = job();
     other["metadata"]["uid"] = "v".into();
     let rows = vec![row("ns/pod/p", &other), word(&changes)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.work();
-    assert_eq!(sky.desk.running(), ["m"]);
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.work();
+    assert_eq!(cloud.harness.running(), ["m"]);
 }
 
 #[test]
 fn of_one_whose_place_another_is_about_to_take_nothing_is_kept() {
     let rows = vec![row("ns/pod/p", &job())];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.connect();
-    sky.work();
-    sky.keeps = false;
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.connect();
+    cloud.work();
+    cloud.keeps = false;
     let mut other = job();
     (other["metadata"]["uid"], other["metadata"]["resourceVersion"]) = ("v".into(), "9".into());
-    sky.push("update", "ns/pod/p", &other);
-    sky.desk.exits("m", 0);
-    sky.desk.pass(2_000);
-    sky.work();
-    while !sky.saves.is_empty() {
-        for change in sky.save() {
+    cloud.push("update", "ns/pod/p", &other);
+    cloud.harness.exits("m", 0);
+    cloud.harness.pass(2_000);
+    cloud.work();
+    while !cloud.saves.is_empty() {
+        for change in cloud.save() {
             assert!(matches!(&change, Change::Put(row) if &*row.key == "ns/pod/p"), "{change:?}");
         }
     }
@@ -93,26 +93,26 @@ fn of_one_whose_place_another_is_about_to_take_nothing_is_kept() {
 
 #[test]
 fn what_was_kept_of_an_end_goes_when_another_takes_the_place() {
-    let (mut sky, _) = ended();
-    sky.save();
-    sky.connect();
+    let (mut cloud, _) = ended();
+    cloud.save();
+    cloud.connect();
     let mut other = job();
     (other["metadata"]["uid"], other["metadata"]["resourceVersion"]) = ("v".into(), "9".into());
-    sky.push("update", "ns/pod/p", &other);
-    let changes = sky.save();
+    cloud.push("update", "ns/pod/p", &other);
+    let changes = cloud.save();
     let gone = |change: &Change| matches!(change, Change::Delete { key } if &**key == WORD);
     assert!(changes.iter().any(gone), "{changes:?}");
 }
 
 #[test]
 fn with_the_pod_goes_what_was_kept_of_its_end() {
-    let (mut sky, _) = ended();
-    sky.save();
-    sky.connect();
-    sky.saves.clear();
+    let (mut cloud, _) = ended();
+    cloud.save();
+    cloud.connect();
+    cloud.saves.clear();
     let gone = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}});
-    sky.push("delete", "ns/pod/p", &gone);
-    let changes = sky.save();
+    cloud.push("delete", "ns/pod/p", &gone);
+    let changes = cloud.save();
     let keys = changes.iter().map(|change| match change {
         Change::Delete { key } => &**key,
         Change::Put(row) => panic!("{row:?}"),
@@ -126,24 +126,24 @@ fn the_end_of_an_earlier_pod_of_the_name_is_not_its_own() {
     let mut other = job();
     other["metadata"]["uid"] = "v".into();
     let rows = vec![row("ns/pod/p", &other), word(&changes)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.connect();
-    sky.work();
-    sky.hear();
-    sky.pass(2_000);
-    sky.sent.clear();
-    sky.keeps = false;
-    sky.disconnect();
-    sky.desk.exits("m", 0);
-    sky.desk.pass(2_000);
-    sky.work();
-    let (_, changes) = sky.saves.last().expect("a save").clone();
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.connect();
+    cloud.work();
+    cloud.hear();
+    cloud.pass(2_000);
+    cloud.sent.clear();
+    cloud.keeps = false;
+    cloud.disconnect();
+    cloud.harness.exits("m", 0);
+    cloud.harness.pass(2_000);
+    cloud.work();
+    let (_, changes) = cloud.saves.last().expect("a save").clone();
     assert!(word(&changes).value.contains("\"v\""), "{changes:?}");
-    sky.pass(15_000);
-    sky.connect();
-    sky.hear();
-    sky.pass(5_000);
-    assert_eq!(sky.said("podpatch").len(), 0, "nothing of its end is durable");
+    cloud.pass(15_000);
+    cloud.connect();
+    cloud.hear();
+    cloud.pass(5_000);
+    assert_eq!(cloud.said("podpatch").len(), 0, "nothing of its end is durable");
 }
 
 #[test]
@@ -151,11 +151,11 @@ fn an_end_that_the_cloud_has_told_costs_no_write() {
     let mut failed = job();
     failed["status"]["phase"] = "Failed".into();
     let rows = vec![row("ns/pod/p", &failed)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.connect();
-    sky.hear();
-    sky.pass(10_000);
-    assert_eq!(sky.written, []);
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.connect();
+    cloud.hear();
+    cloud.pass(10_000);
+    assert_eq!(cloud.written, []);
 }
 
 /// An object of no pod's.
@@ -164,14 +164,14 @@ fn map(n: usize) -> Value {
 }
 
 /// The phases that the cloud is told, and takes.
-fn phases(sky: &mut Sky) -> Vec<Value> {
+fn phases(cloud: &mut CloudHarness) -> Vec<Value> {
     let mut phases = Vec::new();
     for _ in 0..3 {
-        sky.hear();
-        sky.pass(1_000);
-        for message in sky.said("podpatch") {
+        cloud.hear();
+        cloud.pass(1_000);
+        for message in cloud.said("podpatch") {
             phases.push(patch(&message)["status"]["phase"].clone());
-            sky.answer(&message, &json!("OK"));
+            cloud.answer(&message, &json!("OK"));
         }
     }
     phases.retain(|phase| !phase.is_null());
@@ -182,49 +182,49 @@ fn phases(sky: &mut Sky) -> Vec<Value> {
 fn of_an_end_that_the_store_has_no_room_for_the_cloud_is_told_all_the_same() {
     let mut rows = vec![row("ns/pod/p", &job())];
     rows.extend((1..META_ROWS_MAX).map(|n| row(&format!("ns/configmap/c{n}"), &map(n))));
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.work();
-    sky.desk.exits("m", 0);
-    sky.desk.pass(2_000);
-    sky.work();
-    sky.connect();
-    assert_eq!(phases(&mut sky), ["Succeeded"]);
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.work();
+    cloud.harness.exits("m", 0);
+    cloud.harness.pass(2_000);
+    cloud.work();
+    cloud.connect();
+    assert_eq!(phases(&mut cloud), ["Succeeded"]);
 }
 
 #[test]
 fn an_end_that_finds_too_much_waiting_for_the_disk_is_kept_after_it() {
     let rows = vec![row("ns/pod/p", &job())];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.work();
-    sky.connect();
-    sky.hear();
-    sky.pass(2_000);
-    for told in sky.said("podpatch") {
-        sky.answer(&told, &json!("OK"));
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.work();
+    cloud.connect();
+    cloud.hear();
+    cloud.pass(2_000);
+    for told in cloud.said("podpatch") {
+        cloud.answer(&told, &json!("OK"));
     }
-    sky.keeps = false;
+    cloud.keeps = false;
     for n in 0..=META_WAITING_MAX {
-        sky.push("insert", &format!("ns/configmap/c{n}"), &map(n));
+        cloud.push("insert", &format!("ns/configmap/c{n}"), &map(n));
     }
-    sky.desk.exits("m", 0);
-    sky.desk.pass(2_000);
-    sky.work();
-    assert_eq!(sky.save().len(), 1);
-    assert_eq!(sky.save().len(), META_WAITING_MAX);
-    assert!(!phases(&mut sky).contains(&json!("Succeeded")), "it is not durable");
-    assert_eq!(word(&sky.save()).key, WORD.into());
-    assert_eq!(phases(&mut sky), ["Succeeded"]);
+    cloud.harness.exits("m", 0);
+    cloud.harness.pass(2_000);
+    cloud.work();
+    assert_eq!(cloud.save().len(), 1);
+    assert_eq!(cloud.save().len(), META_WAITING_MAX);
+    assert!(!phases(&mut cloud).contains(&json!("Succeeded")), "it is not durable");
+    assert_eq!(word(&cloud.save()).key, WORD.into());
+    assert_eq!(phases(&mut cloud), ["Succeeded"]);
 }
 
 #[test]
 fn an_object_of_the_name_of_a_pod_that_has_ended_takes_nothing_of_it() {
-    let (mut sky, _) = ended();
-    sky.save();
-    sky.connect();
-    sky.push("insert", "ns/configmap/p", &map(1));
-    sky.push("delete", "ns/configmap/p", &json!({"metadata": {"name": "p", "namespace": "ns"}}));
-    while !sky.saves.is_empty() {
-        for change in sky.save() {
+    let (mut cloud, _) = ended();
+    cloud.save();
+    cloud.connect();
+    cloud.push("insert", "ns/configmap/p", &map(1));
+    cloud.push("delete", "ns/configmap/p", &json!({"metadata": {"name": "p", "namespace": "ns"}}));
+    while !cloud.saves.is_empty() {
+        for change in cloud.save() {
             let is_it = matches!(&change, Change::Delete { key } if &**key == WORD);
             assert!(!is_it, "{change:?}");
         }
@@ -233,20 +233,20 @@ fn an_object_of_the_name_of_a_pod_that_has_ended_takes_nothing_of_it() {
 
 #[test]
 fn of_a_pod_that_the_cloud_has_deleted_nothing_is_told_while_it_ends() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let wanted = pod("p", "u", 7);
-    sky.push("insert", "ns/pod/p", &wanted);
+    cloud.push("insert", "ns/pod/p", &wanted);
     // That it runs could not be said yet.
-    sky.takes = false;
-    sky.flood(cloud_full::absent());
-    sky.work();
-    sky.push("delete", "ns/pod/p", &wanted);
-    cloud_full::empty(&mut sky);
-    cloud_full::pass(&mut sky, 5);
-    assert_eq!(sky.desk.running(), ["m"], "its end takes a while");
-    assert_eq!((sky.said("podpatch").len(), sky.said("pod").len()), (0, 0));
-    sky.work();
-    cloud_full::pass(&mut sky, 5);
-    assert_eq!(sky.desk.running(), [] as [&str; 0]);
-    assert_eq!((sky.said("podpatch").len(), sky.said("pod").len()), (0, 0));
+    cloud.takes = false;
+    cloud.flood(cloud_full::absent());
+    cloud.work();
+    cloud.push("delete", "ns/pod/p", &wanted);
+    cloud_full::empty(&mut cloud);
+    cloud_full::pass(&mut cloud, 5);
+    assert_eq!(cloud.harness.running(), ["m"], "its end takes a while");
+    assert_eq!((cloud.said("podpatch").len(), cloud.said("pod").len()), (0, 0));
+    cloud.work();
+    cloud_full::pass(&mut cloud, 5);
+    assert_eq!(cloud.harness.running(), [] as [&str; 0]);
+    assert_eq!((cloud.said("podpatch").len(), cloud.said("pod").len()), (0, 0));
 }

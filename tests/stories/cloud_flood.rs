@@ -6,7 +6,7 @@ use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, pod, row};
+use crate::cloud_harness::{CloudHarness, pod, row};
 
 /// Objects that are not here: that they are gone is answered at once.
 fn absent(count: usize) -> impl Iterator<Item = (String, String)> {
@@ -27,10 +27,10 @@ fn is_keepalive(message: &Message) -> bool {
 }
 
 /// Time passes over a link that is alive.
-fn pass(sky: &mut Sky, seconds: u64) {
+fn pass(cloud: &mut CloudHarness, seconds: u64) {
     for _ in 0..seconds {
-        sky.pass(1_000);
-        sky.hear();
+        cloud.pass(1_000);
+        cloud.hear();
     }
 }
 
@@ -38,13 +38,13 @@ fn pass(sky: &mut Sky, seconds: u64) {
 fn so_many_answers_wait_for_their_turn_and_the_others_are_not_given() {
     let settings =
         CloudSettings { messages_per_second: 10, messages_burst: 1, ..CloudSettings::default() };
-    let mut sky = Sky::set("gw", empty(), settings);
-    sky.connect();
-    pass(&mut sky, 5);
-    sky.acked();
-    sky.flood(absent(ANSWERS_MAX + 100));
-    pass(&mut sky, 60);
-    assert_eq!(sky.acked().len(), ANSWERS_MAX);
+    let mut cloud = CloudHarness::set("gw", empty(), settings);
+    cloud.connect();
+    pass(&mut cloud, 5);
+    cloud.acked();
+    cloud.flood(absent(ANSWERS_MAX + 100));
+    pass(&mut cloud, 60);
+    assert_eq!(cloud.acked().len(), ANSWERS_MAX);
 }
 
 #[test]
@@ -58,38 +58,38 @@ fn over_a_link_that_takes_nothing_so_many_messages_are_on_their_way() {
     // A static pod may be shown, and a pod needs a token and an object.
     let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
     let rows = vec![row("null/node/gw", &node)];
-    let mut sky = Sky::set("gw", Saved { rows, origin: StoreOrigin::Kept }, settings);
-    sky.connect();
-    pass(&mut sky, 1);
-    sky.sent.clear();
-    sky.takes = false;
-    sky.flood(absent(2 * UNSENT_MAX));
-    assert_eq!(sky.sent.len(), UNSENT_MAX);
+    let mut cloud = CloudHarness::set("gw", Saved { rows, origin: StoreOrigin::Kept }, settings);
+    cloud.connect();
+    pass(&mut cloud, 1);
+    cloud.sent.clear();
+    cloud.takes = false;
+    cloud.flood(absent(2 * UNSENT_MAX));
+    assert_eq!(cloud.sent.len(), UNSENT_MAX);
     // Nor is anything asked meanwhile, whoever wants to know it.
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}},
         {"name": "t", "projected": {"sources": [
             {"serviceAccountToken": {"path": "t", "expirationSeconds": 3607}}]}}]);
-    sky.push("insert", "ns/pod/p", &wanted);
-    sky.desk.manifests(&[&crate::desk::pod(crate::desk::MAIN)]);
+    cloud.push("insert", "ns/pod/p", &wanted);
+    cloud.harness.manifests(&[&crate::harness::pod(crate::harness::MAIN)]);
     for _ in 0..3 {
-        sky.work();
-        pass(&mut sky, 20);
+        cloud.work();
+        pass(&mut cloud, 20);
     }
-    assert_eq!(sky.desk.running().len(), 2);
-    let (kept_alive, others): (Vec<_>, Vec<_>) = sky.sent.drain(..).partition(is_keepalive);
+    assert_eq!(cloud.harness.running().len(), 2);
+    let (kept_alive, others): (Vec<_>, Vec<_>) = cloud.sent.drain(..).partition(is_keepalive);
     assert_eq!(others.len(), UNSENT_MAX);
     assert!(kept_alive.len() >= 3, "those go out all the same: {}", kept_alive.len());
-    sky.leave(kept_alive.len() + 10);
-    assert_eq!(sky.acked().len(), 10, "as many as have left");
-    sky.takes = true;
-    sky.leave(UNSENT_MAX);
-    assert_eq!(sky.acked().len(), UNSENT_MAX - 10 + 1);
-    pass(&mut sky, 1);
+    cloud.leave(kept_alive.len() + 10);
+    assert_eq!(cloud.acked().len(), 10, "as many as have left");
+    cloud.takes = true;
+    cloud.leave(UNSENT_MAX);
+    assert_eq!(cloud.acked().len(), UNSENT_MAX - 10 + 1);
+    pass(&mut cloud, 1);
     for kind in ["configmap", "serviceaccounttoken", "lease", "pod", "podpatch"] {
-        assert_eq!(sky.said(kind).len(), 1, "{kind}");
+        assert_eq!(cloud.said(kind).len(), 1, "{kind}");
     }
-    assert!(!sky.said("event").is_empty());
+    assert!(!cloud.said("event").is_empty());
 }
 
 #[test]
@@ -97,62 +97,62 @@ fn so_many_objects_are_kept_and_one_more_is_refused() {
     let name = |n: usize| format!("c{n}");
     let key = |n: usize| format!("ns/configmap/{}", name(n));
     let rows = (1..META_ROWS_MAX).map(|n| row(&key(n), &map(&name(n), 3)));
-    let mut sky = Sky::with(Saved { rows: rows.collect(), origin: StoreOrigin::Kept });
-    sky.connect();
-    let push = |sky: &mut Sky, n: usize, version: u64| {
-        let id = sky.push("update", &key(n), &map(&name(n), version));
-        let answers = sky.answers(&id);
+    let mut cloud = CloudHarness::with(Saved { rows: rows.collect(), origin: StoreOrigin::Kept });
+    cloud.connect();
+    let push = |cloud: &mut CloudHarness, n: usize, version: u64| {
+        let id = cloud.push("update", &key(n), &map(&name(n), version));
+        let answers = cloud.answers(&id);
         assert_eq!(answers.len(), 1, "{n}");
         answers[0].route.operation.to_string()
     };
-    assert_eq!(push(&mut sky, 0, 3), "response");
-    assert_eq!(push(&mut sky, META_ROWS_MAX, 3), "error");
-    assert_eq!(push(&mut sky, 1, 4), "response", "what is kept may change");
-    sky.push("delete", &key(7), &map(&name(7), 4));
-    assert_eq!(push(&mut sky, META_ROWS_MAX, 3), "response", "there is room again");
+    assert_eq!(push(&mut cloud, 0, 3), "response");
+    assert_eq!(push(&mut cloud, META_ROWS_MAX, 3), "error");
+    assert_eq!(push(&mut cloud, 1, 4), "response", "what is kept may change");
+    cloud.push("delete", &key(7), &map(&name(7), 4));
+    assert_eq!(push(&mut cloud, META_ROWS_MAX, 3), "response", "there is room again");
 }
 
 /// Whether one more object is taken beside all but two that may be kept, after this, of which
 /// nothing is durable yet.
-fn fits(before: impl FnOnce(&mut Sky)) -> bool {
+fn fits(before: impl FnOnce(&mut CloudHarness)) -> bool {
     let key = |name: &str| format!("ns/configmap/{name}");
     let names = (2..META_ROWS_MAX).map(|n| format!("c{n}"));
     let rows = names.map(|name| row(&key(&name), &map(&name, 3))).collect();
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.connect();
-    sky.keeps = false;
-    before(&mut sky);
-    let id = sky.push("insert", &key("last"), &map("last", 3));
-    sky.answers(&id).is_empty()
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.connect();
+    cloud.keeps = false;
+    before(&mut cloud);
+    let id = cloud.push("insert", &key("last"), &map("last", 3));
+    cloud.answers(&id).is_empty()
 }
 
 #[test]
 fn of_what_waits_for_the_disk_new_objects_count_among_those_that_are_kept() {
-    let put = |sky: &mut Sky, name: &str, version: u64| {
+    let put = |cloud: &mut CloudHarness, name: &str, version: u64| {
         let mut map = map(name, version);
         map["data"] = json!({"version": version.to_string()});
-        sky.push("update", &format!("ns/configmap/{name}"), &map);
+        cloud.push("update", &format!("ns/configmap/{name}"), &map);
     };
-    assert!(fits(|sky| put(sky, "a", 3)));
-    assert!(!fits(|sky| ["a", "b"].iter().for_each(|name| put(sky, name, 3))));
-    assert!(fits(|sky| (4..8).for_each(|version| put(sky, "c5", version))), "it is there");
-    assert!(fits(|sky| ["c5", "c6", "c7"].iter().for_each(|name| put(sky, name, 4))));
-    assert!(fits(|sky| (0..3).for_each(|_| put(sky, "a", 3))), "the same");
-    let goes = |sky: &mut Sky, name: &str| {
-        sky.push("delete", &format!("ns/configmap/{name}"), &map(name, 3));
+    assert!(fits(|cloud| put(cloud, "a", 3)));
+    assert!(!fits(|cloud| ["a", "b"].iter().for_each(|name| put(cloud, name, 3))));
+    assert!(fits(|cloud| (4..8).for_each(|version| put(cloud, "c5", version))), "it is there");
+    assert!(fits(|cloud| ["c5", "c6", "c7"].iter().for_each(|name| put(cloud, name, 4))));
+    assert!(fits(|cloud| (0..3).for_each(|_| put(cloud, "a", 3))), "the same");
+    let goes = |cloud: &mut CloudHarness, name: &str| {
+        cloud.push("delete", &format!("ns/configmap/{name}"), &map(name, 3));
     };
-    assert!(fits(|sky| {
-        put(sky, "a", 3);
-        goes(sky, "a");
+    assert!(fits(|cloud| {
+        put(cloud, "a", 3);
+        goes(cloud, "a");
     }));
-    assert!(fits(|sky| ["x", "y", "z"].iter().for_each(|name| goes(sky, name))));
+    assert!(fits(|cloud| ["x", "y", "z"].iter().for_each(|name| goes(cloud, name))));
 }
 
 /// Whether an object that was deleted is taken again when an older update of it arrives late.
-fn comes_back(sky: &mut Sky, name: &str) -> bool {
-    sky.keeps = false;
-    sky.push("update", &format!("ns/configmap/{name}"), &map(name, 2));
-    sky.saves.pop().is_some_and(|(_, changes)| {
+fn comes_back(cloud: &mut CloudHarness, name: &str) -> bool {
+    cloud.keeps = false;
+    cloud.push("update", &format!("ns/configmap/{name}"), &map(name, 2));
+    cloud.saves.pop().is_some_and(|(_, changes)| {
         assert!(matches!(changes[..], [Change::Put(_)]), "{changes:?}");
         true
     })
@@ -171,9 +171,9 @@ fn of_so_many_deletions_it_is_remembered_what_is_gone() {
         (gone(&["a"]).into_iter().chain(absent(TOMBSTONES_MAX - 1)).collect(), false),
         (gone(&["a"]).into_iter().chain(absent(TOMBSTONES_MAX)).collect(), true),
     ] {
-        let mut sky = Sky::new();
+        let mut cloud = CloudHarness::new();
         let count = deletions.len();
-        sky.flood(deletions);
-        assert_eq!(comes_back(&mut sky, "a"), forgotten, "after {count} deletions");
+        cloud.flood(deletions);
+        assert_eq!(comes_back(&mut cloud, "a"), forgotten, "after {count} deletions");
     }
 }

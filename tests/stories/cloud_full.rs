@@ -7,8 +7,8 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, content, pod};
-use crate::desk::Desk;
+use crate::cloud_harness::{CloudHarness, content, pod};
+use crate::harness::Harness;
 
 /// As many messages of the cloud's as fill the link with their answers: objects are gone that were
 /// never here.
@@ -17,58 +17,58 @@ pub fn absent() -> impl Iterator<Item = (String, String)> {
 }
 
 /// What was said over the link that answers nothing, nor only keeps it alive.
-pub fn own(sky: &Sky) -> Vec<&str> {
+pub fn own(cloud: &CloudHarness) -> Vec<&str> {
     let is_own =
         |said: &&Message| said.header.parent_id.is_empty() && &*said.route.operation != "keepalive";
-    sky.sent.iter().filter(is_own).map(|said| &*said.route.resource).collect()
+    cloud.sent.iter().filter(is_own).map(|said| &*said.route.resource).collect()
 }
 
 /// Time passes over a link that is alive.
-pub fn pass(sky: &mut Sky, seconds: u64) {
+pub fn pass(cloud: &mut CloudHarness, seconds: u64) {
     for _ in 0..seconds {
-        sky.pass(1_000);
-        sky.hear();
+        cloud.pass(1_000);
+        cloud.hear();
     }
 }
 
 /// From now on the link is full.
-fn fill(sky: &mut Sky) {
-    sky.sent.clear();
-    sky.takes = false;
-    sky.flood(absent());
-    assert_eq!(own(sky), [] as [&str; 0]);
+fn fill(cloud: &mut CloudHarness) {
+    cloud.sent.clear();
+    cloud.takes = false;
+    cloud.flood(absent());
+    assert_eq!(own(cloud), [] as [&str; 0]);
 }
 
 /// The link takes what it is given again.
-pub fn empty(sky: &mut Sky) {
-    sky.takes = true;
-    sky.leave(2 * UNSENT_MAX);
-    pass(sky, 1);
+pub fn empty(cloud: &mut CloudHarness) {
+    cloud.takes = true;
+    cloud.leave(2 * UNSENT_MAX);
+    pass(cloud, 1);
 }
 
 /// The pod `p`, which has a volume, runs and is deleted; before that `spoil` makes something of it
 /// stay. `pass` lets so many seconds go by.
 pub fn delete_pod_with_volume(
-    sky: &mut Sky,
-    pass: impl Fn(&mut Sky, u64),
-    spoil: impl FnOnce(&mut Desk),
+    cloud: &mut CloudHarness,
+    pass: impl Fn(&mut CloudHarness, u64),
+    spoil: impl FnOnce(&mut Harness),
 ) {
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
     wanted["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
-    sky.push("insert", "ns/pod/p", &wanted);
-    sky.work();
-    pass(sky, 2);
-    spoil(&mut sky.desk);
+    cloud.push("insert", "ns/pod/p", &wanted);
+    cloud.work();
+    pass(cloud, 2);
+    spoil(&mut cloud.harness);
     wanted["metadata"]["resourceVersion"] = json!("8");
     wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
-    sky.push("update", "ns/pod/p", &wanted);
-    sky.work();
+    cloud.push("update", "ns/pod/p", &wanted);
+    cloud.work();
     for _ in 0..3 {
-        for said in sky.said("podpatch") {
-            sky.answer(&said, &json!({"Object": wanted, "Err": null}));
+        for said in cloud.said("podpatch") {
+            cloud.answer(&said, &json!({"Object": wanted, "Err": null}));
         }
-        pass(sky, 10);
+        pass(cloud, 10);
     }
 }
 
@@ -83,31 +83,31 @@ fn over_a_link_that_is_full_from_the_start_the_node_says_nothing_before_there_is
         let mut settings = settings();
         settings.registration.register = register;
         let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
-        let mut sky = Sky::set("gw", saved, settings);
-        sky.takes = false;
-        sky.connect_amid(absent());
-        pass(&mut sky, 20);
-        assert_eq!(own(&sky), [] as [&str; 0]);
-        empty(&mut sky);
-        assert_eq!(sky.said("lease").len(), 1);
-        assert_eq!(sky.said("node").len(), usize::from(register));
-        assert_eq!(sky.said("nodepatch").len(), usize::from(!register));
+        let mut cloud = CloudHarness::set("gw", saved, settings);
+        cloud.takes = false;
+        cloud.connect_amid(absent());
+        pass(&mut cloud, 20);
+        assert_eq!(own(&cloud), [] as [&str; 0]);
+        empty(&mut cloud);
+        assert_eq!(cloud.said("lease").len(), 1);
+        assert_eq!(cloud.said("node").len(), usize::from(register));
+        assert_eq!(cloud.said("nodepatch").len(), usize::from(!register));
     }
 }
 
 #[test]
 fn labels_that_a_node_lacks_are_told_when_the_link_has_room() {
     let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
-    let mut sky = Sky::set("gw", saved, settings());
-    sky.connect();
-    pass(&mut sky, 1);
-    fill(&mut sky);
+    let mut cloud = CloudHarness::set("gw", saved, settings());
+    cloud.connect();
+    pass(&mut cloud, 1);
+    fill(&mut cloud);
     let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
-    sky.push("update", "null/node/gw", &node);
-    pass(&mut sky, 5);
-    assert_eq!(own(&sky), [] as [&str; 0]);
-    empty(&mut sky);
-    let said = sky.said("node");
+    cloud.push("update", "null/node/gw", &node);
+    pass(&mut cloud, 5);
+    assert_eq!(own(&cloud), [] as [&str; 0]);
+    empty(&mut cloud);
+    let said = cloud.said("node");
     assert_eq!(said.len(), 1);
     assert_eq!(content(&said[0])["metadata"]["labels"]["kubernetes.io/hostname"], "gw");
 }
@@ -115,34 +115,34 @@ fn labels_that_a_node_lacks_are_told_when_the_link_has_room() {
 #[test]
 fn that_nothing_is_left_of_a_pod_is_said_when_the_link_has_room() {
     let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
-    let mut sky = Sky::set("gw", saved, settings());
-    sky.connect();
-    delete_pod_with_volume(&mut sky, pass, |desk| desk.bad_volume = Some("u"));
-    fill(&mut sky);
-    sky.desk.bad_volume = None;
-    pass(&mut sky, 30);
-    assert_eq!(own(&sky), [] as [&str; 0]);
-    empty(&mut sky);
-    let said = sky.said("pod");
+    let mut cloud = CloudHarness::set("gw", saved, settings());
+    cloud.connect();
+    delete_pod_with_volume(&mut cloud, pass, |harness| harness.bad_volume = Some("u"));
+    fill(&mut cloud);
+    cloud.harness.bad_volume = None;
+    pass(&mut cloud, 30);
+    assert_eq!(own(&cloud), [] as [&str; 0]);
+    empty(&mut cloud);
+    let said = cloud.said("pod");
     let said: Vec<&str> = said.iter().map(|it| &*it.route.operation).collect();
     assert_eq!(said, ["delete"]);
 }
 
 #[test]
 fn what_the_answer_to_a_status_tells_of_the_pod_counts() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut wanted = pod("p", "u", 7);
-    sky.push("insert", "ns/pod/p", &wanted);
-    sky.work();
-    sky.pass(2_000);
-    let told = sky.said("podpatch").pop().expect("that it runs");
+    cloud.push("insert", "ns/pod/p", &wanted);
+    cloud.work();
+    cloud.pass(2_000);
+    let told = cloud.said("podpatch").pop().expect("that it runs");
     // Somebody deletes it meanwhile; the cloud's own word of that has not come yet.
     wanted["metadata"]["resourceVersion"] = json!("8");
     wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
     let answer = |object: &Value| json!({"Object": object, "Err": null});
-    sky.answer(&told, &answer(&wanted));
-    sky.pass(2_000);
-    assert_eq!(sky.desk.asked_for().len(), 1, "{:?}", sky.desk.asked_for());
-    sky.work();
-    assert_eq!(sky.desk.running(), [] as [&str; 0]);
+    cloud.answer(&told, &answer(&wanted));
+    cloud.pass(2_000);
+    assert_eq!(cloud.harness.asked_for().len(), 1, "{:?}", cloud.harness.asked_for());
+    cloud.work();
+    assert_eq!(cloud.harness.running(), [] as [&str; 0]);
 }

@@ -9,17 +9,17 @@ use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
 use crate::cloud_full;
-use crate::cloud_harness::{Sky, pod, row};
-use crate::desk::{container, sandbox};
+use crate::cloud_harness::{CloudHarness, pod, row};
+use crate::harness::{container, sandbox};
 
 /// The store knows the pod, which runs.
-fn back() -> Sky {
+fn back() -> CloudHarness {
     let rows = vec![row("ns/pod/p", &pod("p", "u", 7))];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.work();
-    assert_eq!(sky.desk.running(), ["m"]);
-    sky.connect();
-    sky
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.work();
+    assert_eq!(cloud.harness.running(), ["m"]);
+    cloud.connect();
+    cloud
 }
 
 fn refused(message: &str, reason: &str, code: u16) -> Value {
@@ -32,56 +32,56 @@ fn no_such_pod() -> Value {
 }
 
 /// Minutes pass; whatever is told of the pod is answered so.
-fn pass(sky: &mut Sky, minutes: u64, answer: &Value) -> Vec<Message> {
+fn pass(cloud: &mut CloudHarness, minutes: u64, answer: &Value) -> Vec<Message> {
     let mut told = Vec::new();
     for _ in 0..minutes * 60 {
-        sky.pass(1_000);
-        sky.hear();
-        sky.work();
+        cloud.pass(1_000);
+        cloud.hear();
+        cloud.work();
         // Or the link would be left.
-        for asked in sky.said("lease") {
-            sky.answer(&asked, &refused("not now", "InternalError", 500));
+        for asked in cloud.said("lease") {
+            cloud.answer(&asked, &refused("not now", "InternalError", 500));
         }
-        for message in sky.said("podpatch") {
-            sky.answer(&message, answer);
+        for message in cloud.said("podpatch") {
+            cloud.answer(&message, answer);
             told.push(message);
         }
     }
     told
 }
 
-fn lines(sky: &Sky) -> usize {
-    sky.desk.log.iter().filter(|line| line.contains("has no such pod")).count()
+fn lines(cloud: &CloudHarness) -> usize {
+    cloud.harness.log.iter().filter(|line| line.contains("has no such pod")).count()
 }
 
 #[test]
 fn a_pod_that_the_api_server_does_not_have_for_minutes_ends() {
-    let mut sky = back();
-    let first = pass(&mut sky, 9, &no_such_pod());
+    let mut cloud = back();
+    let first = pass(&mut cloud, 9, &no_such_pod());
     assert_eq!(first.len(), 1);
-    assert_eq!(sky.desk.running(), ["m"], "one answer ends nothing");
-    assert_eq!(lines(&sky), 1);
-    let again = pass(&mut sky, 2, &no_such_pod());
+    assert_eq!(cloud.harness.running(), ["m"], "one answer ends nothing");
+    assert_eq!(lines(&cloud), 1);
+    let again = pass(&mut cloud, 2, &no_such_pod());
     assert_eq!(again.len(), 1);
-    assert_eq!(sky.wait_ms(&first[0], &again[0]), GONE_AGAIN_MS);
-    assert_eq!(sky.desk.running(), [] as [&str; 0]);
-    pass(&mut sky, 2, &no_such_pod());
-    assert_eq!(sky.desk.agent.pods().count(), 0);
-    assert_eq!(lines(&sky), 2, "that it is believed is said as well: {:?}", sky.desk.log);
+    assert_eq!(cloud.wait_ms(&first[0], &again[0]), GONE_AGAIN_MS);
+    assert_eq!(cloud.harness.running(), [] as [&str; 0]);
+    pass(&mut cloud, 2, &no_such_pod());
+    assert_eq!(cloud.harness.agent.pods().count(), 0);
+    assert_eq!(lines(&cloud), 2, "that it is believed is said as well: {:?}", cloud.harness.log);
 }
 
 #[test]
 fn a_pod_that_is_there_when_it_is_asked_for_again_runs_on() {
-    let mut sky = back();
-    pass(&mut sky, 9, &no_such_pod());
+    let mut cloud = back();
+    pass(&mut cloud, 9, &no_such_pod());
     let there = json!({"Object": pod("p", "u", 8), "Err": null});
-    assert!(!pass(&mut sky, 2, &there).is_empty());
-    pass(&mut sky, 1, &there);
+    assert!(!pass(&mut cloud, 2, &there).is_empty());
+    pass(&mut cloud, 1, &there);
     // The next answer is a first one.
-    sky.desk.exits("m", 1);
-    sky.work();
-    assert!(!pass(&mut sky, 5, &no_such_pod()).is_empty());
-    assert_eq!(sky.desk.running(), ["m"]);
+    cloud.harness.exits("m", 1);
+    cloud.work();
+    assert!(!pass(&mut cloud, 5, &no_such_pod()).is_empty());
+    assert_eq!(cloud.harness.running(), ["m"]);
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn no_other_answer_ends_a_pod() {
         refused("pods \"q\" not found", "NotFound", 404),
         refused("Operation cannot be fulfilled", "Conflict", 409),
     ] {
-        let mut sky = back();
-        let told = pass(&mut sky, 50, &answer);
+        let mut cloud = back();
+        let told = pass(&mut cloud, 50, &answer);
         assert!((3..=6).contains(&told.len()), "{} in 50 minutes: {answer}", told.len());
-        assert_eq!(sky.desk.running(), ["m"], "{answer}");
-        assert_eq!(lines(&sky), 1, "{:?}", sky.desk.log);
+        assert_eq!(cloud.harness.running(), ["m"], "{answer}");
+        assert_eq!(lines(&cloud), 1, "{:?}", cloud.harness.log);
     }
 }
 
@@ -105,23 +105,23 @@ fn no_other_answer_ends_a_pod() {
 fn nothing_ends_by_it_while_the_store_does_not_know_all_that_runs() {
     let rows = vec![row("ns/pod/p", &pod("p", "u", 7))];
     let saved = Saved { rows, origin: StoreOrigin::Lost("damaged".to_owned()) };
-    let mut sky = Sky::beside(
+    let mut cloud = CloudHarness::beside(
         saved,
         |_| (),
-        |desk| {
+        |harness| {
             let mut unknown = sandbox("s-1", 0, true);
             unknown.source = Some("api".into());
             let mut main = container("c-1", "unknown", ContainerState::Running);
             main.sandbox = unknown.id.clone();
-            desk.sandboxes.push(unknown);
-            desk.containers.push(main);
+            harness.sandboxes.push(unknown);
+            harness.containers.push(main);
         },
     );
-    sky.work();
-    sky.connect();
-    let told = pass(&mut sky, 50, &no_such_pod());
+    cloud.work();
+    cloud.connect();
+    let told = pass(&mut cloud, 50, &no_such_pod());
     assert!((3..=6).contains(&told.len()), "{} in 50 minutes", told.len());
-    assert_eq!(sky.desk.running(), ["unknown", "m"]);
+    assert_eq!(cloud.harness.running(), ["unknown", "m"]);
 }
 
 #[test]
@@ -130,22 +130,22 @@ fn a_pod_is_deleted_once_its_volumes_and_its_cgroup_are_gone() {
         [(Hierarchy::V2, true, None), (Hierarchy::None, false, Some("u"))]
     {
         let empty = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
-        let mut sky = Sky::set_up(empty, |config| {
+        let mut cloud = CloudHarness::set_up(empty, |config| {
             config.machine.cgroups = Cgroups { hierarchy, ..Cgroups::default() };
         });
-        sky.connect();
-        let pass = |sky: &mut Sky, seconds: u64| sky.pass(seconds * 1_000);
-        cloud_full::delete_pod_with_volume(&mut sky, pass, |desk| {
-            (desk.bad_cgroups, desk.bad_volume) = (bad_cgroups, bad_volume);
+        cloud.connect();
+        let pass = |cloud: &mut CloudHarness, seconds: u64| cloud.pass(seconds * 1_000);
+        cloud_full::delete_pod_with_volume(&mut cloud, pass, |harness| {
+            (harness.bad_cgroups, harness.bad_volume) = (bad_cgroups, bad_volume);
         });
-        let deletions = |sky: &mut Sky| {
-            let said = sky.said("pod");
+        let deletions = |cloud: &mut CloudHarness| {
+            let said = cloud.said("pod");
             said.iter().filter(|message| &*message.route.operation == "delete").count()
         };
-        assert_eq!(deletions(&mut sky), 0, "something of it is there");
-        (sky.desk.bad_cgroups, sky.desk.bad_volume) = (false, None);
-        sky.pass(30_000);
-        assert_eq!(deletions(&mut sky), 1);
+        assert_eq!(deletions(&mut cloud), 0, "something of it is there");
+        (cloud.harness.bad_cgroups, cloud.harness.bad_volume) = (false, None);
+        cloud.pass(30_000);
+        assert_eq!(deletions(&mut cloud), 1);
     }
 }
 
@@ -153,65 +153,65 @@ fn a_pod_is_deleted_once_its_volumes_and_its_cgroup_are_gone() {
 fn one_answer_without_a_doubt_is_not_enough() {
     let doubtful = refused("namespaces \"ns\" not found", "NotFound", 404);
     for [first, second] in [[no_such_pod(), doubtful.clone()], [doubtful, no_such_pod()]] {
-        let mut sky = back();
-        assert_eq!(pass(&mut sky, 9, &first).len(), 1);
-        assert_eq!(pass(&mut sky, 2, &second).len(), 1);
-        assert_eq!(sky.desk.running(), ["m"], "{first} {second}");
+        let mut cloud = back();
+        assert_eq!(pass(&mut cloud, 9, &first).len(), 1);
+        assert_eq!(pass(&mut cloud, 2, &second).len(), 1);
+        assert_eq!(cloud.harness.running(), ["m"], "{first} {second}");
     }
 }
 
 #[test]
 fn a_pod_that_has_ended_is_not_deleted_before_its_source_wants_that() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut job = pod("p", "u", 7);
     job["spec"]["restartPolicy"] = json!("Never");
-    sky.push("insert", "ns/pod/p", &job);
-    sky.work();
-    sky.desk.exits("m", 0);
-    sky.settle();
-    sky.work();
+    cloud.push("insert", "ns/pod/p", &job);
+    cloud.work();
+    cloud.harness.exits("m", 0);
+    cloud.settle();
+    cloud.work();
     let mut deletions = 0;
-    let mut answered = |sky: &mut Sky, object: &Value| {
+    let mut answered = |cloud: &mut CloudHarness, object: &Value| {
         for _ in 0..3 {
-            for said in sky.said("podpatch") {
-                sky.answer(&said, &json!({"Object": object, "Err": null}));
+            for said in cloud.said("podpatch") {
+                cloud.answer(&said, &json!({"Object": object, "Err": null}));
             }
-            sky.pass(10_000);
-            sky.hear();
+            cloud.pass(10_000);
+            cloud.hear();
         }
-        let said = sky.said("pod");
+        let said = cloud.said("pod");
         deletions += said.iter().filter(|it| &*it.route.operation == "delete").count();
         deletions
     };
-    assert_eq!(answered(&mut sky, &job), 0);
-    assert_eq!(sky.desk.status()["phase"], "Succeeded");
+    assert_eq!(answered(&mut cloud, &job), 0);
+    assert_eq!(cloud.harness.status()["phase"], "Succeeded");
     job["metadata"]["resourceVersion"] = json!("9");
     job["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
-    sky.push("update", "ns/pod/p", &job);
-    assert_eq!(answered(&mut sky, &job), 1);
+    cloud.push("update", "ns/pod/p", &job);
+    assert_eq!(answered(&mut cloud, &job), 1);
 }
 
 #[test]
 fn a_pod_that_cannot_be_stopped_is_not_said_to_be_gone() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut wanted = pod("p", "u", 7);
-    sky.push("insert", "ns/pod/p", &wanted);
-    sky.work();
+    cloud.push("insert", "ns/pod/p", &wanted);
+    cloud.work();
     wanted["metadata"]["resourceVersion"] = json!("8");
     wanted["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
-    sky.push("update", "ns/pod/p", &wanted);
+    cloud.push("update", "ns/pod/p", &wanted);
     for _ in 0..6 {
-        while let Some(stop) = sky.desk.asked_for().first().cloned() {
-            sky.desk.refuses(&stop, Code::Unknown, "no");
+        while let Some(stop) = cloud.harness.asked_for().first().cloned() {
+            cloud.harness.refuses(&stop, Code::Unknown, "no");
         }
-        sky.settle();
-        for said in sky.said("podpatch") {
-            sky.answer(&said, &json!({"Object": wanted, "Err": null}));
+        cloud.settle();
+        for said in cloud.said("podpatch") {
+            cloud.answer(&said, &json!({"Object": wanted, "Err": null}));
         }
-        sky.pass(500);
-        sky.hear();
+        cloud.pass(500);
+        cloud.hear();
     }
-    let said = sky.said("pod");
+    let said = cloud.said("pod");
     assert!(said.iter().all(|it| &*it.route.operation != "delete"), "{said:?}");
-    assert_eq!(sky.desk.running(), ["m"]);
+    assert_eq!(cloud.harness.running(), ["m"]);
 }

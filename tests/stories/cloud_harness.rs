@@ -12,11 +12,11 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::cluster::refusal;
-use crate::desk::Desk;
+use crate::harness::Harness;
 
-/// A desk with a cloud above it.
-pub struct Sky {
-    pub desk: Desk,
+/// A harness with a cloud above it.
+pub struct CloudHarness {
+    pub harness: Harness,
     /// Sent and not looked at.
     pub sent: Vec<Message>,
     /// Asked of the store and not answered.
@@ -36,12 +36,12 @@ pub struct Sky {
     last_id: u64,
 }
 
-impl Sky {
+impl CloudHarness {
     /// The store is new, the manifest folder empty, the link up.
     pub fn new() -> Self {
-        let mut sky = Self::with(Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
-        sky.connect();
-        sky
+        let mut cloud = Self::with(Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
+        cloud.connect();
+        cloud
     }
 
     /// The store holds this; there is no link yet.
@@ -49,12 +49,12 @@ impl Sky {
         Self::on("gw", saved)
     }
 
-    /// As [`Sky::with`], on a node of this name.
+    /// As [`CloudHarness::with`], on a node of this name.
     pub fn on(node: &str, saved: Saved) -> Self {
         Self::set(node, saved, CloudSettings::default())
     }
 
-    /// As [`Sky::on`], with these settings.
+    /// As [`CloudHarness::on`], with these settings.
     pub fn set(node: &str, saved: Saved, settings: CloudSettings) -> Self {
         Self::set_up(saved, |config| {
             config.cloud = Some(settings);
@@ -62,26 +62,26 @@ impl Sky {
         })
     }
 
-    /// As [`Sky::with`], with other settings.
+    /// As [`CloudHarness::with`], with other settings.
     pub fn set_up(saved: Saved, change: impl FnOnce(&mut Config)) -> Self {
         Self::beside(saved, change, |_| ())
     }
 
-    /// As [`Sky::set_up`], where something is in the runtime already.
+    /// As [`CloudHarness::set_up`], where something is in the runtime already.
     pub fn beside(
         saved: Saved,
         change: impl FnOnce(&mut Config),
-        found: impl FnOnce(&mut Desk),
+        found: impl FnOnce(&mut Harness),
     ) -> Self {
-        let mut desk = Desk::with(|config| {
+        let mut harness = Harness::with(|config| {
             config.cloud = Some(CloudSettings::default());
             change(config);
         });
-        found(&mut desk);
-        desk.tell(Event::Loaded(Box::new(saved)));
-        desk.manifests(&[]);
-        let mut sky = Self {
-            desk,
+        found(&mut harness);
+        harness.tell(Event::Loaded(Box::new(saved)));
+        harness.manifests(&[]);
+        let mut cloud = Self {
+            harness,
             sent: Vec::new(),
             saves: Vec::new(),
             written: Vec::new(),
@@ -94,36 +94,36 @@ impl Sky {
             session: Session(0),
             last_id: 0,
         };
-        sky.settle();
-        sky
+        cloud.settle();
+        cloud
     }
 
     /// The runtime does all that it is asked.
     pub fn work(&mut self) {
-        while let Some(next) = self.desk.asked_for().first().cloned() {
-            self.desk.does(&next);
+        while let Some(next) = self.harness.asked_for().first().cloned() {
+            self.harness.does(&next);
             self.settle();
         }
     }
 
     /// Takes what was asked for; the store does what it is asked.
     pub fn settle(&mut self) {
-        while !self.desk.cloud.is_empty() {
-            for action in std::mem::take(&mut self.desk.cloud) {
+        while !self.harness.cloud.is_empty() {
+            for action in std::mem::take(&mut self.harness.cloud) {
                 match action {
                     Action::Dial { session, .. } => self.dialled.push(session),
                     Action::Send(session, message) => {
                         assert_eq!(session, self.session, "sent over a link that is gone");
                         self.sent.push(*message);
                         if self.takes {
-                            self.desk.tell(Event::Sent(session, 1));
+                            self.harness.tell(Event::Sent(session, 1));
                         }
                     }
                     Action::Ping(_) => self.pings += 1,
                     Action::Hangup(_) => self.hung_up += 1,
                     Action::Save { revision, changes } if self.keeps => {
                         self.written.extend(changes);
-                        self.desk.tell(Event::Saved(revision));
+                        self.harness.tell(Event::Saved(revision));
                     }
                     Action::Save { revision, changes } => self.saves.push((revision, changes)),
                     other => panic!("{other:?} is not about the cloud"),
@@ -135,15 +135,15 @@ impl Sky {
     /// The dial under way succeeds.
     pub fn connect(&mut self) {
         let up = self.comes_up();
-        self.desk.tell(up);
+        self.harness.tell(up);
         self.settle();
     }
 
-    /// As [`Sky::connect`]; before anything is said over the link, the cloud says that these
+    /// As [`CloudHarness::connect`]; before anything else over the link, the cloud says that these
     /// objects are gone.
     pub fn connect_amid(&mut self, gone: impl IntoIterator<Item = (String, String)>) {
         let up = self.comes_up();
-        self.desk.agent.handle(self.desk.now, up);
+        self.harness.agent.handle(self.harness.now, up);
         self.flood(gone);
     }
 
@@ -156,28 +156,28 @@ impl Sky {
     /// The link is lost.
     pub fn disconnect(&mut self) {
         let cause = Cause::Link("connection reset".to_owned());
-        self.desk.tell(Event::LinkDown(self.session, cause));
+        self.harness.tell(Event::LinkDown(self.session, cause));
         self.settle();
     }
 
     pub fn pass(&mut self, ms: u64) {
-        let end = self.desk.now.boot.plus_ms(ms);
-        while self.desk.now.boot < end {
-            let left = end.since_ms(self.desk.now.boot);
-            self.desk.pass(left.min(1_000));
+        let end = self.harness.now.boot.plus_ms(ms);
+        while self.harness.now.boot < end {
+            let left = end.since_ms(self.harness.now.boot);
+            self.harness.pass(left.min(1_000));
             self.settle();
         }
     }
 
     /// The link shows a sign of life.
     pub fn hear(&mut self) {
-        self.desk.tell(Event::Heard(self.session));
+        self.harness.tell(Event::Heard(self.session));
         self.settle();
     }
 
     /// So many of the messages that were sent have left.
     pub fn leave(&mut self, count: usize) {
-        self.desk.tell(Event::Sent(self.session, count));
+        self.harness.tell(Event::Sent(self.session, count));
         self.settle();
     }
 
@@ -196,7 +196,7 @@ impl Sky {
             let header = self.header(&content);
             let route = ["edgecontroller", "resource", "delete", &resource].map(Box::from);
             let message = Box::new(message(header, route, &content));
-            self.desk.agent.handle(self.desk.now, Event::Cloud(self.session, message));
+            self.harness.agent.handle(self.harness.now, Event::Cloud(self.session, message));
         }
         self.hear();
     }
@@ -246,17 +246,17 @@ impl Sky {
 
     /// The cloud says this, word for word.
     pub fn replay(&mut self, message: Message) {
-        self.desk.tell(Event::Heard(self.session));
+        self.harness.tell(Event::Heard(self.session));
         let parent = message.header.parent_id.clone();
-        let at = self.desk.now.wall.map(|wall| wall.0);
+        let at = self.harness.now.wall.map(|wall| wall.0);
         self.answered.extend(at.map(|at| (parent, at)));
-        self.desk.tell(Event::Cloud(self.session, Box::new(message)));
+        self.harness.tell(Event::Cloud(self.session, Box::new(message)));
         self.settle();
     }
 
     /// What the wall clock shows, milliseconds: messages say by it when they were sent.
     pub fn clock_ms(&self) -> i64 {
-        self.desk.now.wall.expect("a clock").0
+        self.harness.now.wall.expect("a clock").0
     }
 
     /// So long after the answer to one message the other was sent, milliseconds.
@@ -269,14 +269,14 @@ impl Sky {
     /// is alive, and nothing about leases is answered but that it is not to be.
     #[track_caller]
     pub fn next(&mut self, kind: &str, within_ms: u64) -> Message {
-        let end = self.desk.now.boot.plus_ms(within_ms);
+        let end = self.harness.now.boot.plus_ms(within_ms);
         loop {
             let mut said = self.said(kind);
             if !said.is_empty() {
                 return said.remove(0);
             }
-            assert!(self.desk.now.boot < end, "nothing is said about a {kind}");
-            let left_ms = end.since_ms(self.desk.now.boot);
+            assert!(self.harness.now.boot < end, "nothing is said about a {kind}");
+            let left_ms = end.since_ms(self.harness.now.boot);
             self.pass(left_ms.min(1_000));
             self.hear();
             let leases = if kind == "lease" { Vec::new() } else { self.said("lease") };
@@ -319,14 +319,14 @@ impl Sky {
     pub fn fail_save(&mut self) {
         let (revision, _) = self.saves.pop().expect("a save");
         let why = DiskError::Full("database or disk is full".to_owned());
-        self.desk.tell(Event::SaveFailed(revision, why));
+        self.harness.tell(Event::SaveFailed(revision, why));
         self.settle();
     }
 
     /// The store has kept what it was asked to.
     pub fn save(&mut self) -> Vec<Change> {
         let (revision, changes) = self.saves.pop().expect("a save");
-        self.desk.tell(Event::Saved(revision));
+        self.harness.tell(Event::Saved(revision));
         self.settle();
         changes
     }

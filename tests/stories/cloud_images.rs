@@ -6,7 +6,7 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, patch};
+use crate::cloud_harness::{CloudHarness, patch};
 use crate::cluster::{Cluster, refusal};
 
 fn image(name: &str, size: u64) -> StoredImage {
@@ -14,24 +14,25 @@ fn image(name: &str, size: u64) -> StoredImage {
 }
 
 /// The node has joined, with two images, of which so many are to be named.
-fn joined(max: Option<usize>, had: Option<Value>) -> (Sky, Cluster) {
+fn joined(max: Option<usize>, had: Option<Value>) -> (CloudHarness, Cluster) {
     let rows = Vec::new();
     let settings = CloudSettings { status_images_max: max, ..CloudSettings::default() };
     let set = |config: &mut edged::agent::Config| config.cloud = Some(settings);
-    let mut sky = Sky::beside(Saved { rows, origin: StoreOrigin::Kept }, set, |desk| {
-        desk.stored = vec![image("a:1", 10), image("b:1", 20)];
-    });
+    let mut cloud =
+        CloudHarness::beside(Saved { rows, origin: StoreOrigin::Kept }, set, |harness| {
+            harness.stored = vec![image("a:1", 10), image("b:1", 20)];
+        });
     let mut cluster = Cluster::default();
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     if let Some(had) = had {
         cluster.change(|status| status["images"] = had);
         let node = cluster.node.clone().expect("a node");
-        sky.push("update", "null/node/gw", &node);
+        cloud.push("update", "null/node/gw", &node);
     }
     // The first list was made before they were there.
-    cluster.pass(&mut sky, 330_000);
-    (sky, cluster)
+    cluster.pass(&mut cloud, 330_000);
+    (cloud, cluster)
 }
 
 fn told(cluster: &mut Cluster) -> Vec<Value> {
@@ -48,9 +49,9 @@ fn by_default_no_image_is_named() {
 #[test]
 fn images_that_another_agent_has_named_are_taken_away() {
     let had = json!([{"names": ["old:1"], "sizeBytes": 7}]);
-    let (mut sky, mut cluster) = joined(Some(0), Some(had));
+    let (mut cloud, mut cluster) = joined(Some(0), Some(had));
     assert_eq!(told(&mut cluster), [json!([])]);
-    cluster.pass(&mut sky, 600_000);
+    cluster.pass(&mut cloud, 600_000);
     assert_eq!(told(&mut cluster), [] as [Value; 0]);
 }
 
@@ -60,32 +61,32 @@ fn the_largest_are_named_once_and_again_when_they_change() {
         {"names": ["b:1"], "sizeBytes": 20}, {"names": ["a:1"], "sizeBytes": 10},
     ]);
     for (max, expected) in [(None, all.clone()), (Some(1), json!([all[0]]))] {
-        let (mut sky, mut cluster) = joined(max, None);
+        let (mut cloud, mut cluster) = joined(max, None);
         assert_eq!(told(&mut cluster), std::slice::from_ref(&expected), "{max:?}");
-        cluster.pass(&mut sky, 900_000);
+        cluster.pass(&mut cloud, 900_000);
         assert_eq!(told(&mut cluster), [] as [Value; 0], "{max:?}: nothing has changed");
-        sky.desk.stored.push(image("c:1", 30));
-        cluster.pass(&mut sky, 400_000);
+        cloud.harness.stored.push(image("c:1", 30));
+        cluster.pass(&mut cloud, 400_000);
         let now = told(&mut cluster);
         assert_eq!(now.len(), 1, "{max:?}");
         assert_eq!(now[0][0], json!({"names": ["c:1"], "sizeBytes": 30}));
         // After a break they are what the cloud has.
-        sky.disconnect();
-        sky.pass(2_000);
-        sky.connect();
-        cluster.pass(&mut sky, 60_000);
+        cloud.disconnect();
+        cloud.pass(2_000);
+        cloud.connect();
+        cluster.pass(&mut cloud, 60_000);
         assert_eq!(told(&mut cluster), [] as [Value; 0], "{max:?}: it has them");
     }
 }
 
 #[test]
 fn so_many_images_are_named_by_so_many_names_whatever_is_asked_for() {
-    let (mut sky, mut cluster) = joined(None, None);
+    let (mut cloud, mut cluster) = joined(None, None);
     told(&mut cluster);
-    sky.desk.stored = (0..=NODE_IMAGES_MAX).map(|n| image(&format!("i{n:03}"), 10)).collect();
+    cloud.harness.stored = (0..=NODE_IMAGES_MAX).map(|n| image(&format!("i{n:03}"), 10)).collect();
     let names = (0..=NODE_IMAGE_NAMES_MAX).map(|n| format!("large:{n}").into()).collect();
-    sky.desk.stored.push(StoredImage { names, ..image("large", 20) });
-    cluster.pass(&mut sky, 400_000);
+    cloud.harness.stored.push(StoredImage { names, ..image("large", 20) });
+    cluster.pass(&mut cloud, 400_000);
     let told = told(&mut cluster);
     let named = told[0].as_array().expect("a list");
     assert_eq!(named.len(), NODE_IMAGES_MAX);
@@ -95,22 +96,22 @@ fn so_many_images_are_named_by_so_many_names_whatever_is_asked_for() {
 
 #[test]
 fn images_that_were_refused_are_named_again() {
-    let (mut sky, mut cluster) = joined(None, None);
+    let (mut cloud, mut cluster) = joined(None, None);
     told(&mut cluster);
-    sky.desk.stored.push(image("c:1", 30));
+    cloud.harness.stored.push(image("c:1", 30));
     let refused = (0..400).find_map(|_| {
-        sky.pass(1_000);
-        sky.hear();
-        let said = sky.said("nodepatch");
+        cloud.pass(1_000);
+        cloud.hear();
+        let said = cloud.said("nodepatch");
         let names = said.iter().find(|said| !patch(said)["status"]["images"].is_null());
         if names.is_none() {
-            sky.sent.extend(said);
-            cluster.serve(&mut sky);
+            cloud.sent.extend(said);
+            cluster.serve(&mut cloud);
             return None;
         }
         names.cloned()
     });
-    sky.answer(&refused.expect("they are named"), &refusal("InternalError", 500));
-    cluster.pass(&mut sky, 60_000);
+    cloud.answer(&refused.expect("they are named"), &refusal("InternalError", 500));
+    cluster.pass(&mut cloud, 60_000);
     assert_eq!(told(&mut cluster).len(), 1);
 }

@@ -11,36 +11,36 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::cloud_full;
-use crate::cloud_harness::{Sky, content, pod, row};
-use crate::desk::{UID, container, sandbox};
+use crate::cloud_harness::{CloudHarness, content, pod, row};
+use crate::harness::{UID, container, sandbox};
 
 const STOPS: &[&str] = &["stop_container c1 2"];
 const NOTHING: &[&str] = &[];
 const MARK: &str = "edged/store/incomplete";
 
 /// A pod that some cloud has sent runs, and the store is this.
-fn after(saved: Saved) -> Sky {
+fn after(saved: Saved) -> CloudHarness {
     let set = |config: &mut Config| config.cloud = Some(CloudSettings::default());
-    let mut sky = Sky::beside(saved, set, |desk| {
+    let mut cloud = CloudHarness::beside(saved, set, |harness| {
         let mut one = sandbox("s1", 0, true);
         one.source = Some("api".into());
-        desk.sandboxes.push(one);
-        desk.containers.push(container("c1", "m", ContainerState::Running));
+        harness.sandboxes.push(one);
+        harness.containers.push(container("c1", "m", ContainerState::Running));
     });
-    sky.pass(2_000);
-    sky
+    cloud.pass(2_000);
+    cloud
 }
 
-fn lost() -> Sky {
-    let mut sky = after(Saved { rows: vec![], origin: StoreOrigin::New });
-    sky.connect();
-    sky
+fn lost() -> CloudHarness {
+    let mut cloud = after(Saved { rows: vec![], origin: StoreOrigin::New });
+    cloud.connect();
+    cloud
 }
 
 /// The question for the list.
-fn asked(sky: &mut Sky) -> Option<Message> {
-    let at = sky.sent.iter().position(|said| &*said.route.source == "metaserver")?;
-    Some(sky.sent.remove(at))
+fn asked(cloud: &mut CloudHarness) -> Option<Message> {
+    let at = cloud.sent.iter().position(|said| &*said.route.source == "metaserver")?;
+    Some(cloud.sent.remove(at))
 }
 
 fn options(question: &Message) -> Value {
@@ -48,10 +48,10 @@ fn options(question: &Message) -> Value {
     serde_json::from_slice(&base64::decode(&text).expect("base64")).expect("JSON")
 }
 
-fn reply(sky: &mut Sky, to: &Message, application: &Value) {
+fn reply(cloud: &mut CloudHarness, to: &Message, application: &Value) {
     let route = ["dynamiccontroller", "resource", "applicationResponse"].map(Box::from);
     let [source, group, operation] = route;
-    sky.replay(Message {
+    cloud.replay(Message {
         header: Header {
             id: "r".into(),
             parent_id: to.header.id.clone(),
@@ -64,15 +64,15 @@ fn reply(sky: &mut Sky, to: &Message, application: &Value) {
 }
 
 /// The cloud has these pods, and more behind this.
-fn list(sky: &mut Sky, to: &Message, pods: &[Value], next: &str) {
+fn list(cloud: &mut CloudHarness, to: &Message, pods: &[Value], next: &str) {
     let metadata = json!({"resourceVersion": "90", "continue": next});
     let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": pods});
     let body = base64::encode(list.to_string().as_bytes());
     let mut told = content(to);
     told["Status"] = json!("Approved");
     told["RespBody"] = json!(body);
-    reply(sky, to, &told);
-    sky.pass(2_000);
+    reply(cloud, to, &told);
+    cloud.pass(2_000);
 }
 
 /// The pod that runs.
@@ -82,93 +82,97 @@ fn own() -> Value {
     own
 }
 
-fn is_new(sky: &Sky) -> bool {
-    let overview = sky.desk.agent.overview(sky.desk.now);
+fn is_new(cloud: &CloudHarness) -> bool {
+    let overview = cloud.harness.agent.overview(cloud.harness.now);
     overview.cloud.expect("there is one").store_is_new
 }
 
 #[test]
 fn what_the_cloud_does_not_list_ends() {
-    let mut sky = lost();
-    let question = asked(&mut sky).expect("a question");
+    let mut cloud = lost();
+    let question = asked(&mut cloud).expect("a question");
     assert_eq!(content(&question)["Key"], "/core/v1/pods/null/null");
     assert_eq!(content(&question)["Verb"], "list");
     assert_eq!(
         options(&question),
         json!({"fieldSelector": "spec.nodeName=gw", "limit": RELIST_PAGE})
     );
-    assert_eq!(sky.desk.asked_for(), NOTHING);
-    list(&mut sky, &question, &[], "");
-    assert_eq!(sky.desk.asked_for(), STOPS);
-    assert!(!is_new(&sky));
+    assert_eq!(cloud.harness.asked_for(), NOTHING);
+    list(&mut cloud, &question, &[], "");
+    assert_eq!(cloud.harness.asked_for(), STOPS);
+    assert!(!is_new(&cloud));
 }
 
 #[test]
 fn what_the_cloud_lists_goes_on_and_is_kept_before_anything_ends() {
-    let mut sky = lost();
-    let question = asked(&mut sky).expect("a question");
-    sky.keeps = false;
-    list(&mut sky, &question, &[own()], "");
-    assert!(is_new(&sky), "nothing of it is durable");
-    let changes = sky.save();
+    let mut cloud = lost();
+    let question = asked(&mut cloud).expect("a question");
+    cloud.keeps = false;
+    list(&mut cloud, &question, &[own()], "");
+    assert!(is_new(&cloud), "nothing of it is durable");
+    let changes = cloud.save();
     assert!(
         matches!(&changes[..], [Change::Put(row)] if &*row.key == "default/pod/p-gw"),
         "{changes:?}"
     );
-    assert!(!is_new(&sky));
-    let changes = sky.save();
+    assert!(!is_new(&cloud));
+    let changes = cloud.save();
     assert!(matches!(&changes[..], [Change::Delete { key }] if &**key == MARK), "{changes:?}");
-    sky.pass(5_000);
-    assert_eq!(sky.desk.asked_for().iter().filter(|it| it.contains("stop")).count(), 0);
-    assert!(sky.desk.agent.pod(UID).is_some());
+    cloud.pass(5_000);
+    assert_eq!(cloud.harness.asked_for().iter().filter(|it| it.contains("stop")).count(), 0);
+    assert!(cloud.harness.agent.pod(UID).is_some());
 }
 
 #[test]
 fn what_is_not_listed_ends_once_what_is_listed_is_kept_and_that_is_said_once() {
-    let mut sky = lost();
-    let question = asked(&mut sky).expect("a question");
-    sky.keeps = false;
+    let mut cloud = lost();
+    let question = asked(&mut cloud).expect("a question");
+    cloud.keeps = false;
     // Some clouds do not say what kind of list it is.
     let body = json!({"metadata": {}, "items": [pod("a", "ua", 3)]}).to_string();
     let body = base64::encode(body.as_bytes());
-    reply(&mut sky, &question, &json!({"Status": "Approved", "RespBody": body}));
-    sky.pass(2_000);
-    assert!(!sky.desk.asked_for().contains(&STOPS[0].to_owned()), "nothing of it is durable");
-    sky.keeps = true;
-    while !sky.saves.is_empty() {
-        sky.save();
+    reply(&mut cloud, &question, &json!({"Status": "Approved", "RespBody": body}));
+    cloud.pass(2_000);
+    assert!(!cloud.harness.asked_for().contains(&STOPS[0].to_owned()), "nothing of it is durable");
+    cloud.keeps = true;
+    while !cloud.saves.is_empty() {
+        cloud.save();
     }
-    sky.pass(2_000);
-    assert!(sky.desk.asked_for().contains(&STOPS[0].to_owned()), "{:?}", sky.desk.asked_for());
+    cloud.pass(2_000);
+    assert!(
+        cloud.harness.asked_for().contains(&STOPS[0].to_owned()),
+        "{:?}",
+        cloud.harness.asked_for()
+    );
     for n in 0..3 {
-        sky.push("insert", "ns/pod/b", &pod("b", "ub", 7 + n));
+        cloud.push("insert", "ns/pod/b", &pod("b", "ub", 7 + n));
     }
     let line = "all pods that the cloud wants here are kept; others end";
-    assert_eq!(sky.desk.log.iter().filter(|told| told.contains(line)).count(), 1);
+    assert_eq!(cloud.harness.log.iter().filter(|told| told.contains(line)).count(), 1);
 }
 
 #[test]
 fn a_long_list_comes_page_by_page_and_only_the_whole_one_counts() {
-    let mut sky = lost();
-    let question = asked(&mut sky).expect("a question");
-    list(&mut sky, &question, &[pod("a", "ua", 3)], "token");
-    assert!(is_new(&sky));
-    let question = asked(&mut sky).expect("the next page");
+    let mut cloud = lost();
+    let question = asked(&mut cloud).expect("a question");
+    list(&mut cloud, &question, &[pod("a", "ua", 3)], "token");
+    assert!(is_new(&cloud));
+    let question = asked(&mut cloud).expect("the next page");
     assert_eq!(options(&question)["continue"], "token");
-    list(&mut sky, &question, &[own()], "");
-    assert!(!is_new(&sky));
-    assert!(sky.desk.agent.pod("ua").is_some() && sky.desk.agent.pod(UID).is_some());
+    list(&mut cloud, &question, &[own()], "");
+    assert!(!is_new(&cloud));
+    assert!(cloud.harness.agent.pod("ua").is_some() && cloud.harness.agent.pod(UID).is_some());
 }
 
 #[test]
 fn the_next_page_is_asked_for_once_the_one_before_is_kept() {
-    let mut sky = lost();
-    let question = asked(&mut sky).expect("a question");
-    sky.keeps = false;
-    list(&mut sky, &question, &[pod("a", "ua", 3)], "token");
-    assert!(asked(&mut sky).is_none(), "pages do not pile up before a slow disk");
-    sky.save();
-    assert!(asked(&mut sky).is_some());
+    let mut cloud = lost();
+    let question = asked(&mut cloud).expect("a question");
+    cloud.keeps = false;
+    list(&mut cloud, &question, &[pod("a", "ua", 3)], "token");
+    assert!(asked(&mut cloud).is_none(), "pages do not pile up before a slow disk");
+    cloud.save();
+    assert!(asked(&mut cloud).is_some());
 }
 
 #[test]
@@ -189,114 +193,115 @@ fn a_list_that_is_none_or_cannot_be_kept_ends_nothing() {
     .iter()
     .enumerate()
     {
-        let mut sky = lost();
-        let question = asked(&mut sky).expect("a question");
-        reply(&mut sky, &question, answer);
-        sky.pass(10_000);
-        assert_eq!(sky.desk.asked_for(), NOTHING, "{n}");
-        assert!(is_new(&sky), "{n}");
-        assert!(asked(&mut sky).is_none(), "{n}: not at once");
-        sky.pass(30_000);
-        assert!(asked(&mut sky).is_some(), "{n}: again");
+        let mut cloud = lost();
+        let question = asked(&mut cloud).expect("a question");
+        reply(&mut cloud, &question, answer);
+        cloud.pass(10_000);
+        assert_eq!(cloud.harness.asked_for(), NOTHING, "{n}");
+        assert!(is_new(&cloud), "{n}");
+        assert!(asked(&mut cloud).is_none(), "{n}: not at once");
+        cloud.pass(30_000);
+        assert!(asked(&mut cloud).is_some(), "{n}: again");
     }
 }
 
 #[test]
 fn a_list_that_would_take_too_much_memory_is_of_no_use() {
-    let mut sky = lost();
-    let question = asked(&mut sky).expect("a question");
+    let mut cloud = lost();
+    let question = asked(&mut cloud).expect("a question");
     let crumbs = vec![0; Budget::FULL.message_values_max];
     let list = json!({"kind": "PodList", "metadata": {}, "items": [], "more": crumbs});
     let body = base64::encode(list.to_string().as_bytes());
-    reply(&mut sky, &question, &json!({"Status": "Approved", "RespBody": body}));
-    sky.pass(2_000);
-    assert_eq!(sky.desk.asked_for(), NOTHING);
+    reply(&mut cloud, &question, &json!({"Status": "Approved", "RespBody": body}));
+    cloud.pass(2_000);
+    assert_eq!(cloud.harness.asked_for(), NOTHING);
     let line = "the cloud's list of pods is of no use: got ";
-    assert_eq!(sky.desk.log.iter().filter(|told| told.contains(line)).count(), 1);
+    assert_eq!(cloud.harness.log.iter().filter(|told| told.contains(line)).count(), 1);
 }
 
 #[test]
 fn a_cloud_that_does_not_list_is_asked_for_less_and_more_and_more_seldom() {
-    let mut sky = lost();
+    let mut cloud = lost();
     let mut questions = Vec::new();
     for _ in 0..900 {
-        sky.hear();
-        sky.pass(1_000);
-        questions.extend(asked(&mut sky).map(|question| options(&question)["limit"].clone()));
+        cloud.hear();
+        cloud.pass(1_000);
+        questions.extend(asked(&mut cloud).map(|question| options(&question)["limit"].clone()));
     }
     assert_eq!(questions[0], RELIST_PAGE);
     assert!(questions[1..].iter().all(|limit| *limit == 1), "{questions:?}");
     assert!((2..=5).contains(&questions.len()), "{questions:?}");
-    assert_eq!(sky.desk.asked_for(), NOTHING);
+    assert_eq!(cloud.harness.asked_for(), NOTHING);
 }
 
 #[test]
 fn the_list_is_asked_for_when_the_link_has_room() {
-    let mut sky = after(Saved { rows: vec![], origin: StoreOrigin::New });
-    sky.takes = false;
-    sky.connect_amid(cloud_full::absent());
-    cloud_full::pass(&mut sky, 20);
-    assert!(asked(&mut sky).is_none(), "it is full from the start");
-    cloud_full::empty(&mut sky);
-    assert!(asked(&mut sky).is_some());
+    let mut cloud = after(Saved { rows: vec![], origin: StoreOrigin::New });
+    cloud.takes = false;
+    cloud.connect_amid(cloud_full::absent());
+    cloud_full::pass(&mut cloud, 20);
+    assert!(asked(&mut cloud).is_none(), "it is full from the start");
+    cloud_full::empty(&mut cloud);
+    assert!(asked(&mut cloud).is_some());
 }
 
 #[test]
 fn a_store_that_holds_all_asks_for_no_list() {
-    let mut sky = after(Saved { rows: vec![row("default/pod/p-gw", &own())], ..Saved::default() });
-    sky.connect();
-    sky.pass(60_000);
-    assert!(asked(&mut sky).is_none());
+    let mut cloud =
+        after(Saved { rows: vec![row("default/pod/p-gw", &own())], ..Saved::default() });
+    cloud.connect();
+    cloud.pass(60_000);
+    assert!(asked(&mut cloud).is_none());
 }
 
 #[test]
 fn a_pod_that_the_cloud_says_is_gone_ends_though_the_store_does_not_know_it() {
-    let mut sky = lost();
-    sky.acked();
-    sky.keeps = false;
+    let mut cloud = lost();
+    cloud.acked();
+    cloud.keeps = false;
     let gone = json!({"metadata": {"name": "p-gw", "namespace": "default", "uid": UID}});
-    let id = sky.push("delete", "default/pod/p-gw", &gone);
-    assert_eq!(sky.acked(), [] as [&str; 0], "nothing of it is durable");
-    let again = sky.push("delete", "default/pod/p-gw", &gone);
-    sky.pass(5_000);
-    assert_eq!(sky.desk.asked_for(), NOTHING);
-    let changes = sky.save();
+    let id = cloud.push("delete", "default/pod/p-gw", &gone);
+    assert_eq!(cloud.acked(), [] as [&str; 0], "nothing of it is durable");
+    let again = cloud.push("delete", "default/pod/p-gw", &gone);
+    cloud.pass(5_000);
+    assert_eq!(cloud.harness.asked_for(), NOTHING);
+    let changes = cloud.save();
     let [Change::Put(mark)] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!(serde_json::from_str::<Value>(&mark.value).expect("JSON"), json!({"gone": [UID]}));
-    let mut acked = sky.acked();
+    let mut acked = cloud.acked();
     assert!(acked.contains(&id));
-    while !sky.saves.is_empty() {
-        sky.save();
+    while !cloud.saves.is_empty() {
+        cloud.save();
     }
-    acked.extend(sky.acked());
+    acked.extend(cloud.acked());
     assert!(acked.contains(&again));
-    sky.pass(5_000);
-    assert_eq!(sky.desk.asked_for(), STOPS);
+    cloud.pass(5_000);
+    assert_eq!(cloud.harness.asked_for(), STOPS);
 
     // The next life ends it as well.
     let next = after(Saved { rows: vec![mark.clone()], origin: StoreOrigin::Kept });
-    assert_eq!(next.desk.asked_for(), STOPS);
+    assert_eq!(next.harness.asked_for(), STOPS);
     assert!(!is_new(&next), "nobody else runs");
 }
 
 #[test]
 fn of_so_many_unknown_pods_it_is_kept_that_they_are_gone_and_others_wait_for_the_list() {
-    let mut sky = lost();
-    sky.acked();
-    sky.keeps = false;
+    let mut cloud = lost();
+    cloud.acked();
+    cloud.keeps = false;
     let mut mark = Value::Null;
     for n in 0..=DOOMED_MAX {
         let gone = json!({"metadata": {"name": format!("p{n}"), "uid": format!("u{n:04}")}});
-        let id = sky.push("delete", &format!("default/pod/p{n}"), &gone);
-        while !sky.saves.is_empty() {
-            for change in sky.save() {
+        let id = cloud.push("delete", &format!("default/pod/p{n}"), &gone);
+        while !cloud.saves.is_empty() {
+            for change in cloud.save() {
                 if let Change::Put(row) = change {
                     mark = serde_json::from_str(&row.value).expect("JSON");
                 }
             }
         }
-        sky.pass(100);
-        assert_eq!(sky.acked(), [id], "or the cloud would send nothing else");
+        cloud.pass(100);
+        assert_eq!(cloud.acked(), [id], "or the cloud would send nothing else");
     }
     let expected: Value = (0..DOOMED_MAX).map(|n| format!("u{n:04}")).collect();
     assert_eq!(mark["gone"], expected);

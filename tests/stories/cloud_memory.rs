@@ -6,8 +6,8 @@ use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, content, pod, row};
-use crate::desk::{START, container, sandbox};
+use crate::cloud_harness::{CloudHarness, content, pod, row};
+use crate::harness::{START, container, sandbox};
 use edged::model::cri::ContainerState;
 
 /// The smallest process that a full node fits into.
@@ -26,39 +26,39 @@ fn crumbs(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "data": data})
 }
 
-fn refusals(sky: &mut Sky) -> Vec<String> {
-    let sent = std::mem::take(&mut sky.sent);
+fn refusals(cloud: &mut CloudHarness) -> Vec<String> {
+    let sent = std::mem::take(&mut cloud.sent);
     let refused = sent.iter().filter(|message| &*message.route.operation == "error");
     refused.map(|it| content(it).to_string()).collect()
 }
 
-fn lines<'a>(sky: &'a Sky, of: &'a str) -> Vec<&'a String> {
-    sky.desk.log.iter().filter(|line| line.contains(of)).collect()
+fn lines<'a>(cloud: &'a CloudHarness, of: &'a str) -> Vec<&'a String> {
+    cloud.harness.log.iter().filter(|line| line.contains(of)).collect()
 }
 
 #[test]
 fn what_there_is_no_memory_for_is_refused_and_said_once() {
-    let mut sky = Sky::set_up(nothing(), small);
-    sky.connect();
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    let mut cloud = CloudHarness::set_up(nothing(), small);
+    cloud.connect();
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     for n in 0..20 {
-        sky.push("insert", &format!("ns/configmap/c{n}"), &crumbs(&format!("c{n}")));
+        cloud.push("insert", &format!("ns/configmap/c{n}"), &crumbs(&format!("c{n}")));
     }
-    let told = refusals(&mut sky);
+    let told = refusals(&mut cloud);
     // Some 150 bytes for each key: they would have been 12 MB.
     assert!((14..19).contains(&told.len()), "{told:?}");
     let why = "of memory in all, expected 2621440 at most, because this process may use 16777216 \
                bytes of memory";
     assert!(told.iter().all(|told| told.contains(why)), "{told:?}");
-    assert_eq!(lines(&sky, "is not taken").len(), 1, "{:?}", sky.desk.log);
+    assert_eq!(lines(&cloud, "is not taken").len(), 1, "{:?}", cloud.harness.log);
     // What was there before is there still, and may change; what goes makes room.
-    sky.push("update", "ns/pod/p", &pod("p", "u", 8));
-    sky.push("update", "ns/configmap/c0", &crumbs("c0"));
-    sky.push("delete", "ns/configmap/c0", &crumbs("c0"));
-    sky.push("insert", "ns/configmap/again", &crumbs("again"));
-    assert_eq!(refusals(&mut sky), [] as [&str; 0]);
-    sky.work();
-    assert_eq!(sky.desk.running(), ["m"]);
+    cloud.push("update", "ns/pod/p", &pod("p", "u", 8));
+    cloud.push("update", "ns/configmap/c0", &crumbs("c0"));
+    cloud.push("delete", "ns/configmap/c0", &crumbs("c0"));
+    cloud.push("insert", "ns/configmap/again", &crumbs("again"));
+    assert_eq!(refusals(&mut cloud), [] as [&str; 0]);
+    cloud.work();
+    assert_eq!(cloud.harness.running(), ["m"]);
 }
 
 #[test]
@@ -70,46 +70,46 @@ fn what_the_store_has_beyond_the_memory_stays_there_and_its_pods_run_on() {
     large["metadata"]["annotations"] = (0..1_900).map(|n| (n.to_string(), json!(""))).collect();
     rows.push(row("ns/pod/p", &large));
     let saved = Saved { rows, origin: StoreOrigin::Kept };
-    let mut sky = Sky::beside(saved, small, |desk| {
+    let mut cloud = CloudHarness::beside(saved, small, |harness| {
         let mut one = sandbox("s1", 0, true);
         one.source = Some("api".into());
-        desk.sandboxes.push(one);
-        desk.containers.push(container("c1", "m", ContainerState::Running));
+        harness.sandboxes.push(one);
+        harness.containers.push(container("c1", "m", ContainerState::Running));
     });
-    sky.keeps = false;
-    sky.pass(60_000);
-    assert_eq!(sky.desk.asked_for(), [] as [&str; 0], "nobody is stopped");
-    assert_eq!(lines(&sky, "rows stay unread").len(), 1, "{:?}", sky.desk.log);
+    cloud.keeps = false;
+    cloud.pass(60_000);
+    assert_eq!(cloud.harness.asked_for(), [] as [&str; 0], "nobody is stopped");
+    assert_eq!(lines(&cloud, "rows stay unread").len(), 1, "{:?}", cloud.harness.log);
     // Its rows are the store's, and nothing but what is told to go does.
-    let deletes = |sky: &Sky, key: &str| {
-        let all = sky.saves.iter().flat_map(|(_, changes)| changes);
+    let deletes = |cloud: &CloudHarness, key: &str| {
+        let all = cloud.saves.iter().flat_map(|(_, changes)| changes);
         all.filter(|change| matches!(change, Change::Delete { key: it } if **it == *key)).count()
     };
-    assert!(sky.saves.is_empty(), "{:?}", sky.saves);
-    sky.connect();
-    sky.push("delete", "ns/configmap/c19", &crumbs("another"));
-    assert_eq!(deletes(&sky, "ns/configmap/c19"), 0, "another object of the name is not there");
-    sky.push("delete", "ns/configmap/c19", &crumbs("c19"));
-    assert_eq!(deletes(&sky, "ns/configmap/c19"), 1);
+    assert!(cloud.saves.is_empty(), "{:?}", cloud.saves);
+    cloud.connect();
+    cloud.push("delete", "ns/configmap/c19", &crumbs("another"));
+    assert_eq!(deletes(&cloud, "ns/configmap/c19"), 0, "another object of the name is not there");
+    cloud.push("delete", "ns/configmap/c19", &crumbs("c19"));
+    assert_eq!(deletes(&cloud, "ns/configmap/c19"), 1);
 }
 
 #[test]
 fn rows_that_the_hands_did_not_read_are_taken_for_what_they_are() {
     let unread = vec![("ns/pod/p".into(), "u".into())];
     let saved = Saved { rows: Vec::new(), origin: StoreOrigin::Part { unread } };
-    let mut sky = Sky::set_up(saved, small);
-    sky.connect();
+    let mut cloud = CloudHarness::set_up(saved, small);
+    cloud.connect();
     // The cloud sends it again, smaller perhaps: it is taken.
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.desk.does_all(START);
-    assert_eq!(sky.desk.running(), ["m"]);
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.harness.does_all(START);
+    assert_eq!(cloud.harness.running(), ["m"]);
 }
 
 #[test]
 fn more_than_may_wait_for_the_disk_is_left_to_be_sent_again() {
-    let mut sky = Sky::set_up(nothing(), small);
-    sky.connect();
-    sky.keeps = false;
+    let mut cloud = CloudHarness::set_up(nothing(), small);
+    cloud.connect();
+    cloud.keeps = false;
     let large = |name: &str| {
         let data = json!({"k": "x".repeat(300 << 10)});
         json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "data": data})
@@ -117,14 +117,14 @@ fn more_than_may_wait_for_the_disk_is_left_to_be_sent_again() {
     let mut ids = Vec::new();
     // The first is on its way to the disk; of the others two fit into the 768 KiB that may wait.
     for name in ["a", "b", "c", "d"] {
-        ids.push(sky.push("insert", &format!("ns/configmap/{name}"), &large(name)));
+        ids.push(cloud.push("insert", &format!("ns/configmap/{name}"), &large(name)));
     }
-    assert_eq!(sky.acked(), [] as [&str; 0]);
-    sky.save();
-    sky.save();
-    assert_eq!(sky.acked(), ids[..3]);
-    assert_eq!(sky.saves, []);
-    ids.push(sky.push("insert", "ns/configmap/d", &large("d")));
-    sky.save();
-    assert_eq!(sky.acked(), ids[4..]);
+    assert_eq!(cloud.acked(), [] as [&str; 0]);
+    cloud.save();
+    cloud.save();
+    assert_eq!(cloud.acked(), ids[..3]);
+    assert_eq!(cloud.saves, []);
+    ids.push(cloud.push("insert", "ns/configmap/d", &large("d")));
+    cloud.save();
+    assert_eq!(cloud.acked(), ids[4..]);
 }

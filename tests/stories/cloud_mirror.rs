@@ -4,34 +4,34 @@ use edged::limits::{DELETE_AGAIN_MS, MIRROR_POD_RETRY_MAX_MS, MIRROR_POD_RETRY_M
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, content, patch};
-use crate::desk::{Desk, MAIN, UID, pod};
+use crate::cloud_harness::{CloudHarness, content, patch};
+use crate::harness::{Harness, MAIN, UID, pod};
 
 const KEY: &str = "default/pod/p-gw";
 
 /// The node is registered, and a pod of the folder runs, if it may.
-fn running(spec: &str) -> Sky {
-    let mut sky = Sky::new();
-    register(&mut sky);
-    sky.desk.manifests(&[&pod(spec)]);
-    sky.work();
-    sky.pass(2_000);
-    sky
+fn running(spec: &str) -> CloudHarness {
+    let mut cloud = CloudHarness::new();
+    register(&mut cloud);
+    cloud.harness.manifests(&[&pod(spec)]);
+    cloud.work();
+    cloud.pass(2_000);
+    cloud
 }
 
-fn register(sky: &mut Sky) {
-    sky.hear();
-    sky.pass(1_000);
-    for message in sky.said("node") {
+fn register(cloud: &mut CloudHarness) {
+    cloud.hear();
+    cloud.pass(1_000);
+    for message in cloud.said("node") {
         let mut node = content(&message);
         node["metadata"]["uid"] = "node-1".into();
-        sky.answer(&message, &json!({"Object": node, "Err": null}));
+        cloud.answer(&message, &json!({"Object": node, "Err": null}));
     }
 }
 
 /// The only insertion or deletion of a pod that was asked for.
-fn asked(sky: &mut Sky, operation: &str) -> Message {
-    let mut all = sky.said("pod");
+fn asked(cloud: &mut CloudHarness, operation: &str) -> Message {
+    let mut all = cloud.said("pod");
     assert_eq!(all.len(), 1, "{all:?}");
     let message = all.remove(0);
     assert_eq!((&*message.route.operation, &*message.route.resource), (operation, KEY));
@@ -47,13 +47,13 @@ fn made(mut mirror: Value, uid: &str, version: u64) -> Value {
 }
 
 /// As [`running`], and the cloud has the mirror.
-fn mirrored() -> (Sky, Value) {
-    let mut sky = running(MAIN);
-    let message = asked(&mut sky, "insert");
+fn mirrored() -> (CloudHarness, Value) {
+    let mut cloud = running(MAIN);
+    let message = asked(&mut cloud, "insert");
     let mirror = made(content(&message), "m1", 7);
-    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
-    sky.push("insert", KEY, &mirror);
-    (sky, mirror)
+    cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
+    cloud.push("insert", KEY, &mirror);
+    (cloud, mirror)
 }
 
 /// The API server has taken a status that was not known to it.
@@ -77,8 +77,8 @@ fn refusal(code: u16, reason: &str) -> Value {
 
 #[test]
 fn a_static_pod_is_shown_with_the_node_as_its_owner() {
-    let mut sky = running(MAIN);
-    let mirror = content(&asked(&mut sky, "insert"));
+    let mut cloud = running(MAIN);
+    let mirror = content(&asked(&mut cloud, "insert"));
     let metadata = &mirror["metadata"];
     assert_eq!(metadata["annotations"]["kubernetes.io/config.mirror"], UID);
     assert_eq!(metadata["annotations"]["kubernetes.io/config.hash"], UID);
@@ -91,196 +91,200 @@ fn a_static_pod_is_shown_with_the_node_as_its_owner() {
     assert_eq!(mirror["spec"]["containers"][0]["image"], "i:1");
     let stays = json!([{"operator": "Exists", "effect": "NoExecute"}]);
     assert_eq!(mirror["spec"]["tolerations"], stays);
-    sky.pass(50_000);
-    assert_eq!(sky.said("pod").len(), 0, "asked once");
+    cloud.pass(50_000);
+    assert_eq!(cloud.said("pod").len(), 0, "asked once");
 }
 
 #[test]
 fn none_is_made_before_the_node_is_known_to_the_cloud() {
-    let mut sky = Sky::new();
-    sky.desk.manifests(&[&pod(MAIN)]);
-    sky.work();
-    sky.hear();
-    sky.pass(2_000);
-    assert_eq!(sky.said("pod").len(), 0);
-    register(&mut sky);
-    asked(&mut sky, "insert");
+    let mut cloud = CloudHarness::new();
+    cloud.harness.manifests(&[&pod(MAIN)]);
+    cloud.work();
+    cloud.hear();
+    cloud.pass(2_000);
+    assert_eq!(cloud.said("pod").len(), 0);
+    register(&mut cloud);
+    asked(&mut cloud, "insert");
 }
 
 #[test]
 fn its_mirror_is_told_its_status_and_is_never_run() {
-    let (mut sky, mirror) = mirrored();
-    sky.pass(2_000);
-    let told = sky.said("podpatch");
+    let (mut cloud, mirror) = mirrored();
+    cloud.pass(2_000);
+    let told = cloud.said("podpatch");
     let patch = patch(told.first().expect("a status"));
     assert_eq!(*told[0].route.resource, *"default/podpatch/p-gw");
     assert_eq!(patch["metadata"]["uid"], "m1");
     assert_eq!(patch["status"]["phase"], "Running");
     let runs = reported(&mirror, &patch["status"]);
-    sky.answer(&told[0], &json!({"Object": runs, "Err": null}));
-    sky.push("update", KEY, &runs);
-    sky.hear();
-    sky.pass(12_000);
-    let told = sky.said("podpatch");
+    cloud.answer(&told[0], &json!({"Object": runs, "Err": null}));
+    cloud.push("update", KEY, &runs);
+    cloud.hear();
+    cloud.pass(12_000);
+    let told = cloud.said("podpatch");
     assert_eq!(told.len(), 0, "the cloud has it: {:?}", content(&told[0]));
-    assert_eq!(sky.said("pod").len(), 0, "it is there");
-    assert_eq!(sky.desk.running().len(), 1, "one pod, and not its mirror");
+    assert_eq!(cloud.said("pod").len(), 0, "it is there");
+    assert_eq!(cloud.harness.running().len(), 1, "one pod, and not its mirror");
 }
 
 #[test]
 fn a_mirror_that_somebody_deletes_comes_back_and_the_pod_runs_on() {
-    let (mut sky, mut mirror) = mirrored();
-    sky.said("podpatch");
-    let before = sky.desk.trace.len();
+    let (mut cloud, mut mirror) = mirrored();
+    cloud.said("podpatch");
+    let before = cloud.harness.trace.len();
     mirror["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z".into();
     mirror["metadata"]["resourceVersion"] = "8".into();
-    sky.push("update", KEY, &mirror);
-    let message = asked(&mut sky, "delete");
+    cloud.push("update", KEY, &mirror);
+    let message = asked(&mut cloud, "delete");
     let expected = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "m1"}});
     assert_eq!(content(&message), expected);
-    sky.answer(&message, &json!("OK"));
-    sky.push("delete", KEY, &mirror);
-    asked(&mut sky, "insert");
-    assert_eq!(sky.desk.trace.len(), before, "{:?}", sky.desk.trace);
+    cloud.answer(&message, &json!("OK"));
+    cloud.push("delete", KEY, &mirror);
+    asked(&mut cloud, "insert");
+    assert_eq!(cloud.harness.trace.len(), before, "{:?}", cloud.harness.trace);
 }
 
 #[test]
 fn a_pod_that_is_another_now_gets_another_mirror_when_the_one_before_has_ended() {
-    let (mut sky, mirror) = mirrored();
-    sky.said("podpatch");
-    sky.desk.manifests(&[&pod(MAIN).replace(UID, "another")]);
-    sky.settle();
-    assert_eq!(sky.said("pod").len(), 0, "the one before has not ended");
-    sky.work();
-    sky.pass(2_000);
-    let message = asked(&mut sky, "delete");
-    sky.answer(&message, &json!("OK"));
-    sky.push("delete", KEY, &mirror);
-    let mirror = content(&asked(&mut sky, "insert"));
+    let (mut cloud, mirror) = mirrored();
+    cloud.said("podpatch");
+    cloud.harness.manifests(&[&pod(MAIN).replace(UID, "another")]);
+    cloud.settle();
+    assert_eq!(cloud.said("pod").len(), 0, "the one before has not ended");
+    cloud.work();
+    cloud.pass(2_000);
+    let message = asked(&mut cloud, "delete");
+    cloud.answer(&message, &json!("OK"));
+    cloud.push("delete", KEY, &mirror);
+    let mirror = content(&asked(&mut cloud, "insert"));
     assert_eq!(mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"], "another");
 }
 
 #[test]
 fn the_mirror_of_a_pod_that_is_gone_is_deleted_when_it_has_ended() {
-    let (mut sky, _) = mirrored();
-    sky.desk.manifests(&[]);
-    sky.settle();
-    assert_eq!(sky.said("pod").len(), 0, "it has not ended");
-    sky.work();
-    sky.pass(3_000);
-    let first = asked(&mut sky, "delete");
+    let (mut cloud, _) = mirrored();
+    cloud.harness.manifests(&[]);
+    cloud.settle();
+    assert_eq!(cloud.said("pod").len(), 0, "it has not ended");
+    cloud.work();
+    cloud.pass(3_000);
+    let first = asked(&mut cloud, "delete");
     // It is gone already: nothing will be pushed.
-    sky.answer(&first, &json!("OK"));
-    sky.hear();
-    sky.pass(30_000);
-    sky.hear();
-    sky.pass(31_000);
-    let message = asked(&mut sky, "delete");
-    assert_eq!(sky.wait_ms(&first, &message), DELETE_AGAIN_MS);
-    sky.answer(&message, &json!("OK"));
+    cloud.answer(&first, &json!("OK"));
+    cloud.hear();
+    cloud.pass(30_000);
+    cloud.hear();
+    cloud.pass(31_000);
+    let message = asked(&mut cloud, "delete");
+    assert_eq!(cloud.wait_ms(&first, &message), DELETE_AGAIN_MS);
+    cloud.answer(&message, &json!("OK"));
     for _ in 0..4 {
-        sky.hear();
-        sky.pass(30_000);
+        cloud.hear();
+        cloud.pass(30_000);
     }
-    assert_eq!(sky.said("pod").len(), 0, "the store has none any more");
+    assert_eq!(cloud.said("pod").len(), 0, "the store has none any more");
 }
 
 #[test]
 fn one_that_goes_and_comes_back_under_its_uid_is_told_of_anew() {
     let misplaced = format!(r#""nodeSelector":{{"disk":"ssd"}},{MAIN}"#);
-    let mut sky = running(&misplaced);
-    let message = asked(&mut sky, "insert");
+    let mut cloud = running(&misplaced);
+    let message = asked(&mut cloud, "insert");
     let mirror = made(content(&message), "m1", 7);
-    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
-    let since = |sky: &mut Sky| {
-        sky.hear();
-        sky.pass(3_000);
-        let told = sky.said("podpatch");
+    cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
+    let since = |cloud: &mut CloudHarness| {
+        cloud.hear();
+        cloud.pass(3_000);
+        let told = cloud.said("podpatch");
         let status = patch(told.last().expect("a status"))["status"].clone();
         let conditions = status["conditions"].as_array().expect("conditions");
         let ready = conditions.iter().find(|it| it["type"] == "Ready");
         let answer = json!({"Object": reported(&mirror, &status), "Err": null});
-        sky.answer(told.last().expect("a status"), &answer);
+        cloud.answer(told.last().expect("a status"), &answer);
         ready.expect("it is told")["lastTransitionTime"].clone()
     };
-    let before = since(&mut sky);
-    sky.pass(9_000);
+    let before = since(&mut cloud);
+    cloud.pass(9_000);
     // Before anything is done about the one before: the mirror stays.
-    sky.desk.agent.handle(sky.desk.now, Desk::folder(&[]));
-    sky.desk.manifests(&[&pod(&misplaced)]);
-    sky.work();
-    let after = since(&mut sky);
+    cloud.harness.agent.handle(cloud.harness.now, Harness::folder(&[]));
+    cloud.harness.manifests(&[&pod(&misplaced)]);
+    cloud.work();
+    let after = since(&mut cloud);
     assert_ne!(after, before);
 }
 
 #[test]
 fn mirrors_stay_while_a_manifest_cannot_be_read() {
-    let mut sky = Sky::new();
-    register(&mut sky);
-    sky.desk.broken_manifest();
+    let mut cloud = CloudHarness::new();
+    register(&mut cloud);
+    cloud.harness.broken_manifest();
     let mirror = json!({"kind": "Pod", "apiVersion": "v1",
         "metadata": {"name": "p-gw", "namespace": "default",
             "annotations": {"kubernetes.io/config.mirror": "old"}},
         "spec": {"nodeName": "gw", "containers": [{"name": "m", "image": "i:1"}]}});
-    sky.push("insert", KEY, &made(mirror, "m0", 7));
-    sky.pass(2_000);
-    assert_eq!(sky.said("pod").len(), 0, "it may be the mirror of a pod in that file");
-    sky.desk.manifests(&[]);
-    sky.pass(1_000);
-    asked(&mut sky, "delete");
+    cloud.push("insert", KEY, &made(mirror, "m0", 7));
+    cloud.pass(2_000);
+    assert_eq!(cloud.said("pod").len(), 0, "it may be the mirror of a pod in that file");
+    cloud.harness.manifests(&[]);
+    cloud.pass(1_000);
+    asked(&mut cloud, "delete");
 }
 
 #[test]
 fn what_the_api_server_does_not_take_is_said_once_and_offered_ever_more_rarely() {
-    let mut sky = running(MAIN);
+    let mut cloud = running(MAIN);
     let mut offers = 0;
     for _ in 0..120 {
-        sky.hear();
-        sky.pass(15_000);
-        for message in sky.said("pod") {
-            sky.answer(&message, &refusal(404, "NotFound"));
+        cloud.hear();
+        cloud.pass(15_000);
+        for message in cloud.said("pod") {
+            cloud.answer(&message, &refusal(404, "NotFound"));
             offers += 1;
         }
     }
     assert_eq!(offers, 8, "at once, and 10, 20, 40 … 640 seconds later, in half an hour");
-    let said = sky.desk.log.iter().filter(|line| line.contains("is not shown: no (NotFound)"));
-    assert_eq!(said.count(), 1, "{:?}", sky.desk.log);
+    let said = cloud.harness.log.iter().filter(|line| line.contains("is not shown: no (NotFound)"));
+    assert_eq!(said.count(), 1, "{:?}", cloud.harness.log);
 }
 
 #[test]
 fn each_offer_is_waited_for_twice_as_long_as_the_one_before_up_to_a_bound() {
-    let mut sky = running(MAIN);
-    let mut offered = asked(&mut sky, "insert");
+    let mut cloud = running(MAIN);
+    let mut offered = asked(&mut cloud, "insert");
     for n in 0..9 {
-        sky.answer(&offered, &refusal(404, "NotFound"));
-        let again = sky.next("pod", 1_200_000);
+        cloud.answer(&offered, &refusal(404, "NotFound"));
+        let again = cloud.next("pod", 1_200_000);
         let wait_ms = (MIRROR_POD_RETRY_MIN_MS << n).min(MIRROR_POD_RETRY_MAX_MS);
-        assert_eq!(sky.wait_ms(&offered, &again), wait_ms, "{n}");
+        assert_eq!(cloud.wait_ms(&offered, &again), wait_ms, "{n}");
         offered = again;
     }
 }
 
 #[test]
 fn one_that_is_there_already_is_no_trouble_if_it_is_heard_of() {
-    let mut sky = running(MAIN);
-    let message = asked(&mut sky, "insert");
+    let mut cloud = running(MAIN);
+    let message = asked(&mut cloud, "insert");
     let mirror = made(content(&message), "m1", 7);
-    sky.answer(&message, &refusal(409, "AlreadyExists"));
-    sky.push("update", KEY, &mirror);
-    sky.pass(2_000);
-    assert_eq!(patch(&sky.said("podpatch")[0])["metadata"]["uid"], "m1");
-    assert!(!sky.desk.log.iter().any(|line| line.contains("is not shown")), "{:?}", sky.desk.log);
+    cloud.answer(&message, &refusal(409, "AlreadyExists"));
+    cloud.push("update", KEY, &mirror);
+    cloud.pass(2_000);
+    assert_eq!(patch(&cloud.said("podpatch")[0])["metadata"]["uid"], "m1");
+    assert!(
+        !cloud.harness.log.iter().any(|line| line.contains("is not shown")),
+        "{:?}",
+        cloud.harness.log
+    );
 }
 
 #[test]
 fn a_new_link_offers_at_once_what_was_not_taken() {
-    let mut sky = running(MAIN);
-    let message = asked(&mut sky, "insert");
-    sky.answer(&message, &refusal(500, "InternalError"));
-    sky.disconnect();
-    sky.pass(2_000);
-    sky.connect();
-    sky.hear();
-    sky.pass(1_000);
-    asked(&mut sky, "insert");
+    let mut cloud = running(MAIN);
+    let message = asked(&mut cloud, "insert");
+    cloud.answer(&message, &refusal(500, "InternalError"));
+    cloud.disconnect();
+    cloud.pass(2_000);
+    cloud.connect();
+    cloud.hear();
+    cloud.pass(1_000);
+    asked(&mut cloud, "insert");
 }

@@ -7,9 +7,9 @@ use edged::model::meta::{Change, Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, content, patch, row};
+use crate::cloud_harness::{CloudHarness, content, patch, row};
 use crate::cluster::refusal;
-use crate::desk::{MAIN, UID, container, pod, sandbox};
+use crate::harness::{MAIN, UID, container, pod, sandbox};
 
 const KEY: &str = "default/pod/p-gw";
 
@@ -19,16 +19,16 @@ fn of_folder(name: &str, uid: &str) -> String {
 }
 
 /// The Node is known, and these pods of the folder run.
-fn running(manifests: &[&str]) -> Sky {
+fn running(manifests: &[&str]) -> CloudHarness {
     let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
     let rows = vec![row("null/node/gw", &node)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.connect();
-    sky.hear();
-    sky.desk.manifests(manifests);
-    sky.work();
-    sky.pass(2_000);
-    sky
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.connect();
+    cloud.hear();
+    cloud.harness.manifests(manifests);
+    cloud.work();
+    cloud.pass(2_000);
+    cloud
 }
 
 /// The API server has made what a message asks for.
@@ -41,25 +41,25 @@ fn made(asked: &Message, uid: &str) -> Value {
 }
 
 /// What was asked about pods: operation and name.
-fn asked(sky: &mut Sky) -> Vec<String> {
+fn asked(cloud: &mut CloudHarness) -> Vec<String> {
     let name = |it: &Message| it.route.resource.rsplit('/').next().map(str::to_owned);
     let of = |it: &Message| format!("{} {}", it.route.operation, name(it).expect("one"));
-    sky.said("pod").iter().map(of).collect()
+    cloud.said("pod").iter().map(of).collect()
 }
 
 /// As [`running`], of the only pod, whose mirror somebody deletes; the cloud is asked to.
-fn being_deleted() -> (Sky, Message) {
-    let mut sky = running(&[&pod(MAIN)]);
-    let message = sky.said("pod").remove(0);
+fn being_deleted() -> (CloudHarness, Message) {
+    let mut cloud = running(&[&pod(MAIN)]);
+    let message = cloud.said("pod").remove(0);
     let mut mirror = made(&message, "m1");
-    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
-    sky.push("insert", KEY, &mirror);
+    cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
+    cloud.push("insert", KEY, &mirror);
     mirror["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z".into();
     mirror["metadata"]["resourceVersion"] = "8".into();
-    sky.push("update", KEY, &mirror);
-    let mut all = sky.said("pod");
+    cloud.push("update", KEY, &mirror);
+    let mut all = cloud.said("pod");
     assert_eq!(all.len(), 1);
-    (sky, all.remove(0))
+    (cloud, all.remove(0))
 }
 
 fn waited_ms(before: &Message, after: &Message) -> u64 {
@@ -69,8 +69,8 @@ fn waited_ms(before: &Message, after: &Message) -> u64 {
 #[test]
 fn each_static_pod_has_its_own_mirror() {
     let (p, q) = (of_folder("p", "u1"), of_folder("q", "u2"));
-    let mut sky = running(&[&p, &q]);
-    let messages = sky.said("pod");
+    let mut cloud = running(&[&p, &q]);
+    let messages = cloud.said("pod");
     assert_eq!(messages.len(), 2);
     let mut of_q = Value::Null;
     for (message, (uid, of)) in messages.iter().zip([("m1", "u1"), ("m2", "u2")]) {
@@ -78,30 +78,30 @@ fn each_static_pod_has_its_own_mirror() {
         let annotations = &mirror["metadata"]["annotations"];
         assert_eq!(annotations["kubernetes.io/config.mirror"], of);
         assert_eq!((&mirror["apiVersion"], &mirror["kind"]), (&"v1".into(), &"Pod".into()));
-        sky.answer(message, &json!({"Object": mirror, "Err": null}));
-        sky.push("insert", &message.route.resource, &mirror);
+        cloud.answer(message, &json!({"Object": mirror, "Err": null}));
+        cloud.push("insert", &message.route.resource, &mirror);
         of_q = mirror;
     }
-    sky.hear();
-    sky.pass(2_000);
-    let told = sky.said("podpatch");
+    cloud.hear();
+    cloud.pass(2_000);
+    let told = cloud.said("podpatch");
     let uids: Vec<Value> = told.iter().map(|it| patch(it)["metadata"]["uid"].clone()).collect();
     assert_eq!(uids, ["m1", "m2"]);
     // One of them goes. Somebody deletes its mirror before it has ended.
-    sky.desk.manifests(&[&p]);
+    cloud.harness.manifests(&[&p]);
     of_q["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:30Z".into();
     of_q["metadata"]["resourceVersion"] = "8".into();
-    sky.push("update", "default/pod/q-gw", &of_q);
-    assert_eq!(asked(&mut sky), [] as [&str; 0], "it has not ended");
-    sky.work();
-    sky.pass(3_000);
-    sky.hear();
-    assert_eq!(asked(&mut sky), ["delete q-gw"]);
+    cloud.push("update", "default/pod/q-gw", &of_q);
+    assert_eq!(asked(&mut cloud), [] as [&str; 0], "it has not ended");
+    cloud.work();
+    cloud.pass(3_000);
+    cloud.hear();
+    assert_eq!(asked(&mut cloud), ["delete q-gw"]);
     for _ in 0..3 {
-        sky.pass(5_000);
-        sky.hear();
+        cloud.pass(5_000);
+        cloud.hear();
     }
-    assert_eq!(asked(&mut sky), [] as [&str; 0], "nothing is asked twice");
+    assert_eq!(asked(&mut cloud), [] as [&str; 0], "nothing is asked twice");
 }
 
 #[test]
@@ -112,17 +112,18 @@ fn a_mirror_that_the_api_server_does_not_have_is_forgotten() {
         (refusal("Conflict", 409), true),
         (refusal("InternalError", 500), false),
     ] {
-        let (mut sky, message) = being_deleted();
+        let (mut cloud, message) = being_deleted();
         assert_eq!(&*message.route.operation, "delete");
-        sky.keeps = false;
-        sky.answer(&message, &answer);
-        let changes: Vec<Change> = sky.saves.pop().map(|(_, changes)| changes).unwrap_or_default();
+        cloud.keeps = false;
+        cloud.answer(&message, &answer);
+        let changes: Vec<Change> =
+            cloud.saves.pop().map(|(_, changes)| changes).unwrap_or_default();
         let is_it = |it: &Change| matches!(it, Change::Delete { key } if &**key == KEY);
         assert_eq!(changes.iter().any(is_it), forgotten, "{answer}");
         if !forgotten {
-            let again = sky.next("pod", 30_000);
+            let again = cloud.next("pod", 30_000);
             assert_eq!(&*again.route.operation, "delete");
-            assert_eq!(sky.wait_ms(&message, &again), MIRROR_POD_RETRY_MIN_MS);
+            assert_eq!(cloud.wait_ms(&message, &again), MIRROR_POD_RETRY_MIN_MS);
         }
     }
 }
@@ -130,46 +131,46 @@ fn a_mirror_that_the_api_server_does_not_have_is_forgotten() {
 #[test]
 fn a_question_about_a_mirror_that_nobody_answers_is_asked_again() {
     let timeout_ms = CloudSettings::default().remote_query_timeout_ms;
-    let mut sky = running(&[&pod(MAIN)]);
-    let first = sky.said("pod").remove(0);
-    let again = sky.next("pod", 120_000);
+    let mut cloud = running(&[&pod(MAIN)]);
+    let first = cloud.said("pod").remove(0);
+    let again = cloud.next("pod", 120_000);
     assert_eq!(&*again.route.operation, "insert");
     assert_eq!(waited_ms(&first, &again), timeout_ms + MIRROR_POD_RETRY_MIN_MS);
-    let (mut sky, first) = being_deleted();
-    let again = sky.next("pod", 120_000);
+    let (mut cloud, first) = being_deleted();
+    let again = cloud.next("pod", 120_000);
     assert_eq!(&*again.route.operation, "delete");
     assert_eq!(waited_ms(&first, &again), timeout_ms + MIRROR_POD_RETRY_MIN_MS);
 }
 
 #[test]
 fn a_mirror_that_is_being_kept_is_not_made_again() {
-    let mut sky = running(&[&pod(MAIN)]);
-    let message = sky.said("pod").remove(0);
-    sky.keeps = false;
+    let mut cloud = running(&[&pod(MAIN)]);
+    let message = cloud.said("pod").remove(0);
+    cloud.keeps = false;
     let mirror = made(&message, "m1");
-    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
+    cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
     for _ in 0..6 {
-        sky.pass(5_000);
-        sky.hear();
+        cloud.pass(5_000);
+        cloud.hear();
     }
-    assert_eq!(asked(&mut sky), [] as [&str; 0]);
+    assert_eq!(asked(&mut cloud), [] as [&str; 0]);
 }
 
 #[test]
 fn a_pod_that_is_another_now_is_shown_when_the_one_before_has_ended() {
-    let mut sky = running(&[&pod(MAIN)]);
-    let message = sky.said("pod").remove(0);
-    sky.answer(&message, &refusal("InternalError", 500));
-    sky.desk.manifests(&[&of_folder("p", "another")]);
+    let mut cloud = running(&[&pod(MAIN)]);
+    let message = cloud.said("pod").remove(0);
+    cloud.answer(&message, &refusal("InternalError", 500));
+    cloud.harness.manifests(&[&of_folder("p", "another")]);
     for _ in 0..6 {
-        sky.settle();
-        sky.pass(5_000);
-        sky.hear();
+        cloud.settle();
+        cloud.pass(5_000);
+        cloud.hear();
     }
-    assert_eq!(asked(&mut sky), [] as [&str; 0], "the one before has not ended");
-    sky.work();
-    sky.pass(3_000);
-    let message = sky.said("pod").remove(0);
+    assert_eq!(asked(&mut cloud), [] as [&str; 0], "the one before has not ended");
+    cloud.work();
+    cloud.pass(3_000);
+    let message = cloud.said("pod").remove(0);
     let annotations = content(&message)["metadata"]["annotations"].clone();
     assert_eq!(annotations["kubernetes.io/config.mirror"], "another");
 }
@@ -184,28 +185,28 @@ fn a_mirror_tolerates_what_its_pod_does_and_that_the_node_is_away() {
         (json!([]), json!([stays])),
     ] {
         let spec = format!("\"tolerations\":{written},{MAIN}");
-        let mut sky = running(&[&pod(&spec)]);
-        let message = sky.said("pod").remove(0);
+        let mut cloud = running(&[&pod(&spec)]);
+        let message = cloud.said("pod").remove(0);
         assert_eq!(content(&message)["spec"]["tolerations"], shown, "{written}");
     }
 }
 
 #[test]
 fn that_a_static_pod_was_evicted_once_is_taken_back_when_it_runs_again() {
-    let mut sky = running(&[&pod(MAIN)]);
-    let message = sky.said("pod").remove(0);
+    let mut cloud = running(&[&pod(MAIN)]);
+    let message = cloud.said("pod").remove(0);
     let mut mirror = made(&message, "m1");
     mirror["status"]["phase"] = "Failed".into();
     mirror["status"]["conditions"] = json!([
         {"type": "example.com/checked", "status": "True"},
         {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]);
-    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
-    sky.push("insert", KEY, &mirror);
+    cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
+    cloud.push("insert", KEY, &mirror);
     // Nothing is known of the status before; that of the answer is.
-    let told = sky.next("podpatch", 5_000);
+    let told = cloud.next("podpatch", 5_000);
     mirror["metadata"]["resourceVersion"] = "8".into();
-    sky.answer(&told, &json!({"Object": mirror, "Err": null}));
-    let told = sky.next("podpatch", 5_000);
+    cloud.answer(&told, &json!({"Object": mirror, "Err": null}));
+    let told = cloud.next("podpatch", 5_000);
     let conditions = patch(&told)["status"]["conditions"].clone();
     let taken_back = json!({"$patch": "delete", "type": "DisruptionTarget"});
     let conditions = conditions.as_array().expect("a list");
@@ -221,12 +222,12 @@ fn without_the_uid_of_the_node_no_mirror_is_made() {
         (json!({"metadata": {"name": "gw", "uid": "node-1"}}), true),
     ] {
         let rows = vec![row("null/node/gw", &node)];
-        let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-        sky.connect();
-        sky.desk.manifests(&[&pod(MAIN)]);
-        sky.work();
-        sky.pass(2_000);
-        let owners: Vec<Value> = sky
+        let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+        cloud.connect();
+        cloud.harness.manifests(&[&pod(MAIN)]);
+        cloud.work();
+        cloud.pass(2_000);
+        let owners: Vec<Value> = cloud
             .said("pod")
             .iter()
             .map(|it| content(it)["metadata"]["ownerReferences"][0]["uid"].clone())
@@ -237,18 +238,18 @@ fn without_the_uid_of_the_node_no_mirror_is_made() {
 
 #[test]
 fn the_lease_tells_the_uid_of_the_node() {
-    let mut sky = Sky::with(Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
-    sky.connect();
-    let asked = sky.said("lease").remove(0);
+    let mut cloud = CloudHarness::with(Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
+    cloud.connect();
+    let asked = cloud.said("lease").remove(0);
     let owners = json!([{"kind": "Pod", "uid": "of-a-pod"}, {"kind": "Node", "uid": ""},
         {"kind": "Node", "uid": "node-1"}]);
     let lease = json!({"metadata": {"name": "gw", "resourceVersion": "4",
         "ownerReferences": owners}, "spec": {}});
-    sky.answer(&asked, &json!({"Object": lease, "Err": null}));
-    sky.desk.manifests(&[&pod(MAIN)]);
-    sky.work();
-    sky.pass(2_000);
-    let message = sky.said("pod").remove(0);
+    cloud.answer(&asked, &json!({"Object": lease, "Err": null}));
+    cloud.harness.manifests(&[&pod(MAIN)]);
+    cloud.work();
+    cloud.pass(2_000);
+    let message = cloud.said("pod").remove(0);
     assert_eq!(content(&message)["metadata"]["ownerReferences"][0]["uid"], "node-1");
 }
 
@@ -257,42 +258,42 @@ fn a_pod_that_nobody_knows_is_shown_to_nobody() {
     let node = json!({"metadata": {"name": "gw", "uid": "node-1", "resourceVersion": "3"}});
     let rows = vec![row("null/node/gw", &node)];
     let saved = Saved { rows, origin: StoreOrigin::Lost("damaged".to_owned()) };
-    let mut sky = Sky::beside(
+    let mut cloud = CloudHarness::beside(
         saved,
         |_| (),
-        |desk| {
-            desk.sandboxes.push(sandbox("s1", 0, true));
-            desk.containers.push(container("c1", "m", ContainerState::Running));
-            desk.sandboxes[0].source = Some("api".into());
+        |harness| {
+            harness.sandboxes.push(sandbox("s1", 0, true));
+            harness.containers.push(container("c1", "m", ContainerState::Running));
+            harness.sandboxes[0].source = Some("api".into());
         },
     );
-    sky.connect();
-    sky.pass(5_000);
-    sky.hear();
-    sky.pass(5_000);
-    assert_eq!(sky.desk.running(), ["m"]);
-    assert_eq!(asked(&mut sky), [] as [&str; 0]);
+    cloud.connect();
+    cloud.pass(5_000);
+    cloud.hear();
+    cloud.pass(5_000);
+    assert_eq!(cloud.harness.running(), ["m"]);
+    assert_eq!(asked(&mut cloud), [] as [&str; 0]);
 }
 
 #[test]
 fn a_static_pod_that_has_ended_keeps_its_mirror() {
-    let mut sky = running(&[&pod(&format!("{MAIN},\"restartPolicy\":\"Never\""))]);
-    let message = sky.said("pod").remove(0);
+    let mut cloud = running(&[&pod(&format!("{MAIN},\"restartPolicy\":\"Never\""))]);
+    let message = cloud.said("pod").remove(0);
     let mirror = made(&message, "m1");
-    sky.answer(&message, &json!({"Object": mirror, "Err": null}));
-    sky.push("insert", KEY, &mirror);
-    sky.desk.exits("m", 0);
-    sky.work();
+    cloud.answer(&message, &json!({"Object": mirror, "Err": null}));
+    cloud.push("insert", KEY, &mirror);
+    cloud.harness.exits("m", 0);
+    cloud.work();
     let mut phases = Vec::new();
     for _ in 0..10 {
-        sky.hear();
-        sky.pass(5_000);
-        sky.work();
-        for told in sky.said("podpatch") {
+        cloud.hear();
+        cloud.pass(5_000);
+        cloud.work();
+        for told in cloud.said("podpatch") {
             phases.push(patch(&told)["status"]["phase"].clone());
-            sky.answer(&told, &json!("OK"));
+            cloud.answer(&told, &json!("OK"));
         }
     }
     assert!(phases.contains(&"Succeeded".into()), "{phases:?}");
-    assert_eq!(asked(&mut sky), [] as [&str; 0]);
+    assert_eq!(asked(&mut cloud), [] as [&str; 0]);
 }

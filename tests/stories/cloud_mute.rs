@@ -2,36 +2,36 @@
 
 use serde_json::json;
 
-use crate::cloud_harness::Sky;
+use crate::cloud_harness::CloudHarness;
 
 /// Time passes; the cloud answers pings.
-fn pass(sky: &mut Sky, seconds: u64) {
+fn pass(cloud: &mut CloudHarness, seconds: u64) {
     for _ in 0..seconds {
-        sky.pass(1_000);
-        sky.hear();
+        cloud.pass(1_000);
+        cloud.hear();
     }
 }
 
 #[test]
 fn a_cloud_that_answers_pings_and_nothing_else_is_left_and_dialled_again() {
     // As CloudCore does at its nodeLimit, and where it takes the node for another.
-    let mut sky = Sky::new();
-    pass(&mut sky, 270);
-    assert_eq!(sky.hung_up, 0, "it may be slow");
-    pass(&mut sky, 40);
-    assert_eq!((sky.hung_up, sky.dialled.len()), (1, 1));
+    let mut cloud = CloudHarness::new();
+    pass(&mut cloud, 270);
+    assert_eq!(cloud.hung_up, 0, "it may be slow");
+    pass(&mut cloud, 40);
+    assert_eq!((cloud.hung_up, cloud.dialled.len()), (1, 1));
     let why = "cloud: nothing but pongs for 300 s";
-    assert!(sky.desk.log.iter().any(|line| line.starts_with(why)), "{:?}", sky.desk.log);
-    sky.sent.clear();
-    sky.connect();
-    assert_eq!(sky.said("lease").len(), 1, "asked anew, as over any link");
+    assert!(cloud.harness.log.iter().any(|line| line.starts_with(why)), "{:?}", cloud.harness.log);
+    cloud.sent.clear();
+    cloud.connect();
+    assert_eq!(cloud.said("lease").len(), 1, "asked anew, as over any link");
 }
 
 #[test]
 fn a_cloud_that_has_said_anything_keeps_its_link() {
-    let mut sky = Sky::new();
-    let asked = sky.said("lease");
-    sky.answer(&asked[0], &json!("what?"));
-    pass(&mut sky, 900);
-    assert_eq!(sky.hung_up, 0);
+    let mut cloud = CloudHarness::new();
+    let asked = cloud.said("lease");
+    cloud.answer(&asked[0], &json!("what?"));
+    pass(&mut cloud, 900);
+    assert_eq!(cloud.hung_up, 0);
 }

@@ -3,7 +3,7 @@
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, pod, row};
+use crate::cloud_harness::{CloudHarness, pod, row};
 
 /// A pod that names objects in every place where it can, and some that have no name.
 fn user() -> Value {
@@ -32,18 +32,18 @@ fn user() -> Value {
     user
 }
 
-fn asked(sky: &mut Sky, kind: &str) -> Vec<String> {
-    let asked = sky.said(kind);
+fn asked(cloud: &mut CloudHarness, kind: &str) -> Vec<String> {
+    let asked = cloud.said(kind);
     asked.iter().map(|it| it.route.resource.rsplit('/').next().expect("one").to_owned()).collect()
 }
 
 #[test]
 fn all_that_a_pod_names_is_asked_for() {
-    let mut sky = Sky::new();
-    sky.push("insert", "ns/pod/p", &user());
-    assert_eq!(asked(&mut sky, "configmap"), ["c11", "c12", "c21", "c22", "c3", "c4"]);
-    assert_eq!(asked(&mut sky, "secret"), ["pull", "s11", "s12", "s21", "s22", "s3", "s4"]);
-    assert!(!sky.sent.iter().any(|it| &*it.route.resource == "ns/secret"), "of no name");
+    let mut cloud = CloudHarness::new();
+    cloud.push("insert", "ns/pod/p", &user());
+    assert_eq!(asked(&mut cloud, "configmap"), ["c11", "c12", "c21", "c22", "c3", "c4"]);
+    assert_eq!(asked(&mut cloud, "secret"), ["pull", "s11", "s12", "s21", "s22", "s3", "s4"]);
+    assert!(!cloud.sent.iter().any(|it| &*it.route.resource == "ns/secret"), "of no name");
 }
 
 #[test]
@@ -54,56 +54,56 @@ fn for_a_pod_that_ends_or_has_ended_nothing_is_asked() {
     ended["status"]["phase"] = json!("Failed");
     for pod in [ending, ended] {
         let rows = vec![row("ns/pod/p", &pod)];
-        let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-        sky.connect();
-        sky.pass(2_000);
-        assert_eq!(asked(&mut sky, "configmap"), [] as [&str; 0], "{pod}");
-        assert_eq!(asked(&mut sky, "secret"), [] as [&str; 0], "{pod}");
+        let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+        cloud.connect();
+        cloud.pass(2_000);
+        assert_eq!(asked(&mut cloud, "configmap"), [] as [&str; 0], "{pod}");
+        assert_eq!(asked(&mut cloud, "secret"), [] as [&str; 0], "{pod}");
     }
 }
 
 #[test]
 fn an_object_that_came_is_not_asked_for_again_when_it_goes_before_it_is_kept() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
-    sky.push("insert", "ns/pod/p", &wanted);
-    let question = sky.said("configmap");
+    cloud.push("insert", "ns/pod/p", &wanted);
+    let question = cloud.said("configmap");
     let map = json!({"metadata": {"name": "cm", "namespace": "ns", "uid": "c"}});
-    let id = sky.answer(&question[0], &map);
-    assert_eq!(sky.answers(&id).len(), 1);
+    let id = cloud.answer(&question[0], &map);
+    assert_eq!(cloud.answers(&id).len(), 1);
     // The cloud's answer comes once more, as it does where the acknowledgement was lost.
-    let id = sky.answer(&question[0], &map);
-    assert_eq!(sky.answers(&id).len(), 1, "or the cloud would send nothing else");
+    let id = cloud.answer(&question[0], &map);
+    assert_eq!(cloud.answers(&id).len(), 1, "or the cloud would send nothing else");
     // One that came too late is an answer to nothing, and it is acknowledged as well.
     let refusal = json!({"ErrStatus": {"status": "Failure", "code": 404, "reason": "NotFound"}});
-    let id = sky.answer(&question[0], &refusal);
-    assert_eq!(sky.answers(&id).len(), 1);
-    sky.pass(12_000);
-    sky.hear();
-    sky.pass(12_000);
-    assert_eq!(sky.said("configmap").len(), 0, "it is here");
+    let id = cloud.answer(&question[0], &refusal);
+    assert_eq!(cloud.answers(&id).len(), 1);
+    cloud.pass(12_000);
+    cloud.hear();
+    cloud.pass(12_000);
+    assert_eq!(cloud.said("configmap").len(), 0, "it is here");
 }
 
 #[test]
 fn what_pods_of_the_store_name_is_asked_for_with_the_first_link() {
     let rows = vec![row("ns/pod/p", &user())];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.connect();
-    assert_eq!((asked(&mut sky, "configmap").len(), asked(&mut sky, "secret").len()), (6, 7));
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.connect();
+    assert_eq!((asked(&mut cloud, "configmap").len(), asked(&mut cloud, "secret").len()), (6, 7));
 }
 
 #[test]
 fn an_answer_that_cannot_be_kept_is_refused() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
-    sky.push("insert", "ns/pod/p", &wanted);
-    let question = sky.said("configmap").remove(0);
+    cloud.push("insert", "ns/pod/p", &wanted);
+    let question = cloud.said("configmap").remove(0);
     let large = json!({"metadata": {"name": "cm", "namespace": "ns", "uid": "c"},
         "data": {"k": "x".repeat(2 << 20)}});
-    let id = sky.answer(&question, &large);
-    let answers = sky.answers(&id);
+    let id = cloud.answer(&question, &large);
+    let answers = cloud.answers(&id);
     assert_eq!(answers.len(), 1);
     let route = &answers[0].route;
     assert_eq!((&*route.operation, &*route.source), ("error", "metamanager"));

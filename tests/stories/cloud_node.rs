@@ -6,7 +6,7 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::{CloudSettings, Taint};
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, pod};
+use crate::cloud_harness::{CloudHarness, pod};
 use crate::cluster::{Cluster, condition, refusal};
 
 fn empty() -> Saved {
@@ -14,12 +14,12 @@ fn empty() -> Saved {
 }
 
 /// The node has joined, and all is told.
-fn joined() -> (Sky, Cluster) {
-    let mut sky = Sky::with(empty());
+fn joined() -> (CloudHarness, Cluster) {
+    let mut cloud = CloudHarness::with(empty());
     let mut cluster = Cluster::default();
-    sky.connect();
-    cluster.serve(&mut sky);
-    (sky, cluster)
+    cloud.connect();
+    cluster.serve(&mut cloud);
+    (cloud, cluster)
 }
 
 fn status(cluster: &Cluster) -> &Value {
@@ -28,7 +28,7 @@ fn status(cluster: &Cluster) -> &Value {
 
 #[test]
 fn a_node_joins_in_three_messages() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     let said = cluster.heard();
     assert_eq!(said, ["query lease", "insert node", "insert lease"]);
     let node = cluster.node.clone().expect("a node");
@@ -46,13 +46,13 @@ fn a_node_joins_in_three_messages() {
     let lease = cluster.lease.clone().expect("a lease");
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "node-1");
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 40);
-    cluster.pass(&mut sky, 9_000);
+    cluster.pass(&mut cloud, 9_000);
     assert_eq!(cluster.heard(), [] as [&str; 0]);
 }
 
 #[test]
 fn what_is_configured_is_registered() {
-    let mut sky = Sky::set_up(empty(), |config| {
+    let mut cloud = CloudHarness::set_up(empty(), |config| {
         config.node_labels.insert("site".to_owned(), "7".to_owned());
         let mut settings = CloudSettings::default();
         let registration = &mut settings.registration;
@@ -65,8 +65,8 @@ fn what_is_configured_is_registered() {
         config.cloud = Some(settings);
     });
     let mut cluster = Cluster::default();
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     let node = cluster.node.expect("a node");
     assert_eq!(node["metadata"]["labels"]["site"], "7");
     assert_eq!(
@@ -80,16 +80,16 @@ fn what_is_configured_is_registered() {
 
 #[test]
 fn the_lease_is_renewed_again_and_again_and_the_status_told_when_it_changes() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.heard();
-    cluster.pass(&mut sky, 60_500);
+    cluster.pass(&mut cloud, 60_500);
     assert_eq!(cluster.heard(), ["update lease"; 6]);
     let lease = cluster.lease.as_ref().expect("a lease");
     let renewed = lease["spec"]["renewTime"].as_str().expect("a text");
     assert_eq!((renewed.len(), &renewed[renewed.len() - 4..]), (27, "000Z"));
 
-    sky.desk.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
-    cluster.pass(&mut sky, 10_000);
+    cloud.harness.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
+    cluster.pass(&mut cloud, 10_000);
     let patches = cluster.contents("patch nodepatch");
     let addresses = json!([
         {"type": "InternalIP", "address": "192.0.2.9"},
@@ -97,7 +97,7 @@ fn the_lease_is_renewed_again_and_again_and_the_status_told_when_it_changes() {
         {"$patch": "replace"},
     ]);
     assert_eq!(patches, [json!({"status": {"addresses": addresses}})], "no more than changed");
-    cluster.pass(&mut sky, 230_000);
+    cluster.pass(&mut cloud, 230_000);
     let patches = cluster.contents("patch nodepatch");
     assert_eq!(patches.len(), 1, "a report from time to time");
     let told = patches[0]["status"]["conditions"].as_array().expect("a list");
@@ -120,10 +120,10 @@ fn a_node_that_the_cloud_has_is_looked_at_before_it_is_told_of() {
     });
     cluster.heard();
     // Another life of the agent.
-    let mut sky = Sky::with(empty());
-    sky.pass(5_000);
-    sky.connect();
-    cluster.serve(&mut sky);
+    let mut cloud = CloudHarness::with(empty());
+    cloud.pass(5_000);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     let told = cluster.told.clone();
     assert_eq!(
         cluster.heard(),
@@ -141,14 +141,14 @@ fn a_node_that_the_cloud_has_is_looked_at_before_it_is_told_of() {
 
 #[test]
 fn after_a_break_the_lease_is_renewed_at_once_and_the_cloud_asked_what_it_has() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.heard();
-    sky.disconnect();
+    cloud.disconnect();
     cluster.change(|status| status["conditions"][3]["status"] = json!("Unknown"));
-    sky.pass(60_000);
-    sky.sent.clear();
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.pass(60_000);
+    cloud.sent.clear();
+    cloud.connect();
+    cluster.serve(&mut cloud);
     let told = cluster.told.clone();
     assert_eq!(cluster.heard(), ["update lease", "patch nodepatch", "patch nodepatch"]);
     assert_eq!(told[1].1, json!({}));
@@ -159,81 +159,81 @@ fn after_a_break_the_lease_is_renewed_at_once_and_the_cloud_asked_what_it_has() 
 
 #[test]
 fn a_short_break_costs_no_renewal() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.heard();
-    sky.disconnect();
-    sky.pass(2_000);
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.disconnect();
+    cloud.pass(2_000);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     assert_eq!(cluster.heard(), ["patch nodepatch"]);
 }
 
 #[test]
 fn a_node_that_is_gone_is_made_again() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.node = None;
     cluster.heard();
-    sky.disconnect();
-    sky.pass(15_000);
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.disconnect();
+    cloud.pass(15_000);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     assert_eq!(cluster.heard(), ["update lease", "patch nodepatch", "insert node"]);
-    cluster.pass(&mut sky, 11_000);
+    cluster.pass(&mut cloud, 11_000);
     let lease = cluster.lease.as_ref().expect("a lease");
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], "node-2");
 }
 
 #[test]
 fn a_lease_that_somebody_else_changed_is_read_again() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.heard();
     let lease = cluster.lease.as_mut().expect("a lease");
     lease["metadata"]["resourceVersion"] = json!("900");
-    cluster.pass(&mut sky, 11_000);
+    cluster.pass(&mut cloud, 11_000);
     assert_eq!(cluster.heard(), ["update lease", "query lease", "update lease"]);
     cluster.lease = None;
-    cluster.pass(&mut sky, 11_000);
+    cluster.pass(&mut cloud, 11_000);
     assert_eq!(cluster.heard(), ["update lease", "insert lease"]);
 }
 
 #[test]
 fn a_renewal_without_an_answer_is_tried_again_before_the_lease_ends() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.heard();
-    sky.pass(15_000);
-    assert_eq!(sky.said("lease").len(), 1);
-    sky.pass(7_000);
-    cluster.serve(&mut sky);
+    cloud.pass(15_000);
+    assert_eq!(cloud.said("lease").len(), 1);
+    cloud.pass(7_000);
+    cluster.serve(&mut cloud);
     assert_eq!(cluster.heard(), ["query lease", "update lease"]);
 }
 
 #[test]
 fn a_link_that_breaks_under_a_renewal_does_not_end_the_lease() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.heard();
     // Nobody answers it.
-    sky.pass(11_000);
-    assert_eq!(sky.said("lease").len(), 1);
-    sky.disconnect();
-    sky.pass(2_000);
-    sky.connect();
-    cluster.pass(&mut sky, 40_000);
+    cloud.pass(11_000);
+    assert_eq!(cloud.said("lease").len(), 1);
+    cloud.disconnect();
+    cloud.pass(2_000);
+    cloud.connect();
+    cluster.pass(&mut cloud, 40_000);
     let renewals = cluster.heard().iter().filter(|said| said.ends_with("lease")).count();
     assert!(renewals >= 3, "{renewals}");
 }
 
 #[test]
 fn without_a_clock_nothing_is_renewed_until_the_cloud_tells_the_time() {
-    let mut sky = Sky::with(empty());
-    sky.desk.now.wall = None;
-    sky.connect();
-    let asked = sky.said("lease");
+    let mut cloud = CloudHarness::with(empty());
+    cloud.harness.now.wall = None;
+    cloud.connect();
+    let asked = cloud.said("lease");
     assert_eq!(asked.len(), 1);
     assert_eq!(&*asked[0].route.operation, "query");
-    assert_eq!(sky.said("node").len(), 0);
-    sky.answer(&asked[0], &refusal("NotFound", 404));
+    assert_eq!(cloud.said("node").len(), 0);
+    cloud.answer(&asked[0], &refusal("NotFound", 404));
     let mut cluster = Cluster::default();
-    cluster.serve(&mut sky);
+    cluster.serve(&mut cloud);
     assert_eq!(cluster.heard(), ["insert node", "insert lease"]);
     let lease = cluster.lease.expect("a lease");
     assert_eq!(lease["spec"]["renewTime"], "2027-01-15T08:00:00.000000Z");
@@ -241,27 +241,28 @@ fn without_a_clock_nothing_is_renewed_until_the_cloud_tells_the_time() {
 
 #[test]
 fn a_node_whose_runtime_is_gone_is_not_ready_after_a_while_and_ready_again_at_once() {
-    let (mut sky, mut cluster) = joined();
-    sky.desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
-    cluster.pass(&mut sky, 25_000);
+    let (mut cloud, mut cluster) = joined();
+    cloud.harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    cluster.pass(&mut cloud, 25_000);
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True", "it may be back at once");
-    cluster.pass(&mut sky, 16_000);
+    cluster.pass(&mut cloud, 16_000);
     let ready = condition(status(&cluster), "Ready");
     assert_eq!(ready["reason"], "KubeletNotReady");
     assert_eq!(ready["message"], "container runtime is down: connection refused");
     cluster.heard();
-    sky.desk.tell(Event::RuntimeUp);
-    sky.settle();
-    cluster.serve(&mut sky);
+    cloud.harness.tell(Event::RuntimeUp);
+    cloud.settle();
+    cluster.serve(&mut cloud);
     assert_eq!(cluster.heard(), ["patch nodepatch"], "at once");
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
 }
 
 #[test]
 fn a_network_that_is_not_ready_is_told_in_the_kubelets_words() {
-    let (mut sky, mut cluster) = joined();
-    sky.desk.runtime.network = Err("NetworkPluginNotReady: cni plugin not initialized".to_owned());
-    cluster.pass(&mut sky, 21_000);
+    let (mut cloud, mut cluster) = joined();
+    cloud.harness.runtime.network =
+        Err("NetworkPluginNotReady: cni plugin not initialized".to_owned());
+    cluster.pass(&mut cloud, 21_000);
     let ready = condition(status(&cluster), "Ready");
     assert_eq!(
         ready["message"],
@@ -272,9 +273,9 @@ fn a_network_that_is_not_ready_is_told_in_the_kubelets_words() {
 
 #[test]
 fn a_store_that_keeps_nothing_is_a_condition_until_it_keeps_again() {
-    let (mut sky, mut cluster) = joined();
-    sky.keeps = false;
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    let (mut cloud, mut cluster) = joined();
+    cloud.keeps = false;
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     let store = |cluster: &Cluster| {
         let all = status(cluster)["conditions"].as_array().expect("a list");
         let told = all.iter().find(|condition| condition["type"] == "StoreProblem");
@@ -282,35 +283,35 @@ fn a_store_that_keeps_nothing_is_a_condition_until_it_keeps_again() {
     };
     // Each time it is tried again.
     for _ in 0..8 {
-        if !sky.saves.is_empty() {
-            sky.fail_save();
+        if !cloud.saves.is_empty() {
+            cloud.fail_save();
         }
-        cluster.pass(&mut sky, 2_000);
+        cluster.pass(&mut cloud, 2_000);
     }
     assert_eq!(store(&cluster), Some((json!("True"), json!("StoreCannotKeep"))));
     for _ in 0..30 {
-        if !sky.saves.is_empty() {
-            sky.save();
+        if !cloud.saves.is_empty() {
+            cloud.save();
         }
-        cluster.pass(&mut sky, 2_000);
+        cluster.pass(&mut cloud, 2_000);
     }
     assert_eq!(store(&cluster), Some((json!("False"), json!("StoreKeeps"))));
 }
 
 #[test]
 fn a_cloud_that_does_not_know_leases_is_told_in_its_own_words() {
-    let mut sky = Sky::with(empty());
+    let mut cloud = CloudHarness::with(empty());
     let mut cluster = Cluster::default();
     cluster.is_old = true;
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     assert_eq!(cluster.heard(), ["query lease", "insert node"]);
-    cluster.pass(&mut sky, 59_000);
+    cluster.pass(&mut cloud, 59_000);
     assert!(!cluster.heard().contains(&"insert nodestatus".to_owned()), "it may be slow");
-    cluster.pass(&mut sky, 22_000);
+    cluster.pass(&mut cloud, 22_000);
     let said = cluster.heard();
     assert_eq!(said.iter().filter(|said| *said == "insert nodestatus").count(), 1, "{said:?}");
-    cluster.pass(&mut sky, 60_000);
+    cluster.pass(&mut cloud, 60_000);
     let told = cluster.contents("update nodestatus");
     assert_eq!(told.len(), 6);
     let keys: Vec<&String> = told[0].as_object().expect("a map").keys().collect();
@@ -322,13 +323,13 @@ fn a_cloud_that_does_not_know_leases_is_told_in_its_own_words() {
 
     // The cloud is replaced by a newer one.
     (cluster.is_old, cluster.node) = (false, None);
-    sky.disconnect();
-    sky.pass(2_000);
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.disconnect();
+    cloud.pass(2_000);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     let said = cluster.heard();
     assert!(said.contains(&"insert node".to_owned()), "{said:?}");
-    cluster.pass(&mut sky, 60_000);
+    cluster.pass(&mut cloud, 60_000);
     assert!(!cluster.heard().iter().any(|said| said.contains("nodestatus")));
 }
 
@@ -336,20 +337,20 @@ fn a_cloud_that_does_not_know_leases_is_told_in_its_own_words() {
 fn idle_bytes(change: impl FnOnce(&mut CloudSettings)) -> usize {
     let mut settings = CloudSettings::default();
     change(&mut settings);
-    let mut sky = Sky::set_up(empty(), |config| {
+    let mut cloud = CloudHarness::set_up(empty(), |config| {
         config.cloud = Some(settings);
         "edge1".clone_into(&mut config.node_name);
     });
     let mut cluster = Cluster::default();
     cluster.version = 48_211_000;
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     let mut node = cluster.node.clone().expect("a node");
     node["metadata"]["uid"] = json!("4a86c29c-99de-497c-88aa-109e79374d6f");
-    sky.push("update", "null/node/edge1", &node);
-    cluster.pass(&mut sky, 20_000);
+    cloud.push("update", "null/node/edge1", &node);
+    cluster.pass(&mut cloud, 20_000);
     cluster.up_bytes = 0;
-    cluster.pass(&mut sky, 600_000);
+    cluster.pass(&mut cloud, 600_000);
     assert!(cluster.heard().iter().filter(|said| *said == "update lease").count() > 25);
     cluster.up_bytes / 10
 }
@@ -367,21 +368,21 @@ fn an_idle_link_carries_half_of_what_edgecore_sends() {
 
 #[test]
 fn news_of_the_node_that_nobody_asked_for_are_put_right() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.heard();
     cluster.change(|status| status["conditions"][3]["status"] = json!("Unknown"));
     let mut node = cluster.node.clone().expect("a node");
     node["kind"] = json!("Node");
-    sky.push("update", "default/node/gw", &node);
-    cluster.serve(&mut sky);
+    cloud.push("update", "default/node/gw", &node);
+    cluster.serve(&mut cloud);
     assert_eq!(cluster.heard(), ["patch nodepatch"]);
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
-    assert!(sky.desk.now.wall > Some(Wall(0)));
+    assert!(cloud.harness.now.wall > Some(Wall(0)));
 }
 
 #[test]
 fn a_node_that_somebody_else_made_gets_the_labels_of_its_machine() {
-    let mut sky = Sky::set_up(empty(), |config| {
+    let mut cloud = CloudHarness::set_up(empty(), |config| {
         config.machine.identity.architecture = "arm".into();
     });
     let mut cluster = Cluster::default();
@@ -390,8 +391,8 @@ fn a_node_that_somebody_else_made_gets_the_labels_of_its_machine() {
             "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "site": "7"}},
         "spec": {}, "status": {},
     }));
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     let labels = cluster.node.as_ref().expect("a node")["metadata"]["labels"].clone();
     assert_eq!(
         labels,
@@ -407,22 +408,22 @@ fn a_node_that_somebody_else_made_gets_the_labels_of_its_machine() {
     cluster.heard();
     let mut node = cluster.node.clone().expect("a node");
     node["metadata"]["labels"] = json!({});
-    sky.push("update", "null/node/gw", &node);
-    cluster.pass(&mut sky, 30_000);
+    cloud.push("update", "null/node/gw", &node);
+    cluster.pass(&mut cloud, 30_000);
     assert!(!cluster.heard().contains(&"update node".to_owned()), "once a session");
 }
 
 #[test]
 fn a_refused_registration_is_tried_again_ever_more_rarely() {
-    let mut sky = Sky::with(empty());
-    sky.connect();
+    let mut cloud = CloudHarness::with(empty());
+    cloud.connect();
     let mut tries = Vec::new();
     for second in 0..40 {
-        for asked in sky.said("node") {
+        for asked in cloud.said("node") {
             tries.push(second);
-            sky.answer(&asked, &refusal("Forbidden", 403));
+            cloud.answer(&asked, &refusal("Forbidden", 403));
         }
-        sky.pass(1_000);
+        cloud.pass(1_000);
     }
     assert_eq!(tries.len(), 6, "{tries:?}");
     assert!(tries[5] - tries[4] >= 15, "{tries:?}");
@@ -432,11 +433,11 @@ fn a_refused_registration_is_tried_again_ever_more_rarely() {
 fn a_node_that_is_not_to_be_registered_is_not() {
     let mut settings = CloudSettings::default();
     settings.registration.register = false;
-    let mut sky = Sky::set("gw", empty(), settings);
+    let mut cloud = CloudHarness::set("gw", empty(), settings);
     let mut cluster = Cluster::default();
-    sky.connect();
-    cluster.serve(&mut sky);
-    cluster.pass(&mut sky, 30_000);
+    cloud.connect();
+    cluster.serve(&mut cloud);
+    cluster.pass(&mut cloud, 30_000);
     let said = cluster.heard();
     assert!(!said.contains(&"insert node".to_owned()), "{said:?}");
     assert!(said.iter().filter(|said| *said == "patch nodepatch").count() <= 5, "{said:?}");
@@ -444,34 +445,34 @@ fn a_node_that_is_not_to_be_registered_is_not() {
     let node = json!({"metadata": {"name": "gw", "uid": "theirs", "resourceVersion": "1"}});
     cluster.node = Some(node);
     cluster.node.as_mut().expect("a node")["status"] = json!({});
-    cluster.pass(&mut sky, 11_000);
+    cluster.pass(&mut cloud, 11_000);
     assert_eq!(condition(status(&cluster), "Ready")["status"], "True");
     assert!(cluster.lease.is_some());
 }
 
 #[test]
 fn what_the_cloud_writes_in_another_way_is_not_told_again_and_again() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.heard();
     for _ in 0..5 {
         // Whatever it is told, it has this.
         cluster.change(|status| status["capacity"]["cpu"] = json!("2000m"));
         let node = cluster.node.clone().expect("a node");
-        sky.push("update", "null/node/gw", &node);
-        cluster.pass(&mut sky, 10_000);
+        cloud.push("update", "null/node/gw", &node);
+        cluster.pass(&mut cloud, 10_000);
     }
     assert_eq!(cluster.contents("patch nodepatch").len(), 1);
 }
 
 #[test]
 fn a_huge_status_of_the_cloud_is_not_kept() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.heard();
     let mut node = cluster.node.clone().expect("a node");
     node["metadata"]["resourceVersion"] = json!("900");
     node["status"]["conditions"][0]["message"] = json!("x".repeat(1 << 20));
-    sky.push("update", "null/node/gw", &node);
-    cluster.pass(&mut sky, 100_000);
+    cloud.push("update", "null/node/gw", &node);
+    cluster.pass(&mut cloud, 100_000);
     let patches = cluster.contents("patch nodepatch");
     assert_eq!(patches.len(), 1);
     assert!(patches[0]["status"]["capacity"].is_object(), "nothing of it is known");

@@ -9,7 +9,7 @@ use edged::model::settings::{CloudSettings, Taint};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, content, patch};
+use crate::cloud_harness::{CloudHarness, content, patch};
 use crate::cluster::{Cluster, condition};
 
 fn empty() -> Saved {
@@ -17,31 +17,31 @@ fn empty() -> Saved {
 }
 
 /// The node has joined, and all is told.
-fn joined() -> (Sky, Cluster) {
-    let mut sky = Sky::with(empty());
+fn joined() -> (CloudHarness, Cluster) {
+    let mut cloud = CloudHarness::with(empty());
     let mut cluster = Cluster::default();
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     cluster.heard();
-    (sky, cluster)
+    (cloud, cluster)
 }
 
 /// As [`joined`], of a cloud that knows no leases.
-fn joined_old() -> (Sky, Cluster) {
-    let mut sky = Sky::with(empty());
+fn joined_old() -> (CloudHarness, Cluster) {
+    let mut cloud = CloudHarness::with(empty());
     let mut cluster = Cluster::default();
     cluster.is_old = true;
-    sky.connect();
-    cluster.serve(&mut sky);
-    cluster.pass(&mut sky, 100_000);
+    cloud.connect();
+    cluster.serve(&mut cloud);
+    cluster.pass(&mut cloud, 100_000);
     assert!(cluster.heard().contains(&"insert nodestatus".to_owned()));
-    (sky, cluster)
+    (cloud, cluster)
 }
 
-fn again(sky: &mut Sky) {
-    sky.disconnect();
-    sky.pass(2_000);
-    sky.connect();
+fn again(cloud: &mut CloudHarness) {
+    cloud.disconnect();
+    cloud.pass(2_000);
+    cloud.connect();
 }
 
 fn ready(cluster: &Cluster) -> &serde_json::Map<String, Value> {
@@ -50,7 +50,7 @@ fn ready(cluster: &Cluster) -> &serde_json::Map<String, Value> {
 
 #[test]
 fn what_is_said_of_another_node_or_was_overtaken_does_not_count() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     let node = cluster.node.clone().expect("a node");
     let mut other = node.clone();
     other["metadata"]["name"] = json!("other");
@@ -60,42 +60,42 @@ fn what_is_said_of_another_node_or_was_overtaken_does_not_count() {
     older["metadata"]["resourceVersion"] = json!("0");
     older["status"]["conditions"] = json!([]);
     for told in [other, older] {
-        sky.push("update", "null/node/gw", &told);
-        cluster.pass(&mut sky, 12_000);
+        cloud.push("update", "null/node/gw", &told);
+        cluster.pass(&mut cloud, 12_000);
         assert_eq!(cluster.contents("patch nodepatch"), [] as [Value; 0], "{told}");
     }
     // Of the same version, it is what the cloud has.
     let mut same = node;
     same["status"]["capacity"]["pods"] = json!("7");
-    sky.push("update", "null/node/gw", &same);
-    cluster.pass(&mut sky, 12_000);
+    cloud.push("update", "null/node/gw", &same);
+    cluster.pass(&mut cloud, 12_000);
     let told = cluster.contents("patch nodepatch");
     assert_eq!(told, [json!({"status": {"capacity": {"pods": "110"}}})]);
 }
 
 #[test]
 fn an_object_that_has_the_name_of_the_node_is_not_the_node() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     let mut map = cluster.node.clone().expect("a node");
     map["metadata"]["resourceVersion"] = json!("900");
     map["status"]["conditions"] = json!([]);
-    sky.push("update", "ns/configmap/gw", &map);
-    cluster.pass(&mut sky, 12_000);
+    cloud.push("update", "ns/configmap/gw", &map);
+    cluster.pass(&mut cloud, 12_000);
     assert_eq!(cluster.contents("patch nodepatch"), [] as [Value; 0]);
 }
 
 #[test]
 fn a_node_whose_runtime_was_not_there_yet_is_not_ready() {
-    let mut sky = Sky::beside(
+    let mut cloud = CloudHarness::beside(
         empty(),
         |_| (),
-        |desk| {
-            desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
-            desk.open.clear();
+        |harness| {
+            harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+            harness.open.clear();
         },
     );
-    sky.connect();
-    let node = content(&sky.said("node")[0]);
+    cloud.connect();
+    let node = content(&cloud.said("node")[0]);
     let ready = condition(&node["status"], "Ready");
     assert_eq!(ready["status"], "False");
     let why = ready["message"].as_str().expect("a text");
@@ -104,102 +104,102 @@ fn a_node_whose_runtime_was_not_there_yet_is_not_ready() {
 
 #[test]
 fn an_old_cloud_that_knows_leases_by_now_is_told_in_the_words_of_today() {
-    let (mut sky, mut cluster) = joined_old();
+    let (mut cloud, mut cluster) = joined_old();
     cluster.is_old = false;
-    cluster.pass(&mut sky, LEGACY_PROBE_MS + 1_000);
+    cluster.pass(&mut cloud, LEGACY_PROBE_MS + 1_000);
     assert!(cluster.heard().contains(&"insert node".to_owned()), "in words that it answers");
-    cluster.pass(&mut sky, 60_000);
+    cluster.pass(&mut cloud, 60_000);
     let said = cluster.heard();
     assert!(!said.iter().any(|said| said.contains("nodestatus")), "{said:?}");
-    let told = sky.desk.log.iter().filter(|line| line.contains("it knows leases")).count();
-    assert_eq!(told, 1, "{:?}", sky.desk.log);
+    let told = cloud.harness.log.iter().filter(|line| line.contains("it knows leases")).count();
+    assert_eq!(told, 1, "{:?}", cloud.harness.log);
 }
 
 #[test]
 fn a_registration_that_nobody_answers_is_made_again_and_over_a_new_link_at_once() {
-    let mut sky = Sky::with(empty());
-    sky.connect();
-    let first = sky.next("node", 1_000);
-    assert_eq!(sky.said("node").len(), 0);
-    let again_at = sky.next("node", 90_000);
+    let mut cloud = CloudHarness::with(empty());
+    cloud.connect();
+    let first = cloud.next("node", 1_000);
+    assert_eq!(cloud.said("node").len(), 0);
+    let again_at = cloud.next("node", 90_000);
     let waited_ms = (again_at.header.timestamp_ms - first.header.timestamp_ms).unsigned_abs();
     let timeout_ms = CloudSettings::default().remote_query_timeout_ms;
     assert_eq!(waited_ms, timeout_ms + REGISTER_RETRY_MIN_MS);
-    again(&mut sky);
-    assert_eq!(sky.said("node").len(), 1);
+    again(&mut cloud);
+    assert_eq!(cloud.said("node").len(), 1);
     // The link is left for its silence, with the question open.
-    sky.pass(LINK_SILENCE_MS + 1_000);
-    assert_eq!(sky.hung_up, 1);
-    sky.sent.clear();
-    sky.pass(2_000);
-    sky.connect();
-    assert_eq!(sky.said("node").len(), 1);
+    cloud.pass(LINK_SILENCE_MS + 1_000);
+    assert_eq!(cloud.hung_up, 1);
+    cloud.sent.clear();
+    cloud.pass(2_000);
+    cloud.connect();
+    assert_eq!(cloud.said("node").len(), 1);
 }
 
 #[test]
 fn the_cloud_is_asked_for_the_status_once_until_it_answers() {
-    let (mut sky, mut cluster) = joined();
-    again(&mut sky);
-    sky.desk.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
-    let asked = sky.next("nodepatch", 1_000);
+    let (mut cloud, mut cluster) = joined();
+    again(&mut cloud);
+    cloud.harness.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
+    let asked = cloud.next("nodepatch", 1_000);
     for _ in 0..30 {
-        sky.pass(1_000);
-        sky.hear();
-        assert_eq!(sky.said("nodepatch").len(), 0);
+        cloud.pass(1_000);
+        cloud.hear();
+        assert_eq!(cloud.said("nodepatch").len(), 0);
     }
     // An answer that names no node says nothing: it is asked once more.
     let unnamed = json!({"Object": {"metadata": {}, "status": {}}, "Err": null});
-    sky.answer(&asked, &unnamed);
-    let asked = sky.next("nodepatch", 12_000);
+    cloud.answer(&asked, &unnamed);
+    let asked = cloud.next("nodepatch", 12_000);
     assert_eq!(patch(&asked), json!({}));
-    cluster.pass(&mut sky, 1_000);
+    cluster.pass(&mut cloud, 1_000);
 }
 
 #[test]
 fn a_node_that_the_cloud_lacks_again_is_not_made_where_somebody_else_makes_it() {
     let mut settings = CloudSettings::default();
     settings.registration.register = false;
-    let mut sky = Sky::set("gw", empty(), settings);
-    sky.connect();
+    let mut cloud = CloudHarness::set("gw", empty(), settings);
+    cloud.connect();
     for _ in 0..4 {
-        let asked = sky.next("nodepatch", 20_000);
-        sky.answer(&asked, &crate::cluster::refusal("NotFound", 404));
+        let asked = cloud.next("nodepatch", 20_000);
+        cloud.answer(&asked, &crate::cluster::refusal("NotFound", 404));
     }
-    assert_eq!(sky.said("node").len(), 0);
+    assert_eq!(cloud.said("node").len(), 0);
 }
 
 #[test]
 fn a_cloud_that_is_silent_for_less_than_a_minute_over_each_link_is_not_an_old_one() {
-    let mut sky = Sky::with(empty());
-    sky.connect();
+    let mut cloud = CloudHarness::with(empty());
+    cloud.connect();
     for _ in 0..4 {
         for _ in 0..45 {
-            sky.pass(1_000);
-            sky.hear();
+            cloud.pass(1_000);
+            cloud.hear();
         }
-        assert_eq!(sky.said("nodestatus").len(), 0);
-        sky.disconnect();
-        sky.pass(16_000);
-        sky.connect();
+        assert_eq!(cloud.said("nodestatus").len(), 0);
+        cloud.disconnect();
+        cloud.pass(16_000);
+        cloud.connect();
     }
 }
 
 #[test]
 fn a_cloud_that_was_replaced_by_an_old_one_is_told_in_its_words() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     cluster.is_old = true;
-    again(&mut sky);
-    cluster.pass(&mut sky, 100_000);
+    again(&mut cloud);
+    cluster.pass(&mut cloud, 100_000);
     assert!(cluster.heard().contains(&"insert nodestatus".to_owned()));
 }
 
 #[test]
 fn an_old_cloud_is_told_of_the_node_anew_over_each_link_and_conditions_keep_their_times() {
-    let (mut sky, mut cluster) = joined_old();
-    cluster.pass(&mut sky, 20_000);
+    let (mut cloud, mut cluster) = joined_old();
+    cluster.pass(&mut cloud, 20_000);
     let before = cluster.contents("update nodestatus").remove(0);
-    again(&mut sky);
-    cluster.pass(&mut sky, 20_000);
+    again(&mut cloud);
+    cluster.pass(&mut cloud, 20_000);
     let told = cluster.told.clone();
     assert!(cluster.heard().contains(&"insert nodestatus".to_owned()));
     let after = told.iter().find(|(what, _)| what == "update nodestatus").expect("it is told");
@@ -209,31 +209,31 @@ fn an_old_cloud_is_told_of_the_node_anew_over_each_link_and_conditions_keep_thei
 
 #[test]
 fn an_old_cloud_is_asked_for_the_lease_now_and_then() {
-    let (mut sky, mut cluster) = joined_old();
+    let (mut cloud, mut cluster) = joined_old();
     let count = |cluster: &mut Cluster| {
         cluster.heard().iter().filter(|said| *said == "query lease").count()
     };
-    cluster.pass(&mut sky, 3_600_000);
+    cluster.pass(&mut cloud, 3_600_000);
     let asked = count(&mut cluster);
     assert!((2..=20).contains(&asked), "{asked} in an hour");
     // It is replaced, and does not break the link.
     (cluster.is_old, cluster.node) = (false, None);
-    cluster.pass(&mut sky, 3_600_000);
+    cluster.pass(&mut cloud, 3_600_000);
     let said = cluster.heard();
     assert!(said.contains(&"insert node".to_owned()) && said.contains(&"update lease".to_owned()));
     assert_eq!(said.last().map(String::as_str), Some("update lease"), "and not in the old words");
     let line = "it knows leases, and is told in the words of 1.12 and later";
-    let lines = sky.desk.log.iter().filter(|told| told.contains(line)).count();
-    assert_eq!(lines, 1, "{:?}", sky.desk.log);
+    let lines = cloud.harness.log.iter().filter(|told| told.contains(line)).count();
+    assert_eq!(lines, 1, "{:?}", cloud.harness.log);
 }
 
 #[test]
 fn labels_that_somebody_took_away_come_back_with_the_next_link() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     for _ in 0..2 {
         cluster.node.as_mut().expect("a node")["metadata"]["labels"] = json!({"site": "7"});
-        again(&mut sky);
-        cluster.pass(&mut sky, 30_000);
+        again(&mut cloud);
+        cluster.pass(&mut cloud, 30_000);
         let told = cluster.heard().iter().filter(|said| *said == "update node").count();
         assert_eq!(told, 1, "once a session");
         let labels = &cluster.node.as_ref().expect("a node")["metadata"]["labels"];
@@ -246,9 +246,10 @@ fn labels_that_somebody_took_away_come_back_with_the_next_link() {
 
 #[test]
 fn a_runtime_that_is_not_ready_or_does_not_answer_is_told_in_the_kubelets_words() {
-    let (mut sky, mut cluster) = joined();
-    sky.desk.runtime = RuntimeStatus::of(Err("Starting: it reads its store".to_owned()), Ok(()));
-    cluster.pass(&mut sky, 50_000);
+    let (mut cloud, mut cluster) = joined();
+    cloud.harness.runtime =
+        RuntimeStatus::of(Err("Starting: it reads its store".to_owned()), Ok(()));
+    cluster.pass(&mut cloud, 50_000);
     assert_eq!(ready(&cluster)["status"], "False");
     let why = "container runtime not ready: RuntimeReady=false reason:Starting message:it reads \
                its store";
@@ -261,19 +262,19 @@ fn a_runtime_that_is_not_ready_or_does_not_answer_is_told_in_the_kubelets_words(
     };
     let before = beats(&cluster);
     // Another reason is told, and is no transition.
-    sky.desk.runtime = RuntimeStatus::of(Err("Starting: nearly done".to_owned()), Ok(()));
-    cluster.pass(&mut sky, 50_000);
+    cloud.harness.runtime = RuntimeStatus::of(Err("Starting: nearly done".to_owned()), Ok(()));
+    cluster.pass(&mut cloud, 50_000);
     assert!(ready(&cluster)["message"].as_str().expect("a text").contains("nearly done"));
     assert_eq!(ready(&cluster)["lastTransitionTime"], since);
     let after = beats(&cluster);
     assert_ne!(after.0, before.0, "it was told at another time");
     assert_eq!(after.1, before.1, "nothing was told of it");
-    sky.desk.runtime = RuntimeStatus::of(Ok(()), Ok(()));
-    cluster.pass(&mut sky, 50_000);
+    cloud.harness.runtime = RuntimeStatus::of(Ok(()), Ok(()));
+    cluster.pass(&mut cloud, 50_000);
     assert_eq!(ready(&cluster)["status"], "True");
     // Its lists do not come.
-    sky.desk.taken.looks_wait = true;
-    cluster.pass(&mut sky, 300_000);
+    cloud.harness.taken.looks_wait = true;
+    cluster.pass(&mut cloud, 300_000);
     assert_eq!(ready(&cluster)["status"], "False");
     let why = "PLEG is not healthy: pleg was last seen active too long ago";
     assert!(
@@ -285,13 +286,13 @@ fn a_runtime_that_is_not_ready_or_does_not_answer_is_told_in_the_kubelets_words(
 
 #[test]
 fn a_runtime_that_is_away_twice_has_each_time_a_while_to_come_back() {
-    let (mut sky, mut cluster) = joined();
+    let (mut cloud, mut cluster) = joined();
     for _ in 0..3 {
-        sky.desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
-        cluster.pass(&mut sky, 25_000);
+        cloud.harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+        cluster.pass(&mut cloud, 25_000);
         assert_eq!(ready(&cluster)["status"], "True");
-        sky.desk.tell(Event::RuntimeUp);
-        cluster.pass(&mut sky, 5_000);
+        cloud.harness.tell(Event::RuntimeUp);
+        cluster.pass(&mut cloud, 5_000);
     }
 }
 
@@ -306,10 +307,10 @@ fn taints_are_told_once_and_as_they_are_written() {
             effect: "NoSchedule".to_owned(),
         };
         settings.registration.taints = taints.iter().map(taint).collect();
-        let mut sky = Sky::set("gw", empty(), settings);
+        let mut cloud = CloudHarness::set("gw", empty(), settings);
         let mut cluster = Cluster::default();
-        sky.connect();
-        cluster.serve(&mut sky);
+        cloud.connect();
+        cluster.serve(&mut cloud);
         cluster.node.expect("a node")["spec"].clone()
     };
     assert_eq!(register(true, &[]), json!({}));
@@ -323,12 +324,12 @@ fn taints_are_told_once_and_as_they_are_written() {
 
 #[test]
 fn addresses_that_nobody_else_reaches_are_not_told() {
-    let mut sky = Sky::with(empty());
+    let mut cloud = CloudHarness::with(empty());
     let all = ["127.0.0.1", "127.0.1.1", "192.0.2.1", "::1", "2001:db8::1"];
-    sky.desk.tell(Event::Addresses(all.map(str::to_owned).into()));
+    cloud.harness.tell(Event::Addresses(all.map(str::to_owned).into()));
     let mut cluster = Cluster::default();
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     let node = cluster.node.expect("a node");
     let told = node["status"]["addresses"].as_array().expect("a list");
     let told: Vec<&str> = told.iter().filter_map(|it| it["address"].as_str()).collect();
@@ -337,16 +338,16 @@ fn addresses_that_nobody_else_reaches_are_not_told() {
 
 #[test]
 fn a_message_without_a_time_does_not_set_the_clock() {
-    let mut sky = Sky::with(empty());
-    sky.desk.now.wall = None;
-    sky.connect();
-    let asked = sky.said("lease").remove(0);
+    let mut cloud = CloudHarness::with(empty());
+    cloud.harness.now.wall = None;
+    cloud.connect();
+    let asked = cloud.said("lease").remove(0);
     let lease = json!({"Object": {"metadata": {"name": "gw", "resourceVersion": "4",
         "ownerReferences": [{"kind": "Node", "uid": "node-1"}]}, "spec": {}}, "Err": null});
     let [source, group, operation]: [Box<str>; 3] =
         ["edgecontroller", "resource", "response"].map(Box::from);
     for timestamp_ms in [0, 0] {
-        sky.replay(Message {
+        cloud.replay(Message {
             header: Header {
                 id: "r".into(),
                 parent_id: asked.header.id.clone(),
@@ -361,31 +362,31 @@ fn a_message_without_a_time_does_not_set_the_clock() {
             },
             content: Some(to_raw_value(&lease).expect("JSON")),
         });
-        sky.pass(15_000);
-        sky.hear();
+        cloud.pass(15_000);
+        cloud.hear();
     }
-    let said: Vec<&str> = sky.sent.iter().map(|it| &*it.route.operation).collect();
+    let said: Vec<&str> = cloud.sent.iter().map(|it| &*it.route.operation).collect();
     assert!(!said.contains(&"update") && !said.contains(&"insert"), "{said:?}");
 }
 
 #[test]
 fn a_lease_that_cannot_be_made_is_tried_ever_more_rarely() {
-    let mut sky = Sky::with(empty());
-    sky.connect();
+    let mut cloud = CloudHarness::with(empty());
+    cloud.connect();
     let mut count = 0;
     for _ in 0..200 {
-        for asked in sky.said("node") {
+        for asked in cloud.said("node") {
             let mut node = content(&asked);
             node["metadata"]["uid"] = json!("node-1");
-            sky.answer(&asked, &json!({"Object": node, "Err": null}));
+            cloud.answer(&asked, &json!({"Object": node, "Err": null}));
         }
         // Its namespace is not there.
-        for asked in sky.said("lease") {
-            sky.answer(&asked, &crate::cluster::refusal("NotFound", 404));
+        for asked in cloud.said("lease") {
+            cloud.answer(&asked, &crate::cluster::refusal("NotFound", 404));
             count += 1;
         }
-        sky.pass(100);
-        sky.hear();
+        cloud.pass(100);
+        cloud.hear();
     }
     assert!((4..20).contains(&count), "{count} in 20 seconds");
 }

@@ -7,42 +7,42 @@ use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
 use crate::cloud_full;
-use crate::cloud_harness::{Sky, content, pod};
+use crate::cloud_harness::{CloudHarness, content, pod};
 
 /// Some time passes. An old cloud answers what it knows; what was said of pods.
-fn pass(sky: &mut Sky, ms: u64) -> Vec<Message> {
+fn pass(cloud: &mut CloudHarness, ms: u64) -> Vec<Message> {
     let mut said = Vec::new();
     for _ in 0..ms / 1_000 {
-        sky.pass(1_000);
-        sky.hear();
-        for message in std::mem::take(&mut sky.sent) {
+        cloud.pass(1_000);
+        cloud.hear();
+        for message in std::mem::take(&mut cloud.sent) {
             let kind = message.route.resource.split('/').nth(1).unwrap_or_default().to_owned();
             if matches!(&*kind, "nodestatus" | "podstatus") {
-                sky.answer(&message, &json!("OK"));
+                cloud.answer(&message, &json!("OK"));
             }
             if kind.starts_with("pod") && message.header.parent_id.is_empty() {
                 said.push(message);
             }
         }
-        sky.work();
+        cloud.work();
     }
     said
 }
 
 /// The cloud has been found to be old, and knows all there is of these pods.
-fn old(names: &[&str]) -> Sky {
+fn old(names: &[&str]) -> CloudHarness {
     old_by(CloudSettings::default(), names)
 }
 
 /// As [`old`], with these settings.
-fn old_by(settings: CloudSettings, names: &[&str]) -> Sky {
-    let mut sky = Sky::set("gw", Saved::default(), settings);
-    sky.connect();
+fn old_by(settings: CloudSettings, names: &[&str]) -> CloudHarness {
+    let mut cloud = CloudHarness::set("gw", Saved::default(), settings);
+    cloud.connect();
     for name in names {
-        sky.push("insert", &format!("ns/pod/{name}"), &pod(name, name, 7));
+        cloud.push("insert", &format!("ns/pod/{name}"), &pod(name, name, 7));
     }
-    pass(&mut sky, 100_000);
-    sky
+    pass(&mut cloud, 100_000);
+    cloud
 }
 
 fn synced(said: &[Message]) -> Vec<&Message> {
@@ -51,8 +51,8 @@ fn synced(said: &[Message]) -> Vec<&Message> {
 
 #[test]
 fn an_old_cloud_is_told_of_all_pods_each_minute() {
-    let mut sky = old(&["a", "b"]);
-    let said = pass(&mut sky, 180_000);
+    let mut cloud = old(&["a", "b"]);
+    let said = pass(&mut cloud, 180_000);
     let all = synced(&said);
     assert!(all.len() >= 3 && all.len() == said.len(), "{} of {}", all.len(), said.len());
     for two in all.windows(2) {
@@ -73,8 +73,8 @@ fn an_old_cloud_is_told_of_all_pods_each_minute() {
 #[test]
 fn the_report_of_all_pods_comes_in_the_moment_in_which_it_is_due() {
     let settings = CloudSettings { pod_status_sync_ms: 61_003, ..CloudSettings::default() };
-    let mut sky = old_by(settings, &["a"]);
-    let said = pass(&mut sky, 190_000);
+    let mut cloud = old_by(settings, &["a"]);
+    let said = pass(&mut cloud, 190_000);
     let at: Vec<i64> = synced(&said).iter().map(|it| it.header.timestamp_ms).collect();
     assert!(at.len() >= 3 && at.windows(2).all(|two| two[1] - two[0] == 61_003), "{at:?}");
 }
@@ -82,8 +82,8 @@ fn the_report_of_all_pods_comes_in_the_moment_in_which_it_is_due() {
 #[test]
 fn one_message_tells_of_so_many_pods_and_the_next_of_the_others() {
     let names: Vec<String> = (0..=METASYNC_PODS_MAX).map(|n| format!("p{n:03}")).collect();
-    let mut sky = old(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    let said = pass(&mut sky, 60_000);
+    let mut cloud = old(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let said = pass(&mut cloud, 60_000);
     let told = synced(&said).into_iter().map(content);
     let told: Vec<usize> = told.map(|all| all.as_array().map_or(0, Vec::len)).collect();
     assert_eq!(told, [METASYNC_PODS_MAX, 1]);
@@ -91,27 +91,27 @@ fn one_message_tells_of_so_many_pods_and_the_next_of_the_others() {
 
 #[test]
 fn what_an_old_cloud_says_is_gone_by_its_name_alone_ends() {
-    let mut sky = old(&["a"]);
+    let mut cloud = old(&["a"]);
     let gone = json!({"metadata": {"name": "a", "namespace": "ns"}});
-    sky.push("delete", "ns/pod/a", &gone);
-    let said = pass(&mut sky, 120_000);
-    assert_eq!(sky.desk.running(), [] as [&str; 0]);
+    cloud.push("delete", "ns/pod/a", &gone);
+    let said = pass(&mut cloud, 120_000);
+    assert_eq!(cloud.harness.running(), [] as [&str; 0]);
     assert!(synced(&said).is_empty(), "there are no pods");
 }
 
 #[test]
 fn a_cloud_of_today_is_told_nothing_twice() {
-    let mut sky = Sky::new();
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    let mut cloud = CloudHarness::new();
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
     let lease = json!({"Object": null, "Err": {"ErrStatus": {"reason": "NotFound", "code": 404}}});
     for _ in 0..150 {
-        sky.pass(1_000);
-        sky.hear();
-        sky.work();
-        for message in std::mem::take(&mut sky.sent) {
+        cloud.pass(1_000);
+        cloud.hear();
+        cloud.work();
+        for message in std::mem::take(&mut cloud.sent) {
             assert_ne!(&*message.route.source, "metaManager");
             if message.route.resource.contains("/lease/") {
-                sky.answer(&message, &lease);
+                cloud.answer(&message, &lease);
             }
         }
     }
@@ -119,17 +119,17 @@ fn a_cloud_of_today_is_told_nothing_twice() {
 
 #[test]
 fn the_report_of_each_minute_tells_of_the_clouds_pods_alone_by_namespace() {
-    let mut sky = old(&["a"]);
+    let mut cloud = old(&["a"]);
     let mut other = pod("b", "b", 7);
     other["metadata"]["namespace"] = json!("other");
-    sky.push("insert", "other/pod/b", &other);
-    sky.desk.manifests(&[&crate::desk::pod(crate::desk::MAIN)]);
-    let said = pass(&mut sky, 30_000);
+    cloud.push("insert", "other/pod/b", &other);
+    cloud.harness.manifests(&[&crate::harness::pod(crate::harness::MAIN)]);
+    let said = pass(&mut cloud, 30_000);
     let of_b = said.iter().rfind(|it| &*it.route.resource == "other/podstatus/b").expect("told");
     let status = &content(of_b)["Status"];
     assert_eq!((&status["qosClass"], &status["phase"]), (&json!("BestEffort"), &json!("Running")));
-    assert_eq!(sky.desk.running().len(), 3);
-    let said = pass(&mut sky, 60_000);
+    assert_eq!(cloud.harness.running().len(), 3);
+    let said = pass(&mut cloud, 60_000);
     let told: Vec<(String, Value)> = synced(&said)
         .iter()
         .map(|it| (it.route.resource.to_string(), content(it)[0]["Name"].clone()))
@@ -143,67 +143,67 @@ fn the_report_of_each_minute_tells_of_the_clouds_pods_alone_by_namespace() {
 
 #[test]
 fn an_old_cloud_hears_of_no_end_that_is_not_durable_and_deletes_by_itself() {
-    let mut sky = old(&[]);
+    let mut cloud = old(&[]);
     let mut job = pod("a", "a", 7);
     job["spec"]["restartPolicy"] = json!("Never");
-    sky.push("insert", "ns/pod/a", &job);
-    pass(&mut sky, 10_000);
-    sky.keeps = false;
-    sky.desk.exits("m", 0);
+    cloud.push("insert", "ns/pod/a", &job);
+    pass(&mut cloud, 10_000);
+    cloud.keeps = false;
+    cloud.harness.exits("m", 0);
     let phases = |said: &[Message]| -> Vec<Value> {
         synced(said).iter().map(|it| content(it)[0]["Status"]["phase"].clone()).collect()
     };
-    let said = pass(&mut sky, 120_000);
+    let said = pass(&mut cloud, 120_000);
     assert!(!phases(&said).contains(&json!("Succeeded")), "{:?}", phases(&said));
-    sky.keeps = true;
-    while !sky.saves.is_empty() {
-        sky.save();
+    cloud.keeps = true;
+    while !cloud.saves.is_empty() {
+        cloud.save();
     }
-    let said = pass(&mut sky, 120_000);
+    let said = pass(&mut cloud, 120_000);
     assert!(phases(&said).contains(&json!("Succeeded")), "{:?}", phases(&said));
     // One that it wants gone is not told of any more; nobody asks for its deletion.
     job["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
     job["metadata"]["resourceVersion"] = json!("9");
-    sky.push("update", "ns/pod/a", &job);
-    pass(&mut sky, 5_000);
-    let said = pass(&mut sky, 120_000);
+    cloud.push("update", "ns/pod/a", &job);
+    pass(&mut cloud, 5_000);
+    let said = pass(&mut cloud, 120_000);
     assert!(said.iter().all(|it| &*it.route.operation != "delete"), "{said:?}");
 }
 
 /// Time passes; neither the cloud nor the runtime does anything.
-fn wait(sky: &mut Sky, seconds: u64) -> Vec<Message> {
-    cloud_full::pass(sky, seconds);
-    let said = std::mem::take(&mut sky.sent);
+fn wait(cloud: &mut CloudHarness, seconds: u64) -> Vec<Message> {
+    cloud_full::pass(cloud, seconds);
+    let said = std::mem::take(&mut cloud.sent);
     said.into_iter().filter(|it| it.route.resource.contains("/podstatus")).collect()
 }
 
 #[test]
 fn of_a_pod_that_is_gone_there_an_old_cloud_is_told_nothing_while_it_ends() {
-    let mut sky = old(&["a"]);
+    let mut cloud = old(&["a"]);
     let gone = json!({"metadata": {"name": "a", "namespace": "ns"}});
-    sky.push("delete", "ns/pod/a", &gone);
-    let said = wait(&mut sky, 130);
-    assert_eq!(sky.desk.running(), ["m"], "it takes its time");
+    cloud.push("delete", "ns/pod/a", &gone);
+    let said = wait(&mut cloud, 130);
+    assert_eq!(cloud.harness.running(), ["m"], "it takes its time");
     assert!(said.is_empty(), "{said:?}");
 }
 
 #[test]
 fn what_is_not_known_of_a_pod_an_old_cloud_is_not_told() {
-    let mut sky = old(&["a"]);
-    sky.desk.exits("m", 1);
-    assert_eq!(sky.desk.asked_for(), ["container_status c2"]);
-    let said = wait(&mut sky, 130);
+    let mut cloud = old(&["a"]);
+    cloud.harness.exits("m", 1);
+    assert_eq!(cloud.harness.asked_for(), ["container_status c2"]);
+    let said = wait(&mut cloud, 130);
     assert!(said.is_empty(), "{said:?}");
-    sky.work();
-    assert!(!synced(&wait(&mut sky, 70)).is_empty());
+    cloud.work();
+    assert!(!synced(&wait(&mut cloud, 70)).is_empty());
 }
 
 #[test]
 fn an_old_cloud_is_told_all_of_a_status_though_it_has_some_of_it() {
-    let mut sky = old(&[]);
-    sky.push("insert", "ns/pod/a", &pod("a", "a", 7));
+    let mut cloud = old(&[]);
+    cloud.push("insert", "ns/pod/a", &pod("a", "a", 7));
     // Its sandbox takes a while to make.
-    let said = wait(&mut sky, 5);
+    let said = wait(&mut cloud, 5);
     let status = &content(said.last().expect("that it has come"))["Status"];
     assert_eq!((&status["phase"], &status["qosClass"]), (&json!("Pending"), &json!("BestEffort")));
 }
@@ -212,14 +212,14 @@ fn an_old_cloud_is_told_all_of_a_status_though_it_has_some_of_it() {
 fn the_report_of_all_namespaces_goes_out_as_fast_as_it_may() {
     let settings =
         CloudSettings { messages_per_second: 10, messages_burst: 1, ..CloudSettings::default() };
-    let mut sky = old_by(settings, &["a"]);
+    let mut cloud = old_by(settings, &["a"]);
     for name in ["b", "c", "d"] {
         let mut other = pod(name, name, 7);
         other["metadata"]["namespace"] = json!(name);
-        sky.push("insert", &format!("{name}/pod/{name}"), &other);
+        cloud.push("insert", &format!("{name}/pod/{name}"), &other);
     }
-    pass(&mut sky, 10_000);
-    let said = pass(&mut sky, 60_000);
+    pass(&mut cloud, 10_000);
+    let said = pass(&mut cloud, 60_000);
     let at: Vec<i64> = synced(&said).iter().map(|it| it.header.timestamp_ms).collect();
     assert!(!at.is_empty());
     for report in at.chunks(4) {
@@ -229,76 +229,76 @@ fn the_report_of_all_namespaces_goes_out_as_fast_as_it_may() {
 
 #[test]
 fn an_old_cloud_is_told_how_a_node_is_once_it_has_the_node() {
-    let mut sky = Sky::with(Saved::default());
-    sky.connect();
+    let mut cloud = CloudHarness::with(Saved::default());
+    cloud.connect();
     // By then it is known to be old.
-    cloud_full::pass(&mut sky, 100);
-    let said = sky.said("nodestatus");
+    cloud_full::pass(&mut cloud, 100);
+    let said = cloud.said("nodestatus");
     let operations: Vec<&str> = said.iter().map(|it| &*it.route.operation).collect();
     assert_eq!(operations, ["insert"]);
-    sky.answer(&said[0], &json!("OK"));
-    sky.pass(1_000);
-    let said = sky.said("nodestatus");
+    cloud.answer(&said[0], &json!("OK"));
+    cloud.pass(1_000);
+    let said = cloud.said("nodestatus");
     let operations: Vec<&str> = said.iter().map(|it| &*it.route.operation).collect();
     assert_eq!(operations, ["update"]);
 }
 
 #[test]
 fn the_report_of_each_minute_waits_for_room_on_the_link_and_tells_of_each_namespace_once() {
-    let mut sky = old(&["a"]);
+    let mut cloud = old(&["a"]);
     for name in ["b", "c"] {
         let mut other = pod(name, name, 7);
         other["metadata"]["namespace"] = json!(name);
-        sky.push("insert", &format!("{name}/pod/{name}"), &other);
+        cloud.push("insert", &format!("{name}/pod/{name}"), &other);
     }
     // The next report is due a few seconds later.
-    while synced(&pass(&mut sky, 1_000)).is_empty() {}
-    pass(&mut sky, 55_000);
-    sky.takes = false;
-    sky.flood(cloud_full::absent());
-    cloud_full::pass(&mut sky, 30);
-    assert_eq!(cloud_full::own(&sky), [] as [&str; 0], "of the node as well nothing is said");
+    while synced(&pass(&mut cloud, 1_000)).is_empty() {}
+    pass(&mut cloud, 55_000);
+    cloud.takes = false;
+    cloud.flood(cloud_full::absent());
+    cloud_full::pass(&mut cloud, 30);
+    assert_eq!(cloud_full::own(&cloud), [] as [&str; 0], "of the node as well nothing is said");
     // One after the other leaves.
     let mut told = Vec::new();
     for _ in 0..20 {
-        sky.leave(1);
-        let said = std::mem::take(&mut sky.sent);
+        cloud.leave(1);
+        let said = std::mem::take(&mut cloud.sent);
         told.extend(synced(&said).iter().map(|it| it.route.resource.to_string()));
     }
     told.sort();
     assert_eq!(told, ["b/podstatus", "c/podstatus", "ns/podstatus"]);
     // The next one comes a minute after this one was due.
-    assert!(synced(&pass(&mut sky, 25_000)).is_empty());
-    sky.takes = true;
-    sky.leave(2 * UNSENT_MAX);
-    assert_eq!(synced(&pass(&mut sky, 10_000)).len(), 3);
+    assert!(synced(&pass(&mut cloud, 25_000)).is_empty());
+    cloud.takes = true;
+    cloud.leave(2 * UNSENT_MAX);
+    assert_eq!(synced(&pass(&mut cloud, 10_000)).len(), 3);
 }
 
 #[test]
 fn over_a_new_link_that_is_full_an_old_cloud_is_told_nothing_before_there_is_room() {
-    let mut sky = old(&["a"]);
-    sky.disconnect();
-    sky.pass(20_000);
-    sky.sent.clear();
-    sky.takes = false;
-    sky.connect_amid(cloud_full::absent());
-    cloud_full::pass(&mut sky, 30);
-    assert_eq!(cloud_full::own(&sky), [] as [&str; 0]);
-    sky.takes = true;
-    sky.leave(2 * UNSENT_MAX);
-    let said = sky.said("nodestatus");
+    let mut cloud = old(&["a"]);
+    cloud.disconnect();
+    cloud.pass(20_000);
+    cloud.sent.clear();
+    cloud.takes = false;
+    cloud.connect_amid(cloud_full::absent());
+    cloud_full::pass(&mut cloud, 30);
+    assert_eq!(cloud_full::own(&cloud), [] as [&str; 0]);
+    cloud.takes = true;
+    cloud.leave(2 * UNSENT_MAX);
+    let said = cloud.said("nodestatus");
     assert_eq!(said.iter().filter(|it| &*it.route.operation == "insert").count(), 1);
 }
 
 #[test]
 fn after_a_break_the_next_report_of_all_pods_comes_a_minute_after_the_link() {
-    let mut sky = old(&["a"]);
-    sky.disconnect();
-    sky.pass(90_000);
-    sky.sent.clear();
-    let up_ms = sky.clock_ms();
-    sky.connect();
-    let said = pass(&mut sky, 100_000);
+    let mut cloud = old(&["a"]);
+    cloud.disconnect();
+    cloud.pass(90_000);
+    cloud.sent.clear();
+    let up_ms = cloud.clock_ms();
+    cloud.connect();
+    let said = pass(&mut cloud, 100_000);
     let at: Vec<i64> = synced(&said).iter().map(|it| it.header.timestamp_ms - up_ms).collect();
     assert_eq!(at, [60_000]);
 }

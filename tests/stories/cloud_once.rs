@@ -8,32 +8,32 @@ use edged::model::message::Message;
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
-use crate::cloud_harness::Sky;
+use crate::cloud_harness::CloudHarness;
 use crate::cluster::{Cluster, refusal};
-use crate::desk::sandbox;
+use crate::harness::sandbox;
 
 fn empty() -> Saved {
     Saved { rows: Vec::new(), origin: StoreOrigin::Kept }
 }
 
-fn lines(sky: &Sky, of: &str) -> usize {
-    sky.desk.log.iter().filter(|line| line.contains(of)).count()
+fn lines(cloud: &CloudHarness, of: &str) -> usize {
+    cloud.harness.log.iter().filter(|line| line.contains(of)).count()
 }
 
 /// Time passes, and all that is said of this kind is answered so; how often that was.
-fn refuse(sky: &mut Sky, kind: &str, answer: &Value, seconds: u64) -> usize {
+fn refuse(cloud: &mut CloudHarness, kind: &str, answer: &Value, seconds: u64) -> usize {
     let mut count = 0;
     for _ in 0..seconds {
-        for asked in sky.said(kind) {
-            sky.answer(&asked, answer);
+        for asked in cloud.said(kind) {
+            cloud.answer(&asked, answer);
             count += 1;
         }
         // Or the cloud would be taken for an old one.
-        for asked in sky.said("lease") {
-            sky.answer(&asked, &refusal("InternalError", 500));
+        for asked in cloud.said("lease") {
+            cloud.answer(&asked, &refusal("InternalError", 500));
         }
-        sky.pass(1_000);
-        sky.hear();
+        cloud.pass(1_000);
+        cloud.hear();
     }
     count
 }
@@ -44,160 +44,160 @@ fn that_the_node_or_its_lease_is_refused_is_said_once() {
         ("node", "node gw is not registered: it is Forbidden"),
         ("lease", "the lease is not renewed: it is Forbidden"),
     ] {
-        let mut sky = Sky::with(empty());
-        sky.connect();
-        assert!(refuse(&mut sky, kind, &refusal("Forbidden", 403), 60) > 2, "{kind}");
-        assert_eq!(lines(&sky, line), 1, "{kind}: {:?}", sky.desk.log);
-        assert!(refuse(&mut sky, kind, &refusal("Invalid", 422), 120) > 0, "{kind}");
-        assert_eq!(lines(&sky, "it is Invalid"), 1, "{kind}: {:?}", sky.desk.log);
+        let mut cloud = CloudHarness::with(empty());
+        cloud.connect();
+        assert!(refuse(&mut cloud, kind, &refusal("Forbidden", 403), 60) > 2, "{kind}");
+        assert_eq!(lines(&cloud, line), 1, "{kind}: {:?}", cloud.harness.log);
+        assert!(refuse(&mut cloud, kind, &refusal("Invalid", 422), 120) > 0, "{kind}");
+        assert_eq!(lines(&cloud, "it is Invalid"), 1, "{kind}: {:?}", cloud.harness.log);
     }
 }
 
 #[test]
 fn that_the_status_is_refused_is_said_once_and_again_after_it_was_taken() {
-    let mut sky = Sky::with(empty());
+    let mut cloud = CloudHarness::with(empty());
     let mut cluster = Cluster::default();
-    sky.connect();
-    cluster.serve(&mut sky);
+    cloud.connect();
+    cluster.serve(&mut cloud);
     let line = "the status of node gw is not taken: it is Forbidden";
-    let trouble = |sky: &mut Sky| {
-        sky.desk.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
-        refuse(sky, "nodepatch", &refusal("Forbidden", 403), 40)
+    let trouble = |cloud: &mut CloudHarness| {
+        cloud.harness.tell(Event::Addresses(vec!["192.0.2.9".to_owned()]));
+        refuse(cloud, "nodepatch", &refusal("Forbidden", 403), 40)
     };
-    assert!(trouble(&mut sky) > 2);
-    assert_eq!(lines(&sky, line), 1, "{:?}", sky.desk.log);
-    assert_eq!(lines(&sky, "is registered"), 1, "nobody has said that it is gone");
-    cluster.pass(&mut sky, 20_000);
-    sky.desk.tell(Event::Addresses(vec!["192.0.2.7".to_owned()]));
-    assert!(refuse(&mut sky, "nodepatch", &refusal("Forbidden", 403), 40) > 2);
-    assert_eq!(lines(&sky, line), 2, "{:?}", sky.desk.log);
+    assert!(trouble(&mut cloud) > 2);
+    assert_eq!(lines(&cloud, line), 1, "{:?}", cloud.harness.log);
+    assert_eq!(lines(&cloud, "is registered"), 1, "nobody has said that it is gone");
+    cluster.pass(&mut cloud, 20_000);
+    cloud.harness.tell(Event::Addresses(vec!["192.0.2.7".to_owned()]));
+    assert!(refuse(&mut cloud, "nodepatch", &refusal("Forbidden", 403), 40) > 2);
+    assert_eq!(lines(&cloud, line), 2, "{:?}", cloud.harness.log);
 }
 
 #[test]
 fn what_is_no_node_and_no_lease_is_taken_for_none() {
     let unnamed = json!({"Object": {"metadata": {"name": "gw"}, "status": {}}, "Err": null});
-    let mut sky = Sky::with(empty());
-    sky.connect();
-    assert!(refuse(&mut sky, "node", &unnamed, 30) > 1, "it is asked for again");
-    assert_eq!(lines(&sky, "not registered: got no node"), 1, "{:?}", sky.desk.log);
-    let mut sky = Sky::with(empty());
-    sky.connect();
+    let mut cloud = CloudHarness::with(empty());
+    cloud.connect();
+    assert!(refuse(&mut cloud, "node", &unnamed, 30) > 1, "it is asked for again");
+    assert_eq!(lines(&cloud, "not registered: got no node"), 1, "{:?}", cloud.harness.log);
+    let mut cloud = CloudHarness::with(empty());
+    cloud.connect();
     for answer in [unnamed, json!("OK")] {
-        assert!(refuse(&mut sky, "lease", &answer, 30) > 1, "it is asked for again");
-        assert_eq!(lines(&sky, "got no lease, expected one"), 1, "{:?}", sky.desk.log);
+        assert!(refuse(&mut cloud, "lease", &answer, 30) > 1, "it is asked for again");
+        assert_eq!(lines(&cloud, "got no lease, expected one"), 1, "{:?}", cloud.harness.log);
     }
 }
 
 #[test]
 fn a_lease_that_is_refused_is_asked_for_ever_more_rarely() {
-    let mut sky = Sky::with(empty());
-    sky.connect();
-    let mut asked = sky.next("lease", 1_000);
+    let mut cloud = CloudHarness::with(empty());
+    cloud.connect();
+    let mut asked = cloud.next("lease", 1_000);
     for wait_ms in [LEASE_RETRY_MIN_MS, 2 * LEASE_RETRY_MIN_MS, 4 * LEASE_RETRY_MIN_MS] {
-        sky.answer(&asked, &refusal("Forbidden", 403));
-        let again = sky.next("lease", 60_000);
-        assert_eq!(sky.wait_ms(&asked, &again), wait_ms.min(10_000));
+        cloud.answer(&asked, &refusal("Forbidden", 403));
+        let again = cloud.next("lease", 60_000);
+        assert_eq!(cloud.wait_ms(&asked, &again), wait_ms.min(10_000));
         asked = again;
     }
     // A new link does not wait for it.
-    sky.answer(&asked, &refusal("Forbidden", 403));
-    sky.disconnect();
-    sky.pass(1_500);
-    sky.connect();
-    assert_eq!(sky.said("lease").len(), 1);
+    cloud.answer(&asked, &refusal("Forbidden", 403));
+    cloud.disconnect();
+    cloud.pass(1_500);
+    cloud.connect();
+    assert_eq!(cloud.said("lease").len(), 1);
 }
 
 #[test]
 fn why_there_is_no_link_is_said_once_for_each_reason_and_each_loss() {
-    let mut sky = Sky::with(empty());
-    let fail = |sky: &mut Sky, cause: Cause, times: usize| {
+    let mut cloud = CloudHarness::with(empty());
+    let fail = |cloud: &mut CloudHarness, cause: Cause, times: usize| {
         for _ in 0..times {
-            while sky.dialled.is_empty() {
-                sky.pass(1_000);
+            while cloud.dialled.is_empty() {
+                cloud.pass(1_000);
             }
-            let session = sky.dialled.pop().expect("just seen");
-            sky.desk.tell(Event::LinkDown(session, cause.clone()));
-            sky.settle();
+            let session = cloud.dialled.pop().expect("just seen");
+            cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+            cloud.settle();
         }
     };
-    fail(&mut sky, Cause::Refused("connection refused".to_owned()), 4);
-    assert_eq!(lines(&sky, "connection refused"), 1, "{:?}", sky.desk.log);
-    fail(&mut sky, Cause::Link("no answer".to_owned()), 3);
-    assert_eq!(lines(&sky, "no answer"), 1, "{:?}", sky.desk.log);
-    let trouble = |sky: &Sky| {
-        let overview = sky.desk.agent.overview(sky.desk.now).cloud.expect("there is one");
+    fail(&mut cloud, Cause::Refused("connection refused".to_owned()), 4);
+    assert_eq!(lines(&cloud, "connection refused"), 1, "{:?}", cloud.harness.log);
+    fail(&mut cloud, Cause::Link("no answer".to_owned()), 3);
+    assert_eq!(lines(&cloud, "no answer"), 1, "{:?}", cloud.harness.log);
+    let trouble = |cloud: &CloudHarness| {
+        let overview = cloud.harness.agent.overview(cloud.harness.now).cloud.expect("there is one");
         (overview.up_ms, overview.trouble)
     };
-    assert_eq!(trouble(&sky), (None, Some("no answer".to_owned())));
+    assert_eq!(trouble(&cloud), (None, Some("no answer".to_owned())));
     for losses in 1..=3 {
-        sky.pass(16_000);
-        sky.connect();
-        sky.pass(2_000);
-        let (up_ms, why) = trouble(&sky);
+        cloud.pass(16_000);
+        cloud.connect();
+        cloud.pass(2_000);
+        let (up_ms, why) = trouble(&cloud);
         assert!(up_ms.is_some_and(|ms| (2_000..2_500).contains(&ms)) && why.is_none());
-        sky.disconnect();
-        assert_eq!(lines(&sky, "connection reset"), losses, "{:?}", sky.desk.log);
+        cloud.disconnect();
+        assert_eq!(lines(&cloud, "connection reset"), losses, "{:?}", cloud.harness.log);
     }
 }
 
 #[test]
 fn that_no_certificate_is_given_is_said_once() {
-    let mut sky = Sky::with(empty());
-    sky.desk.read_only = true;
+    let mut cloud = CloudHarness::with(empty());
+    cloud.harness.read_only = true;
     let line = "no certificate, the pods stay as they are: Read-only file system";
-    let session = sky.dialled.pop().expect("a dial");
+    let session = cloud.dialled.pop().expect("a dial");
     let cause = Cause::NotJoined("there is no certificate".to_owned());
-    sky.desk.tell(Event::LinkDown(session, cause.clone()));
-    sky.settle();
-    let applications = |sky: &Sky| {
-        sky.desk.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. })).count()
+    cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+    cloud.settle();
+    let applications = |cloud: &CloudHarness| {
+        cloud.harness.specs.iter().filter(|spec| matches!(spec, JobSpec::Enrol { .. })).count()
     };
     for _ in 0..60 {
-        sky.pass(1_000);
+        cloud.pass(1_000);
         // What there is is shown between two applications.
-        while let Some(session) = sky.dialled.pop() {
-            sky.desk.tell(Event::LinkDown(session, cause.clone()));
-            sky.settle();
+        while let Some(session) = cloud.dialled.pop() {
+            cloud.harness.tell(Event::LinkDown(session, cause.clone()));
+            cloud.settle();
         }
     }
     // After 2, 4, 8, 16 and 32 seconds.
-    assert!((5..=6).contains(&applications(&sky)), "{}", applications(&sky));
-    assert_eq!(lines(&sky, line), 1, "{:?}", sky.desk.log);
-    sky.desk.read_only = false;
-    sky.pass(ENROL_MS);
-    assert_eq!(lines(&sky, "certificate obtained"), 1, "{:?}", sky.desk.log);
+    assert!((5..=6).contains(&applications(&cloud)), "{}", applications(&cloud));
+    assert_eq!(lines(&cloud, line), 1, "{:?}", cloud.harness.log);
+    cloud.harness.read_only = false;
+    cloud.pass(ENROL_MS);
+    assert_eq!(lines(&cloud, "certificate obtained"), 1, "{:?}", cloud.harness.log);
 }
 
 #[test]
 fn a_list_of_pods_that_is_of_no_use_is_said_once() {
     let saved = Saved { rows: Vec::new(), origin: StoreOrigin::New };
     // A pod runs of which the store knows nothing.
-    let mut sky = Sky::beside(
+    let mut cloud = CloudHarness::beside(
         saved,
         |_| (),
-        |desk| {
+        |harness| {
             let mut unknown = sandbox("s1", 0, true);
             unknown.source = Some("api".into());
-            desk.sandboxes.push(unknown);
+            harness.sandboxes.push(unknown);
         },
     );
-    sky.connect();
+    cloud.connect();
     let mut count = 0;
     for _ in 0..300 {
         let is_it = |said: &Message| &*said.route.source == "metaserver";
-        if let Some(at) = sky.sent.iter().position(is_it) {
-            let question = sky.sent.remove(at);
-            sky.answer(&question, &json!({"Status": "Rejected", "Reason": "it is off"}));
+        if let Some(at) = cloud.sent.iter().position(is_it) {
+            let question = cloud.sent.remove(at);
+            cloud.answer(&question, &json!({"Status": "Rejected", "Reason": "it is off"}));
             count += 1;
         }
         // Or the cloud would be taken for an old one.
-        for asked in sky.said("lease") {
-            sky.answer(&asked, &refusal("InternalError", 500));
+        for asked in cloud.said("lease") {
+            cloud.answer(&asked, &refusal("InternalError", 500));
         }
-        sky.pass(1_000);
-        sky.hear();
+        cloud.pass(1_000);
+        cloud.hear();
     }
     assert!(count > 2, "{count}");
     let line = "the cloud's list of pods is of no use: got Rejected, expected Approved: it is off";
-    assert_eq!(lines(&sky, line), 1, "{:?}", sky.desk.log);
+    assert_eq!(lines(&cloud, line), 1, "{:?}", cloud.harness.log);
 }

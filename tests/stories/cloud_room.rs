@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, pod, row};
-use crate::desk::{START, container, sandbox};
+use crate::cloud_harness::{CloudHarness, pod, row};
+use crate::harness::{START, container, sandbox};
 use edged::model::cri::ContainerState;
 use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
@@ -15,28 +15,28 @@ fn asking(name: &str, uid: &str, cores: u64) -> Value {
     pod
 }
 
-fn refused(sky: &Sky) -> Vec<(&str, &str)> {
-    let refused = sky.desk.agent.pods().filter(|pod| !pod.status.reason.is_empty());
+fn refused(cloud: &CloudHarness) -> Vec<(&str, &str)> {
+    let refused = cloud.harness.agent.pods().filter(|pod| !pod.status.reason.is_empty());
     refused.map(|pod| (&*pod.status.reason, &*pod.status.message)).collect()
 }
 
 #[test]
 fn who_asks_for_more_than_is_left_fails() {
-    let mut sky = Sky::new();
-    sky.push("insert", "ns/pod/p", &asking("p", "u", 1));
-    sky.push("insert", "ns/pod/q", &asking("q", "v", 2));
+    let mut cloud = CloudHarness::new();
+    cloud.push("insert", "ns/pod/p", &asking("p", "u", 1));
+    cloud.push("insert", "ns/pod/q", &asking("q", "v", 2));
     let message = "Pod was rejected: Node didn't have enough resource: cpu, requested: 2000, used: \
                    1000, capacity: 2000";
-    assert_eq!(refused(&sky), [("OutOfcpu", message)]);
-    sky.desk.does_all(START);
-    assert_eq!(sky.desk.running(), ["m"]);
+    assert_eq!(refused(&cloud), [("OutOfcpu", message)]);
+    cloud.harness.does_all(START);
+    assert_eq!(cloud.harness.running(), ["m"]);
 }
 
 #[test]
 fn who_ran_before_the_agent_is_not_asked_again() {
     let rows = vec![row("ns/pod/p", &asking("p", "u", 3))];
     let set = |config: &mut edged::agent::Config| config.cloud = Some(CloudSettings::default());
-    let sky = Sky::beside(Saved { rows, origin: StoreOrigin::Kept }, set, |desk| {
+    let cloud = CloudHarness::beside(Saved { rows, origin: StoreOrigin::Kept }, set, |harness| {
         let mut one = sandbox("s1", 0, true);
         one.source = Some("api".into());
         one.pod = Some(edged::model::cri::PodRef {
@@ -46,9 +46,9 @@ fn who_ran_before_the_agent_is_not_asked_again() {
         });
         let mut runs = container("c1", "m", ContainerState::Running);
         runs.pod = one.pod.clone();
-        desk.sandboxes.push(one);
-        desk.containers.push(runs);
+        harness.sandboxes.push(one);
+        harness.containers.push(runs);
     });
-    assert_eq!(refused(&sky), [] as [(&str, &str); 0]);
-    assert_eq!(sky.desk.running(), ["m"]);
+    assert_eq!(refused(&cloud), [] as [(&str, &str); 0]);
+    assert_eq!(cloud.harness.running(), ["m"]);
 }

@@ -10,54 +10,54 @@ use edged::model::settings::CloudSettings;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use crate::cloud_harness::{Sky, content, pod};
+use crate::cloud_harness::{CloudHarness, content, pod};
 
 /// The link broke, and there is another; the session of the one before.
-fn again() -> (Sky, Session) {
+fn again() -> (CloudHarness, Session) {
     let settings = CloudSettings { messages_per_second: 0, ..CloudSettings::default() };
-    let mut sky = Sky::set("gw", Saved::default(), settings);
-    sky.connect();
-    let old = sky.session;
-    sky.disconnect();
-    sky.pass(2_000);
-    sky.connect();
-    assert_ne!(sky.session, old);
-    (sky, old)
+    let mut cloud = CloudHarness::set("gw", Saved::default(), settings);
+    cloud.connect();
+    let old = cloud.session;
+    cloud.disconnect();
+    cloud.pass(2_000);
+    cloud.connect();
+    assert_ne!(cloud.session, old);
+    (cloud, old)
 }
 
-fn is_up(sky: &Sky) -> bool {
-    sky.desk.agent.overview(sky.desk.now).cloud.expect("there is one").up_ms.is_some()
+fn is_up(cloud: &CloudHarness) -> bool {
+    cloud.harness.agent.overview(cloud.harness.now).cloud.expect("there is one").up_ms.is_some()
 }
 
 #[test]
 fn an_old_link_that_is_lost_once_more_does_not_end_the_new_one() {
-    let (mut sky, old) = again();
-    sky.desk.tell(Event::LinkDown(old, Cause::Link("connection reset".to_owned())));
-    sky.settle();
-    assert!(is_up(&sky));
-    sky.pass(2_000);
-    assert_eq!((sky.dialled.len(), sky.hung_up), (0, 0));
+    let (mut cloud, old) = again();
+    cloud.harness.tell(Event::LinkDown(old, Cause::Link("connection reset".to_owned())));
+    cloud.settle();
+    assert!(is_up(&cloud));
+    cloud.pass(2_000);
+    assert_eq!((cloud.dialled.len(), cloud.hung_up), (0, 0));
     // Nor does one come up that nobody waits for.
-    sky.disconnect();
+    cloud.disconnect();
     let validity = Validity { not_before_s: 1_799_000_000, not_after_s: 1_830_000_000 };
-    sky.desk.tell(Event::LinkUp(old, validity));
-    sky.settle();
-    assert!(!is_up(&sky));
+    cloud.harness.tell(Event::LinkUp(old, validity));
+    cloud.settle();
+    assert!(!is_up(&cloud));
 }
 
 #[test]
 fn a_sign_of_life_of_an_old_link_is_none_of_the_new_one() {
-    let (mut sky, old) = again();
+    let (mut cloud, old) = again();
     for _ in 0..LINK_SILENCE_MS / 1_000 + 2 {
-        sky.desk.tell(Event::Heard(old));
-        sky.pass(1_000);
+        cloud.harness.tell(Event::Heard(old));
+        cloud.pass(1_000);
     }
-    assert_eq!(sky.hung_up, 1);
+    assert_eq!(cloud.hung_up, 1);
 }
 
 #[test]
 fn what_an_old_link_still_brings_does_not_count() {
-    let (mut sky, old) = again();
+    let (mut cloud, old) = again();
     let [source, group, operation, resource] =
         ["edgecontroller", "resource", "insert", "ns/pod/p"].map(Box::from);
     let message = Message {
@@ -65,45 +65,45 @@ fn what_an_old_link_still_brings_does_not_count() {
         route: Route { source, group, operation, resource },
         content: Some(to_raw_value(&pod("p", "u", 7)).expect("JSON")),
     };
-    sky.desk.tell(Event::Cloud(old, Box::new(message)));
-    sky.settle();
-    sky.pass(2_000);
-    assert_eq!(sky.desk.agent.pods().count(), 0);
-    assert_eq!(sky.answers("late").len(), 0, "the cloud sends it again over the new one");
+    cloud.harness.tell(Event::Cloud(old, Box::new(message)));
+    cloud.settle();
+    cloud.pass(2_000);
+    assert_eq!(cloud.harness.agent.pods().count(), 0);
+    assert_eq!(cloud.answers("late").len(), 0, "the cloud sends it again over the new one");
 }
 
 #[test]
 fn what_has_left_over_an_old_link_makes_no_room_on_the_new_one() {
-    let (mut sky, old) = again();
-    sky.takes = false;
-    sky.flood((0..2 * UNSENT_MAX).map(|n| (format!("ns/configmap/c{n}"), format!("u{n}"))));
-    let count = sky.sent.len();
-    sky.desk.tell(Event::Sent(old, UNSENT_MAX));
-    sky.settle();
-    assert_eq!(sky.sent.len(), count);
+    let (mut cloud, old) = again();
+    cloud.takes = false;
+    cloud.flood((0..2 * UNSENT_MAX).map(|n| (format!("ns/configmap/c{n}"), format!("u{n}"))));
+    let count = cloud.sent.len();
+    cloud.harness.tell(Event::Sent(old, UNSENT_MAX));
+    cloud.settle();
+    assert_eq!(cloud.sent.len(), count);
 }
 
 #[test]
 fn after_a_sign_of_life_the_next_ping_has_its_full_time() {
-    let (mut sky, _) = again();
-    sky.hear();
-    sky.pass(16_000);
-    assert_eq!(sky.pings, 1);
-    sky.hear();
-    sky.pass(14_000);
-    assert_eq!(sky.pings, 1);
-    sky.pass(2_000);
-    assert_eq!(sky.pings, 2);
+    let (mut cloud, _) = again();
+    cloud.hear();
+    cloud.pass(16_000);
+    assert_eq!(cloud.pings, 1);
+    cloud.hear();
+    cloud.pass(14_000);
+    assert_eq!(cloud.pings, 1);
+    cloud.pass(2_000);
+    assert_eq!(cloud.pings, 2);
 }
 
 #[test]
 fn an_event_of_the_node_is_in_the_namespace_of_those() {
     let settings = CloudSettings { report_events: true, ..CloudSettings::default() };
-    let mut sky = Sky::set("gw", Saved::default(), settings);
-    sky.connect();
-    sky.desk.machine.memory = Some(Amount { capacity: 1 << 30, available: 50 << 20 });
-    sky.pass(15_000);
-    let told = sky.said("event");
+    let mut cloud = CloudHarness::set("gw", Saved::default(), settings);
+    cloud.connect();
+    cloud.harness.machine.memory = Some(Amount { capacity: 1 << 30, available: 50 << 20 });
+    cloud.pass(15_000);
+    let told = cloud.said("event");
     let low = told.iter().find(|it| content(it)["reason"] == "NodeHasInsufficientMemory");
     let low = low.expect("it is told");
     assert!(low.route.resource.starts_with("default/event/gw."), "{}", low.route.resource);

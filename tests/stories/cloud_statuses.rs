@@ -3,7 +3,7 @@
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, content, patch, pod, row};
+use crate::cloud_harness::{CloudHarness, content, patch, pod, row};
 
 fn disrupted(reason: &str) -> Value {
     json!({"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "it was low",
@@ -16,11 +16,11 @@ fn why_a_pod_was_evicted_outlives_the_agent() {
     evicted["status"] = json!({"phase": "Failed", "reason": "Evicted", "message": "it was low",
         "conditions": [disrupted("TerminationByKubelet")]});
     let rows = vec![row("ns/pod/p", &evicted)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.connect();
-    sky.hear();
-    sky.pass(5_000);
-    let told = sky.said("podpatch");
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.connect();
+    cloud.hear();
+    cloud.pass(5_000);
+    let told = cloud.said("podpatch");
     assert_eq!(told.len(), 1);
     let status = &patch(&told[0])["status"];
     assert_eq!((&status["phase"], &status["message"]), (&"Failed".into(), &"it was low".into()));
@@ -30,29 +30,29 @@ fn why_a_pod_was_evicted_outlives_the_agent() {
 
 #[test]
 fn who_makes_a_pod_go_says_so_and_the_node_does_not_take_it_back() {
-    let mut sky = Sky::new();
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.work();
-    sky.hear();
-    sky.pass(2_000);
-    let told = sky.said("podpatch");
+    let mut cloud = CloudHarness::new();
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.work();
+    cloud.hear();
+    cloud.pass(2_000);
+    let told = cloud.said("podpatch");
     let mut changed = pod("p", "u", 8);
-    let status = &sky.desk.agent.pods().next().expect("one").status;
+    let status = &cloud.harness.agent.pods().next().expect("one").status;
     changed["status"] = serde_json::to_value(status).expect("plain data");
-    sky.answer(&told[0], &json!({"Object": changed, "Err": null}));
+    cloud.answer(&told[0], &json!({"Object": changed, "Err": null}));
     changed["metadata"]["resourceVersion"] = json!("9");
     let conditions = changed["status"]["conditions"].as_array_mut().expect("a list");
     conditions.push(disrupted("EvictionByEvictionAPI"));
-    sky.push("update", "ns/pod/p", &changed);
-    sky.hear();
-    sky.pass(12_000);
-    assert_eq!(sky.said("podpatch").len(), 0, "it differs in nothing of the node's");
+    cloud.push("update", "ns/pod/p", &changed);
+    cloud.hear();
+    cloud.pass(12_000);
+    assert_eq!(cloud.said("podpatch").len(), 0, "it differs in nothing of the node's");
     // Something of the node's own changes.
-    sky.desk.exits("m", 1);
-    sky.work();
-    sky.hear();
-    sky.pass(2_000);
-    let told = sky.said("podpatch");
+    cloud.harness.exits("m", 1);
+    cloud.work();
+    cloud.hear();
+    cloud.pass(2_000);
+    let told = cloud.said("podpatch");
     assert!(!told.is_empty());
     for message in told {
         let text = content(&message).to_string();
@@ -74,35 +74,35 @@ fn pods_that_have_ended_take_no_room_in_the_next_life() {
         row("ns/pod/d", &pod("d", "d", 7)),
     ];
     let saved = Saved { rows, origin: StoreOrigin::Kept };
-    let mut sky = Sky::set_up(saved, |config| config.pods_max = 2);
-    sky.work();
-    assert_eq!(sky.desk.running().len(), 2);
+    let mut cloud = CloudHarness::set_up(saved, |config| config.pods_max = 2);
+    cloud.work();
+    assert_eq!(cloud.harness.running().len(), 2);
 }
 
 /// The life before began to evict the pod, told the cloud, and was cut off.
-fn about_to_be_evicted() -> Sky {
+fn about_to_be_evicted() -> CloudHarness {
     let mut leaving = pod("p", "u", 7);
     leaving["status"] = json!({"phase": "Running", "reason": "Evicted", "message": "it was low"});
     let rows = vec![row("ns/pod/p", &leaving)];
-    Sky::with(Saved { rows, origin: StoreOrigin::Kept })
+    CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept })
 }
 
 #[test]
 fn a_pod_that_was_about_to_be_evicted_in_an_earlier_life_is_not_said_to_be() {
-    let mut sky = about_to_be_evicted();
-    sky.work();
-    let status = sky.desk.status();
+    let mut cloud = about_to_be_evicted();
+    cloud.work();
+    let status = cloud.harness.status();
     assert_eq!(status["phase"], "Running");
     assert!(status.get("reason").is_none() && status.get("message").is_none(), "{status}");
 }
 
 #[test]
 fn what_an_earlier_life_said_of_a_pod_is_taken_back() {
-    let mut sky = about_to_be_evicted();
-    sky.connect();
-    sky.hear();
-    sky.pass(5_000);
-    let status = patch(&sky.said("podpatch")[0])["status"].clone();
+    let mut cloud = about_to_be_evicted();
+    cloud.connect();
+    cloud.hear();
+    cloud.pass(5_000);
+    let status = patch(&cloud.said("podpatch")[0])["status"].clone();
     let status = status.as_object().expect("a map");
     assert_eq!((&status["reason"], &status["message"]), (&Value::Null, &Value::Null));
 }
@@ -110,46 +110,46 @@ fn what_an_earlier_life_said_of_a_pod_is_taken_back() {
 #[test]
 fn a_pod_whose_phase_somebody_has_made_final_in_the_cloud_ends_and_stays_so() {
     for phase in ["Failed", "Succeeded"] {
-        let mut sky = Sky::new();
+        let mut cloud = CloudHarness::new();
         let mut wanted = pod("p", "u", 7);
         wanted["spec"]["terminationGracePeriodSeconds"] = json!(7);
-        sky.push("insert", "ns/pod/p", &wanted);
-        sky.work();
-        sky.hear();
-        sky.pass(2_000);
+        cloud.push("insert", "ns/pod/p", &wanted);
+        cloud.work();
+        cloud.hear();
+        cloud.pass(2_000);
         let mut runs = wanted.clone();
-        let mut told = sky.said("podpatch");
+        let mut told = cloud.said("podpatch");
         while let Some(message) = told.pop() {
             runs["metadata"]["resourceVersion"] = json!("8");
             let status = patch(&message)["status"].clone();
             for (key, value) in status.as_object().expect("a map") {
                 runs["status"][key] = value.clone();
             }
-            sky.answer(&message, &json!({"Object": runs, "Err": null}));
-            told = sky.said("podpatch");
+            cloud.answer(&message, &json!({"Object": runs, "Err": null}));
+            told = cloud.said("podpatch");
         }
         let mut given_up = wanted.clone();
         given_up["metadata"]["resourceVersion"] = json!("9");
         given_up["status"] =
             json!({"phase": phase, "reason": "Shutdown", "message": "the node was drained"});
-        let id = sky.push("update", "ns/pod/p", &given_up);
-        assert!(sky.acked().contains(&id));
-        assert_eq!(sky.desk.asked_for(), ["stop_container c2 7"]);
-        sky.work();
-        sky.hear();
-        sky.pass(15_000);
-        assert_eq!(sky.desk.running(), [] as [&str; 0], "whatever its restartPolicy");
-        let status = sky.desk.status();
+        let id = cloud.push("update", "ns/pod/p", &given_up);
+        assert!(cloud.acked().contains(&id));
+        assert_eq!(cloud.harness.asked_for(), ["stop_container c2 7"]);
+        cloud.work();
+        cloud.hear();
+        cloud.pass(15_000);
+        assert_eq!(cloud.harness.running(), [] as [&str; 0], "whatever its restartPolicy");
+        let status = cloud.harness.status();
         assert_eq!((&status["phase"], &status["reason"]), (&json!(phase), &json!("Shutdown")));
         assert_eq!(status["message"], "the node was drained");
-        let told = sky.said("podpatch");
+        let told = cloud.said("podpatch");
         assert!(!told.is_empty(), "of its containers");
         for message in told {
             let status = &patch(&message)["status"];
             assert!(status.get("phase").is_none() && status.get("reason").is_none(), "{status}");
         }
         // Nobody has asked for its deletion.
-        assert!(sky.sent.iter().all(|said| &*said.route.operation != "delete"));
+        assert!(cloud.sent.iter().all(|said| &*said.route.operation != "delete"));
     }
 }
 
@@ -165,8 +165,8 @@ fn gated(version: u64, value: &str) -> Value {
 }
 
 /// Whether the pod is ready, and why not.
-fn ready(sky: &Sky) -> (String, String) {
-    let status = sky.desk.status();
+fn ready(cloud: &CloudHarness) -> (String, String) {
+    let status = cloud.harness.status();
     let all = status["conditions"].as_array().expect("a list");
     let ready = all.iter().find(|it| it["type"] == "Ready").expect("it is told");
     let text = |key: &str| ready[key].as_str().unwrap_or_default().to_owned();
@@ -175,21 +175,21 @@ fn ready(sky: &Sky) -> (String, String) {
 
 #[test]
 fn a_gate_that_others_open_makes_a_pod_ready() {
-    let mut sky = Sky::new();
-    sky.push("insert", "ns/pod/p", &gated(7, ""));
-    sky.work();
+    let mut cloud = CloudHarness::new();
+    cloud.push("insert", "ns/pod/p", &gated(7, ""));
+    cloud.work();
     let none = "corresponding condition of pod readiness gate \"site/up\" does not exist.";
-    assert_eq!(ready(&sky), ("False".to_owned(), none.to_owned()));
-    sky.keeps = false;
-    sky.push("update", "ns/pod/p", &gated(8, "True"));
-    assert_eq!(sky.saves.len(), 1, "the next life has to know it");
-    assert_eq!(ready(&sky).0, "False", "not before it is durable");
-    sky.save();
-    sky.keeps = true;
-    assert_eq!(ready(&sky), ("True".to_owned(), String::new()));
-    sky.hear();
-    sky.pass(12_000);
-    let told = sky.said("podpatch");
+    assert_eq!(ready(&cloud), ("False".to_owned(), none.to_owned()));
+    cloud.keeps = false;
+    cloud.push("update", "ns/pod/p", &gated(8, "True"));
+    assert_eq!(cloud.saves.len(), 1, "the next life has to know it");
+    assert_eq!(ready(&cloud).0, "False", "not before it is durable");
+    cloud.save();
+    cloud.keeps = true;
+    assert_eq!(ready(&cloud), ("True".to_owned(), String::new()));
+    cloud.hear();
+    cloud.pass(12_000);
+    let told = cloud.said("podpatch");
     assert!(!told.is_empty());
     for said in told {
         let told = patch(&said)["status"]["conditions"].clone();
@@ -205,59 +205,59 @@ fn a_gate_that_others_open_makes_a_pod_ready() {
         ),
         (11, "", none),
     ] {
-        sky.push("update", "ns/pod/p", &gated(version, value));
-        assert_eq!(ready(&sky), ("False".to_owned(), why.to_owned()));
+        cloud.push("update", "ns/pod/p", &gated(version, value));
+        assert_eq!(ready(&cloud), ("False".to_owned(), why.to_owned()));
     }
-    assert_eq!(sky.desk.running(), ["m"], "nothing else comes of it");
-    assert_eq!(sky.desk.asked_for(), [] as [&str; 0]);
+    assert_eq!(cloud.harness.running(), ["m"], "nothing else comes of it");
+    assert_eq!(cloud.harness.asked_for(), [] as [&str; 0]);
 }
 
 #[test]
 fn a_gate_that_was_open_is_open_in_the_next_life() {
     let rows = vec![row("ns/pod/p", &gated(8, "True"))];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.work();
-    assert_eq!(ready(&sky), ("True".to_owned(), String::new()));
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.work();
+    assert_eq!(ready(&cloud), ("True".to_owned(), String::new()));
 }
 
 #[test]
 fn what_the_cloud_does_not_answer_is_told_again() {
-    let mut sky = Sky::new();
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.work();
-    sky.hear();
-    sky.pass(2_000);
-    assert_eq!(sky.said("podpatch").len(), 1);
+    let mut cloud = CloudHarness::new();
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.work();
+    cloud.hear();
+    cloud.pass(2_000);
+    assert_eq!(cloud.said("podpatch").len(), 1);
     for _ in 0..10 {
-        sky.pass(10_000);
-        sky.hear();
+        cloud.pass(10_000);
+        cloud.hear();
     }
     // By then the cloud is taken for an old one, which has another word for it.
-    assert_eq!(sky.said("podstatus").len(), 1);
+    assert_eq!(cloud.said("podstatus").len(), 1);
 }
 
 #[test]
 fn a_cloud_that_has_lost_what_it_was_told_is_told_the_same_again() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let lost = |version: u64| pod("p", "u", version);
-    sky.push("insert", "ns/pod/p", &lost(7));
-    sky.work();
+    cloud.push("insert", "ns/pod/p", &lost(7));
+    cloud.work();
     for version in [100, 200, 300] {
-        sky.hear();
-        sky.pass(12_000);
-        let told = sky.said("podpatch");
+        cloud.hear();
+        cloud.pass(12_000);
+        let told = cloud.said("podpatch");
         let [message] = &told[..] else { panic!("{version}: {told:?}") };
         assert_eq!(patch(message)["status"]["phase"], "Running");
         let mut has = lost(version);
-        has["status"] = sky.desk.status();
-        sky.answer(message, &json!({"Object": has, "Err": null}));
-        sky.pass(12_000);
-        assert!(sky.said("podpatch").is_empty(), "it has all of it");
+        has["status"] = cloud.harness.status();
+        cloud.answer(message, &json!({"Object": has, "Err": null}));
+        cloud.pass(12_000);
+        assert!(cloud.said("podpatch").is_empty(), "it has all of it");
         // Its store is lost: it comes back with the pod as the manifest has it.
-        sky.disconnect();
-        sky.pass(15_000);
-        sky.connect();
-        sky.push("update", "ns/pod/p", &lost(version + 50));
+        cloud.disconnect();
+        cloud.pass(15_000);
+        cloud.connect();
+        cloud.push("update", "ns/pod/p", &lost(version + 50));
     }
 }
 
@@ -267,8 +267,8 @@ fn who_else_made_a_pod_go_is_not_named_by_the_next_life() {
     going["status"] =
         json!({"phase": "Running", "conditions": [disrupted("PreemptionByScheduler")]});
     let rows = vec![row("ns/pod/p", &going)];
-    let mut sky = Sky::with(Saved { rows, origin: StoreOrigin::Kept });
-    sky.work();
-    let conditions = sky.desk.status()["conditions"].to_string();
+    let mut cloud = CloudHarness::with(Saved { rows, origin: StoreOrigin::Kept });
+    cloud.work();
+    let conditions = cloud.harness.status()["conditions"].to_string();
     assert!(!conditions.contains("DisruptionTarget"), "{conditions}");
 }

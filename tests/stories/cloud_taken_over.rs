@@ -4,8 +4,8 @@ use edged::model::cri::{ContainerState, PodRef};
 use edged::model::meta::{Saved, StoreOrigin};
 use serde_json::json;
 
-use crate::cloud_harness::{Sky, pod, row};
-use crate::desk::{container, sandbox};
+use crate::cloud_harness::{CloudHarness, pod, row};
+use crate::harness::{container, sandbox};
 
 #[test]
 fn of_an_init_container_that_another_agent_removed_the_end_is_known() {
@@ -25,22 +25,22 @@ fn of_an_init_container_that_another_agent_removed_the_end_is_known() {
     });
     let rows = vec![row("ns/pod/p", &theirs)];
     let saved = Saved { rows, origin: StoreOrigin::Kept };
-    let mut sky = Sky::beside(
+    let mut cloud = CloudHarness::beside(
         saved,
         |_| (),
-        |desk| {
+        |harness| {
             let mut main = container("c1", "m", ContainerState::Running);
             main.pod =
                 main.pod.map(|pod| PodRef { namespace: "ns".into(), name: "p".into(), ..pod });
             let mut running = sandbox("s1", 0, true);
             (running.pod, running.source) = (main.pod.clone(), Some("api".into()));
-            desk.sandboxes.push(running);
-            desk.containers.push(main);
+            harness.sandboxes.push(running);
+            harness.containers.push(main);
         },
     );
-    sky.work();
-    assert_eq!(sky.desk.trace, ["podsandbox_status s1", "container_status c1"]);
-    let status = sky.desk.status();
+    cloud.work();
+    assert_eq!(cloud.harness.trace, ["podsandbox_status s1", "container_status c1"]);
+    let status = cloud.harness.status();
     assert_eq!(status["initContainerStatuses"][0], theirs["status"]["initContainerStatuses"][0]);
     let conditions = status["conditions"].as_array().expect("conditions");
     let ready = conditions.iter().find(|told| told["type"] == "Ready").expect("it runs");

@@ -10,23 +10,24 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::model::settings::CloudSettings;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, patch, pod};
+use crate::cloud_harness::{CloudHarness, patch, pod};
 use crate::cluster::{Cluster, refusal};
 
-fn set(change: impl FnOnce(&mut CloudSettings)) -> Sky {
+fn set(change: impl FnOnce(&mut CloudSettings)) -> CloudHarness {
     let mut settings = CloudSettings::default();
     change(&mut settings);
-    let mut sky = Sky::set("gw", Saved { rows: Vec::new(), origin: StoreOrigin::Kept }, settings);
-    sky.connect();
-    sky
+    let mut cloud =
+        CloudHarness::set("gw", Saved { rows: Vec::new(), origin: StoreOrigin::Kept }, settings);
+    cloud.connect();
+    cloud
 }
 
 /// A pod of the cloud runs.
-fn running() -> Sky {
-    let mut sky = set(|_| ());
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.work();
-    sky
+fn running() -> CloudHarness {
+    let mut cloud = set(|_| ());
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.work();
+    cloud
 }
 
 fn delay_ms(one: &Message, other: &Message) -> u64 {
@@ -37,72 +38,72 @@ fn delay_ms(one: &Message, other: &Message) -> u64 {
 fn what_the_cloud_was_asked_for_and_did_not_answer_is_asked_for_again() {
     for kind in ["configmap", "serviceaccounttoken"] {
         let timeout_ms = 20_000;
-        let mut sky = set(|settings| settings.remote_query_timeout_ms = timeout_ms);
+        let mut cloud = set(|settings| settings.remote_query_timeout_ms = timeout_ms);
         let mut user = pod("p", "u", 7);
         user["spec"]["volumes"] = json!([{"name": "v", "projected": {"sources": [
             {"configMap": {"name": "c"}},
             {"serviceAccountToken": {"path": "t", "expirationSeconds": 3607}},
         ]}}]);
-        sky.push("insert", "ns/pod/p", &user);
-        let first = sky.next(kind, 1_000);
-        let again = sky.next(kind, 60_000);
+        cloud.push("insert", "ns/pod/p", &user);
+        let first = cloud.next(kind, 1_000);
+        let again = cloud.next(kind, 60_000);
         assert_eq!(delay_ms(&first, &again), timeout_ms + QUERY_RETRY_MS, "{kind}");
     }
 }
 
 #[test]
 fn a_pod_that_is_being_started_is_told_of_after_a_while() {
-    let mut sky = set(|_| ());
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    let began_at = sky.clock_ms();
-    let told = sky.next("podpatch", 10_000);
+    let mut cloud = set(|_| ());
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    let began_at = cloud.clock_ms();
+    let told = cloud.next("podpatch", 10_000);
     assert_eq!(told.header.timestamp_ms - began_at, REPORT_GATHER_MS as i64);
     // One that runs by then is told of at once.
-    let mut sky = running();
-    let runs_at = sky.clock_ms();
-    assert!(sky.next("podpatch", 10_000).header.timestamp_ms <= runs_at);
+    let mut cloud = running();
+    let runs_at = cloud.clock_ms();
+    assert!(cloud.next("podpatch", 10_000).header.timestamp_ms <= runs_at);
 }
 
 #[test]
 fn a_status_of_a_pod_that_was_refused_is_told_again() {
-    let mut sky = running();
-    let told = sky.next("podpatch", 2_000);
-    sky.answer(&told, &refusal("InternalError", 500));
-    let again = sky.next("podpatch", 60_000);
-    assert_eq!(sky.wait_ms(&told, &again), REPORT_RETRY_MS);
+    let mut cloud = running();
+    let told = cloud.next("podpatch", 2_000);
+    cloud.answer(&told, &refusal("InternalError", 500));
+    let again = cloud.next("podpatch", 60_000);
+    assert_eq!(cloud.wait_ms(&told, &again), REPORT_RETRY_MS);
 }
 
 #[test]
 fn a_pod_that_the_cloud_said_it_would_delete_is_told_of_as_gone_again() {
-    let mut sky = running();
+    let mut cloud = running();
     let mut ending = pod("p", "u", 8);
     ending["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:30Z");
-    sky.push("update", "ns/pod/p", &ending);
-    sky.work();
-    let mut told = sky.said("podpatch");
+    cloud.push("update", "ns/pod/p", &ending);
+    cloud.work();
+    let mut told = cloud.said("podpatch");
     while let Some(message) = told.pop() {
-        let status = &sky.desk.agent.pods().next().expect("one").status;
+        let status = &cloud.harness.agent.pods().next().expect("one").status;
         ending["status"] = serde_json::to_value(status).expect("JSON");
-        sky.answer(&message, &json!({"Object": ending, "Err": null}));
-        told = sky.said("podpatch");
+        cloud.answer(&message, &json!({"Object": ending, "Err": null}));
+        told = cloud.said("podpatch");
     }
-    let deletion = sky.next("pod", 2_000);
+    let deletion = cloud.next("pod", 2_000);
     assert_eq!(&*deletion.route.operation, "delete");
-    sky.answer(&deletion, &json!("OK"));
-    let again = sky.next("pod", 120_000);
+    cloud.answer(&deletion, &json!("OK"));
+    let again = cloud.next("pod", 120_000);
     assert_eq!(&*again.route.operation, "delete");
-    assert_eq!(sky.wait_ms(&deletion, &again), DELETE_AGAIN_MS);
+    assert_eq!(cloud.wait_ms(&deletion, &again), DELETE_AGAIN_MS);
 }
 
 #[test]
 fn a_registration_that_was_refused_is_made_again_ever_more_rarely() {
-    let mut sky = set(|_| ());
-    let mut asked = sky.next("node", 2_000);
+    let mut cloud = set(|_| ());
+    let mut asked = cloud.next("node", 2_000);
     for n in 0..9 {
-        sky.answer(&asked, &refusal("Forbidden", 403));
-        let again = sky.next("node", 120_000);
+        cloud.answer(&asked, &refusal("Forbidden", 403));
+        let again = cloud.next("node", 120_000);
         let wait_ms = (REGISTER_RETRY_MIN_MS << n).min(REGISTER_RETRY_MAX_MS);
-        assert_eq!(sky.wait_ms(&asked, &again), wait_ms, "{n}");
+        assert_eq!(cloud.wait_ms(&asked, &again), wait_ms, "{n}");
         asked = again;
     }
 }
@@ -110,28 +111,28 @@ fn a_registration_that_was_refused_is_made_again_ever_more_rarely() {
 #[test]
 fn a_lease_that_was_refused_is_asked_for_again_ever_more_rarely() {
     let interval_ms = CloudSettings::default().lease_interval_ms;
-    let mut sky = set(|_| ());
-    let mut asked = sky.next("lease", 2_000);
+    let mut cloud = set(|_| ());
+    let mut asked = cloud.next("lease", 2_000);
     for n in 0..9 {
-        sky.answer(&asked, &refusal("InternalError", 500));
-        let again = sky.next("lease", 20_000);
+        cloud.answer(&asked, &refusal("InternalError", 500));
+        let again = cloud.next("lease", 20_000);
         let wait_ms = (LEASE_RETRY_MIN_MS << n).min(interval_ms);
-        assert_eq!(sky.wait_ms(&asked, &again), wait_ms, "{n}");
+        assert_eq!(cloud.wait_ms(&asked, &again), wait_ms, "{n}");
         asked = again;
     }
 }
 
 #[test]
 fn an_old_cloud_is_asked_from_time_to_time_whether_it_knows_leases_by_now() {
-    let mut sky = set(|_| ());
+    let mut cloud = set(|_| ());
     let mut cluster = Cluster::default();
     cluster.is_old = true;
     let mut asked = Vec::new();
     for _ in 0..1_100 {
-        asked.extend(sky.said("lease"));
-        cluster.serve(&mut sky);
-        sky.pass(1_000);
-        sky.hear();
+        asked.extend(cloud.said("lease"));
+        cluster.serve(&mut cloud);
+        cloud.pass(1_000);
+        cloud.hear();
     }
     let waits = asked.windows(2).map(|two| delay_ms(&two[0], &two[1]));
     // Those before, a lease's time apart, were to find out that it is old.
@@ -150,23 +151,23 @@ fn is_unready(told: &Value) -> bool {
 #[test]
 fn a_node_whose_runtime_is_gone_is_called_not_ready_after_a_while() {
     let look_ms = 100;
-    let mut sky = set(|settings| settings.status_update_ms = look_ms);
+    let mut cloud = set(|settings| settings.status_update_ms = look_ms);
     let mut cluster = Cluster::default();
-    cluster.serve(&mut sky);
-    cluster.pass(&mut sky, 5_000);
-    let gone_at = sky.clock_ms();
-    sky.desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    cluster.serve(&mut cloud);
+    cluster.pass(&mut cloud, 5_000);
+    let gone_at = cloud.clock_ms();
+    cloud.harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
     let mut told_at = None;
     for _ in 0..60 {
-        sky.pass(1_000);
-        sky.hear();
-        for message in sky.said("nodepatch") {
+        cloud.pass(1_000);
+        cloud.hear();
+        for message in cloud.said("nodepatch") {
             if is_unready(&patch(&message)) {
                 told_at.get_or_insert(message.header.timestamp_ms);
             }
-            sky.sent.push(message);
+            cloud.sent.push(message);
         }
-        cluster.serve(&mut sky);
+        cluster.serve(&mut cloud);
     }
     let wait_ms = (told_at.expect("it is told") - gone_at) as u64;
     // It is told at the next look.

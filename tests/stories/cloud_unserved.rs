@@ -3,12 +3,12 @@
 use edged::model::message::Message;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, content};
+use crate::cloud_harness::{CloudHarness, content};
 
 /// The only answer: its source, group, operation and resource, and its content.
-fn answer(sky: &mut Sky, route: [&str; 4], told: &Value) -> ([String; 4], Value) {
-    let id = sky.say(route, told);
-    let answers: Vec<Message> = sky.answers(&id);
+fn answer(cloud: &mut CloudHarness, route: [&str; 4], told: &Value) -> ([String; 4], Value) {
+    let id = cloud.say(route, told);
+    let answers: Vec<Message> = cloud.answers(&id);
     assert_eq!(answers.len(), 1, "{route:?}");
     let route = &answers[0].route;
     let route = [&route.source, &route.group, &route.operation, &route.resource];
@@ -17,40 +17,40 @@ fn answer(sky: &mut Sky, route: [&str; 4], told: &Value) -> ([String; 4], Value)
 
 #[test]
 fn who_waits_for_an_answer_gets_one() {
-    let mut sky = Sky::new();
-    let (_, told) = answer(&mut sky, ["edgehub", "resource", "ping", "x"], &json!("hello"));
+    let mut cloud = CloudHarness::new();
+    let (_, told) = answer(&mut cloud, ["edgehub", "resource", "ping", "x"], &json!("hello"));
     assert_eq!(told, "ack");
     let job = ["taskmanager", "taskmanager", "upgrade", "task/t/node/gw"];
-    let (route, told) = answer(&mut sky, job, &json!({}));
+    let (route, told) = answer(&mut cloud, job, &json!({}));
     assert_eq!(route[..3], ["websocket", "hub", "UpdateNodeActionStatus"]);
     assert_eq!((&told["action"], &told["succ"]), (&json!("upgrade"), &json!(false)));
     assert_eq!(told["reason"], "not built into edged");
     let http = ["router_servicebus", "user", "GET", "host/path"];
-    let (route, told) = answer(&mut sky, http, &json!({"method": "GET"}));
+    let (route, told) = answer(&mut cloud, http, &json!({"method": "GET"}));
     assert_eq!(route, ["servicebus", "user", "upload", ""]);
     assert_eq!(told["status_code"], 501);
     let volume = ["cloudhub", "resource", "createvolume", "ns/volume/v"];
-    let (route, told) = answer(&mut sky, volume, &json!({}));
+    let (route, told) = answer(&mut cloud, volume, &json!({}));
     assert_eq!((&*route[2], told), ("response", json!("not built into edged")));
 }
 
 #[test]
 fn who_waits_for_none_gets_none() {
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     for route in [
         ["router_servicebus", "user", "subscribe", "a/topic"],
         ["router_eventbus", "user", "GET", "a/topic"],
         ["devicecontroller", "twin", "update", "device/d/twin"],
     ] {
-        let id = sky.say(route, &json!({}));
-        sky.pass(1_000);
-        assert_eq!(sky.answers(&id).len(), 0, "{route:?}");
+        let id = cloud.say(route, &json!({}));
+        cloud.pass(1_000);
+        assert_eq!(cloud.answers(&id).len(), 0, "{route:?}");
     }
 }
 
 #[test]
 fn what_is_about_no_object_is_acknowledged() {
-    let mut sky = Sky::new();
-    let id = sky.say(["edgecontroller", "resource", "update", "nothing"], &json!({}));
-    assert_eq!(sky.answers(&id).len(), 1);
+    let mut cloud = CloudHarness::new();
+    let id = cloud.say(["edgecontroller", "resource", "update", "nothing"], &json!({}));
+    assert_eq!(cloud.answers(&id).len(), 1);
 }

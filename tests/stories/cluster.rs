@@ -4,7 +4,7 @@ use edged::model::message::Message;
 use edged::wire::edge::encode;
 use serde_json::{Map, Value, json};
 
-use crate::cloud_harness::{Sky, content, patch};
+use crate::cloud_harness::{CloudHarness, content, patch};
 
 /// What it has.
 #[derive(Default)]
@@ -25,9 +25,9 @@ pub struct Cluster {
 
 impl Cluster {
     /// Answers all that was said of the node and its lease.
-    pub fn serve(&mut self, sky: &mut Sky) {
+    pub fn serve(&mut self, cloud: &mut CloudHarness) {
         loop {
-            let sent = std::mem::take(&mut sky.sent);
+            let sent = std::mem::take(&mut cloud.sent);
             let (ours, rest): (Vec<_>, Vec<_>) = sent.into_iter().partition(Self::is_ours);
             for message in rest.iter().chain(&ours) {
                 self.up_bytes += frame_bytes(encode(message).len()) + 4;
@@ -39,19 +39,19 @@ impl Cluster {
             for message in ours {
                 if let Some(answer) = self.answer(&message) {
                     self.down_bytes += frame_bytes(answer.to_string().len() + 250);
-                    sky.answer(&message, &answer);
+                    cloud.answer(&message, &answer);
                 }
             }
         }
     }
 
     /// Some time passes; the link shows signs of life.
-    pub fn pass(&mut self, sky: &mut Sky, ms: u64) {
-        let end = sky.desk.now.boot.plus_ms(ms);
-        while sky.desk.now.boot < end {
-            sky.pass(end.since_ms(sky.desk.now.boot).min(1_000));
-            sky.hear();
-            self.serve(sky);
+    pub fn pass(&mut self, cloud: &mut CloudHarness, ms: u64) {
+        let end = cloud.harness.now.boot.plus_ms(ms);
+        while cloud.harness.now.boot < end {
+            cloud.pass(end.since_ms(cloud.harness.now.boot).min(1_000));
+            cloud.hear();
+            self.serve(cloud);
         }
     }
 

@@ -6,17 +6,17 @@ use edged::agent::time::Wall;
 use edged::model::cri::{Code, ContainerState, Reply};
 use serde_json::{Value, json};
 
-use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
+use crate::harness::{Harness, MAIN, START, container, pod, sandbox};
 
-fn condition(desk: &Desk, kind: &str) -> Value {
-    let status = desk.status();
+fn condition(harness: &Harness, kind: &str) -> Value {
+    let status = harness.status();
     let mut all = status["conditions"].as_array().expect("conditions").iter();
     all.find(|it| it["type"] == kind).expect(kind).clone()
 }
 
 /// Its value, reason and message.
-fn said(desk: &Desk, kind: &str) -> (String, String, String) {
-    let it = condition(desk, kind);
+fn said(harness: &Harness, kind: &str) -> (String, String, String) {
+    let it = condition(harness, kind);
     let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
     (text("status"), text("reason"), text("message"))
 }
@@ -25,8 +25,8 @@ fn text((value, reason, message): (&str, &str, &str)) -> (String, String, String
     (value.to_owned(), reason.to_owned(), message.to_owned())
 }
 
-fn main_status(desk: &Desk) -> Value {
-    desk.status()["containerStatuses"][0].clone()
+fn main_status(harness: &Harness) -> Value {
+    harness.status()["containerStatuses"][0].clone()
 }
 
 /// Init `i`, sidecar `s`, main containers `m` and `n`.
@@ -40,126 +40,126 @@ fn full(policy: &str) -> String {
 
 #[test]
 fn conditions_name_what_a_pod_waits_for() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&full("Always")]);
-    let initialized = |desk: &Desk| said(desk, "Initialized");
+    let mut harness = Harness::new();
+    harness.manifests(&[&full("Always")]);
+    let initialized = |harness: &Harness| said(harness, "Initialized");
     let open = "containers with incomplete status: ";
     let not = "ContainersNotInitialized";
-    assert_eq!(initialized(&desk), text(("False", not, &format!("{open}[i s]"))));
-    assert_eq!(said(&desk, "PodReadyToStartContainers").0, "False");
-    desk.works();
-    assert_eq!(initialized(&desk), text(("False", not, &format!("{open}[i s]"))));
-    assert_eq!(said(&desk, "PodReadyToStartContainers").0, "True");
+    assert_eq!(initialized(&harness), text(("False", not, &format!("{open}[i s]"))));
+    assert_eq!(said(&harness, "PodReadyToStartContainers").0, "False");
+    harness.works();
+    assert_eq!(initialized(&harness), text(("False", not, &format!("{open}[i s]"))));
+    assert_eq!(said(&harness, "PodReadyToStartContainers").0, "True");
     let unready = "containers with unready status: [m n s]";
-    assert_eq!(said(&desk, "Ready"), text(("False", "ContainersNotReady", unready)));
-    desk.exits("i", 0);
-    desk.works_until("create_container s#0");
-    assert_eq!(initialized(&desk), text(("False", not, &format!("{open}[s]"))));
-    assert_eq!(desk.status()["initContainerStatuses"][0]["ready"], true);
-    desk.works_until("create_container n#0");
-    assert_eq!(initialized(&desk), text(("True", "", "")), "though none of them has begun");
-    desk.works_until("create_container m#0");
+    assert_eq!(said(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
+    harness.exits("i", 0);
+    harness.works_until("create_container s#0");
+    assert_eq!(initialized(&harness), text(("False", not, &format!("{open}[s]"))));
+    assert_eq!(harness.status()["initContainerStatuses"][0]["ready"], true);
+    harness.works_until("create_container n#0");
+    assert_eq!(initialized(&harness), text(("True", "", "")), "though none of them has begun");
+    harness.works_until("create_container m#0");
     let unready = "containers with unready status: [m]";
-    assert_eq!(said(&desk, "ContainersReady"), text(("False", "ContainersNotReady", unready)));
-    desk.works();
+    assert_eq!(said(&harness, "ContainersReady"), text(("False", "ContainersNotReady", unready)));
+    harness.works();
     for kind in ["Ready", "ContainersReady"] {
-        assert_eq!(said(&desk, kind), text(("True", "", "")));
+        assert_eq!(said(&harness, kind), text(("True", "", "")));
     }
     // A sidecar counts like a main container.
-    desk.exits("s", 1);
+    harness.exits("s", 1);
     let unready = "containers with unready status: [s]";
-    assert_eq!(said(&desk, "Ready"), text(("False", "ContainersNotReady", unready)));
+    assert_eq!(said(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
     // Initialised it was, whatever the sidecar does.
-    assert_eq!(initialized(&desk).0, "True");
-    let names = desk.status()["containerStatuses"].clone();
+    assert_eq!(initialized(&harness).0, "True");
+    let names = harness.status()["containerStatuses"].clone();
     assert_eq!((&names[0]["name"], &names[1]["name"]), (&"m".into(), &"n".into()), "by name");
 }
 
 #[test]
 fn conditions_keep_the_time_of_their_last_change() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    let at = |desk: &Desk, kind: &str| condition(desk, kind)["lastTransitionTime"].clone();
-    let scheduled = at(&desk, "PodScheduled");
-    let unready = at(&desk, "Ready");
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    let at = |harness: &Harness, kind: &str| condition(harness, kind)["lastTransitionTime"].clone();
+    let scheduled = at(&harness, "PodScheduled");
+    let unready = at(&harness, "Ready");
     assert_eq!(scheduled, unready);
-    desk.pass(5_000);
-    desk.does_all(START);
-    let ready = at(&desk, "Ready");
+    harness.pass(5_000);
+    harness.does_all(START);
+    let ready = at(&harness, "Ready");
     assert_ne!(ready, unready);
-    assert_eq!(at(&desk, "PodScheduled"), scheduled);
-    desk.pass(5_000);
-    desk.exits("m", 1);
-    assert_ne!(at(&desk, "Ready"), ready);
+    assert_eq!(at(&harness, "PodScheduled"), scheduled);
+    harness.pass(5_000);
+    harness.exits("m", 1);
+    assert_ne!(at(&harness, "Ready"), ready);
     // Without a clock they have none, and get it once there is one.
-    let mut desk = Desk::new();
-    let wall = desk.now.wall.take();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(START);
-    assert_eq!(at(&desk, "Ready"), Value::Null);
-    desk.now.wall = wall;
-    desk.pass(2_000);
-    assert_ne!(at(&desk, "Ready"), Value::Null);
+    let mut harness = Harness::new();
+    let wall = harness.now.wall.take();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
+    assert_eq!(at(&harness, "Ready"), Value::Null);
+    harness.now.wall = wall;
+    harness.pass(2_000);
+    assert_ne!(at(&harness, "Ready"), Value::Null);
 }
 
 #[test]
 fn a_pod_that_has_ended_says_so_in_its_conditions() {
     for (code, phase, reason) in [(0, "Succeeded", "PodCompleted"), (1, "Failed", "PodFailed")] {
-        let mut desk = Desk::new();
-        desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
-        desk.does_all(START);
-        desk.exits("m", code);
-        desk.works();
-        desk.pass(2_000);
-        assert_eq!(desk.status()["phase"], phase);
+        let mut harness = Harness::new();
+        harness.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+        harness.does_all(START);
+        harness.exits("m", code);
+        harness.works();
+        harness.pass(2_000);
+        assert_eq!(harness.status()["phase"], phase);
         for kind in ["Ready", "ContainersReady"] {
-            assert_eq!(said(&desk, kind), text(("False", reason, "")), "{kind}");
+            assert_eq!(said(&harness, kind), text(("False", reason, "")), "{kind}");
         }
         let initialized = if code == 0 { reason } else { "" };
-        assert_eq!(said(&desk, "Initialized"), text(("True", initialized, "")));
-        assert_eq!(desk.status()["podIP"], "10.0.0.5", "as its logs name it");
+        assert_eq!(said(&harness, "Initialized"), text(("True", initialized, "")));
+        assert_eq!(harness.status()["podIP"], "10.0.0.5", "as its logs name it");
     }
 }
 
 #[test]
 fn a_pod_on_the_hosts_network_has_the_hosts_addresses_from_its_sandbox_on() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(r#""hostNetwork":true,{MAIN}"#))]);
-    assert_eq!(desk.status()["podIP"], Value::Null);
-    desk.does("run_podsandbox #0");
-    desk.does("podsandbox_status s1");
-    let status = desk.status();
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(&format!(r#""hostNetwork":true,{MAIN}"#))]);
+    assert_eq!(harness.status()["podIP"], Value::Null);
+    harness.does("run_podsandbox #0");
+    harness.does("podsandbox_status s1");
+    let status = harness.status();
     assert_eq!((&status["podIP"], &status["hostIP"]), (&"192.0.2.1".into(), &"192.0.2.1".into()));
 }
 
 #[test]
 fn a_pod_that_was_refused_has_no_containers_to_tell_of() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let more = r#""nodeSelector":{"no":"such"},"initContainers":[{"name":"i","image":"i:1"}],
         "ephemeralContainers":[{"name":"e","image":"i:1"}]"#;
-    desk.manifests(&[&pod(&format!("{more},{MAIN}"))]);
-    let status = desk.status();
+    harness.manifests(&[&pod(&format!("{more},{MAIN}"))]);
+    let status = harness.status();
     assert_eq!(status["phase"], "Failed", "{status}");
     for key in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
         assert!(status.get(key).is_none_or(|it| *it == json!([])), "{key}: {status}");
     }
     // One that failed later has.
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{MAIN}"#))]);
-    desk.does_all(START);
-    desk.pass(5_000);
-    desk.works();
-    assert_eq!(desk.status()["containerStatuses"].as_array().map(Vec::len), Some(1));
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{MAIN}"#))]);
+    harness.does_all(START);
+    harness.pass(5_000);
+    harness.works();
+    assert_eq!(harness.status()["containerStatuses"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]
 fn a_container_that_somebody_removed_counts_as_one_that_ended() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(START);
-    desk.containers.clear();
-    desk.pass(1_000);
-    let told = main_status(&desk);
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
+    harness.containers.clear();
+    harness.pass(1_000);
+    let told = main_status(&harness);
     let last = &told["lastState"]["terminated"];
     assert_eq!(
         (&last["exitCode"], &last["reason"]),
@@ -172,89 +172,89 @@ fn a_container_that_somebody_removed_counts_as_one_that_ended() {
     assert_eq!(told["state"]["waiting"]["reason"], "ContainerCreating");
     assert_eq!((&told["ready"], &told["started"]), (&false.into(), &false.into()));
     // It is told once, and the next one goes on counting.
-    desk.pass(1_000);
-    assert_eq!(main_status(&desk)["restartCount"], 1);
-    desk.works();
-    let told = main_status(&desk);
+    harness.pass(1_000);
+    assert_eq!(main_status(&harness)["restartCount"], 1);
+    harness.works();
+    let told = main_status(&harness);
     assert_eq!(told["restartCount"], 1, "{told}");
     assert_eq!(told["lastState"]["terminated"]["exitCode"], 137, "{told}");
 }
 
 #[test]
 fn of_one_that_is_removed_after_its_end_the_end_is_kept() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
-    desk.does_all(START);
-    desk.exits("m", 3);
-    desk.works();
-    desk.pass(2_000);
-    desk.containers.clear();
-    desk.pass(2_000);
-    let told = main_status(&desk);
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+    harness.does_all(START);
+    harness.exits("m", 3);
+    harness.works();
+    harness.pass(2_000);
+    harness.containers.clear();
+    harness.pass(2_000);
+    let told = main_status(&harness);
     assert_eq!(told["state"]["terminated"]["exitCode"], 3, "{told}");
     assert_eq!(told["restartCount"], 0);
-    assert_eq!(desk.status()["phase"], "Failed");
+    assert_eq!(harness.status()["phase"], "Failed");
 }
 
 #[test]
 fn why_one_that_ended_cannot_run_again_stands_over_how_it_ended() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(START);
-    desk.exits("m", 3);
-    desk.does_all(&["container_status c2", "image_status i:1"]);
-    desk.refuses("create_container m#1", Code::Unknown, "no");
-    let told = main_status(&desk);
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
+    harness.exits("m", 3);
+    harness.does_all(&["container_status c2", "image_status i:1"]);
+    harness.refuses("create_container m#1", Code::Unknown, "no");
+    let told = main_status(&harness);
     assert_eq!(told["state"]["waiting"]["reason"], "CreateContainerError", "{told}");
     assert_eq!(told["lastState"]["terminated"]["exitCode"], 3, "{told}");
     // Once its pod ends nobody tries.
-    desk.manifests(&[]);
-    assert_eq!(main_status(&desk)["state"]["terminated"]["exitCode"], 3);
+    harness.manifests(&[]);
+    assert_eq!(main_status(&harness)["state"]["terminated"]["exitCode"], 3);
 }
 
 #[test]
 fn what_waits_to_be_initialised_says_so() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&full("Always")]);
-    assert_eq!(main_status(&desk)["state"]["waiting"]["reason"], "PodInitializing");
-    let init = &desk.status()["initContainerStatuses"][0];
+    let mut harness = Harness::new();
+    harness.manifests(&[&full("Always")]);
+    assert_eq!(main_status(&harness)["state"]["waiting"]["reason"], "PodInitializing");
+    let init = &harness.status()["initContainerStatuses"][0];
     assert_eq!(init["state"]["waiting"]["reason"], "PodInitializing");
     assert_eq!((&init["started"], &init["ready"]), (&false.into(), &false.into()));
-    desk.works();
-    let init = &desk.status()["initContainerStatuses"][0];
+    harness.works();
+    let init = &harness.status()["initContainerStatuses"][0];
     assert_eq!((&init["started"], &init["ready"]), (&true.into(), &false.into()), "it runs");
-    desk.exits("i", 0);
-    desk.does("container_status c2");
-    let init = &desk.status()["initContainerStatuses"][0];
+    harness.exits("i", 0);
+    harness.does("container_status c2");
+    let init = &harness.status()["initContainerStatuses"][0];
     assert_eq!((&init["started"], &init["ready"]), (&false.into(), &true.into()), "it is done");
 }
 
 #[test]
 fn a_pod_whose_end_finds_it_half_begun_says_what_never_ran() {
     // The second init container never began, and the main containers neither.
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let inits = r#""initContainers":[{"name":"i","image":"i:1"},{"name":"j","image":"i:1"}]"#;
-    desk.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{inits},{MAIN}"#))]);
-    desk.works();
-    desk.exits("i", 1);
-    desk.works();
-    desk.pass(2_000);
-    let status = desk.status();
+    harness.manifests(&[&pod(&format!(r#""restartPolicy":"Never",{inits},{MAIN}"#))]);
+    harness.works();
+    harness.exits("i", 1);
+    harness.works();
+    harness.pass(2_000);
+    let status = harness.status();
     assert_eq!(status["phase"], "Failed");
     let inits = &status["initContainerStatuses"];
     assert_eq!(inits[0]["state"]["terminated"]["exitCode"], 1);
     assert_eq!(inits[1]["state"]["waiting"]["reason"], "PodInitializing", "{inits}");
-    assert_eq!(main_status(&desk)["state"]["waiting"]["reason"], "PodInitializing");
+    assert_eq!(main_status(&harness)["state"]["waiting"]["reason"], "PodInitializing");
     // With one main container begun, the other is said to be lost.
-    let mut desk = Desk::new();
-    desk.images = vec!["i:1"];
+    let mut harness = Harness::new();
+    harness.images = vec!["i:1"];
     let two = r#""containers":[{"name":"m","image":"i:1"},{"name":"n","image":"gone:1"}]"#;
-    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":60,{two}"#))]);
-    desk.works_until("pull_image gone:1");
-    desk.pass(60_000);
-    desk.works();
-    desk.pass(2_000);
-    let status = desk.status();
+    harness.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":60,{two}"#))]);
+    harness.works_until("pull_image gone:1");
+    harness.pass(60_000);
+    harness.works();
+    harness.pass(2_000);
+    let status = harness.status();
     assert_eq!(
         (&status["phase"], &status["reason"]),
         (&"Failed".into(), &"DeadlineExceeded".into())
@@ -269,176 +269,176 @@ fn a_pod_whose_end_finds_it_half_begun_says_what_never_ran() {
 
 #[test]
 fn what_an_earlier_life_of_a_running_pod_was_is_not_taken_back_before_all_is_looked_at() {
-    let mut desk = Desk::new();
-    desk.sandboxes.push(sandbox("s1", 0, true));
+    let mut harness = Harness::new();
+    harness.sandboxes.push(sandbox("s1", 0, true));
     let mut found = container("x0", "m", ContainerState::Running);
     found.attempt = 4;
-    desk.containers.push(found);
-    desk.manifests(&[&pod(MAIN)]);
-    assert_eq!(condition(&desk, "PodScheduled")["status"], "True");
-    let told = main_status(&desk);
+    harness.containers.push(found);
+    harness.manifests(&[&pod(MAIN)]);
+    assert_eq!(condition(&harness, "PodScheduled")["status"], "True");
+    let told = main_status(&harness);
     assert_eq!(told["state"]["waiting"], json!({}), "it is not known yet how it is: {told}");
     assert_eq!(
         (&told["restartCount"], &told["containerID"]),
         (&4.into(), &"containerd://x0".into())
     );
     assert_eq!(told["image"], "i:1");
-    desk.works();
-    let told = main_status(&desk);
+    harness.works();
+    let told = main_status(&harness);
     assert!(told["state"]["running"].is_object(), "{told}");
     assert_eq!((&told["imageID"], &told["lastState"]), (&"sha256:1".into(), &json!({})));
 }
 
 #[test]
 fn times_of_1970_are_times_that_nobody_knows() {
-    let mut desk = Desk::new();
-    desk.now.wall = Some(Wall(1_000));
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(START);
-    assert_eq!(desk.status()["phase"], "Running");
+    let mut harness = Harness::new();
+    harness.now.wall = Some(Wall(1_000));
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
+    assert_eq!(harness.status()["phase"], "Running");
 }
 
 #[test]
 fn an_init_container_that_runs_is_not_complete() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let init = r#""initContainers":[{"name":"i","image":"i:1"}]"#;
-    desk.manifests(&[&pod(&format!("{init},{MAIN}"))]);
-    desk.works();
+    harness.manifests(&[&pod(&format!("{init},{MAIN}"))]);
+    harness.works();
     let message = "containers with incomplete status: [i]";
     let expected = text(("False", "ContainersNotInitialized", message));
-    assert_eq!(said(&desk, "Initialized"), expected);
+    assert_eq!(said(&harness, "Initialized"), expected);
 }
 
 #[cfg(feature = "probes")]
 #[test]
 fn a_sidecar_that_has_started_is_complete_though_it_is_not_ready() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let probe = r#""readinessProbe":{"tcpSocket":{"port":1}}"#;
     let sidecar = format!(r#"{{"name":"s","image":"i:1","restartPolicy":"Always",{probe}}}"#);
-    desk.manifests(&[&pod(&format!(r#""initContainers":[{sidecar}],{MAIN}"#))]);
-    desk.works_until("create_container m#0");
-    assert_eq!(said(&desk, "Initialized"), text(("True", "", "")));
+    harness.manifests(&[&pod(&format!(r#""initContainers":[{sidecar}],{MAIN}"#))]);
+    harness.works_until("create_container m#0");
+    assert_eq!(said(&harness, "Initialized"), text(("True", "", "")));
     let unready = "containers with unready status: [m s]";
-    assert_eq!(said(&desk, "Ready"), text(("False", "ContainersNotReady", unready)));
+    assert_eq!(said(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
 }
 
 #[test]
 fn a_gate_is_of_no_interest_before_the_containers_are_ready() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(r#""readinessGates":[{{"conditionType":"a/b"}}],{MAIN}"#))]);
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(&format!(r#""readinessGates":[{{"conditionType":"a/b"}}],{MAIN}"#))]);
     let unready = "containers with unready status: [m]";
-    assert_eq!(said(&desk, "Ready"), text(("False", "ContainersNotReady", unready)));
+    assert_eq!(said(&harness, "Ready"), text(("False", "ContainersNotReady", unready)));
 }
 
 #[test]
 fn a_pod_that_failed_has_failed_however_well_its_containers_end() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{MAIN}"#))]);
-    desk.does_all(START);
-    desk.exit_codes.push(("c2".into(), 0));
-    desk.pass(5_000);
-    desk.works();
-    desk.pass(2_000);
-    assert_eq!(main_status(&desk)["state"]["terminated"]["exitCode"], 0);
-    assert_eq!(desk.status()["phase"], "Failed");
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(&format!(r#""activeDeadlineSeconds":5,{MAIN}"#))]);
+    harness.does_all(START);
+    harness.exit_codes.push(("c2".into(), 0));
+    harness.pass(5_000);
+    harness.works();
+    harness.pass(2_000);
+    assert_eq!(main_status(&harness)["state"]["terminated"]["exitCode"], 0);
+    assert_eq!(harness.status()["phase"], "Failed");
     // One that is deleted has ended, whatever its policy says of restarts.
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(START);
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
     let deleted = r#""uid":"u1","deletionTimestamp":"2027-01-01T00:00:00Z""#;
-    desk.manifests(&[&pod(MAIN).replace(r#""uid":"u1""#, deleted)]);
-    desk.works();
-    desk.pass(2_000);
-    assert_eq!(desk.status()["phase"], "Failed");
+    harness.manifests(&[&pod(MAIN).replace(r#""uid":"u1""#, deleted)]);
+    harness.works();
+    harness.pass(2_000);
+    assert_eq!(harness.status()["phase"], "Failed");
 }
 
 #[test]
 fn a_start_time_is_that_of_the_oldest_sandbox() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     for (id, attempt, at_s) in [("s1", 1, 1_799_999_000_i64), ("s0", 0, 1_799_990_000)] {
         let mut found = sandbox(id, attempt, attempt == 1);
         found.created_at = at_s * 1_000_000_000;
-        desk.sandboxes.push(found);
+        harness.sandboxes.push(found);
     }
-    desk.containers.push(container("x0", "m", ContainerState::Running));
-    desk.pass(2_000);
-    desk.manifests(&[&pod(MAIN)]);
-    desk.works();
-    assert_eq!(desk.status()["startTime"], "2027-01-15T05:13:20Z");
+    harness.containers.push(container("x0", "m", ContainerState::Running));
+    harness.pass(2_000);
+    harness.manifests(&[&pod(MAIN)]);
+    harness.works();
+    assert_eq!(harness.status()["startTime"], "2027-01-15T05:13:20Z");
 }
 
 #[test]
 fn how_a_container_ended_before_is_told_by_the_newest_that_ended() {
-    let mut desk = Desk::new();
-    desk.sandboxes.push(sandbox("s1", 0, true));
+    let mut harness = Harness::new();
+    harness.sandboxes.push(sandbox("s1", 0, true));
     let states = [ContainerState::Exited, ContainerState::Created, ContainerState::Running];
     for (attempt, state) in (0..).zip(states) {
         let mut found = container(&format!("x{attempt}"), "m", state);
         found.attempt = attempt;
-        desk.containers.push(found);
+        harness.containers.push(found);
     }
-    desk.exit_codes.push(("x0".into(), 9));
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&["podsandbox_status s1", "container_status x2"]);
-    if desk.asked_for().contains(&"container_status x0".to_owned()) {
-        desk.does("container_status x0");
+    harness.exit_codes.push(("x0".into(), 9));
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(&["podsandbox_status s1", "container_status x2"]);
+    if harness.asked_for().contains(&"container_status x0".to_owned()) {
+        harness.does("container_status x0");
     }
-    let last = main_status(&desk)["lastState"].clone();
+    let last = main_status(&harness)["lastState"].clone();
     assert!(last.get("waiting").is_none(), "{last}");
 }
 
 #[test]
 fn an_image_is_told_as_the_runtime_names_it_and_of_its_own_instance() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&START[..5]);
-    let (call, request) = desk.take("container_status c2");
-    let Reply::ContainerStatus(mut told) = desk.perform(&request) else { panic!("a status") };
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(&START[..5]);
+    let (call, request) = harness.take("container_status c2");
+    let Reply::ContainerStatus(mut told) = harness.perform(&request) else { panic!("a status") };
     (told.image, told.image_ref) = ("docker.io/library/i:1".into(), "sha256:9".into());
-    desk.tell(Event::Cri(call, Ok(Reply::ContainerStatus(told))));
-    let image = |desk: &Desk| {
-        let told = main_status(desk);
+    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(told))));
+    let image = |harness: &Harness| {
+        let told = main_status(harness);
         let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
         (text("image"), text("imageID"))
     };
     let first = ("docker.io/library/i:1".to_owned(), "sha256:9".to_owned());
-    assert_eq!(image(&desk), first);
-    desk.exits("m", 1);
-    assert_eq!(image(&desk), first, "it is known though it was not asked again");
-    desk.manifests(&[&pod(&MAIN.replace("i:1", "i:2"))]);
-    desk.works_until("start_container c3");
-    assert_eq!(image(&desk), ("i:2".to_owned(), String::new()), "of the next nothing is known");
+    assert_eq!(image(&harness), first);
+    harness.exits("m", 1);
+    assert_eq!(image(&harness), first, "it is known though it was not asked again");
+    harness.manifests(&[&pod(&MAIN.replace("i:1", "i:2"))]);
+    harness.works_until("start_container c3");
+    assert_eq!(image(&harness), ("i:2".to_owned(), String::new()), "of the next nothing is known");
 }
 
 #[test]
 fn a_sidecar_that_somebody_removed_has_not_completed() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let sidecar = r#"{"name":"s","image":"i:1","restartPolicy":"Always"}"#;
-    desk.manifests(&[&pod(&format!(r#""initContainers":[{sidecar}],{MAIN}"#))]);
-    desk.works();
-    desk.containers.retain(|seen| &*seen.name != "s");
-    desk.pass(1_000);
-    let told = desk.status()["initContainerStatuses"][0].clone();
+    harness.manifests(&[&pod(&format!(r#""initContainers":[{sidecar}],{MAIN}"#))]);
+    harness.works();
+    harness.containers.retain(|seen| &*seen.name != "s");
+    harness.pass(1_000);
+    let told = harness.status()["initContainerStatuses"][0].clone();
     assert!(told["state"]["terminated"].is_null(), "{told}");
     assert_eq!(told["ready"], false);
 }
 
 #[test]
 fn ephemeral_containers_are_told_by_name_and_times_that_nobody_has_are_left_out() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let one = |name: &str| format!(r#"{{"name":"{name}","image":"i:1"}}"#);
     let ephemerals = format!(r#""ephemeralContainers":[{},{}]"#, one("z"), one("a"));
-    desk.manifests(&[&pod(&format!("{ephemerals},{MAIN}"))]);
-    desk.works();
-    let told = desk.status()["ephemeralContainerStatuses"].clone();
+    harness.manifests(&[&pod(&format!("{ephemerals},{MAIN}"))]);
+    harness.works();
+    let told = harness.status()["ephemeralContainerStatuses"].clone();
     assert_eq!((&told[0]["name"], &told[1]["name"]), (&"a".into(), &"z".into()));
-    desk.exits("a", 1);
-    let call = desk.asked_for().remove(0);
-    let (call, request) = desk.take(&call);
-    let Reply::ContainerStatus(mut told) = desk.perform(&request) else { panic!("a status") };
+    harness.exits("a", 1);
+    let call = harness.asked_for().remove(0);
+    let (call, request) = harness.take(&call);
+    let Reply::ContainerStatus(mut told) = harness.perform(&request) else { panic!("a status") };
     told.started_at = 0;
-    desk.tell(Event::Cri(call, Ok(Reply::ContainerStatus(told))));
-    let end = desk.status()["ephemeralContainerStatuses"][0]["state"]["terminated"].clone();
+    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(told))));
+    let end = harness.status()["ephemeralContainerStatuses"][0]["state"]["terminated"].clone();
     assert_eq!(end["startedAt"], Value::Null, "{end}");
     assert_ne!(end["finishedAt"], Value::Null, "{end}");
 }

@@ -1,6 +1,6 @@
 //! Decision tables: what is found in the runtime × what is wanted → the first thing asked for.
 
-use crate::desk::{Desk, MAIN, container, pod, sandbox};
+use crate::harness::{Harness, MAIN, container, pod, sandbox};
 use edged::model::cri::ContainerState::{self, Created, Exited, Running, Unknown};
 
 /// A container that a look finds: name, attempt, sandbox, state, exit code.
@@ -9,9 +9,9 @@ type Row = (&'static str, u32, &'static str, ContainerState, i32);
 /// What is asked for first, once all is inspected; `-`: nothing. Whatever the agent finds here was
 /// made by an earlier life of it.
 fn first(spec: &str, sandboxes: &[(&str, u32, bool)], rows: &[Row]) -> String {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     for &(id, attempt, ready) in sandboxes {
-        desk.sandboxes.push(sandbox(id, attempt, ready));
+        harness.sandboxes.push(sandbox(id, attempt, ready));
     }
     for (n, &(name, attempt, sandbox, state, exit_code)) in rows.iter().enumerate() {
         let mut found = container(&format!("x{n}"), name, state);
@@ -21,16 +21,16 @@ fn first(spec: &str, sandboxes: &[(&str, u32, bool)], rows: &[Row]) -> String {
         found.image = image.into();
         found.attempt = attempt;
         found.sandbox.0 = sandbox.into();
-        desk.exit_codes.push((found.id.0.clone(), exit_code));
-        desk.containers.push(found);
+        harness.exit_codes.push((found.id.0.clone(), exit_code));
+        harness.containers.push(found);
     }
-    desk.manifests(&[&pod(spec)]);
+    harness.manifests(&[&pod(spec)]);
     loop {
-        let asked = desk.asked_for();
+        let asked = harness.asked_for();
         match asked.first() {
             None => return "-".to_owned(),
-            Some(name) if name.starts_with("container_status") => desk.does(name),
-            Some(name) if name.starts_with("podsandbox_status") => desk.does(name),
+            Some(name) if name.starts_with("container_status") => harness.does(name),
+            Some(name) if name.starts_with("podsandbox_status") => harness.does(name),
             Some(_) => return asked.join(", "),
         }
     }
@@ -86,19 +86,19 @@ fn after_a_reboot_a_pod_runs_again_unless_its_policy_says_that_it_has_ended() {
         ("OnFailure", 0, false),
         ("Never", 255, false),
     ] {
-        let mut desk = Desk::new();
-        desk.sandboxes.push(sandbox("s0", 0, false));
+        let mut harness = Harness::new();
+        harness.sandboxes.push(sandbox("s0", 0, false));
         let mut dead = container("x0", "m", Exited);
         dead.sandbox.0 = "s0".into();
-        desk.containers.push(dead);
-        desk.exit_codes.push(("x0".into(), code));
-        desk.manifests(&[&pod(&format!(r#""restartPolicy":"{policy}",{MAIN}"#))]);
-        desk.does_all(&["container_status x0", "stop_podsandbox s0"]);
-        let asked = desk.asked_for();
+        harness.containers.push(dead);
+        harness.exit_codes.push(("x0".into(), code));
+        harness.manifests(&[&pod(&format!(r#""restartPolicy":"{policy}",{MAIN}"#))]);
+        harness.does_all(&["container_status x0", "stop_podsandbox s0"]);
+        let asked = harness.asked_for();
         let again = asked.contains(&"run_podsandbox #1".to_owned());
         assert_eq!(again, runs_again, "{policy} {code}: {asked:?}");
         if !runs_again {
-            let phase = desk.status()["phase"].as_str().map(str::to_owned);
+            let phase = harness.status()["phase"].as_str().map(str::to_owned);
             let expected = if code == 0 { "Succeeded" } else { "Failed" };
             assert_eq!(phase.as_deref(), Some(expected), "{policy} {code}");
         }
@@ -139,13 +139,13 @@ fn plain_init_containers_run_one_by_one_and_only_in_the_newest_sandbox() {
 
 #[test]
 fn an_init_container_that_the_runtime_has_no_more_is_told_to_have_completed() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let spec = format!(r#""initContainers":[{{"name":"a","image":"i:1"}}],{MAIN}"#);
-    desk.sandboxes.push(sandbox("s1", 0, true));
-    desk.containers.push(container("x0", "m", Running));
-    desk.manifests(&[&pod(&spec)]);
-    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
-    let status = desk.status();
+    harness.sandboxes.push(sandbox("s1", 0, true));
+    harness.containers.push(container("x0", "m", Running));
+    harness.manifests(&[&pod(&spec)]);
+    harness.does_all(&["podsandbox_status s1", "container_status x0"]);
+    let status = harness.status();
     let told = &status["initContainerStatuses"][0];
     let end = &told["state"]["terminated"];
     assert_eq!((&end["exitCode"], &end["reason"]), (&0.into(), &"Completed".into()), "{told}");
@@ -157,21 +157,21 @@ fn an_init_container_that_the_runtime_has_no_more_is_told_to_have_completed() {
 
 #[test]
 fn a_pod_that_initializes_again_after_a_reboot_is_pending() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let spec = format!(r#""initContainers":[{{"name":"a","image":"i:1"}}],{MAIN}"#);
-    desk.sandboxes.push(sandbox("s0", 0, false));
+    harness.sandboxes.push(sandbox("s0", 0, false));
     for (id, name) in [("x0", "m"), ("x1", "a")] {
         let mut dead = container(id, name, Exited);
         dead.sandbox.0 = "s0".into();
-        desk.containers.push(dead);
+        harness.containers.push(dead);
     }
-    desk.manifests(&[&pod(&spec)]);
-    desk.does_all(&["container_status x1", "container_status x0", "stop_podsandbox s0"]);
-    desk.does_all(&["remove_container x1", "run_podsandbox #1", "podsandbox_status s1"]);
-    desk.does_all(&["image_status i:1", "create_container a#1", "start_container c2"]);
-    assert_eq!(desk.status()["phase"], "Pending", "it has begun");
-    desk.does("container_status c2");
-    assert_eq!(desk.status()["phase"], "Pending", "it runs");
+    harness.manifests(&[&pod(&spec)]);
+    harness.does_all(&["container_status x1", "container_status x0", "stop_podsandbox s0"]);
+    harness.does_all(&["remove_container x1", "run_podsandbox #1", "podsandbox_status s1"]);
+    harness.does_all(&["image_status i:1", "create_container a#1", "start_container c2"]);
+    assert_eq!(harness.status()["phase"], "Pending", "it has begun");
+    harness.does("container_status c2");
+    assert_eq!(harness.status()["phase"], "Pending", "it runs");
 }
 
 #[test]
@@ -202,15 +202,15 @@ fn a_container_found_running_is_adopted_by_hash_or_by_image() {
         (None, "i:1", "-"),
         (Some(container_hash("m", "i:0")), "sha256:1", "stop_container x0 30"),
     ] {
-        let mut desk = Desk::new();
-        desk.sandboxes.push(sandbox("s1", 0, true));
+        let mut harness = Harness::new();
+        harness.sandboxes.push(sandbox("s1", 0, true));
         let mut found = container("x0", "m", Running);
         found.hash.clone_from(&hash);
         found.image = image.into();
-        desk.containers.push(found);
-        desk.manifests(&[&pod(MAIN)]);
-        desk.does_all(&["podsandbox_status s1", "container_status x0"]);
-        let asked = desk.asked_for();
+        harness.containers.push(found);
+        harness.manifests(&[&pod(MAIN)]);
+        harness.does_all(&["podsandbox_status s1", "container_status x0"]);
+        let asked = harness.asked_for();
         let asked = asked.first().map_or("-", String::as_str);
         assert_eq!(asked, expected, "{hash:?} {image}");
     }
@@ -280,22 +280,22 @@ fn a_dead_sandbox_is_replaced_while_one_container_has_not_succeeded() {
         ("Never", None, true),
         ("Never", Some([0, 1]), false),
     ] {
-        let mut desk = Desk::new();
-        desk.sandboxes.push(sandbox("s1", 0, false));
+        let mut harness = Harness::new();
+        harness.sandboxes.push(sandbox("s1", 0, false));
         for (name, code) in codes.into_iter().flat_map(|codes| ["m", "n"].into_iter().zip(codes)) {
             let mut dead = container(&format!("x-{name}"), name, Exited);
             dead.image = if name == "m" { "i:1" } else { "i:3" }.into();
-            desk.exit_codes.push((dead.id.0.clone(), code));
-            desk.containers.push(dead);
+            harness.exit_codes.push((dead.id.0.clone(), code));
+            harness.containers.push(dead);
         }
-        desk.manifests(&[&pod(&two(policy, ""))]);
+        harness.manifests(&[&pod(&two(policy, ""))]);
         for _ in 0..5 {
             let looks = |call: &String| call.contains("_status") || call.starts_with("stop_");
-            if let Some(call) = desk.asked_for().into_iter().find(looks) {
-                desk.does(&call);
+            if let Some(call) = harness.asked_for().into_iter().find(looks) {
+                harness.does(&call);
             }
         }
-        let run = desk.asked_for().contains(&"run_podsandbox #1".to_owned());
-        assert_eq!(run, again, "{policy} {codes:?}: {:?}", desk.asked_for());
+        let run = harness.asked_for().contains(&"run_podsandbox #1".to_owned());
+        assert_eq!(run, again, "{policy} {codes:?}: {:?}", harness.asked_for());
     }
 }

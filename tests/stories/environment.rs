@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use edged::agent::event::Event;
 
-use crate::desk::Desk;
+use crate::harness::Harness;
 use crate::made::{annotated, container_of, made, sandbox_of};
 
 /// One container `m` with these fields.
@@ -37,20 +37,20 @@ fn secret(name: &str, data: &[(&str, &[u8])]) -> Arc<Object> {
 }
 
 /// The folder holds this pod and these objects.
-fn tell(desk: &mut Desk, spec: &str, objects: &[Arc<Object>]) {
+fn tell(harness: &mut Harness, spec: &str, objects: &[Arc<Object>]) {
     let metadata = r#","labels":{"app":"web"},"annotations":{"note":"hello"}"#;
     let pods = vec![serde_json::from_str::<Pod>(&annotated(metadata, spec)).expect("a pod")];
     let content = Content { pods, objects: objects.to_vec() };
     let files = vec![File { path: "/m/0".into(), changed_ns: 0, content: Ok(content) }];
-    desk.tell(Event::Manifests(Folder { trouble: None, files }));
+    harness.tell(Event::Manifests(Folder { trouble: None, files }));
 }
 
 fn environment(fields: &str, objects: &[Arc<Object>]) -> Vec<String> {
-    let mut desk = Desk::new();
-    tell(&mut desk, &spec(fields), objects);
-    sandbox_of(&mut desk);
-    desk.does("image_status i:1");
-    texts(&container_of(&mut desk).envs)
+    let mut harness = Harness::new();
+    tell(&mut harness, &spec(fields), objects);
+    sandbox_of(&mut harness);
+    harness.does("image_status i:1");
+    texts(&container_of(&mut harness).envs)
 }
 
 #[test]
@@ -79,12 +79,12 @@ fn powers(levels: usize) -> String {
 
 #[test]
 fn variables_that_ask_for_more_than_any_memory_are_a_configuration_error() {
-    let mut desk = Desk::new();
-    tell(&mut desk, &spec(&powers(8)), &[]);
-    sandbox_of(&mut desk);
-    desk.does("image_status i:1");
-    assert!(desk.asked_for().is_empty(), "nothing is made of it");
-    let status = desk.status();
+    let mut harness = Harness::new();
+    tell(&mut harness, &spec(&powers(8)), &[]);
+    sandbox_of(&mut harness);
+    harness.does("image_status i:1");
+    assert!(harness.asked_for().is_empty(), "nothing is made of it");
+    let status = harness.status();
     let waiting = &status["containerStatuses"][0]["state"]["waiting"];
     assert_eq!(waiting["reason"], "CreateContainerConfigError");
     let message = waiting["message"].as_str().expect("a message");
@@ -99,14 +99,14 @@ fn variables_that_ask_for_more_than_any_memory_are_a_configuration_error() {
 fn command_and_arguments_have_a_share_of_the_same_budget() {
     // 1 MiB of variables, and a word of as much.
     for (words, fits) in [(r#""command":["$(E)"]"#, false), (r#""args":["$(D)"]"#, true)] {
-        let mut desk = Desk::new();
-        tell(&mut desk, &spec(&format!("{},{words}", powers(5))), &[]);
-        sandbox_of(&mut desk);
-        desk.does("image_status i:1");
+        let mut harness = Harness::new();
+        tell(&mut harness, &spec(&format!("{},{words}", powers(5))), &[]);
+        sandbox_of(&mut harness);
+        harness.does("image_status i:1");
         if fits {
-            assert_eq!(container_of(&mut desk).args[0].len(), 1 << 16);
+            assert_eq!(container_of(&mut harness).args[0].len(), 1 << 16);
         } else {
-            assert!(desk.asked_for().is_empty(), "nothing is made of it");
+            assert!(harness.asked_for().is_empty(), "nothing is made of it");
         }
     }
 }
@@ -116,11 +116,11 @@ fn a_config_map_of_very_many_keys_is_a_configuration_error_or_a_container_at_onc
     let keys: Vec<String> = (0..90_000).map(|number| format!("k{number}")).collect();
     let pairs = |count: usize| keys[..count].iter().map(|key| (&**key, "")).collect::<Vec<_>>();
     let from = r#""envFrom":[{"configMapRef":{"name":"many"}}]"#;
-    let mut desk = Desk::new();
-    tell(&mut desk, &spec(from), &[map("many", &pairs(90_000))]);
-    sandbox_of(&mut desk);
-    desk.does("image_status i:1");
-    assert!(desk.asked_for().is_empty(), "90,000 variables are more than the budget");
+    let mut harness = Harness::new();
+    tell(&mut harness, &spec(from), &[map("many", &pairs(90_000))]);
+    sandbox_of(&mut harness);
+    harness.does("image_status i:1");
+    assert!(harness.asked_for().is_empty(), "90,000 variables are more than the budget");
     // What fits is indexed by name: in a list each of these would be compared with all before it.
     assert_eq!(environment(from, &[map("many", &pairs(20_000))]).len(), 20_000);
 }
@@ -212,40 +212,40 @@ fn what_is_missing_is_said_and_heals_when_it_appears() {
         ),
         (r#""envFrom":[{"secretRef":{"name":"none"}}]"#.to_owned(), "secret \"none\" not found"),
     ] {
-        let mut desk = Desk::new();
-        tell(&mut desk, &spec(&fields), &[settings.clone(), key.clone()]);
-        sandbox_of(&mut desk);
-        desk.does("image_status i:1");
-        assert_eq!(desk.asked_for(), [] as [&str; 0], "{fields}");
-        let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+        let mut harness = Harness::new();
+        tell(&mut harness, &spec(&fields), &[settings.clone(), key.clone()]);
+        sandbox_of(&mut harness);
+        harness.does("image_status i:1");
+        assert_eq!(harness.asked_for(), [] as [&str; 0], "{fields}");
+        let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"];
         assert_eq!(waiting["reason"], "CreateContainerConfigError");
         assert_eq!(waiting["message"], want);
-        assert!(desk.events.contains(&format!("Failed Error: {want}")), "{:?}", desk.events);
+        assert!(harness.events.contains(&format!("Failed Error: {want}")), "{:?}", harness.events);
     }
     let fields = ref_of("configMapKeyRef", "late", "k");
-    let mut desk = Desk::new();
-    tell(&mut desk, &spec(&fields), &[]);
-    sandbox_of(&mut desk);
-    desk.does("image_status i:1");
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    tell(&mut desk, &spec(&fields), &[map("late", &[("k", "here")])]);
-    assert_eq!(texts(&container_of(&mut desk).envs), ["A=here"], "at once, without a pull");
+    let mut harness = Harness::new();
+    tell(&mut harness, &spec(&fields), &[]);
+    sandbox_of(&mut harness);
+    harness.does("image_status i:1");
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    tell(&mut harness, &spec(&fields), &[map("late", &[("k", "here")])]);
+    assert_eq!(texts(&container_of(&mut harness).envs), ["A=here"], "at once, without a pull");
 }
 
 #[test]
 fn a_missing_object_is_looked_for_again_after_ten_seconds() {
     let fields = r#""envFrom":[{"configMapRef":{"name":"none"}}]"#;
-    let mut desk = Desk::new();
-    tell(&mut desk, &spec(fields), &[]);
-    sandbox_of(&mut desk);
-    desk.does("image_status i:1");
-    let failed = |desk: &Desk| desk.specs.len();
-    let before = failed(&desk);
-    desk.pass(9_000);
-    assert_eq!(failed(&desk), before);
-    desk.pass(2_000);
-    assert_eq!(failed(&desk), before + 1, "its files are made for another try");
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let mut harness = Harness::new();
+    tell(&mut harness, &spec(fields), &[]);
+    sandbox_of(&mut harness);
+    harness.does("image_status i:1");
+    let failed = |harness: &Harness| harness.specs.len();
+    let before = failed(&harness);
+    harness.pass(9_000);
+    assert_eq!(failed(&harness), before);
+    harness.pass(2_000);
+    assert_eq!(failed(&harness), before + 1, "its files are made for another try");
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
 }
 
 #[test]

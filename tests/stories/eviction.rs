@@ -12,8 +12,8 @@ use edged::model::job::JobSpec;
 use edged::model::meta::Saved;
 use edged::model::settings::CloudSettings;
 
-use crate::cloud_harness::{Sky, content, pod};
-use crate::desk::{Desk, MAIN, START, container, sandbox};
+use crate::cloud_harness::{CloudHarness, content, pod};
+use crate::harness::{Harness, MAIN, START, container, sandbox};
 use crate::node::WALK;
 
 /// A pod of the folder that may be evicted, unless it says otherwise.
@@ -26,11 +26,11 @@ pub fn named(name: &str, more: &str, spec: &str) -> String {
 
 #[test]
 fn a_container_with_a_limit_of_disk_is_not_refused() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let limit = r#""resources":{"limits":{"ephemeral-storage":"20Mi"}}"#;
     let spec = format!(r#""containers":[{{"name":"m","image":"i:1",{limit}}}]"#);
-    desk.manifests(&[&named("p", "", &spec)]);
-    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+    harness.manifests(&[&named("p", "", &spec)]);
+    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
 }
 
 pub fn memory(available: u64) -> Amount {
@@ -38,9 +38,9 @@ pub fn memory(available: u64) -> Amount {
 }
 
 /// The runtime has these pods running, one container `m` each.
-pub fn running(names: &[&str], spec: &str, change: impl FnOnce(&mut Config)) -> Desk {
-    let mut desk = Desk::with(change);
-    desk.machine.memory = Some(memory(500));
+pub fn running(names: &[&str], spec: &str, change: impl FnOnce(&mut Config)) -> Harness {
+    let mut harness = Harness::with(change);
+    harness.machine.memory = Some(memory(500));
     for name in names {
         let (mut home, mut it) =
             (sandbox("s", 0, true), container("c", "m", ContainerState::Running));
@@ -50,19 +50,19 @@ pub fn running(names: &[&str], spec: &str, change: impl FnOnce(&mut Config)) -> 
         it.pod.clone_from(&home.pod);
         it.id.0 = format!("c-{name}").into();
         it.sandbox = home.id.clone();
-        desk.sandboxes.push(home);
-        desk.containers.push(it);
+        harness.sandboxes.push(home);
+        harness.containers.push(it);
     }
     let manifests: Vec<String> = names.iter().map(|name| named(name, "", spec)).collect();
     let manifests: Vec<&str> = manifests.iter().map(String::as_str).collect();
-    desk.manifests(&manifests);
-    desk.works();
-    assert_eq!(desk.running().len(), names.len(), "{:?}", desk.events);
-    desk
+    harness.manifests(&manifests);
+    harness.works();
+    assert_eq!(harness.running().len(), names.len(), "{:?}", harness.events);
+    harness
 }
 
-pub fn takes(desk: &mut Desk, name: &str, memory: u64, disk: u64) {
-    desk.taken.containers.push(ContainerUsage {
+pub fn takes(harness: &mut Harness, name: &str, memory: u64, disk: u64) {
+    harness.taken.containers.push(ContainerUsage {
         uid: name.into(),
         name: "m".into(),
         memory: Some(memory << 20),
@@ -71,13 +71,13 @@ pub fn takes(desk: &mut Desk, name: &str, memory: u64, disk: u64) {
     });
 }
 
-pub fn status(desk: &Desk, name: &str) -> serde_json::Value {
-    let pod = desk.agent.pods().find(|pod| pod.metadata.uid == name).expect("it is known");
+pub fn status(harness: &Harness, name: &str) -> serde_json::Value {
+    let pod = harness.agent.pods().find(|pod| pod.metadata.uid == name).expect("it is known");
     serde_json::to_value(&pod.status).expect("plain data")
 }
 
-pub fn told(desk: &Desk, event: &str) -> usize {
-    desk.events.iter().filter(|told| *told == event).count()
+pub fn told(harness: &Harness, event: &str) -> usize {
+    harness.events.iter().filter(|told| *told == event).count()
 }
 
 /// Long enough for one cycle to begin, and too short for two.
@@ -85,63 +85,67 @@ pub const CYCLE_MS: u64 = limits::EVICTION_MS + limits::CHORES_EARLY_MS;
 
 #[test]
 fn who_waits_for_its_restart_does_not_go_before_who_takes_it_all() {
-    let mut desk = running(&["a", "b"], MAIN, |_| ());
-    takes(&mut desk, "b", 200, 0);
+    let mut harness = running(&["a", "b"], MAIN, |_| ());
+    takes(&mut harness, "b", 200, 0);
     // It takes nothing: it crashed, and comes again in a while.
     for _ in 0..3 {
-        let newest = desk.containers.iter().rposition(|it| it.id.0.contains('a') || it.attempt > 0);
+        let newest =
+            harness.containers.iter().rposition(|it| it.id.0.contains('a') || it.attempt > 0);
         let at = newest.expect("it is there");
-        desk.containers[at].state = ContainerState::Exited;
-        desk.pass(limits::RELIST_MS);
-        desk.works();
+        harness.containers[at].state = ContainerState::Exited;
+        harness.pass(limits::RELIST_MS);
+        harness.works();
     }
-    assert_eq!(desk.running(), ["m"]);
-    desk.taken.containers.push(ContainerUsage {
+    assert_eq!(harness.running(), ["m"]);
+    harness.taken.containers.push(ContainerUsage {
         uid: "a".into(),
         name: "m".into(),
         memory: None,
         disk: Some(0),
         inodes: Some(1),
     });
-    desk.machine.memory = Some(memory(90));
-    desk.pass(CYCLE_MS);
-    desk.does("stop_container c-b 2");
-    assert!(!desk.asked_for().contains(&"stop_podsandbox s-a".to_owned()));
+    harness.machine.memory = Some(memory(90));
+    harness.pass(CYCLE_MS);
+    harness.does("stop_container c-b 2");
+    assert!(!harness.asked_for().contains(&"stop_podsandbox s-a".to_owned()));
 }
 
 #[test]
 fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
-    let mut desk = running(&["a", "b", "c"], MAIN, |_| ());
-    takes(&mut desk, "a", 50, 0);
-    takes(&mut desk, "b", 200, 0);
-    takes(&mut desk, "c", 100, 0);
-    desk.pass(3 * CYCLE_MS);
-    assert_eq!(desk.asked_for(), [] as [&str; 0], "there is memory");
-    desk.machine.memory = Some(memory(90));
-    desk.pass(CYCLE_MS);
+    let mut harness = running(&["a", "b", "c"], MAIN, |_| ());
+    takes(&mut harness, "a", 50, 0);
+    takes(&mut harness, "b", 200, 0);
+    takes(&mut harness, "c", 100, 0);
+    harness.pass(3 * CYCLE_MS);
+    assert_eq!(harness.asked_for(), [] as [&str; 0], "there is memory");
+    harness.machine.memory = Some(memory(90));
+    harness.pass(CYCLE_MS);
     let disrupted =
-        |desk: &Desk| status(desk, "b")["conditions"].to_string().contains("Disruption");
-    assert!(!disrupted(&desk), "it is told with its end");
+        |harness: &Harness| status(harness, "b")["conditions"].to_string().contains("Disruption");
+    assert!(!disrupted(&harness), "it is told with its end");
     // The least that any stop has, whatever the pod would have.
-    desk.does("stop_container c-b 2");
+    harness.does("stop_container c-b 2");
     let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
                    90Mi. Container m was using 200Mi, request is 0, has larger consumption of \
                    memory. ";
-    assert_eq!(told(&desk, &format!("Evicted {message}")), 1, "{:?}", desk.events);
-    assert_eq!(told(&desk, "EvictionThresholdMet Attempting to reclaim memory"), 1);
+    assert_eq!(told(&harness, &format!("Evicted {message}")), 1, "{:?}", harness.events);
+    assert_eq!(told(&harness, "EvictionThresholdMet Attempting to reclaim memory"), 1);
     let low = "NodeHasInsufficientMemory Node gw status is now: NodeHasInsufficientMemory";
-    assert_eq!(told(&desk, low), 1);
-    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
+    assert_eq!(told(&harness, low), 1);
+    assert_eq!(
+        harness.agent.overview(harness.now).pressures,
+        Some(vec!["MemoryPressure".to_owned()])
+    );
     // While something of it is left, nobody else goes; nothing of it is kept.
-    desk.does("stop_podsandbox s-b");
-    assert_eq!(desk.asked_for(), ["container_status c-b"]);
-    desk.pass(limits::EVICTION_MS);
-    assert_eq!(desk.asked_for(), ["container_status c-b"]);
-    desk.does("container_status c-b");
-    desk.pass(limits::EVICTION_MS);
-    assert_eq!(desk.asked_for(), ["remove_container c-b"]);
-    desk.does_all(&["remove_container c-b", "remove_podsandbox s-b"]);
-    let failed = status(&desk, "b");
+    harness.does("stop_podsandbox s-b");
+    assert_eq!(harness.asked_for(), ["container_status c-b"]);
+    harness.pass(limits::EVICTION_MS);
+    assert_eq!(harness.asked_for(), ["container_status c-b"]);
+    harness.does("container_status c-b");
+    harness.pass(limits::EVICTION_MS);
+    assert_eq!(harness.asked_for(), ["remove_container c-b"]);
+    harness.does_all(&["remove_container c-b", "remove_podsandbox s-b"]);
+    let failed = status(&harness, "b");
     assert_eq!((&failed["phase"], &failed["reason"]), (&"Failed".into(), &"Evicted".into()));
     assert_eq!(failed["message"], message);
     let conditions = failed["conditions"].as_array().expect("a list");
@@ -153,8 +157,8 @@ fn who_takes_most_beyond_what_it_asked_for_goes_and_only_one_at_a_time() {
     );
     assert_eq!(failed["containerStatuses"][0]["state"]["terminated"]["exitCode"], 137);
     // The next at once, since it is still short.
-    desk.does("stop_container c-c 2");
-    assert_eq!(desk.agent.metrics().evictions, [("memory.available", 2)].into());
+    harness.does("stop_container c-c 2");
+    assert_eq!(harness.agent.metrics().evictions, [("memory.available", 2)].into());
 }
 
 #[test]
@@ -162,74 +166,82 @@ fn pods_that_take_more_than_their_share_lose_one_though_the_machine_has_memory_l
     let reserve = |config: &mut Config| {
         config.housekeeping.system_reserved.memory_bytes = 512 << 20;
     };
-    let mut desk = running(&["a", "b"], MAIN, reserve);
-    takes(&mut desk, "a", 50, 0);
-    takes(&mut desk, "b", 380, 0);
+    let mut harness = running(&["a", "b"], MAIN, reserve);
+    takes(&mut harness, "a", 50, 0);
+    takes(&mut harness, "b", 380, 0);
     // As much is left of the pods' share as has to be of the whole.
-    desk.machine.pods_memory = Some(412 << 20);
-    desk.pass(3 * CYCLE_MS);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    desk.machine.pods_memory = Some(430 << 20);
-    desk.pass(CYCLE_MS);
-    desk.does("stop_container c-b 2");
+    harness.machine.pods_memory = Some(412 << 20);
+    harness.pass(3 * CYCLE_MS);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    harness.machine.pods_memory = Some(430 << 20);
+    harness.pass(CYCLE_MS);
+    harness.does("stop_container c-b 2");
     let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
                    82Mi. Container m was using 380Mi, request is 0, has larger consumption of \
                    memory. ";
-    assert_eq!(told(&desk, &format!("Evicted {message}")), 1, "{:?}", desk.events);
-    assert_eq!(told(&desk, "EvictionThresholdMet Attempting to reclaim memory"), 1);
-    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
+    assert_eq!(told(&harness, &format!("Evicted {message}")), 1, "{:?}", harness.events);
+    assert_eq!(told(&harness, "EvictionThresholdMet Attempting to reclaim memory"), 1);
+    assert_eq!(
+        harness.agent.overview(harness.now).pressures,
+        Some(vec!["MemoryPressure".to_owned()])
+    );
 }
 
 #[test]
 fn when_memory_can_be_had_again_nobody_goes_and_the_pressure_is_told_for_a_while() {
-    let mut desk = running(&["a", "b"], MAIN, |_| ());
-    desk.machine.memory = Some(memory(99));
-    desk.pass(CYCLE_MS);
-    assert_eq!(desk.asked_for().len(), 1, "nothing is known of either: the first in order");
-    desk.machine.memory = Some(memory(100));
-    desk.works();
-    desk.pass(limits::EVICTION_CLEAN_MS + 2 * CYCLE_MS);
-    assert_eq!(desk.running(), ["m"]);
+    let mut harness = running(&["a", "b"], MAIN, |_| ());
+    harness.machine.memory = Some(memory(99));
+    harness.pass(CYCLE_MS);
+    assert_eq!(harness.asked_for().len(), 1, "nothing is known of either: the first in order");
+    harness.machine.memory = Some(memory(100));
+    harness.works();
+    harness.pass(limits::EVICTION_CLEAN_MS + 2 * CYCLE_MS);
+    assert_eq!(harness.running(), ["m"]);
     // Of no class and not needed: it does not come in, until the pressure is over.
     let spec = MAIN;
     let manifests = [named("a", "", spec), named("b", "", spec), named("new", "", spec)];
-    desk.manifests(&[&manifests[0], &manifests[1], &manifests[2]]);
-    assert_eq!(status(&desk, "new")["reason"], "Evicted");
+    harness.manifests(&[&manifests[0], &manifests[1], &manifests[2]]);
+    assert_eq!(status(&harness, "new")["reason"], "Evicted");
     let why = "Pod was rejected: The node had condition: [MemoryPressure]. ";
-    assert_eq!(status(&desk, "new")["message"], why);
-    desk.pass(300_000 + CYCLE_MS);
+    assert_eq!(status(&harness, "new")["message"], why);
+    harness.pass(300_000 + CYCLE_MS);
     let over = "NodeHasSufficientMemory Node gw status is now: NodeHasSufficientMemory";
-    assert_eq!(told(&desk, over), 1);
+    assert_eq!(told(&harness, over), 1);
     let last = named("last", "", spec);
-    desk.manifests(&[&manifests[0], &manifests[1], &last]);
-    desk.does("run_podsandbox #0");
+    harness.manifests(&[&manifests[0], &manifests[1], &last]);
+    harness.does("run_podsandbox #0");
 }
 
 #[test]
 fn static_and_critical_pods_stay_whatever_the_node_runs_short_of() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let critical = named("crit", "", &format!("{MAIN},\"priority\":2000000000"));
-    let plain = crate::desk::pod(MAIN);
-    desk.manifests(&[&plain]);
-    desk.does_all(START);
-    desk.manifests(&[&plain, &critical]);
-    desk.works();
-    assert_eq!(desk.running().len(), 2);
-    desk.machine.memory = Some(memory(1));
-    desk.pass(10 * CYCLE_MS);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    assert_eq!(desk.running().len(), 2);
+    let plain = crate::harness::pod(MAIN);
+    harness.manifests(&[&plain]);
+    harness.does_all(START);
+    harness.manifests(&[&plain, &critical]);
+    harness.works();
+    assert_eq!(harness.running().len(), 2);
+    harness.machine.memory = Some(memory(1));
+    harness.pass(10 * CYCLE_MS);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.running().len(), 2);
     let line = "the node is low on memory, and no pod can be evicted";
-    assert_eq!(desk.log.iter().filter(|told| told.contains(line)).count(), 1, "{:?}", desk.log);
+    assert_eq!(
+        harness.log.iter().filter(|told| told.contains(line)).count(),
+        1,
+        "{:?}",
+        harness.log
+    );
     // They come in under pressure as well.
     let other = named("more", "", &format!("{MAIN},\"priority\":2000000001"));
-    desk.manifests(&[&plain, &critical, &other]);
-    desk.does("run_podsandbox #0");
+    harness.manifests(&[&plain, &critical, &other]);
+    harness.does("run_podsandbox #0");
 }
 
 #[test]
 fn a_soft_threshold_has_a_grace_period_and_leaves_the_pod_some() {
-    let mut desk = running(&["a"], MAIN, |config| {
+    let mut harness = running(&["a"], MAIN, |config| {
         config.housekeeping.eviction = EvictionPolicy {
             hard: [].into(),
             soft: [(Signal::Memory, (Threshold::Amount(100 << 20), 60_000))].into(),
@@ -237,18 +249,21 @@ fn a_soft_threshold_has_a_grace_period_and_leaves_the_pod_some() {
             ..EvictionPolicy::default()
         };
     });
-    desk.machine.memory = Some(memory(50));
-    desk.pass(60_000);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
-    desk.pass(2 * CYCLE_MS);
-    desk.does("stop_container c-a 20");
+    harness.machine.memory = Some(memory(50));
+    harness.pass(60_000);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(
+        harness.agent.overview(harness.now).pressures,
+        Some(vec!["MemoryPressure".to_owned()])
+    );
+    harness.pass(2 * CYCLE_MS);
+    harness.does("stop_container c-a 20");
 }
 
 #[test]
 fn a_full_disk_costs_dead_containers_and_images_before_it_costs_a_pod() {
-    let mut desk = running(&["a"], MAIN, |_| ());
-    desk.stored = vec![edged::model::housekeeping::StoredImage {
+    let mut harness = running(&["a"], MAIN, |_| ());
+    harness.stored = vec![edged::model::housekeeping::StoredImage {
         id: "x".into(),
         names: vec!["r/x:1".into()],
         size: 60,
@@ -258,52 +273,52 @@ fn a_full_disk_costs_dead_containers_and_images_before_it_costs_a_pod() {
         let bytes = Amount { capacity: 1_000, available: 1_000 - 10 * percent };
         Some(Room { bytes, device: 1, ..Room::default() })
     };
-    (desk.machine.node_fs, desk.machine.image_fs) = (full(50), full(50));
+    (harness.machine.node_fs, harness.machine.image_fs) = (full(50), full(50));
     // So that the image is not too young.
-    desk.pass(2 * limits::IMAGES_LIST_MS);
-    let mut dead = desk.containers[0].clone();
+    harness.pass(2 * limits::IMAGES_LIST_MS);
+    let mut dead = harness.containers[0].clone();
     (dead.id.0, dead.state, dead.created_at) = ("c-old".into(), ContainerState::Exited, 0);
-    desk.containers[0].attempt = 1;
-    desk.containers.push(dead);
-    desk.pass(2_000);
-    desk.works();
-    assert_eq!(desk.containers.len(), 2, "one dead container of each is kept");
+    harness.containers[0].attempt = 1;
+    harness.containers.push(dead);
+    harness.pass(2_000);
+    harness.works();
+    assert_eq!(harness.containers.len(), 2, "one dead container of each is kept");
     // More than 10 % are left for the node, less than 15 % for images.
-    (desk.machine.node_fs, desk.machine.image_fs) = (full(86), full(86));
-    desk.pass(CYCLE_MS);
+    (harness.machine.node_fs, harness.machine.image_fs) = (full(86), full(86));
+    harness.pass(CYCLE_MS);
     let message = "EvictionThresholdMet Attempting to reclaim ephemeral-storage";
-    assert_eq!(told(&desk, message), 1);
-    desk.does("remove_container c-old");
-    desk.pass(5_000);
-    (desk.machine.node_fs, desk.machine.image_fs) = (full(80), full(80));
-    desk.does("remove_image x");
-    desk.pass(CYCLE_MS);
-    assert_eq!(desk.asked_for(), [] as [&str; 0], "that was enough");
+    assert_eq!(told(&harness, message), 1);
+    harness.does("remove_container c-old");
+    harness.pass(5_000);
+    (harness.machine.node_fs, harness.machine.image_fs) = (full(80), full(80));
+    harness.does("remove_image x");
+    harness.pass(CYCLE_MS);
+    assert_eq!(harness.asked_for(), [] as [&str; 0], "that was enough");
     // Now nothing else is left to go.
-    (desk.machine.node_fs, desk.machine.image_fs) = (full(91), full(91));
-    takes(&mut desk, "a", 1, 5 << 20);
-    desk.taken.folders = vec![("m", 1 << 20)];
-    desk.pass(limits::EVICTION_RECLAIM_MS + 2 * CYCLE_MS);
-    desk.does("stop_container c-a 2");
+    (harness.machine.node_fs, harness.machine.image_fs) = (full(91), full(91));
+    takes(&mut harness, "a", 1, 5 << 20);
+    harness.taken.folders = vec![("m", 1 << 20)];
+    harness.pass(limits::EVICTION_RECLAIM_MS + 2 * CYCLE_MS);
+    harness.does("stop_container c-a 2");
     let evicted = "Evicted The node was low on resource: ephemeral-storage. Threshold quantity: \
                    100, available: 90. Container m was using 6Mi, request is 0, has larger \
                    consumption of ephemeral-storage. ";
-    assert_eq!(told(&desk, evicted), 1, "{:?}", desk.events);
+    assert_eq!(told(&harness, evicted), 1, "{:?}", harness.events);
 }
 
 #[test]
 fn by_processes_the_pod_that_has_most_goes() {
-    let mut desk = running(&["a", "b"], MAIN, |config| {
+    let mut harness = running(&["a", "b"], MAIN, |config| {
         config.housekeeping.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
     });
-    desk.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
+    harness.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
     let has = |uid: &str, processes| SandboxUsage { uid: uid.into(), processes: Some(processes) };
-    desk.taken.sandboxes = vec![has("a", 10), has("b", 30_000)];
-    desk.pass(CYCLE_MS);
-    desk.does("stop_container c-b 2");
+    harness.taken.sandboxes = vec![has("a", 10), has("b", 30_000)];
+    harness.pass(CYCLE_MS);
+    harness.does("stop_container c-b 2");
     let evicted = "Evicted The node was low on resource: pids. Threshold quantity: 1k, available: \
                    999. ";
-    assert_eq!(told(&desk, evicted), 1, "{:?}", desk.events);
+    assert_eq!(told(&harness, evicted), 1, "{:?}", harness.events);
 }
 
 #[test]
@@ -312,24 +327,24 @@ fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_though_there_is_room() {
                                 {"name":"w","emptyDir":{}}],
         "containers":[{"name":"m","image":"i:1","volumeMounts":[
             {"name":"v","mountPath":"/v"},{"name":"w","mountPath":"/w"}]}]"#;
-    let mut desk = running(&["a", "b"], limited, |_| ());
-    desk.taken.folders = vec![("v", 1 << 20), ("w", 1 << 40)];
-    desk.pass(3 * limits::EVICTION_LIMITS_MS);
-    assert_eq!(desk.asked_for(), [] as [&str; 0], "as large as it may be");
-    let walked = desk.taken.walked.borrow().clone();
+    let mut harness = running(&["a", "b"], limited, |_| ());
+    harness.taken.folders = vec![("v", 1 << 20), ("w", 1 << 40)];
+    harness.pass(3 * limits::EVICTION_LIMITS_MS);
+    assert_eq!(harness.asked_for(), [] as [&str; 0], "as large as it may be");
+    let walked = harness.taken.walked.borrow().clone();
     assert!((2..=8).contains(&walked.len()), "once a minute: {walked:?}");
     assert!(walked.iter().all(|folder| folder == "Volume v"), "only what is bounded: {walked:?}");
-    desk.taken.folders = vec![("v", (1 << 20) + 1)];
-    desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+    harness.taken.folders = vec![("v", (1 << 20) + 1)];
+    harness.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
     // All that offend, together.
-    assert_eq!(desk.asked_for(), ["stop_container c-a 2", "stop_container c-b 2"]);
-    desk.works();
+    assert_eq!(harness.asked_for(), ["stop_container c-a 2", "stop_container c-b 2"]);
+    harness.works();
     let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
-    assert_eq!(status(&desk, "a")["message"], message);
-    assert_eq!(status(&desk, "a")["phase"], "Failed");
-    let conditions = status(&desk, "a")["conditions"].to_string();
+    assert_eq!(status(&harness, "a")["message"], message);
+    assert_eq!(status(&harness, "a")["phase"], "Failed");
+    let conditions = status(&harness, "a")["conditions"].to_string();
     assert!(!conditions.contains("DisruptionTarget"), "its own fault: {conditions}");
-    assert!(desk.volume_jobs.contains(&"tear down a".to_owned()), "{:?}", desk.volume_jobs);
+    assert!(harness.volume_jobs.contains(&"tear down a".to_owned()), "{:?}", harness.volume_jobs);
 }
 
 #[test]
@@ -340,13 +355,13 @@ fn a_limit_that_is_set_later_holds_from_then_on() {
                 "name":"m","image":"i:1","volumeMounts":[{{"name":"v","mountPath":"/v"}}]}}]"#
         )
     };
-    let mut desk = running(&["a"], &spec("{}"), |_| ());
-    desk.taken.folders = vec![("v", 2 << 20)];
-    desk.pass(2 * limits::EVICTION_LIMITS_MS);
-    assert_eq!(desk.asked_for(), [] as [&str; 0], "as large as it likes");
-    desk.manifests(&[&named("a", "", &spec(r#"{"sizeLimit":"1Mi"}"#))]);
-    desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
-    assert_eq!(desk.asked_for(), ["stop_container c-a 2"]);
+    let mut harness = running(&["a"], &spec("{}"), |_| ());
+    harness.taken.folders = vec![("v", 2 << 20)];
+    harness.pass(2 * limits::EVICTION_LIMITS_MS);
+    assert_eq!(harness.asked_for(), [] as [&str; 0], "as large as it likes");
+    harness.manifests(&[&named("a", "", &spec(r#"{"sizeLimit":"1Mi"}"#))]);
+    harness.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+    assert_eq!(harness.asked_for(), ["stop_container c-a 2"]);
 }
 
 #[test]
@@ -356,15 +371,15 @@ fn without_thresholds_and_limits_nothing_is_measured() {
         r#""volumes":[{{"name":"w","emptyDir":{{}}}},{{"name":"n","emptyDir":{{"sizeLimit":"0"}}}},
             {{"name":"t","emptyDir":{{"medium":"Memory","sizeLimit":"1Mi"}}}}],{MAIN}"#
     );
-    let mut desk = running(&["a"], &spec, |config| {
+    let mut harness = running(&["a"], &spec, |config| {
         config.housekeeping.eviction.hard.clear();
         config.housekeeping.images.high_percent = 100;
     });
-    desk.machine.memory = Some(memory(1));
-    desk.pass(20 * CYCLE_MS);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec![]));
-    assert!(!desk.agent.metrics().operations.contains_key("list_container_stats"));
+    harness.machine.memory = Some(memory(1));
+    harness.pass(20 * CYCLE_MS);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    assert_eq!(harness.agent.overview(harness.now).pressures, Some(vec![]));
+    assert!(!harness.agent.metrics().operations.contains_key("list_container_stats"));
 }
 
 #[test]
@@ -372,12 +387,12 @@ fn what_pods_take_of_the_disk_is_measured_once_a_minute_though_memory_is_short()
     let bounded = r#""priority":2000000000,
         "volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Mi"}}],
         "containers":[{"name":"m","image":"i:1","volumeMounts":[{"name":"v","mountPath":"/v"}]}]"#;
-    let mut desk = running(&["a"], bounded, |_| ());
-    desk.machine.memory = Some(memory(90));
-    desk.pass(3 * limits::EVICTION_LIMITS_MS);
-    let walked = desk.taken.walked.borrow().clone();
+    let mut harness = running(&["a"], bounded, |_| ());
+    harness.machine.memory = Some(memory(90));
+    harness.pass(3 * limits::EVICTION_LIMITS_MS);
+    let walked = harness.taken.walked.borrow().clone();
     assert!((2..=4).contains(&walked.len()), "{walked:?}");
-    assert!(!desk.agent.metrics().operations.contains_key("list_podsandbox_stats"));
+    assert!(!harness.agent.metrics().operations.contains_key("list_podsandbox_stats"));
 }
 
 #[test]
@@ -386,20 +401,21 @@ fn folders_are_walked_through_one_lot_after_the_other() {
         Room { bytes: Amount { capacity: 1_000, available: 90 }, device: 1, ..Room::default() };
     let spec = r#""volumes":[{"name":"w","emptyDir":{}}],"containers":[{"name":"m",
         "image":"i:1","volumeMounts":[{"name":"w","mountPath":"/w"}]}]"#;
-    let mut desk = running(&["a"], spec, |_| ());
-    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full), Some(full));
+    let mut harness = running(&["a"], spec, |_| ());
+    (harness.machine.node_fs, harness.machine.image_fs) = (Some(full), Some(full));
     // The disk is slow as well.
-    desk.taken.hangs = Some(WALK);
-    desk.pass(2 * CYCLE_MS);
-    let walks =
-        |desk: &Desk| desk.specs.iter().filter(|spec| matches!(spec, JobSpec::Measure(_))).count();
-    assert_eq!(walks(&desk), 1, "of the volume");
-    desk.taken.hangs = None;
-    let walk = desk.taken.hung.take().expect("it is under way");
-    desk.tell(Event::Used(walk, vec![None]));
-    assert_eq!(walks(&desk), 2, "of the logs");
-    desk.pass(CYCLE_MS);
-    assert_eq!(desk.asked_for(), ["stop_container c-a 2"]);
+    harness.taken.hangs = Some(WALK);
+    harness.pass(2 * CYCLE_MS);
+    let walks = |harness: &Harness| {
+        harness.specs.iter().filter(|spec| matches!(spec, JobSpec::Measure(_))).count()
+    };
+    assert_eq!(walks(&harness), 1, "of the volume");
+    harness.taken.hangs = None;
+    let walk = harness.taken.hung.take().expect("it is under way");
+    harness.tell(Event::Used(walk, vec![None]));
+    assert_eq!(walks(&harness), 2, "of the logs");
+    harness.pass(CYCLE_MS);
+    assert_eq!(harness.asked_for(), ["stop_container c-a 2"]);
 }
 
 #[test]
@@ -411,11 +427,11 @@ fn where_memory_is_short_as_well_no_disk_is_walked_to_find_who_goes() {
     let spec = r#""volumes":[{"name":"w","emptyDir":{}}],"containers":[{"name":"m",
         "image":"i:1","volumeMounts":[{"name":"w","mountPath":"/w"}]}]"#;
     for (memory_mib, walks) in [(90, false), (500, true)] {
-        let mut desk = running(&["a"], spec, |_| ());
-        desk.machine.memory = Some(memory(memory_mib));
-        (desk.machine.node_fs, desk.machine.image_fs) = (full(91), full(91));
-        desk.pass(CYCLE_MS);
-        let walked = desk.taken.walked.borrow().clone();
+        let mut harness = running(&["a"], spec, |_| ());
+        harness.machine.memory = Some(memory(memory_mib));
+        (harness.machine.node_fs, harness.machine.image_fs) = (full(91), full(91));
+        harness.pass(CYCLE_MS);
+        let walked = harness.taken.walked.borrow().clone();
         let expected: &[&str] = if walks { &["Volume w", "Logs m"] } else { &[] };
         assert_eq!(walked, expected, "with {memory_mib} MiB left");
     }
@@ -423,33 +439,36 @@ fn where_memory_is_short_as_well_no_disk_is_walked_to_find_who_goes() {
 
 #[test]
 fn a_runtime_that_does_not_say_what_pods_take_costs_nobody_its_life() {
-    let mut desk = running(&["a"], MAIN, |_| ());
-    desk.taken.silent = true;
-    desk.machine.memory = Some(memory(1));
-    desk.pass(CYCLE_MS);
+    let mut harness = running(&["a"], MAIN, |_| ());
+    harness.taken.silent = true;
+    harness.machine.memory = Some(memory(1));
+    harness.pass(CYCLE_MS);
     let why = "unknown method ListContainerStats";
-    desk.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
-    desk.pass(CYCLE_MS);
-    assert_eq!(desk.running(), ["m"]);
-    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec!["MemoryPressure".to_owned()]));
-    desk.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
+    harness.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
+    harness.pass(CYCLE_MS);
+    assert_eq!(harness.running(), ["m"]);
+    assert_eq!(
+        harness.agent.overview(harness.now).pressures,
+        Some(vec!["MemoryPressure".to_owned()])
+    );
+    harness.refuses("list_container_stats ", edged::model::cri::Code::Unimplemented, why);
     let line = "nobody is evicted: what pods take is not known";
-    let count = desk.log.iter().filter(|told| told.contains(line)).count();
-    assert_eq!(count, 1, "said once: {:?}", desk.log);
+    let count = harness.log.iter().filter(|told| told.contains(line)).count();
+    assert_eq!(count, 1, "said once: {:?}", harness.log);
 }
 
 #[test]
 fn where_processes_run_short_and_nobody_tells_who_has_them_one_goes_all_the_same() {
-    let mut desk = running(&["a", "b"], MAIN, |config| {
+    let mut harness = running(&["a", "b"], MAIN, |config| {
         config.housekeeping.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
     });
-    desk.taken.mute = true;
-    desk.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
-    desk.pass(CYCLE_MS);
-    assert_eq!(desk.asked_for(), ["list_podsandbox_stats "], "nobody before it is known");
-    desk.refuses("list_podsandbox_stats ", edged::model::cri::Code::Unimplemented, "unknown");
-    assert_eq!(desk.asked_for().len(), 1, "{:?}", desk.asked_for());
-    assert!(desk.asked_for()[0].starts_with("stop_container c-"), "{:?}", desk.asked_for());
+    harness.taken.mute = true;
+    harness.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
+    harness.pass(CYCLE_MS);
+    assert_eq!(harness.asked_for(), ["list_podsandbox_stats "], "nobody before it is known");
+    harness.refuses("list_podsandbox_stats ", edged::model::cri::Code::Unimplemented, "unknown");
+    assert_eq!(harness.asked_for().len(), 1, "{:?}", harness.asked_for());
+    assert!(harness.asked_for()[0].starts_with("stop_container c-"), "{:?}", harness.asked_for());
 }
 
 #[test]
@@ -457,41 +476,46 @@ fn who_may_not_go_and_takes_more_than_it_may_is_told_of_once() {
     let spec = r#""priority":2000000000,"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Mi"}}],
         "containers":[{"name":"m","image":"i:1",
             "volumeMounts":[{"name":"v","mountPath":"/v"}]}]"#;
-    let mut desk = running(&["a"], spec, |_| ());
-    desk.taken.folders = vec![("v", 1 << 30)];
-    desk.pass(5 * limits::EVICTION_LIMITS_MS);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let mut harness = running(&["a"], spec, |_| ());
+    harness.taken.folders = vec![("v", 1 << 30)];
+    harness.pass(5 * limits::EVICTION_LIMITS_MS);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
     let line = "uid=a not evicted, because it is critical: Usage of EmptyDir volume \"v\"";
-    assert_eq!(desk.log.iter().filter(|told| told.contains(line)).count(), 1, "{:?}", desk.log);
+    assert_eq!(
+        harness.log.iter().filter(|told| told.contains(line)).count(),
+        1,
+        "{:?}",
+        harness.log
+    );
 }
 
 #[test]
 fn of_two_instances_the_one_that_runs_tells_what_the_container_takes() {
     for order in [[0, 1], [1, 0]] {
-        let mut desk = running(&["a", "b"], MAIN, |_| ());
-        takes(&mut desk, "a", 100, 0);
-        takes(&mut desk, "b", 200, 0);
-        let mut ended = desk.taken.containers[1].clone();
+        let mut harness = running(&["a", "b"], MAIN, |_| ());
+        takes(&mut harness, "a", 100, 0);
+        takes(&mut harness, "b", 200, 0);
+        let mut ended = harness.taken.containers[1].clone();
         ended.memory = None;
-        let of_b = [desk.taken.containers.remove(1), ended];
-        desk.taken.containers.extend(order.map(|at: usize| of_b[at].clone()));
-        desk.machine.memory = Some(memory(90));
-        desk.pass(CYCLE_MS);
-        assert_eq!(desk.asked_for(), ["stop_container c-b 2"], "{order:?}");
+        let of_b = [harness.taken.containers.remove(1), ended];
+        harness.taken.containers.extend(order.map(|at: usize| of_b[at].clone()));
+        harness.machine.memory = Some(memory(90));
+        harness.pass(CYCLE_MS);
+        assert_eq!(harness.asked_for(), ["stop_container c-b 2"], "{order:?}");
     }
 }
 
 #[test]
 fn what_a_pod_of_the_cloud_was_evicted_for_stands_where_its_readers_look() {
     let settings = CloudSettings { report_events: true, ..CloudSettings::default() };
-    let mut sky = Sky::set("gw", Saved::default(), settings);
-    sky.desk.machine.memory = Some(memory(500));
-    sky.connect();
-    sky.push("insert", "ns/pod/p", &pod("p", "u", 7));
-    sky.work();
-    sky.desk.machine.memory = Some(memory(50));
-    sky.pass(3 * CYCLE_MS);
-    let events: Vec<_> = sky.said("event").iter().map(content).collect();
+    let mut cloud = CloudHarness::set("gw", Saved::default(), settings);
+    cloud.harness.machine.memory = Some(memory(500));
+    cloud.connect();
+    cloud.push("insert", "ns/pod/p", &pod("p", "u", 7));
+    cloud.work();
+    cloud.harness.machine.memory = Some(memory(50));
+    cloud.pass(3 * CYCLE_MS);
+    let events: Vec<_> = cloud.said("event").iter().map(content).collect();
     let of = |reason: &str| events.iter().find(|event| event["reason"] == reason).expect("told");
     let told = of("Evicted");
     assert_eq!(told["metadata"]["annotations"]["starved_resource"], "memory");

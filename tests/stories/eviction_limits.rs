@@ -3,14 +3,14 @@
 use edged::limits;
 use edged::model::housekeeping::{Amount, ContainerUsage, Room};
 
-use crate::desk::{Desk, START};
 use crate::eviction::{CYCLE_MS, memory, named, status};
+use crate::harness::{Harness, START};
 
 const MI: u64 = 1 << 20;
 
 /// `a` has two containers that may take so much and 8 MiB, and a volume without a bound; `b` may
 /// take what it likes. Both run.
-fn limited(of_m: &str, thresholds: bool) -> Desk {
+fn limited(of_m: &str, thresholds: bool) -> Harness {
     let of = |name: &str, limit: &str| {
         format!(
             r#"{{"name":"{name}","image":"i:1",
@@ -22,20 +22,20 @@ fn limited(of_m: &str, thresholds: bool) -> Desk {
     let spec = format!("{volume},\"containers\":[{},{}]", of("m", of_m), of("n", "8Mi"));
     let free = r#""volumes":[{"name":"x","emptyDir":{}}],"containers":[{"name":"f",
         "image":"i:1","volumeMounts":[{"name":"x","mountPath":"/x"}]}]"#;
-    let mut desk = Desk::with(|config| {
+    let mut harness = Harness::with(|config| {
         if !thresholds {
             config.housekeeping.eviction.hard.clear();
         }
     });
-    desk.machine.memory = Some(memory(500));
-    desk.manifests(&[&named("a", "", &spec), &named("b", "", free)]);
-    desk.works();
-    assert_eq!(desk.running().len(), 3);
-    desk
+    harness.machine.memory = Some(memory(500));
+    harness.manifests(&[&named("a", "", &spec), &named("b", "", free)]);
+    harness.works();
+    assert_eq!(harness.running().len(), 3);
+    harness
 }
 
 /// What the containers of `a` wrote over their images, and what lies in its folders.
-fn takes(desk: &mut Desk, (m, n): (u64, u64), folders: &[(&'static str, u64)]) {
+fn takes(harness: &mut Harness, (m, n): (u64, u64), folders: &[(&'static str, u64)]) {
     let of = |name: &str, bytes| ContainerUsage {
         uid: "a".into(),
         name: name.into(),
@@ -43,18 +43,18 @@ fn takes(desk: &mut Desk, (m, n): (u64, u64), folders: &[(&'static str, u64)]) {
         disk: Some(bytes),
         inodes: Some(1),
     };
-    desk.taken.containers = vec![of("m", m), of("n", n)];
-    desk.taken.folders = folders.to_vec();
+    harness.taken.containers = vec![of("m", m), of("n", n)];
+    harness.taken.folders = folders.to_vec();
 }
 
 /// The disk of the node's files and that of images.
-fn disks(desk: &mut Desk, devices: (u64, u64)) {
+fn disks(harness: &mut Harness, devices: (u64, u64)) {
     let room = |device| {
         let bytes = Amount { capacity: 1_000, available: 900 };
         Some(Room { bytes, device, ..Room::default() })
     };
-    desk.machine.node_fs = room(devices.0);
-    desk.machine.image_fs = room(devices.1);
+    harness.machine.node_fs = room(devices.0);
+    harness.machine.image_fs = room(devices.1);
 }
 
 const OF_M: &str = "Container m exceeded its local ephemeral storage limit \"1Mi\". ";
@@ -78,16 +78,16 @@ fn what_a_container_may_take_of_the_disk_counts_its_layer_and_its_logs() {
             ((MI, 7 * MI), &[("w", MI + 1)], (1, 1), Some(OF_ALL)),
         ] {
             let case = format!("{taken:?} {folders:?} {devices:?} {thresholds}");
-            let mut desk = limited("1Mi", thresholds);
-            disks(&mut desk, devices);
-            takes(&mut desk, taken, folders);
-            desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
-            desk.works();
-            let told = status(&desk, "a");
+            let mut harness = limited("1Mi", thresholds);
+            disks(&mut harness, devices);
+            takes(&mut harness, taken, folders);
+            harness.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+            harness.works();
+            let told = status(&harness, "a");
             let message = gone.map(serde_json::Value::from).unwrap_or_default();
             assert_eq!(told.get("message").cloned().unwrap_or_default(), message, "{case}");
-            assert_eq!(status(&desk, "b")["phase"], "Running", "{case}");
-            let walked = desk.taken.walked.borrow();
+            assert_eq!(status(&harness, "b")["phase"], "Running", "{case}");
+            let walked = harness.taken.walked.borrow();
             for folder in ["Volume w", "Logs m", "Logs n"] {
                 assert!(walked.iter().any(|it| it == folder), "{case}: {walked:?}");
             }
@@ -98,20 +98,20 @@ fn what_a_container_may_take_of_the_disk_counts_its_layer_and_its_logs() {
 
 #[test]
 fn a_bound_of_nothing_is_none() {
-    let mut desk = limited("0", true);
-    disks(&mut desk, (1, 1));
-    takes(&mut desk, (MI, 0), &[]);
-    desk.pass(2 * limits::EVICTION_LIMITS_MS);
-    assert!(desk.agent.metrics().evictions.is_empty(), "{:?}", desk.events);
+    let mut harness = limited("0", true);
+    disks(&mut harness, (1, 1));
+    takes(&mut harness, (MI, 0), &[]);
+    harness.pass(2 * limits::EVICTION_LIMITS_MS);
+    assert!(harness.agent.metrics().evictions.is_empty(), "{:?}", harness.events);
 }
 
 #[test]
 fn pods_that_pass_their_bounds_are_counted_by_what_they_passed() {
-    let mut desk = limited("1Mi", true);
-    disks(&mut desk, (1, 1));
-    takes(&mut desk, (MI + 1, 0), &[]);
-    desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
-    assert_eq!(desk.agent.metrics().evictions, [("ephemeralcontainerfs.limit", 1)].into());
+    let mut harness = limited("1Mi", true);
+    disks(&mut harness, (1, 1));
+    takes(&mut harness, (MI + 1, 0), &[]);
+    harness.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+    assert_eq!(harness.agent.metrics().evictions, [("ephemeralcontainerfs.limit", 1)].into());
 }
 
 #[test]
@@ -121,14 +121,14 @@ fn a_volume_in_memory_is_not_one_on_the_disk() {
         "containers":[{"name":"m","image":"i:1",
             "resources":{"limits":{"ephemeral-storage":"1Mi"}},"volumeMounts":[
             {"name":"t","mountPath":"/t"},{"name":"h","mountPath":"/h"}]}]"#;
-    let mut desk = Desk::new();
-    desk.machine.memory = Some(memory(500));
-    desk.manifests(&[&named("p", "", spec)]);
-    desk.does_all(START);
-    desk.taken.folders = vec![("t", 1 << 30), ("h", 1 << 30)];
-    desk.pass(2 * limits::EVICTION_LIMITS_MS);
-    assert_eq!(desk.running(), ["m"]);
-    let walked = desk.taken.walked.borrow();
+    let mut harness = Harness::new();
+    harness.machine.memory = Some(memory(500));
+    harness.manifests(&[&named("p", "", spec)]);
+    harness.does_all(START);
+    harness.taken.folders = vec![("t", 1 << 30), ("h", 1 << 30)];
+    harness.pass(2 * limits::EVICTION_LIMITS_MS);
+    assert_eq!(harness.running(), ["m"]);
+    let walked = harness.taken.walked.borrow();
     assert!(!walked.is_empty() && walked.iter().all(|it| it == "Logs m"), "{walked:?}");
 }
 
@@ -136,12 +136,12 @@ fn a_volume_in_memory_is_not_one_on_the_disk() {
 fn one_container_with_a_bound_beside_one_without_is_held_to_it() {
     let spec = r#""containers":[{"name":"n","image":"i:1"},{"name":"m","image":"i:1",
         "resources":{"limits":{"ephemeral-storage":"1Mi"}}}]"#;
-    let mut desk = Desk::new();
-    desk.machine.memory = Some(memory(500));
-    desk.manifests(&[&named("a", "", spec)]);
-    desk.works();
-    disks(&mut desk, (1, 1));
-    takes(&mut desk, (0, 0), &[("m", MI + 1)]);
-    desk.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
-    assert_eq!(desk.agent.metrics().evictions.values().sum::<u64>(), 1);
+    let mut harness = Harness::new();
+    harness.machine.memory = Some(memory(500));
+    harness.manifests(&[&named("a", "", spec)]);
+    harness.works();
+    disks(&mut harness, (1, 1));
+    takes(&mut harness, (0, 0), &[("m", MI + 1)]);
+    harness.pass(limits::EVICTION_LIMITS_MS + CYCLE_MS);
+    assert_eq!(harness.agent.metrics().evictions.values().sum::<u64>(), 1);
 }

@@ -6,8 +6,8 @@ use edged::limits;
 use edged::model::cri::{Code, ContainerState};
 use edged::model::housekeeping::{Amount, EvictionPolicy, Room, Signal, StoredImage, Threshold};
 
-use crate::desk::{Desk, MAIN, container, sandbox};
 use crate::eviction::{CYCLE_MS, memory, named, running, status, takes, told};
+use crate::harness::{Harness, MAIN, container, sandbox};
 use crate::node::Taken;
 
 fn full(percent: u64, device: u64) -> Room {
@@ -16,63 +16,63 @@ fn full(percent: u64, device: u64) -> Room {
 }
 
 /// What is asked for of the pod of this name, and not answered.
-fn stops(desk: &Desk, name: &str) -> usize {
+fn stops(harness: &Harness, name: &str) -> usize {
     let of = |asked: &&String| asked.starts_with("stop_") && asked.contains(&format!("-{name}"));
-    desk.asked_for().iter().filter(of).count()
+    harness.asked_for().iter().filter(of).count()
 }
 
 #[test]
 fn the_next_goes_as_soon_as_the_one_before_is_gone() {
     for is_wanted in [true, false] {
-        let mut desk = running(&["a", "b"], MAIN, |_| ());
-        takes(&mut desk, "a", 50, 0);
-        takes(&mut desk, "b", 200, 0);
-        desk.machine.memory = Some(memory(90));
-        desk.pass(CYCLE_MS);
+        let mut harness = running(&["a", "b"], MAIN, |_| ());
+        takes(&mut harness, "a", 50, 0);
+        takes(&mut harness, "b", 200, 0);
+        harness.machine.memory = Some(memory(90));
+        harness.pass(CYCLE_MS);
         if !is_wanted {
-            desk.manifests(&[&named("a", "", MAIN)]);
+            harness.manifests(&[&named("a", "", MAIN)]);
         }
         let of_b = |asked: &String| asked.contains("-b");
-        while let Some(next) = desk.asked_for().into_iter().find(of_b) {
-            desk.does(&next);
+        while let Some(next) = harness.asked_for().into_iter().find(of_b) {
+            harness.does(&next);
         }
-        desk.pass(1_000);
-        assert_eq!(stops(&desk, "a"), 1, "{is_wanted}: {:?}", desk.asked_for());
+        harness.pass(1_000);
+        assert_eq!(stops(&harness, "a"), 1, "{is_wanted}: {:?}", harness.asked_for());
     }
 }
 
 #[test]
 fn one_that_does_not_go_is_waited_for_so_long_and_then_another_has_to() {
-    let mut desk = running(&["a", "b"], MAIN, |_| ());
-    takes(&mut desk, "a", 50, 0);
-    takes(&mut desk, "b", 200, 0);
-    desk.machine.memory = Some(memory(90));
-    desk.pass(CYCLE_MS);
-    assert_eq!((stops(&desk, "a"), stops(&desk, "b")), (0, 1));
-    desk.pass(limits::EVICTION_CLEAN_MS - CYCLE_MS);
-    assert_eq!(stops(&desk, "a"), 0);
-    desk.pass(2 * CYCLE_MS);
-    assert_eq!(stops(&desk, "a"), 1, "{:?}", desk.asked_for());
+    let mut harness = running(&["a", "b"], MAIN, |_| ());
+    takes(&mut harness, "a", 50, 0);
+    takes(&mut harness, "b", 200, 0);
+    harness.machine.memory = Some(memory(90));
+    harness.pass(CYCLE_MS);
+    assert_eq!((stops(&harness, "a"), stops(&harness, "b")), (0, 1));
+    harness.pass(limits::EVICTION_CLEAN_MS - CYCLE_MS);
+    assert_eq!(stops(&harness, "a"), 0);
+    harness.pass(2 * CYCLE_MS);
+    assert_eq!(stops(&harness, "a"), 1, "{:?}", harness.asked_for());
 }
 
 #[test]
 fn while_a_volume_of_the_one_before_is_left_nobody_goes_whoever_removed_its_containers() {
     let spec = r#""volumes":[{"name":"w","emptyDir":{}}],"containers":[{"name":"m",
         "image":"i:1","volumeMounts":[{"name":"w","mountPath":"/w"}]}]"#;
-    let mut desk = running(&["a", "b"], spec, |_| ());
-    takes(&mut desk, "a", 50, 0);
-    takes(&mut desk, "b", 200, 0);
-    desk.bad_volume = Some("b");
-    desk.machine.memory = Some(memory(90));
-    desk.pass(CYCLE_MS);
-    desk.does_all(&["stop_container c-b 2", "stop_podsandbox s-b", "container_status c-b"]);
-    desk.containers.retain(|it| &*it.id.0 != "c-b");
-    desk.sandboxes.retain(|it| &*it.id.0 != "s-b");
-    desk.pass(limits::EVICTION_MS);
-    assert_eq!(desk.asked_for(), [] as [&str; 0], "its volume is there");
-    desk.bad_volume = None;
-    desk.pass(CYCLE_MS);
-    assert_eq!(stops(&desk, "a"), 1, "{:?}", desk.asked_for());
+    let mut harness = running(&["a", "b"], spec, |_| ());
+    takes(&mut harness, "a", 50, 0);
+    takes(&mut harness, "b", 200, 0);
+    harness.bad_volume = Some("b");
+    harness.machine.memory = Some(memory(90));
+    harness.pass(CYCLE_MS);
+    harness.does_all(&["stop_container c-b 2", "stop_podsandbox s-b", "container_status c-b"]);
+    harness.containers.retain(|it| &*it.id.0 != "c-b");
+    harness.sandboxes.retain(|it| &*it.id.0 != "s-b");
+    harness.pass(limits::EVICTION_MS);
+    assert_eq!(harness.asked_for(), [] as [&str; 0], "its volume is there");
+    harness.bad_volume = None;
+    harness.pass(CYCLE_MS);
+    assert_eq!(stops(&harness, "a"), 1, "{:?}", harness.asked_for());
 }
 
 #[test]
@@ -81,30 +81,30 @@ fn after_several_that_passed_their_bounds_nobody_goes_before_all_are_gone() {
         "containers":[{"name":"m","image":"i:1",
             "volumeMounts":[{"name":"v","mountPath":"/v"}]}]"#;
     for first in ["a", "b"] {
-        let mut desk = running(&["a", "b"], spec, |_| ());
-        desk.manifests(&[&named("a", "", spec), &named("b", "", spec), &named("c", "", MAIN)]);
-        desk.works();
-        desk.taken.folders = vec![("v", 1 << 30)];
-        while desk.asked_for().is_empty() {
-            desk.pass(1_000);
+        let mut harness = running(&["a", "b"], spec, |_| ());
+        harness.manifests(&[&named("a", "", spec), &named("b", "", spec), &named("c", "", MAIN)]);
+        harness.works();
+        harness.taken.folders = vec![("v", 1 << 30)];
+        while harness.asked_for().is_empty() {
+            harness.pass(1_000);
         }
-        assert_eq!(desk.asked_for(), ["stop_container c-a 2", "stop_container c-b 2"]);
-        desk.machine.memory = Some(memory(90));
+        assert_eq!(harness.asked_for(), ["stop_container c-a 2", "stop_container c-b 2"]);
+        harness.machine.memory = Some(memory(90));
         let of = |asked: &String| asked.contains(&format!("-{first}"));
-        while let Some(next) = desk.asked_for().into_iter().find(of) {
-            desk.does(&next);
+        while let Some(next) = harness.asked_for().into_iter().find(of) {
+            harness.does(&next);
         }
-        desk.pass(2 * CYCLE_MS);
-        assert_eq!(desk.running().len(), 2, "the other is not gone: {:?}", desk.asked_for());
-        assert_eq!(status(&desk, "c")["phase"], "Running");
-        assert_eq!(desk.agent.metrics().evictions, [("emptydirfs.limit", 2)].into());
+        harness.pass(2 * CYCLE_MS);
+        assert_eq!(harness.running().len(), 2, "the other is not gone: {:?}", harness.asked_for());
+        assert_eq!(status(&harness, "c")["phase"], "Running");
+        assert_eq!(harness.agent.metrics().evictions, [("emptydirfs.limit", 2)].into());
     }
 }
 
 #[test]
 fn who_ends_already_or_is_nobodys_is_not_evicted() {
     // A pod that runs here, and that no source knows yet.
-    let mut desk = running(&["a"], MAIN, |config| {
+    let mut harness = running(&["a"], MAIN, |config| {
         config.cloud = Some(edged::model::settings::CloudSettings::default());
     });
     let (mut home, mut it) =
@@ -114,120 +114,135 @@ fn who_ends_already_or_is_nobodys_is_not_evicted() {
     home.source = Some("api".into());
     it.pod.clone_from(&home.pod);
     it.sandbox = home.id.clone();
-    desk.sandboxes.push(home);
-    desk.containers.push(it);
-    desk.pass(5_000);
-    takes(&mut desk, "u", 400, 0);
-    takes(&mut desk, "a", 300, 0);
+    harness.sandboxes.push(home);
+    harness.containers.push(it);
+    harness.pass(5_000);
+    takes(&mut harness, "u", 400, 0);
+    takes(&mut harness, "a", 300, 0);
     // The other goes, and takes its time.
-    desk.manifests(&[]);
-    assert_eq!(stops(&desk, "a"), 1);
-    desk.machine.memory = Some(memory(90));
-    desk.pass(5 * CYCLE_MS);
-    assert!(desk.agent.metrics().evictions.is_empty(), "{:?}", desk.events);
-    assert_eq!(stops(&desk, "u"), 0);
+    harness.manifests(&[]);
+    assert_eq!(stops(&harness, "a"), 1);
+    harness.machine.memory = Some(memory(90));
+    harness.pass(5 * CYCLE_MS);
+    assert!(harness.agent.metrics().evictions.is_empty(), "{:?}", harness.events);
+    assert_eq!(stops(&harness, "u"), 0);
     let line = "the node is low on memory, and no pod can be evicted";
-    assert_eq!(desk.log.iter().filter(|told| told.contains(line)).count(), 1, "{:?}", desk.log);
+    assert_eq!(
+        harness.log.iter().filter(|told| told.contains(line)).count(),
+        1,
+        "{:?}",
+        harness.log
+    );
     // It is over, and comes again: it is said again.
-    desk.machine.memory = Some(memory(500));
-    desk.pass(2 * CYCLE_MS);
-    desk.machine.memory = Some(memory(90));
-    desk.pass(2 * CYCLE_MS);
-    assert_eq!(desk.log.iter().filter(|told| told.contains(line)).count(), 2, "{:?}", desk.log);
+    harness.machine.memory = Some(memory(500));
+    harness.pass(2 * CYCLE_MS);
+    harness.machine.memory = Some(memory(90));
+    harness.pass(2 * CYCLE_MS);
+    assert_eq!(
+        harness.log.iter().filter(|told| told.contains(line)).count(),
+        2,
+        "{:?}",
+        harness.log
+    );
 }
 
 /// The disk fills; there are a dead container and an image to part with.
-fn reclaiming() -> Desk {
-    let mut desk = running(&["a"], MAIN, |config| config.housekeeping.images.high_percent = 99);
-    desk.stored =
+fn reclaiming() -> Harness {
+    let mut harness = running(&["a"], MAIN, |config| config.housekeeping.images.high_percent = 99);
+    harness.stored =
         vec![StoredImage { id: "x".into(), names: vec!["r/x:1".into()], size: 60, pinned: false }];
-    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(50, 1)), Some(full(50, 1)));
-    desk.pass(2 * limits::IMAGES_LIST_MS);
-    let mut dead = desk.containers[0].clone();
+    (harness.machine.node_fs, harness.machine.image_fs) = (Some(full(50, 1)), Some(full(50, 1)));
+    harness.pass(2 * limits::IMAGES_LIST_MS);
+    let mut dead = harness.containers[0].clone();
     (dead.id.0, dead.state, dead.created_at) = ("c-old".into(), ContainerState::Exited, 0);
-    desk.containers[0].attempt = 1;
-    desk.containers.push(dead);
-    desk.pass(2_000);
-    desk.works();
-    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(92, 1)), Some(full(92, 1)));
-    takes(&mut desk, "a", 1, 5 << 20);
-    desk.pass(CYCLE_MS);
-    assert_eq!(desk.asked_for(), ["remove_container c-old"]);
-    desk
+    harness.containers[0].attempt = 1;
+    harness.containers.push(dead);
+    harness.pass(2_000);
+    harness.works();
+    (harness.machine.node_fs, harness.machine.image_fs) = (Some(full(92, 1)), Some(full(92, 1)));
+    takes(&mut harness, "a", 1, 5 << 20);
+    harness.pass(CYCLE_MS);
+    assert_eq!(harness.asked_for(), ["remove_container c-old"]);
+    harness
 }
 
-fn evictions(desk: &Desk) -> u64 {
-    desk.agent.metrics().evictions.values().sum()
+fn evictions(harness: &Harness) -> u64 {
+    harness.agent.metrics().evictions.values().sum()
 }
 
 #[test]
 fn what_can_be_won_is_waited_for_before_a_pod_has_to_go() {
-    let mut desk = reclaiming();
-    desk.pass(limits::EVICTION_RECLAIM_MS - 2 * CYCLE_MS);
-    assert_eq!(desk.asked_for(), ["remove_container c-old"], "images come after containers");
-    desk.does("remove_container c-old");
-    desk.pass(2_000);
-    assert_eq!(desk.asked_for(), ["remove_image x"]);
-    desk.pass(limits::EVICTION_RECLAIM_MS - 2 * CYCLE_MS);
-    assert_eq!(desk.asked_for(), ["remove_image x"]);
-    assert_eq!(evictions(&desk), 0, "it may be enough");
-    desk.does("remove_image x");
-    desk.pass(CYCLE_MS);
-    assert_eq!(evictions(&desk), 1, "it was not");
+    let mut harness = reclaiming();
+    harness.pass(limits::EVICTION_RECLAIM_MS - 2 * CYCLE_MS);
+    assert_eq!(harness.asked_for(), ["remove_container c-old"], "images come after containers");
+    harness.does("remove_container c-old");
+    harness.pass(2_000);
+    assert_eq!(harness.asked_for(), ["remove_image x"]);
+    harness.pass(limits::EVICTION_RECLAIM_MS - 2 * CYCLE_MS);
+    assert_eq!(harness.asked_for(), ["remove_image x"]);
+    assert_eq!(evictions(&harness), 0, "it may be enough");
+    harness.does("remove_image x");
+    harness.pass(CYCLE_MS);
+    assert_eq!(evictions(&harness), 1, "it was not");
 }
 
 #[test]
 fn what_cannot_be_won_in_time_is_not_waited_for() {
-    let mut desk = reclaiming();
-    desk.pass(limits::EVICTION_RECLAIM_MS + 2_000);
-    assert_eq!(desk.asked_for(), ["remove_container c-old", "remove_image x"]);
-    assert_eq!(evictions(&desk), 0);
-    desk.pass(limits::EVICTION_RECLAIM_MS + 2_000);
-    assert_eq!(evictions(&desk), 1);
+    let mut harness = reclaiming();
+    harness.pass(limits::EVICTION_RECLAIM_MS + 2_000);
+    assert_eq!(harness.asked_for(), ["remove_container c-old", "remove_image x"]);
+    assert_eq!(evictions(&harness), 0);
+    harness.pass(limits::EVICTION_RECLAIM_MS + 2_000);
+    assert_eq!(evictions(&harness), 1);
 }
 
 /// There is an image that could go, old enough, and `change` is short from now on.
-fn with_an_image(change: impl FnOnce(&mut Desk)) -> Desk {
-    let mut desk = running(&["a"], MAIN, |config| config.housekeeping.images.high_percent = 99);
-    desk.stored =
+fn with_an_image(change: impl FnOnce(&mut Harness)) -> Harness {
+    let mut harness = running(&["a"], MAIN, |config| config.housekeeping.images.high_percent = 99);
+    harness.stored =
         vec![StoredImage { id: "x".into(), names: vec!["r/x:1".into()], size: 60, pinned: false }];
-    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(20, 1)), Some(full(20, 2)));
-    desk.pass(2 * limits::IMAGES_LIST_MS);
-    assert!(!desk.agent.metrics().operations.contains_key("list_container_stats"));
-    takes(&mut desk, "a", 1, 5 << 20);
-    desk.taken.folders = vec![("m", 1 << 20)];
-    change(&mut desk);
-    desk.pass(CYCLE_MS);
-    desk
+    (harness.machine.node_fs, harness.machine.image_fs) = (Some(full(20, 1)), Some(full(20, 2)));
+    harness.pass(2 * limits::IMAGES_LIST_MS);
+    assert!(!harness.agent.metrics().operations.contains_key("list_container_stats"));
+    takes(&mut harness, "a", 1, 5 << 20);
+    harness.taken.folders = vec![("m", 1 << 20)];
+    change(&mut harness);
+    harness.pass(CYCLE_MS);
+    harness
 }
 
 #[test]
 fn what_can_be_won_from_images_does_not_help_where_they_have_a_disk_of_their_own() {
-    let desk = with_an_image(|desk| desk.machine.node_fs = Some(full(92, 1)));
-    assert_eq!(evictions(&desk), 1, "at once");
-    assert_eq!(told(&desk, "EvictionThresholdMet Attempting to reclaim ephemeral-storage"), 1);
-    assert_eq!(desk.stored.len(), 1);
-    assert!(!desk.asked_for().contains(&"remove_image x".to_owned()));
+    let harness = with_an_image(|harness| harness.machine.node_fs = Some(full(92, 1)));
+    assert_eq!(evictions(&harness), 1, "at once");
+    assert_eq!(told(&harness, "EvictionThresholdMet Attempting to reclaim ephemeral-storage"), 1);
+    assert_eq!(harness.stored.len(), 1);
+    assert!(!harness.asked_for().contains(&"remove_image x".to_owned()));
     // Where they share it, or it is theirs that is full, it does.
     for fill in [(92, 1, 92, 1), (20, 1, 92, 2)] {
-        let desk = with_an_image(|desk| {
-            (desk.machine.node_fs, desk.machine.image_fs) =
+        let harness = with_an_image(|harness| {
+            (harness.machine.node_fs, harness.machine.image_fs) =
                 (Some(full(fill.0, fill.1)), Some(full(fill.2, fill.3)));
         });
-        assert_eq!((evictions(&desk), desk.asked_for()), (0, vec!["remove_image x".to_owned()]));
+        assert_eq!(
+            (evictions(&harness), harness.asked_for()),
+            (0, vec!["remove_image x".to_owned()])
+        );
     }
 }
 
 #[test]
 fn where_memory_is_short_as_well_no_image_goes_for_it() {
-    let desk = with_an_image(|desk| {
-        desk.machine.memory = Some(memory(90));
-        (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(92, 1)), Some(full(92, 1)));
+    let harness = with_an_image(|harness| {
+        harness.machine.memory = Some(memory(90));
+        (harness.machine.node_fs, harness.machine.image_fs) =
+            (Some(full(92, 1)), Some(full(92, 1)));
     });
-    assert_eq!(evictions(&desk), 1, "at once");
-    let reclaims = |what: &str| told(&desk, &format!("EvictionThresholdMet Attempting to {what}"));
+    assert_eq!(evictions(&harness), 1, "at once");
+    let reclaims =
+        |what: &str| told(&harness, &format!("EvictionThresholdMet Attempting to {what}"));
     assert_eq!((reclaims("reclaim memory"), reclaims("reclaim ephemeral-storage")), (1, 0));
-    assert!(!desk.trace.contains(&"remove_image x".to_owned()));
+    assert!(!harness.trace.contains(&"remove_image x".to_owned()));
 }
 
 #[test]
@@ -235,54 +250,55 @@ fn who_passed_its_bounds_goes_and_nobody_for_the_shortage_before_it_has() {
     let bounded = r#""volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Mi"}}],
         "containers":[{"name":"m","image":"i:1",
             "volumeMounts":[{"name":"v","mountPath":"/v"}]}]"#;
-    let mut desk = running(&["a", "b"], MAIN, |_| ());
-    desk.manifests(&[&named("a", "", MAIN), &named("b", "", MAIN), &named("c", "", bounded)]);
-    desk.works();
-    takes(&mut desk, "b", 200, 0);
+    let mut harness = running(&["a", "b"], MAIN, |_| ());
+    harness.manifests(&[&named("a", "", MAIN), &named("b", "", MAIN), &named("c", "", bounded)]);
+    harness.works();
+    takes(&mut harness, "b", 200, 0);
     // In one cycle.
-    desk.taken.folders = vec![("v", 1 << 30)];
-    desk.machine.memory = Some(memory(90));
-    desk.pass(CYCLE_MS);
-    assert_eq!(desk.agent.metrics().evictions, [("emptydirfs.limit", 1)].into());
-    assert_eq!(status(&desk, "b")["phase"], "Running");
+    harness.taken.folders = vec![("v", 1 << 30)];
+    harness.machine.memory = Some(memory(90));
+    harness.pass(CYCLE_MS);
+    assert_eq!(harness.agent.metrics().evictions, [("emptydirfs.limit", 1)].into());
+    assert_eq!(status(&harness, "b")["phase"], "Running");
 }
 
 #[test]
 fn a_runtime_that_does_not_say_what_containers_take_is_asked_again_and_for_nothing_else() {
-    let mut desk = running(&["a"], MAIN, |config| {
+    let mut harness = running(&["a"], MAIN, |config| {
         config.housekeeping.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
     });
-    (desk.taken.silent, desk.taken.mute) = (true, true);
-    desk.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
+    (harness.taken.silent, harness.taken.mute) = (true, true);
+    harness.machine.pids = Some(Amount { capacity: 32_768, available: 999 });
     for _ in 0..3 {
-        desk.pass(CYCLE_MS);
-        assert_eq!(desk.asked_for(), ["list_container_stats "]);
-        desk.refuses("list_container_stats ", Code::Unavailable, "busy");
-        assert_eq!(desk.asked_for(), [] as [&str; 0]);
+        harness.pass(CYCLE_MS);
+        assert_eq!(harness.asked_for(), ["list_container_stats "]);
+        harness.refuses("list_container_stats ", Code::Unavailable, "busy");
+        assert_eq!(harness.asked_for(), [] as [&str; 0]);
     }
-    assert_eq!(evictions(&desk), 0);
+    assert_eq!(evictions(&harness), 0);
 }
 
 #[test]
 fn a_container_that_has_ended_takes_nothing_whatever_the_runtime_says() {
-    let mut desk = running(&["a", "b"], MAIN, |_| ());
-    takes(&mut desk, "a", 400, 0);
-    takes(&mut desk, "b", 200, 0);
+    let mut harness = running(&["a", "b"], MAIN, |_| ());
+    takes(&mut harness, "a", 400, 0);
+    takes(&mut harness, "b", 200, 0);
     for _ in 0..3 {
-        let newest = desk.containers.iter().rposition(|it| it.id.0.contains('a') || it.attempt > 0);
-        desk.containers[newest.expect("it is there")].state = ContainerState::Exited;
-        desk.pass(limits::RELIST_MS);
-        desk.works();
+        let newest =
+            harness.containers.iter().rposition(|it| it.id.0.contains('a') || it.attempt > 0);
+        harness.containers[newest.expect("it is there")].state = ContainerState::Exited;
+        harness.pass(limits::RELIST_MS);
+        harness.works();
     }
-    assert_eq!(desk.running().len(), 1, "it waits for its restart");
-    desk.machine.memory = Some(memory(90));
-    desk.pass(CYCLE_MS);
-    assert_eq!((stops(&desk, "a"), stops(&desk, "b")), (0, 1), "{:?}", desk.asked_for());
+    assert_eq!(harness.running().len(), 1, "it waits for its restart");
+    harness.machine.memory = Some(memory(90));
+    harness.pass(CYCLE_MS);
+    assert_eq!((stops(&harness, "a"), stops(&harness, "b")), (0, 1), "{:?}", harness.asked_for());
 }
 
 #[test]
 fn a_hard_threshold_comes_before_a_soft_one_of_the_same() {
-    let mut desk = running(&["a"], MAIN, |config| {
+    let mut harness = running(&["a"], MAIN, |config| {
         config.housekeeping.eviction = EvictionPolicy {
             hard: [(Signal::Memory, Threshold::Amount(100 << 20))].into(),
             soft: [(Signal::Memory, (Threshold::Amount(200 << 20), 0))].into(),
@@ -290,99 +306,100 @@ fn a_hard_threshold_comes_before_a_soft_one_of_the_same() {
             ..EvictionPolicy::default()
         };
     });
-    desk.machine.memory = Some(memory(90));
-    desk.pass(CYCLE_MS);
-    assert_eq!(desk.asked_for(), ["stop_container c-a 2"]);
+    harness.machine.memory = Some(memory(90));
+    harness.pass(CYCLE_MS);
+    assert_eq!(harness.asked_for(), ["stop_container c-a 2"]);
 }
 
 #[test]
 fn the_disk_of_images_is_watched_though_images_are_not() {
-    let mut desk = running(&["a"], MAIN, |config| {
+    let mut harness = running(&["a"], MAIN, |config| {
         config.housekeeping.images.high_percent = 100;
         config.housekeeping.images.age_max_ms = 0;
     });
-    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(20, 1)), Some(full(92, 2)));
-    takes(&mut desk, "a", 1, 5 << 20);
-    desk.pass(2 * limits::EVICTION_RECLAIM_MS);
-    desk.pass(2 * CYCLE_MS);
-    assert_eq!(desk.agent.metrics().evictions, [("imagefs.available", 1)].into());
+    (harness.machine.node_fs, harness.machine.image_fs) = (Some(full(20, 1)), Some(full(92, 2)));
+    takes(&mut harness, "a", 1, 5 << 20);
+    harness.pass(2 * limits::EVICTION_RECLAIM_MS);
+    harness.pass(2 * CYCLE_MS);
+    assert_eq!(harness.agent.metrics().evictions, [("imagefs.available", 1)].into());
 }
 
 #[test]
 fn nobody_goes_before_it_is_known_where_images_lie_if_the_runtime_says_it() {
     let off = |config: &mut Config| config.housekeeping.images.high_percent = 100;
-    let mut desk = Desk::hiding(off, Taken { no_place: true, ..Taken::default() });
-    desk.machine.memory = Some(memory(90));
-    desk.manifests(&[&named("a", "", MAIN)]);
-    let works = |desk: &mut Desk| {
-        let next = |desk: &Desk| desk.asked_for().into_iter().find(|it| !it.contains("image_fs"));
-        while let Some(next) = next(desk) {
-            desk.does(&next);
+    let mut harness = Harness::hiding(off, Taken { no_place: true, ..Taken::default() });
+    harness.machine.memory = Some(memory(90));
+    harness.manifests(&[&named("a", "", MAIN)]);
+    let works = |harness: &mut Harness| {
+        let next =
+            |harness: &Harness| harness.asked_for().into_iter().find(|it| !it.contains("image_fs"));
+        while let Some(next) = next(harness) {
+            harness.does(&next);
         }
     };
-    works(&mut desk);
-    desk.pass(3 * CYCLE_MS);
-    works(&mut desk);
-    assert_eq!(evictions(&desk), 0);
-    assert_eq!(desk.asked_for(), ["image_fs_info "], "once");
-    desk.refuses("image_fs_info ", Code::Unimplemented, "unknown method ImageFsInfo");
-    desk.pass(2 * CYCLE_MS);
-    assert_eq!(evictions(&desk), 1, "it will not be known");
+    works(&mut harness);
+    harness.pass(3 * CYCLE_MS);
+    works(&mut harness);
+    assert_eq!(evictions(&harness), 0);
+    assert_eq!(harness.asked_for(), ["image_fs_info "], "once");
+    harness.refuses("image_fs_info ", Code::Unimplemented, "unknown method ImageFsInfo");
+    harness.pass(2 * CYCLE_MS);
+    assert_eq!(evictions(&harness), 1, "it will not be known");
     // Another runtime may know it.
-    desk.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
-    desk.pass(2_000);
-    desk.tell(Event::RuntimeUp);
-    works(&mut desk);
-    desk.pass(2 * CYCLE_MS + limits::EVICTION_CLEAN_MS);
-    works(&mut desk);
-    assert_eq!(desk.asked_for(), ["image_fs_info "]);
+    harness.tell(Event::RuntimeDown { cause: "connection refused".to_owned() });
+    harness.pass(2_000);
+    harness.tell(Event::RuntimeUp);
+    works(&mut harness);
+    harness.pass(2 * CYCLE_MS + limits::EVICTION_CLEAN_MS);
+    works(&mut harness);
+    assert_eq!(harness.asked_for(), ["image_fs_info "]);
 }
 
 #[test]
 fn a_shortage_of_which_nothing_is_known_is_none() {
-    let mut desk = running(&["a"], MAIN, |config| {
+    let mut harness = running(&["a"], MAIN, |config| {
         config.housekeeping.eviction.hard.insert(Signal::Pids, Threshold::Amount(1_000));
         config.housekeeping.eviction.hard.insert(Signal::NodeFsInodes, Threshold::Amount(1_000));
     });
     // The file system does not count inodes, and memory and processes cannot be read.
-    desk.machine.memory = None;
-    (desk.machine.node_fs, desk.machine.image_fs) = (Some(full(20, 1)), Some(full(20, 1)));
-    desk.pass(5 * CYCLE_MS);
-    assert_eq!(evictions(&desk), 0);
-    assert_eq!(desk.agent.overview(desk.now).pressures, Some(vec![]));
+    harness.machine.memory = None;
+    (harness.machine.node_fs, harness.machine.image_fs) = (Some(full(20, 1)), Some(full(20, 1)));
+    harness.pass(5 * CYCLE_MS);
+    assert_eq!(evictions(&harness), 0);
+    assert_eq!(harness.agent.overview(harness.now).pressures, Some(vec![]));
     // How much memory there is for pods is not known.
-    let mut desk = running(&["a"], MAIN, |config| config.machine.memory_bytes = 0);
-    desk.machine.pods_memory = Some(1 << 30);
-    desk.pass(5 * CYCLE_MS);
-    assert_eq!(evictions(&desk), 0);
+    let mut harness = running(&["a"], MAIN, |config| config.machine.memory_bytes = 0);
+    harness.machine.pods_memory = Some(1 << 30);
+    harness.pass(5 * CYCLE_MS);
+    assert_eq!(evictions(&harness), 0);
 }
 
 #[test]
 fn a_pod_that_asked_for_what_it_takes_outlives_one_that_did_not() {
     let asks = r#""containers":[{"name":"m","image":"i:1",
         "resources":{"requests":{"memory":"300Mi"}}}]"#;
-    let mut desk = running(&["a", "b"], MAIN, |_| ());
+    let mut harness = running(&["a", "b"], MAIN, |_| ());
     let matters = format!("{MAIN},\"priority\":5");
-    desk.manifests(&[&named("a", "", asks), &named("b", "", &matters)]);
-    desk.works();
-    takes(&mut desk, "a", 300, 0);
-    takes(&mut desk, "b", 10, 0);
-    desk.machine.memory = Some(memory(90));
-    desk.pass(CYCLE_MS);
+    harness.manifests(&[&named("a", "", asks), &named("b", "", &matters)]);
+    harness.works();
+    takes(&mut harness, "a", 300, 0);
+    takes(&mut harness, "b", 10, 0);
+    harness.machine.memory = Some(memory(90));
+    harness.pass(CYCLE_MS);
     assert_eq!(
-        (status(&desk, "a").get("reason"), status(&desk, "b")["reason"].as_str()),
+        (status(&harness, "a").get("reason"), status(&harness, "b")["reason"].as_str()),
         (None, Some("Evicted"))
     );
 }
 
 #[test]
 fn where_nothing_else_wakes_the_agent_a_pod_goes_as_soon() {
-    let mut desk = Desk::streaming(|config| config.housekeeping.images.high_percent = 100);
-    desk.machine.memory = Some(memory(500));
-    desk.manifests(&[&named("a", "", MAIN)]);
-    desk.works();
-    desk.pass(limits::EVICTION_LIMITS_MS);
-    desk.machine.memory = Some(memory(90));
-    desk.pass(CYCLE_MS);
-    assert_eq!(evictions(&desk), 1);
+    let mut harness = Harness::streaming(|config| config.housekeeping.images.high_percent = 100);
+    harness.machine.memory = Some(memory(500));
+    harness.manifests(&[&named("a", "", MAIN)]);
+    harness.works();
+    harness.pass(limits::EVICTION_LIMITS_MS);
+    harness.machine.memory = Some(memory(90));
+    harness.pass(CYCLE_MS);
+    assert_eq!(evictions(&harness), 1);
 }

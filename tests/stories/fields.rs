@@ -14,7 +14,7 @@ use edged::model::cgroup::{Cgroups, Hierarchy};
 use edged::model::cri::{Exec, Reply, Request};
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
+use crate::harness::Harness;
 use schema::{PLACES, Place};
 use table::{Fate, Row, rows};
 
@@ -51,51 +51,51 @@ struct Seen {
 }
 
 fn observe(pod: &Value) -> Seen {
-    let mut desk = Desk::with(|config| {
+    let mut harness = Harness::with(|config| {
         let huge_pages = vec![2 << 20];
         config.machine.cgroups = Cgroups { hierarchy: Hierarchy::V1, swap: false, huge_pages };
         config.machine.apparmor = true;
         config.settings.cluster_dns = vec!["10.0.0.53".to_owned()];
     });
-    desk.manifests(&[&pod.to_string()]);
+    harness.manifests(&[&pod.to_string()]);
     let mut asked = Vec::new();
-    run(&mut desk, &mut asked);
-    let status = desk.status();
+    run(&mut harness, &mut asked);
+    let status = harness.status();
     let failed = status["phase"] == "Failed";
     let waiting = &status["containerStatuses"][0]["state"]["waiting"]["message"];
     let refusal = if failed { status["message"].as_str() } else { waiting.as_str() };
-    let unasked = asked.is_empty().then(|| desk.events.join("; "));
+    let unasked = asked.is_empty().then(|| harness.events.join("; "));
     let refusal = refusal.map(str::to_owned).or(unasked);
-    let pod = desk.agent.pods().next().expect("there is a pod");
+    let pod = harness.agent.pods().next().expect("there is a pod");
     let shown = serde_json::to_string(pod).expect("plain data");
-    desk.manifests(&[]);
-    run(&mut desk, &mut asked);
-    asked.push(format!("{:?}", desk.specs));
+    harness.manifests(&[]);
+    run(&mut harness, &mut asked);
+    asked.push(format!("{:?}", harness.specs));
     let asked = asked.join("\n");
     Seen { asked, refusal, shown }
 }
 
 /// The runtime does all that it is asked for.
-fn run(desk: &mut Desk, asked: &mut Vec<String>) {
+fn run(harness: &mut Harness, asked: &mut Vec<String>) {
     for _ in 0..40 {
-        if let Some((call, request)) = desk.open.first().cloned() {
+        if let Some((call, request)) = harness.open.first().cloned() {
             asked.push(format!("{request:?}"));
             // Their values are not among what is shown of a request.
             if let Request::CreateContainer { config, .. } = &request {
                 asked.push(format!("{:?}", config.envs));
             }
-            desk.open.remove(0);
+            harness.open.remove(0);
             let reply = match request {
                 Request::ExecSync { .. } => {
                     Reply::Exec(Box::new(Exec { exit_code: 0, output: "".into() }))
                 }
-                request => desk.perform(&request),
+                request => harness.perform(&request),
             };
-            desk.tell(Event::Cri(call, Ok(reply)));
-        } else if !desk.queries.is_empty() {
-            asked.push(format!("{:?}", desk.queries.remove(0).1));
+            harness.tell(Event::Cri(call, Ok(reply)));
+        } else if !harness.queries.is_empty() {
+            asked.push(format!("{:?}", harness.queries.remove(0).1));
         } else {
-            desk.pass(700);
+            harness.pass(700);
         }
     }
 }

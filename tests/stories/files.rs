@@ -5,12 +5,12 @@ use edged::model::cri::{Mount, Reply, Request};
 use edged::model::job::{ContainerFiles, Hosts, JobSpec, LastWords, LogDir};
 use serde_json::json;
 
-use crate::desk::{Desk, MAIN, UID};
+use crate::harness::{Harness, MAIN, UID};
 use crate::made::{annotated, container_of, made_on, sandbox_of};
 
 /// The files that were made last.
-fn files(desk: &Desk) -> ContainerFiles {
-    let made = desk.specs.iter().rev().find_map(|spec| match spec {
+fn files(harness: &Harness) -> ContainerFiles {
+    let made = harness.specs.iter().rev().find_map(|spec| match spec {
         JobSpec::MakeContainerFiles(files) => Some((**files).clone()),
         _ => None,
     });
@@ -18,9 +18,10 @@ fn files(desk: &Desk) -> ContainerFiles {
 }
 
 fn hosts(spec: &str) -> Option<Hosts> {
-    let mut desk = Desk::with(|config| "site".clone_into(&mut config.settings.cluster_domain));
-    made_on(&mut desk, spec);
-    files(&desk).hosts
+    let mut harness =
+        Harness::with(|config| "site".clone_into(&mut config.settings.cluster_domain));
+    made_on(&mut harness, spec);
+    files(&harness).hosts
 }
 
 const HEAD: &str = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n\
@@ -42,9 +43,9 @@ fn the_hosts_file_names_the_pod_and_its_aliases() {
 
 #[test]
 fn the_files_are_mounted_after_all_else() {
-    let mut desk = Desk::new();
-    let (_, container) = made_on(&mut desk, MAIN);
-    let file = &files(&desk).message;
+    let mut harness = Harness::new();
+    let (_, container) = made_on(&mut harness, MAIN);
+    let file = &files(&harness).message;
     let mount = |container_path: &str, host_path: String| Mount {
         container_path: container_path.to_owned(),
         host_path,
@@ -66,27 +67,27 @@ fn the_files_are_mounted_after_all_else() {
 
 #[test]
 fn each_instance_has_a_file_of_its_own_and_the_oldest_goes() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&annotated("", MAIN)]);
-    sandbox_of(&mut desk);
-    desk.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
-    let first = files(&desk);
+    let mut harness = Harness::new();
+    harness.manifests(&[&annotated("", MAIN)]);
+    sandbox_of(&mut harness);
+    harness.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
+    let first = files(&harness);
     assert_eq!((first.attempt, &first.old), (0, &None));
-    desk.does("container_status c2");
-    desk.exits("m", 1);
-    desk.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
-    let second = files(&desk);
+    harness.does("container_status c2");
+    harness.exits("m", 1);
+    harness.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
+    let second = files(&harness);
     assert_eq!((second.attempt, &second.old), (1, &None));
     assert_ne!(first.message, second.message);
-    desk.does_all(&["start_container c3", "container_status c3"]);
-    desk.exits("m", 1);
-    desk.does("container_status c3");
-    desk.pass(10_000);
-    while !desk.asked_for().iter().any(|name| name == "create_container m#2") {
-        let name = desk.asked_for().remove(0);
-        desk.does(&name);
+    harness.does_all(&["start_container c3", "container_status c3"]);
+    harness.exits("m", 1);
+    harness.does("container_status c3");
+    harness.pass(10_000);
+    while !harness.asked_for().iter().any(|name| name == "create_container m#2") {
+        let name = harness.asked_for().remove(0);
+        harness.does(&name);
     }
-    assert_eq!(files(&desk).old, Some(first.message));
+    assert_eq!(files(&harness).old, Some(first.message));
 }
 
 const PATH: &str = r#""containers":[{"name":"m","image":"i:1","terminationMessagePath":"/tmp/why",
@@ -94,30 +95,30 @@ const PATH: &str = r#""containers":[{"name":"m","image":"i:1","terminationMessag
 
 #[test]
 fn last_words_are_read_when_a_container_has_ended() {
-    let mut desk = Desk::new();
-    desk.last_words = "no disk".to_owned();
-    desk.manifests(&[&annotated("", PATH)]);
-    sandbox_of(&mut desk);
-    desk.does("image_status i:1");
-    let (call, request) = desk.take("create_container m#0");
-    let reply = desk.perform(&request);
+    let mut harness = Harness::new();
+    harness.last_words = "no disk".to_owned();
+    harness.manifests(&[&annotated("", PATH)]);
+    sandbox_of(&mut harness);
+    harness.does("image_status i:1");
+    let (call, request) = harness.take("create_container m#0");
+    let reply = harness.perform(&request);
     let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
     assert_eq!(config.mounts[1].container_path, "/tmp/why");
     let note = &config.annotations["io.kubernetes.container.terminationMessagePolicy"];
     assert_eq!(note, "FallbackToLogsOnError");
-    desk.tell(Event::Cri(call, Ok(reply)));
-    desk.does_all(&["start_container c2", "container_status c2"]);
-    assert_eq!(desk.reads, [], "not while it runs");
-    desk.exits("m", 1);
-    let (call, request) = desk.take("container_status c2");
-    let Reply::ContainerStatus(mut status) = desk.perform(&request) else { panic!("a status") };
+    harness.tell(Event::Cri(call, Ok(reply)));
+    harness.does_all(&["start_container c2", "container_status c2"]);
+    assert_eq!(harness.reads, [], "not while it runs");
+    harness.exits("m", 1);
+    let (call, request) = harness.take("container_status c2");
+    let Reply::ContainerStatus(mut status) = harness.perform(&request) else { panic!("a status") };
     status.message = "killed".into();
     status.message_from_log = true;
-    desk.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
+    harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
     let pod = LogDir { namespace: "default".into(), name: "p-gw".into(), uid: UID.into() };
     let words = LastWords { pod, container: "m".into(), file: Some("f".into()), log: Some(0) };
-    assert_eq!(desk.reads, [words]);
-    let told = desk.status();
+    assert_eq!(harness.reads, [words]);
+    let told = harness.status();
     let told = &told["containerStatuses"][0];
     let ended = [&told["state"], &told["lastState"]].map(|it| it["terminated"]["message"].clone());
     assert!(ended.contains(&"killed: no disk".into()), "{told}");
@@ -132,48 +133,50 @@ fn the_log_stands_in_only_for_a_failure_and_only_files_below_the_pods_folder_are
         (1, "", "/var/lib/kubelet/pods/u1/containers/m/../../../x", Some((None, Some(0)))),
         (1, "", "/var/lib/kubelet/pods/u2/containers/m/f", Some((None, Some(0)))),
     ] {
-        let mut desk = Desk::new();
-        desk.manifests(&[&annotated("", &format!(r#""restartPolicy":"Never",{MAIN}"#))]);
-        sandbox_of(&mut desk);
-        desk.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
-        desk.does("container_status c2");
-        desk.exits("m", exit_code);
-        let (call, request) = desk.take("container_status c2");
-        let Reply::ContainerStatus(mut status) = desk.perform(&request) else { panic!("a status") };
+        let mut harness = Harness::new();
+        harness.manifests(&[&annotated("", &format!(r#""restartPolicy":"Never",{MAIN}"#))]);
+        sandbox_of(&mut harness);
+        harness.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
+        harness.does("container_status c2");
+        harness.exits("m", exit_code);
+        let (call, request) = harness.take("container_status c2");
+        let Reply::ContainerStatus(mut status) = harness.perform(&request) else {
+            panic!("a status")
+        };
         status.reason = reason.into();
         status.message_file = (!file.is_empty()).then(|| file.into());
         status.message_from_log = true;
-        desk.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
-        let read = desk.reads.first().map(|words| (words.file.as_deref(), words.log));
+        harness.tell(Event::Cri(call, Ok(Reply::ContainerStatus(status))));
+        let read = harness.reads.first().map(|words| (words.file.as_deref(), words.log));
         assert_eq!(read, want, "{exit_code} {reason} {file}");
     }
 }
 
 #[test]
 fn messages_of_all_containers_together_have_a_bound() {
-    let mut desk = Desk::new();
-    desk.last_words = "é".repeat(10_000);
+    let mut harness = Harness::new();
+    harness.last_words = "é".repeat(10_000);
     let two = r#""restartPolicy":"Never","containers":[{"name":"m","image":"i:1"},
         {"name":"n","image":"i:1"}]"#;
-    desk.manifests(&[&annotated("", two)]);
-    sandbox_of(&mut desk);
-    desk.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
-    desk.does_all(&["container_status c2", "image_status i:1", "create_container n#0"]);
-    desk.does_all(&["start_container c3", "container_status c3"]);
-    desk.exits("m", 0);
-    desk.does("container_status c2");
-    let status = desk.status();
+    harness.manifests(&[&annotated("", two)]);
+    sandbox_of(&mut harness);
+    harness.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
+    harness.does_all(&["container_status c2", "image_status i:1", "create_container n#0"]);
+    harness.does_all(&["start_container c3", "container_status c3"]);
+    harness.exits("m", 0);
+    harness.does("container_status c2");
+    let status = harness.status();
     let message = &status["containerStatuses"][0]["state"]["terminated"]["message"];
     assert_eq!(message.as_str().expect("a text").len(), 6_144);
 }
 
 #[test]
 fn an_ephemeral_container_is_started_in_a_pod_that_runs_and_never_again() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&annotated("", MAIN)]);
-    sandbox_of(&mut desk);
-    desk.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
-    desk.does("container_status c2");
+    let mut harness = Harness::new();
+    harness.manifests(&[&annotated("", MAIN)]);
+    sandbox_of(&mut harness);
+    harness.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
+    harness.does("container_status c2");
     let with = |target: &str| {
         annotated(
             "",
@@ -183,16 +186,16 @@ fn an_ephemeral_container_is_started_in_a_pod_that_runs_and_never_again() {
             ),
         )
     };
-    desk.manifests(&[&with("m")]);
-    desk.does("image_status i:1");
-    let (call, request) = desk.take("create_container e#0");
-    let reply = desk.perform(&request);
+    harness.manifests(&[&with("m")]);
+    harness.does("image_status i:1");
+    let (call, request) = harness.take("create_container e#0");
+    let reply = harness.perform(&request);
     let Request::CreateContainer { config, .. } = &request else { panic!("{request:?}") };
     let target = edged::model::cri::ContainerId("c2".into());
     assert_eq!(config.namespaces.pid, edged::model::cri::PidNamespace::Target(target));
-    desk.tell(Event::Cri(call, Ok(reply)));
-    desk.does_all(&["start_container c3", "container_status c3"]);
-    let status = desk.status();
+    harness.tell(Event::Cri(call, Ok(reply)));
+    harness.does_all(&["start_container c3", "container_status c3"]);
+    let status = harness.status();
     let told = &status["ephemeralContainerStatuses"][0];
     assert_eq!(told["name"], "e");
     assert!(told["state"]["running"].is_object(), "{told}");
@@ -200,24 +203,24 @@ fn an_ephemeral_container_is_started_in_a_pod_that_runs_and_never_again() {
     assert_eq!((&told["ready"], told.get("started")), (&json!(false), None), "{told}");
     assert_eq!(status["containerStatuses"][0]["started"], true);
     assert_eq!(status["conditions"][2]["status"], "True");
-    desk.exits("e", 1);
-    desk.does("container_status c3");
-    assert_eq!(desk.asked_for(), [] as [&str; 0], "it is not started again");
-    assert_eq!(desk.status()["phase"], "Running");
+    harness.exits("e", 1);
+    harness.does("container_status c3");
+    assert_eq!(harness.asked_for(), [] as [&str; 0], "it is not started again");
+    assert_eq!(harness.status()["phase"], "Running");
 }
 
 #[test]
 fn an_ephemeral_container_needs_the_container_that_it_looks_into() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let spec = format!(
         r#"{MAIN},"ephemeralContainers":[{{"name":"e","image":"i:1","targetContainerName":"x"}}]"#
     );
-    desk.manifests(&[&annotated("", &spec)]);
-    sandbox_of(&mut desk);
-    desk.does("image_status i:1");
-    desk.does("image_status i:1");
-    container_of(&mut desk);
-    let status = desk.status();
+    harness.manifests(&[&annotated("", &spec)]);
+    sandbox_of(&mut harness);
+    harness.does("image_status i:1");
+    harness.does("image_status i:1");
+    container_of(&mut harness);
+    let status = harness.status();
     let waiting = &status["ephemeralContainerStatuses"][0]["state"]["waiting"];
     assert_eq!(waiting["reason"], "CreateContainerConfigError");
     assert_eq!(waiting["message"], "unable to find target container x");
@@ -231,13 +234,13 @@ fn the_full_name_can_be_the_host_name_if_the_kernel_takes_it() {
     let domain = |config: &mut edged::agent::Config| {
         config.settings.cluster_domain = "cluster.local".to_owned();
     };
-    let mut desk = Desk::with(domain);
-    let (sandbox, _) = made_on(&mut desk, &with("web"));
+    let mut harness = Harness::with(domain);
+    let (sandbox, _) = made_on(&mut harness, &with("web"));
     assert_eq!(sandbox.hostname, "web.shop.default.svc.cluster.local");
-    let mut desk = Desk::with(domain);
-    desk.manifests(&[&annotated("", &with(&"a".repeat(50)))]);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    let event = desk.events.iter().find(|event| event.starts_with("FailedCreatePodSandBox"));
+    let mut harness = Harness::with(domain);
+    harness.manifests(&[&annotated("", &with(&"a".repeat(50)))]);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    let event = harness.events.iter().find(|event| event.starts_with("FailedCreatePodSandBox"));
     let event = event.expect("an event");
     assert!(
         event.contains("is too long (64 characters is the max, 81 characters requested)"),
@@ -247,13 +250,13 @@ fn the_full_name_can_be_the_host_name_if_the_kernel_takes_it() {
 
 #[test]
 fn a_gate_that_nobody_opens_keeps_a_pod_from_being_ready() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let spec = format!(r#""readinessGates":[{{"conditionType":"site/up"}}],{MAIN}"#);
-    desk.manifests(&[&annotated("", &spec)]);
-    sandbox_of(&mut desk);
-    desk.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
-    desk.does("container_status c2");
-    let status = desk.status();
+    harness.manifests(&[&annotated("", &spec)]);
+    sandbox_of(&mut harness);
+    harness.does_all(&["image_status i:1", "create_container m#0", "start_container c2"]);
+    harness.does("container_status c2");
+    let status = harness.status();
     let condition = |kind: &str| {
         let all = status["conditions"].as_array().expect("conditions").clone();
         all.into_iter().find(|it| it["type"] == kind).expect("it is there")

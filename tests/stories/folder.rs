@@ -1,6 +1,6 @@
 //! The manifest folder cannot be read, or holds what cannot run here: what runs goes on.
 
-use crate::desk::{Desk, MAIN, UID, container, pod, sandbox};
+use crate::harness::{Harness, MAIN, UID, container, pod, sandbox};
 use edged::agent::event::Event;
 use edged::model::cri::ContainerState;
 use edged::model::manifest::Folder;
@@ -13,48 +13,48 @@ fn lost() -> Event {
 
 #[test]
 fn a_folder_that_vanishes_ends_nothing() {
-    let mut desk = Desk::new();
-    desk.sandboxes.push(sandbox("s1", 0, true));
-    desk.containers.push(container("c1", "m", ContainerState::Running));
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&["podsandbox_status s1", "container_status c1"]);
-    desk.tell(lost());
-    desk.pass(60_000);
-    assert_eq!(desk.trace, ["podsandbox_status s1", "container_status c1"]);
-    assert_eq!(desk.running(), ["m"]);
-    desk.manifests(&[]);
-    assert_eq!(desk.asked_for(), ["stop_container c1 30"]);
+    let mut harness = Harness::new();
+    harness.sandboxes.push(sandbox("s1", 0, true));
+    harness.containers.push(container("c1", "m", ContainerState::Running));
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(&["podsandbox_status s1", "container_status c1"]);
+    harness.tell(lost());
+    harness.pass(60_000);
+    assert_eq!(harness.trace, ["podsandbox_status s1", "container_status c1"]);
+    assert_eq!(harness.running(), ["m"]);
+    harness.manifests(&[]);
+    assert_eq!(harness.asked_for(), ["stop_container c1 30"]);
 }
 
 #[test]
 fn a_folder_that_is_not_there_at_the_start_ends_nothing() {
-    let mut desk = Desk::new();
-    desk.sandboxes.push(sandbox("s1", 0, true));
-    desk.containers.push(container("c1", "m", ContainerState::Running));
-    desk.tell(lost());
-    desk.pass(60_000);
-    assert_eq!(desk.trace, [] as [&str; 0]);
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&["podsandbox_status s1", "container_status c1"]);
-    assert_eq!(desk.running(), ["m"]);
+    let mut harness = Harness::new();
+    harness.sandboxes.push(sandbox("s1", 0, true));
+    harness.containers.push(container("c1", "m", ContainerState::Running));
+    harness.tell(lost());
+    harness.pass(60_000);
+    assert_eq!(harness.trace, [] as [&str; 0]);
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(&["podsandbox_status s1", "container_status c1"]);
+    assert_eq!(harness.running(), ["m"]);
 }
 
 #[test]
 fn a_manifest_that_cannot_run_here_leaves_the_pod_that_runs() {
-    let mut desk = Desk::new();
-    desk.sandboxes.push(sandbox("s1", 0, true));
-    desk.containers.push(container("c1", "m", ContainerState::Running));
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&["podsandbox_status s1", "container_status c1"]);
+    let mut harness = Harness::new();
+    harness.sandboxes.push(sandbox("s1", 0, true));
+    harness.containers.push(container("c1", "m", ContainerState::Running));
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(&["podsandbox_status s1", "container_status c1"]);
     let no_containers = format!(r#"{{"metadata":{{"name":"p","uid":"{UID}"}},"spec":{{}}}}"#);
     let unsupported = pod(&format!(r#""hostUsers":false,{MAIN}"#)).replace(UID, "another");
     for broken in [no_containers, unsupported] {
-        desk.manifests(&[&broken]);
-        desk.pass(60_000);
-        assert_eq!(desk.trace, ["podsandbox_status s1", "container_status c1"], "{broken}");
-        assert_eq!(desk.status()["phase"], "Running");
+        harness.manifests(&[&broken]);
+        harness.pass(60_000);
+        assert_eq!(harness.trace, ["podsandbox_status s1", "container_status c1"], "{broken}");
+        assert_eq!(harness.status()["phase"], "Running");
     }
-    desk.manifests(&[&pod(MAIN)]);
-    desk.pass(60_000);
-    assert_eq!(desk.running(), ["m"]);
+    harness.manifests(&[&pod(MAIN)]);
+    harness.pass(60_000);
+    assert_eq!(harness.running(), ["m"]);
 }

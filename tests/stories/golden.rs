@@ -10,7 +10,7 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::wire::edge;
 use serde_json::{Value, json};
 
-use crate::cloud_harness::{Sky, content, patch};
+use crate::cloud_harness::{CloudHarness, content, patch};
 
 /// Paths below a pod's status that only one of both sides says, and why that is so.
 const DIFFERENT: &[(&str, &str)] = &[
@@ -50,11 +50,11 @@ fn is(message: &Message, operation: &str, kind: &str) -> bool {
 }
 
 /// Says what the cloud said; its answers go to the questions that we asked.
-fn replay(sky: &mut Sky, captured: &[Captured]) -> Vec<Message> {
+fn replay(cloud: &mut CloudHarness, captured: &[Captured]) -> Vec<Message> {
     let mut said = Vec::new();
     for one in captured.iter().filter(|one| one.from_cloud) {
         let mut message = one.message.clone();
-        said.append(&mut sky.sent);
+        said.append(&mut cloud.sent);
         if !message.header.parent_id.is_empty() {
             let resource = &message.route.resource;
             let question = |asked: &&Message| {
@@ -63,23 +63,23 @@ fn replay(sky: &mut Sky, captured: &[Captured]) -> Vec<Message> {
             let Some(asked) = said.iter().rev().find(question) else { continue };
             message.header.parent_id = asked.header.id.clone();
         }
-        with_our_status(sky, &mut message);
-        sky.replay(message);
-        sky.work();
-        sky.pass(1_100);
+        with_our_status(cloud, &mut message);
+        cloud.replay(message);
+        cloud.work();
+        cloud.pass(1_100);
     }
-    said.append(&mut sky.sent);
+    said.append(&mut cloud.sent);
     said
 }
 
 /// The cloud tells what it was told: of our containers, not of EdgeCore's.
-fn with_our_status(sky: &Sky, message: &mut Message) {
+fn with_our_status(cloud: &CloudHarness, message: &mut Message) {
     if !message.route.resource.contains("/pod") {
         return;
     }
     let mut content = content(message);
     let pod = if content.get("Object").is_some() { &mut content["Object"] } else { &mut content };
-    let ours = sky.desk.agent.pods().find(|ours| pod["metadata"]["uid"] == *ours.metadata.uid);
+    let ours = cloud.harness.agent.pods().find(|ours| pod["metadata"]["uid"] == *ours.metadata.uid);
     let has_run = pod.pointer("/status/containerStatuses").is_some();
     if let Some(ours) = ours.filter(|_| has_run) {
         pod["status"] = serde_json::to_value(&ours.status).expect("JSON");
@@ -149,22 +149,23 @@ fn theirs(captured: &[Captured]) -> impl Iterator<Item = &Message> {
     captured.iter().filter(|one| !one.from_cloud).map(|one| &one.message)
 }
 
-fn joined() -> Sky {
-    let mut sky = Sky::on("edge1", Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
+fn joined() -> CloudHarness {
+    let mut cloud =
+        CloudHarness::on("edge1", Saved { rows: Vec::new(), origin: StoreOrigin::Kept });
     let images = ["docker.io/library/busybox:1.35", "docker.io/library/busybox:1.35b"];
-    sky.desk.images.extend(images);
-    sky.connect();
-    sky.sent.clear();
-    sky
+    cloud.harness.images.extend(images);
+    cloud.connect();
+    cloud.sent.clear();
+    cloud
 }
 
 #[test]
 fn a_pod_is_created_as_edgecore_creates_it() {
     let captured = conversation("02-pod_create");
-    let mut sky = joined();
-    let said = replay(&mut sky, &captured);
+    let mut cloud = joined();
+    let said = replay(&mut cloud, &captured);
     assert_acknowledged(&captured, &said);
-    assert_eq!(sky.desk.running(), ["c"]);
+    assert_eq!(cloud.harness.running(), ["c"]);
     let ours = said.iter().find(|message| is(message, "patch", "podpatch")).expect("a report");
     let first = theirs(&captured).find(|message| is(message, "patch", "podpatch"));
     assert_eq!(ours.route, first.expect("a report").route);
@@ -178,8 +179,8 @@ fn a_pod_is_created_as_edgecore_creates_it() {
 #[test]
 fn a_pod_with_everything_asks_for_what_edgecore_asks_for() {
     let captured = conversation("05b-pod_full_first_query");
-    let mut sky = joined();
-    let said = replay(&mut sky, &captured);
+    let mut cloud = joined();
+    let said = replay(&mut cloud, &captured);
     assert_acknowledged(&captured, &said);
     for kind in ["configmap", "secret", "serviceaccounttoken"] {
         assert_eq!(asked(said.iter(), kind), asked(theirs(&captured), kind), "{kind}");
@@ -197,7 +198,7 @@ fn a_pod_with_everything_asks_for_what_edgecore_asks_for() {
         let of_it = |message: &Message| message.header.parent_id == answer.message.header.id;
         assert!(said.iter().any(of_it), "{:?}", answer.message.route);
     }
-    let pod = sky.desk.agent.pods().next().expect("one");
+    let pod = cloud.harness.agent.pods().next().expect("one");
     let reason = pod.status.reason.clone();
     assert_eq!(reason, "", "{:?}", pod.status.message);
 }
@@ -205,15 +206,15 @@ fn a_pod_with_everything_asks_for_what_edgecore_asks_for() {
 #[test]
 fn a_changed_configmap_and_secret_are_taken_as_edgecore_takes_them() {
     let captured = conversation("06-configmap_update");
-    let mut sky = joined();
-    let said = replay(&mut sky, &captured);
+    let mut cloud = joined();
+    let said = replay(&mut cloud, &captured);
     assert_acknowledged(&captured, &said);
 }
 
 #[test]
 fn a_pod_is_deleted_as_edgecore_deletes_it() {
     let captured = conversation("12-pod_delete");
-    let mut sky = joined();
+    let mut cloud = joined();
     // It ran before that conversation began.
     let mut before = captured[0].message.clone();
     let mut pod = content(&before);
@@ -223,15 +224,15 @@ fn a_pod_is_deleted_as_edgecore_deletes_it() {
     pod["metadata"]["resourceVersion"] = json!("1");
     before.header.resource_version = "1".into();
     before.content = Some(edge::content(&pod));
-    sky.replay(before);
-    sky.work();
-    sky.pass(1_100);
-    let report = sky.said("podpatch").pop().expect("a report");
-    let ours = sky.desk.agent.pods().next().expect("one");
+    cloud.replay(before);
+    cloud.work();
+    cloud.pass(1_100);
+    let report = cloud.said("podpatch").pop().expect("a report");
+    let ours = cloud.harness.agent.pods().next().expect("one");
     pod["status"] = serde_json::to_value(&ours.status).expect("JSON");
-    sky.answer(&report, &json!({"Object": pod, "Err": null}));
-    sky.sent.clear();
-    let said = replay(&mut sky, &captured);
+    cloud.answer(&report, &json!({"Object": pod, "Err": null}));
+    cloud.sent.clear();
+    let said = replay(&mut cloud, &captured);
     assert_acknowledged(&captured, &said);
     let deletion = |message: &&Message| is(message, "delete", "pod");
     let ours: Vec<&Message> = said.iter().filter(deletion).collect();
@@ -241,5 +242,5 @@ fn a_pod_is_deleted_as_edgecore_deletes_it() {
     assert_eq!(content(ours[0]), content(theirs[0]));
     let at = |operation, kind| said.iter().position(|message| is(message, operation, kind));
     assert!(at("patch", "podpatch") < at("delete", "pod"), "first the status, then the deletion");
-    assert_eq!(sky.desk.agent.pods().count(), 0);
+    assert_eq!(cloud.harness.agent.pods().count(), 0);
 }

@@ -10,7 +10,7 @@ use edged::model::meta::{Saved, StoreOrigin};
 use edged::wire::edge::decode;
 use serde_json::Value;
 
-use crate::cloud_harness::{Sky, content, patch};
+use crate::cloud_harness::{CloudHarness, content, patch};
 
 /// What EdgeCore says, and we do not.
 const NOT_SAID: &[(&str, &str)] = &[
@@ -68,10 +68,10 @@ fn machine() -> Machine {
 }
 
 /// Says what the cloud said, its answers to what we asked; says what we said.
-fn replay(sky: &mut Sky, conversation: &[(bool, Message)]) -> Vec<Message> {
+fn replay(cloud: &mut CloudHarness, conversation: &[(bool, Message)]) -> Vec<Message> {
     let mut said = Vec::new();
     for (_, message) in conversation.iter().filter(|(from_cloud, _)| *from_cloud) {
-        said.append(&mut sky.sent);
+        said.append(&mut cloud.sent);
         let mut message = message.clone();
         if !message.header.parent_id.is_empty() {
             let asked = |asked: &&Message| {
@@ -80,9 +80,9 @@ fn replay(sky: &mut Sky, conversation: &[(bool, Message)]) -> Vec<Message> {
             let Some(asked) = said.iter().find(asked) else { continue };
             message.header.parent_id = asked.header.id.clone();
         }
-        sky.replay(message);
+        cloud.replay(message);
     }
-    said.append(&mut sky.sent);
+    said.append(&mut cloud.sent);
     said
 }
 
@@ -110,13 +110,13 @@ fn leaves(value: &Value, path: &str, to: &mut BTreeMap<String, String>) {
 fn joined() -> (Vec<Message>, Vec<(bool, Message)>) {
     let conversation = conversation();
     let empty = Saved { rows: Vec::new(), origin: StoreOrigin::Kept };
-    let mut sky = Sky::set_up(empty, |config| {
+    let mut cloud = CloudHarness::set_up(empty, |config| {
         "edge1".clone_into(&mut config.node_name);
         config.machine = machine();
     });
-    sky.desk.tell(edged::agent::event::Event::Addresses(vec!["10.99.0.1".to_owned()]));
-    sky.connect();
-    (replay(&mut sky, &conversation), conversation)
+    cloud.harness.tell(edged::agent::event::Event::Addresses(vec!["10.99.0.1".to_owned()]));
+    cloud.connect();
+    (replay(&mut cloud, &conversation), conversation)
 }
 
 #[test]

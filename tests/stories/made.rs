@@ -4,36 +4,36 @@ use edged::agent::event::{Event, JobId};
 use edged::model::cri::{ContainerConfig, Request, SandboxConfig};
 use edged::model::job::LastWords;
 
-use crate::desk::{Desk, UID};
+use crate::harness::{Harness, UID};
 
-/// A pod `p` with this spec on a new desk is asked for, up to its container `m`.
+/// A pod `p` with this spec on a new harness is asked for, up to its container `m`.
 pub fn made(spec: &str) -> (SandboxConfig, ContainerConfig) {
-    made_on(&mut Desk::new(), spec)
+    made_on(&mut Harness::new(), spec)
 }
 
-/// The same on a desk of the story's own.
-pub fn made_on(desk: &mut Desk, spec: &str) -> (SandboxConfig, ContainerConfig) {
-    desk.manifests(&[&annotated("", spec)]);
-    let sandbox = sandbox_of(desk);
-    desk.does("image_status i:1");
-    (sandbox, container_of(desk))
+/// The same on a harness of the story's own.
+pub fn made_on(harness: &mut Harness, spec: &str) -> (SandboxConfig, ContainerConfig) {
+    harness.manifests(&[&annotated("", spec)]);
+    let sandbox = sandbox_of(harness);
+    harness.does("image_status i:1");
+    (sandbox, container_of(harness))
 }
 
 /// The configuration of the sandbox that is asked for; it is made and has its addresses told.
 #[track_caller]
-pub fn sandbox_of(desk: &mut Desk) -> SandboxConfig {
-    let (call, request) = desk.take("run_podsandbox #0");
-    let reply = desk.perform(&request);
-    desk.tell(Event::Cri(call, Ok(reply)));
+pub fn sandbox_of(harness: &mut Harness) -> SandboxConfig {
+    let (call, request) = harness.take("run_podsandbox #0");
+    let reply = harness.perform(&request);
+    harness.tell(Event::Cri(call, Ok(reply)));
     let Request::RunPodSandbox(config) = request else { panic!("{request:?}") };
-    desk.does("podsandbox_status s1");
+    harness.does("podsandbox_status s1");
     *config
 }
 
 /// The configuration of the container that is asked for.
 #[track_caller]
-pub fn container_of(desk: &mut Desk) -> ContainerConfig {
-    let (_, request) = desk.take("create_container m#0");
+pub fn container_of(harness: &mut Harness) -> ContainerConfig {
+    let (_, request) = harness.take("create_container m#0");
     let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
     *config
 }
@@ -43,7 +43,7 @@ pub fn annotated(metadata: &str, spec: &str) -> String {
     format!(r#"{{"metadata":{{"name":"p","uid":"{UID}"{metadata}}},"spec":{{{spec}}}}}"#)
 }
 
-impl Desk {
+impl Harness {
     /// What an ended container left is read at once.
     pub fn tell_words(&mut self, job: JobId, words: LastWords) -> bool {
         self.reads.push(words);

@@ -83,7 +83,6 @@ mod cloud_wakes;
 mod cluster;
 mod conditions;
 mod decisions;
-mod desk;
 mod environment;
 #[cfg(feature = "eviction")]
 mod eviction;
@@ -101,6 +100,7 @@ mod garbage_images;
 mod golden;
 #[cfg(feature = "cloud")]
 mod golden_join;
+mod harness;
 #[cfg(feature = "hooks")]
 mod hooks;
 #[cfg(feature = "hooks")]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use edged::model::cri::Request;
-use edged::model::housekeeping::Upkeep;
+use edged::model::housekeeping::HousekeepingCall;
 
-/// Answered by the desk itself.
+/// Answered by the harness itself.
 pub fn is_look(request: &Request) -> bool {
     matches!(
         request,
@@ -14,11 +14,11 @@ pub fn is_look(request: &Request) -> bool {
             | Request::Status
             | Request::ListPodSandbox
             | Request::ListContainers
-            | Request::Upkeep(
-                Upkeep::ImageFsInfo
-                    | Upkeep::ListImages
-                    | Upkeep::ListContainerStats
-                    | Upkeep::ListPodSandboxStats
+            | Request::HousekeepingCall(
+                HousekeepingCall::ImageFsInfo
+                    | HousekeepingCall::ListImages
+                    | HousekeepingCall::ListContainerStats
+                    | HousekeepingCall::ListPodSandboxStats
             )
     )
 }
@@ -44,9 +44,9 @@ pub fn name(request: &Request) -> String {
         | Request::ListPodSandbox
         | Request::ListContainers
         | Request::GetContainerEvents => String::new(),
-        Request::Upkeep(Upkeep::RemoveImage(id)) => id.to_string(),
-        Request::Upkeep(Upkeep::ReopenContainerLog(id)) => id.to_string(),
-        Request::Upkeep(_) => String::new(),
+        Request::HousekeepingCall(HousekeepingCall::RemoveImage(id)) => id.to_string(),
+        Request::HousekeepingCall(HousekeepingCall::ReopenContainerLog(id)) => id.to_string(),
+        Request::HousekeepingCall(_) => String::new(),
     };
     format!("{} {what}", request.operation())
 }

@@ -1,13 +1,13 @@
-//! The desk's side of what keeps a node in order.
+//! The harness's side of what keeps a node in order.
 
 use edged::agent::event::{Event, JobId};
 use edged::model::cri::{Reply, Request};
 use edged::model::housekeeping::{
-    Amount, Ask, ContainerUsage, Measures, Room, SandboxUsage, Told, Upkeep,
+    Amount, Ask, ContainerUsage, HousekeepingCall, Measures, Room, SandboxUsage, Told,
 };
 use edged::model::job::{JobError, JobSpec, LogDir, Used, Walk};
 
-use crate::desk::Desk;
+use crate::harness::Harness;
 
 /// That a pod's cgroup is made.
 pub const CGROUP: &str = "its cgroup";
@@ -60,10 +60,14 @@ impl Taken {
     pub fn hides(&self, request: &Request) -> bool {
         let is_list = matches!(request, Request::ListPodSandbox | Request::ListContainers);
         (self.looks_wait && is_list)
-            || (self.no_place && *request == Request::Upkeep(Upkeep::ImageFsInfo))
-            || (self.no_images && *request == Request::Upkeep(Upkeep::ListImages))
-            || (self.mute && *request == Request::Upkeep(Upkeep::ListPodSandboxStats))
-            || (self.silent && *request == Request::Upkeep(Upkeep::ListContainerStats))
+            || (self.no_place
+                && *request == Request::HousekeepingCall(HousekeepingCall::ImageFsInfo))
+            || (self.no_images
+                && *request == Request::HousekeepingCall(HousekeepingCall::ListImages))
+            || (self.mute
+                && *request == Request::HousekeepingCall(HousekeepingCall::ListPodSandboxStats))
+            || (self.silent
+                && *request == Request::HousekeepingCall(HousekeepingCall::ListContainerStats))
     }
 
     pub fn walk(&self, walk: &Walk) -> Vec<Option<Used>> {
@@ -76,14 +80,14 @@ impl Taken {
     }
 }
 
-impl Desk {
+impl Harness {
     /// What the runtime tells of the node.
-    pub fn tell_of_node(&self, housekeeping: &Upkeep) -> Told {
+    pub fn tell_of_node(&self, housekeeping: &HousekeepingCall) -> Told {
         match housekeeping {
-            Upkeep::ImageFsInfo => Told::ImageFs(Some("/images".into())),
-            Upkeep::ListImages => Told::Images(self.stored.clone()),
-            Upkeep::ListContainerStats => Told::Containers(self.taken.containers.clone()),
-            Upkeep::ListPodSandboxStats => Told::Sandboxes(self.taken.sandboxes.clone()),
+            HousekeepingCall::ImageFsInfo => Told::ImageFs(Some("/images".into())),
+            HousekeepingCall::ListImages => Told::Images(self.stored.clone()),
+            HousekeepingCall::ListContainerStats => Told::Containers(self.taken.containers.clone()),
+            HousekeepingCall::ListPodSandboxStats => Told::Sandboxes(self.taken.sandboxes.clone()),
             other => panic!("{other:?} is no look"),
         }
     }

@@ -2,7 +2,7 @@
 
 use edged::model::cri::{ImageUser, IpcNamespace, Network, PidNamespace, Profile, Selinux, User};
 
-use crate::desk::{Desk, MAIN};
+use crate::harness::{Harness, MAIN};
 use crate::made::{annotated, container_of, made, made_on, sandbox_of};
 
 /// One container `m` with this context in a pod with that one.
@@ -45,9 +45,9 @@ fn a_containers_user_stands_over_its_pods_and_both_over_the_images() {
         (r#""runAsGroup":6"#, "", ImageUser::Unset, user(Some(0), Some(6))),
         ("", "", ImageUser::Name("web".into()), User { name: "web".into(), ..User::default() }),
     ] {
-        let mut desk = Desk::new();
-        desk.image_user = image;
-        let (_, made) = made_on(&mut desk, &spec(pod, container));
+        let mut harness = Harness::new();
+        harness.image_user = image;
+        let (_, made) = made_on(&mut harness, &spec(pod, container));
         assert_eq!(made.security.user, want, "{pod} {container}");
     }
 }
@@ -85,27 +85,27 @@ fn root_is_refused_where_it_is_not_wanted_and_the_rest_of_the_pod_runs() {
              is non-root",
         ),
     ] {
-        let mut desk = Desk::new();
-        desk.image_user = image;
-        desk.manifests(&[&annotated("", &spec("", context))]);
-        desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-        assert_eq!(desk.asked_for(), [] as [&str; 0], "{context}");
-        let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"];
+        let mut harness = Harness::new();
+        harness.image_user = image;
+        harness.manifests(&[&annotated("", &spec("", context))]);
+        harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+        assert_eq!(harness.asked_for(), [] as [&str; 0], "{context}");
+        let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"];
         assert_eq!(waiting["reason"], "CreateContainerConfigError");
         assert_eq!(waiting["message"], format!("{want} {who}"));
         let event = format!("Failed Error: {want} {who}");
-        assert!(desk.events.contains(&event), "{:?}", desk.events);
-        desk.pass(9_000);
-        assert_eq!(desk.asked_for(), [] as [&str; 0], "not before ten seconds");
+        assert!(harness.events.contains(&event), "{:?}", harness.events);
+        harness.pass(9_000);
+        assert_eq!(harness.asked_for(), [] as [&str; 0], "not before ten seconds");
     }
     for (context, image) in [
         (r#""runAsNonRoot":true,"runAsUser":7"#, ImageUser::Uid(0)),
         (r#""runAsNonRoot":true"#, ImageUser::Uid(7)),
         (r#""runAsNonRoot":false"#, ImageUser::Unset),
     ] {
-        let mut desk = Desk::new();
-        desk.image_user = image;
-        made_on(&mut desk, &spec(r#""runAsNonRoot":true"#, context));
+        let mut harness = Harness::new();
+        harness.image_user = image;
+        made_on(&mut harness, &spec(r#""runAsNonRoot":true"#, context));
     }
 }
 
@@ -142,11 +142,11 @@ fn profiles_come_from_the_container_then_the_pod() {
     let path = "/var/lib/kubelet/seccomp/a/b.json".to_owned();
     assert_eq!(seccomp(none, local), Profile::Localhost(path));
     let apparmor = |metadata: &str, pod: &str, container: &str| {
-        let mut desk = Desk::with(|config| config.machine.apparmor = true);
-        desk.manifests(&[&annotated(metadata, &spec(pod, container))]);
-        sandbox_of(&mut desk);
-        desk.does("image_status i:1");
-        container_of(&mut desk).security.apparmor
+        let mut harness = Harness::with(|config| config.machine.apparmor = true);
+        harness.manifests(&[&annotated(metadata, &spec(pod, container))]);
+        sandbox_of(&mut harness);
+        harness.does("image_status i:1");
+        container_of(&mut harness).security.apparmor
     };
     let local = r#""appArmorProfile":{"type":"Localhost","localhostProfile":"p"}"#;
     let default = r#""appArmorProfile":{"type":"RuntimeDefault"}"#;
@@ -159,8 +159,8 @@ fn profiles_come_from_the_container_then_the_pod() {
 
 #[test]
 fn the_runtimes_seccomp_profile_can_be_made_the_default() {
-    let mut desk = Desk::with(|config| config.settings.seccomp_default = true);
-    assert_eq!(made_on(&mut desk, MAIN).1.security.seccomp, Profile::RuntimeDefault);
+    let mut harness = Harness::with(|config| config.settings.seccomp_default = true);
+    assert_eq!(made_on(&mut harness, MAIN).1.security.seccomp, Profile::RuntimeDefault);
 }
 
 #[test]
@@ -182,10 +182,10 @@ fn sysctls_are_set_if_they_are_safe_and_refused_otherwise() {
     let sysctls = |name: &str| spec(&format!(r#""sysctls":[{{"name":"{name}","value":"1"}}]"#), "");
     let (sandbox, _) = made(&sysctls("kernel/shm_rmid_forced"));
     assert_eq!(sandbox.sysctls["kernel.shm_rmid_forced"], "1");
-    let mut desk = Desk::new();
-    desk.manifests(&[&annotated("", &sysctls("kernel.msgmax"))]);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    let status = desk.status();
+    let mut harness = Harness::new();
+    harness.manifests(&[&annotated("", &sysctls("kernel.msgmax"))]);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    let status = harness.status();
     assert_eq!(
         (&status["phase"], &status["reason"]),
         (&"Failed".into(), &"SysctlForbidden".into())
@@ -197,20 +197,20 @@ fn sysctls_are_set_if_they_are_safe_and_refused_otherwise() {
 #[test]
 fn groups_without_the_images_need_a_runtime_that_can() {
     let strict = spec(r#""supplementalGroupsPolicy":"Strict","supplementalGroups":[5]"#, "");
-    let mut desk = Desk::new();
-    desk.manifests(&[&annotated("", &strict)]);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    let status = desk.status();
+    let mut harness = Harness::new();
+    harness.manifests(&[&annotated("", &strict)]);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    let status = harness.status();
     assert_eq!(
         (&status["phase"], &status["reason"]),
         (&"Failed".into(), &"UnsupportedRuntime".into())
     );
     let message = status["message"].as_str().expect("a message");
     assert!(message.contains("spec.securityContext.supplementalGroupsPolicy"), "{message}");
-    let mut desk = Desk::new();
-    desk.runtime.strict_groups = true;
-    desk.pass(10_000);
-    assert!(made_on(&mut desk, &strict).1.security.user.strict_groups);
+    let mut harness = Harness::new();
+    harness.runtime.strict_groups = true;
+    harness.pass(10_000);
+    assert!(made_on(&mut harness, &strict).1.security.user.strict_groups);
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What the runtime and the agent show at the desk.
+//! What the runtime and the agent show at the harness.
 
 use edged::model::cri::ContainerState;
 
-use crate::desk::Desk;
+use crate::harness::Harness;
 
-impl Desk {
+impl Harness {
     pub fn running(&self) -> Vec<&str> {
         let running = self.containers.iter().filter(|seen| seen.state == ContainerState::Running);
         running.map(|seen| &*seen.name).collect()

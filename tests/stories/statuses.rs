@@ -6,18 +6,18 @@ use edged::model::cri::{Code, ContainerState, Request};
 use edged::model::time::Timestamp;
 use serde_json::Value;
 
-use crate::desk::{Desk, MAIN, START, container, pod, sandbox};
+use crate::harness::{Harness, MAIN, START, container, pod, sandbox};
 
 #[test]
 fn a_running_pod_shows_what_a_kubelet_shows() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    let pending = desk.status();
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    let pending = harness.status();
     assert_eq!(pending["phase"], "Pending");
     let waiting = &pending["containerStatuses"][0]["state"]["waiting"];
     assert_eq!(waiting["reason"], "ContainerCreating");
-    desk.does_all(START);
-    let status = desk.status();
+    harness.does_all(START);
+    let status = harness.status();
     assert_eq!(status["qosClass"], "BestEffort");
     assert_eq!(status["hostIP"], "192.0.2.1");
     assert_eq!(status["podIPs"][0]["ip"], "10.0.0.5");
@@ -49,18 +49,18 @@ fn a_running_pod_shows_what_a_kubelet_shows() {
 
 #[test]
 fn a_restarted_container_shows_how_it_ended_before() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(START);
-    desk.exits("m", 3);
-    desk.does_all(&[
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
+    harness.exits("m", 3);
+    harness.does_all(&[
         "container_status c2",
         "image_status i:1",
         "create_container m#1",
         "start_container c3",
         "container_status c3",
     ]);
-    let main = &desk.status()["containerStatuses"][0];
+    let main = &harness.status()["containerStatuses"][0];
     assert_eq!(main["restartCount"], 1);
     assert_eq!(main["lastState"]["terminated"]["exitCode"], 3);
     assert_eq!(main["lastState"]["terminated"]["reason"], "Error");
@@ -69,49 +69,49 @@ fn a_restarted_container_shows_how_it_ended_before() {
 
 #[test]
 fn without_a_clock_no_time_is_made_up() {
-    let mut desk = Desk::new();
-    desk.now.wall = None;
-    desk.manifests(&[&pod(MAIN)]);
-    let status = desk.status();
+    let mut harness = Harness::new();
+    harness.now.wall = None;
+    harness.manifests(&[&pod(MAIN)]);
+    let status = harness.status();
     assert_eq!(status["startTime"], Value::Null);
     assert_eq!(status["conditions"][0]["lastTransitionTime"], Value::Null);
 }
 
 #[test]
 fn a_pod_that_fails_with_its_containers_lost_still_shows_that_they_ran() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(r#"{MAIN},"activeDeadlineSeconds":60"#))]);
-    desk.does_all(START);
-    desk.exits("m", 1);
-    desk.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
-    desk.does_all(&["start_container c3", "container_status c3"]);
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(&format!(r#"{MAIN},"activeDeadlineSeconds":60"#))]);
+    harness.does_all(START);
+    harness.exits("m", 1);
+    harness.does_all(&["container_status c2", "image_status i:1", "create_container m#1"]);
+    harness.does_all(&["start_container c3", "container_status c3"]);
     // Somebody removes them all by hand.
-    desk.containers.clear();
-    desk.pass(1_000);
-    desk.does("image_status i:1");
-    desk.refuses("create_container m#2", Code::Unknown, "no");
-    desk.pass(60_000);
-    assert_eq!(desk.status()["reason"], "DeadlineExceeded");
-    let told = &desk.status()["containerStatuses"][0];
+    harness.containers.clear();
+    harness.pass(1_000);
+    harness.does("image_status i:1");
+    harness.refuses("create_container m#2", Code::Unknown, "no");
+    harness.pass(60_000);
+    assert_eq!(harness.status()["reason"], "DeadlineExceeded");
+    let told = &harness.status()["containerStatuses"][0];
     assert!(told["restartCount"].as_u64().is_some_and(|count| count >= 1), "{told}");
 }
 
 #[test]
 fn an_init_container_that_cannot_run_again_says_why() {
-    let mut desk = Desk::new();
-    desk.sandboxes.push(sandbox("s0", 0, false));
+    let mut harness = Harness::new();
+    harness.sandboxes.push(sandbox("s0", 0, false));
     for (id, name) in [("x0", "m"), ("x1", "i")] {
         let mut ended = container(id, name, ContainerState::Exited);
         ended.sandbox.0 = "s0".into();
-        desk.containers.push(ended);
+        harness.containers.push(ended);
     }
     let init = r#""initContainers":[{"name":"i","image":"gone:1"}]"#;
-    desk.manifests(&[&pod(&format!("{init},{MAIN}"))]);
-    desk.does_all(&["container_status x1", "container_status x0", "stop_podsandbox s0"]);
-    desk.does_all(&["remove_container x1", "run_podsandbox #1", "podsandbox_status s1"]);
-    desk.does("image_status gone:1");
-    desk.refuses("pull_image gone:1", Code::NotFound, "no such host");
-    let told = &desk.status()["initContainerStatuses"][0];
+    harness.manifests(&[&pod(&format!("{init},{MAIN}"))]);
+    harness.does_all(&["container_status x1", "container_status x0", "stop_podsandbox s0"]);
+    harness.does_all(&["remove_container x1", "run_podsandbox #1", "podsandbox_status s1"]);
+    harness.does("image_status gone:1");
+    harness.refuses("pull_image gone:1", Code::NotFound, "no such host");
+    let told = &harness.status()["initContainerStatuses"][0];
     assert_eq!(told["state"]["waiting"]["reason"], "ErrImagePull", "{told}");
     assert_eq!(told["lastState"]["terminated"]["exitCode"], 0);
     assert_eq!(told["ready"], false);
@@ -119,70 +119,70 @@ fn an_init_container_that_cannot_run_again_says_why() {
 
 #[test]
 fn a_start_time_is_noted_with_the_sandbox_and_holds_in_every_life() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let copied = pod(MAIN).replacen(
         r#""metadata":{"#,
         r#""metadata":{"annotations":{"kubernetes.io/config.seen":"2026-01-01T00:00:00Z"},"#,
         1,
     );
-    desk.manifests(&[&copied]);
-    let (call, request) = desk.take("run_podsandbox #0");
+    harness.manifests(&[&copied]);
+    let (call, request) = harness.take("run_podsandbox #0");
     let Request::RunPodSandbox(config) = &request else { panic!("{request:?}") };
     let noted = config.annotations["kubernetes.io/config.seen"].clone();
-    let reply = desk.perform(&request);
-    desk.tell(Event::Cri(call, Ok(reply)));
-    desk.does_all(&START[1..]);
-    assert_eq!(desk.status()["startTime"], noted, "not what a copied manifest says");
+    let reply = harness.perform(&request);
+    harness.tell(Event::Cri(call, Ok(reply)));
+    harness.does_all(&START[1..]);
+    assert_eq!(harness.status()["startTime"], noted, "not what a copied manifest says");
 
     // A later life, after two days.
-    let mut desk = Desk::new();
-    desk.now.wall = desk.now.wall.map(|wall| Wall(wall.0 + 172_800_000));
+    let mut harness = Harness::new();
+    harness.now.wall = harness.now.wall.map(|wall| Wall(wall.0 + 172_800_000));
     let mut found = sandbox("s1", 0, true);
     found.seen_at = Timestamp::parse(&noted);
     found.created_at = found.seen_at.expect("a time").0 * 1_000_000_000 + 3_000_000_000;
-    desk.sandboxes.push(found.clone());
-    desk.containers.push(container("x0", "m", ContainerState::Running));
-    desk.manifests(&[&pod(MAIN)]);
-    assert_eq!(desk.status()["startTime"], Value::Null, "nobody was asked yet");
-    desk.does_all(&["podsandbox_status s1", "container_status x0"]);
-    assert_eq!(desk.status()["startTime"], noted);
+    harness.sandboxes.push(found.clone());
+    harness.containers.push(container("x0", "m", ContainerState::Running));
+    harness.manifests(&[&pod(MAIN)]);
+    assert_eq!(harness.status()["startTime"], Value::Null, "nobody was asked yet");
+    harness.does_all(&["podsandbox_status s1", "container_status x0"]);
+    assert_eq!(harness.status()["startTime"], noted);
 
     // One after a power cut: nothing of it runs, and nobody asks what its sandbox was.
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     found.ready = false;
-    desk.sandboxes.push(found);
-    desk.manifests(&[&pod(MAIN)]);
-    desk.pass(2_000);
-    assert_eq!(desk.status()["startTime"], noted);
+    harness.sandboxes.push(found);
+    harness.manifests(&[&pod(MAIN)]);
+    harness.pass(2_000);
+    assert_eq!(harness.status()["startTime"], noted);
 }
 
 #[test]
 fn a_clock_that_is_set_late_gives_a_quiet_pod_its_start_time() {
-    let mut desk = Desk::new();
-    let wall = desk.now.wall.take();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(START);
-    desk.pass(20_000);
-    assert_eq!(desk.status()["startTime"], Value::Null);
-    desk.now.wall = wall;
-    desk.pass(2_000);
-    let told = desk.status()["startTime"].clone();
+    let mut harness = Harness::new();
+    let wall = harness.now.wall.take();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
+    harness.pass(20_000);
+    assert_eq!(harness.status()["startTime"], Value::Null);
+    harness.now.wall = wall;
+    harness.pass(2_000);
+    let told = harness.status()["startTime"].clone();
     assert_ne!(told, Value::Null);
-    desk.pass(20_000);
-    assert_eq!(desk.status()["startTime"], told);
+    harness.pass(20_000);
+    assert_eq!(harness.status()["startTime"], told);
 }
 
 #[test]
 fn what_ran_before_the_agent_without_a_note_began_when_its_sandbox_was_made() {
     for (made_at, told) in [(1_799_999_000, "2027-01-15T07:43:20Z"), (60, "2027-01-15T08:00:02Z")] {
-        let mut desk = Desk::new();
+        let mut harness = Harness::new();
         let mut found = sandbox("s1", 0, true);
         found.created_at = made_at * 1_000_000_000;
-        desk.sandboxes.push(found);
-        desk.containers.push(container("x0", "m", ContainerState::Running));
-        desk.pass(2_000);
-        desk.manifests(&[&pod(MAIN)]);
-        desk.does_all(&["podsandbox_status s1", "container_status x0"]);
-        assert_eq!(desk.status()["startTime"], told, "never 1970");
+        harness.sandboxes.push(found);
+        harness.containers.push(container("x0", "m", ContainerState::Running));
+        harness.pass(2_000);
+        harness.manifests(&[&pod(MAIN)]);
+        harness.does_all(&["podsandbox_status s1", "container_status x0"]);
+        assert_eq!(harness.status()["startTime"], told, "never 1970");
     }
 }

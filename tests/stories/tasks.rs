@@ -3,61 +3,65 @@
 use edged::limits;
 use edged::model::cri::Code;
 
-use crate::desk::{Desk, MAIN, START, pod};
+use crate::harness::{Harness, MAIN, START, pod};
 
 /// A container that has ended, and that the runtime refuses to remove with this code.
-fn refused(code: Code) -> Desk {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(START);
-    desk.manifests(&[]);
-    desk.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
-    desk.refuses("remove_container c2", code, "cannot delete running task c2");
-    desk
+fn refused(code: Code) -> Harness {
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
+    harness.manifests(&[]);
+    harness.does_all(&["stop_container c2 30", "stop_podsandbox s1", "container_status c2"]);
+    harness.refuses("remove_container c2", code, "cannot delete running task c2");
+    harness
 }
 
 #[test]
 fn a_task_that_a_cancelled_start_has_left_is_ended_before_its_container_is_removed() {
-    let mut desk = refused(Code::FailedPrecondition);
-    desk.does("kill_task c2");
-    assert_eq!(desk.asked_for(), [] as [&str; 0], "its processes need a moment");
-    desk.pass(limits::TASK_END_MS);
-    desk.does_all(&["delete_task c2", "remove_container c2", "remove_podsandbox s1"]);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    let mut harness = refused(Code::FailedPrecondition);
+    harness.does("kill_task c2");
+    assert_eq!(harness.asked_for(), [] as [&str; 0], "its processes need a moment");
+    harness.pass(limits::TASK_END_MS);
+    harness.does_all(&["delete_task c2", "remove_container c2", "remove_podsandbox s1"]);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
 }
 
 #[test]
 fn a_task_that_takes_its_time_to_end_is_tried_again_later() {
-    let mut desk = refused(Code::FailedPrecondition);
-    desk.does("kill_task c2");
-    desk.pass(limits::TASK_END_MS);
+    let mut harness = refused(Code::FailedPrecondition);
+    harness.does("kill_task c2");
+    harness.pass(limits::TASK_END_MS);
     let running = "task must be stopped before deletion: running";
-    desk.refuses("delete_task c2", Code::FailedPrecondition, running);
-    desk.refuses("remove_container c2", Code::FailedPrecondition, "cannot delete running task c2");
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    desk.pass(limits::RETRY_MS - 1);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
-    desk.pass(limits::RETRY_MS / 2 + 1);
-    desk.refuses("kill_task c2", Code::NotFound, "process already finished");
-    desk.pass(limits::TASK_END_MS);
-    desk.does_all(&["delete_task c2", "remove_container c2", "remove_podsandbox s1"]);
+    harness.refuses("delete_task c2", Code::FailedPrecondition, running);
+    harness.refuses(
+        "remove_container c2",
+        Code::FailedPrecondition,
+        "cannot delete running task c2",
+    );
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    harness.pass(limits::RETRY_MS - 1);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
+    harness.pass(limits::RETRY_MS / 2 + 1);
+    harness.refuses("kill_task c2", Code::NotFound, "process already finished");
+    harness.pass(limits::TASK_END_MS);
+    harness.does_all(&["delete_task c2", "remove_container c2", "remove_podsandbox s1"]);
 }
 
 #[test]
 fn a_runtime_without_tasks_is_asked_to_remove_again_and_no_faster() {
-    let mut desk = refused(Code::FailedPrecondition);
+    let mut harness = refused(Code::FailedPrecondition);
     for end in ["kill_task c2", "delete_task c2"] {
-        desk.refuses(end, Code::Unimplemented, "unknown service");
-        desk.pass(limits::TASK_END_MS);
+        harness.refuses(end, Code::Unimplemented, "unknown service");
+        harness.pass(limits::TASK_END_MS);
     }
-    desk.refuses("remove_container c2", Code::FailedPrecondition, "not now");
-    desk.pass(limits::RETRY_MS - 1);
-    assert_eq!(desk.asked_for(), [] as [&str; 0]);
+    harness.refuses("remove_container c2", Code::FailedPrecondition, "not now");
+    harness.pass(limits::RETRY_MS - 1);
+    assert_eq!(harness.asked_for(), [] as [&str; 0]);
 }
 
 #[test]
 fn only_that_refusal_speaks_of_a_task() {
-    let mut desk = refused(Code::Unknown);
-    desk.pass(limits::RETRY_MS * 3 / 2);
-    desk.does_all(&["remove_container c2", "remove_podsandbox s1"]);
+    let mut harness = refused(Code::Unknown);
+    harness.pass(limits::RETRY_MS * 3 / 2);
+    harness.does_all(&["remove_container c2", "remove_podsandbox s1"]);
 }

@@ -5,7 +5,7 @@ use edged::limits::VOLUME_JOBS_MAX;
 use edged::model::cri::{Propagation, Request};
 use edged::model::job::JobSpec;
 
-use super::desk::{Desk, UID, pod};
+use super::harness::{Harness, UID, pod};
 
 /// One main container with these mounts of these volumes.
 pub fn with(volumes: &str, mounts: &str) -> String {
@@ -17,9 +17,9 @@ pub fn with(volumes: &str, mounts: &str) -> String {
 
 const EMPTY: &str = r#"{"name":"v"}"#;
 pub const MOUNT: &str = r#"{"name":"v","mountPath":"/v"}"#;
-pub fn start(desk: &mut Desk) {
-    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-    desk.does_all(&["create_container m#0", "start_container c2", "container_status c2"]);
+pub fn start(harness: &mut Harness) {
+    harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    harness.does_all(&["create_container m#0", "start_container c2", "container_status c2"]);
 }
 
 #[test]
@@ -29,13 +29,13 @@ fn a_pod_may_have_more_volumes_than_anybody_counted_on() {
         (0..1300).map(|n| format!(r#"{{"name":"v{n}","emptyDir":{{}}}}"#)).collect();
     let mounts: Vec<_> =
         (0..1300).map(|n| format!(r#"{{"name":"v{n}","mountPath":"/v/{n}"}}"#)).collect();
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(&format!(
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(&format!(
         r#""volumes":[{}],"containers":[{{"name":"m","image":"i:1","volumeMounts":[{}]}}]"#,
         volumes.join(","),
         mounts.join(",")
     ))]);
-    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
+    harness.does_all(&["run_podsandbox #0", "podsandbox_status s1"]);
 }
 
 #[test]
@@ -44,111 +44,111 @@ fn so_many_volumes_of_a_pod_are_brought_about_at_once() {
         |one: fn(usize) -> String| (0..=VOLUME_JOBS_MAX).map(one).collect::<Vec<_>>().join(",");
     let volumes = list(|n| format!(r#"{{"name":"v{n}","emptyDir":{{}}}}"#));
     let mounts = list(|n| format!(r#"{{"name":"v{n}","mountPath":"/v/{n}"}}"#));
-    let mut desk = Desk::new();
-    desk.taken.holds = true;
-    desk.manifests(&[&with(&volumes, &mounts)]);
-    desk.pass(10_000);
-    assert_eq!(desk.volume_jobs.len(), VOLUME_JOBS_MAX);
-    let first = desk.taken.held.remove(0);
-    desk.tell(Event::Job(first, Ok(())));
-    assert_eq!(desk.volume_jobs.len(), VOLUME_JOBS_MAX + 1, "the last has its turn");
-    assert_eq!(desk.asked_for(), [] as [&str; 0], "the pod waits for all of them");
-    for job in std::mem::take(&mut desk.taken.held) {
-        desk.tell(Event::Job(job, Ok(())));
+    let mut harness = Harness::new();
+    harness.taken.holds = true;
+    harness.manifests(&[&with(&volumes, &mounts)]);
+    harness.pass(10_000);
+    assert_eq!(harness.volume_jobs.len(), VOLUME_JOBS_MAX);
+    let first = harness.taken.held.remove(0);
+    harness.tell(Event::Job(first, Ok(())));
+    assert_eq!(harness.volume_jobs.len(), VOLUME_JOBS_MAX + 1, "the last has its turn");
+    assert_eq!(harness.asked_for(), [] as [&str; 0], "the pod waits for all of them");
+    for job in std::mem::take(&mut harness.taken.held) {
+        harness.tell(Event::Job(job, Ok(())));
     }
-    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
 }
 
 #[test]
 fn volumes_are_there_before_the_sandbox_and_go_after_the_last_container() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&with(EMPTY, MOUNT)]);
-    assert_eq!(desk.volume_jobs, ["set up v"]);
-    start(&mut desk);
-    desk.pass(60_000);
-    assert_eq!(desk.volume_jobs, ["set up v"], "once");
-    desk.exits("m", 0);
-    assert_eq!(desk.volume_jobs, ["set up v"], "a restart leaves them");
+    let mut harness = Harness::new();
+    harness.manifests(&[&with(EMPTY, MOUNT)]);
+    assert_eq!(harness.volume_jobs, ["set up v"]);
+    start(&mut harness);
+    harness.pass(60_000);
+    assert_eq!(harness.volume_jobs, ["set up v"], "once");
+    harness.exits("m", 0);
+    assert_eq!(harness.volume_jobs, ["set up v"], "a restart leaves them");
 }
 
 #[test]
 fn a_pod_that_has_ended_and_is_kept_keeps_no_volumes() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let spec = with(EMPTY, MOUNT).replace(r#""volumes""#, r#""restartPolicy":"Never","volumes""#);
-    desk.manifests(&[&spec]);
-    start(&mut desk);
-    desk.exits("m", 0);
-    desk.does("container_status c2");
-    assert_eq!(desk.volume_jobs, ["set up v"], "the sandbox is up still");
-    desk.does("stop_podsandbox s1");
-    assert_eq!(desk.volume_jobs, ["set up v", &*format!("tear down {UID}")]);
-    assert_eq!(desk.status()["phase"], "Succeeded");
+    harness.manifests(&[&spec]);
+    start(&mut harness);
+    harness.exits("m", 0);
+    harness.does("container_status c2");
+    assert_eq!(harness.volume_jobs, ["set up v"], "the sandbox is up still");
+    harness.does("stop_podsandbox s1");
+    assert_eq!(harness.volume_jobs, ["set up v", &*format!("tear down {UID}")]);
+    assert_eq!(harness.status()["phase"], "Succeeded");
 }
 
 #[test]
 fn volumes_that_no_container_mounts_are_left_alone() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&with(EMPTY, "")]);
-    assert_eq!(desk.volume_jobs, [] as [&str; 0]);
-    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+    let mut harness = Harness::new();
+    harness.manifests(&[&with(EMPTY, "")]);
+    assert_eq!(harness.volume_jobs, [] as [&str; 0]);
+    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
 }
 
 #[test]
 fn a_volume_that_fails_is_tried_again_with_growing_waits_and_heals() {
-    let mut desk = Desk::new();
-    desk.bad_volume = Some("v");
-    desk.manifests(&[&with(EMPTY, MOUNT)]);
-    assert_eq!(desk.asked_for(), [] as [&str; 0], "no sandbox");
+    let mut harness = Harness::new();
+    harness.bad_volume = Some("v");
+    harness.manifests(&[&with(EMPTY, MOUNT)]);
+    assert_eq!(harness.asked_for(), [] as [&str; 0], "no sandbox");
     let said = r#"FailedMount MountVolume.SetUp failed for volume "v" : no such device"#;
-    assert_eq!(desk.events, [said]);
-    let waiting = &desk.status()["containerStatuses"][0]["state"]["waiting"]["reason"];
+    assert_eq!(harness.events, [said]);
+    let waiting = &harness.status()["containerStatuses"][0]["state"]["waiting"]["reason"];
     assert_eq!(waiting, "ContainerCreating");
-    desk.pass(10_000);
+    harness.pass(10_000);
     // At 0, 0.5, 1.5, 3.5, 7.5 s.
-    assert_eq!(desk.volume_jobs.len(), 5, "{:?}", desk.volume_jobs);
-    desk.pass(120_000);
+    assert_eq!(harness.volume_jobs.len(), 5, "{:?}", harness.volume_jobs);
+    harness.pass(120_000);
     let told = "FailedMount Unable to attach or mount volumes: unmounted volumes=[v], unattached \
                 volumes=[], failed to process volumes=[]: context deadline exceeded";
-    assert!(desk.events.iter().any(|event| event == told), "{:?}", desk.events);
-    desk.bad_volume = None;
-    desk.pass(130_000);
-    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+    assert!(harness.events.iter().any(|event| event == told), "{:?}", harness.events);
+    harness.bad_volume = None;
+    harness.pass(130_000);
+    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
 }
 
 #[test]
 fn a_mount_that_hangs_does_not_keep_a_pod_from_going() {
-    let mut desk = Desk::new();
-    desk.taken.hangs = Some("v");
+    let mut harness = Harness::new();
+    harness.taken.hangs = Some("v");
     let hanging = with(EMPTY, MOUNT);
-    desk.manifests(&[&hanging]);
-    desk.pass(20_000);
-    assert_eq!(desk.volume_jobs, ["set up v"], "it is under way, and wanted");
-    assert!(desk.taken.hung.is_some());
-    let before = desk.now.boot;
-    desk.manifests(&[]);
-    assert_eq!(desk.volume_jobs, ["set up v", "kill"]);
-    let removed = desk.specs.iter().any(|spec| matches!(spec, JobSpec::RemovePodDir(_)));
-    assert!(removed, "{:?}", desk.specs);
-    assert_eq!(desk.agent.pods().count(), 0);
-    assert!(desk.now.boot.since_ms(before) < 5_000, "at once, not at the job's deadline");
-    assert!(!desk.events.iter().any(|it| it.starts_with("FailedMount")), "{:?}", desk.events);
+    harness.manifests(&[&hanging]);
+    harness.pass(20_000);
+    assert_eq!(harness.volume_jobs, ["set up v"], "it is under way, and wanted");
+    assert!(harness.taken.hung.is_some());
+    let before = harness.now.boot;
+    harness.manifests(&[]);
+    assert_eq!(harness.volume_jobs, ["set up v", "kill"]);
+    let removed = harness.specs.iter().any(|spec| matches!(spec, JobSpec::RemovePodDir(_)));
+    assert!(removed, "{:?}", harness.specs);
+    assert_eq!(harness.agent.pods().count(), 0);
+    assert!(harness.now.boot.since_ms(before) < 5_000, "at once, not at the job's deadline");
+    assert!(!harness.events.iter().any(|it| it.starts_with("FailedMount")), "{:?}", harness.events);
     // What comes again begins anew.
-    desk.taken.hangs = None;
-    desk.manifests(&[&hanging]);
-    assert_eq!(desk.asked_for(), ["run_podsandbox #0"]);
+    harness.taken.hangs = None;
+    harness.manifests(&[&hanging]);
+    assert_eq!(harness.asked_for(), ["run_podsandbox #0"]);
 }
 
 #[test]
 fn containers_see_volumes_where_and_as_they_ask() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     let volumes = r#"{"name":"v"},{"name":"h","hostPath":{"path":"/srv"}}"#;
     let mounts = r#"{"name":"v","mountPath":"v","readOnly":true},
         {"name":"h","mountPath":"/h","mountPropagation":"HostToContainer"},
         {"name":"v","mountPath":"/part","subPath":"a/b"}"#;
-    desk.manifests(&[&with(volumes, mounts)]);
-    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-    assert_eq!(desk.volume_jobs, ["set up h", "set up v", "bind v"]);
-    let (_, request) = desk.take("create_container m#0");
+    harness.manifests(&[&with(volumes, mounts)]);
+    harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    assert_eq!(harness.volume_jobs, ["set up h", "set up v", "bind v"]);
+    let (_, request) = harness.take("create_container m#0");
     let Request::CreateContainer { config, .. } = request else { panic!("{request:?}") };
     let root = format!("/var/lib/kubelet/pods/{UID}");
     let told: Vec<_> = config
@@ -182,14 +182,14 @@ fn a_part_of_a_volume_that_cannot_be_had_keeps_its_container_waiting() {
             "unable to provision SubPath `a/../b`: must not contain '..'",
         ),
     ] {
-        let mut desk = Desk::new();
+        let mut harness = Harness::new();
         let env = r#""env":[{"name":"ABS","value":"/a"},{"name":"BACK","value":"a/../b"}],"#;
         let spec = with(EMPTY, mount).replace(r#""volumeM"#, &format!(r#"{env}"volumeM"#));
-        desk.manifests(&[&spec]);
-        desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-        let waiting = desk.status()["containerStatuses"][0]["state"]["waiting"].clone();
+        harness.manifests(&[&spec]);
+        harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+        let waiting = harness.status()["containerStatuses"][0]["state"]["waiting"].clone();
         assert_eq!(waiting["reason"], "CreateContainerConfigError", "{mount}");
         assert_eq!(waiting["message"], why);
-        assert!(desk.events.contains(&format!("Failed Error: {why}")), "{:?}", desk.events);
+        assert!(harness.events.contains(&format!("Failed Error: {why}")), "{:?}", harness.events);
     }
 }

@@ -4,36 +4,37 @@ use edged::agent::time::Instant;
 use edged::limits;
 use edged::model::cri::Code;
 
-use crate::desk::{Desk, MAIN, START, pod, sandbox};
+use crate::harness::{Harness, MAIN, START, pod, sandbox};
 use crate::volumes::{MOUNT, with};
 
 /// Time passes up to this moment.
-fn until(desk: &mut Desk, at: Instant) {
-    desk.pass(at.since_ms(desk.now.boot));
+fn until(harness: &mut Harness, at: Instant) {
+    harness.pass(at.since_ms(harness.now.boot));
 }
 
 /// What begins like this is asked for so long after `began`, and not before.
 #[track_caller]
-fn asked_after(desk: &mut Desk, began: Instant, ms: u64, begin: &str) -> String {
-    let asked = |desk: &Desk| desk.asked_for().into_iter().find(|name| name.starts_with(begin));
-    until(desk, began.plus_ms(ms - 1));
-    assert_eq!(asked(desk), None, "{ms} ms are not over");
-    desk.pass(1);
-    asked(desk).unwrap_or_else(|| panic!("no {begin} after {ms} ms: {:?}", desk.asked_for()))
+fn asked_after(harness: &mut Harness, began: Instant, ms: u64, begin: &str) -> String {
+    let asked =
+        |harness: &Harness| harness.asked_for().into_iter().find(|name| name.starts_with(begin));
+    until(harness, began.plus_ms(ms - 1));
+    assert_eq!(asked(harness), None, "{ms} ms are not over");
+    harness.pass(1);
+    asked(harness).unwrap_or_else(|| panic!("no {begin} after {ms} ms: {:?}", harness.asked_for()))
 }
 
 #[test]
 fn a_container_that_could_not_be_stopped_is_tried_again_ever_later() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(START);
-    desk.manifests(&[]);
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(START);
+    harness.manifests(&[]);
     let mut stop = "stop_container c2 30".to_owned();
     let mut wait_ms = limits::RETRY_MIN_MS;
     for _ in 0..6 {
-        let began = desk.now.boot;
-        desk.refuses(&stop, Code::Unknown, "no");
-        stop = asked_after(&mut desk, began, wait_ms, "stop_container c2 ");
+        let began = harness.now.boot;
+        harness.refuses(&stop, Code::Unknown, "no");
+        stop = asked_after(&mut harness, began, wait_ms, "stop_container c2 ");
         wait_ms = limits::RETRY_MS.min(2 * wait_ms);
     }
     assert_eq!(wait_ms, limits::RETRY_MS);
@@ -41,30 +42,30 @@ fn a_container_that_could_not_be_stopped_is_tried_again_ever_later() {
 
 #[test]
 fn a_start_that_an_earlier_life_asked_for_is_tried_again_soon() {
-    let mut desk = Desk::new();
-    desk.manifests(&[&pod(MAIN)]);
-    desk.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
-    desk.does("create_container m#0");
-    let began = desk.now.boot;
+    let mut harness = Harness::new();
+    harness.manifests(&[&pod(MAIN)]);
+    harness.does_all(&["run_podsandbox #0", "podsandbox_status s1", "image_status i:1"]);
+    harness.does("create_container m#0");
+    let began = harness.now.boot;
     let why = "cannot start a container in starting state";
-    desk.refuses("start_container c2", Code::Unknown, why);
-    asked_after(&mut desk, began, limits::RETRY_TAKEN_MS, "start_container c2");
+    harness.refuses("start_container c2", Code::Unknown, why);
+    asked_after(&mut harness, began, limits::RETRY_TAKEN_MS, "start_container c2");
 }
 
 #[test]
 fn a_volume_is_tried_again_ever_later_up_to_a_bound() {
-    let mut desk = Desk::new();
-    desk.bad_volume = Some("v");
-    let mut last = desk.now.boot;
-    desk.manifests(&[&with(r#"{"name":"v"}"#, MOUNT)]);
+    let mut harness = Harness::new();
+    harness.bad_volume = Some("v");
+    let mut last = harness.now.boot;
+    harness.manifests(&[&with(r#"{"name":"v"}"#, MOUNT)]);
     let mut waits = Vec::new();
     while waits.len() < 12 {
-        let tries = desk.volume_jobs.len();
-        let next = desk.agent.wake_at().expect("it is tried again");
-        until(&mut desk, next);
-        if desk.volume_jobs.len() > tries {
-            waits.push(desk.now.boot.since_ms(last));
-            last = desk.now.boot;
+        let tries = harness.volume_jobs.len();
+        let next = harness.agent.wake_at().expect("it is tried again");
+        until(&mut harness, next);
+        if harness.volume_jobs.len() > tries {
+            waits.push(harness.now.boot.since_ms(last));
+            last = harness.now.boot;
         }
     }
     assert_eq!(waits[0], limits::VOLUME_RETRY_MIN_MS);
@@ -76,68 +77,70 @@ fn a_volume_is_tried_again_ever_later_up_to_a_bound() {
 
 #[test]
 fn a_pod_that_waits_for_its_volumes_tells_it_again_and_again() {
-    let mut desk = Desk::new();
-    desk.bad_volume = Some("v");
-    let began = desk.now.boot;
-    desk.manifests(&[&with(r#"{"name":"v"}"#, MOUNT)]);
-    let told = |desk: &Desk| {
+    let mut harness = Harness::new();
+    harness.bad_volume = Some("v");
+    let began = harness.now.boot;
+    harness.manifests(&[&with(r#"{"name":"v"}"#, MOUNT)]);
+    let told = |harness: &Harness| {
         let told = |event: &&String| event.contains("unmounted volumes=[v]");
-        desk.events.iter().filter(told).count()
+        harness.events.iter().filter(told).count()
     };
     for times in 1..=2 {
-        until(&mut desk, began.plus_ms(times * limits::VOLUME_WAIT_MS - 1));
-        assert_eq!(told(&desk) as u64, times - 1);
-        desk.pass(1);
-        assert_eq!(told(&desk) as u64, times);
+        until(&mut harness, began.plus_ms(times * limits::VOLUME_WAIT_MS - 1));
+        assert_eq!(told(&harness) as u64, times - 1);
+        harness.pass(1);
+        assert_eq!(told(&harness) as u64, times);
     }
 }
 
 #[cfg(all(feature = "cloud", feature = "configmap"))]
 #[test]
 fn what_the_cloud_has_not_given_counts_as_missing_after_a_while() {
-    use crate::cloud_harness::{Sky, pod};
+    use crate::cloud_harness::{CloudHarness, pod};
     use serde_json::json;
-    let mut sky = Sky::new();
+    let mut cloud = CloudHarness::new();
     let mut wanted = pod("p", "u", 7);
     wanted["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "cm"}}]);
     wanted["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
-    sky.keeps = false;
-    sky.push("insert", "ns/pod/p", &wanted);
-    let began = sky.desk.now.boot;
-    sky.keeps = true;
-    sky.save();
-    let told = |sky: &Sky| sky.desk.events.iter().any(|it| it.contains("configmap \"cm\""));
-    while !told(&sky) {
-        let next = sky.desk.agent.wake_at().expect("it is told");
-        sky.pass(next.since_ms(sky.desk.now.boot));
-        sky.settle();
+    cloud.keeps = false;
+    cloud.push("insert", "ns/pod/p", &wanted);
+    let began = cloud.harness.now.boot;
+    cloud.keeps = true;
+    cloud.save();
+    let told = |cloud: &CloudHarness| {
+        cloud.harness.events.iter().any(|it| it.contains("configmap \"cm\""))
+    };
+    while !told(&cloud) {
+        let next = cloud.harness.agent.wake_at().expect("it is told");
+        cloud.pass(next.since_ms(cloud.harness.now.boot));
+        cloud.settle();
     }
-    assert_eq!(sky.desk.now.boot.since_ms(began), limits::OBJECT_WAIT_MS);
+    assert_eq!(cloud.harness.now.boot.since_ms(began), limits::OBJECT_WAIT_MS);
 }
 
 #[test]
 fn pods_that_nobody_wants_end_so_many_at_once() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     for number in 0..=limits::ORPHANS_MAX {
         let mut left = sandbox(&format!("s{number}"), 0, true);
         let pod = left.pod.as_mut().expect("it has one");
         (pod.uid, pod.name) = (format!("u{number}").into(), format!("p{number}-gw").into());
-        desk.sandboxes.push(left);
+        harness.sandboxes.push(left);
     }
-    desk.manifests(&[]);
-    desk.pass(60_000);
-    let stops = |desk: &Desk| {
-        let asked = desk.asked_for();
+    harness.manifests(&[]);
+    harness.pass(60_000);
+    let stops = |harness: &Harness| {
+        let asked = harness.asked_for();
         asked.iter().filter(|name| name.starts_with("stop_podsandbox ")).count()
     };
-    assert_eq!(stops(&desk), limits::ORPHANS_MAX);
-    let first = desk.asked_for().remove(0);
-    desk.does(&first);
-    desk.pass(60_000);
-    assert_eq!(stops(&desk), limits::ORPHANS_MAX - 1, "the first is not gone yet");
-    desk.does(&first.replace("stop_", "remove_"));
-    desk.pass(limits::RELIST_MS);
-    assert_eq!(stops(&desk), limits::ORPHANS_MAX, "the last one's turn has come");
-    desk.works();
-    assert_eq!(desk.sandboxes, []);
+    assert_eq!(stops(&harness), limits::ORPHANS_MAX);
+    let first = harness.asked_for().remove(0);
+    harness.does(&first);
+    harness.pass(60_000);
+    assert_eq!(stops(&harness), limits::ORPHANS_MAX - 1, "the first is not gone yet");
+    harness.does(&first.replace("stop_", "remove_"));
+    harness.pass(limits::RELIST_MS);
+    assert_eq!(stops(&harness), limits::ORPHANS_MAX, "the last one's turn has come");
+    harness.works();
+    assert_eq!(harness.sandboxes, []);
 }

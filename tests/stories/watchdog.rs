@@ -5,66 +5,67 @@ use edged::limits::{WATCHDOG_LATE_MS, WATCHDOG_MEALS};
 use edged::model::cri::{CallError, CgroupDriver, Lost};
 use edged::model::watchdog::Settings;
 
-use crate::desk::{Desk, MAIN, pod};
+use crate::harness::{Harness, MAIN, pod};
 
 const TIMEOUT_S: u32 = 30;
 const MEAL_MS: u64 = TIMEOUT_S as u64 * 1_000 / WATCHDOG_MEALS;
 const MINUTE_MS: u64 = 60_000;
 
-fn watched(runtime_silence_ms: u64) -> Desk {
+fn watched(runtime_silence_ms: u64) -> Harness {
     let device = "/dev/watchdog".to_owned();
     let settings = Settings { device, timeout_s: TIMEOUT_S, runtime_silence_ms };
-    Desk::booted_with(CgroupDriver::Cgroupfs, |config| config.watchdog = settings)
+    Harness::booted_with(CgroupDriver::Cgroupfs, |config| config.watchdog = settings)
 }
 
 /// Meals while this time passes.
-fn meals_in(desk: &mut Desk, ms: u64) -> u32 {
-    let before = desk.meals;
-    desk.pass(ms);
-    desk.meals - before
+fn meals_in(harness: &mut Harness, ms: u64) -> u32 {
+    let before = harness.meals;
+    harness.pass(ms);
+    harness.meals - before
 }
 
 #[test]
 fn a_healthy_agent_feeds_some_times_within_the_timeout_from_the_start_on() {
-    let mut desk = watched(0);
-    assert_eq!(desk.meals, 1);
-    assert_eq!(meals_in(&mut desk, u64::from(TIMEOUT_S) * 1_000), WATCHDOG_MEALS as u32);
+    let mut harness = watched(0);
+    assert_eq!(harness.meals, 1);
+    assert_eq!(meals_in(&mut harness, u64::from(TIMEOUT_S) * 1_000), WATCHDOG_MEALS as u32);
 }
 
 #[test]
 fn nothing_is_fed_where_no_device_is_named() {
-    let mut desk = Desk::new();
-    desk.pass(MINUTE_MS);
-    assert_eq!(desk.meals, 0);
+    let mut harness = Harness::new();
+    harness.pass(MINUTE_MS);
+    assert_eq!(harness.meals, 0);
 }
 
 #[test]
 fn an_answer_that_the_hands_owe_long_after_its_deadline_ends_the_meals() {
-    let mut desk = watched(0);
-    desk.manifests(&[&pod(MAIN)]);
-    let (call, request) = desk.take("run_podsandbox #0");
+    let mut harness = watched(0);
+    harness.manifests(&[&pod(MAIN)]);
+    let (call, request) = harness.take("run_podsandbox #0");
     // The call has four minutes; that is the runtime's time, and no reason.
-    assert!(meals_in(&mut desk, 4 * MINUTE_MS) >= 23);
-    desk.pass(WATCHDOG_LATE_MS + MEAL_MS);
-    assert_eq!(meals_in(&mut desk, MINUTE_MS), 0);
-    let told = desk.log.iter().filter(|line| line.starts_with("the watchdog is not fed any more"));
+    assert!(meals_in(&mut harness, 4 * MINUTE_MS) >= 23);
+    harness.pass(WATCHDOG_LATE_MS + MEAL_MS);
+    assert_eq!(meals_in(&mut harness, MINUTE_MS), 0);
+    let told =
+        harness.log.iter().filter(|line| line.starts_with("the watchdog is not fed any more"));
     assert_eq!(told.count(), 1);
     // It comes after all.
-    let reply = desk.perform(&request);
-    desk.tell(Event::Cri(call, Ok(reply)));
-    assert!(meals_in(&mut desk, MINUTE_MS) >= 5);
-    assert!(desk.log.iter().any(|line| line == "the watchdog is fed again"));
+    let reply = harness.perform(&request);
+    harness.tell(Event::Cri(call, Ok(reply)));
+    assert!(meals_in(&mut harness, MINUTE_MS) >= 5);
+    assert!(harness.log.iter().any(|line| line == "the watchdog is fed again"));
 }
 
 #[test]
 fn a_call_that_failed_by_its_deadline_is_no_reason() {
-    let mut desk = watched(0);
-    desk.manifests(&[&pod(MAIN)]);
+    let mut harness = watched(0);
+    harness.manifests(&[&pod(MAIN)]);
     for _ in 0..5 {
-        let (call, _) = desk.take("run_podsandbox #0");
-        assert!(meals_in(&mut desk, 4 * MINUTE_MS) >= 23);
-        desk.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
-        desk.pass(MINUTE_MS);
+        let (call, _) = harness.take("run_podsandbox #0");
+        assert!(meals_in(&mut harness, 4 * MINUTE_MS) >= 23);
+        harness.tell(Event::Cri(call, Err(CallError::Lost(Lost::Deadline))));
+        harness.pass(MINUTE_MS);
     }
 }
 

@@ -5,10 +5,10 @@ use std::io::{Read, Write};
 use serde_json::Value;
 
 use crate::World;
-use crate::yard::agent::{Agent, Site, sleeper};
-use crate::yard::containerd::is_version;
-use crate::yard::http::{self, Answer};
-use crate::yard::wait::until;
+use crate::support::agent::{Agent, Site, sleeper};
+use crate::support::containerd::is_version;
+use crate::support::http::{self, Answer};
+use crate::support::wait::until;
 
 crate::tests![
     the_api_shows_pods_health_events_and_metrics,

@@ -7,8 +7,8 @@ use nix::mount::MsFlags;
 use serde_json::Value;
 
 use crate::World;
-use crate::yard::agent::{Pod, Site, manifest, sleeper};
-use crate::yard::wait::{always, until};
+use crate::support::agent::{Pod, Site, manifest, sleeper};
+use crate::support::wait::{always, until};
 
 crate::tests![
     a_broken_manifest_is_named_with_its_place_and_the_others_run,

@@ -1,9 +1,9 @@
 //! Pods' own cgroups: the kernel's figures, and what they keep a pod to.
 
 use super::World;
-use super::yard::agent::{KEEP_ALL, SLEEP, manifest, sleeper};
-use super::yard::cgroup;
-use super::yard::wait::until;
+use super::support::agent::{KEEP_ALL, SLEEP, manifest, sleeper};
+use super::support::cgroup;
+use super::support::wait::until;
 
 crate::tests!(
     a_pods_cgroup_holds_its_values_while_it_runs_and_is_gone_after_it,

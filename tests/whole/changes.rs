@@ -5,8 +5,8 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use crate::World;
-use crate::yard::agent::{entries, manifest, sleeper};
-use crate::yard::wait::until;
+use crate::support::agent::{entries, manifest, sleeper};
+use crate::support::wait::until;
 
 crate::tests![
     another_image_in_the_manifest_replaces_the_pod,

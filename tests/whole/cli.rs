@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::World;
-use crate::yard::agent::{Site, binary, sleeper};
-use crate::yard::containerd::is_version;
+use crate::support::agent::{Site, binary, sleeper};
+use crate::support::containerd::is_version;
 
 crate::tests![
     pods_are_listed_as_kubectl_lists_them,

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::World;
-use super::yard::agent::{Agent, NODE, Pod, Site};
-use super::yard::cloud::{Cloud, Setup};
-use super::yard::containerd::Containerd;
-use super::yard::joined::{self, join, pod};
-use super::yard::wait::until;
+use super::support::agent::{Agent, NODE, Pod, Site};
+use super::support::cloud::{Cloud, Setup};
+use super::support::containerd::Containerd;
+use super::support::joined::{self, join, pod};
+use super::support::wait::until;
 
 crate::tests!(
     a_node_joins_its_cloud_and_runs_what_it_wants,

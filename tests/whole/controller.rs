@@ -8,12 +8,12 @@ use edged::model::api::Kind;
 use serde_json::{Value, json};
 
 use super::World;
-use super::yard::agent::{NODE, Site, sleeper};
-use super::yard::apiserver::ApiServer;
-use super::yard::controller::{Cloud, map, pod};
-use super::yard::http;
-use super::yard::line::Line;
-use super::yard::wait::{always, until};
+use super::support::agent::{NODE, Site, sleeper};
+use super::support::apiserver::ApiServer;
+use super::support::controller::{Cloud, map, pod};
+use super::support::http;
+use super::support::line::Line;
+use super::support::wait::{always, until};
 
 crate::tests!(
     a_node_joins_and_runs_what_the_folder_wants,

@@ -9,11 +9,11 @@ use edged::agent::time::Rng;
 use serde_json::{Value, json};
 
 use super::World;
-use super::yard::agent::{Agent, Site};
-use super::yard::containerd::Containerd;
-use super::yard::controller::{Cloud, Controller, map, pod};
-use super::yard::line::Line;
-use super::yard::wait::until;
+use super::support::agent::{Agent, Site};
+use super::support::containerd::Containerd;
+use super::support::controller::{Cloud, Controller, map, pod};
+use super::support::line::Line;
+use super::support::wait::until;
 
 crate::tests!(two_agents_and_a_controller_killed_at_random_converge);
 

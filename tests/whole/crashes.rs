@@ -10,10 +10,10 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::World;
-use crate::yard::agent::{Agent, Pod, Site, manifest, sleeper};
-use crate::yard::cri::Cri;
-use crate::yard::wait::until;
-use crate::yard::{http, process, seen};
+use crate::support::agent::{Agent, Pod, Site, manifest, sleeper};
+use crate::support::cri::Cri;
+use crate::support::wait::until;
+use crate::support::{http, process, seen};
 
 crate::tests![
     pods_do_not_notice_that_the_agent_is_killed_again_and_again,

@@ -17,10 +17,10 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::World;
-use super::yard::agent::{binary, entries, sleeper};
-use super::yard::port::{free_port, free_ports};
-use super::yard::wait::{until, until_in};
-use super::yard::{guard, http, process, top};
+use super::support::agent::{binary, entries, sleeper};
+use super::support::port::{free_port, free_ports};
+use super::support::wait::{until, until_in};
+use super::support::{guard, http, process, top};
 
 crate::tests!(
     the_demo_shows_its_pods_and_leaves_nothing,

@@ -11,11 +11,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::World;
-use super::yard::agent::{NODE, Pod, Site, entries};
-use super::yard::cloud::{Cloud, Setup};
-use super::yard::joined::{configure, pod};
-use super::yard::wait::until;
-use super::yard::{process, seen};
+use super::support::agent::{NODE, Pod, Site, entries};
+use super::support::cloud::{Cloud, Setup};
+use super::support::joined::{configure, pod};
+use super::support::wait::until;
+use super::support::{process, seen};
 
 crate::tests!(a_full_partition_loses_nothing_and_ends_no_pod_and_recovers_when_there_is_room);
 

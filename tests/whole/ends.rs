@@ -1,7 +1,7 @@
 //! Pods that end by themselves.
 
 use crate::World;
-use crate::yard::agent::{Pod, Site, manifest};
+use crate::support::agent::{Pod, Site, manifest};
 
 crate::tests![
     a_job_that_succeeds_is_succeeded_and_is_not_started_again,

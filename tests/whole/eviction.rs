@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::World;
-use crate::yard::agent::{KEEP_ALL, Pod, SLEEP, Site, manifest, sleeper};
-use crate::yard::wait::{until, until_in};
+use crate::support::agent::{KEEP_ALL, Pod, SLEEP, Site, manifest, sleeper};
+use crate::support::wait::{until, until_in};
 
 crate::tests![
     a_volume_that_outgrows_its_limit_costs_its_pod,

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use edged::wire::cri::image::{ImageSpec, ListImagesRequest, RemoveImageRequest};
 
 use crate::World;
-use crate::yard::agent::{KEEP_ALL, Pod, Site, entries, manifest, sleeper};
-use crate::yard::cri::Cri;
-use crate::yard::wait::{until, until_in};
+use crate::support::agent::{KEEP_ALL, Pod, Site, entries, manifest, sleeper};
+use crate::support::cri::Cri;
+use crate::support::wait::{until, until_in};
 
 crate::tests![
     dead_containers_of_a_crashing_pod_are_as_many_as_the_policy_keeps,
@@ -124,8 +124,8 @@ fn an_image_goes_when_the_disk_is_full_and_those_that_are_needed_stay(world: &Wo
         let _ = cri.call(&RemoveImageRequest { image: Some(image) });
     }
     // The others need theirs again.
-    crate::yard::containerd::run(
-        std::process::Command::new(crate::yard::top().join("scripts/images"))
+    crate::support::containerd::run(
+        std::process::Command::new(crate::support::top().join("scripts/images"))
             .arg("import")
             .arg(&site.runtime),
     );
@@ -142,7 +142,7 @@ fn own_image(world: &World, name: &str) {
 
 /// A docker-archive of one empty layer.
 fn archive(dir: &std::path::Path, name: &str) -> PathBuf {
-    use crate::yard::containerd::run;
+    use crate::support::containerd::run;
     use std::process::Command;
     fs::write(dir.join("name"), name).expect("a file of ours");
     let tar = |to: &str, files: &[&str]| {
@@ -225,7 +225,7 @@ fn a_log_is_rotated_while_it_is_written_and_no_line_is_lost_or_doubled(world: &W
     let folder = site.log_file(&pod, "main", 0).parent().expect("it has one").to_owned();
     let packed = |names: &[String]| names.iter().filter(|name| is_kind(name, ".gz")).count();
     let wait_rotated = |count: usize| {
-        until_in(crate::yard::wait::BOUND * 2, "the log is rotated and compressed", || {
+        until_in(crate::support::wait::BOUND * 2, "the log is rotated and compressed", || {
             let names = entries(&folder);
             if packed(&names) >= count { Ok(()) } else { Err(format!("{names:?}")) }
         });
@@ -236,7 +236,7 @@ fn a_log_is_rotated_while_it_is_written_and_no_line_is_lost_or_doubled(world: &W
     let _agent = site.start();
     wait_rotated(3);
     let last = 60_000;
-    until_in(crate::yard::wait::BOUND * 2, "all is written", || {
+    until_in(crate::support::wait::BOUND * 2, "all is written", || {
         let numbers = written(&site, &pod)?;
         match numbers.last() {
             Some(&number) if number == last => Ok(()),

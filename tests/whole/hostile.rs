@@ -13,10 +13,10 @@ use rustls::ClientConfig;
 use serde_json::{Value, json};
 
 use super::World;
-use super::yard::controller::{Cloud, Controller, pod};
-use super::yard::dial::{Dialled, configs, keepalive};
-use super::yard::http;
-use super::yard::wait::until;
+use super::support::controller::{Cloud, Controller, pod};
+use super::support::dial::{Dialled, configs, keepalive};
+use super::support::http;
+use super::support::wait::until;
 
 crate::tests!(
     what_is_no_tls_is_refused_at_both_ports,

@@ -1,7 +1,7 @@
 //! Images that are not there, and then are.
 
 use crate::World;
-use crate::yard::agent::{manifest, sleeper};
+use crate::support::agent::{manifest, sleeper};
 
 crate::tests![
     an_image_that_cannot_be_pulled_says_why_and_is_put_off,

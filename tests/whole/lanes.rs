@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-use crate::yard::guard;
+use crate::support::guard;
 
 /// Marks a process that is a lane.
 pub const LANE: &str = "--lane";

@@ -43,9 +43,9 @@ mod registry;
 mod runtime;
 mod starts;
 mod storage;
+#[path = "../support/mod.rs"]
+mod support;
 mod volumes;
-#[path = "../yard/mod.rs"]
-mod yard;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -53,9 +53,9 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use yard::agent::Site;
-use yard::containerd::Containerd;
-use yard::{guard, process, verdict, wait};
+use support::agent::Site;
+use support::containerd::Containerd;
+use support::{guard, process, verdict, wait};
 
 /// What every test gets.
 pub struct World {
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     guard::install();
-    let missing = yard::missing();
+    let missing = support::missing();
     for what in &missing {
         println!("whole: missing {what}");
     }
@@ -184,7 +184,7 @@ fn all() -> Vec<Test> {
 
 /// Runs them one by one; how many passed, and those that failed and why.
 fn run(tests: &[Test], numbers: impl Iterator<Item = usize>) -> (usize, Vec<(String, String)>) {
-    let dir = yard::scratch("whole");
+    let dir = support::scratch("whole");
     let world = World { containerd: Containerd::start(dir.join("c")), dir };
     let mut passed = 0;
     let mut failed = Vec::new();
@@ -238,7 +238,7 @@ fn attempt(test: &Test, world: &World) -> Result<(), String> {
 fn tidy_up(world: &World) {
     let tidied = catch_unwind(AssertUnwindSafe(|| {
         world.containerd.again();
-        yard::seen::wipe(&world.socket());
+        support::seen::wipe(&world.socket());
     }));
     if let Err(panic) = tidied {
         println!("whole: cannot tidy up: {}", verdict::why(&*panic));

@@ -11,15 +11,15 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::fake::{Fake, Mood, UNKIND};
-use crate::yard::agent::{Pod, Site, manifest};
+use crate::support::agent::{Pod, Site, manifest};
 #[cfg(feature = "cloud")]
-use crate::yard::cloud::{Cloud, Setup};
+use crate::support::cloud::{Cloud, Setup};
 #[cfg(feature = "cloud")]
-use crate::yard::harass;
+use crate::support::harass;
 #[cfg(feature = "cloud")]
-use crate::yard::joined::join;
-use crate::yard::process::signal;
-use crate::yard::{guard, wait};
+use crate::support::joined::join;
+use crate::support::process::signal;
+use crate::support::{guard, wait};
 use crate::{World, tests};
 
 tests![

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::World;
-use crate::yard::agent::{Site, binary, sleeper};
-use crate::yard::port::free_port;
-use crate::yard::process::children;
-use crate::yard::registry::{Gate, Registry, archive};
-use crate::yard::wait::until;
-use crate::yard::{containerd, process, top};
+use crate::support::agent::{Site, binary, sleeper};
+use crate::support::port::free_port;
+use crate::support::process::children;
+use crate::support::registry::{Gate, Registry, archive};
+use crate::support::wait::until;
+use crate::support::{containerd, process, top};
 
 crate::tests![
     a_private_image_is_pulled_with_the_secret_that_is_let_in,

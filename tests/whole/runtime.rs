@@ -11,10 +11,10 @@ use edged::wire::cri::security::{LinuxSandboxSecurityContext, NamespaceMode, Nam
 use serde_json::Value;
 
 use crate::World;
-use crate::yard::agent::sleeper;
-use crate::yard::cri::Cri;
-use crate::yard::wait::until;
-use crate::yard::{http, process, seen};
+use crate::support::agent::sleeper;
+use crate::support::cri::Cri;
+use crate::support::wait::until;
+use crate::support::{http, process, seen};
 
 crate::tests![
     pods_live_through_a_restart_of_the_runtime_and_new_ones_start_after_it,

@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::World;
-use crate::yard::agent::{LogLine, Pod, Site, entries, manifest, sleeper};
-use crate::yard::port::free_port;
-use crate::yard::wait::until;
-use crate::yard::{http, process, seen};
+use crate::support::agent::{LogLine, Pod, Site, entries, manifest, sleeper};
+use crate::support::port::free_port;
+use crate::support::wait::until;
+use crate::support::{http, process, seen};
 
 crate::tests![
     a_pod_on_the_hosts_network_starts_as_its_manifest_says,

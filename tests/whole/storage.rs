@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::World;
-use super::yard::agent::{SLEEP, Site, manifest, sleeper};
-use super::yard::wait::until;
+use super::support::agent::{SLEEP, Site, manifest, sleeper};
+use super::support::wait::until;
 
 crate::tests!(
     a_claim_keeps_its_data_when_its_pods_go,

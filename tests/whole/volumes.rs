@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::World;
-use super::yard::agent::{Pod, Site, manifest};
-use super::yard::wait::until;
+use super::support::agent::{Pod, Site, manifest};
+use super::support::wait::until;
 
 crate::tests!(
     a_link_in_a_volume_shows_nothing_of_the_node,
@@ -14,7 +14,7 @@ crate::tests!(
     an_agent_killed_again_and_again_leaves_no_volume_behind,
 );
 
-const SLEEP: &str = super::yard::agent::SLEEP;
+const SLEEP: &str = super::support::agent::SLEEP;
 const QUICK: &str = "  terminationGracePeriodSeconds: 1\n";
 
 /// The pod's volume on the node.

@@ -47,7 +47,7 @@ pub(super) struct Content<'a> {
 
 /// What an object is to a node.
 #[derive(Clone, Debug)]
-pub(super) enum Thing {
+pub(super) enum StoredObject {
     /// A pod for this node.
     Pod(Arc<Pod>),
     /// Pods may use it.
@@ -55,7 +55,7 @@ pub(super) enum Thing {
     /// A token of a service account.
     Token(Arc<Token>),
     /// That the pod of this uid has ended, as the node found.
-    Ended(Box<str>, Box<PodStatus>),
+    TerminalStatuses(Box<str>, Box<PodStatus>),
     /// What the API server was shown of a pod of the manifest folder.
     Mirror(Mirror),
     /// This node; its uid.
@@ -64,7 +64,7 @@ pub(super) enum Thing {
     Other,
 }
 
-impl Thing {
+impl StoredObject {
     /// About how many bytes of memory it takes, wherever the agent has it.
     pub(super) fn memory_bytes(&self) -> usize {
         match self {
@@ -72,7 +72,7 @@ impl Thing {
             Self::Pod(pod) => size_of::<Pod>() + pod.heap_bytes() + pod.metadata.heap_bytes(),
             Self::Object(object) => object.memory_bytes(),
             Self::Token(token) => size_of::<Token>() + token.heap_bytes(),
-            Self::Ended(..) => size_of::<PodStatus>(),
+            Self::TerminalStatuses(..) => size_of::<PodStatus>(),
             Self::Mirror(it) => it.uid.len() + it.of.len(),
             Self::Node(_) | Self::Other => 0,
         }
@@ -124,7 +124,7 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
 impl Content<'_> {
     /// What the object is to this node, and what is to be kept of it. It costs most of the time:
     /// what is no news is not asked for it.
-    pub(super) fn thing(self, node: &str) -> Result<(Thing, String), String> {
+    pub(super) fn thing(self, node: &str) -> Result<(StoredObject, String), String> {
         let Self { kind, uid, value, status, gates, .. } = self;
         let thing = thing((kind, &uid), &value, node, (status, gates));
         thing.map(|thing| (thing, value)).map_err(|error| format!("content of a {kind}: {error}"))
@@ -149,18 +149,18 @@ fn digest(object: &Map<'_>, metadata: &Map<'_>, told: impl Hash) -> u64 {
 
 /// Of a pod's status in the cloud, what the node must not forget when all that ran is gone.
 #[derive(Default)]
-struct ToldStatus {
+struct RemoteStatus {
     phase: Box<str>,
     reason: Box<str>,
     message: Box<str>,
     start_time: Option<Box<str>>,
-    conditions: Vec<ToldCondition>,
+    conditions: Vec<RemoteCondition>,
     init_container_statuses: Vec<Json>,
 }
 
 type Json = serde_json::Map<String, Value>;
 
-fields!(ToldStatus {
+fields!(RemoteStatus {
     "phase" => phase,
     "reason" => reason,
     "message" => message,
@@ -170,7 +170,7 @@ fields!(ToldStatus {
 });
 
 #[derive(Default)]
-struct ToldCondition {
+struct RemoteCondition {
     r#type: Box<str>,
     status: Box<str>,
     last_transition_time: Option<Box<str>>,
@@ -178,7 +178,7 @@ struct ToldCondition {
     message: Box<str>,
 }
 
-fields!(ToldCondition {
+fields!(RemoteCondition {
     "type" => r#type,
     "status" => status,
     "lastTransitionTime" => last_transition_time,
@@ -203,10 +203,10 @@ fn read_gates(pod: &Map<'_>) -> Vec<ReadinessGate> {
         return Vec::new();
     };
     let Gates { readiness_gates: mut gates } = tree::of_json(spec).unwrap_or_default();
-    let status = pod.get("status").and_then(|raw| tree::of_json::<ToldStatus>(raw.get()).ok());
+    let status = pod.get("status").and_then(|raw| tree::of_json::<RemoteStatus>(raw.get()).ok());
     let told = status.unwrap_or_default().conditions.into_iter().rev();
     // The first of a type counts.
-    let told: BTreeMap<Box<str>, ToldCondition> =
+    let told: BTreeMap<Box<str>, RemoteCondition> =
         told.map(|told| (told.r#type.clone(), told)).collect();
     for gate in &mut gates {
         let condition = told.get(&*gate.condition_type);
@@ -221,7 +221,7 @@ fn read_gates(pod: &Map<'_>) -> Vec<ReadinessGate> {
 
 /// A status to begin with. One that is not understood is none.
 fn seed(raw: &RawValue) -> PodStatus {
-    let told: ToldStatus = tree::of_json(raw.get()).unwrap_or_default();
+    let told: RemoteStatus = tree::of_json(raw.get()).unwrap_or_default();
     let at = |text: Option<Box<str>>| text.and_then(|text| Timestamp::parse(&text));
     let phase = match &*told.phase {
         "Succeeded" => Phase::Succeeded,
@@ -298,43 +298,47 @@ fn thing(
     text: &str,
     node: &str,
     (status, gates): (PodStatus, Vec<ReadinessGate>),
-) -> Result<Thing, String> {
-    let object = |object| Thing::Object(Arc::new(object));
+) -> Result<StoredObject, String> {
+    let object = |object| StoredObject::Object(Arc::new(object));
     Ok(match kind {
         "pod" => pod(tree::of_json(text)?, node, (status, gates)),
         "configmap" => object(Object::ConfigMap(tree::of_json(text)?)),
         "secret" => object(Object::Secret(secret(text)?)),
         "persistentvolumeclaim" => object(Object::Claim(tree::of_json(text)?)),
         "persistentvolume" => object(Object::PersistentVolume(Box::new(tree::of_json(text)?))),
-        "serviceaccounttoken" => Thing::Token(Arc::new(tree::of_json(text)?)),
+        "serviceaccounttoken" => StoredObject::Token(Arc::new(tree::of_json(text)?)),
         terminal_status::KIND if status.phase.is_terminal() => {
-            Thing::Ended(uid.into(), Box::new(status))
+            StoredObject::TerminalStatuses(uid.into(), Box::new(status))
         }
         "node" => {
             let told: Named = tree::of_json(text)?;
-            if *told.metadata.name == *node { Thing::Node(told.metadata.uid) } else { Thing::Other }
+            if *told.metadata.name == *node {
+                StoredObject::Node(told.metadata.uid)
+            } else {
+                StoredObject::Other
+            }
         }
-        _ => Thing::Other,
+        _ => StoredObject::Other,
     })
 }
 
 /// Pods of other nodes are none of ours, and mirrors are never run.
-fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>)) -> Thing {
+fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>)) -> StoredObject {
     let metadata = &mut pod.metadata;
     if pod.spec.node_name.as_deref() != Some(node) {
-        return Thing::Other;
+        return StoredObject::Other;
     }
     if let Some(of) = metadata.annotations.get(MIRROR) {
         let deleting = metadata.deletion_timestamp.is_some();
         let (uid, of) = (metadata.uid.as_str().into(), of.as_str().into());
-        return Thing::Mirror(Mirror { uid, of, deleting });
+        return StoredObject::Mirror(Mirror { uid, of, deleting });
     }
     metadata.annotations.insert(SOURCE.to_owned(), "api".to_owned());
     pod.status = status;
     if !gates.is_empty() {
         Arc::make_mut(&mut pod.spec).readiness_gates = gates;
     }
-    Thing::Pod(Arc::new(pod))
+    StoredObject::Pod(Arc::new(pod))
 }
 
 fn secret(text: &str) -> Result<Secret, String> {
@@ -430,7 +434,7 @@ mod tests {
         );
         let read = read("pod", &text, &Budget::FULL);
         let (thing, _) = read.and_then(|it| it.thing("gw")).expect("a pod");
-        let Thing::Pod(pod) = thing else { panic!("{thing:?}") };
+        let StoredObject::Pod(pod) = thing else { panic!("{thing:?}") };
         let conditions: Vec<bool> = pod.status.conditions.iter().map(|it| it.status).collect();
         assert_eq!((conditions, pod.status.init_container_statuses.len()), (vec![false], 1));
         assert_eq!(pod.spec.readiness_gates[0].told, Some("True"));
@@ -442,7 +446,7 @@ mod tests {
             "spec":{"nodeName":"gw","volumes":null,"containers":[{"name":"c","env":null}]}}"#;
         let read = read("pod", text, &Budget::FULL);
         let (thing, _) = read.and_then(|it| it.thing("gw")).expect("a pod");
-        let Thing::Pod(pod) = thing else { panic!("{thing:?}") };
+        let StoredObject::Pod(pod) = thing else { panic!("{thing:?}") };
         assert!(pod.metadata.labels.is_empty() && pod.spec.volumes.is_empty());
         assert_eq!(pod.spec.containers.len(), 1);
     }

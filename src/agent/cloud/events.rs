@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::requests::Mouth;
+use super::requests::CloudContext;
 use super::talk;
 use crate::agent::rate::Rate;
-use crate::agent::recorder::Notes;
+use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now};
 use crate::limits::NOTES_MAX;
 use crate::model::message::Resource;
-use crate::model::recorded_event::{Note, NoteMetadata};
+use crate::model::recorded_event::{EventMetadata, RecordedEvent};
 use crate::model::settings::CloudSettings;
 
 /// How much the cloud was told.
@@ -33,9 +33,9 @@ pub(super) struct Events {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Event<'a> {
-    metadata: NoteMetadata<'a>,
+    metadata: EventMetadata<'a>,
     #[serde(flatten)]
-    note: &'a Note,
+    note: &'a RecordedEvent,
     source: Source<'a>,
     reporting_component: &'static str,
     reporting_instance: &'a str,
@@ -63,19 +63,19 @@ impl Events {
     }
 
     /// Tells what happened since.
-    pub(super) fn step(&mut self, notes: &Notes, node: &str, mouth: &mut Mouth<'_>) {
+    pub(super) fn step(&mut self, notes: &Recorder, node: &str, context: &mut CloudContext<'_>) {
         self.waits = false;
         for (serial, digest, note) in notes.since(self.told) {
-            if !mouth.has_room() || !self.rate.has(mouth.now.boot) {
+            if !context.has_room() || !self.rate.has(context.now.boot) {
                 self.waits = true;
                 return;
             }
-            self.rate.take(mouth.now.boot);
+            self.rate.take(context.now.boot);
             let object = &note.involved_object;
             let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
             let name = format!("{}.{digest:016x}", object.name);
             let event = Event {
-                metadata: NoteMetadata { name: &name, namespace, annotations: &note.annotations },
+                metadata: EventMetadata { name: &name, namespace, annotations: &note.annotations },
                 note,
                 source: Source { component: COMPONENT, host: node },
                 reporting_component: COMPONENT,
@@ -84,7 +84,7 @@ impl Events {
             let is_new = note.count == 1 || !self.given.contains(&digest);
             let operation = if is_new { "insert" } else { "update" };
             let resource = Resource { namespace: Some(namespace), kind: "event", name: &name };
-            mouth.say(operation, &resource.to_string(), talk::json(&event));
+            context.say(operation, &resource.to_string(), talk::json(&event));
             self.told = serial;
             if self.given.len() >= NOTES_MAX {
                 self.given.retain(|digest| notes.holds(*digest));

@@ -29,10 +29,10 @@ use crate::model::meta::{Change, DiskError, Revision, Row, StoreOrigin};
 use crate::model::object::Object;
 use crate::model::token::Token;
 
-use super::content::{self, Content, Thing};
+use super::content::{self, Content, StoredObject};
 use super::mirror::Mirror;
 use super::talk::Origin;
-use lost::{Lost, MARK};
+use lost::{MARK, UnsavedPods};
 
 /// What is kept, and what is about to be.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(super) struct Meta {
     node: Box<str>,
     budget: Budget,
     /// By the key of its row.
-    kept: BTreeMap<Box<str>, Kept>,
+    kept: BTreeMap<Box<str>, StoredRow>,
     /// What they take, in memory or as texts, whichever is more.
     bytes: usize,
     /// Rows of the store that there is no memory for: uids by key. They are not known, and stay.
@@ -48,26 +48,26 @@ pub(super) struct Meta {
     /// What was refused for want of memory, until it is told.
     refused: Option<String>,
     told_refused: bool,
-    waiting: Vec<Heard>,
-    saving: Option<(Revision, Vec<Heard>)>,
+    waiting: Vec<PendingChange>,
+    saving: Option<(Revision, Vec<PendingChange>)>,
     last: Revision,
     backoff: Backoff,
     retry_at: Option<Instant>,
     /// Uids of objects that were deleted, the oldest first: they never come back.
     gone: VecDeque<Box<str>>,
     origin: Option<StoreOrigin>,
-    lost: Lost,
+    lost: UnsavedPods,
     /// Why nothing can be kept now.
     trouble: Option<String>,
 }
 
 /// A durable row, as far as it matters while running.
 #[derive(Debug)]
-struct Kept {
+struct StoredRow {
     version: Version,
     /// See [`Meta::bytes`].
     bytes: usize,
-    thing: Thing,
+    thing: StoredObject,
 }
 
 /// What tells one state of an object from another.
@@ -83,11 +83,11 @@ struct Version {
 
 /// Something heard that is not durable yet.
 #[derive(Debug)]
-struct Heard {
+struct PendingChange {
     key: Box<str>,
     /// `None`: the object is deleted.
     version: Option<Version>,
-    thing: Thing,
+    thing: StoredObject,
     /// That it will take; see [`Meta::bytes`].
     bytes: usize,
     /// `None`: nothing to write; it only waits for what was heard before.
@@ -98,7 +98,7 @@ struct Heard {
 
 /// What hearing something came to.
 #[derive(Debug)]
-pub(super) enum Hearing {
+pub(super) enum ChangeOutcome {
     /// It will be durable; the cloud is told then.
     Waits,
     /// There is nothing to keep: the cloud is told now.
@@ -141,12 +141,12 @@ impl Meta {
     }
 
     /// Everything that counts, by key.
-    pub(super) fn things(&self) -> impl Iterator<Item = &Thing> {
+    pub(super) fn things(&self) -> impl Iterator<Item = &StoredObject> {
         self.kept.values().map(|kept| &kept.thing)
     }
 
     /// One thing that counts.
-    pub(super) fn thing(&self, key: &str) -> Option<&Thing> {
+    pub(super) fn thing(&self, key: &str) -> Option<&StoredObject> {
         self.kept.get(key).map(|kept| &kept.thing)
     }
 
@@ -168,7 +168,7 @@ impl Meta {
     /// The objects that pods use.
     pub(super) fn objects(&self) -> impl Iterator<Item = Arc<Object>> {
         self.things().filter_map(|thing| match thing {
-            Thing::Object(object) => Some(object.clone()),
+            StoredObject::Object(object) => Some(object.clone()),
             _ => None,
         })
     }
@@ -176,7 +176,7 @@ impl Meta {
     /// The mirrors of static pods, by key.
     pub(super) fn mirrors(&self) -> impl Iterator<Item = (&str, &Mirror)> {
         self.kept.iter().filter_map(|(key, kept)| match &kept.thing {
-            Thing::Mirror(mirror) => Some((&**key, mirror)),
+            StoredObject::Mirror(mirror) => Some((&**key, mirror)),
             _ => None,
         })
     }
@@ -184,15 +184,15 @@ impl Meta {
     /// The tokens of service accounts.
     pub(super) fn tokens(&self) -> impl Iterator<Item = &Arc<Token>> {
         self.things().filter_map(|thing| match thing {
-            Thing::Token(token) => Some(token),
+            StoredObject::Token(token) => Some(token),
             _ => None,
         })
     }
 
     /// The pod is gone, and so is what it was given.
     pub(super) fn delete_tokens(&mut self, uid: &str) {
-        let of_it = |thing: &Thing| match thing {
-            Thing::Token(token) => !uid.is_empty() && token.pod_uid() == uid,
+        let of_it = |thing: &StoredObject| match thing {
+            StoredObject::Token(token) => !uid.is_empty() && token.pod_uid() == uid,
             _ => false,
         };
         let keys: Vec<Box<str>> = self
@@ -213,23 +213,24 @@ impl Meta {
         kind: &str,
         value: &str,
         ack: Option<Origin>,
-    ) -> Hearing {
+    ) -> ChangeOutcome {
         let content = match content::read(kind, value, &self.budget) {
             Ok(content) => content,
-            Err(why) => return Hearing::Refused(why),
+            Err(why) => return ChangeOutcome::Refused(why),
         };
         let version = Version::of(&content);
         let latest = self.latest(key);
         let same = latest.is_some_and(|latest| latest.is_same_as(&version));
         let is_old = latest.is_some_and(|latest| latest.is_newer_than(&version));
         // What is the same was read when it was heard first.
-        let read = if same { Ok((Thing::Other, content.value)) } else { content.thing(&self.node) };
+        let read =
+            if same { Ok((StoredObject::Other, content.value)) } else { content.thing(&self.node) };
         let (thing, value) = match read {
             Ok(read) => read,
-            Err(why) => return Hearing::Refused(why),
+            Err(why) => return ChangeOutcome::Refused(why),
         };
         if self.gone.contains(&version.uid) {
-            return Hearing::Settled;
+            return ChangeOutcome::Settled;
         }
         if is_old {
             return self.after(key, ack);
@@ -238,16 +239,16 @@ impl Meta {
         let bytes = memory_bytes(key, &version, &thing).max(value.len());
         let bytes = if same { 0 } else { bytes };
         if let Some(why) = self.no_room(key, value.len(), bytes) {
-            return Hearing::Refused(why);
+            return ChangeOutcome::Refused(why);
         }
         if same && !self.awaits(key) {
             // Only in memory: what differs is worth no write.
             let kept = self.kept.get_mut(key).expect("the latest is kept");
             kept.version = version;
-            return Hearing::Settled;
+            return ChangeOutcome::Settled;
         }
         let row = || Row { key: key.into(), kind: kind.into(), value: value.into() };
-        self.hear(Heard {
+        self.hear(PendingChange {
             key: key.into(),
             version: Some(version),
             change: (!same).then(|| Change::Put(row())),
@@ -258,7 +259,7 @@ impl Meta {
     }
 
     /// The object is gone; `uid` empty: whichever has the name.
-    pub(super) fn delete(&mut self, key: &str, uid: &str, ack: Option<Origin>) -> Hearing {
+    pub(super) fn delete(&mut self, key: &str, uid: &str, ack: Option<Origin>) -> ChangeOutcome {
         let named = self.latest(key).map(|latest| &latest.uid).filter(|_| uid.is_empty());
         let uid: Box<str> = named.map_or_else(|| uid.into(), Clone::clone);
         if !uid.is_empty() && !self.gone.contains(&uid) {
@@ -275,36 +276,36 @@ impl Meta {
             None if self.has_unread(key, &uid) => {}
             None if self.awaits(key) => return self.after(key, ack),
             None if dooms => return self.after(MARK, ack),
-            None => return Hearing::Settled,
+            None => return ChangeOutcome::Settled,
         }
-        self.hear(Heard::deletion(key, ack))
+        self.hear(PendingChange::deletion(key, ack))
     }
 
     /// There is nothing to write, but what was heard of the key before is not durable yet.
-    fn after(&mut self, key: &str, ack: Option<Origin>) -> Hearing {
+    fn after(&mut self, key: &str, ack: Option<Origin>) -> ChangeOutcome {
         if !self.awaits(key) {
-            return Hearing::Settled;
+            return ChangeOutcome::Settled;
         }
         let version = self.latest(key).cloned();
-        let thing = Thing::Other;
-        self.hear(Heard { key: key.into(), version, thing, bytes: 0, change: None, ack })
+        let thing = StoredObject::Other;
+        self.hear(PendingChange { key: key.into(), version, thing, bytes: 0, change: None, ack })
     }
 
-    fn hear(&mut self, heard: Heard) -> Hearing {
+    fn hear(&mut self, heard: PendingChange) -> ChangeOutcome {
         let saving = self.saving.iter().flat_map(|(_, heard)| heard);
         let mut acks = saving.chain(&self.waiting).filter_map(|heard| heard.ack.as_ref());
         // Sent again for want of an answer, which it gets when it is durable.
         if heard.ack.as_ref().is_some_and(|ack| acks.any(|other| other.is_same(ack))) {
-            return Hearing::Waits;
+            return ChangeOutcome::Waits;
         }
-        let waiting: usize = self.waiting.iter().map(Heard::text_bytes).sum();
+        let waiting: usize = self.waiting.iter().map(PendingChange::text_bytes).sum();
         let bytes = waiting + heard.text_bytes();
         let max = self.budget.meta_waiting_bytes_max;
         if self.waiting.len() >= META_WAITING_MAX || bytes > max {
-            return Hearing::Dropped;
+            return ChangeOutcome::Dropped;
         }
         self.waiting.push(heard);
-        Hearing::Waits
+        ChangeOutcome::Waits
     }
 
     /// Why the store would not take it: one row that it refuses fails all that go with it.
@@ -320,7 +321,7 @@ impl Meta {
         // Of the same key the last counts.
         let saving = self.saving.iter().flat_map(|(_, heard)| heard);
         let others = || saving.clone().chain(&self.waiting).filter(|heard| *heard.key != *key);
-        let is_row = |heard: &&Heard| heard.version.is_some() && heard.change.is_some();
+        let is_row = |heard: &&PendingChange| heard.version.is_some() && heard.change.is_some();
         let new = others().filter(is_row).filter(|it| !self.kept.contains_key(&it.key)).count();
         if old.is_none() && self.kept.len() + new >= META_ROWS_MAX {
             return Some(format!("got one object more than the {META_ROWS_MAX} that are kept"));
@@ -339,7 +340,7 @@ impl Meta {
         Some(why)
     }
 
-    fn heard(&self, key: &str) -> Option<&Heard> {
+    fn heard(&self, key: &str) -> Option<&PendingChange> {
         let saving = self.saving.iter().flat_map(|(_, heard)| heard);
         saving.chain(&self.waiting).rfind(|heard| *heard.key == *key)
     }
@@ -380,7 +381,7 @@ impl Meta {
         }
         self.backoff = Backoff::default();
         let mut settled = Settled::default();
-        for Heard { key, version, thing, bytes, change, ack } in heard {
+        for PendingChange { key, version, thing, bytes, change, ack } in heard {
             settled.acks.extend(ack);
             settled.pods |= self.lost.saved(&key, change.as_ref());
             if change.is_none() {
@@ -392,8 +393,9 @@ impl Meta {
             self.unread.remove(&key);
             let before = self.forget(&key);
             for thing in before.iter().chain([&thing]) {
-                settled.pods |= matches!(thing, Thing::Pod(_));
-                settled.objects |= matches!(thing, Thing::Object(_) | Thing::Token(_));
+                settled.pods |= matches!(thing, StoredObject::Pod(_));
+                settled.objects |=
+                    matches!(thing, StoredObject::Object(_) | StoredObject::Token(_));
             }
             if let Some(version) = version {
                 self.keep(key, version, bytes, thing);
@@ -424,12 +426,12 @@ impl Meta {
         }
     }
 
-    fn keep(&mut self, key: Box<str>, version: Version, bytes: usize, thing: Thing) {
+    fn keep(&mut self, key: Box<str>, version: Version, bytes: usize, thing: StoredObject) {
         self.bytes += bytes;
-        self.kept.insert(key, Kept { version, bytes, thing });
+        self.kept.insert(key, StoredRow { version, bytes, thing });
     }
 
-    fn forget(&mut self, key: &str) -> Option<Thing> {
+    fn forget(&mut self, key: &str) -> Option<StoredObject> {
         let kept = self.kept.remove(key)?;
         self.bytes -= kept.bytes;
         Some(kept.thing)
@@ -447,15 +449,15 @@ impl Meta {
 }
 
 /// What a row takes in memory.
-fn memory_bytes(key: &str, version: &Version, thing: &Thing) -> usize {
+fn memory_bytes(key: &str, version: &Version, thing: &StoredObject) -> usize {
     let texts = 2 * size_of::<Box<str>>() + key.len() + version.uid.len();
-    size_of::<Kept>() + texts + thing.memory_bytes()
+    size_of::<StoredRow>() + texts + thing.memory_bytes()
 }
 
-impl Heard {
+impl PendingChange {
     fn deletion(key: &str, ack: Option<Origin>) -> Self {
         let change = Some(Change::Delete { key: key.into() });
-        Self { key: key.into(), version: None, thing: Thing::Other, bytes: 0, change, ack }
+        Self { key: key.into(), version: None, thing: StoredObject::Other, bytes: 0, change, ack }
     }
 
     /// Of the text that is to be written.
@@ -514,7 +516,7 @@ mod tests {
         (format!("n/configmap/m{n}"), map(&format!("u{n}")))
     }
 
-    fn put(meta: &mut Meta, n: usize) -> Hearing {
+    fn put(meta: &mut Meta, n: usize) -> ChangeOutcome {
         let (key, text) = keyed(n);
         meta.put(&key, "configmap", &text, None)
     }
@@ -531,25 +533,28 @@ mod tests {
         for n in 1..META_ROWS_MAX - 1 {
             let (key, text) = keyed(n);
             let content = content::read("configmap", &text, &meta.budget).expect("a map");
-            meta.keep(key.as_str().into(), Version::of(&content), 0, Thing::Other);
+            meta.keep(key.as_str().into(), Version::of(&content), 0, StoredObject::Other);
         }
-        assert!(matches!(put(&mut meta, 0), Hearing::Waits));
-        assert!(matches!(put(&mut meta, META_ROWS_MAX), Hearing::Refused(_)), "one waits");
+        assert!(matches!(put(&mut meta, 0), ChangeOutcome::Waits));
+        assert!(matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Refused(_)), "one waits");
         let revision = save(&mut meta);
-        assert!(matches!(put(&mut meta, META_ROWS_MAX), Hearing::Refused(_)), "it is written");
+        assert!(
+            matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Refused(_)),
+            "it is written"
+        );
         meta.saved(revision, &mut Out::default());
         assert_eq!(meta.kept.len(), META_ROWS_MAX);
-        assert!(matches!(put(&mut meta, META_ROWS_MAX), Hearing::Refused(_)), "it is kept");
+        assert!(matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Refused(_)), "it is kept");
         // What is there may change, and makes room when it goes.
         let changed = map("u1").replace(r#""n":"#, r#""labels":{},"n":"#);
         assert!(!matches!(
             meta.put("n/configmap/m1", "configmap", &changed, None),
-            Hearing::Refused(_)
+            ChangeOutcome::Refused(_)
         ));
-        assert!(matches!(meta.delete("n/configmap/m0", "u0", None), Hearing::Waits));
+        assert!(matches!(meta.delete("n/configmap/m0", "u0", None), ChangeOutcome::Waits));
         let revision = save(&mut meta);
         meta.saved(revision, &mut Out::default());
-        assert!(matches!(put(&mut meta, META_ROWS_MAX), Hearing::Waits));
+        assert!(matches!(put(&mut meta, META_ROWS_MAX), ChangeOutcome::Waits));
     }
 
     #[test]
@@ -563,8 +568,11 @@ mod tests {
         let put = |meta: &mut Meta, n: usize, more: &str| {
             let (key, text) = large(n, more);
             let hearing = meta.put(&key, "configmap", &text, None);
-            assert!(matches!(hearing, Hearing::Waits | Hearing::Refused(_)), "{hearing:?}");
-            matches!(hearing, Hearing::Waits)
+            assert!(
+                matches!(hearing, ChangeOutcome::Waits | ChangeOutcome::Refused(_)),
+                "{hearing:?}"
+            );
+            matches!(hearing, ChangeOutcome::Waits)
         };
         assert!(put(&mut meta, 1, "") && put(&mut meta, 2, ""));
         let revision = save(&mut meta);
@@ -582,7 +590,7 @@ mod tests {
         for n in 0..=TOMBSTONES_MAX {
             let _ = meta.delete(&keyed(n).0, &format!("u{n}"), None);
         }
-        let mut comes_back = |n: usize| matches!(put(&mut meta, n), Hearing::Waits);
+        let mut comes_back = |n: usize| matches!(put(&mut meta, n), ChangeOutcome::Waits);
         assert!(comes_back(0), "the oldest is forgotten");
         assert!(!comes_back(1));
         assert!(!comes_back(TOMBSTONES_MAX));
@@ -591,7 +599,7 @@ mod tests {
     #[test]
     fn a_save_that_fails_is_tried_again_ever_more_rarely() {
         let mut meta = loaded();
-        assert!(matches!(put(&mut meta, 1), Hearing::Waits));
+        assert!(matches!(put(&mut meta, 1), ChangeOutcome::Waits));
         let asked = |meta: &mut Meta, ms: u64| {
             let mut out = Out::default();
             meta.step(at(ms), &mut out);

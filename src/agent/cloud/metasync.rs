@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::report::Known;
-use super::requests::Mouth;
+use super::report::ReportInputs;
+use super::requests::CloudContext;
 use super::talk;
 use crate::agent::pod::{Origin, Pod, Wanted};
 use crate::agent::pods::Pods;
@@ -38,14 +38,14 @@ impl Metasync {
     pub(super) fn step(
         &mut self,
         pods: &Pods,
-        known: Known<'_>,
+        known: ReportInputs<'_>,
         interval_ms: u64,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) {
         if !known.is_legacy {
             return self.up();
         }
-        let now = mouth.now.boot;
+        let now = context.now.boot;
         let at = *self.at.get_or_insert(now.plus_ms(interval_ms));
         if at > now && self.open.is_empty() {
             return;
@@ -67,12 +67,12 @@ impl Metasync {
             self.at = Some(now.plus_ms(interval_ms));
             self.open = all.keys().map(|namespace| (*namespace).into()).collect();
         }
-        while let Some(namespace) = self.open.first().cloned().filter(|_| mouth.may_speak()) {
+        while let Some(namespace) = self.open.first().cloned().filter(|_| context.may_speak()) {
             self.open.remove(&namespace);
             let resource = Resource { namespace: Some(&namespace), kind: "podstatus", name: "" };
             let statuses = all.remove(&*namespace).unwrap_or_default();
             for some in statuses.chunks(METASYNC_PODS_MAX) {
-                mouth.sync(&resource.to_string(), talk::json(some));
+                context.sync(&resource.to_string(), talk::json(some));
             }
         }
     }

@@ -18,9 +18,9 @@
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Refusal};
-use super::content::Thing;
+use super::content::StoredObject;
 use super::meta::Meta;
-use super::requests::{Mouth, Topic};
+use super::requests::{CloudContext, RequestKind};
 use super::talk;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::pod::{Origin, Pod, Wanted};
@@ -97,14 +97,14 @@ impl Mirrors {
     pub(super) fn answered(
         &mut self,
         now: Now,
-        topic: &Topic,
+        kind: &RequestKind,
         answer: Answer,
         meta: &mut Meta,
         out: &mut Out,
     ) {
         self.stir();
-        match topic {
-            Topic::MirrorMake(key) => {
+        match kind {
+            RequestKind::MirrorMake(key) => {
                 let Some(asked) = self.about(key) else { return };
                 // What is made is in the store before.
                 asked.again(now);
@@ -118,7 +118,7 @@ impl Mirrors {
                     Answer::Refused(why) => asked.is_refused(&why, out),
                 }
             }
-            Topic::MirrorDelete(key, uid) => {
+            RequestKind::MirrorDelete(key, uid) => {
                 let Some(asked) = self.about(key) else { return };
                 asked.again(now);
                 match answer {
@@ -141,9 +141,9 @@ impl Mirrors {
     }
 
     /// No answer came: clouds before 1.17 know no mirrors, and say nothing.
-    pub(super) fn unanswered(&mut self, now: Now, topic: &Topic) {
-        let (Topic::MirrorMake(key) | Topic::MirrorDelete(key, _)) = topic else {
-            panic!("{topic:?} is not about a mirror");
+    pub(super) fn unanswered(&mut self, now: Now, kind: &RequestKind) {
+        let (RequestKind::MirrorMake(key) | RequestKind::MirrorDelete(key, _)) = kind else {
+            panic!("{kind:?} is not about a mirror");
         };
         self.stir();
         if let Some(asked) = self.about(key) {
@@ -161,9 +161,9 @@ impl Mirrors {
         pods: &Pods,
         owner: Owner<'_>,
         meta: &Meta,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) {
-        let due = self.wake_at.is_some_and(|at| at <= mouth.now.boot);
+        let due = self.wake_at.is_some_and(|at| at <= context.now.boot);
         let seen = Some((pods.revision(), owner.folder_is_whole, owner.uid.is_some()));
         if self.seen == seen && !due {
             return;
@@ -185,40 +185,41 @@ impl Mirrors {
                 Some(pod) => mirror.deleting || *mirror.of != **pod.uid(),
                 None => owner.folder_is_whole,
             };
-            if ends && self.may_ask(key, What::Deletion, mouth) {
-                let topic = Topic::MirrorDelete(key.into(), mirror.uid.clone());
-                mouth.ask(topic, "delete", key, Some(talk::deletion(&mirror.uid)));
+            if ends && self.may_ask(key, What::Deletion, context) {
+                let kind = RequestKind::MirrorDelete(key.into(), mirror.uid.clone());
+                context.ask(kind, "delete", key, Some(talk::deletion(&mirror.uid)));
             }
         }
         let Some(node_uid) = owner.uid else { return };
         for (key, pod) in &statics {
-            let is_taken = matches!(meta.thing(key), Some(Thing::Mirror(_) | Thing::Pod(_)));
+            let is_taken =
+                matches!(meta.thing(key), Some(StoredObject::Mirror(_) | StoredObject::Pod(_)));
             if is_taken || meta.awaits(key) || of(key).as_ref().is_some_and(is_ending) {
                 continue;
             }
-            if self.may_ask(key, What::Insertion, mouth) {
-                let topic = Topic::MirrorMake(key.as_str().into());
+            if self.may_ask(key, What::Insertion, context) {
+                let kind = RequestKind::MirrorMake(key.as_str().into());
                 let content = picture(pod, owner.name, node_uid);
-                mouth.ask(topic, "insert", key, Some(talk::json(&content)));
+                context.ask(kind, "insert", key, Some(talk::json(&content)));
             }
         }
         // Of what is as it is to be, nothing is remembered.
         self.asked.retain(|asked| {
             let key = &*asked.key;
             let to_be_there = asked.what == What::Insertion && of(key).is_some();
-            let is_there = matches!(meta.thing(key), Some(Thing::Mirror(_)));
+            let is_there = matches!(meta.thing(key), Some(StoredObject::Mirror(_)));
             asked.until.is_none() || to_be_there != is_there
         });
     }
 
     /// Whether it can be asked for now; if so, it is taken for asked.
-    fn may_ask(&mut self, key: &str, what: What, mouth: &mut Mouth<'_>) -> bool {
-        let now = mouth.now.boot;
+    fn may_ask(&mut self, key: &str, what: What, context: &mut CloudContext<'_>) -> bool {
+        let now = context.now.boot;
         let asked = self.asked.iter().position(|asked| *asked.key == *key);
         let later = match asked.map(|at| &self.asked[at]) {
             Some(Asked { until: None, .. }) => return false,
             Some(asked) if asked.what == what && asked.until > Some(now) => asked.until,
-            _ if !mouth.has_room() => Some(now),
+            _ if !context.has_room() => Some(now),
             _ => None,
         };
         if later.is_some() {

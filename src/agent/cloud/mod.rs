@@ -36,7 +36,7 @@ mod view;
 
 use crate::agent::event::{Action, JobId, Out, Severity};
 use crate::agent::pods::Pods;
-use crate::agent::recorder::Notes;
+use crate::agent::recorder::Recorder;
 use crate::agent::time::{Instant, Now, Rng, Wall};
 use crate::limits::Budget;
 use crate::model::job::JobError;
@@ -50,16 +50,16 @@ use answer::Answer;
 use enrol::Enrol;
 use events::Events;
 use hub::Hub;
-use meta::{Hearing, Meta, Settled};
+use meta::{ChangeOutcome, Meta, Settled};
 use metasync::Metasync;
 use mirror::{Mirrors, Owner};
 use node::{Node, Seen};
-use object_fetch::Wants;
+use object_fetch::ObjectFetches;
 use relist::Relist;
-use report::{Known, Report};
-use requests::{Asks, Mouth, Topic};
+use report::{Report, ReportInputs};
+use requests::{CloudContext, PendingRequests, RequestKind};
 use talk::Origin;
-use terminal_status::Ended;
+use terminal_status::TerminalStatuses;
 use tokens::Tokens;
 
 /// The cloud side.
@@ -68,11 +68,11 @@ pub(super) struct Cloud {
     settings: CloudSettings,
     hub: Hub,
     meta: Meta,
-    ended: Ended,
-    asks: Asks,
+    ended: TerminalStatuses,
+    asks: PendingRequests,
     enrol: Enrol,
     node: Node,
-    wants: Wants,
+    wants: ObjectFetches,
     tokens: Tokens,
     report: Report,
     metasync: Metasync,
@@ -84,11 +84,11 @@ pub(super) struct Cloud {
 }
 
 /// What the cloud side speaks with, and of.
-pub(super) struct Tools<'a> {
+pub(super) struct CloudInputs<'a> {
     /// All pods.
     pub pods: &'a Pods,
     /// What happened.
-    pub notes: &'a Notes,
+    pub notes: &'a Recorder,
     /// No pod of the manifest folder is unknown.
     pub folder_is_whole: bool,
     /// The node that they run on.
@@ -115,11 +115,11 @@ impl Cloud {
         Self {
             hub: Hub::new(settings, now),
             meta: Meta::new(node, budget),
-            ended: Ended::default(),
-            asks: Asks::default(),
+            ended: TerminalStatuses::default(),
+            asks: PendingRequests::default(),
             enrol: Enrol::new(settings),
             node: Node::new(node),
-            wants: Wants::default(),
+            wants: ObjectFetches::default(),
             tokens: Tokens::default(),
             report: Report::default(),
             metasync: Metasync::default(),
@@ -215,8 +215,8 @@ impl Cloud {
 
     /// The link is gone: no question is answered any more.
     fn lost(&mut self, now: Now) {
-        for topic in self.asks.clear() {
-            self.unanswered(now, &topic);
+        for kind in self.asks.clear() {
+            self.unanswered(now, &kind);
         }
     }
 
@@ -287,7 +287,7 @@ impl Cloud {
 
     /// An answer to a question of ours, mostly.
     fn response(&mut self, now: Now, message: &Message, rng: &mut Rng, out: &mut Out) {
-        let Some(topic) = self.asks.answered(&message.header.parent_id) else {
+        let Some(kind) = self.asks.answered(&message.header.parent_id) else {
             // Too late for who asked; but the cloud may wait to hear that we have it.
             if Resource::parse(&message.route.resource)
                 .is_some_and(|told| object_fetch::is_kept(told.kind))
@@ -300,9 +300,9 @@ impl Cloud {
             return;
         };
         let answer = Answer::read(message, &self.meta.budget());
-        match &topic {
-            Topic::Pods => self.relist.answered(now, message, &mut self.meta, out),
-            Topic::Token(need) => match answer {
+        match &kind {
+            RequestKind::Pods => self.relist.answered(now, message, &mut self.meta, out),
+            RequestKind::Token(need) => match answer {
                 Answer::Object(object) => {
                     // For a pod that is gone there is none any more.
                     if let Some(row) = self.tokens.answered(now, need, object.get()) {
@@ -316,7 +316,7 @@ impl Cloud {
                     out.actions.extend(line.map(|line| Action::Log(Severity::Warn, line)));
                 }
             },
-            Topic::Object(key) => match answer {
+            RequestKind::Object(key) => match answer {
                 Answer::Object(object) => {
                     let kind = Resource::parse(key).map_or("", |told| told.kind);
                     let ack = Some(Origin::of(message));
@@ -329,21 +329,21 @@ impl Cloud {
                     self.ack(now, message, rng);
                 }
             },
-            Topic::Register | Topic::NodeStatus | Topic::Lease => {
-                self.node.answered(now, &topic, answer, &mut self.meta, out);
+            RequestKind::Register | RequestKind::NodeStatus | RequestKind::Lease => {
+                self.node.answered(now, &kind, answer, &mut self.meta, out);
             }
-            Topic::PodStatus(uid) | Topic::PodDelete(uid) => {
+            RequestKind::PodStatus(uid) | RequestKind::PodDelete(uid) => {
                 let resource = &*message.route.resource;
                 if let Answer::Object(object) = &answer {
                     self.reported(resource, object);
                 }
                 let name = Resource::parse(resource).map_or("", |told| told.name);
-                if self.report.answered(now, (&topic, name), answer, out) {
+                if self.report.answered(now, (&kind, name), answer, out) {
                     self.gone(resource, uid, out);
                 }
             }
-            Topic::MirrorMake(_) | Topic::MirrorDelete(..) => {
-                self.mirrors.answered(now, &topic, answer, &mut self.meta, out);
+            RequestKind::MirrorMake(_) | RequestKind::MirrorDelete(..) => {
+                self.mirrors.answered(now, &kind, answer, &mut self.meta, out);
             }
         }
     }
@@ -372,7 +372,7 @@ impl Cloud {
     }
 
     /// An object is gone, and with a pod what is kept for it.
-    fn deleted(&mut self, resource: Resource<'_>, uid: &str, ack: Option<Origin>) -> Hearing {
+    fn deleted(&mut self, resource: Resource<'_>, uid: &str, ack: Option<Origin>) -> ChangeOutcome {
         if resource.kind == "pod" {
             // Old clouds delete by name alone.
             let named = self.meta.uid(&resource.to_string()).filter(|_| uid.is_empty());
@@ -385,19 +385,21 @@ impl Cloud {
     }
 
     /// No answer came in time, or none will.
-    fn unanswered(&mut self, now: Now, topic: &Topic) {
-        match topic {
-            Topic::Object(key) => self.wants.unanswered(now, key),
-            Topic::Token(need) => self.tokens.unanswered(now, need),
-            Topic::Register | Topic::NodeStatus | Topic::Lease => {
+    fn unanswered(&mut self, now: Now, kind: &RequestKind) {
+        match kind {
+            RequestKind::Object(key) => self.wants.unanswered(now, key),
+            RequestKind::Token(need) => self.tokens.unanswered(now, need),
+            RequestKind::Register | RequestKind::NodeStatus | RequestKind::Lease => {
                 let timeout_ms = self.settings.remote_query_timeout_ms;
-                self.node.unanswered(now, topic, self.hub.is_up(), timeout_ms);
+                self.node.unanswered(now, kind, self.hub.is_up(), timeout_ms);
             }
-            Topic::PodStatus(_) | Topic::PodDelete(_) => self.report.unanswered(now, topic),
-            Topic::MirrorMake(_) | Topic::MirrorDelete(..) => {
-                self.mirrors.unanswered(now, topic);
+            RequestKind::PodStatus(_) | RequestKind::PodDelete(_) => {
+                self.report.unanswered(now, kind)
             }
-            Topic::Pods => self.relist.unanswered(now),
+            RequestKind::MirrorMake(_) | RequestKind::MirrorDelete(..) => {
+                self.mirrors.unanswered(now, kind);
+            }
+            RequestKind::Pods => self.relist.unanswered(now),
         }
     }
 
@@ -415,7 +417,7 @@ impl Cloud {
         let ack = Some(Origin::of(message));
         let text = match bulk::content(message, &self.meta.budget()) {
             Ok(text) => text,
-            Err(why) => return self.conclude(now, Hearing::Refused(why), message, rng),
+            Err(why) => return self.conclude(now, ChangeOutcome::Refused(why), message, rng),
         };
         let hearing = if &*route.operation == "delete" {
             self.deleted(resource, &content::uid(&text), ack)
@@ -437,11 +439,11 @@ impl Cloud {
         self.conclude(now, hearing, message, rng);
     }
 
-    fn conclude(&mut self, now: Now, hearing: Hearing, message: &Message, rng: &mut Rng) {
+    fn conclude(&mut self, now: Now, hearing: ChangeOutcome, message: &Message, rng: &mut Rng) {
         match hearing {
-            Hearing::Waits | Hearing::Dropped => {}
-            Hearing::Settled => self.ack(now, message, rng),
-            Hearing::Refused(why) => {
+            ChangeOutcome::Waits | ChangeOutcome::Dropped => {}
+            ChangeOutcome::Settled => self.ack(now, message, rng),
+            ChangeOutcome::Refused(why) => {
                 let to = Origin::of(message);
                 self.hub.answer(talk::refusal(rng, now, &to, &why));
             }
@@ -453,8 +455,8 @@ impl Cloud {
     }
 
     /// Speaks with the cloud.
-    pub(super) fn step(&mut self, now: Now, tools: Tools<'_>) {
-        let Tools { pods, notes, folder_is_whole, node, rng, last_job, out } = tools;
+    pub(super) fn step(&mut self, now: Now, inputs: CloudInputs<'_>) {
+        let CloudInputs { pods, notes, folder_is_whole, node, rng, last_job, out } = inputs;
         if self.ended.step(pods, &mut self.meta) {
             self.report.stir();
         }
@@ -463,28 +465,29 @@ impl Cloud {
         if self.hub.step(now, self.enrol.may_dial(now), rng, out) {
             self.lost(now);
         }
-        for topic in self.asks.overdue(now.boot) {
-            self.unanswered(now, &topic);
+        for kind in self.asks.overdue(now.boot) {
+            self.unanswered(now, &kind);
         }
         if !self.hub.is_up() {
             return;
         }
         let timeout_ms = self.settings.remote_query_timeout_ms;
-        let mut mouth =
-            Mouth { hub: &mut self.hub, asks: &mut self.asks, rng, out, now, timeout_ms };
-        self.node.step(&node, &self.meta, &self.settings, &mut mouth);
-        self.relist.step(&node.config.node_name, &self.meta, &mut mouth);
-        self.wants.step(&self.meta, &mut mouth);
-        self.tokens.step(&self.meta, &mut mouth);
-        let told = Known { ended: &self.ended, meta: &self.meta, is_legacy: self.node.is_legacy() };
-        self.report.step(pods, told, &mut mouth);
+        let mut context =
+            CloudContext { hub: &mut self.hub, asks: &mut self.asks, rng, out, now, timeout_ms };
+        self.node.step(&node, &self.meta, &self.settings, &mut context);
+        self.relist.step(&node.config.node_name, &self.meta, &mut context);
+        self.wants.step(&self.meta, &mut context);
+        self.tokens.step(&self.meta, &mut context);
+        let told =
+            ReportInputs { ended: &self.ended, meta: &self.meta, is_legacy: self.node.is_legacy() };
+        self.report.step(pods, told, &mut context);
         if !told.is_legacy {
             let (name, uid) = (&*node.config.node_name, self.node.uid());
-            self.mirrors.step(pods, Owner { name, uid, folder_is_whole }, &self.meta, &mut mouth);
+            self.mirrors.step(pods, Owner { name, uid, folder_is_whole }, &self.meta, &mut context);
         }
-        self.metasync.step(pods, told, self.settings.pod_status_sync_ms, &mut mouth);
+        self.metasync.step(pods, told, self.settings.pod_status_sync_ms, &mut context);
         if let Some(events) = &mut self.events {
-            events.step(notes, &node.config.node_name, &mut mouth);
+            events.step(notes, &node.config.node_name, &mut context);
         }
     }
 }

@@ -27,9 +27,9 @@ mod status;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Refusal};
-use super::content::Thing;
+use super::content::StoredObject;
 use super::meta::Meta;
-use super::requests::{Mouth, Topic};
+use super::requests::{CloudContext, RequestKind};
 use super::{patch, talk};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
@@ -39,7 +39,7 @@ use crate::model::settings::CloudSettings;
 use images::Images;
 use labels::Labels;
 use lease::Lease;
-use remote::Told;
+use remote::RemoteNode;
 pub(in crate::agent) use status::Seen;
 use status::{Beat, Health};
 
@@ -155,13 +155,13 @@ impl Node {
 
     /// The cloud told of the node.
     pub(super) fn heard(&mut self, now: Now, text: &str) {
-        let Some(told) = Told::read(text) else { return };
+        let Some(told) = RemoteNode::read(text) else { return };
         if told.metadata.name == self.name && told.version() >= self.status.version {
             self.learn(now, &told);
         }
     }
 
-    fn learn(&mut self, now: Now, told: &Told<'_>) {
+    fn learn(&mut self, now: Now, told: &RemoteNode<'_>) {
         self.uid = Some(told.metadata.uid.clone()).filter(|uid| !uid.is_empty());
         self.status.version = told.version();
         if self.is_legacy() {
@@ -182,15 +182,15 @@ impl Node {
     pub(super) fn answered(
         &mut self,
         now: Now,
-        topic: &Topic,
+        kind: &RequestKind,
         answer: Answer,
         meta: &mut Meta,
         out: &mut Out,
     ) {
-        match topic {
-            Topic::Register => self.registered(now, answer, meta, out),
-            Topic::NodeStatus => self.status_taken(now, answer, out),
-            Topic::Lease => {
+        match kind {
+            RequestKind::Register => self.registered(now, answer, meta, out),
+            RequestKind::NodeStatus => self.status_taken(now, answer, out),
+            RequestKind::Lease => {
                 self.understood(out);
                 let uid = self.lease.answered(now, answer, out);
                 self.uid = self.uid.take().or(uid);
@@ -213,7 +213,7 @@ impl Node {
     fn registered(&mut self, now: Now, answer: Answer, meta: &mut Meta, out: &mut Out) {
         let done = match answer {
             Answer::Object(object) => {
-                match Told::read(object.get()) {
+                match RemoteNode::read(object.get()) {
                     Some(told) if !told.metadata.uid.is_empty() => {
                         self.understood(out);
                         self.learn(now, &told);
@@ -250,7 +250,7 @@ impl Node {
 
     fn status_taken(&mut self, now: Now, answer: Answer, out: &mut Out) {
         let refusal = match answer {
-            Answer::Object(object) => match Told::read(object.get()) {
+            Answer::Object(object) => match RemoteNode::read(object.get()) {
                 Some(told) if !told.metadata.uid.is_empty() => {
                     self.status.asked = false;
                     self.understood(out);
@@ -280,12 +280,18 @@ impl Node {
     }
 
     /// No answer came: in time, or since the link is lost.
-    pub(super) fn unanswered(&mut self, now: Now, topic: &Topic, is_up: bool, timeout_ms: u64) {
-        match topic {
-            Topic::Register => self.registration.again(now),
+    pub(super) fn unanswered(
+        &mut self,
+        now: Now,
+        kind: &RequestKind,
+        is_up: bool,
+        timeout_ms: u64,
+    ) {
+        match kind {
+            RequestKind::Register => self.registration.again(now),
             // It may have arrived.
-            Topic::NodeStatus => self.status.untell(),
-            Topic::Lease => {
+            RequestKind::NodeStatus => self.status.untell(),
+            RequestKind::Lease => {
                 let silent_ms = self.lease.unanswered(now);
                 if is_up && self.form == Form::Assumed && silent_ms >= timeout_ms {
                     self.form = Form::Legacy;
@@ -304,33 +310,33 @@ impl Node {
         seen: &Seen<'_>,
         meta: &Meta,
         settings: &CloudSettings,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) {
-        self.health.look(seen, mouth.now);
+        self.health.look(seen, context.now);
         if self.uid.is_none()
-            && let Some(Thing::Node(uid)) = meta.thing(&self.resource("node"))
+            && let Some(StoredObject::Node(uid)) = meta.thing(&self.resource("node"))
         {
             self.uid = Some(uid.clone()).filter(|uid| !uid.is_empty());
         }
         if !self.is_legacy() {
-            self.lease.step(&self.name, self.uid.as_deref(), settings, mouth);
+            self.lease.step(&self.name, self.uid.as_deref(), settings, context);
             // The cloud's answers about the lease bring the time where there is no other.
-            if mouth.now.wall.is_some() {
-                self.register(seen, meta, settings, mouth);
-                self.tell(seen, meta, settings, mouth);
+            if context.now.wall.is_some() {
+                self.register(seen, meta, settings, context);
+                self.tell(seen, meta, settings, context);
             }
-            if let Some(labels) = self.labels.missing(seen).filter(|_| mouth.may_speak()) {
+            if let Some(labels) = self.labels.missing(seen).filter(|_| context.may_speak()) {
                 let content = json!({"metadata": {"name": self.name, "labels": labels}});
-                mouth.say("update", &self.resource("node"), talk::json(&content));
+                context.say("update", &self.resource("node"), talk::json(&content));
                 self.labels.told();
             }
             return;
         }
-        if self.probe_at <= mouth.now.boot && self.lease.probe(&self.name, settings, mouth) {
-            self.probe_at = mouth.now.boot.plus_ms(LEGACY_PROBE_MS);
+        if self.probe_at <= context.now.boot && self.lease.probe(&self.name, settings, context) {
+            self.probe_at = context.now.boot.plus_ms(LEGACY_PROBE_MS);
         }
-        self.register(seen, meta, settings, mouth);
-        self.tell_whole(seen, meta, settings, mouth);
+        self.register(seen, meta, settings, context);
+        self.tell_whole(seen, meta, settings, context);
     }
 
     fn register(
@@ -338,22 +344,22 @@ impl Node {
         seen: &Seen<'_>,
         meta: &Meta,
         settings: &CloudSettings,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) {
         if !settings.registration.register {
             self.registration.state = Registered::Done;
         }
-        let due = self.registration.retry_at.is_none_or(|at| at <= mouth.now.boot);
-        if self.registration.state != Registered::NotAsked || !due || !mouth.may_speak() {
+        let due = self.registration.retry_at.is_none_or(|at| at <= context.now.boot);
+        if self.registration.state != Registered::NotAsked || !due || !context.may_speak() {
             return;
         }
-        let status = self.whole(seen, meta, mouth.now);
+        let status = self.whole(seen, meta, context.now);
         let node = status::object(seen, &settings.registration, &status);
         let resource = match self.form {
             Form::Legacy => self.legacy_resource(settings),
             Form::Assumed | Form::Current => self.resource("node"),
         };
-        mouth.ask(Topic::Register, "insert", &resource, Some(talk::json(&node)));
+        context.ask(RequestKind::Register, "insert", &resource, Some(talk::json(&node)));
         self.registration.state = Registered::Asked;
     }
 
@@ -373,13 +379,13 @@ impl Node {
         seen: &Seen<'_>,
         meta: &Meta,
         settings: &CloudSettings,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) {
-        let now = mouth.now.boot;
+        let now = context.now.boot;
         let registered = self.registration.state == Registered::Done;
         let hurries = self.is_ready_again();
         let due = self.status.look_at <= now || hurries;
-        if !registered || self.status.asked || !due || !mouth.may_speak() {
+        if !registered || self.status.asked || !due || !context.may_speak() {
             return;
         }
         self.status.hurried |= hurries;
@@ -392,7 +398,7 @@ impl Node {
                 let beat = if report { Beat::New } else { Beat::WithChanges };
                 let told = self.health.conditions(seen, meta.trouble(), Some(base));
                 let mut status = status::over(base, status::status(seen));
-                status["conditions"] = status::conditions(&told, Some(base), mouth.now, beat);
+                status["conditions"] = status::conditions(&told, Some(base), context.now, beat);
                 let mut difference = patch::diff(base, &status);
                 if let Some(images) = self.status.images.news(seen) {
                     difference.get_or_insert_with(|| json!({}))["images"] = images;
@@ -411,7 +417,7 @@ impl Node {
         };
         // A JSON text that holds JSON, as KubeEdge has it.
         let content = Some(talk::json(&text));
-        mouth.ask(Topic::NodeStatus, "patch", &self.resource("nodepatch"), content);
+        context.ask(RequestKind::NodeStatus, "patch", &self.resource("nodepatch"), content);
         self.status.asked = true;
     }
 
@@ -427,22 +433,22 @@ impl Node {
         seen: &Seen<'_>,
         meta: &Meta,
         settings: &CloudSettings,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) {
-        let now = mouth.now.boot;
+        let now = context.now.boot;
         let registered = self.registration.state == Registered::Done;
-        if !registered || self.status.look_at > now || !mouth.may_speak() {
+        if !registered || self.status.look_at > now || !context.may_speak() {
             return;
         }
         self.status.look_at = now.plus_ms(settings.status_update_ms);
-        let status = self.whole(seen, meta, mouth.now);
+        let status = self.whole(seen, meta, context.now);
         let content = json!({
             "UID": self.uid.as_deref().unwrap_or_default(),
             "Status": status,
             "ExtendResources": null,
         });
         // Answered by «OK», or not at all.
-        mouth.say("update", &self.legacy_resource(settings), talk::json(&content));
+        context.say("update", &self.legacy_resource(settings), talk::json(&content));
         self.status.base = Some(status);
     }
 

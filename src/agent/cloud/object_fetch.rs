@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::content::Thing;
+use super::content::StoredObject;
 use super::meta::Meta;
-use super::requests::{Mouth, Topic};
+use super::requests::{CloudContext, RequestKind};
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::QUERY_RETRY_MS;
 use crate::model::message::Resource;
@@ -18,7 +18,7 @@ const VOLUME: &str = "persistentvolume";
 
 /// What is missing.
 #[derive(Debug, Default)]
-pub(super) struct Wants {
+pub(super) struct ObjectFetches {
     /// Something changed since this was worked out.
     stale: bool,
     /// By key of the row.
@@ -41,7 +41,7 @@ pub(super) fn is_kept(kind: &str) -> bool {
     )
 }
 
-impl Wants {
+impl ObjectFetches {
     /// Pods or objects have changed.
     pub(super) fn stir(&mut self) {
         self.stale = true;
@@ -88,20 +88,20 @@ impl Wants {
     }
 
     /// Asks for what is missing.
-    pub(super) fn step(&mut self, meta: &Meta, mouth: &mut Mouth<'_>) {
+    pub(super) fn step(&mut self, meta: &Meta, context: &mut CloudContext<'_>) {
         if std::mem::take(&mut self.stale) {
             self.work_out(meta);
         }
-        let now = mouth.now.boot;
+        let now = context.now.boot;
         for (key, missing) in &mut self.missing {
             let due = matches!(missing, Missing::At(at) if *at <= now);
             if !due || meta.awaits(key) {
                 continue;
             }
-            if !mouth.has_room() {
+            if !context.has_room() {
                 return;
             }
-            mouth.ask(Topic::Object(key.clone()), "query", key, None);
+            context.ask(RequestKind::Object(key.clone()), "query", key, None);
             *missing = Missing::Asked;
         }
     }
@@ -109,7 +109,7 @@ impl Wants {
     fn work_out(&mut self, meta: &Meta) {
         let mut named = BTreeSet::new();
         for thing in meta.things() {
-            if let Thing::Pod(pod) = thing {
+            if let StoredObject::Pod(pod) = thing {
                 name_objects(pod, &mut named);
             }
         }
@@ -143,7 +143,7 @@ impl Wants {
 /// One of the kept claims.
 fn claim<'a>(meta: &'a Meta, key: &str) -> Option<&'a Claim> {
     match meta.thing(key)? {
-        Thing::Object(object) => match &**object {
+        StoredObject::Object(object) => match &**object {
             Object::Claim(claim) => Some(claim),
             _ => None,
         },

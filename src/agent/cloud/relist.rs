@@ -21,8 +21,8 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::meta::{Hearing, Meta};
-use super::requests::{Mouth, Topic};
+use super::meta::{ChangeOutcome, Meta};
+use super::requests::{CloudContext, RequestKind};
 use super::{bulk, talk};
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now};
@@ -154,21 +154,21 @@ impl Relist {
     }
 
     /// Asks for what has not come.
-    pub(super) fn step(&mut self, node: &str, meta: &Meta, mouth: &mut Mouth<'_>) {
+    pub(super) fn step(&mut self, node: &str, meta: &Meta, context: &mut CloudContext<'_>) {
         if !meta.is_broken() {
             return;
         }
         let next = match &self.state {
-            State::Resting(at) if *at <= mouth.now.boot => "",
+            State::Resting(at) if *at <= context.now.boot => "",
             State::Keeping(Some(next)) if meta.is_settled() => next,
             State::Resting(_) | State::Asked | State::Keeping(_) => return,
         };
-        if !mouth.has_room() {
+        if !context.has_room() {
             return;
         }
         let content = talk::json(&question(node, self.page, next));
-        let message = talk::application(mouth.rng, mouth.now, content);
-        mouth.ask_by(Topic::Pods, message);
+        let message = talk::application(context.rng, context.now, content);
+        context.ask_by(RequestKind::Pods, message);
         self.state = State::Asked;
     }
 
@@ -221,9 +221,9 @@ fn keep(answer: &Message, meta: &mut Meta) -> Result<Option<Box<str>>, String> {
             serde_json::from_str(item.get()).map_err(|error| format!("got no pod: {error}"))?;
         let key = Resource { namespace: Some(&namespace), kind: "pod", name: &name }.to_string();
         match meta.put(&key, "pod", item.get(), None) {
-            Hearing::Waits | Hearing::Settled => {}
-            Hearing::Dropped => return Err(format!("{key}: too much waits to be kept")),
-            Hearing::Refused(why) => return Err(format!("{key}: {why}")),
+            ChangeOutcome::Waits | ChangeOutcome::Settled => {}
+            ChangeOutcome::Dropped => return Err(format!("{key}: too much waits to be kept")),
+            ChangeOutcome::Refused(why) => return Err(format!("{key}: {why}")),
         }
     }
     Ok(list.metadata.r#continue.filter(|next| !next.is_empty()))

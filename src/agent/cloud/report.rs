@@ -26,8 +26,8 @@ use serde_json::{Value, json};
 use super::answer::{Answer, Refusal};
 use super::meta::Meta;
 use super::mirror::Mirror;
-use super::requests::{Mouth, Topic};
-use super::terminal_status::Ended;
+use super::requests::{CloudContext, RequestKind};
+use super::terminal_status::TerminalStatuses;
 use super::{patch, talk};
 use crate::agent::calls::Uid;
 use crate::agent::event::{Action, Out, Severity};
@@ -40,7 +40,7 @@ use crate::model::status::{ConditionKind, Phase};
 /// What the cloud has of each pod.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    pods: BTreeMap<Uid, Told>,
+    pods: BTreeMap<Uid, PodReport>,
     /// At this revision of the pods all was told that was not to wait, in this form; `None`:
     /// something else was learnt since.
     seen: Option<(u64, bool)>,
@@ -50,9 +50,9 @@ pub(super) struct Report {
 
 /// What decides how and when the cloud is told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct ReportInputs<'a> {
     /// Whose ends are kept.
-    pub ended: &'a Ended,
+    pub ended: &'a TerminalStatuses,
     /// What is kept.
     pub meta: &'a Meta,
     /// The cloud knows no patches.
@@ -60,7 +60,7 @@ pub(super) struct Known<'a> {
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct PodReport {
     /// `status` as the cloud has it, JSON; `None`: not known.
     base: Option<Box<str>>,
     /// The pod's `resourceVersion` with it; 0: not known.
@@ -103,7 +103,7 @@ enum Deletion {
 
 /// Of a pod's message, what is told of its status.
 #[derive(Deserialize)]
-struct Heard<'a> {
+struct StatusMessage<'a> {
     metadata: Names,
     #[serde(borrow)]
     status: Option<&'a RawValue>,
@@ -125,11 +125,13 @@ impl Report {
     /// The cloud told of a pod, with the status that it has.
     pub(super) fn heard(&mut self, text: &str) {
         self.stir();
-        let Ok(Heard { metadata, status }) = serde_json::from_str::<Heard<'_>>(text) else {
+        let Ok(StatusMessage { metadata, status }) =
+            serde_json::from_str::<StatusMessage<'_>>(text)
+        else {
             return;
         };
         let version = metadata.resource_version.parse().unwrap_or(0);
-        let new = || Told { is_new: true, ..Told::default() };
+        let new = || PodReport { is_new: true, ..PodReport::default() };
         let told = self.pods.entry(metadata.uid).or_insert_with(new);
         if version >= told.version {
             told.version = version;
@@ -144,14 +146,14 @@ impl Report {
     pub(super) fn answered(
         &mut self,
         now: Now,
-        (topic, name): (&Topic, &str),
+        (kind, name): (&RequestKind, &str),
         answer: Answer,
         out: &mut Out,
     ) -> bool {
         self.stir();
         let retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
-        match topic {
-            Topic::PodStatus(uid) => {
+        match kind {
+            RequestKind::PodStatus(uid) => {
                 let Some(told) = self.pods.get_mut(uid) else { return false };
                 let asked = told.asked.take();
                 told.since = None;
@@ -183,7 +185,7 @@ impl Report {
                     }
                 }
             }
-            Topic::PodDelete(uid) => {
+            RequestKind::PodDelete(uid) => {
                 let Some(told) = self.pods.get_mut(uid) else { return false };
                 told.retry_at = retry_at;
                 told.deletion = match answer {
@@ -198,16 +200,16 @@ impl Report {
     }
 
     /// No answer came.
-    pub(super) fn unanswered(&mut self, now: Now, topic: &Topic) {
-        let (Topic::PodStatus(uid) | Topic::PodDelete(uid)) = topic else {
-            panic!("{topic:?} is not about a pod");
+    pub(super) fn unanswered(&mut self, now: Now, kind: &RequestKind) {
+        let (RequestKind::PodStatus(uid) | RequestKind::PodDelete(uid)) = kind else {
+            panic!("{kind:?} is not about a pod");
         };
         self.stir();
         let Some(told) = self.pods.get_mut(uid) else { return };
         told.retry_at = Some(now.boot.plus_ms(REPORT_RETRY_MS));
-        match topic {
+        match kind {
             // It may have arrived.
-            Topic::PodStatus(_) => (told.asked, told.base, told.last) = (None, None, None),
+            RequestKind::PodStatus(_) => (told.asked, told.base, told.last) = (None, None, None),
             _ => told.deletion = Deletion::NotAsked,
         }
     }
@@ -226,8 +228,13 @@ impl Report {
     }
 
     /// Tells what the cloud does not have.
-    pub(super) fn step(&mut self, pods: &Pods, known: Known<'_>, mouth: &mut Mouth<'_>) {
-        let due = self.wake_at.is_some_and(|at| at <= mouth.now.boot);
+    pub(super) fn step(
+        &mut self,
+        pods: &Pods,
+        known: ReportInputs<'_>,
+        context: &mut CloudContext<'_>,
+    ) {
+        let due = self.wake_at.is_some_and(|at| at <= context.now.boot);
         let seen = Some((pods.revision(), known.is_legacy));
         if self.seen == seen && !due {
             return;
@@ -250,7 +257,7 @@ impl Report {
         let of_cloud = pods.iter().filter(ours).map(|pod| (pod.uid().clone(), pod));
         for (uid, pod) in of_cloud.chain(mirrors) {
             let told = self.pods.entry(uid.clone()).or_default();
-            let at = told.step(&uid, pod, known, mouth);
+            let at = told.step(&uid, pod, known, context);
             self.wake_at = self.wake_at.into_iter().chain(at).min();
         }
     }
@@ -261,16 +268,16 @@ impl Report {
     }
 }
 
-impl Told {
+impl PodReport {
     /// Tells of one pod; says when there is something to do that waits for its time.
     fn step(
         &mut self,
         uid: &Uid,
         pod: &Pod,
-        known: Known<'_>,
-        mouth: &mut Mouth<'_>,
+        known: ReportInputs<'_>,
+        context: &mut CloudContext<'_>,
     ) -> Option<Instant> {
-        let now = mouth.now.boot;
+        let now = context.now.boot;
         if self.asked.is_some() {
             return None;
         }
@@ -299,12 +306,12 @@ impl Told {
             if let Some(at) = self.gathers(pod, now) {
                 return Some(at);
             }
-            let at = self.tell(uid, pod, known.is_legacy, mouth);
+            let at = self.tell(uid, pod, known.is_legacy, context);
             if self.has != Some(pod.status_revision()) || !is_cleared {
                 return at;
             }
         }
-        self.delete(pod, known.is_legacy, mouth)
+        self.delete(pod, known.is_legacy, context)
     }
 
     /// The cloud has no such pod. Says whether it said so before, both times without a doubt.
@@ -339,7 +346,7 @@ impl Told {
         uid: &Uid,
         pod: &Pod,
         is_legacy: bool,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) -> Option<Instant> {
         let api = pod.api();
         let revision = pod.status_revision();
@@ -366,15 +373,15 @@ impl Told {
             self.since = None;
             return None;
         };
-        if !mouth.has_room() {
-            return Some(mouth.now.boot);
+        if !context.has_room() {
+            return Some(context.now.boot);
         }
         let metadata = &api.metadata;
         let resource = |kind| talk::of_pod(pod, kind);
-        let topic = Topic::PodStatus(uid.clone());
+        let kind = RequestKind::PodStatus(uid.clone());
         if is_legacy {
             let content = json!({"UID": uid, "Name": metadata.name, "Status": difference});
-            mouth.ask(topic, "update", &resource("podstatus"), Some(talk::json(&content)));
+            context.ask(kind, "update", &resource("podstatus"), Some(talk::json(&content)));
         } else {
             let mut patch = json!({"metadata": {"uid": uid}});
             patch["status"] = difference;
@@ -385,7 +392,7 @@ impl Told {
                 return None;
             }
             // A JSON text that holds JSON, as KubeEdge has it.
-            mouth.ask(topic, "patch", &resource("podpatch"), Some(talk::json(&text)));
+            context.ask(kind, "patch", &resource("podpatch"), Some(talk::json(&text)));
             self.last = Some(text.into());
         }
         self.asked = Some(revision);
@@ -393,22 +400,27 @@ impl Told {
     }
 
     /// Nothing of the pod is left here, and the cloud knows: it may forget it (section 5.7).
-    fn delete(&mut self, pod: &Pod, is_legacy: bool, mouth: &mut Mouth<'_>) -> Option<Instant> {
+    fn delete(
+        &mut self,
+        pod: &Pod,
+        is_legacy: bool,
+        context: &mut CloudContext<'_>,
+    ) -> Option<Instant> {
         // An old cloud deletes by itself.
         if is_legacy || self.deletion == Deletion::Asked {
             return None;
         }
-        let now = mouth.now.boot;
+        let now = context.now.boot;
         if let Deletion::Done(at) = self.deletion
             && at.plus_ms(DELETE_AGAIN_MS) > now
         {
             return Some(at.plus_ms(DELETE_AGAIN_MS));
         }
-        if !mouth.has_room() {
+        if !context.has_room() {
             return Some(now);
         }
-        let topic = Topic::PodDelete(pod.uid().clone());
-        mouth.ask(topic, "delete", &talk::of_pod(pod, "pod"), Some(talk::deletion(pod.uid())));
+        let kind = RequestKind::PodDelete(pod.uid().clone());
+        context.ask(kind, "delete", &talk::of_pod(pod, "pod"), Some(talk::deletion(pod.uid())));
         self.deletion = Deletion::Asked;
         None
     }
@@ -461,7 +473,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::{Cloud, hub::Hub};
-    use super::{Known, Mouth, Pods};
+    use super::{CloudContext, Pods, ReportInputs};
     use crate::agent::event::Out;
     use crate::agent::time::{Instant, Now, Rng};
     use crate::limits::{Budget, META_WAITING_MAX};
@@ -505,10 +517,10 @@ mod tests {
         // What was not kept comes again over the next link; until then it is about to be.
         let pods = Pods::default();
         let mut step = |cloud: &mut Cloud| {
-            let known = Known { ended: &cloud.ended, meta: &cloud.meta, is_legacy: false };
+            let known = ReportInputs { ended: &cloud.ended, meta: &cloud.meta, is_legacy: false };
             let (hub, asks, rng, out) = (&mut cloud.hub, &mut cloud.asks, &mut rng, &mut out);
-            let mut mouth = Mouth { hub, asks, rng, out, now, timeout_ms: 1 };
-            cloud.report.step(&pods, known, &mut mouth);
+            let mut context = CloudContext { hub, asks, rng, out, now, timeout_ms: 1 };
+            cloud.report.step(&pods, known, &mut context);
             cloud.report.pods.len()
         };
         assert_eq!(step(&mut cloud), 1);

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 /// What a question is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Topic {
+pub(super) enum RequestKind {
     /// Make the Node object.
     Register,
     /// Patch its status.
@@ -38,21 +38,21 @@ pub(super) enum Topic {
 
 /// The book.
 #[derive(Debug, Default)]
-pub(super) struct Asks {
+pub(super) struct PendingRequests {
     /// By the id of the message that asked.
-    open: BTreeMap<Box<str>, Ask>,
+    open: BTreeMap<Box<str>, PendingRequest>,
 }
 
 #[derive(Debug)]
-struct Ask {
-    topic: Topic,
+struct PendingRequest {
+    kind: RequestKind,
     deadline: Instant,
 }
 
 /// What a part of the cloud side speaks with.
-pub(super) struct Mouth<'a> {
+pub(super) struct CloudContext<'a> {
     pub hub: &'a mut Hub,
-    pub asks: &'a mut Asks,
+    pub asks: &'a mut PendingRequests,
     pub rng: &'a mut Rng,
     pub out: &'a mut Out,
     pub now: Now,
@@ -60,7 +60,7 @@ pub(super) struct Mouth<'a> {
     pub timeout_ms: u64,
 }
 
-impl Mouth<'_> {
+impl CloudContext<'_> {
     /// Whether something can be asked now; where not, a later step comes.
     pub(super) fn has_room(&mut self) -> bool {
         self.asks.has_room() && self.hub.has_room(self.now)
@@ -72,36 +72,36 @@ impl Mouth<'_> {
         self.hub.has_room(self.now)
     }
 
-    /// Asks. There is room: [`Mouth::has_room`] was asked before.
+    /// Asks. There is room: [`CloudContext::has_room`] was asked before.
     pub(super) fn ask(
         &mut self,
-        topic: Topic,
+        kind: RequestKind,
         operation: &str,
         resource: &str,
         content: Option<Box<RawValue>>,
     ) {
-        self.ask_within(self.timeout_ms, topic, operation, resource, content);
+        self.ask_within(self.timeout_ms, kind, operation, resource, content);
     }
 
     /// Asks by a message that is made already. There is room.
-    pub(super) fn ask_by(&mut self, topic: Topic, message: Message) {
+    pub(super) fn ask_by(&mut self, kind: RequestKind, message: Message) {
         let deadline = self.now.boot.plus_ms(self.timeout_ms);
-        self.asks.open.insert(message.header.id.clone(), Ask { topic, deadline });
+        self.asks.open.insert(message.header.id.clone(), PendingRequest { kind, deadline });
         self.hub.send(self.now, message, self.out);
     }
 
-    /// As [`Mouth::ask`], to be answered within another time.
+    /// As [`CloudContext::ask`], to be answered within another time.
     pub(super) fn ask_within(
         &mut self,
         timeout_ms: u64,
-        topic: Topic,
+        kind: RequestKind,
         operation: &str,
         resource: &str,
         content: Option<Box<RawValue>>,
     ) {
         let message = talk::request(self.rng, self.now, operation, resource, content);
         let deadline = self.now.boot.plus_ms(timeout_ms);
-        self.asks.open.insert(message.header.id.clone(), Ask { topic, deadline });
+        self.asks.open.insert(message.header.id.clone(), PendingRequest { kind, deadline });
         self.hub.send(self.now, message, self.out);
     }
 
@@ -118,32 +118,32 @@ impl Mouth<'_> {
     }
 }
 
-impl Asks {
+impl PendingRequests {
     /// Whether there is room for one more.
     pub(super) fn has_room(&self) -> bool {
         self.open.len() < ASKS_MAX
     }
 
     /// Strikes out what this is the answer to. `None`: nothing that is still open.
-    pub(super) fn answered(&mut self, parent_id: &str) -> Option<Topic> {
-        self.open.remove(parent_id).map(|ask| ask.topic)
+    pub(super) fn answered(&mut self, parent_id: &str) -> Option<RequestKind> {
+        self.open.remove(parent_id).map(|ask| ask.kind)
     }
 
     /// Strikes out what was not answered in time.
-    pub(super) fn overdue(&mut self, now: Instant) -> Vec<Topic> {
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<RequestKind> {
         if self.open.values().all(|ask| ask.deadline > now) {
             return Vec::new();
         }
         let open = std::mem::take(&mut self.open);
         let (late, open) = open.into_iter().partition(|(_, ask)| ask.deadline <= now);
         self.open = open;
-        let late: BTreeMap<Box<str>, Ask> = late;
-        late.into_values().map(|ask| ask.topic).collect()
+        let late: BTreeMap<Box<str>, PendingRequest> = late;
+        late.into_values().map(|ask| ask.kind).collect()
     }
 
     /// The link is lost: strikes out everything.
-    pub(super) fn clear(&mut self) -> Vec<Topic> {
-        std::mem::take(&mut self.open).into_values().map(|ask| ask.topic).collect()
+    pub(super) fn clear(&mut self) -> Vec<RequestKind> {
+        std::mem::take(&mut self.open).into_values().map(|ask| ask.kind).collect()
     }
 
     /// When the first question is overdue.

@@ -1,7 +1,7 @@
 //! What the cloud side is told of, and when it speaks.
 
 use super::events::Events;
-use super::{Changed, Cloud, Seen, Tools};
+use super::{Changed, Cloud, CloudInputs, Seen};
 use crate::agent::event::{Event, JobId, Out};
 use crate::agent::objects::Key;
 use crate::agent::pods::Knowledge;
@@ -85,12 +85,13 @@ impl Agent {
     /// Speaks with the cloud. Last in a step: what changed in it is told.
     pub(in crate::agent) fn step_cloud(&mut self, now: Now, out: &mut Out) {
         let folder_is_whole = self.sources().folder == Knowledge::Whole;
-        let Self { config, addresses, runtime, pleg, node, chores, .. } = self;
-        let seen = Seen { config, addresses, runtime, pleg, node, images: chores.images() };
+        let Self { config, addresses, runtime, pleg, node, housekeeping, .. } = self;
+        let seen = Seen { config, addresses, runtime, pleg, node, images: housekeeping.images() };
         let Self { cloud, pods, notes, rng, last_job, .. } = self;
         if let Some(cloud) = cloud {
-            let tools = Tools { pods, notes, folder_is_whole, node: seen, rng, last_job, out };
-            cloud.step(now, tools);
+            let inputs =
+                CloudInputs { pods, notes, folder_is_whole, node: seen, rng, last_job, out };
+            cloud.step(now, inputs);
         }
     }
 

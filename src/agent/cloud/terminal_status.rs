@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::content::Thing;
-use super::meta::{Hearing, Meta};
+use super::content::StoredObject;
+use super::meta::{ChangeOutcome, Meta};
 use super::talk::of_pod;
 use crate::agent::calls::Uid;
 use crate::agent::pod::{Origin, Pod, Wanted};
@@ -21,14 +21,14 @@ use crate::model::message::Resource;
 
 /// What keeps account of it.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct TerminalStatuses {
     /// The pods' revision when all that have ended were seen to.
     seen: Option<u64>,
     /// There is no room for these: the cloud is told all the same, or they could not be deleted.
     refused: BTreeSet<Uid>,
 }
 
-impl Ended {
+impl TerminalStatuses {
     /// Sees to it that what has ended is kept, with a link or without. Says whether it had to look.
     pub(super) fn step(&mut self, pods: &Pods, meta: &mut Meta) -> bool {
         if self.seen == Some(pods.revision()) {
@@ -48,10 +48,10 @@ impl Ended {
                 continue;
             }
             match meta.put(&of_pod(pod, KIND), KIND, &value(pod), None) {
-                Hearing::Waits | Hearing::Settled => {}
+                ChangeOutcome::Waits | ChangeOutcome::Settled => {}
                 // Too much waits to be kept: it is tried again when some of it is.
-                Hearing::Dropped => self.seen = None,
-                Hearing::Refused(_) => {
+                ChangeOutcome::Dropped => self.seen = None,
+                ChangeOutcome::Refused(_) => {
                     self.refused.insert(pod.uid().clone());
                 }
             }
@@ -67,11 +67,13 @@ impl Ended {
             return true;
         }
         let by_us = || match meta.thing(&of_pod(pod, KIND)) {
-            Some(Thing::Ended(uid, status)) => *uid == *pod.uid() && status.phase == phase,
+            Some(StoredObject::TerminalStatuses(uid, status)) => {
+                *uid == *pod.uid() && status.phase == phase
+            }
             _ => false,
         };
         let by_the_cloud = || match meta.thing(&of_pod(pod, "pod")) {
-            Some(Thing::Pod(kept)) => {
+            Some(StoredObject::Pod(kept)) => {
                 kept.metadata.uid == api.metadata.uid && kept.status.phase == phase
             }
             _ => false,
@@ -83,7 +85,7 @@ impl Ended {
 /// Something was heard of a pod: what was kept of the end of another of its name goes.
 pub(super) fn tidy(meta: &mut Meta, resource: Resource<'_>) {
     let word = Resource { kind: KIND, ..resource }.to_string();
-    let Some(Thing::Ended(uid, _)) = meta.thing(&word) else { return };
+    let Some(StoredObject::TerminalStatuses(uid, _)) = meta.thing(&word) else { return };
     let uid = uid.clone();
     if !meta.is_latest(&resource.to_string(), &uid) {
         let _ = meta.delete(&word, &uid, None);

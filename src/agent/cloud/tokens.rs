@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::content::Thing;
+use super::content::StoredObject;
 use super::meta::Meta;
-use super::requests::{Mouth, Topic};
+use super::requests::{CloudContext, RequestKind};
 use super::talk;
 use crate::agent::time::{Instant, Now, Rng};
 use crate::limits::{QUERY_RETRY_MS, TOKEN_AGAIN_MS, TOKEN_AGE_MAX_S};
@@ -113,11 +113,11 @@ impl Tokens {
     }
 
     /// Asks for what is needed and not here, or not for long.
-    pub(super) fn step(&mut self, meta: &Meta, mouth: &mut Mouth<'_>) {
+    pub(super) fn step(&mut self, meta: &Meta, context: &mut CloudContext<'_>) {
         if std::mem::take(&mut self.stale) {
             self.work_out(meta);
         }
-        let (now, wall) = (mouth.now.boot, mouth.now.timestamp());
+        let (now, wall) = (context.now.boot, context.now.timestamp());
         for (key, need) in &mut self.needs {
             let due = match need.state {
                 State::Missing(at) => at <= now,
@@ -130,7 +130,7 @@ impl Tokens {
             if !due || meta.awaits(key) {
                 continue;
             }
-            if !mouth.has_room() {
+            if !context.has_room() {
                 return;
             }
             let resource = Resource {
@@ -148,8 +148,8 @@ impl Tokens {
                 },
                 "status": {"token": "", "expirationTimestamp": null},
             });
-            let topic = Topic::Token(key.clone());
-            mouth.ask(topic, "query", &resource.to_string(), Some(talk::json(&content)));
+            let kind = RequestKind::Token(key.clone());
+            context.ask(kind, "query", &resource.to_string(), Some(talk::json(&content)));
             need.state = State::Asked;
         }
     }
@@ -157,7 +157,7 @@ impl Tokens {
     fn work_out(&mut self, meta: &Meta) {
         let mut old = std::mem::take(&mut self.needs);
         for thing in meta.things() {
-            let Thing::Pod(pod) = thing else { continue };
+            let StoredObject::Pod(pod) = thing else { continue };
             if pod.metadata.deletion_timestamp.is_some() || pod.status.phase.is_terminal() {
                 continue;
             }

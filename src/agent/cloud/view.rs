@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Cloud;
-use super::content::Thing;
+use super::content::StoredObject;
 use crate::agent::calls::Uid;
 use crate::agent::pods::Knowledge;
 use crate::agent::time::Now;
@@ -49,7 +49,7 @@ impl Cloud {
     /// The pods that the cloud wants here.
     pub(in crate::agent) fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.meta.things().filter_map(|thing| match thing {
-            Thing::Pod(pod) => Some(&**pod),
+            StoredObject::Pod(pod) => Some(&**pod),
             _ => None,
         })
     }

@@ -18,9 +18,9 @@ pub fn bounds_disk(_: &api::Pod) -> bool {
 
 /// Nobody.
 #[derive(Debug)]
-pub struct Evict;
+pub struct EvictionManager;
 
-impl Evict {
+impl EvictionManager {
     /// Whatever the policy.
     pub fn new(_: &EvictionPolicy, _: u64, _: Instant) -> Self {
         Self

@@ -28,7 +28,7 @@ use super::admit::is_critical;
 use super::calls::Uid;
 use super::event::{Action, CallId, JobId, Severity};
 use super::gc::Gc;
-use super::housekeeping::{Asking, Regular, Tools};
+use super::housekeeping::{Asking, HousekeepingContext, Periodic};
 use super::pod::{Eviction, Origin, Phase, Pod, Wanted};
 use super::time::{Instant, Now};
 use crate::limits;
@@ -37,20 +37,20 @@ use crate::model::cri::{CallError, Reply};
 use crate::model::housekeeping::{EvictionPolicy, Measures, Signal};
 use crate::model::job::Used;
 use crate::model::node::Pressure;
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 pub use local::bounds_disk;
 use shortage::{Observed, Shortage, Threshold};
-use usage::{Gather, Needs, Usages};
+use usage::{Needs, UsageCollector, Usages};
 
 /// The evictor.
 #[derive(Debug)]
-pub struct Evict {
+pub struct EvictionManager {
     shortage: Shortage,
     grace_max_s: i64,
     pods_memory_max: u64,
-    cycle: Regular,
+    cycle: Periodic,
     /// When the limits of pods are looked at.
-    limits: Regular,
+    limits: Periodic,
     stage: Stage,
     /// The gauges that are being read are for us.
     asked: bool,
@@ -69,7 +69,7 @@ enum Stage {
     Rest,
     /// At the beginning of a cycle.
     Measuring,
-    Gathering(Gather),
+    Gathering(UsageCollector),
     Reclaiming(Reclaim),
     /// These were evicted: the next cycle begins when nothing is left of them.
     Leaving {
@@ -103,15 +103,15 @@ struct Case {
     usages: Usages,
 }
 
-impl Evict {
+impl EvictionManager {
     /// Nothing measured yet; all pods together may take `pods_memory_max` bytes.
     pub fn new(policy: &EvictionPolicy, pods_memory_max: u64, now: Instant) -> Self {
         Self {
             pods_memory_max,
             shortage: Shortage::new(policy),
             grace_max_s: policy.grace_max_s,
-            cycle: Regular::new(limits::EVICTION_MS, now),
-            limits: Regular::new(limits::EVICTION_LIMITS_MS, now),
+            cycle: Periodic::new(limits::EVICTION_MS, now),
+            limits: Periodic::new(limits::EVICTION_LIMITS_MS, now),
             stage: Stage::Rest,
             asked: false,
             observed: None,
@@ -174,7 +174,7 @@ impl Evict {
     pub fn step(
         &mut self,
         now: Now,
-        tools: &mut Tools<'_>,
+        context: &mut HousekeepingContext<'_>,
         gc: &mut Gc,
         asking: &mut Asking,
     ) -> bool {
@@ -182,21 +182,21 @@ impl Evict {
         loop {
             let before = std::mem::discriminant(&self.stage);
             self.stage = match std::mem::replace(&mut self.stage, Stage::Rest) {
-                Stage::Rest => self.begin(now, tools, gc, asking),
+                Stage::Rest => self.begin(now, context, gc, asking),
                 Stage::Measuring => match self.observed.take() {
-                    Some(observed) => self.judge(now, observed, tools),
+                    Some(observed) => self.judge(now, observed, context),
                     None => Stage::Measuring,
                 },
                 Stage::Gathering(mut gather) => {
-                    gather.step(now, tools);
+                    gather.step(now, context);
                     if gather.is_done() {
-                        self.act(now, gather, tools, gc)
+                        self.act(now, gather, context, gc)
                     } else {
                         Stage::Gathering(gather)
                     }
                 }
-                Stage::Reclaiming(reclaim) => self.reclaim(now, reclaim, tools, gc, asking),
-                Stage::Leaving { uids, until } => self.leave(now, uids, until, tools),
+                Stage::Reclaiming(reclaim) => self.reclaim(now, reclaim, context, gc, asking),
+                Stage::Leaving { uids, until } => self.leave(now, uids, until, context),
             };
             if std::mem::discriminant(&self.stage) == before {
                 let reclaims = self.reclaims();
@@ -217,7 +217,7 @@ impl Evict {
     fn begin(
         &mut self,
         now: Now,
-        tools: &mut Tools<'_>,
+        context: &mut HousekeepingContext<'_>,
         gc: &mut Gc,
         asking: &mut Asking,
     ) -> Stage {
@@ -225,13 +225,13 @@ impl Evict {
         if !self.cycle.is_due(now.boot) {
             return Stage::Rest;
         }
-        if self.shortage.is_empty() && !tools.pods.iter().any(Pod::bounds_disk) {
+        if self.shortage.is_empty() && !context.pods.iter().any(Pod::bounds_disk) {
             return Stage::Rest;
         }
         // Which disk is meant decides what can be won, and who has to go.
-        let known = gc.find_place(now, tools, self.knows_place);
+        let known = gc.find_place(now, context, self.knows_place);
         self.knows_place = true;
-        if known && self.ask(tools, gc, asking) {
+        if known && self.ask(context, gc, asking) {
             self.cycle.done(now.boot);
             return Stage::Measuring;
         }
@@ -239,15 +239,15 @@ impl Evict {
     }
 
     /// Asks for gauges; `false`: others are being read.
-    fn ask(&mut self, tools: &Tools<'_>, gc: &Gc, asking: &mut Asking) -> bool {
+    fn ask(&mut self, context: &HousekeepingContext<'_>, gc: &Gc, asking: &mut Asking) -> bool {
         let Some(ask) = asking.want() else { return false };
         if let Some(place) = gc.image_place() {
             ask.image_fs = Some(place.into());
         }
         ask.pids |= self.shortage.has(Signal::Pids);
-        let settings = &tools.config.settings.cgroups;
+        let settings = &context.config.settings.cgroups;
         if settings.per_qos && self.shortage.has(Signal::PodsMemory) {
-            ask.pods_cgroup = Some(cgroup::all_pods(tools.driver, &settings.root).into());
+            ask.pods_cgroup = Some(cgroup::all_pods(context.driver, &settings.root).into());
         }
         self.asked = true;
         self.observed = None;
@@ -255,13 +255,18 @@ impl Evict {
     }
 
     /// The beginning of a cycle: what the node runs short of.
-    fn judge(&mut self, now: Now, observed: Observed, tools: &mut Tools<'_>) -> Stage {
+    fn judge(
+        &mut self,
+        now: Now,
+        observed: Observed,
+        context: &mut HousekeepingContext<'_>,
+    ) -> Stage {
         let (due, pressures) = self.shortage.observe(now.boot, &observed);
         self.pressures = Some(pressures);
-        if !self.shortage.is_met() && !tools.pods.iter().any(Pod::bounds_disk) {
+        if !self.shortage.is_met() && !context.pods.iter().any(Pod::bounds_disk) {
             self.said = None;
         }
-        let limits = self.limits.is_due(now.boot) && tools.pods.iter().any(Pod::bounds_disk);
+        let limits = self.limits.is_due(now.boot) && context.pods.iter().any(Pod::bounds_disk);
         if limits {
             self.limits.done(now.boot);
         }
@@ -269,30 +274,36 @@ impl Evict {
             return Stage::Rest;
         }
         let needs = Needs::new(&due, limits);
-        let candidates = tools.pods.iter().filter(|pod| is_candidate(pod));
-        Stage::Gathering(Gather::new(needs, due, observed, candidates))
+        let candidates = context.pods.iter().filter(|pod| is_candidate(pod));
+        Stage::Gathering(UsageCollector::new(needs, due, observed, candidates))
     }
 
     /// Now it is known what pods take.
-    fn act(&mut self, now: Now, gather: Gather, tools: &mut Tools<'_>, gc: &mut Gc) -> Stage {
-        let Gather { needs, due, observed, usages, failed, .. } = gather;
+    fn act(
+        &mut self,
+        now: Now,
+        gather: UsageCollector,
+        context: &mut HousekeepingContext<'_>,
+        gc: &mut Gc,
+    ) -> Stage {
+        let UsageCollector { needs, due, observed, usages, failed, .. } = gather;
         if let Some(why) = failed {
-            self.say(tools, &format!("nobody is evicted: what pods take is not known: {why}"));
+            self.say(context, &format!("nobody is evicted: what pods take is not known: {why}"));
             return Stage::Rest;
         }
         if needs.limits {
-            let gone = self.evict_offenders(&observed, &usages, tools);
+            let gone = self.evict_offenders(&observed, &usages, context);
             if !gone.is_empty() {
                 return leaving(now, gone);
             }
         }
         let Some(first) = due.first() else { return Stage::Rest };
         let message = format!("Attempting to reclaim {}", messages::resource(first.signal));
-        tools.note(now, NoteKind::Warning, "EvictionThresholdMet", message);
+        context.note(now, EventType::Warning, "EvictionThresholdMet", message);
         let reclaims = first.frees_images(observed.dedicated);
         let case = Case { due, observed, usages };
         if !reclaims {
-            return self.evict_one(now, &case, tools);
+            return self.evict_one(now, &case, context);
         }
         gc.press_containers();
         let until = now.boot.plus_ms(limits::EVICTION_RECLAIM_MS);
@@ -303,14 +314,14 @@ impl Evict {
         &mut self,
         now: Now,
         mut reclaim: Reclaim,
-        tools: &mut Tools<'_>,
+        context: &mut HousekeepingContext<'_>,
         gc: &mut Gc,
         asking: &mut Asking,
     ) -> Stage {
         let late = reclaim.until <= now.boot;
         match reclaim.what {
             Reclaimed::Containers => {
-                let busy = gc.is_pressed() || tools.pods.iter().any(Pod::has_condemned);
+                let busy = gc.is_pressed() || context.pods.iter().any(Pod::has_condemned);
                 if !busy || late {
                     gc.press_images();
                     reclaim.what = Reclaimed::Images;
@@ -318,7 +329,7 @@ impl Evict {
                 }
             }
             Reclaimed::Images => {
-                if (!gc.is_pressed() || late) && self.ask(tools, gc, asking) {
+                if (!gc.is_pressed() || late) && self.ask(context, gc, asking) {
                     reclaim.what = Reclaimed::Both;
                 }
             }
@@ -327,7 +338,7 @@ impl Evict {
                     if self.shortage.is_over(&observed) {
                         return Stage::Rest;
                     }
-                    return self.evict_one(now, &reclaim.case, tools);
+                    return self.evict_one(now, &reclaim.case, context);
                 }
             }
         }
@@ -339,11 +350,11 @@ impl Evict {
         &mut self,
         observed: &Observed,
         usages: &Usages,
-        tools: &mut Tools<'_>,
+        context: &mut HousekeepingContext<'_>,
     ) -> Vec<Uid> {
         let mut gone = Vec::new();
         for (uid, usage) in usages {
-            let Some(pod) = tools.pods.get_mut(uid).filter(|pod| is_candidate(pod)) else {
+            let Some(pod) = context.pods.get_mut(uid).filter(|pod| is_candidate(pod)) else {
                 continue;
             };
             let Some((signal, message)) = local::offence(pod.api(), usage, observed.dedicated)
@@ -352,7 +363,7 @@ impl Evict {
             };
             if is_critical(pod.api()) {
                 self.say(
-                    tools,
+                    context,
                     &format!("uid={uid} not evicted, because it is critical: {message}"),
                 );
                 continue;
@@ -365,16 +376,16 @@ impl Evict {
     }
 
     /// The pod that has to go for the gravest shortage.
-    fn evict_one(&mut self, now: Now, case: &Case, tools: &mut Tools<'_>) -> Stage {
+    fn evict_one(&mut self, now: Now, case: &Case, context: &mut HousekeepingContext<'_>) -> Stage {
         let threshold = &case.due[0];
         let resource = messages::resource(threshold.signal);
-        let pods = tools.pods.iter().filter(|pod| is_candidate(pod));
+        let pods = context.pods.iter().filter(|pod| is_candidate(pod));
         let dedicated = case.observed.dedicated;
         let Some(uid) = rank::first(pods, threshold.signal, dedicated, &case.usages) else {
-            self.say(tools, &format!("the node is low on {resource}, and no pod can be evicted"));
+            self.say(context, &format!("the node is low on {resource}, and no pod can be evicted"));
             return Stage::Rest;
         };
-        let pod = tools.pods.get_mut(&uid).expect("just chosen");
+        let pod = context.pods.get_mut(&uid).expect("just chosen");
         let grace_s = match threshold.grace_ms {
             None => 1,
             Some(_) => self.grace_max_s,
@@ -387,19 +398,25 @@ impl Evict {
         leaving(now, vec![uid])
     }
 
-    fn leave(&mut self, now: Now, uids: Vec<Uid>, until: Instant, tools: &Tools<'_>) -> Stage {
-        let left = |uid: &Uid| tools.pods.get(uid).is_some_and(|pod| !pod.is_cleaned_up());
+    fn leave(
+        &mut self,
+        now: Now,
+        uids: Vec<Uid>,
+        until: Instant,
+        context: &HousekeepingContext<'_>,
+    ) -> Stage {
+        let left = |uid: &Uid| context.pods.get(uid).is_some_and(|pod| !pod.is_cleaned_up());
         if until > now.boot && uids.iter().any(left) {
             return Stage::Leaving { uids, until };
         }
-        self.cycle = Regular::new(limits::EVICTION_MS, now.boot);
+        self.cycle = Periodic::new(limits::EVICTION_MS, now.boot);
         Stage::Rest
     }
 
-    fn say(&mut self, tools: &mut Tools<'_>, why: &str) {
+    fn say(&mut self, context: &mut HousekeepingContext<'_>, why: &str) {
         if self.said.as_deref() != Some(why) {
             self.said = Some(why.to_owned());
-            tools.out.push(Action::Log(Severity::Warn, why.to_owned()));
+            context.out.push(Action::Log(Severity::Warn, why.to_owned()));
         }
     }
 }

@@ -6,11 +6,11 @@ use super::local;
 use super::shortage::{Observed, Threshold};
 use crate::agent::calls::Uid;
 use crate::agent::event::{CallId, JobId};
-use crate::agent::housekeeping::Tools;
+use crate::agent::housekeeping::HousekeepingContext;
 use crate::agent::pod::{Pod, config};
 use crate::agent::time::Now;
 use crate::model::cri::{CallError, ContainerState, Reply};
-use crate::model::housekeeping::{ContainerUsage, SandboxUsage, Signal, Told, Upkeep};
+use crate::model::housekeeping::{ContainerUsage, HousekeepingCall, SandboxUsage, Signal, Told};
 use crate::model::job::{FolderKind, JobSpec, Place, Used, Walk};
 
 /// What each pod takes that something is known of.
@@ -62,7 +62,7 @@ impl Needs {
 
 /// What is being asked for, and what is known of it.
 #[derive(Debug)]
-pub struct Gather {
+pub struct UsageCollector {
     /// What for.
     pub needs: Needs,
     /// The thresholds that are met.
@@ -73,13 +73,13 @@ pub struct Gather {
     pub usages: Usages,
     /// Why it cannot be known.
     pub failed: Option<String>,
-    calls: VecDeque<Upkeep>,
+    calls: VecDeque<HousekeepingCall>,
     call: Option<CallId>,
     walks: VecDeque<Walk>,
     walk: Option<(JobId, Walk)>,
 }
 
-impl Gather {
+impl UsageCollector {
     /// Nothing asked for yet.
     pub fn new<'a>(
         needs: Needs,
@@ -87,9 +87,9 @@ impl Gather {
         observed: Observed,
         pods: impl Iterator<Item = &'a Pod>,
     ) -> Self {
-        let mut calls = VecDeque::from([Upkeep::ListContainerStats]);
+        let mut calls = VecDeque::from([HousekeepingCall::ListContainerStats]);
         if needs.pids {
-            calls.push_back(Upkeep::ListPodSandboxStats);
+            calls.push_back(HousekeepingCall::ListPodSandboxStats);
         }
         let mut walks = VecDeque::new();
         for pod in pods {
@@ -133,13 +133,13 @@ impl Gather {
     }
 
     /// Asks for the next.
-    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>) {
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         if self.failed.is_some() {
             return;
         }
         if self.call.is_none()
             && let Some(housekeeping) = self.calls.front()
-            && let Some(call) = tools.call(now, housekeeping.clone())
+            && let Some(call) = context.call(now, housekeeping.clone())
         {
             self.calls.pop_front();
             self.call = Some(call);
@@ -147,20 +147,20 @@ impl Gather {
         if self.walk.is_none()
             && let Some(walk) = self.walks.pop_front()
         {
-            let job = tools.job(now, JobSpec::Measure(walk.clone()));
+            let job = context.job(now, JobSpec::Measure(walk.clone()));
             self.walk = Some((job, walk));
         }
-        self.keep_running(tools);
+        self.keep_running(context);
     }
 
     /// Of containers that have ended, what they take is not told (spec section 10.1). They take
     /// nothing, and their pod is none of which nothing is known.
-    fn keep_running(&mut self, tools: &Tools<'_>) {
+    fn keep_running(&mut self, context: &HousekeepingContext<'_>) {
         if !self.is_done() {
             return;
         }
         for (uid, usage) in &mut self.usages {
-            let Some(pod) = tools.pods.get(uid) else { continue };
+            let Some(pod) = context.pods.get(uid) else { continue };
             usage.containers.retain(|name, used| {
                 let newest = pod.seen().newest(name);
                 if newest.is_some_and(|newest| newest.state != ContainerState::Running) {
@@ -178,8 +178,10 @@ impl Gather {
         }
         self.call = None;
         match result {
-            Ok(Reply::Upkeep(Told::Containers(all))) => all.iter().for_each(|it| self.take(it)),
-            Ok(Reply::Upkeep(Told::Sandboxes(all))) => {
+            Ok(Reply::HousekeepingCall(Told::Containers(all))) => {
+                all.iter().for_each(|it| self.take(it))
+            }
+            Ok(Reply::HousekeepingCall(Told::Sandboxes(all))) => {
                 for SandboxUsage { uid, processes } in all {
                     self.usages.entry(uid.clone()).or_default().processes = *processes;
                 }

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use crate::agent::calls::Uid;
-use crate::agent::housekeeping::Regular;
+use crate::agent::housekeeping::Periodic;
 use crate::agent::pod::{Pod, Wanted};
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
@@ -23,7 +23,7 @@ use crate::model::housekeeping::ContainerPolicy;
 #[derive(Debug)]
 pub struct Containers {
     policy: ContainerPolicy,
-    regular: Regular,
+    regular: Periodic,
     pub(super) pressed: bool,
 }
 
@@ -42,7 +42,7 @@ struct Dead {
 impl Containers {
     /// Begins with the first step.
     pub fn new(policy: ContainerPolicy, now: Instant) -> Self {
-        Self { policy, regular: Regular::new(limits::GARBAGE_MS, now), pressed: false }
+        Self { policy, regular: Periodic::new(limits::GARBAGE_MS, now), pressed: false }
     }
 
     /// Whether pods cannot hold the policy by themselves.

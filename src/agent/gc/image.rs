@@ -22,15 +22,15 @@ mod name;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::agent::event::{Action, CallId, Severity};
-use crate::agent::housekeeping::{Asking, Regular, Tools};
+use crate::agent::housekeeping::{Asking, HousekeepingContext, Periodic};
 use crate::agent::pleg::List;
 use crate::agent::pod::Pod;
 use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Reply};
-use crate::model::housekeeping::{ImagePolicy, Room, StoredImage, Told, Upkeep};
-use crate::model::recorded_event::NoteKind;
+use crate::model::housekeeping::{HousekeepingCall, ImagePolicy, Room, StoredImage, Told};
+use crate::model::recorded_event::EventType;
 use name::{Meant, base_of};
 
 /// The collector of images.
@@ -40,9 +40,9 @@ pub struct Images {
     started_at: Instant,
     pub(super) place: Place,
     /// When the room is looked at.
-    look: Regular,
+    look: Periodic,
     /// When the images are listed.
-    list: Regular,
+    list: Periodic,
     /// By id, as of the last list.
     known: BTreeMap<Box<str>, Record>,
     /// What containers say that they run, an id or a name: when a look last saw it.
@@ -117,8 +117,8 @@ impl Images {
         Self {
             started_at: now,
             place: Place::Unknown,
-            look: Regular::new(policy.period_ms, now),
-            list: Regular::new(limits::IMAGES_LIST_MS, now),
+            look: Periodic::new(policy.period_ms, now),
+            list: Periodic::new(limits::IMAGES_LIST_MS, now),
             policy,
             known: BTreeMap::new(),
             used: BTreeMap::new(),
@@ -205,7 +205,9 @@ impl Images {
         match std::mem::replace(&mut self.pass, Pass::Rest) {
             Pass::Listing { call: asked, why } if asked == call => {
                 match result {
-                    Ok(Reply::Upkeep(Told::Images(images))) => self.listed(now, images, why),
+                    Ok(Reply::HousekeepingCall(Told::Images(images))) => {
+                        self.listed(now, images, why)
+                    }
                     Ok(other) => panic!("ListImages cannot answer {other:?}"),
                     Err(error) => {
                         // What cannot be listed cannot be removed: a pass that failed.
@@ -226,7 +228,7 @@ impl Images {
             return false;
         }
         self.place = match result {
-            Ok(Reply::Upkeep(Told::ImageFs(place))) => Place::Known(place.clone()),
+            Ok(Reply::HousekeepingCall(Told::ImageFs(place))) => Place::Known(place.clone()),
             Ok(other) => panic!("ImageFsInfo cannot answer {other:?}"),
             Err(_) => {
                 self.look.put_off(now.plus_ms(limits::IMAGES_RETRY_MIN_MS));
@@ -318,30 +320,35 @@ impl Images {
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
-        self.look_at_the_room(now, tools, asking);
-        self.remove(now, tools);
-        self.begin(now, tools);
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
+        self.look_at_the_room(now, context, asking);
+        self.remove(now, context);
+        self.begin(now, context);
         if let Pass::Looking { after, .. } = &mut self.pass
             && *after == u64::MAX
         {
-            *after = tools.pleg.begun();
-            tools.pleg.want();
+            *after = context.pleg.begun();
+            context.pleg.want();
         }
         for (kind, text) in self.news.drain(..) {
             match kind {
-                NewsKind::Warning(reason) => tools.note(now, NoteKind::Warning, reason, text),
-                NewsKind::Line => tools.out.push(Action::Log(Severity::Info, text)),
+                NewsKind::Warning(reason) => context.note(now, EventType::Warning, reason, text),
+                NewsKind::Line => context.out.push(Action::Log(Severity::Info, text)),
             }
         }
     }
 
-    fn look_at_the_room(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
+    fn look_at_the_room(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        asking: &mut Asking,
+    ) {
         if self.is_off() || !self.look.is_due(now.boot) {
             return;
         }
         match &self.place {
-            Place::Unknown => match tools.call(now, Upkeep::ImageFsInfo) {
+            Place::Unknown => match context.call(now, HousekeepingCall::ImageFsInfo) {
                 Some(call) => self.place = Place::Asked(call),
                 None => self.look.put_off(now.boot.plus_ms(self.policy.period_ms)),
             },
@@ -357,7 +364,7 @@ impl Images {
     }
 
     /// Lists the images, if there is a reason to.
-    fn begin(&mut self, now: Now, tools: &mut Tools<'_>) {
+    fn begin(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         if !matches!(self.pass, Pass::Rest) {
             return;
         }
@@ -371,7 +378,7 @@ impl Images {
         } else {
             return;
         };
-        let Some(call) = tools.call(now, Upkeep::ListImages) else {
+        let Some(call) = context.call(now, HousekeepingCall::ListImages) else {
             self.list.put_off(now.boot.plus_ms(self.policy.period_ms));
             return;
         };
@@ -398,7 +405,7 @@ impl Images {
     }
 
     /// The next image, or the end of the pass.
-    fn remove(&mut self, now: Now, tools: &mut Tools<'_>) {
+    fn remove(&mut self, now: Now, context: &mut HousekeepingContext<'_>) {
         let mut removal = match std::mem::replace(&mut self.pass, Pass::Rest) {
             Pass::Removing(removal) if removal.call.is_none() => removal,
             pass => {
@@ -407,7 +414,7 @@ impl Images {
             }
         };
         // The pods may want others by now.
-        let wanted = wanted(tools.pods);
+        let wanted = wanted(context.pods);
         while let Some(image) = removal.queue.pop_front() {
             let enough = match removal.why {
                 Why::Room(bytes) => removal.freed >= bytes && !self.is_too_old(&image, now.boot),
@@ -416,7 +423,7 @@ impl Images {
             if enough || self.is_needed(&image, removal.began, &wanted) {
                 continue;
             }
-            match tools.call(now, Upkeep::RemoveImage(image.id.clone())) {
+            match context.call(now, HousekeepingCall::RemoveImage(image.id.clone())) {
                 Some(call) => removal.call = Some((call, image)),
                 // The next step tries again.
                 None => removal.queue.push_front(image),

@@ -10,7 +10,7 @@ mod orphans;
 mod reclaim;
 
 use super::event::{CallId, JobId};
-use super::housekeeping::{Asking, Tools};
+use super::housekeeping::{Asking, HousekeepingContext};
 use super::pleg::List;
 use super::pods::Pods;
 use super::time::{Instant, Now};
@@ -20,14 +20,14 @@ use crate::model::job::JobError;
 
 use container::Containers;
 use image::Images;
-use orphans::Leftovers;
+use orphans::OrphanCollector;
 
 /// The collector.
 #[derive(Debug)]
 pub struct Gc {
     images: Images,
     containers: Containers,
-    leftovers: Leftovers,
+    leftovers: OrphanCollector,
 }
 
 impl Gc {
@@ -36,7 +36,7 @@ impl Gc {
         Self {
             images: Images::new(settings.images.clone(), now),
             containers: Containers::new(settings.containers.clone(), now),
-            leftovers: Leftovers::new(now),
+            leftovers: OrphanCollector::new(now),
         }
     }
 
@@ -72,10 +72,10 @@ impl Gc {
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
-        self.containers.step(now, tools.pods);
-        self.leftovers.step(now, tools, asking);
-        self.images.step(now, tools, asking);
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
+        self.containers.step(now, context.pods);
+        self.leftovers.step(now, context, asking);
+        self.images.step(now, context, asking);
     }
 
     /// When something is due.

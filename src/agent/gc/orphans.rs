@@ -8,7 +8,7 @@
 //! and the runtime was looked at whole.
 
 use crate::agent::event::JobId;
-use crate::agent::housekeeping::{Asking, Regular, Tools};
+use crate::agent::housekeeping::{Asking, HousekeepingContext, Periodic};
 use crate::agent::pod::cgroup::are_ours;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
@@ -17,16 +17,16 @@ use crate::model::job::{JobError, JobSpec, LogDir};
 
 /// The collector of what is left.
 #[derive(Debug)]
-pub struct Leftovers {
-    regular: Regular,
+pub struct OrphanCollector {
+    regular: Periodic,
     found: Vec<LogDir>,
     sweep: Option<JobId>,
 }
 
-impl Leftovers {
+impl OrphanCollector {
     /// Begins as soon as all is known.
     pub fn new(now: Instant) -> Self {
-        Self { regular: Regular::new(limits::GARBAGE_MS, now), found: Vec::new(), sweep: None }
+        Self { regular: Periodic::new(limits::GARBAGE_MS, now), found: Vec::new(), sweep: None }
     }
 
     /// Takes the folders that there are.
@@ -41,11 +41,11 @@ impl Leftovers {
     }
 
     /// Asks for what is due.
-    pub fn step(&mut self, now: Now, tools: &mut Tools<'_>, asking: &mut Asking) {
-        let known = tools.sources.are_whole() && tools.pods.is_complete();
+    pub fn step(&mut self, now: Now, context: &mut HousekeepingContext<'_>, asking: &mut Asking) {
+        let known = context.sources.are_whole() && context.pods.is_complete();
         for dir in self.found.drain(..) {
-            if known && tools.pods.get(&dir.uid).is_none() {
-                tools.pods.adopt_logs(now, &dir);
+            if known && context.pods.get(&dir.uid).is_none() {
+                context.pods.adopt_logs(now, &dir);
             }
         }
         if !self.regular.is_due(now.boot) || self.sweep.is_some() {
@@ -57,13 +57,13 @@ impl Leftovers {
         }
         let Some(ask) = asking.want() else { return };
         ask.log_dirs = true;
-        let known = || tools.pods.iter().map(|pod| pod.uid().clone()).collect();
-        ask.cgroups_but = are_ours(tools.config, tools.driver).then(known);
+        let known = || context.pods.iter().map(|pod| pod.uid().clone()).collect();
+        ask.cgroups_but = are_ours(context.config, context.driver).then(known);
         self.regular.done(now.boot);
-        let seen = tools.pods.iter().flat_map(|pod| &pod.seen().containers);
+        let seen = context.pods.iter().flat_map(|pod| &pod.seen().containers);
         let living = seen.filter(|it| it.state != ContainerState::Exited);
         let living = living.map(|it| it.id.0.clone()).collect();
-        self.sweep = Some(tools.job(now, JobSpec::SweepLinks { living }));
+        self.sweep = Some(context.job(now, JobSpec::SweepLinks { living }));
     }
 
     /// When something is due.

@@ -2,9 +2,9 @@
 
 use super::Gc;
 use super::image::Place;
-use crate::agent::housekeeping::Tools;
+use crate::agent::housekeeping::HousekeepingContext;
 use crate::agent::time::Now;
-use crate::model::housekeeping::Upkeep;
+use crate::model::housekeeping::HousekeepingCall;
 
 impl Gc {
     /// Dead containers go, as many as no pod is known by.
@@ -29,13 +29,18 @@ impl Gc {
 
     /// Asks where the images lie, unless it is known or `asked` before in vain. `false`: it will be
     /// known soon.
-    pub fn find_place(&mut self, now: Now, tools: &mut Tools<'_>, asked: bool) -> bool {
+    pub fn find_place(
+        &mut self,
+        now: Now,
+        context: &mut HousekeepingContext<'_>,
+        asked: bool,
+    ) -> bool {
         match self.images.place {
             Place::Known(_) => true,
             Place::Asked(_) => false,
             Place::Unknown if asked => true,
             Place::Unknown => {
-                if let Some(call) = tools.call(now, Upkeep::ImageFsInfo) {
+                if let Some(call) = context.call(now, HousekeepingCall::ImageFsInfo) {
                     self.images.place = Place::Asked(call);
                 }
                 false

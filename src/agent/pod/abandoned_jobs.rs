@@ -13,11 +13,11 @@ use crate::model::job::{JobError, JobSpec};
 
 /// Jobs that were given up and are not answered.
 #[derive(Debug, Default)]
-pub(super) struct Vain(BTreeSet<JobId>);
+pub(super) struct AbandonedJobs(BTreeSet<JobId>);
 
 impl Pod {
     /// A job that keeps the pod from ending, and is not given up yet.
-    pub(super) fn vain_job(&self) -> Option<JobId> {
+    pub(super) fn abandoned_job(&self) -> Option<JobId> {
         if self.phase < Phase::Terminating {
             return None;
         }

@@ -17,7 +17,7 @@
 
 use super::next::Next;
 use super::resources::{has_own, pod_values, qos_class};
-use super::{Hands, Pod, Verdict};
+use super::{Pod, PodContext, Verdict};
 use crate::agent::Config;
 use crate::agent::admit::Refused;
 use crate::agent::time::Instant;
@@ -55,13 +55,13 @@ pub fn are_ours(config: &Config, driver: CgroupDriver) -> bool {
 }
 
 /// `cgroup_parent`; empty: the runtime's own.
-pub(super) fn parent(pod: &Pod, hands: &Hands<'_>) -> String {
-    let settings = &hands.config.settings.cgroups;
-    if !settings.per_qos || hands.config.machine.cgroups.hierarchy == Hierarchy::None {
+pub(super) fn parent(pod: &Pod, context: &PodContext<'_>) -> String {
+    let settings = &context.config.settings.cgroups;
+    if !settings.per_qos || context.config.machine.cgroups.hierarchy == Hierarchy::None {
         return String::new();
     }
     let class = qos_class(&pod.api.spec);
-    cgroup::parent(hands.driver, &settings.root, class, &pod.uid)
+    cgroup::parent(context.driver, &settings.root, class, &pod.uid)
 }
 
 /// What stands between the pod and a sandbox; `None`: nothing of its cgroup.
@@ -116,17 +116,17 @@ fn unkept() -> Verdict {
 
 impl Pod {
     /// Works out what the cgroup has to be: once, unless something of a class's may differ.
-    pub(super) fn plan_cgroup(&mut self, hands: &Hands<'_>) {
-        if self.cgroup.planned == Some(hands.driver) && self.class_name().is_none() {
+    pub(super) fn plan_cgroup(&mut self, context: &PodContext<'_>) {
+        if self.cgroup.planned == Some(context.driver) && self.class_name().is_none() {
             return;
         }
-        self.cgroup.planned = Some(hands.driver);
-        self.cgroup.wanted = are_ours(hands.config, hands.driver).then(|| {
+        self.cgroup.planned = Some(context.driver);
+        self.cgroup.wanted = are_ours(context.config, context.driver).then(|| {
             let spec = &self.api.spec;
             Box::new(PodCgroup {
                 uid: self.uid.clone(),
                 class: qos_class(spec),
-                values: pod_values(spec, self.overhead(hands), hands.config),
+                values: pod_values(spec, self.overhead(context), context.config),
             })
         });
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::cgroup;
 use super::config::sandbox_config;
 use super::resources::overhead_resources;
-use super::{Hands, Pod};
+use super::{Pod, PodContext};
 use crate::model::cri::{RuntimeHandler, SandboxConfig};
 use crate::model::quantity::Quantity;
 
@@ -16,11 +16,11 @@ impl Pod {
     pub(super) fn sandbox_config(
         &self,
         attempt: u32,
-        hands: &Hands<'_>,
+        context: &PodContext<'_>,
     ) -> Result<SandboxConfig, String> {
-        let mut config = sandbox_config(&self.api, attempt, hands.resolver, hands.config)?;
+        let mut config = sandbox_config(&self.api, attempt, context.resolver, context.config)?;
         if let Some(name) = self.class_name() {
-            let class = hands.objects.folder.runtime_class(name).ok_or_else(|| {
+            let class = context.objects.folder.runtime_class(name).ok_or_else(|| {
                 format!(
                     "failed to get RuntimeClass {name}: runtimeclass.node.k8s.io \"{name}\" not \
                      found"
@@ -28,17 +28,20 @@ impl Pod {
             })?;
             config.runtime_handler = class.handler.as_str().into();
         }
-        let settings = &hands.config.settings.cgroups;
-        config.overhead = overhead_resources(self.overhead(hands), settings);
-        config.cgroup_parent = cgroup::parent(self, hands);
+        let settings = &context.config.settings.cgroups;
+        config.overhead = overhead_resources(self.overhead(context), settings);
+        config.cgroup_parent = cgroup::parent(self, context);
         Ok(config)
     }
 
     /// What the runtime says that the pod's handler can do; `None`: it does not name that handler.
-    pub(super) fn runtime_handler<'a>(&self, hands: &Hands<'a>) -> Option<&'a RuntimeHandler> {
-        let class = self.class_name().and_then(|name| hands.objects.folder.runtime_class(name));
+    pub(super) fn runtime_handler<'a>(
+        &self,
+        context: &PodContext<'a>,
+    ) -> Option<&'a RuntimeHandler> {
+        let class = self.class_name().and_then(|name| context.objects.folder.runtime_class(name));
         let name = class.map_or("", |class| &class.handler);
-        let mut handlers = hands.runtime.iter().flat_map(|runtime| &runtime.handlers);
+        let mut handlers = context.runtime.iter().flat_map(|runtime| &runtime.handlers);
         handlers.find(|handler| *handler.name == *name)
     }
 
@@ -48,9 +51,12 @@ impl Pod {
 
     /// What the sandbox itself needs: its class's, as the API server fills it in for pods that come
     /// through it.
-    pub(super) fn overhead<'a>(&'a self, hands: &'a Hands<'_>) -> &'a BTreeMap<String, Quantity> {
+    pub(super) fn overhead<'a>(
+        &'a self,
+        context: &'a PodContext<'_>,
+    ) -> &'a BTreeMap<String, Quantity> {
         let own = &self.api.spec.overhead;
-        let class = self.class_name().and_then(|name| hands.objects.folder.runtime_class(name));
+        let class = self.class_name().and_then(|name| context.objects.folder.runtime_class(name));
         class.filter(|_| own.is_empty()).map_or(own, |class| &class.overhead.pod_fixed)
     }
 }

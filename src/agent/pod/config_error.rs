@@ -1,11 +1,11 @@
 //! Containers that wait for what their configuration needs: an object that is not there, a user who
 //! is not root. They are tried again after a while, and at once when an object may have come.
 
-use super::{Hands, Pod, Step, dns};
+use super::{Pod, PodContext, Step, dns};
 use crate::agent::objects::Key;
 use crate::agent::time::Now;
 use crate::limits;
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
 /// Why a container waits whose configuration cannot be made.
@@ -44,12 +44,12 @@ impl Pod {
         memory.hold_until = Some(retry_at);
         memory.failure = Some(Waiting { reason: CONFIG_ERROR, message: why.to_owned() });
         self.dirty = true;
-        self.tell(container, NoteKind::Warning, "Failed", format!("Error: {why}"));
+        self.tell(container, EventType::Warning, "Failed", format!("Error: {why}"));
     }
 
     /// Says what of the pod's resolver is not as somebody wished.
-    pub(super) fn tell_dns(&mut self, hands: &Hands<'_>) {
-        for (reason, message) in dns::form(&self.api, hands.resolver, hands.config).events {
+    pub(super) fn tell_dns(&mut self, context: &PodContext<'_>) {
+        for (reason, message) in dns::form(&self.api, context.resolver, context.config).events {
             self.warn(reason, message);
         }
     }

@@ -6,9 +6,9 @@ use crate::limits;
 
 /// Of one container of the spec.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Crashes(Vec<(Box<str>, Backoff)>);
+pub(super) struct CrashBackoff(Vec<(Box<str>, Backoff)>);
 
-impl Crashes {
+impl CrashBackoff {
     /// Milliseconds from the newest end, at `exited_at`, to the next start, if it was ever started
     /// again and did not run for long since.
     pub(super) fn delay_ms(&self, image: &str, exited_at: Instant) -> Option<u64> {
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn one_that_ran_for_long_starts_again_at_once_and_counts_anew() {
         let began = Instant(1_000);
-        let mut crashes = Crashes::default();
+        let mut crashes = CrashBackoff::default();
         crashes.count("i:1", began, began, BOUNDS);
         let ended = began.plus_ms(BACKOFF_CALM_MS);
         assert_eq!(crashes.delay_ms("i:1", ended), Some(BACKOFF_MIN_MS));
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn the_definition_that_crashed_longest_ago_is_forgotten_for_a_new_one() {
         let at = Instant(1_000);
-        let mut crashes = Crashes::default();
+        let mut crashes = CrashBackoff::default();
         let mut count = |image: usize| crashes.count(&format!("i:{image}"), at, at, BOUNDS);
         (0..CRASHES_MAX).for_each(&mut count);
         // It crashes again: from now on another one is the oldest.

@@ -4,7 +4,7 @@ use super::config::{Making, container_config};
 use super::downward::Downward;
 use super::env::{Environment, Sources};
 use super::volumes::Seeing;
-use super::{Hands, Image, Pod, Step};
+use super::{Image, Pod, PodContext, Step};
 use crate::agent::time::Now;
 use crate::model::cri::Request;
 use crate::model::image::with_tag;
@@ -12,20 +12,20 @@ use crate::model::pod::Container;
 
 impl Pod {
     /// Makes the call, if it can be made now. `false`: nothing more can be asked for.
-    pub(super) fn call(&mut self, now: Now, step: Step, hands: &mut Hands<'_>) -> bool {
-        if !hands.calls.has_room(step.class()) {
+    pub(super) fn call(&mut self, now: Now, step: Step, context: &mut PodContext<'_>) -> bool {
+        if !context.calls.has_room(step.class()) {
             return false;
         }
-        if self.bind_sub_paths(now, &step, hands) || self.make_files(now, &step, hands) {
+        if self.bind_sub_paths(now, &step, context) || self.make_files(now, &step, context) {
             self.restless = false;
             return false;
         }
         let request = match &step {
-            Step::Pull { container, .. } => Ok(self.pull(now, container, hands)),
-            step => self.request(step, hands).map(Some),
+            Step::Pull { container, .. } => Ok(self.pull(now, container, context)),
+            step => self.request(step, context).map(Some),
         };
         match request {
-            Ok(Some(request)) => self.begin(now, step, request, hands),
+            Ok(Some(request)) => self.begin(now, step, request, context),
             // It has failed before it was asked for.
             Ok(None) => {}
             Err(why) => self.misconfigured(now, &step, &why),
@@ -37,27 +37,27 @@ impl Pod {
     pub(super) fn environment(
         &self,
         container: &Container,
-        hands: &Hands<'_>,
+        context: &PodContext<'_>,
     ) -> Result<Environment, String> {
-        let pod_ips = self.ips(hands.place);
-        Environment::of(container, self.sources(&pod_ips, hands))
+        let pod_ips = self.ips(context.place);
+        Environment::of(container, self.sources(&pod_ips, context))
     }
 
-    fn sources<'a>(&'a self, pod_ips: &'a [String], hands: &'a Hands<'_>) -> Sources<'a> {
+    fn sources<'a>(&'a self, pod_ips: &'a [String], context: &'a PodContext<'_>) -> Sources<'a> {
         let downward = Downward {
             pod: &self.api,
-            host_ips: hands.place.addresses,
+            host_ips: context.place.addresses,
             pod_ips,
-            config: hands.config,
+            config: context.config,
         };
-        Sources { downward, objects: hands.objects.of(self.origin) }
+        Sources { downward, objects: context.objects.of(self.origin) }
     }
 
     /// `Err`: why the container cannot be made as it is.
-    fn request(&self, step: &Step, hands: &Hands<'_>) -> Result<Request, String> {
+    fn request(&self, step: &Step, context: &PodContext<'_>) -> Result<Request, String> {
         let sandbox_attempt = || self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
-        let config = hands.config;
-        let sandbox = |attempt| self.sandbox_config(attempt, hands).map(Box::new);
+        let config = context.config;
+        let sandbox = |attempt| self.sandbox_config(attempt, context).map(Box::new);
         Ok(match step {
             Step::RunSandbox { attempt } => Request::RunPodSandbox(sandbox(*attempt)?),
             Step::InspectSandbox(id) => Request::PodSandboxStatus(id.clone()),
@@ -71,7 +71,7 @@ impl Pod {
                 let Some(Image::Ready(_, image_user)) = image else {
                     panic!("next makes no container of {image:?}")
                 };
-                let pod_ips = self.ips(hands.place);
+                let pod_ips = self.ips(context.place);
                 let places = self.places();
                 let making = Making {
                     pod: &self.api,
@@ -79,7 +79,7 @@ impl Pod {
                     attempt: *attempt,
                     image_ref,
                     image_user,
-                    sources: self.sources(&pod_ips, hands),
+                    sources: self.sources(&pod_ips, context),
                     seeing: Seeing {
                         root: &config.root,
                         places: &places,

@@ -1,6 +1,6 @@
 //! What is asked of a pod from outside: its names, how far it is, and when to step it again.
 
-use super::{Origin, Phase, Pod, Seen, Wanted};
+use super::{Observed, Origin, Phase, Pod, Wanted};
 use crate::agent::calls::Uid;
 use crate::agent::time::{Instant, Now, sooner};
 use crate::model::pod as api;
@@ -44,7 +44,7 @@ impl Pod {
     }
 
     /// What the runtime last told of it.
-    pub fn seen(&self) -> &Seen {
+    pub fn seen(&self) -> &Observed {
         &self.seen
     }
 

@@ -12,7 +12,7 @@ use super::hash::file_name;
 use super::{Pod, Step};
 use crate::agent::Config;
 use crate::agent::event::{Action, JobId};
-use crate::agent::pod::step::Hands;
+use crate::agent::pod::step::PodContext;
 use crate::agent::time::Now;
 use crate::model::cri::{ContainerId, Mount};
 use crate::model::job::{ContainerFiles, Hosts, JobError, JobSpec, LastWords};
@@ -94,7 +94,12 @@ fn hosts(
 impl Pod {
     /// Begins to make the files of the container that is to be made next. Says whether it has to
     /// wait for them.
-    pub(super) fn make_files(&mut self, now: Now, step: &Step, hands: &mut Hands<'_>) -> bool {
+    pub(super) fn make_files(
+        &mut self,
+        now: Now,
+        step: &Step,
+        context: &mut PodContext<'_>,
+    ) -> bool {
         let Step::Create { container: name, attempt, .. } = step else { return false };
         if self.remember(name).files == Some(*attempt) {
             return false;
@@ -105,8 +110,8 @@ impl Pod {
         });
         if !waits {
             let container = self.spec_of(name).expect("next names containers of the spec");
-            let pod_ips = self.ips(hands.place);
-            let hosts = hosts(&self.api, container, &pod_ips, hands.config);
+            let pod_ips = self.ips(context.place);
+            let hosts = hosts(&self.api, container, &pod_ips, context.config);
             let spec = JobSpec::MakeContainerFiles(Box::new(ContainerFiles {
                 pod: log_dir(&self.api),
                 container: name.clone(),
@@ -116,7 +121,7 @@ impl Pod {
                 old: attempt.checked_sub(2).map(|attempt| file_name(name, attempt)),
                 hosts,
             }));
-            self.begin_job(now, spec, hands);
+            self.begin_job(now, spec, context);
         }
         true
     }
@@ -137,13 +142,13 @@ impl Pod {
     }
 
     /// Asks for the last words of a container that was just found to have ended.
-    pub(super) fn read_last_words(&mut self, hands: &mut Hands<'_>) {
+    pub(super) fn read_last_words(&mut self, context: &mut PodContext<'_>) {
         for id in std::mem::take(&mut self.to_read) {
-            let Some(words) = self.last_words(&id, hands.config) else { continue };
-            *hands.last_job += 1;
-            let job = JobId(*hands.last_job);
+            let Some(words) = self.last_words(&id, context.config) else { continue };
+            *context.last_job += 1;
+            let job = JobId(*context.last_job);
             self.reads.insert(job, id);
-            hands.out.push(Action::Read { job, words });
+            context.out.push(Action::Read { job, words });
         }
     }
 

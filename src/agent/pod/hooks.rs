@@ -19,11 +19,11 @@
 mod orphan;
 
 use super::next::Next;
-use super::observed::ContainerSeen;
+use super::observed::ObservedContainer;
 use super::probe::hook_get;
-use super::step::Hands;
+use super::step::PodContext;
 use super::stopping::StopReason;
-use super::{News, Phase, Pod};
+use super::{PendingEvent, Phase, Pod};
 use crate::agent::calls::{Class, Owner, Uid};
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now};
@@ -31,7 +31,7 @@ use crate::limits;
 use crate::model::cri::{CallError, ContainerId, ContainerState, ExecPurpose, Reply, Request};
 use crate::model::net::{Finding, HttpQuery, Query};
 use crate::model::probe::{Handler, HookKind};
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
 /// The hooks of one pod that were begun, or are about to.
@@ -99,7 +99,7 @@ impl Pod {
     }
 
     /// Started, and its postStart is not over.
-    pub(super) fn is_starting(&self, seen: &ContainerSeen) -> bool {
+    pub(super) fn is_starting(&self, seen: &ObservedContainer) -> bool {
         self.hooks.0.iter().any(|hook| hook.id == seen.id && hook.kind == HookKind::PostStart)
     }
 
@@ -117,13 +117,13 @@ impl Pod {
     }
 
     /// The instance's postStart failed: it is to be stopped.
-    pub(super) fn has_failed_to_start(&self, seen: &ContainerSeen) -> bool {
+    pub(super) fn has_failed_to_start(&self, seen: &ObservedContainer) -> bool {
         let mut all = self.hooks.0.iter();
         all.any(|hook| hook.id == seen.id && hook.state == State::Failed)
     }
 
     /// How far the instance's preStop is.
-    pub(super) fn pre_stop(&self, seen: &ContainerSeen) -> PreStop {
+    pub(super) fn pre_stop(&self, seen: &ObservedContainer) -> PreStop {
         if seen.state != ContainerState::Running {
             return PreStop::None;
         }
@@ -154,21 +154,21 @@ impl Pod {
 
     /// Ends sleeps that are over, and hooks of containers that are; a pod that ends gives up its
     /// postStart hooks.
-    pub(super) fn tick_hooks(&mut self, now: Now, hands: &mut Hands<'_>) {
+    pub(super) fn tick_hooks(&mut self, now: Now, context: &mut PodContext<'_>) {
         if self.hooks.0.is_empty() {
             return;
         }
         let Self { hooks, seen, phase, uid, dirty, .. } = self;
         hooks.0.retain_mut(|hook| {
             if seen.container(&hook.id).is_none_or(|seen| seen.state != RUNNING) {
-                hook.cancel(now, hands);
+                hook.cancel(now, context);
                 *dirty = true;
                 return false;
             }
             let in_vain = hook.kind == HookKind::PostStart && *phase != Phase::Syncing;
             if in_vain && hook.state != State::Failed {
                 // Its container is stopped before it counts as running.
-                hook.cancel(now, hands);
+                hook.cancel(now, context);
                 hook.state = State::Failed;
                 *dirty = true;
             }
@@ -178,15 +178,15 @@ impl Pod {
                 *dirty = true;
                 hook.state = State::Over;
             }
-            hook.ask_again(now, uid, hands);
+            hook.ask_again(now, uid, context);
             !(slept && hook.kind == HookKind::PostStart)
         });
     }
 
     /// The pod has ended: gives up everything.
-    pub(super) fn end_hooks(&mut self, now: Now, hands: &mut Hands<'_>) {
+    pub(super) fn end_hooks(&mut self, now: Now, context: &mut PodContext<'_>) {
         for mut hook in std::mem::take(&mut self.hooks.0) {
-            hook.cancel(now, hands);
+            hook.cancel(now, context);
         }
     }
 
@@ -202,15 +202,15 @@ impl Pod {
         id: &ContainerId,
         kind: HookKind,
         why: StopReason,
-        hands: &mut Hands<'_>,
+        context: &mut PodContext<'_>,
     ) -> bool {
         let seen = self.seen.container(id).expect("next names containers that were seen");
         let name = seen.name.clone();
         let handler = self.handler(&name, kind).expect("next looked at it").clone();
         let room = if handler.exec.is_some() {
-            hands.calls.has_room(Class::Hook)
+            context.calls.has_room(Class::Hook)
         } else {
-            handler.http_get.is_none() || hands.queries.has_room()
+            handler.http_get.is_none() || context.queries.has_room()
         };
         if !room {
             return false;
@@ -219,7 +219,7 @@ impl Pod {
         if kind == HookKind::PreStop {
             self.tell_stop(id, why);
         }
-        let began = self.fly(now, id, &name, &handler, hands);
+        let began = self.fly(now, id, &name, &handler, context);
         self.hooks.0.retain(|hook| hook.id != *id || hook.kind != kind);
         self.hooks.0.push(Hook {
             id: id.clone(),
@@ -244,7 +244,7 @@ impl Pod {
         id: &ContainerId,
         name: &str,
         handler: &Handler,
-        hands: &mut Hands<'_>,
+        context: &mut PodContext<'_>,
     ) -> Result<Flight, Fault> {
         let no_later = now.boot.plus_ms(limits::EXEC_DEADLINE_MS);
         if let Some(exec) = &handler.exec {
@@ -255,14 +255,14 @@ impl Pod {
                 purpose: ExecPurpose::Hook,
             };
             let owner = Owner::Exec(self.uid.clone());
-            return Ok(Flight::Call(hands.calls.begin(now, owner, request, hands.out)));
+            return Ok(Flight::Call(context.calls.begin(now, owner, request, context.out)));
         }
         if let Some(get) = &handler.http_get {
             let container = self.spec_of(name).expect("the handler is of the spec");
             let query = hook_get(&self.api, container, get).map_err(Fault::plain)?;
             let again = query.tls.then(|| Box::new(query.clone()));
             let query = Query::Http(Box::new(query));
-            let probe = hands.queries.begin(&self.uid, query, no_later, hands.out);
+            let probe = context.queries.begin(&self.uid, query, no_later, context.out);
             return Ok(Flight::Query(probe, again));
         }
         if let Some(sleep) = &handler.sleep {
@@ -273,12 +273,17 @@ impl Pod {
     }
 
     /// The grace period of a hook is over.
-    pub(super) fn give_up_hook(&mut self, now: Now, id: &ContainerId, hands: &mut Hands<'_>) {
+    pub(super) fn give_up_hook(
+        &mut self,
+        now: Now,
+        id: &ContainerId,
+        context: &mut PodContext<'_>,
+    ) {
         let mut all = self.hooks.0.iter_mut();
         let hook = all.find(|hook| hook.id == *id && hook.kind == HookKind::PreStop);
         let hook = hook.expect("next named one that runs");
         let asleep = matches!(hook.state, State::Running(Flight::Until(_)));
-        hook.cancel(now, hands);
+        hook.cancel(now, context);
         hook.state = State::Over;
         if !asleep {
             let name = hook.container.clone();
@@ -336,9 +341,9 @@ impl Pod {
                     "request to HTTPS lifecycle hook {host} got HTTP response, retry with HTTP \
                      succeeded"
                 );
-                let kind = NoteKind::Warning;
+                let kind = EventType::Warning;
                 let reason = "LifecycleHTTPFallback";
-                self.news.push(News { kind, container: None, reason, message });
+                self.news.push(PendingEvent { kind, container: None, reason, message });
                 Ok(())
             }
             (Finding::Good | Finding::Warning(_), _) => Ok(()),
@@ -375,7 +380,7 @@ impl Pod {
             HookKind::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
             HookKind::PreStop => ("FailedPreStopHook", "PreStopHook failed"),
         };
-        self.tell(container, NoteKind::Warning, reason, message.to_owned());
+        self.tell(container, EventType::Warning, reason, message.to_owned());
     }
 
     /// The kubelet's words, for the container's status.
@@ -415,11 +420,11 @@ impl Hooks {
 }
 
 impl Hook {
-    fn cancel(&mut self, now: Now, hands: &mut Hands<'_>) {
+    fn cancel(&mut self, now: Now, context: &mut PodContext<'_>) {
         match &self.state {
-            State::Running(Flight::Call(call)) => hands.calls.cancel(now, *call, hands.out),
+            State::Running(Flight::Call(call)) => context.calls.cancel(now, *call, context.out),
             State::Running(Flight::Query(probe, _) | Flight::Plain(probe, _)) => {
-                hands.queries.cancel(*probe, hands.out);
+                context.queries.cancel(*probe, context.out);
             }
             State::Running(Flight::Again(_) | Flight::Until(_))
             | State::Due
@@ -429,9 +434,9 @@ impl Hook {
     }
 
     /// Without TLS, and without what was only for those who have it.
-    fn ask_again(&mut self, now: Now, uid: &Uid, hands: &mut Hands<'_>) {
+    fn ask_again(&mut self, now: Now, uid: &Uid, context: &mut PodContext<'_>) {
         let State::Running(Flight::Again(query)) = &self.state else { return };
-        if !hands.queries.has_room() {
+        if !context.queries.has_room() {
             return;
         }
         let mut query = query.clone();
@@ -439,7 +444,7 @@ impl Hook {
         query.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
         let host = format!("{}:{}", query.host, query.port).into();
         let no_later = now.boot.plus_ms(limits::EXEC_DEADLINE_MS);
-        let probe = hands.queries.begin(uid, Query::Http(query), no_later, hands.out);
+        let probe = context.queries.begin(uid, Query::Http(query), no_later, context.out);
         self.state = State::Running(Flight::Plain(probe, host));
     }
 }

@@ -10,17 +10,17 @@
 //! If we crash here: the runtime goes on pulling or gives up, and the next life asks for the image
 //! again. Back-offs begin anew.
 
-use super::{News, Pod, Step};
+use super::{PendingEvent, Pod, Step};
 use crate::agent::event::CallId;
 use crate::agent::image::{joined, pull_policy};
 use crate::agent::pod::next::HoldReason;
-use crate::agent::pod::step::Hands;
+use crate::agent::pod::step::PodContext;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{self, CallError, Code, ImageUser, Request};
 use crate::model::image::{ImageName, with_tag};
 use crate::model::pod::{Container, PodSpec, PullPolicy};
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
 /// How far the image of a container is, in this try to start it.
@@ -86,7 +86,7 @@ impl Pod {
     }
 
     /// The pull of an image that the spec no longer names.
-    pub(super) fn vain_pull(&self) -> Option<CallId> {
+    pub(super) fn abandoned_pull(&self) -> Option<CallId> {
         let vain = |step: &Step| match step {
             Step::Pull { container, image } => !self.names(container, image),
             _ => false,
@@ -103,7 +103,7 @@ impl Pod {
         &mut self,
         now: Now,
         container: &str,
-        hands: &mut Hands<'_>,
+        context: &mut PodContext<'_>,
     ) -> Option<Request> {
         let Image::ToPull(tries) = self.remember(container).image.clone() else {
             panic!("next names pulls of what is to be pulled");
@@ -119,10 +119,15 @@ impl Pod {
             return None;
         }
         if tries.errors.is_empty() {
-            self.tell(container, NoteKind::Normal, "Pulling", format!("Pulling image \"{image}\""));
+            self.tell(
+                container,
+                EventType::Normal,
+                "Pulling",
+                format!("Pulling image \"{image}\""),
+            );
         }
-        let objects = hands.objects.of(self.origin);
-        let mut candidates = match hands.images.candidates(&self.api, &image, objects) {
+        let objects = context.objects.of(self.origin);
+        let mut candidates = match context.images.candidates(&self.api, &image, objects) {
             Ok(candidates) => candidates,
             Err(why) => {
                 self.pull_failed(now.boot, container, &why);
@@ -131,10 +136,10 @@ impl Pod {
         };
         if tries.errors.is_empty() {
             self.tell_missing_secrets(&candidates.missing);
-            if !hands.images.may_pull(now) {
+            if !context.images.may_pull(now) {
                 self.pull_failed(now.boot, container, "pull QPS exceeded");
                 let failed = self.pulls.get_mut(&spec_image).expect("just entered");
-                failed.spread(hands.rng);
+                failed.spread(context.rng);
                 return None;
             }
         }
@@ -147,7 +152,7 @@ impl Pod {
         let more = at + 1 < candidates.auths.len();
         self.remember(container).image = Image::ToPull(Tries { more, ..tries });
         let attempt = self.seen.sandbox().map_or(0, |sandbox| sandbox.attempt);
-        let sandbox_config = match self.sandbox_config(attempt, hands) {
+        let sandbox_config = match self.sandbox_config(attempt, context) {
             Ok(config) => Box::new(config),
             Err(why) => {
                 self.unconfigured(now, container, &why);
@@ -166,8 +171,8 @@ impl Pod {
             "Unable to retrieve some image pull secrets ({missing}); attempting to pull the image \
              may not succeed."
         );
-        self.news.push(News {
-            kind: NoteKind::Warning,
+        self.news.push(PendingEvent {
+            kind: EventType::Warning,
             container: None,
             reason: "FailedToRetrieveImagePullSecret",
             message,
@@ -219,12 +224,12 @@ impl Pod {
                     "Successfully pulled image \"{name}\" in {took} ({waited} including waiting). \
                      Image size: {size} bytes."
                 );
-                self.tell(container, NoteKind::Normal, "Pulled", message);
+                self.tell(container, EventType::Normal, "Pulled", message);
                 Image::Ready(image_ref, user)
             }
             (Some(cri::Image { id, user, .. }), _) if policy != PullPolicy::Always => {
                 let message = format!("Container image \"{name}\" already present on machine");
-                self.tell(container, NoteKind::Normal, "Pulled", message);
+                self.tell(container, EventType::Normal, "Pulled", message);
                 Image::Ready(id, user)
             }
             (None, _) if policy == PullPolicy::Never => {
@@ -232,7 +237,7 @@ impl Pod {
                     format!("Container image \"{name}\" is not present with pull policy of Never");
                 let retry_at = now.boot.plus_ms(limits::RETRY_MS);
                 self.hold(container, "ErrImageNeverPull", message.clone(), retry_at);
-                self.tell(container, NoteKind::Warning, "ErrImageNeverPull", message);
+                self.tell(container, EventType::Warning, "ErrImageNeverPull", message);
                 self.error(container, "ErrImageNeverPull");
                 Image::Unknown
             }
@@ -292,7 +297,7 @@ impl Pod {
         memory.absent_since = None;
         memory.failure = Some(Waiting { reason, message });
         let event = format!("Failed to pull image \"{asked}\": {text}");
-        self.tell(container, NoteKind::Warning, "Failed", event);
+        self.tell(container, EventType::Warning, "Failed", event);
         self.error(container, reason);
         self.dirty = true;
     }

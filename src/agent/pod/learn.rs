@@ -2,10 +2,10 @@
 //! a failure makes blind (rule R2).
 
 use super::next::is_sidecar;
-use super::observed::{ContainerSeen, SandboxSeen};
+use super::observed::{ObservedContainer, ObservedSandbox};
 use super::retention::GARBAGE_FAILED;
 use super::tries::Try;
-use super::{Image, LogDirs, Memory, News, Pod, Step};
+use super::{ContainerMemory, Image, LogDirs, PendingEvent, Pod, Step};
 use crate::agent::event::{CallId, JobId, ProbeId};
 use crate::agent::time::{Backoff, Instant, Now, Rng};
 use crate::limits;
@@ -14,7 +14,7 @@ use crate::model::image::with_tag;
 use crate::model::job::{JobError, JobSpec};
 use crate::model::net::Finding;
 use crate::model::pod::Container;
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
 /// What surrounds an answer.
@@ -156,7 +156,7 @@ impl Pod {
             (Step::RunSandbox { attempt }, Reply::Sandbox(id)) => {
                 self.taken = 0;
                 self.retry_at = None;
-                self.seen.add_sandbox(SandboxSeen::made(id, attempt));
+                self.seen.add_sandbox(ObservedSandbox::made(id, attempt));
             }
             (Step::InspectSandbox(id), Reply::SandboxStatus(status)) => {
                 self.is_answered();
@@ -275,7 +275,7 @@ impl Pod {
                 let image = with_tag(&image);
                 let message = format!("Failed to inspect image \"{image}\": {error}");
                 self.hold(&container, "ImageInspectError", message.clone(), retry_at);
-                self.tell(&container, NoteKind::Warning, "InspectFailed", message);
+                self.tell(&container, EventType::Warning, "InspectFailed", message);
                 self.error(&container, "ImageInspectError");
             }
             Step::Pull { container, image } => {
@@ -306,7 +306,7 @@ impl Pod {
         memory.attempt_floor = attempt + 1;
         let hash = super::hash::container_hash(name, &image);
         let sandbox = self.seen.sandbox().expect("made in a sandbox that is known").id.clone();
-        self.seen.add_container(ContainerSeen {
+        self.seen.add_container(ObservedContainer {
             id,
             name: name.into(),
             sandbox,
@@ -386,9 +386,9 @@ impl Pod {
     }
 
     /// What is remembered of a container; begins empty.
-    pub(super) fn remember(&mut self, name: &str) -> &mut Memory {
+    pub(super) fn remember(&mut self, name: &str) -> &mut ContainerMemory {
         if !self.memory.contains_key(name) {
-            self.memory.insert(name.into(), Memory::default());
+            self.memory.insert(name.into(), ContainerMemory::default());
         }
         self.memory.get_mut(name).expect("it is there now")
     }
@@ -399,11 +399,11 @@ impl Pod {
     }
 
     fn normal(&mut self, container: &str, reason: &'static str, message: String) {
-        self.tell(container, NoteKind::Normal, reason, message);
+        self.tell(container, EventType::Normal, reason, message);
     }
 
     pub(super) fn error(&mut self, container: &str, what: &str) {
-        self.tell(container, NoteKind::Warning, "Failed", format!("Error: {what}"));
+        self.tell(container, EventType::Warning, "Failed", format!("Error: {what}"));
     }
 
     /// An event about one container. Ids in it become the container's name, so that repeats are
@@ -411,7 +411,7 @@ impl Pod {
     pub(super) fn tell(
         &mut self,
         container: &str,
-        kind: NoteKind,
+        kind: EventType,
         reason: &'static str,
         mut message: String,
     ) {
@@ -420,7 +420,7 @@ impl Pod {
                 message = message.replace(&*seen.id.0, container);
             }
         }
-        self.news.push(News { kind, container: Some(container.into()), reason, message });
+        self.news.push(PendingEvent { kind, container: Some(container.into()), reason, message });
     }
 
     /// `spec.containers{web}`

@@ -71,17 +71,17 @@ use super::time::{Backoff, Instant, Now};
 use crate::model::cri::{Container, ContainerId, PodRef, Sandbox, TaskEnd};
 use crate::model::job::JobSpec;
 use crate::model::pod as api;
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 use crate::model::status::{PodStatus, Waiting};
 use image::{FailedPull, Image};
-use observed::Seen;
+use observed::Observed;
 use volumes::Volumes;
 
 pub use evicted::{DISRUPTED, Eviction, overrules};
 pub use learn::Answer;
 pub use resources::{burstable_milli, memory_limit, qos_class};
 pub use status::{HostAddresses, Place};
-pub use step::{Hands, Step};
+pub use step::{PodContext, Step};
 pub use stopping::StopReason;
 pub use verdict::Verdict;
 
@@ -102,7 +102,7 @@ pub struct Pod {
     eviction: Option<Eviction>,
     /// From [`Phase::Terminating`] on.
     ending: Option<Ending>,
-    seen: Seen,
+    seen: Observed,
     /// What the look at hand found so far.
     found: Found,
     /// Must look before acting: at first, and after a failure.
@@ -115,13 +115,13 @@ pub struct Pod {
     known: bool,
     /// Looks with this serial number and below are too old to believe (rule R3).
     stale_looks: u64,
-    doing: Vec<Doing>,
+    doing: Vec<PendingCall>,
     #[cfg(feature = "probes")]
     probes: probe::Probes,
     #[cfg(feature = "hooks")]
     hooks: hooks::Hooks,
     jobs: BTreeMap<JobId, JobSpec>,
-    vain: abandoned_jobs::Vain,
+    vain: abandoned_jobs::AbandonedJobs,
     log_dirs: LogDirs,
     cgroup: cgroup::Cgroup,
     volumes: Volumes,
@@ -131,8 +131,8 @@ pub struct Pod {
     recursive: bool,
     /// Ended containers whose logs are removed.
     cleared: Vec<ContainerId>,
-    keep: retention::Keep,
-    memory: BTreeMap<Box<str>, Memory>,
+    keep: retention::Retention,
+    memory: BTreeMap<Box<str>, ContainerMemory>,
     /// By image name: pulls that failed.
     pulls: BTreeMap<Box<str>, FailedPull>,
     /// No sandbox made, stopped or removed before.
@@ -156,7 +156,7 @@ pub struct Pod {
     /// What stood in the way when it was last said.
     blocked: Option<Box<str>>,
     /// To be said at the next step.
-    news: Vec<News>,
+    news: Vec<PendingEvent>,
     /// Something was learnt since `next` was last asked.
     restless: bool,
     /// Something was learnt since the status was computed.
@@ -214,7 +214,7 @@ struct Ending {
 
 /// A runtime call under way.
 #[derive(Clone, Debug)]
-struct Doing {
+struct PendingCall {
     call: CallId,
     step: Step,
 }
@@ -233,12 +233,12 @@ enum LogDirs {
 
 /// What is remembered of one container of the spec, beyond what the runtime shows.
 #[derive(Clone, Debug, Default)]
-struct Memory {
+struct ContainerMemory {
     /// Why it does not run: `state.waiting`. Gone with the next start.
     failure: Option<Waiting>,
     /// Not tried again before.
     hold_until: Option<Instant>,
-    crashes: crash_backoff::Crashes,
+    crashes: crash_backoff::CrashBackoff,
     image: Image,
     /// When the image that is to be pulled was first found absent, in this try.
     absent_since: Option<Instant>,
@@ -253,8 +253,8 @@ struct Memory {
 
 /// An event to be told.
 #[derive(Clone, Debug)]
-struct News {
-    kind: NoteKind,
+struct PendingEvent {
+    kind: EventType,
     /// Name in the spec; `None`: about the pod.
     container: Option<Box<str>>,
     reason: &'static str,
@@ -301,7 +301,7 @@ impl Pod {
             verdict: None,
             eviction: None,
             ending: None,
-            seen: Seen::default(),
+            seen: Observed::default(),
             found: Found::default(),
             blind: true,
             fresh: false,
@@ -314,14 +314,14 @@ impl Pod {
             #[cfg(feature = "hooks")]
             hooks: hooks::Hooks::default(),
             jobs: BTreeMap::new(),
-            vain: abandoned_jobs::Vain::default(),
+            vain: abandoned_jobs::AbandonedJobs::default(),
             log_dirs: LogDirs::Unknown,
             cgroup: cgroup::Cgroup::default(),
             volumes: Volumes::default(),
             dir_removed: false,
             recursive: false,
             cleared: Vec::new(),
-            keep: retention::Keep::default(),
+            keep: retention::Retention::default(),
             memory: BTreeMap::new(),
             pulls: BTreeMap::new(),
             retry_at: None,
@@ -398,8 +398,8 @@ impl Pod {
 
     /// The pod may not run here: it fails as a whole.
     pub fn refuse(&mut self, verdict: Verdict) {
-        self.news.push(News {
-            kind: NoteKind::Warning,
+        self.news.push(PendingEvent {
+            kind: EventType::Warning,
             container: None,
             reason: verdict.reason,
             message: verdict.message.clone(),
@@ -410,8 +410,8 @@ impl Pod {
 
     /// Tells of the pod as a whole.
     pub fn warn(&mut self, reason: &'static str, message: String) {
-        let kind = NoteKind::Warning;
-        self.news.push(News { kind, container: None, reason, message });
+        let kind = EventType::Warning;
+        self.news.push(PendingEvent { kind, container: None, reason, message });
         self.stir();
     }
 

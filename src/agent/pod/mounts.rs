@@ -1,14 +1,14 @@
 //! `volumeMounts` of a container's status, and which mounts are recursively read-only.
 
 use super::Pod;
-use super::step::Hands;
+use super::step::PodContext;
 use crate::model::pod::{Container, RecursiveReadOnly, VolumeMount};
 use crate::model::status::VolumeMountStatus;
 
 impl Pod {
     /// Notes whether the pod's runtime handler supports recursive read-only mounts.
-    pub(super) fn plan_mounts(&mut self, hands: &Hands<'_>) {
-        let handler = self.runtime_handler(hands);
+    pub(super) fn plan_mounts(&mut self, context: &PodContext<'_>) {
+        let handler = self.runtime_handler(context);
         let recursive = handler.is_some_and(|handler| handler.recursive_read_only_mounts);
         self.dirty |= recursive != self.recursive;
         self.recursive = recursive;

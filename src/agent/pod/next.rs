@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::hooks::PreStop;
-use super::observed::{ContainerSeen, Seen};
+use super::observed::{Observed, ObservedContainer};
 use super::{Ending, LogDirs, Phase, Pod, Step, StopReason, Verdict, Wanted};
 use super::{cgroup, volumes};
 use super::{config, security};
@@ -90,14 +90,14 @@ pub enum HoldReason {
 
 /// What of the node a pod's next step depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct World<'a> {
+pub struct NodeView<'a> {
     /// What the runtime last told of itself.
     pub runtime: Option<&'a RuntimeStatus>,
     /// Another incarnation of the pod has to go first.
     pub predecessor: bool,
 }
 
-impl World<'_> {
+impl NodeView<'_> {
     /// Why pods on the pod network cannot start.
     pub fn network_trouble(&self) -> Option<&str> {
         self.runtime?.network.as_ref().err().map(String::as_str)
@@ -111,8 +111,8 @@ impl Plan {
 }
 
 /// Names the one next thing.
-pub fn next(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
-    if let Some(job) = pod.vain_job() {
+pub fn next(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
+    if let Some(job) = pod.abandoned_job() {
         return Plan::only(Next::GiveUpJob(job));
     }
     match pod.phase {
@@ -123,7 +123,7 @@ pub fn next(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
     }
 }
 
-fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
+fn syncing(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Plan {
     let ends = pod.wanted != Wanted::Yes
         || pod.verdict.is_some()
         || pod.api.metadata.deletion_timestamp.is_some()
@@ -140,7 +140,7 @@ fn syncing(pod: &Pod, world: &World<'_>, now: Instant) -> Plan {
         }));
     }
     let volumes = volumes::progress(pod, now);
-    let mut plan = if let Some(call) = pod.vain_pull() {
+    let mut plan = if let Some(call) = pod.abandoned_pull() {
         Plan::only(Next::GiveUp(call))
     } else if pod.doing.iter().any(|doing| !doing.step.is_stop()) {
         Plan::only(Next::Rest)
@@ -178,7 +178,7 @@ pub(super) fn inspection(pod: &Pod) -> Option<Step> {
     if let Some(sandbox) = sandbox {
         return Some(Step::InspectSandbox(sandbox.id.clone()));
     }
-    let told = |container: &&ContainerSeen| {
+    let told = |container: &&ObservedContainer| {
         container.status.is_some() || container.state == ContainerState::Created
     };
     if seen.containers.iter().all(|container| told(&container)) {
@@ -205,7 +205,7 @@ pub(super) fn needs_sandbox(pod: &Pod) -> bool {
 }
 
 /// The pod has no sandbox to run in: what is left of the old ones stops, then a new one is made.
-fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
+fn new_sandbox(pod: &Pod, world: &NodeView<'_>, now: Instant) -> Next {
     let seen = &pod.seen;
     if !start::is_worth_a_sandbox(pod) {
         return Next::Enter(Phase::Terminating);
@@ -222,10 +222,11 @@ fn new_sandbox(pod: &Pod, world: &World<'_>, now: Instant) -> Next {
     if let Some(old) = seen.sandboxes.iter().find(|sandbox| !sandbox.stopped) {
         return Next::Call(Step::StopSandbox(old.id.clone()));
     }
-    let is_init = |container: &&ContainerSeen| {
+    let is_init = |container: &&ObservedContainer| {
         pod.api.spec.init_containers.iter().any(|init| init.name == container.name)
     };
-    let goes = |container: &&ContainerSeen| is_init(container) || pod.is_of_no_account(container);
+    let goes =
+        |container: &&ObservedContainer| is_init(container) || pod.is_of_no_account(container);
     if let Some(container) = seen.containers.iter().find(goes) {
         return remove_container(pod, container, now);
     }
@@ -273,13 +274,13 @@ fn pod_grace(pod: &Pod, now: Instant) -> Ending {
 /// containers and in reverse order (spec section 1.6), as long as there is time for that: once the
 /// grace period is used up, nobody waits for a turn. `None`: nothing is left to be asked for.
 fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
-    let running = |container: &&ContainerSeen| container.may_run();
+    let running = |container: &&ObservedContainer| container.may_run();
     if !pod.seen.may_run() {
         return None;
     }
     let inits = pod.api.spec.init_containers.iter().enumerate();
     let places: BTreeMap<&str, usize> = inits.map(|(at, init)| (&*init.name, at)).collect();
-    let place = |seen: &ContainerSeen| places.get(&*seen.name).copied();
+    let place = |seen: &ObservedContainer| places.get(&*seen.name).copied();
     let stopping: BTreeSet<&ContainerId> = pod
         .doing
         .iter()
@@ -322,7 +323,7 @@ fn stop_all(pod: &Pod, ending: Ending, now: Instant) -> Option<Next> {
 /// One container's stop: its hook, then the stop itself with what is left of the grace period.
 fn stop(
     pod: &Pod,
-    container: &ContainerSeen,
+    container: &ObservedContainer,
     ending: Ending,
     now: Instant,
     why: StopReason,
@@ -355,7 +356,7 @@ fn stop(
 
 /// First its logs, then the container: the other way round, logs of a container that nobody knows
 /// would stay for ever.
-pub(super) fn remove_container(pod: &Pod, container: &ContainerSeen, now: Instant) -> Next {
+pub(super) fn remove_container(pod: &Pod, container: &ObservedContainer, now: Instant) -> Next {
     if let Some(at) = pod.clear_at.filter(|&at| at > now) {
         return Next::Until(at);
     }
@@ -367,7 +368,7 @@ pub(super) fn remove_container(pod: &Pod, container: &ContainerSeen, now: Instan
 }
 
 /// The names of a container's log.
-pub fn log_link(pod: &Pod, container: &ContainerSeen) -> LogLink {
+pub fn log_link(pod: &Pod, container: &ObservedContainer) -> LogLink {
     LogLink {
         pod: config::log_dir(&pod.api),
         container: container.name.clone(),
@@ -499,7 +500,7 @@ impl Pod {
 
 /// Whether the container was made from what the spec says now. Agents before Kubernetes 1.31 hashed
 /// the whole container, so another hash with the same image is the same container.
-pub(super) fn is_same_definition(seen: &ContainerSeen, spec: &Container) -> bool {
+pub(super) fn is_same_definition(seen: &ObservedContainer, spec: &Container) -> bool {
     seen.image == spec.image
         || seen.hash.as_deref() == Some(&*super::hash::container_hash(&spec.name, &spec.image))
 }
@@ -510,7 +511,7 @@ pub(super) fn is_sidecar(init: &Container) -> bool {
 }
 
 /// Whether any main container ever ran in the newest sandbox: initialisation is over then.
-pub(super) fn is_initialised(pod: &Pod, seen: &Seen) -> bool {
+pub(super) fn is_initialised(pod: &Pod, seen: &Observed) -> bool {
     let Some(sandbox) = seen.sandbox() else { return false };
     pod.api
         .spec

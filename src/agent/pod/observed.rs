@@ -15,16 +15,16 @@ use crate::model::time::Timestamp;
 
 /// One pod in the runtime.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct Observed {
     /// The newest first.
-    pub sandboxes: Vec<SandboxSeen>,
+    pub sandboxes: Vec<ObservedSandbox>,
     /// The newest first, of all names.
-    pub containers: Vec<ContainerSeen>,
+    pub containers: Vec<ObservedContainer>,
 }
 
 /// One sandbox.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SandboxSeen {
+pub struct ObservedSandbox {
     /// The runtime's name of it.
     pub id: SandboxId,
     /// Counts from 0.
@@ -43,7 +43,7 @@ pub struct SandboxSeen {
 
 /// One container.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ContainerSeen {
+pub struct ObservedContainer {
     /// The runtime's name of it.
     pub id: ContainerId,
     /// As in the pod spec.
@@ -72,7 +72,7 @@ pub struct ContainerSeen {
     pub stops: Backoff,
 }
 
-impl SandboxSeen {
+impl ObservedSandbox {
     /// Just made by us: ready, nothing else known.
     pub fn made(id: SandboxId, attempt: u32) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl SandboxSeen {
     }
 }
 
-impl ContainerSeen {
+impl ObservedContainer {
     fn is_as_listed(&self, listed: &Container) -> bool {
         self.state == listed.state
             && self.created_at == listed.created_at
@@ -183,7 +183,7 @@ impl ContainerSeen {
     }
 }
 
-impl Seen {
+impl Observed {
     /// Takes what a list tells of the pod, in any order. Says whether anything differs.
     ///
     /// This happens each second for every pod, and nearly always nothing does.
@@ -199,17 +199,17 @@ impl Seen {
             return false;
         }
         let Self { sandboxes: old_sandboxes, containers: old_containers } = std::mem::take(self);
-        let mut known: BTreeMap<SandboxId, SandboxSeen> =
+        let mut known: BTreeMap<SandboxId, ObservedSandbox> =
             old_sandboxes.into_iter().map(|old| (old.id.clone(), old)).collect();
         for listed in sandboxes.drain(..) {
             let known = known.remove(&listed.id);
-            self.sandboxes.push(SandboxSeen::from_list(known, &listed));
+            self.sandboxes.push(ObservedSandbox::from_list(known, &listed));
         }
-        let mut known: BTreeMap<ContainerId, ContainerSeen> =
+        let mut known: BTreeMap<ContainerId, ObservedContainer> =
             old_containers.into_iter().map(|old| (old.id.clone(), old)).collect();
         for listed in containers.drain(..) {
             let known = known.remove(&listed.id);
-            self.containers.push(ContainerSeen::from_list(now, known, &listed));
+            self.containers.push(ObservedContainer::from_list(now, known, &listed));
         }
         self.sort();
         true
@@ -220,7 +220,7 @@ impl Seen {
         if self.sandboxes.len() != sandboxes.len() || self.containers.len() != containers.len() {
             return false;
         }
-        let by_id: BTreeMap<&SandboxId, &SandboxSeen> =
+        let by_id: BTreeMap<&SandboxId, &ObservedSandbox> =
             self.sandboxes.iter().map(|known| (&known.id, known)).collect();
         let same = |listed: &Arc<Sandbox>| {
             by_id.get(&listed.id).is_some_and(|known| known.is_as_listed(listed))
@@ -228,7 +228,7 @@ impl Seen {
         if !sandboxes.iter().all(same) {
             return false;
         }
-        let by_id: BTreeMap<&ContainerId, &ContainerSeen> =
+        let by_id: BTreeMap<&ContainerId, &ObservedContainer> =
             self.containers.iter().map(|known| (&known.id, known)).collect();
         containers
             .iter()
@@ -246,50 +246,50 @@ impl Seen {
     }
 
     /// Enters a sandbox that we made.
-    pub fn add_sandbox(&mut self, sandbox: SandboxSeen) {
+    pub fn add_sandbox(&mut self, sandbox: ObservedSandbox) {
         self.sandboxes.insert(0, sandbox);
         self.sort();
     }
 
     /// Enters a container that we made.
-    pub fn add_container(&mut self, container: ContainerSeen) {
+    pub fn add_container(&mut self, container: ObservedContainer) {
         self.containers.insert(0, container);
         self.sort();
     }
 
     /// The newest sandbox.
-    pub fn sandbox(&self) -> Option<&SandboxSeen> {
+    pub fn sandbox(&self) -> Option<&ObservedSandbox> {
         self.sandboxes.first()
     }
 
     /// One sandbox.
-    pub fn sandbox_mut(&mut self, id: &SandboxId) -> Option<&mut SandboxSeen> {
+    pub fn sandbox_mut(&mut self, id: &SandboxId) -> Option<&mut ObservedSandbox> {
         self.sandboxes.iter_mut().find(|sandbox| sandbox.id == *id)
     }
 
     /// One container.
-    pub fn container(&self, id: &ContainerId) -> Option<&ContainerSeen> {
+    pub fn container(&self, id: &ContainerId) -> Option<&ObservedContainer> {
         self.containers.iter().find(|container| container.id == *id)
     }
 
     /// One container.
-    pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut ContainerSeen> {
+    pub fn container_mut(&mut self, id: &ContainerId) -> Option<&mut ObservedContainer> {
         self.containers.iter_mut().find(|container| container.id == *id)
     }
 
     /// All instances of one container of the spec, the newest first.
-    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ContainerSeen> + 'a {
+    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ObservedContainer> + 'a {
         self.containers.iter().filter(move |container| &*container.name == name)
     }
 
     /// The newest instance of one container of the spec.
-    pub fn newest(&self, name: &str) -> Option<&ContainerSeen> {
+    pub fn newest(&self, name: &str) -> Option<&ObservedContainer> {
         self.containers.iter().find(|container| &*container.name == name)
     }
 
     /// Whether a process of the pod may live.
     pub fn may_run(&self) -> bool {
-        self.containers.iter().any(ContainerSeen::may_run)
+        self.containers.iter().any(ObservedContainer::may_run)
     }
 
     /// Whether the runtime has nothing of the pod.
@@ -355,7 +355,7 @@ mod tests {
     }
 
     /// Takes a list; says whether anything differs.
-    fn take(seen: &mut Seen, now: Instant, lists: &(Vec<Sandbox>, Vec<Container>)) -> bool {
+    fn take(seen: &mut Observed, now: Instant, lists: &(Vec<Sandbox>, Vec<Container>)) -> bool {
         let mut sandboxes: Vec<_> = lists.0.iter().cloned().map(Arc::new).collect();
         let mut containers: Vec<_> = lists.1.iter().cloned().map(Arc::new).collect();
         let differs = seen.take(now, &mut sandboxes, &mut containers);
@@ -385,7 +385,7 @@ mod tests {
             |it| it.1[1].id.0 = "c".into(),
         ];
         for (at, change) in changes.into_iter().enumerate() {
-            let mut seen = Seen::default();
+            let mut seen = Observed::default();
             assert!(take(&mut seen, NOW, &lists));
             let before = seen.clone();
             assert!(!take(&mut seen, LATER, &lists), "it is the same");
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn what_was_asked_holds_as_long_as_the_state_that_it_was_about() {
         let up = (vec![sandbox("s", 0, true)], vec![container("a", 0, ContainerState::Running)]);
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &up);
         seen.sandboxes[0].inspect(sandbox_status(true));
         assert!(seen.containers[0].inspect(NOW, Box::new(status(ContainerState::Running, 0, ""))));
@@ -426,11 +426,11 @@ mod tests {
     #[test]
     fn when_a_container_was_first_seen_to_run_and_to_have_ended_is_kept() {
         let one = |state| (Vec::new(), vec![container("a", 0, state)]);
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         // Who ran before we looked began we do not know when.
         take(&mut seen, NOW, &one(ContainerState::Running));
         assert_eq!((seen.containers[0].began_at, seen.containers[0].exited_at), (None, None));
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &one(ContainerState::Created));
         take(&mut seen, LATER, &one(ContainerState::Running));
         assert_eq!(seen.containers[0].began_at, Some(LATER));
@@ -452,17 +452,17 @@ mod tests {
     #[test]
     fn nobody_began_of_whom_it_was_not_seen() {
         let one = |state| (Vec::new(), vec![container("a", 0, state)]);
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &one(ContainerState::Running));
         let mut other = one(ContainerState::Running);
         other.1[0].created_at = 7;
         assert!(take(&mut seen, LATER, &other));
         assert_eq!(seen.containers[0].began_at, None, "it ran before");
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &one(ContainerState::Created));
         take(&mut seen, LATER, &one(ContainerState::Exited));
         assert_eq!(seen.containers[0].began_at, None, "it was never seen to run");
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &one(ContainerState::Created));
         seen.containers[0].turn(LATER, ContainerState::Exited);
         assert_eq!(seen.containers[0].began_at, None);
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_tells_of_an_end_is_one() {
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Running)]));
         let it = &mut seen.containers[0];
         assert!(it.inspect(LATER, Box::new(status(ContainerState::Exited, 1, ""))));
@@ -480,16 +480,16 @@ mod tests {
     #[test]
     fn what_we_made_is_the_newest_only_by_its_number() {
         let lists = (vec![sandbox("b", 2, true)], vec![container("b", 2, ContainerState::Exited)]);
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &lists);
-        seen.add_sandbox(SandboxSeen::made(SandboxId("a".into()), 1));
+        seen.add_sandbox(ObservedSandbox::made(SandboxId("a".into()), 1));
         let older = Arc::new(container("a", 1, ContainerState::Created));
-        seen.add_container(ContainerSeen::from_list(NOW, None, &older));
+        seen.add_container(ObservedContainer::from_list(NOW, None, &older));
         assert_eq!(&*seen.sandboxes[0].id.0, "b");
         assert_eq!(&*seen.containers[0].id.0, "b");
         let (sandboxes, containers) = lists;
         for one in [(sandboxes, Vec::new()), (Vec::new(), containers)] {
-            let mut seen = Seen::default();
+            let mut seen = Observed::default();
             take(&mut seen, NOW, &one);
             assert!(!seen.is_empty());
         }
@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_one_only_where_the_state_is_another() {
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, ContainerState::Created)]));
         let it = &mut seen.containers[0];
         it.turn(NOW, ContainerState::Running);
@@ -525,7 +525,7 @@ mod tests {
             (ended, None, false),
             (ContainerState::Running, Some((0, "")), false),
         ] {
-            let mut seen = Seen::default();
+            let mut seen = Observed::default();
             take(&mut seen, NOW, &(Vec::new(), vec![container("a", 0, state)]));
             let it = &mut seen.containers[0];
             if let Some((code, reason)) = told {
@@ -537,13 +537,13 @@ mod tests {
 
     #[test]
     fn none_that_is_down_comes_up_again_by_an_answer() {
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &(vec![sandbox("s", 0, false)], Vec::new()));
         seen.sandboxes[0].inspect(sandbox_status(true));
         assert_eq!((seen.sandboxes[0].ready, seen.sandboxes[0].status.is_some()), (false, false));
         seen.sandboxes[0].inspect(sandbox_status(false));
         assert!(seen.sandboxes[0].status.is_some());
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &(vec![sandbox("s", 0, true)], Vec::new()));
         seen.sandboxes[0].inspect(sandbox_status(false));
         assert_eq!((seen.sandboxes[0].ready, seen.sandboxes[0].status.is_some()), (false, true));
@@ -552,10 +552,11 @@ mod tests {
     #[test]
     fn that_a_sandbox_was_stopped_is_known_while_it_is_down() {
         let lists = |ready| (vec![sandbox("s", 0, ready)], Vec::new());
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &lists(true));
-        let stop =
-            |seen: &mut Seen| (seen.sandboxes[0].stopped, seen.sandboxes[0].ready) = (true, false);
+        let stop = |seen: &mut Observed| {
+            (seen.sandboxes[0].stopped, seen.sandboxes[0].ready) = (true, false)
+        };
         stop(&mut seen);
         assert!(!take(&mut seen, LATER, &lists(false)), "as it was left");
         let mut other = lists(false);
@@ -580,18 +581,18 @@ mod tests {
         let mut containers: Vec<_> =
             names.zip(states).map(|((id, attempt), state)| container(id, attempt, state)).collect();
         containers[1].created_at = 5;
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         take(&mut seen, NOW, &(sandboxes, containers));
         let order =
-            |all: &[ContainerSeen]| all.iter().map(|it| it.id.to_string()).collect::<String>();
+            |all: &[ObservedContainer]| all.iter().map(|it| it.id.to_string()).collect::<String>();
         assert_eq!(order(&seen.containers), "bca");
         let ids: String = seen.sandboxes.iter().map(|it| it.id.to_string()).collect();
         assert_eq!(ids, "bca");
-        let mut new = SandboxSeen::made(SandboxId("d".into()), 3);
+        let mut new = ObservedSandbox::made(SandboxId("d".into()), 3);
         new.created_at = 0;
         seen.add_sandbox(new);
         assert_eq!(seen.sandbox().map(|it| it.id.to_string()).as_deref(), Some("d"));
         assert!(!seen.is_empty() && !seen.may_run());
-        assert!(Seen::default().is_empty());
+        assert!(Observed::default().is_empty());
     }
 }

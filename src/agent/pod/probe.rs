@@ -26,7 +26,7 @@ mod target;
 mod worker;
 
 use super::hooks::PreStop;
-use super::observed::ContainerSeen;
+use super::observed::ObservedContainer;
 use super::{Phase, Pod};
 use crate::agent::calls::{Class, Owner};
 use crate::agent::event::{CallId, ProbeId};
@@ -38,13 +38,13 @@ use crate::model::cri::{
 use crate::model::net::Finding;
 use crate::model::pod::Container;
 use crate::model::probe::{Probe, ProbeKind, ProbeResults};
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 #[cfg(feature = "hooks")]
 pub(super) use target::hook_get;
 use target::{Ask, ask};
 use worker::{Flight, Outcome, Worker};
 
-use super::step::Hands;
+use super::step::PodContext;
 
 /// All probes of one pod.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ pub(super) struct Probes {
 
 /// What a probe did to its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Condemned {
+pub(super) struct ProbeVerdict {
     /// Which one.
     pub kind: ProbeKind,
     /// Seconds of grace that it names.
@@ -84,7 +84,7 @@ impl Pod {
     }
 
     /// Asks what is due. Says whether a container was taken up: the pod is to be looked at again.
-    pub fn probe(&mut self, now: Now, hands: &mut Hands<'_>) -> bool {
+    pub fn probe(&mut self, now: Now, context: &mut PodContext<'_>) -> bool {
         self.probes.stirred = false;
         self.probes.wake_at = None;
         let mut workers = match self.probes.workers.take() {
@@ -93,7 +93,7 @@ impl Pod {
         };
         let (mut wake_at, mut starved): (Option<Instant>, bool) = (None, false);
         for at in 0..workers.len() {
-            if !self.attend(now, &mut workers[at], hands) {
+            if !self.attend(now, &mut workers[at], context) {
                 continue;
             }
             if !is_turn_of(&workers, at) {
@@ -101,7 +101,7 @@ impl Pod {
             }
             let worker = &mut workers[at];
             if worker.due_at <= now.boot {
-                starved |= !self.begin_probe(now, worker, hands);
+                starved |= !self.begin_probe(now, worker, context);
             }
             if worker.flight.is_none() && worker.due_at > now.boot {
                 wake_at = sooner(wake_at, Some(worker.due_at));
@@ -111,7 +111,7 @@ impl Pod {
         self.probes.wake_at = wake_at;
         // Waiting for room sets no timer.
         self.probes.stirred |= starved;
-        self.tell_all(now, hands);
+        self.tell_all(now, context);
         std::mem::take(&mut self.probes.taken_up)
     }
 
@@ -126,37 +126,37 @@ impl Pod {
     }
 
     /// Follows the instances of the worker's container. Says whether it may be probed at all now.
-    fn attend(&mut self, now: Now, worker: &mut Worker, hands: &mut Hands<'_>) -> bool {
+    fn attend(&mut self, now: Now, worker: &mut Worker, context: &mut PodContext<'_>) -> bool {
         let newest = self.seen.newest(&worker.container);
         let running =
             newest.filter(|seen| seen.state == ContainerState::Running && !self.is_starting(seen));
         let Some(running) = running else {
-            give_up(now, worker, hands);
+            give_up(now, worker, context);
             return false;
         };
         if worker.id.as_ref() != Some(&running.id) {
             if running.began_at.is_none() && running.status.is_none() {
                 // Since when it runs is being asked.
-                give_up(now, worker, hands);
+                give_up(now, worker, context);
                 return false;
             }
             let id = running.id.clone();
             let since = running.began_at.unwrap_or_else(|| running_since(running, now));
-            give_up(now, worker, hands);
+            give_up(now, worker, context);
             let begins_at = now.boot.max(since.plus_ms(worker.terms.delay_ms));
-            let young_ms = now.boot.since_ms(hands.booted_at);
+            let young_ms = now.boot.since_ms(context.booted_at);
             let spread_ms = if young_ms < worker.terms.period_ms {
-                hands.rng.below(worker.terms.period_ms)
+                context.rng.below(worker.terms.period_ms)
             } else {
                 0
             };
-            let saved = hands.saved_results.get(&id).copied();
+            let saved = context.saved_results.get(&id).copied();
             worker.attach(id, begins_at.max(now.boot.plus_ms(spread_ms)), saved);
             self.probes.taken_up = true;
             self.stir();
         }
         if !self.probes_in(worker) {
-            give_up(now, worker, hands);
+            give_up(now, worker, context);
             return false;
         }
         worker.flight.is_none() && !worker.held
@@ -170,7 +170,7 @@ impl Pod {
             (Phase::Syncing, ProbeKind::Startup | ProbeKind::Liveness) => {
                 let newest = self.seen.newest(&worker.container);
                 // What is being stopped is not killed once more.
-                let stays = |seen: &ContainerSeen| {
+                let stays = |seen: &ObservedContainer| {
                     let hooked = self.pre_stop(seen);
                     self.stopping(&seen.id).is_none()
                         && matches!(hooked, PreStop::None | PreStop::Due)
@@ -182,12 +182,12 @@ impl Pod {
     }
 
     /// `false`: there is no room.
-    fn begin_probe(&mut self, now: Now, worker: &mut Worker, hands: &mut Hands<'_>) -> bool {
+    fn begin_probe(&mut self, now: Now, worker: &mut Worker, context: &mut PodContext<'_>) -> bool {
         let id = worker.id.clone().expect("attended to");
         let container = self.spec_of(&worker.container);
         let asked = match container {
             Some(container) => {
-                let (timeout_s, budget) = (worker.terms.timeout_s, &hands.config.machine.budget);
+                let (timeout_s, budget) = (worker.terms.timeout_s, &context.config.machine.budget);
                 let bytes_max = budget.expanded_bytes_max;
                 ask(&self.api, container, &worker.handler, timeout_s, bytes_max)
             }
@@ -195,7 +195,7 @@ impl Pod {
         };
         match asked {
             Ok(Ask::Exec(command)) => {
-                if !hands.calls.has_room(Class::Exec) {
+                if !context.calls.has_room(Class::Exec) {
                     return false;
                 }
                 worker.begin(now.boot);
@@ -203,16 +203,16 @@ impl Pod {
                 shown(&command.join(" ")).clone_into(&mut worker.command);
                 let request = Request::ExecSync { id, command, timeout_s, purpose };
                 let owner = Owner::Exec(self.uid.clone());
-                let call = hands.calls.begin(now, owner, request, hands.out);
+                let call = context.calls.begin(now, owner, request, context.out);
                 worker.flight = Some(Flight::Call(call));
             }
             Ok(Ask::Query(query)) => {
-                if !hands.queries.has_room() {
+                if !context.queries.has_room() {
                     return false;
                 }
                 worker.begin(now.boot);
                 let deadline = now.boot.plus_ms(u64::from(worker.terms.timeout_s) * 1000);
-                let probe = hands.queries.begin(&self.uid, query, deadline, hands.out);
+                let probe = context.queries.begin(&self.uid, query, deadline, context.out);
                 worker.flight = Some(Flight::Query(probe));
             }
             Err(why) => {
@@ -226,10 +226,10 @@ impl Pod {
     }
 
     /// The pod has ended: gives up everything.
-    pub(super) fn end_probes(&mut self, now: Now, hands: &mut Hands<'_>) {
+    pub(super) fn end_probes(&mut self, now: Now, context: &mut PodContext<'_>) {
         let mut workers = self.probes.workers.take().unwrap_or_default();
         for worker in &mut workers {
-            give_up(now, worker, hands);
+            give_up(now, worker, context);
         }
         self.probes.workers = Some(workers);
     }
@@ -320,7 +320,7 @@ impl Pod {
         worker.due_at = worker.next_at.max(now.boot);
         if let Some((reason, message)) = told {
             let container = worker.container.clone();
-            self.tell(&container, NoteKind::Warning, reason, message);
+            self.tell(&container, EventType::Warning, reason, message);
         }
         let good = match outcome {
             Outcome::Good | Outcome::Warning(_) => true,
@@ -334,13 +334,13 @@ impl Pod {
     }
 
     /// `started` in the API: the startup probe has succeeded, if there is one.
-    pub(super) fn is_started(&self, seen: &ContainerSeen) -> bool {
+    pub(super) fn is_started(&self, seen: &ObservedContainer) -> bool {
         let runs = seen.state == ContainerState::Running && !self.is_starting(seen);
         runs && self.result(seen, ProbeKind::Startup).unwrap_or(true)
     }
 
     /// `ready` in the API, of a container that has no end of its own.
-    pub(super) fn is_ready(&self, seen: &ContainerSeen) -> bool {
+    pub(super) fn is_ready(&self, seen: &ObservedContainer) -> bool {
         self.is_started(seen) && self.result(seen, ProbeKind::Readiness).unwrap_or(true)
     }
 
@@ -365,18 +365,18 @@ impl Pod {
     }
 
     /// Whether a probe wants this instance to be stopped.
-    pub(super) fn condemned(&self, seen: &ContainerSeen) -> Option<Condemned> {
+    pub(super) fn condemned(&self, seen: &ObservedContainer) -> Option<ProbeVerdict> {
         let mut all = self.probes.workers.iter().flatten();
         let worker = all.find(|worker| {
             worker.kind != ProbeKind::Readiness
                 && worker.id.as_ref() == Some(&seen.id)
                 && worker.result == Some(false)
         })?;
-        Some(Condemned { kind: worker.kind, grace_s: worker.terms.grace_s })
+        Some(ProbeVerdict { kind: worker.kind, grace_s: worker.terms.grace_s })
     }
 
     /// What a probe of the container says; `None`: there is no such probe.
-    fn result(&self, seen: &ContainerSeen, kind: ProbeKind) -> Option<bool> {
+    fn result(&self, seen: &ObservedContainer, kind: ProbeKind) -> Option<bool> {
         let container = self.spec_of(&seen.name)?;
         of_container(container).find(|(of, _)| *of == kind)?;
         let mut all = self.probes.workers.iter().flatten();
@@ -399,11 +399,11 @@ fn is_turn_of(workers: &[Worker], at: usize) -> bool {
 }
 
 /// What was under way is of no more interest.
-fn give_up(now: Now, worker: &mut Worker, hands: &mut Hands<'_>) {
+fn give_up(now: Now, worker: &mut Worker, context: &mut PodContext<'_>) {
     match worker.flight.take() {
         None => {}
-        Some(Flight::Call(call)) => hands.calls.cancel(now, call, hands.out),
-        Some(Flight::Query(probe)) => hands.queries.cancel(probe, hands.out),
+        Some(Flight::Call(call)) => context.calls.cancel(now, call, context.out),
+        Some(Flight::Query(probe)) => context.queries.cancel(probe, context.out),
     }
     worker.tries = 0;
 }
@@ -419,7 +419,7 @@ pub(super) fn of_container(container: &Container) -> impl Iterator<Item = (Probe
 }
 
 /// Since when one runs that ran before we did: as the runtime says, if its clock was set by then.
-fn running_since(seen: &ContainerSeen, now: Now) -> Instant {
+fn running_since(seen: &ObservedContainer, now: Now) -> Instant {
     let started_ms = seen.status.as_ref().map(|status| status.started_at / 1_000_000);
     match (started_ms.filter(|&at| at >= limits::CLOCK_PLAUSIBLE_MS), now.wall) {
         (Some(started_ms), Some(wall)) => {

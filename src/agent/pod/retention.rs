@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::next::{Next, remove_container};
-use super::observed::{ContainerSeen, SandboxSeen};
+use super::observed::{ObservedContainer, ObservedSandbox};
 use super::{Pod, Step, Wanted};
 use crate::agent::time::Instant;
 use crate::model::cri::{ContainerId, ContainerState, SandboxId};
@@ -12,7 +12,7 @@ use crate::model::housekeeping::ContainerPolicy;
 
 /// What a pod is to part with.
 #[derive(Debug)]
-pub(super) struct Keep {
+pub(super) struct Retention {
     /// Dead instances of each container that stay, for their logs and for `lastState`.
     dead_max: usize,
     /// Dead containers that the node has no more room for.
@@ -22,7 +22,7 @@ pub(super) struct Keep {
 /// The reason of the event about the node, not the pod, that garbage could not be removed.
 pub(super) const GARBAGE_FAILED: &str = "ContainerGCFailed";
 
-impl Default for Keep {
+impl Default for Retention {
     fn default() -> Self {
         Self { dead_max: 1, condemned: BTreeSet::new() }
     }
@@ -95,7 +95,7 @@ impl Pod {
     }
 
     /// Instances that were made and never started go as soon as there is a newer one.
-    fn surplus(&self) -> Option<&ContainerSeen> {
+    fn surplus(&self) -> Option<&ObservedContainer> {
         // Of each name, how many were newer, and how many of these have ended.
         let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         self.seen.containers.iter().find(|container| {
@@ -114,7 +114,7 @@ impl Pod {
     }
 
     /// One that was replaced, and holds nothing any more.
-    fn old_sandbox(&self) -> Option<&SandboxSeen> {
+    fn old_sandbox(&self) -> Option<&ObservedSandbox> {
         // Of one that was evicted nothing is kept.
         let kept = usize::from(self.eviction.is_none());
         let mut old = self.seen.sandboxes.iter().skip(kept).filter(|it| !it.ready).peekable();

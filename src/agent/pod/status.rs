@@ -5,7 +5,7 @@
 
 use super::evicted::DISRUPTED;
 use super::next::{is_initialised, is_sidecar};
-use super::observed::ContainerSeen;
+use super::observed::ObservedContainer;
 use super::phase::{Outcome, phase_of};
 use super::{Phase, Pod};
 use crate::agent::time::Now;
@@ -211,7 +211,12 @@ impl Pod {
     }
 
     /// One that is to be started again and cannot: why is what people need to see.
-    fn show_failure(&self, spec: &Container, newest: &ContainerSeen, status: &mut ContainerStatus) {
+    fn show_failure(
+        &self,
+        spec: &Container,
+        newest: &ObservedContainer,
+        status: &mut ContainerStatus,
+    ) {
         let Some(memory) = self.memory.get(&spec.name) else { return };
         let Some(failure) = &memory.failure else { return };
         let ended = matches!(newest.state, ContainerState::Exited | ContainerState::Created);
@@ -224,7 +229,7 @@ impl Pod {
         }
     }
 
-    fn serve(&self, spec: &Container, newest: &ContainerSeen, status: &mut ContainerStatus) {
+    fn serve(&self, spec: &Container, newest: &ObservedContainer, status: &mut ContainerStatus) {
         let runs = newest.state == ContainerState::Running;
         if status.started.is_none() {
             // Ephemeral: nothing depends on it, so it neither serves nor is waited for.
@@ -440,12 +445,12 @@ fn cut_messages(status: &mut PodStatus) {
 }
 
 /// `containerd://…`
-fn container_id(place: Place<'_>, seen: &ContainerSeen) -> String {
+fn container_id(place: Place<'_>, seen: &ObservedContainer) -> String {
     format!("{}://{}", place.runtime_name, seen.id)
 }
 
 /// The state as far as the runtime told of it.
-fn told_state(seen: &ContainerSeen, id: &str) -> Option<State> {
+fn told_state(seen: &ObservedContainer, id: &str) -> Option<State> {
     let status = seen.status.as_ref();
     let at = |nanos: i64| (nanos > 0).then(|| Timestamp::from_nanos(nanos));
     Some(match seen.state {

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::hooks::PreStop;
-use super::next::{Hold, HoldReason, Next, World, log_link, needs_sandbox, next};
+use super::next::{Hold, HoldReason, Next, NodeView, log_link, needs_sandbox, next};
 use super::retention::GARBAGE_FAILED;
 use super::stopping::StopReason;
-use super::{Doing, Image, News, Origin, Phase, Place, Pod, Verdict, Wanted};
+use super::{Image, Origin, PendingCall, PendingEvent, Phase, Place, Pod, Verdict, Wanted};
 use crate::agent::Config;
 use crate::agent::calls::{Calls, Class, Owner};
 use crate::agent::event::{Action, JobId, Out, Severity};
@@ -15,7 +15,7 @@ use crate::agent::image::Images;
 use crate::agent::objects::ObjectsOf;
 use crate::agent::pleg::Pleg;
 use crate::agent::queries::Queries;
-use crate::agent::recorder::Notes;
+use crate::agent::recorder::Recorder;
 use crate::agent::time::{BackoffBounds, Instant, Now, Rng};
 use crate::limits;
 use crate::model::cri::{
@@ -24,7 +24,7 @@ use crate::model::cri::{
 use crate::model::job::{JobSpec, LogDir};
 #[cfg(feature = "probes")]
 use crate::model::probe::ProbeResults;
-use crate::model::recorded_event::{NoteKind, Object};
+use crate::model::recorded_event::{EventType, Object};
 use crate::model::status::Waiting;
 
 /// One runtime call and what it is for.
@@ -140,7 +140,7 @@ impl Step {
 }
 
 /// Everything a pod asks with.
-pub struct Hands<'a> {
+pub struct PodContext<'a> {
     /// What never changes.
     pub config: &'a Config,
     /// ConfigMaps and Secrets.
@@ -167,7 +167,7 @@ pub struct Hands<'a> {
     /// The last job's number.
     pub last_job: &'a mut u64,
     /// Events.
-    pub notes: &'a mut Notes,
+    pub notes: &'a mut Recorder,
     /// What pulls have in common.
     pub images: &'a mut Images,
     /// The looker.
@@ -185,26 +185,31 @@ const STEPS_EACH: usize = 4;
 impl Pod {
     /// Asks for all that can be asked for now. Says whether a call was given up: others may have
     /// waited for its room.
-    pub fn step(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) -> bool {
-        self.keep_dead(&hands.config.housekeeping.containers);
-        self.link_log(now, hands);
-        self.tick_hooks(now, hands);
+    pub fn step(&mut self, now: Now, world: &NodeView<'_>, context: &mut PodContext<'_>) -> bool {
+        self.keep_dead(&context.config.housekeeping.containers);
+        self.link_log(now, context);
+        self.tick_hooks(now, context);
         self.count_active(now);
-        self.plan_cgroup(hands);
-        self.plan_mounts(hands);
-        self.plan_volumes(now.boot, hands.objects.of(self.origin), hands.config);
-        self.read_last_words(hands);
-        let mut gave_up = self.follow_plan(now, world, hands);
+        self.plan_cgroup(context);
+        self.plan_mounts(context);
+        self.plan_volumes(now.boot, context.objects.of(self.origin), context.config);
+        self.read_last_words(context);
+        let mut gave_up = self.follow_plan(now, world, context);
         // Where results were saved a container has started, and others may have waited for that.
-        while self.probe(now, hands) {
-            gave_up |= self.follow_plan(now, world, hands);
+        while self.probe(now, context) {
+            gave_up |= self.follow_plan(now, world, context);
         }
-        self.make_up_for_look(now, hands.pleg);
+        self.make_up_for_look(now, context.pleg);
         gave_up
     }
 
     /// Asks for what [`next`] names, until that is nothing.
-    fn follow_plan(&mut self, now: Now, world: &World<'_>, hands: &mut Hands<'_>) -> bool {
+    fn follow_plan(
+        &mut self,
+        now: Now,
+        world: &NodeView<'_>,
+        context: &mut PodContext<'_>,
+    ) -> bool {
         let mut gave_up = false;
         self.restless = true;
         self.wake_at = None;
@@ -217,30 +222,30 @@ impl Pod {
             }
             match plan.next {
                 Next::Call(step) => {
-                    if !self.call(now, step, hands) {
+                    if !self.call(now, step, context) {
                         break;
                     }
                 }
                 Next::Hook(id, kind, why) => {
-                    if !self.begin_hook(now, &id, kind, why, hands) {
+                    if !self.begin_hook(now, &id, kind, why, context) {
                         break;
                     }
                 }
                 Next::GiveUpHook(id) => {
-                    self.give_up_hook(now, &id, hands);
+                    self.give_up_hook(now, &id, context);
                     gave_up = true;
                 }
                 Next::GiveUp(call) => {
-                    hands.calls.cancel(now, call, hands.out);
+                    context.calls.cancel(now, call, context.out);
                     self.doing.retain(|doing| doing.call != call);
                     gave_up = true;
                 }
-                Next::Job(spec) => self.begin_job(now, spec, hands),
-                Next::GiveUpJob(job) => self.give_up_job(job, hands.out),
-                Next::Enter(phase) => self.go(now, phase, hands),
+                Next::Job(spec) => self.begin_job(now, spec, context),
+                Next::GiveUpJob(job) => self.give_up_job(job, context.out),
+                Next::Enter(phase) => self.go(now, phase, context),
                 Next::Fail(verdict) => self.fail(verdict),
                 Next::Look => {
-                    hands.pleg.want();
+                    context.pleg.want();
                     self.restless = false;
                     break;
                 }
@@ -267,27 +272,27 @@ impl Pod {
 
     fn fail(&mut self, verdict: Verdict) {
         let expected = verdict.reason == "DeadlineExceeded";
-        let kind = if expected { NoteKind::Normal } else { NoteKind::Warning };
+        let kind = if expected { EventType::Normal } else { EventType::Warning };
         let message = verdict.message.clone();
-        self.news.push(News { kind, container: None, reason: verdict.reason, message });
+        self.news.push(PendingEvent { kind, container: None, reason: verdict.reason, message });
         self.verdict = Some(verdict);
     }
 
     fn warn_once(&mut self, reason: &'static str, message: String) {
         if self.blocked.as_deref() != Some(&message) {
             self.blocked = Some(message.clone().into());
-            let kind = NoteKind::Warning;
-            self.news.push(News { kind, container: None, reason, message });
+            let kind = EventType::Warning;
+            self.news.push(PendingEvent { kind, container: None, reason, message });
         }
     }
 
     /// Hands out the events that came up.
-    pub(super) fn tell_all(&mut self, now: Now, hands: &mut Hands<'_>) {
+    pub(super) fn tell_all(&mut self, now: Now, context: &mut PodContext<'_>) {
         for news in std::mem::take(&mut self.news) {
             // Of a pod without a name there is no object in the cloud.
             if news.reason == GARBAGE_FAILED || self.is_nameless() {
-                let node = Object::node(&hands.config.node_name);
-                hands.notes.add(now, node, news.kind, news.reason, news.message, hands.out);
+                let node = Object::node(&context.config.node_name);
+                context.notes.add(now, node, news.kind, news.reason, news.message, context.out);
                 continue;
             }
             let object = Object {
@@ -300,27 +305,27 @@ impl Pod {
                     .map(|container| self.field_path(&container))
                     .unwrap_or_default(),
             };
-            hands.notes.annotate(self.annotations(news.reason));
-            hands.notes.add(now, object, news.kind, news.reason, news.message, hands.out);
+            context.notes.annotate(self.annotations(news.reason));
+            context.notes.add(now, object, news.kind, news.reason, news.message, context.out);
         }
     }
 
-    fn go(&mut self, now: Now, phase: Phase, hands: &mut Hands<'_>) {
+    fn go(&mut self, now: Now, phase: Phase, context: &mut PodContext<'_>) {
         self.enter(now.boot, phase);
         if phase == Phase::Terminating {
             // Nothing will be started with it (rule R4). Work under way ends soon by itself.
             for doing in &self.doing {
                 if matches!(doing.step, Step::Pull { .. }) {
-                    hands.calls.cancel(now, doing.call, hands.out);
+                    context.calls.cancel(now, doing.call, context.out);
                 }
             }
             self.doing.retain(|doing| !matches!(doing.step, Step::Pull { .. }));
         }
         if phase > Phase::Terminating {
-            self.end_probes(now, hands);
-            self.end_hooks(now, hands);
+            self.end_probes(now, context);
+            self.end_hooks(now, context);
         } else {
-            self.tick_hooks(now, hands);
+            self.tick_hooks(now, context);
         }
         let why = match (&self.wanted, &self.verdict) {
             (_, Some(verdict)) => verdict.reason,
@@ -330,7 +335,7 @@ impl Pod {
             (Wanted::Again(..), None) => "to be made anew",
         };
         let line = format!("{}uid={} phase={phase:?} why={why:?}", self.log_name(), self.uid);
-        hands.out.push(Action::Log(Severity::Info, line));
+        context.out.push(Action::Log(Severity::Info, line));
     }
 
     /// `pod=NAMESPACE/NAME `, or nothing where only the uid is known.
@@ -366,12 +371,12 @@ impl Pod {
                 let message =
                     format!("back-off {delay} restarting failed container={name} pod={pod}");
                 let event = format!("Back-off restarting failed container {name} in pod {pod}");
-                (NoteKind::Warning, "BackOff", "CrashLoopBackOff", message, event)
+                (EventType::Warning, "BackOff", "CrashLoopBackOff", message, event)
             }
             HoldReason::ImagePull { why } => {
                 let event = format!("Back-off pulling image \"{image}\"");
                 let message = format!("{event}: {why}");
-                (NoteKind::Normal, "BackOff", "ImagePullBackOff", message, event)
+                (EventType::Normal, "BackOff", "ImagePullBackOff", message, event)
             }
             HoldReason::ImageName { why } => {
                 let message = format!(
@@ -379,7 +384,7 @@ impl Pod {
                      \"{image}\": {why}"
                 );
                 let event = message.clone();
-                (NoteKind::Warning, "InspectFailed", "InvalidImageName", message, event)
+                (EventType::Warning, "InspectFailed", "InvalidImageName", message, event)
             }
         };
         let failure = Some(Waiting { reason, message });
@@ -393,13 +398,19 @@ impl Pod {
         }
     }
 
-    pub(super) fn begin(&mut self, now: Now, step: Step, request: Request, hands: &mut Hands<'_>) {
+    pub(super) fn begin(
+        &mut self,
+        now: Now,
+        step: Step,
+        request: Request,
+        context: &mut PodContext<'_>,
+    ) {
         match &step {
-            Step::RunSandbox { .. } if self.seen.sandboxes.is_empty() => self.tell_dns(hands),
+            Step::RunSandbox { .. } if self.seen.sandboxes.is_empty() => self.tell_dns(context),
             Step::RunSandbox { .. } => {
-                self.tell_dns(hands);
-                self.news.push(News {
-                    kind: NoteKind::Normal,
+                self.tell_dns(context);
+                self.news.push(PendingEvent {
+                    kind: EventType::Normal,
                     container: None,
                     reason: "SandboxChanged",
                     message: "Pod sandbox changed, it will be killed and re-created.".to_owned(),
@@ -410,7 +421,7 @@ impl Pod {
                 // Each try gets files of its own.
                 self.remember(&container).files = None;
                 self.begin_try(&container);
-                self.count_crash(now, &container, hands.config);
+                self.count_crash(now, &container, context.config);
             }
             Step::Stop { id, why, .. } => {
                 let (id, why) = (id.clone(), *why);
@@ -423,8 +434,8 @@ impl Pod {
             _ => {}
         }
         let owner = Owner::Pod(self.uid.clone());
-        let call = hands.calls.begin(now, owner, request, hands.out);
-        self.doing.push(Doing { call, step });
+        let call = context.calls.begin(now, owner, request, context.out);
+        self.doing.push(PendingCall { call, step });
     }
 
     /// Each restart counts towards the back-off of the next (spec section 2.4).
@@ -442,20 +453,20 @@ impl Pod {
         self.remember(container).crashes.count(&image, now.boot, exited_at, bounds);
     }
 
-    pub(super) fn begin_job(&mut self, now: Now, spec: JobSpec, hands: &mut Hands<'_>) {
-        *hands.last_job += 1;
-        let job = JobId(*hands.last_job);
+    pub(super) fn begin_job(&mut self, now: Now, spec: JobSpec, context: &mut PodContext<'_>) {
+        *context.last_job += 1;
+        let job = JobId(*context.last_job);
         let deadline = now.boot.plus_ms(limits::JOB_DEADLINE_MS);
         self.jobs.insert(job, spec.clone());
-        hands.out.push(Action::Job { job, spec, deadline });
+        context.out.push(Action::Job { job, spec, deadline });
     }
 
     /// Links the log of a container that was just started, for log collectors.
-    fn link_log(&mut self, now: Now, hands: &mut Hands<'_>) {
+    fn link_log(&mut self, now: Now, context: &mut PodContext<'_>) {
         for id in std::mem::take(&mut self.to_link) {
             if let Some(seen) = self.seen.container(&id) {
                 let spec = JobSpec::LinkLog(log_link(self, seen));
-                self.begin_job(now, spec, hands);
+                self.begin_job(now, spec, context);
             }
         }
     }

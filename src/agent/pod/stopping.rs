@@ -4,7 +4,7 @@ use super::Pod;
 use crate::model::cri::ContainerId;
 use crate::model::pod::RestartPolicy;
 use crate::model::probe::ProbeKind;
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 
 /// Why a container is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,6 @@ impl Pod {
         if again {
             self.remember(&name).restart_due = Some(id.clone());
         }
-        self.tell(&name, NoteKind::Normal, "Killing", message);
+        self.tell(&name, EventType::Normal, "Killing", message);
     }
 }

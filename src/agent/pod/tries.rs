@@ -15,9 +15,9 @@
 //!
 //! If we crash here: the next life sees an instance that has ended, and counts it.
 
-use super::crash_backoff::Crashes;
-use super::observed::ContainerSeen;
-use super::{Memory, Pod};
+use super::crash_backoff::CrashBackoff;
+use super::observed::ObservedContainer;
+use super::{ContainerMemory, Pod};
 use crate::model::cri::{CallError, ContainerId, SandboxId};
 
 /// The newest try of one container.
@@ -38,7 +38,7 @@ pub(super) enum Try {
 #[derive(Clone, Debug)]
 pub(super) struct Before {
     sandbox: SandboxId,
-    crashes: Crashes,
+    crashes: CrashBackoff,
 }
 
 impl Pod {
@@ -77,7 +77,7 @@ impl Pod {
     }
 
     /// Whether the container is of a try that counts for nothing.
-    pub(super) fn is_of_no_account(&self, container: &ContainerSeen) -> bool {
+    pub(super) fn is_of_no_account(&self, container: &ObservedContainer) -> bool {
         let tried = self.memory.get(&container.name).map(|memory| &memory.tried);
         !container.may_run()
             && matches!(tried, Some(Try::Forgiven(Some(id))) if *id == container.id)
@@ -94,7 +94,7 @@ impl Pod {
     }
 }
 
-impl Memory {
+impl ContainerMemory {
     fn forgive(&mut self, before: Before, id: Option<ContainerId>) {
         self.crashes = before.crashes;
         self.hold_until = None;

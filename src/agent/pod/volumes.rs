@@ -23,7 +23,7 @@ use super::config_error::CONFIG_ERROR;
 use super::env::{Environment, references};
 use super::mounts::is_recursive;
 use super::next::Next;
-use super::step::Hands;
+use super::step::PodContext;
 use super::{Phase, Pod, Step, Wanted};
 use crate::agent::objects::Objects;
 use crate::agent::time::{Backoff, BackoffBounds, Instant, Now, sooner};
@@ -33,7 +33,7 @@ use crate::limits;
 use crate::model::cri::{Mount, Propagation};
 use crate::model::job::{JobError, JobSpec, SubPath, VolumeSetUp};
 use crate::model::pod::{self as api, Container, MountPropagation, VolumeMount};
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 use crate::model::status::Waiting;
 
 /// What is known of a pod's volumes.
@@ -370,7 +370,12 @@ impl Pod {
 
     /// Before a container is made: the parts of volumes that it sees are mounted by themselves.
     /// Says whether it has to wait for that.
-    pub(super) fn bind_sub_paths(&mut self, now: Now, step: &Step, hands: &mut Hands<'_>) -> bool {
+    pub(super) fn bind_sub_paths(
+        &mut self,
+        now: Now,
+        step: &Step,
+        context: &mut PodContext<'_>,
+    ) -> bool {
         let Step::Create { container, attempt, .. } = step else { return false };
         let Some(spec) = self.spec_of(container) else { return false };
         if spec.volume_mounts.is_empty() {
@@ -379,8 +384,8 @@ impl Pod {
         let bound = self.volumes.bound.get(container).filter(|bound| bound.attempt == *attempt);
         let is_bound = |index: u32| bound.is_some_and(|bound| bound.indices.contains(&index));
         // What is missing of it is told when the container is asked for.
-        let bytes_max = hands.config.machine.budget.expanded_bytes_max;
-        let envs = self.environment(spec, hands);
+        let bytes_max = context.config.machine.budget.expanded_bytes_max;
+        let envs = self.environment(spec, context);
         let mut envs = envs.unwrap_or_else(|_| Environment::within(bytes_max));
         let places = self.places();
         let mut jobs = Vec::new();
@@ -409,7 +414,7 @@ impl Pod {
         }
         for job in jobs {
             if !self.has_job(&job) {
-                self.begin_job(now, job, hands);
+                self.begin_job(now, job, context);
             }
         }
         true
@@ -465,6 +470,6 @@ impl Pod {
         memory.hold_until = Some(now.plus_ms(limits::RETRY_MS));
         memory.failure = Some(Waiting { reason: CONFIG_ERROR, message: message.clone() });
         let container = part.container.clone();
-        self.tell(&container, NoteKind::Warning, "Failed", format!("Error: {message}"));
+        self.tell(&container, EventType::Warning, "Failed", format!("Error: {message}"));
     }
 }

@@ -3,7 +3,7 @@
 use super::remedy;
 use crate::agent::admit;
 use crate::config::EXPOSED;
-use crate::io::diagnostics::{CNI_CONFIG, CNI_PLUGINS, Facts, Room};
+use crate::io::diagnostics::{CNI_CONFIG, CNI_PLUGINS, Diagnostics, Room};
 use crate::io::rivals::Rival;
 use crate::model::cri::{RuntimeStatus, Version};
 use crate::wire::manifest;
@@ -50,7 +50,7 @@ pub(super) fn fail(name: &'static str, detail: impl Into<String>, remedy: &str) 
 }
 
 /// The whole report.
-pub(super) fn all(facts: &Facts) -> Vec<Row> {
+pub(super) fn all(facts: &Diagnostics) -> Vec<Row> {
     let mut rows = vec![config(facts)];
     rows.extend(
         facts
@@ -85,7 +85,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Row> {
     rows
 }
 
-fn config(facts: &Facts) -> Row {
+fn config(facts: &Diagnostics) -> Row {
     match (&facts.config_trouble, &facts.config_warning) {
         (Some(why), _) => {
             fail("config", why.as_str(), "mend the line; below, defaults are assumed")
@@ -128,7 +128,7 @@ const MEMORY_REMEDY: &str = "add `cgroup_enable=memory cgroup_memory=1` to the k
     line (Raspberry Pi: to the one line of /boot/firmware/cmdline.txt or /boot/cmdline.txt) and \
     reboot";
 
-fn cgroups(facts: &Facts) -> Row {
+fn cgroups(facts: &Diagnostics) -> Row {
     let mounted = |kind: &'static str| {
         facts.mounts.lines().filter_map(move |line| {
             let mut fields = line.split(' ').skip(1);
@@ -171,7 +171,7 @@ fn cgroups(facts: &Facts) -> Row {
     }
 }
 
-fn namespaces(facts: &Facts) -> Row {
+fn namespaces(facts: &Diagnostics) -> Row {
     let has = |name: &&&str| facts.namespaces.iter().any(|has| has == **name);
     let missing: Vec<_> =
         ["mnt", "uts", "ipc", "pid", "net"].iter().filter(|name| !has(name)).copied().collect();
@@ -182,7 +182,7 @@ fn namespaces(facts: &Facts) -> Row {
     fail("namespaces", format!("the kernel lacks {}", missing.join(", ")), remedy)
 }
 
-fn overlay(facts: &Facts) -> Row {
+fn overlay(facts: &Diagnostics) -> Row {
     let has = facts.filesystems.split_ascii_whitespace().any(|name| name == "overlay");
     if has {
         return ok("overlay", "the kernel has overlayfs");
@@ -195,7 +195,7 @@ fn overlay(facts: &Facts) -> Row {
 /// capabilities(7): `CAP_SYS_RESOURCE`.
 const SYS_RESOURCE_BIT: u64 = 1 << 24;
 
-fn oom_score_adj(facts: &Facts) -> Row {
+fn oom_score_adj(facts: &Diagnostics) -> Row {
     match facts.capabilities {
         Some(capabilities) if capabilities & SYS_RESOURCE_BIT != 0 => {
             ok("oom-score", "may be lowered")
@@ -209,7 +209,7 @@ fn oom_score_adj(facts: &Facts) -> Row {
     }
 }
 
-fn runtime(facts: &Facts) -> Vec<Row> {
+fn runtime(facts: &Diagnostics) -> Vec<Row> {
     let socket = &facts.config.runtime;
     match &facts.runtime {
         None => Vec::new(),
@@ -236,7 +236,7 @@ fn runtime_status(version: &Version, status: &RuntimeStatus) -> Vec<Row> {
     vec![runtime, network]
 }
 
-fn cni(facts: &Facts) -> Vec<Row> {
+fn cni(facts: &Diagnostics) -> Vec<Row> {
     let ready = matches!(&facts.runtime, Some(Ok((_, RuntimeStatus { network: Ok(()), .. }))));
     let Some((name, text)) = facts.cni.first() else {
         let detail = format!("no configuration in {CNI_CONFIG}");
@@ -271,7 +271,7 @@ fn plugin_kinds(text: &str) -> Vec<String> {
     kinds.filter_map(|kind| kind.as_str().map(str::to_owned)).collect()
 }
 
-fn bridge(facts: &Facts) -> Row {
+fn bridge(facts: &Diagnostics) -> Row {
     if facts.ip_forward.trim() == "0" {
         let remedy = "sysctl -w net.ipv4.ip_forward=1, and at each boot (/etc/sysctl.conf)";
         return warn(
@@ -315,7 +315,7 @@ fn place(name: &'static str, room: &Result<Room, String>, flag: &str) -> Row {
 /// What a few pods write in a day.
 const FREE_MIN_BYTES: u64 = 64 << 20;
 
-fn manifests(facts: &Facts) -> Vec<Row> {
+fn manifests(facts: &Diagnostics) -> Vec<Row> {
     let folder = &facts.config.manifests;
     let files = match &facts.manifests {
         None => return Vec::new(),

@@ -24,11 +24,11 @@ fn room(path: &str) -> Room {
 }
 
 /// A machine with all that pods need.
-fn machine() -> Facts {
+fn machine() -> Diagnostics {
     let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let version =
         Version { runtime_name: "containerd".to_owned(), runtime_version: "1.6.20".to_owned() };
-    Facts {
+    Diagnostics {
         config: Config { node_name: "gw".to_owned(), ..Config::default() },
         config_trouble: None,
         config_warning: None,
@@ -57,7 +57,7 @@ fn machine() -> Facts {
 }
 
 /// The rows that are not ok, as `verdict name: detail → remedy`.
-fn troubles(facts: &Facts) -> Vec<String> {
+fn troubles(facts: &Diagnostics) -> Vec<String> {
     let rows = all(facts);
     let bad = rows.iter().filter(|row| row.verdict != Verdict::Ok);
     bad.map(|row| {
@@ -68,7 +68,7 @@ fn troubles(facts: &Facts) -> Vec<String> {
 }
 
 /// With this one thing changed, exactly this is said.
-fn check(change: impl Fn(&mut Facts), start: &str, remedy: &str) {
+fn check(change: impl Fn(&mut Diagnostics), start: &str, remedy: &str) {
     let mut facts = machine();
     change(&mut facts);
     let troubles = troubles(&facts);
@@ -80,11 +80,11 @@ fn check(change: impl Fn(&mut Facts), start: &str, remedy: &str) {
 #[test]
 fn a_machine_with_everything_is_well() {
     assert_eq!(troubles(&machine()), [""; 0]);
-    let v1 = Facts { mounts: V1.to_owned(), cgroups: CGROUPS.to_owned(), ..machine() };
+    let v1 = Diagnostics { mounts: V1.to_owned(), cgroups: CGROUPS.to_owned(), ..machine() };
     assert_eq!(troubles(&v1), [""; 0]);
     assert!(all(&v1).iter().any(|row| row.detail == "version 1 with memory"));
     let mounts = format!("{V1}cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n");
-    let hybrid = Facts { mounts, ..v1 };
+    let hybrid = Diagnostics { mounts, ..v1 };
     assert!(all(&hybrid).iter().any(|row| row.detail == "hybrid with memory"));
 }
 
@@ -185,10 +185,11 @@ fn the_runtime_and_its_network_are_judged() {
         "fail runtime: /run/containerd/containerd.sock: there is no such socket",
         "disabled_plugins",
     );
-    let status = |facts: &mut Facts, runtime: Result<(), String>, network: Result<(), String>| {
-        let version = Version::default();
-        facts.runtime = Some(Ok((version, RuntimeStatus::of(runtime, network))));
-    };
+    let status =
+        |facts: &mut Diagnostics, runtime: Result<(), String>, network: Result<(), String>| {
+            let version = Version::default();
+            facts.runtime = Some(Ok((version, RuntimeStatus::of(runtime, network))));
+        };
     let why = || Err("not yet".to_owned());
     check(|facts| status(facts, why(), Ok(())), "fail runtime:  , not ready: not yet", "log");
     check(
@@ -235,7 +236,7 @@ fn what_the_process_may_do_is_judged() {
 fn the_place_is_judged() {
     check(|facts| facts.clock = false, "warn clock: ", "ntpd");
     check(|facts| facts.hosts = false, "warn hosts: ", "/etc/hosts");
-    let logs = |facts: &mut Facts, change: fn(&mut Room)| {
+    let logs = |facts: &mut Diagnostics, change: fn(&mut Room)| {
         if let Some(Ok(room)) = &mut facts.logs {
             change(room);
         }
@@ -322,6 +323,6 @@ fn the_configuration_and_the_manifests_are_judged() {
         "warn manifests: /m/a.yaml: pod \"a\": not known: spec.containers[0].livenesProbe",
         "spelled",
     );
-    let facts = Facts { manifests: file(&pod.replace(", X", "")), ..machine() };
+    let facts = Diagnostics { manifests: file(&pod.replace(", X", "")), ..machine() };
     assert!(all(&facts).iter().any(|row| row.detail == "/etc/kubeedge/manifests: files 1, pods 1"));
 }

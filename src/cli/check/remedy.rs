@@ -1,6 +1,6 @@
 //! What to change in the runtime's configuration: its keys differ by the runtime and its version.
 
-use crate::io::diagnostics::Facts;
+use crate::io::diagnostics::Diagnostics;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runtime {
@@ -14,7 +14,7 @@ enum Runtime {
 }
 
 /// Where the runtime does not answer, the name of its socket tells which one was meant.
-fn runtime(facts: &Facts) -> Runtime {
+fn runtime(facts: &Diagnostics) -> Runtime {
     let Some(Ok((version, _))) = &facts.runtime else {
         let name = facts.config.runtime.rsplit('/').next().unwrap_or_default();
         return if name.starts_with("crio") { Runtime::CriO } else { Runtime::Containerd };
@@ -30,7 +30,7 @@ fn runtime(facts: &Facts) -> Runtime {
 }
 
 /// For a machine on which `oom_score_adj` may not be lowered.
-pub(super) fn oom_score_adj(facts: &Facts) -> &'static str {
+pub(super) fn oom_score_adj(facts: &Diagnostics) -> &'static str {
     match runtime(facts) {
         Runtime::Containerd1 => {
             "in containerd's config.toml, under [plugins.\"io.containerd.grpc.v1.cri\"], set \
@@ -47,7 +47,7 @@ pub(super) fn oom_score_adj(facts: &Facts) -> &'static str {
 }
 
 /// For a socket where no runtime answers.
-pub(super) fn no_answer(facts: &Facts) -> &'static str {
+pub(super) fn no_answer(facts: &Diagnostics) -> &'static str {
     match runtime(facts) {
         Runtime::Containerd | Runtime::Containerd1 => {
             "start the runtime, or say where it is with --runtime or containerRuntimeEndpoint; \

@@ -18,7 +18,7 @@ use crate::wire::http1::call::{self, Call};
 use crate::wire::rest::{self, Asked};
 
 /// All that an answer may need.
-pub(super) struct Desk<'a> {
+pub(super) struct HttpContext<'a> {
     pub(super) controller: &'a Controller,
     /// `None`: the objects are a cluster's, and people ask that.
     pub(super) local: Option<&'a mut Local>,
@@ -33,7 +33,7 @@ pub(super) struct Desk<'a> {
 
 type Answer = (u16, &'static str, Vec<u8>);
 
-impl Desk<'_> {
+impl HttpContext<'_> {
     /// The answer, head and all.
     pub(super) fn answer(&mut self, call: &Call, access: Access) -> Vec<u8> {
         let (status, kind, body) = match (&*call.method, &*call.path) {

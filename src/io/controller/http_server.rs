@@ -26,7 +26,7 @@ use crate::wire::http1::call::{self, Call};
 
 /// The listeners and their connections.
 #[derive(Debug)]
-pub struct Front {
+pub struct HttpServer {
     /// Of the port; for the `Host` of requests.
     address: SocketAddr,
     listeners: Vec<Listener>,
@@ -57,8 +57,8 @@ enum Next {
     End,
 }
 
-impl Front {
-    /// Listens nowhere yet; [`Front::tick`] does. Port 0: only on the unix socket.
+impl HttpServer {
+    /// Listens nowhere yet; [`HttpServer::tick`] does. Port 0: only on the unix socket.
     pub fn new(address: SocketAddr, socket: PathBuf, first: Token) -> Self {
         let last = Token(first.0 + 1 + FRONT_CONNECTIONS_MAX);
         let name = "the controller's API";
@@ -117,7 +117,7 @@ impl Front {
         }
     }
 
-    /// When to call [`Front::tick`] if nothing gets ready before.
+    /// When to call [`HttpServer::tick`] if nothing gets ready before.
     pub fn wake_at(&self) -> Option<Instant> {
         let listeners = self.listeners.iter().filter_map(Listener::wake_at);
         self.connections.iter().flatten().map(|it| it.deadline).chain(listeners).min()
@@ -238,7 +238,7 @@ mod tests {
     struct Bed {
         poll: Poll,
         ready: Events,
-        front: Front,
+        front: HttpServer,
         socket: PathBuf,
         now: Instant,
     }
@@ -253,7 +253,7 @@ mod tests {
             let mut bed = Self {
                 poll: Poll::new().expect("a poll"),
                 ready: Events::with_capacity(64),
-                front: Front::new(address, socket.clone(), Token(1)),
+                front: HttpServer::new(address, socket.clone(), Token(1)),
                 socket,
                 now: Instant(1_000_000),
             };

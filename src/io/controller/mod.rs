@@ -36,7 +36,7 @@ use crate::controller::time::{Instant, Now};
 use crate::controller::{self, Candidate, Controller, SyncStore};
 use crate::io::cloud::names;
 use crate::io::folder::{self, Held, Manifests, Room};
-use crate::io::signal::{self, Signals, Told};
+use crate::io::signal::{self, SignalAction, Signals};
 use crate::io::turn::{self, Turn};
 use crate::io::turn_log;
 use crate::io::{clock, sys};
@@ -49,10 +49,10 @@ use crate::model::raw::Manifest;
 use crate::wire::manifest::raw;
 use api::Api;
 use api::local::Local;
-use api::remote::endpoints::Reach;
+use api::remote::endpoints::Endpoint;
 use api::remote::{self, Remote, TOKENS};
 use authority::{Authority, Clients};
-use http_server::Front;
+use http_server::HttpServer;
 use listeners::Ports;
 use settings::{Settings, Source};
 use store::{Kept, Store};
@@ -68,7 +68,7 @@ const PORTS: Token = Token(1 << 20);
 
 /// Runs the controller until it is told to stop, or the system refuses what it cannot be without.
 pub fn run(settings: Settings) -> ExitCode {
-    let mut hands = match Hands::open(settings) {
+    let mut hands = match EventLoop::open(settings) {
         Ok(hands) => hands,
         Err(why) => {
             ::log::error!("cannot start: {why}");
@@ -105,7 +105,7 @@ enum Next {
     Exit,
 }
 
-struct Hands {
+struct EventLoop {
     poll: Poll,
     settings: Settings,
     controller: Controller,
@@ -117,7 +117,7 @@ struct Hands {
     renewal: Option<secrets::Renewal>,
     store: Store,
     manifests: Manifests<Vec<Manifest>>,
-    front: Front,
+    front: HttpServer,
     /// Facts that the mind has not been told.
     events: Vec<Event>,
     out: Out,
@@ -148,7 +148,7 @@ fn loaded(rows: Vec<(Key, Row)>, version: u64, is_new: bool) -> Objects {
     objects
 }
 
-impl Hands {
+impl EventLoop {
     fn open(settings: Settings) -> Result<Self, String> {
         sys::raise_descriptors();
         let failed = |error: io::Error| error.to_string();
@@ -166,7 +166,7 @@ impl Hands {
         let authority = ground.authority;
         let ports = Ports::new(
             (settings.hub, authority.tls(Clients::Required)?),
-            (settings.desk, authority.tls(Clients::Asked)?),
+            (settings.https, authority.tls(Clients::Asked)?),
             PORTS,
         );
         let parse = |bytes: &[u8]| raw::parse_valid(bytes, admit::invalid);
@@ -200,7 +200,7 @@ impl Hands {
             renewal: is_remote.then(|| secrets::Renewal::new(now.boot)),
             store,
             manifests,
-            front: Front::new(settings.api, settings.socket(), FRONT),
+            front: HttpServer::new(settings.api, settings.socket(), FRONT),
             events: vec![Event::Loaded(kept.records), Event::Identities(kept.identities)],
             out: Out::default(),
             dirty: Vec::new(),
@@ -396,7 +396,7 @@ impl Hands {
     }
 
     fn answer_people(&mut self, now: Now) {
-        let mut desk = http_api::Desk {
+        let mut context = http_api::HttpContext {
             controller: &self.controller,
             trouble: self.api.trouble(now.boot),
             local: self.api.local(),
@@ -405,7 +405,8 @@ impl Hands {
             refused: self.ports.refused().collect(),
             now,
         };
-        self.front.tick(now.boot, self.poll.registry(), |call, access| desk.answer(call, access));
+        self.front
+            .tick(now.boot, self.poll.registry(), |call, access| context.answer(call, access));
     }
 
     /// Nodes that join find a token where they always did.
@@ -420,12 +421,12 @@ impl Hands {
     fn signalled(&mut self) {
         while let Some(told) = self.signals.take() {
             match told {
-                Told::ChildEnded | Told::Reload => {}
-                Told::Stop if self.stopping => {
+                SignalAction::ChildEnded | SignalAction::Reload => {}
+                SignalAction::Stop if self.stopping => {
                     ::log::warn!("told to stop a second time: ending at once");
                     std::process::exit(1);
                 }
-                Told::Stop => {
+                SignalAction::Stop => {
                     self.stopping = true;
                     self.events.push(Event::Stop);
                 }
@@ -465,7 +466,7 @@ fn judge(settings: &Settings, kept: &mut Kept, had_store: bool, now_s: i64) -> R
 /// What we stand on: files and a folder, or a cluster.
 struct Ground {
     authority: Authority,
-    reach: Option<Reach>,
+    reach: Option<Endpoint>,
     sync: SyncStore,
     candidate: Option<Candidate>,
 }
@@ -478,8 +479,8 @@ impl Ground {
                 let (sync, candidate) = (SyncStore::Table, None);
                 return Ok(Self { authority, reach: None, sync, candidate });
             }
-            Source::Kubeconfig(path) => Reach::of_file(path)?,
-            Source::Cluster => Reach::in_cluster()?,
+            Source::Kubeconfig(path) => Endpoint::of_file(path)?,
+            Source::Cluster => Endpoint::in_cluster()?,
         };
         let authority = secrets::open(&mut reach, &settings.namespace, &settings.names, now_s)?;
         let crds = remote::has(&mut reach, Kind::ObjectSync)?;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::api::remote::{self, endpoints::Reach};
+use super::api::remote::{self, endpoints::Endpoint};
 use super::authority::{Authority, Pair};
 use crate::controller::time::Instant;
 use crate::limits::{TOKEN_LIFE_S, TOKEN_SECRET_MS};
@@ -16,7 +16,7 @@ use crate::model::base64;
 
 /// Reads them, and makes what is missing.
 pub(super) fn open(
-    reach: &mut Reach,
+    reach: &mut Endpoint,
     namespace: &str,
     names: &[String],
     now_s: i64,
@@ -84,7 +84,7 @@ pub(super) fn token(namespace: &str, authority: &Authority, now_s: i64) -> Call 
 }
 
 struct Shelf<'a> {
-    reach: &'a mut Reach,
+    reach: &'a mut Endpoint,
     namespace: &'a str,
 }
 

@@ -14,7 +14,7 @@ pub struct Settings {
     /// `--listen-hub`: where nodes dial their websockets.
     pub hub: SocketAddr,
     /// `--listen-https`: where nodes ask for certificates.
-    pub desk: SocketAddr,
+    pub https: SocketAddr,
     /// `--api`: health and metrics of our own API, on loopback.
     pub api: SocketAddr,
     /// `--kubeconfig` or `--in-cluster`; neither: the folder.
@@ -43,7 +43,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             hub: ([0, 0, 0, 0], 10_000).into(),
-            desk: ([0, 0, 0, 0], 10_002).into(),
+            https: ([0, 0, 0, 0], 10_002).into(),
             api: API,
             source: Source::Folder,
             namespace: "kubeedge".to_owned(),
@@ -101,7 +101,7 @@ impl Settings {
             };
             match &*name {
                 "listen-hub" => settings.hub = address()?,
-                "listen-https" => settings.desk = address()?,
+                "listen-https" => settings.https = address()?,
                 "api" if text == "off" => settings.api.set_port(0),
                 "api" => {
                     settings.api = address()?;
@@ -154,8 +154,8 @@ impl Settings {
             a.ip() == b.ip() || a.ip().is_unspecified() && (a.is_ipv6() || b.is_ipv4())
         };
         let hub = ("--listen-hub", self.hub);
-        let (desk, api) = (("--listen-https", self.desk), ("--api", self.api));
-        for ((name, at), (other, theirs)) in [(desk, hub), (api, hub), (api, desk)] {
+        let (https, api) = (("--listen-https", self.https), ("--api", self.api));
+        for ((name, at), (other, theirs)) in [(https, hub), (api, hub), (api, https)] {
             let one_port = at.port() == theirs.port() && at.port() != 0;
             if one_port && (holds(at, theirs) || holds(theirs, at)) {
                 return Err(format!("{name}: got {at}, expected another port than {other}'s"));

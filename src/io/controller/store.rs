@@ -6,7 +6,7 @@
 //! answered, is forgotten, and no resourceVersion is given twice. **If we crash here** a turn is
 //! there as a whole or not at all.
 //!
-//! A damaged file is put aside ([`aside`]). The CA is not in it: see [`super::authority`].
+//! A damaged file is put aside ([`quarantine`]). The CA is not in it: see [`super::authority`].
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::unistd::{AccessFlags, access};
 
-use super::{Ground, Trouble, check, left_log, quarantine, rows};
+use super::{Trouble, Vfs, check, left_log, quarantine, rows};
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ fn state(path: &Path) -> State {
         },
     }
     let looked = || -> Result<usize, Trouble> {
-        let mut conn = Ground::connect_read_only(path, left_log(path))?;
+        let mut conn = Vfs::connect_read_only(path, left_log(path))?;
         if !rows::are_there(&conn)? {
             return Ok(0);
         }

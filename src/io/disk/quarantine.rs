@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::params;
 
-use super::{Ground, rows};
+use super::{Vfs, rows};
 use crate::limits::STORE_ASIDE_MAX;
 use crate::model::meta::Row;
 
@@ -74,7 +74,7 @@ fn create(new: &Path) -> io::Result<()> {
 
 fn fill(new: &Path, rows: &[Row]) -> Result<(), String> {
     let fill = || -> rusqlite::Result<()> {
-        let mut conn = Ground::default().connect(new)?;
+        let mut conn = Vfs::default().connect(new)?;
         let filling = conn.transaction()?;
         filling.execute(rows::SCHEMA, [])?;
         for row in rows {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::{Disk, Ground};
+use super::{Disk, Vfs};
 use crate::agent::event::Event;
 use crate::agent::time::Instant;
 use crate::config::Config;
@@ -27,7 +27,7 @@ impl Store {
     pub fn open(config: &Config, budget: &Budget, events: &mut Vec<Event>) -> io::Result<Self> {
         let mut store = Self { disk: None, asked: None, limit: Limit::default() };
         if config.cloud.is_configured() {
-            let ground = Ground::with_memory(budget.meta_bytes_max);
+            let ground = Vfs::with_memory(budget.meta_bytes_max);
             let (disk, saved) = Disk::open_on(ground, Path::new(&config.cloud.store))
                 .map_err(|refused| io::Error::other(refused.to_string()))?;
             events.push(Event::Loaded(Box::new(saved)));

@@ -297,7 +297,7 @@ fn what_there_is_no_memory_for_stays_and_is_named() {
     assert_eq!(save(&mut disk, &all), Ok(()));
     disk.close();
     let with = |bytes: usize| {
-        Disk::open_on(Ground::with_memory(bytes), &place.db()).expect("nobody else has it")
+        Disk::open_on(Vfs::with_memory(bytes), &place.db()).expect("nobody else has it")
     };
     let (mut disk, saved) = with(1_000);
     let rows = vec![row("a/pod/a", "{}"), row("a/pod/c", "{}")];

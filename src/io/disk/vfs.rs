@@ -10,20 +10,20 @@ use crate::limits::{STORE_BUSY_MS, STORE_BYTES_MAX, STORE_CACHE_KIB};
 
 /// Where SQLite's reads and writes go.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct Vfs {
     /// An SQLite VFS by its name; `None`: the machine's own.
     vfs: Option<String>,
     /// Bytes of rows that there is memory to read; the others stay unread.
     pub(super) read_bytes_max: usize,
 }
 
-impl Default for Ground {
+impl Default for Vfs {
     fn default() -> Self {
         Self { vfs: None, read_bytes_max: STORE_BYTES_MAX }
     }
 }
 
-impl Ground {
+impl Vfs {
     /// The machine's file system, with memory for so many bytes of rows.
     pub fn with_memory(read_bytes_max: usize) -> Self {
         Self { read_bytes_max, ..Self::default() }

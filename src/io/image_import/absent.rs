@@ -6,9 +6,9 @@ use crate::agent::time::Instant;
 
 /// Nothing.
 #[derive(Debug)]
-pub struct Keeper;
+pub struct RegistryProcess;
 
-impl Keeper {
+impl RegistryProcess {
     /// Says that there is none.
     pub fn new(_address: SocketAddr, folders: &[String]) -> Self {
         if !folders.is_empty() {

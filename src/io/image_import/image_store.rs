@@ -12,7 +12,7 @@ use crate::wire::oci::reference::Asked;
 
 /// The sources, as they were at the last look.
 #[derive(Debug, Default)]
-pub struct Shelf {
+pub struct ImageStore {
     sources: BTreeMap<PathBuf, Source>,
     /// More than [`IMAGE_SOURCES_MAX`].
     full: bool,
@@ -32,7 +32,7 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-impl Shelf {
+impl ImageStore {
     /// Looks at the folders; reads what is new. Returns what changed, a line each, for the log.
     pub fn look(&mut self, folders: &[PathBuf]) -> Vec<String> {
         let mut told = Vec::new();

@@ -4,7 +4,7 @@
 //! ```text
 //!  runtime ──GET /v2/…──▶ 127.0.0.1:10351 (child: mirror ─ shelf ─ archive) ──▶ /media/stick/*.tar
 //!                              ▲ starts it again
-//!                            agent (Keeper)
+//!                            agent (RegistryProcess)
 //! ```
 //!
 //! A child, because a file on a stick that is pulled out may hang whoever reads it. It ends with
@@ -32,7 +32,7 @@ use crate::limits::MIRROR_RESTART_MS;
 
 /// Keeps the registry's process going.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct RegistryProcess {
     address: SocketAddr,
     /// None: no registry is wanted.
     folders: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Keeper {
     limit: Limit,
 }
 
-impl Keeper {
+impl RegistryProcess {
     /// Starts nothing yet. Without folders it never will.
     pub fn new(address: SocketAddr, folders: &[String]) -> Self {
         let (folders, child, start_at) = (folders.to_vec(), None, Instant(0));
@@ -88,13 +88,13 @@ impl Keeper {
         }
     }
 
-    /// When to call [`Keeper::tick`].
+    /// When to call [`RegistryProcess::tick`].
     pub fn wake_at(&self) -> Option<Instant> {
         (self.child.is_none() && !self.folders.is_empty()).then_some(self.start_at)
     }
 }
 
-impl Drop for Keeper {
+impl Drop for RegistryProcess {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
             // It is gone already, or it is now.
@@ -117,7 +117,7 @@ pub fn serve(
             return "the agent has ended".to_owned();
         }
     }
-    match registry::Mirror::open(address, folders) {
+    match registry::Registry::open(address, folders) {
         Ok(mirror) => {
             listening(mirror.bound());
             mirror.run().to_string()

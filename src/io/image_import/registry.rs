@@ -16,7 +16,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Poll, Token};
 
 use super::archive::{Blob, Span};
-use super::image_store::Shelf;
+use super::image_store::ImageStore;
 use crate::agent::time::Instant;
 use crate::io::{clock, turn};
 use crate::limits::{
@@ -27,14 +27,14 @@ use crate::wire::oci::json;
 use crate::wire::oci::reference::Target;
 
 /// The server.
-pub struct Mirror {
+pub struct Registry {
     poll: Poll,
     listener: TcpListener,
     bound: SocketAddr,
     waiting: bool,
     connections: Vec<Option<Connection>>,
     folders: Vec<PathBuf>,
-    shelf: Shelf,
+    shelf: ImageStore,
     look_at: Instant,
     buffer: Vec<u8>,
 }
@@ -53,7 +53,7 @@ struct Connection<S = TcpStream> {
 
 const LISTENER: Token = Token(0);
 
-impl Mirror {
+impl Registry {
     /// Listens, and has looked at the folders.
     pub fn open(address: SocketAddr, folders: Vec<PathBuf>) -> io::Result<Self> {
         let poll = Poll::new()?;
@@ -61,7 +61,7 @@ impl Mirror {
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let bound = listener.local_addr()?;
         let connections = std::iter::repeat_with(|| None).take(MIRROR_CONNECTIONS_MAX).collect();
-        let (shelf, look_at) = (Shelf::default(), Instant(0));
+        let (shelf, look_at) = (ImageStore::default(), Instant(0));
         let (waiting, buffer) = (true, Vec::new());
         Ok(Self { poll, listener, bound, waiting, connections, folders, shelf, look_at, buffer })
     }
@@ -261,7 +261,7 @@ impl<S: Read + Write> Connection<S> {
 }
 
 /// The answer's head, with the body where it is small; and else what the body is read from.
-fn answer(shelf: &Shelf, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
+fn answer(shelf: &ImageStore, request: &Request) -> (Vec<u8>, Option<(File, Span)>) {
     let found = match Target::parse(&request.path, &request.query) {
         None => Err(("UNSUPPORTED", "this registry only lets pull".to_owned())),
         Some(Target::Hello) => Ok(Found::Json("application/json".to_owned(), None, b"{}".to_vec())),
@@ -290,7 +290,7 @@ enum Found {
     Error(Vec<u8>),
 }
 
-fn manifest(shelf: &Shelf, digest: &str) -> Result<Found, (&'static str, String)> {
+fn manifest(shelf: &ImageStore, digest: &str) -> Result<Found, (&'static str, String)> {
     let unknown = |why: String| ("MANIFEST_UNKNOWN", why);
     let blob = shelf.blob(digest).map_err(|error| unknown(format!("{digest}: {error}")))?;
     let blob = blob.ok_or_else(|| unknown(format!("no {digest} in the folders")))?;
@@ -352,11 +352,11 @@ mod tests {
 
     const NOW: Instant = Instant(1_000);
 
-    fn mirror(folders: Vec<PathBuf>) -> Mirror {
-        Mirror::open((Ipv4Addr::LOCALHOST, 0).into(), folders).expect("a port of ours")
+    fn mirror(folders: Vec<PathBuf>) -> Registry {
+        Registry::open((Ipv4Addr::LOCALHOST, 0).into(), folders).expect("a port of ours")
     }
 
-    fn connected(mirror: &Mirror) -> usize {
+    fn connected(mirror: &Registry) -> usize {
         mirror.connections.iter().flatten().count()
     }
 
@@ -366,7 +366,7 @@ mod tests {
         let connect = |_| Client::connect(mirror.bound).expect("it listens");
         let mut clients: Vec<Client> = (0..=MIRROR_CONNECTIONS_MAX).map(connect).collect();
         let last = clients.last().expect("one more").local_addr().expect("it has one");
-        let is_served = |mirror: &Mirror| {
+        let is_served = |mirror: &Registry| {
             let mut all = mirror.connections.iter().flatten();
             all.any(|one| one.stream.peer_addr().is_ok_and(|peer| peer == last))
         };

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Keeper;
+use super::RegistryProcess;
 use super::archive::Catalog;
-use super::image_store::{Shelf, full_name};
+use super::image_store::{ImageStore, full_name};
 use crate::agent::time::Instant;
 use crate::limits::{IMAGE_MEMBERS_MAX, IMAGE_PAX_BYTES_MAX, IMAGE_SOURCES_MAX, MIRROR_RESTART_MS};
 use crate::wire::oci::reference::Asked;
@@ -288,19 +288,19 @@ fn of_too_many_archives_the_first_by_name_are_used() {
     for number in 0..=IMAGE_SOURCES_MAX {
         dir.put(&format!("{number:04}.tar"), b"bad");
     }
-    let told = Shelf::default().look(std::slice::from_ref(&dir.0));
+    let told = ImageStore::default().look(std::slice::from_ref(&dir.0));
     let all = IMAGE_SOURCES_MAX + 1;
     assert_eq!(told[0], format!("got {all} files of images, expected {IMAGE_SOURCES_MAX} at most"));
     assert_eq!(told.len() - 1, IMAGE_SOURCES_MAX, "a line for each that is looked into");
     assert!(told.iter().all(|line| !line.contains(&format!("{IMAGE_SOURCES_MAX:04}.tar"))));
     fs::remove_file(dir.0.join("0000.tar")).expect("a file of ours");
-    let told = Shelf::default().look(std::slice::from_ref(&dir.0));
+    let told = ImageStore::default().look(std::slice::from_ref(&dir.0));
     assert_eq!(told.len(), IMAGE_SOURCES_MAX);
 }
 
 #[test]
 fn a_registry_that_ends_is_started_again_ever_later() {
-    let mut keeper = Keeper::new(([127, 0, 0, 1], 1).into(), &["/nowhere".to_owned()]);
+    let mut keeper = RegistryProcess::new(([127, 0, 0, 1], 1).into(), &["/nowhere".to_owned()]);
     let mut now = Instant(1_000);
     for wait_ms in [1, 2, 4, 8, 16, 32, 64, 64].map(|times| times * MIRROR_RESTART_MS) {
         let mut child = std::process::Command::new("true").spawn().expect("coreutils");
@@ -323,7 +323,7 @@ fn the_shelf_follows_its_folders_and_finds_by_name() {
         tar(&[file("l", layer), file("c.json", &config), file("manifest.json", saved.as_bytes())])
     };
     let folders = [dir.0.join("in"), dir.0.join("not-there")];
-    let mut shelf = Shelf::default();
+    let mut shelf = ImageStore::default();
     assert_eq!(shelf.look(&folders), [] as [&str; 0]);
     dir.put("in/a.tar", &archive(r#""x.io/app:1","tool:1""#, b"a"));
     dir.put("in/b.tar", &archive(r#""y.io/app:1""#, b"b"));

@@ -8,7 +8,7 @@ use crate::agent::Agent;
 use crate::agent::time::Now;
 use crate::io::socket::Access;
 use crate::model::pod::Pod;
-use crate::model::recorded_event::{Note, NoteMetadata};
+use crate::model::recorded_event::{EventMetadata, RecordedEvent};
 use crate::model::view::RunningPod;
 use crate::wire::http1::{Request, Response, Status};
 
@@ -85,9 +85,9 @@ fn running_pod(pod: &RunningPod) -> serde_json::Value {
 /// core/v1 `Event`; no API server gave it a name of its own, so it goes by what it is about.
 #[derive(Serialize)]
 struct Event<'a> {
-    metadata: NoteMetadata<'a>,
+    metadata: EventMetadata<'a>,
     #[serde(flatten)]
-    note: &'a Note,
+    note: &'a RecordedEvent,
     source: Source,
 }
 
@@ -96,10 +96,10 @@ struct Source {
     component: &'static str,
 }
 
-fn event(note: &Note) -> Event<'_> {
+fn event(note: &RecordedEvent) -> Event<'_> {
     let about = &note.involved_object;
     let annotations = &note.annotations;
-    let metadata = NoteMetadata { name: &about.name, namespace: &about.namespace, annotations };
+    let metadata = EventMetadata { name: &about.name, namespace: &about.namespace, annotations };
     Event { metadata, note, source: Source { component: "edged" } }
 }
 
@@ -112,13 +112,13 @@ fn json(value: &impl Serialize) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::recorded_event::{NoteKind, Object};
+    use crate::model::recorded_event::{EventType, Object};
 
     #[test]
     fn an_event_has_its_annotations_among_its_metadata() {
-        let mut note = Note {
+        let mut note = RecordedEvent {
             involved_object: Object::node("gw"),
-            kind: NoteKind::Warning,
+            kind: EventType::Warning,
             reason: "Evicted",
             message: "it was low".to_owned(),
             annotations: [("starved_resource", "memory".to_owned())].into(),

@@ -94,7 +94,7 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
             }),
             sandbox_config: Some(config::sandbox(sandbox_config)),
         }),
-        Request::Upkeep(wanted) => housekeeping::encode(wanted),
+        Request::HousekeepingCall(wanted) => housekeeping::encode(wanted),
     }
 }
 
@@ -171,19 +171,21 @@ fn decode_one(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Why> 
         | Rpc::Kill
         | Rpc::Delete => Reply::Done,
         Rpc::RemoveImage | Rpc::ReopenContainerLog => Reply::Done,
-        Rpc::ImageFsInfo => Reply::Upkeep(housekeeping::image_fs(decode_reply::<
-            i::ImageFsInfoRequest,
-        >(bytes, budget)?)),
-        Rpc::ListImages => Reply::Upkeep(housekeeping::images(decode_reply::<
+        Rpc::ImageFsInfo => {
+            Reply::HousekeepingCall(housekeeping::image_fs(decode_reply::<i::ImageFsInfoRequest>(
+                bytes, budget,
+            )?))
+        }
+        Rpc::ListImages => Reply::HousekeepingCall(housekeeping::images(decode_reply::<
             i::ListImagesRequest,
         >(bytes, budget)?)?),
         Rpc::ListContainerStats => {
-            Reply::Upkeep(housekeeping::containers(decode_reply::<
+            Reply::HousekeepingCall(housekeeping::containers(decode_reply::<
                 super::stats::ListContainerStatsRequest,
             >(bytes, budget)?))
         }
         Rpc::ListPodSandboxStats => {
-            Reply::Upkeep(housekeeping::sandboxes(decode_reply::<
+            Reply::HousekeepingCall(housekeeping::sandboxes(decode_reply::<
                 super::stats::ListPodSandboxStatsRequest,
             >(bytes, budget)?))
         }

@@ -15,7 +15,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use serde_json::{Value, json};
 
-use crate::yard::dial;
+use crate::support::dial;
 
 /// All edges of a run.
 pub struct Edges {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::figure::{Figure, Limit};
 use crate::rig::Rig;
-use crate::yard::controller::Cloud;
-use crate::yard::process::{cpu_seconds, pss_anon_kb};
+use crate::support::controller::Cloud;
+use crate::support::process::{cpu_seconds, pss_anon_kb};
 use edges::{Edges, name};
 
 /// Names of [`load`].

@@ -12,9 +12,9 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ServerConfig, ServerConnection};
 
 use super::edges::name;
-use crate::yard::containerd::run;
-use crate::yard::dial;
-use crate::yard::process::pss_anon_kb;
+use crate::support::containerd::run;
+use crate::support::dial;
+use crate::support::process::pss_anon_kb;
 
 /// Set to the folder of a CA: nothing else is measured.
 pub const ALONE: &str = "BENCH_TLS_ALONE";

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crate::Row;
 use crate::case::{Case, LOOK, PATIENCE, quoted};
-use crate::yard::agent::Pod;
-use crate::yard::wait::until_in;
+use crate::support::agent::Pod;
+use crate::support::wait::until_in;
 
 /// The title of all these tests.
 pub(crate) const AREA: &str = "Containers Lifecycle";

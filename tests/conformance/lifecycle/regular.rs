@@ -7,7 +7,7 @@ use super::{
 };
 use crate::Row;
 use crate::case::Case;
-use crate::yard::agent::manifest;
+use crate::support::agent::manifest;
 
 const I1: &str = "init-1";
 const I2: &str = "init-2";

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Row;
 use crate::case::Case;
-use crate::yard::agent::Pod;
+use crate::support::agent::Pod;
 
 const S1: &str = "restartable-init-1";
 const S2: &str = "restartable-init-2";

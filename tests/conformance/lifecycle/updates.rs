@@ -8,8 +8,8 @@ use super::{
 };
 use crate::Row;
 use crate::case::Case;
-use crate::yard::agent::Pod;
-use crate::yard::wait::always;
+use crate::support::agent::Pod;
+use crate::support::wait::always;
 
 const INIT: &str = "init-1";
 const S1: &str = "restartable-init-1";

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use edged::agent::event::{CallId, JobId};
 use edged::model::cri::Reply;
 use edged::model::housekeeping::{
-    ContainerPolicy, ImagePolicy, Measures, Room, Settings, Told, Upkeep,
+    ContainerPolicy, HousekeepingCall, ImagePolicy, Measures, Room, Settings, Told,
 };
 use edged::model::job::{JobSpec, LogLink};
 
@@ -105,7 +105,7 @@ impl Garbage {
 
     /// A call of the agent is over.
     pub fn answered(&mut self, now: u64, id: CallId, reply: Option<&Reply>) {
-        if let Some(Reply::Upkeep(Told::Images(images))) = reply {
+        if let Some(Reply::HousekeepingCall(Told::Images(images))) = reply {
             for image in images {
                 self.first_seen.entry(image.id.clone()).or_insert(now);
             }
@@ -146,16 +146,20 @@ impl Check {
         now: u64,
         runtime: &Runtime,
         id: CallId,
-        housekeeping: &Upkeep,
+        housekeeping: &HousekeepingCall,
     ) {
         match housekeeping {
-            Upkeep::ImageFsInfo | Upkeep::ListContainerStats | Upkeep::ListPodSandboxStats => {}
-            Upkeep::ListImages => {
+            HousekeepingCall::ImageFsInfo
+            | HousekeepingCall::ListContainerStats
+            | HousekeepingCall::ListPodSandboxStats => {}
+            HousekeepingCall::ListImages => {
                 let garbage = &mut self.garbage;
                 garbage.pass = garbage.room.map(|room| (room, 0));
             }
-            Upkeep::RemoveImage(image) => self.check_remove_image(now, runtime, id, image),
-            Upkeep::ReopenContainerLog(_) => {}
+            HousekeepingCall::RemoveImage(image) => {
+                self.check_remove_image(now, runtime, id, image)
+            }
+            HousekeepingCall::ReopenContainerLog(_) => {}
         }
     }
 

@@ -260,7 +260,7 @@ enum Class {
     Work,
     Exec,
     Hook,
-    Upkeep,
+    HousekeepingCall,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

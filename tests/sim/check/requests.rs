@@ -31,7 +31,7 @@ impl Check {
         self.last_call = id;
         judge!(self.connected, "[connection] asks for {request:?} without a connection");
         let (class, kind) = classify(request);
-        if let Request::Upkeep(housekeeping) = request {
+        if let Request::HousekeepingCall(housekeeping) = request {
             self.check_upkeep(now, runtime, id, housekeeping);
         }
         let pod = self.pod_of(request);
@@ -140,7 +140,7 @@ impl Check {
             | Request::ListPodSandbox
             | Request::ListContainers
             | Request::GetContainerEvents
-            | Request::Upkeep(_)
+            | Request::HousekeepingCall(_)
             | Request::ImageStatus(_) => return None,
         };
         Some(self.pod_at(&config.pod))
@@ -158,7 +158,7 @@ impl Check {
             Class::Stop => limits::STOP_CALLS_MAX,
             Class::Pull => self.pulls.parallel_max,
             Class::Work => limits::WORK_CALLS_MAX,
-            Class::Upkeep => limits::UPKEEP_CALLS_MAX,
+            Class::HousekeepingCall => limits::UPKEEP_CALLS_MAX,
             Class::Exec => limits::EXEC_CALLS_MAX,
             Class::Hook => limits::HOOK_CALLS_MAX,
         };
@@ -223,7 +223,7 @@ impl Check {
             | Request::ListPodSandbox
             | Request::ListContainers
             | Request::GetContainerEvents
-            | Request::Upkeep(_)
+            | Request::HousekeepingCall(_)
             | Request::ImageStatus(_) => panic!("{request:?} is about no pod"),
         }
     }
@@ -482,7 +482,7 @@ fn classify(request: &Request) -> (Class, Kind) {
         Request::PodSandboxStatus(_) | Request::ContainerStatus(_) => (Class::Work, Kind::Question),
         Request::ExecSync { purpose: ExecPurpose::Probe, .. } => (Class::Exec, Kind::Exec),
         Request::ExecSync { purpose: ExecPurpose::Hook, .. } => (Class::Hook, Kind::Exec),
-        Request::Upkeep(_) => (Class::Upkeep, Kind::Other),
+        Request::HousekeepingCall(_) => (Class::HousekeepingCall, Kind::Other),
         Request::RunPodSandbox(_)
         | Request::RemovePodSandbox(_)
         | Request::CreateContainer { .. }

@@ -276,7 +276,7 @@ impl Runtime {
                 return self.begin_exec(serial, (&id.0, command, *timeout_s), (faults, chance));
             }
             Request::ImageStatus(image) => Ok(Reply::Image(self.registry.status(image))),
-            Request::Upkeep(housekeeping) => self.housekeeping(housekeeping),
+            Request::HousekeepingCall(housekeeping) => self.housekeeping(housekeeping),
             Request::PullImage { image, .. } => {
                 self.operations.insert(serial, Operation::Pull { image: image.clone() });
                 return match self.registry.pull_ms(image, faults, chance) {

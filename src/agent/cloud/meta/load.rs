@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::lost::MARK;
 use super::{Meta, Version, memory_bytes};
-use crate::agent::cloud::content::{self, Thing};
+use crate::agent::cloud::content::{self, StoredObject};
 use crate::agent::event::{Action, Out, Severity};
 use crate::model::meta::{Row, Saved, StoreOrigin};
 use crate::model::status::PodStatus;
@@ -106,12 +106,14 @@ impl Meta {
         let ends: BTreeMap<Box<str>, PodStatus> = self
             .things()
             .filter_map(|thing| match thing {
-                Thing::Ended(uid, status) => Some((uid.clone(), (**status).clone())),
+                StoredObject::TerminalStatuses(uid, status) => {
+                    Some((uid.clone(), (**status).clone()))
+                }
                 _ => None,
             })
             .collect();
         for kept in self.kept.values_mut() {
-            if let Thing::Pod(pod) = &mut kept.thing
+            if let StoredObject::Pod(pod) = &mut kept.thing
                 && !pod.status.phase.is_terminal()
                 && let Some(status) = ends.get(&*pod.metadata.uid)
             {

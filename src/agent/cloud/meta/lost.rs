@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Heard, Meta, Thing, Version};
+use super::{Meta, PendingChange, StoredObject, Version};
 use crate::limits::DOOMED_MAX;
 use crate::model::message::Resource;
 use crate::model::meta::{Change, Row, StoreOrigin};
@@ -22,14 +22,14 @@ pub(super) const MARK: &str = "edged/store/incomplete";
 
 /// What is known of pods that are not in the store.
 #[derive(Debug, Default)]
-pub(super) struct Lost {
+pub(super) struct UnsavedPods {
     /// Uids of pods that are gone in the cloud, and that is durable.
     doomed: BTreeSet<Box<str>>,
     /// These, and those of which it is not durable yet.
     heard: BTreeSet<Box<str>>,
 }
 
-impl Lost {
+impl UnsavedPods {
     /// Takes a row as the store held it at the start.
     pub(super) fn load(&mut self, key: &str, value: &str) {
         if key == MARK {
@@ -54,14 +54,14 @@ impl Lost {
 
 /// What stands in the row.
 #[derive(Default, Serialize, Deserialize)]
-struct Marked {
+struct LostMark {
     /// Uids of pods; rows of earlier versions name none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     gone: BTreeSet<Box<str>>,
 }
 
 fn uids(value: &str) -> BTreeSet<Box<str>> {
-    serde_json::from_str::<Marked>(value).unwrap_or_default().gone
+    serde_json::from_str::<LostMark>(value).unwrap_or_default().gone
 }
 
 impl Meta {
@@ -102,7 +102,7 @@ impl Meta {
     /// The row as it is to be; one that waits to be written is not written any more.
     pub(super) fn mark(&mut self) {
         let gone = self.lost.heard.clone();
-        let value = serde_json::to_string(&Marked { gone }).expect("plain data");
+        let value = serde_json::to_string(&LostMark { gone }).expect("plain data");
         let row = Row { key: MARK.into(), kind: "edged".into(), value: value.into() };
         self.waiting.retain(|heard| *heard.key != *MARK || heard.ack.is_some());
         self.say(Some(Version::default()), Some(Change::Put(row)));
@@ -110,7 +110,7 @@ impl Meta {
 
     /// About a row of our own, which no message is about.
     fn say(&mut self, version: Option<Version>, change: Option<Change>) {
-        let (key, thing) = (MARK.into(), Thing::Other);
-        self.waiting.push(Heard { key, version, thing, bytes: 0, change, ack: None });
+        let (key, thing) = (MARK.into(), StoredObject::Other);
+        self.waiting.push(PendingChange { key, version, thing, bytes: 0, change, ack: None });
     }
 }

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Value, json};
 
-use super::remote::Told;
+use super::remote::RemoteNode;
 use super::status::Seen;
 use crate::limits::NODE_STATUS_BYTES_MAX;
 
@@ -22,7 +22,7 @@ pub(super) struct Images {
 
 impl Images {
     /// The cloud told of the node.
-    pub(super) fn learn(&mut self, told: &Told<'_>) {
+    pub(super) fn learn(&mut self, told: &RemoteNode<'_>) {
         let text = told.images().filter(|text| text.len() <= NODE_STATUS_BYTES_MAX);
         let list =
             text.map_or_else(|| json!([]), |text| serde_json::from_str(text).unwrap_or_default());

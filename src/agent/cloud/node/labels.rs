@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::remote::Told;
+use super::remote::RemoteNode;
 use super::status::Seen;
 
 /// What the cloud has of them.
@@ -38,7 +38,7 @@ impl Labels {
     }
 
     /// The cloud told of the node.
-    pub(super) fn learn(&mut self, told: &Told<'_>) {
+    pub(super) fn learn(&mut self, told: &RemoteNode<'_>) {
         let keys = ARCH.iter().chain(&OS).chain([&NAME]);
         let had = keys.filter_map(|key| Some((*key, told.label(key)?.into())));
         self.had = Some(had.collect());

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::agent::cloud::answer::Answer;
-use crate::agent::cloud::requests::{Mouth, Topic};
+use crate::agent::cloud::requests::{CloudContext, RequestKind};
 use crate::agent::cloud::talk;
 use crate::agent::event::{Action, Out, Severity};
 use crate::agent::time::{Backoff, Instant, Now, Wall};
@@ -58,7 +58,7 @@ enum Asked {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct RemoteNode {
     metadata: Metadata,
 }
 
@@ -90,8 +90,8 @@ impl Lease {
         let (asked, at) = self.asked.take()?;
         self.silent_since = None;
         let refusal = match answer {
-            Answer::Object(object) => match serde_json::from_str::<Told>(object.get()) {
-                Ok(Told { metadata }) if !metadata.resource_version.is_empty() => {
+            Answer::Object(object) => match serde_json::from_str::<RemoteNode>(object.get()) {
+                Ok(RemoteNode { metadata }) if !metadata.resource_version.is_empty() => {
                     self.known = Known::Version(metadata.resource_version);
                     if asked != Asked::Query {
                         self.renewed_at = Some(at);
@@ -146,11 +146,11 @@ impl Lease {
         node: &str,
         uid: Option<&str>,
         settings: &CloudSettings,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) {
         self.interval_ms = settings.lease_interval_ms;
-        let due = self.wake_at(mouth.now, settings.lease_interval_ms, uid.is_some());
-        if due.is_none_or(|at| at > mouth.now.boot) || !mouth.may_speak() {
+        let due = self.wake_at(context.now, settings.lease_interval_ms, uid.is_some());
+        if due.is_none_or(|at| at > context.now.boot) || !context.may_speak() {
             return;
         }
         let (asked, version) = match &self.known {
@@ -158,9 +158,9 @@ impl Lease {
             Known::Missing => (Asked::Insert, None),
             Known::Version(version) => (Asked::Update, Some(&**version)),
         };
-        let wall = mouth.now.wall.filter(|_| asked != Asked::Query);
+        let wall = context.now.wall.filter(|_| asked != Asked::Query);
         let content = wall.map(|wall| talk::json(&object(node, uid, version, settings, wall)));
-        self.ask(asked, node, content, settings, mouth);
+        self.ask(asked, node, content, settings, context);
     }
 
     /// Whether a question is open.
@@ -173,11 +173,11 @@ impl Lease {
         &mut self,
         node: &str,
         settings: &CloudSettings,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) -> bool {
-        let may = self.asked.is_none() && mouth.may_speak();
+        let may = self.asked.is_none() && context.may_speak();
         if may {
-            self.ask(Asked::Query, node, None, settings, mouth);
+            self.ask(Asked::Query, node, None, settings, context);
         }
         may
     }
@@ -188,7 +188,7 @@ impl Lease {
         node: &str,
         content: Option<Box<serde_json::value::RawValue>>,
         settings: &CloudSettings,
-        mouth: &mut Mouth<'_>,
+        context: &mut CloudContext<'_>,
     ) {
         let operation = match asked {
             Asked::Query => "query",
@@ -199,8 +199,8 @@ impl Lease {
             Resource { namespace: Some(NAMESPACE), kind: "lease", name: node }.to_string();
         // An answer that comes later comes too late: the lease would have run out.
         let timeout_ms = settings.lease_interval_ms.min(settings.remote_query_timeout_ms);
-        mouth.ask_within(timeout_ms, Topic::Lease, operation, &resource, content);
-        let now = mouth.now.boot;
+        context.ask_within(timeout_ms, RequestKind::Lease, operation, &resource, content);
+        let now = context.now.boot;
         self.asked = Some((asked, now));
         self.silent_since.get_or_insert(now);
     }

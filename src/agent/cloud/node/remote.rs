@@ -10,7 +10,7 @@ use crate::limits::NODE_STATUS_BYTES_MAX;
 
 /// Of a node object, what matters here.
 #[derive(Deserialize)]
-pub(super) struct Told<'a> {
+pub(super) struct RemoteNode<'a> {
     pub metadata: Names,
     #[serde(borrow, default)]
     status: Parts<'a>,
@@ -43,7 +43,7 @@ struct Parts<'a> {
     images: Option<&'a RawValue>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> RemoteNode<'a> {
     /// Of JSON; `None`: it is no node's.
     pub(super) fn read(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
@@ -97,7 +97,7 @@ mod tests {
             }});
             let text = text.to_string();
             assert!(text.contains(capacity));
-            let told = Told::read(&text).expect("a node");
+            let told = RemoteNode::read(&text).expect("a node");
             assert_eq!(told.status()["capacity"]["cpu"] == "2", is_known, "{more}");
             assert_eq!(told.status().as_object().is_some_and(serde_json::Map::is_empty), !is_known);
         }

@@ -3,8 +3,8 @@
 
 use super::Pod;
 use super::next::Next;
-use super::observed::ContainerSeen;
-use super::step::{Hands, Step};
+use super::observed::ObservedContainer;
+use super::step::{PodContext, Step};
 use super::stopping::StopReason;
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now};
@@ -25,7 +25,7 @@ pub(super) enum PreStop {
 impl Pod {
     pub(super) fn expect_post_start(&mut self, _: Instant, _: &ContainerId, _: &str) {}
 
-    pub(super) fn is_starting(&self, _: &ContainerSeen) -> bool {
+    pub(super) fn is_starting(&self, _: &ObservedContainer) -> bool {
         false
     }
 
@@ -33,11 +33,11 @@ impl Pod {
         None
     }
 
-    pub(super) fn has_failed_to_start(&self, _: &ContainerSeen) -> bool {
+    pub(super) fn has_failed_to_start(&self, _: &ObservedContainer) -> bool {
         false
     }
 
-    pub(super) fn pre_stop(&self, _: &ContainerSeen) -> PreStop {
+    pub(super) fn pre_stop(&self, _: &ObservedContainer) -> PreStop {
         PreStop::None
     }
 
@@ -49,9 +49,9 @@ impl Pod {
 
     pub(super) fn take_address(&mut self, _: &SandboxId) {}
 
-    pub(super) fn tick_hooks(&mut self, _: Now, _: &mut Hands<'_>) {}
+    pub(super) fn tick_hooks(&mut self, _: Now, _: &mut PodContext<'_>) {}
 
-    pub(super) fn end_hooks(&mut self, _: Now, _: &mut Hands<'_>) {}
+    pub(super) fn end_hooks(&mut self, _: Now, _: &mut PodContext<'_>) {}
 
     pub(super) fn is_unhooked(&self) -> bool {
         true
@@ -63,12 +63,12 @@ impl Pod {
         id: &ContainerId,
         kind: HookKind,
         _: StopReason,
-        _: &mut Hands<'_>,
+        _: &mut PodContext<'_>,
     ) -> bool {
         unreachable!("{kind:?} of {id} in a build without hooks");
     }
 
-    pub(super) fn give_up_hook(&mut self, _: Now, id: &ContainerId, _: &mut Hands<'_>) {
+    pub(super) fn give_up_hook(&mut self, _: Now, id: &ContainerId, _: &mut PodContext<'_>) {
         unreachable!("a hook of {id} in a build without hooks");
     }
 

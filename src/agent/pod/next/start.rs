@@ -6,7 +6,7 @@ use super::{
 };
 use crate::agent::pod::hooks::PreStop;
 use crate::agent::pod::image::Image;
-use crate::agent::pod::observed::ContainerSeen;
+use crate::agent::pod::observed::ObservedContainer;
 use crate::agent::pod::volumes;
 use crate::agent::pod::{Phase, Pod, Step, StopReason};
 use crate::agent::time::{Instant, sooner};
@@ -122,8 +122,9 @@ pub(super) fn is_worth_a_sandbox(pod: &Pod) -> bool {
         RestartPolicy::Always => true,
         RestartPolicy::Never => seen.sandboxes.is_empty() || seen.containers.is_empty(),
         RestartPolicy::OnFailure => {
-            let done =
-                |main: &Container| seen.newest(&main.name).is_some_and(ContainerSeen::succeeded);
+            let done = |main: &Container| {
+                seen.newest(&main.name).is_some_and(ObservedContainer::succeeded)
+            };
             !spec.containers.iter().all(done)
         }
     }
@@ -131,7 +132,7 @@ pub(super) fn is_worth_a_sandbox(pod: &Pod) -> bool {
 
 /// A plain init container that has succeeded in the newest sandbox.
 fn is_over(pod: &Pod, init: &Container) -> bool {
-    in_sandbox(pod, init).is_some_and(ContainerSeen::succeeded)
+    in_sandbox(pod, init).is_some_and(ObservedContainer::succeeded)
 }
 
 /// A sidecar that runs in the newest sandbox, and whose startup probe has succeeded, if it has one.
@@ -144,7 +145,7 @@ fn runs(pod: &Pod, init: &Container) -> bool {
 }
 
 /// The newest instance in the newest sandbox: older sandboxes' do not count for initialisation.
-fn in_sandbox<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a ContainerSeen> {
+fn in_sandbox<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a ObservedContainer> {
     let sandbox = pod.seen.sandbox()?;
     pod.seen.newest(&container.name).filter(|seen| seen.sandbox == sandbox.id)
 }
@@ -190,7 +191,7 @@ fn main_wish(pod: &Pod, main: &Container, now: Instant) -> Wish {
 }
 
 /// One that runs stays, unless the spec names another image by now, or a probe or its hook failed.
-fn keep(pod: &Pod, container: &Container, seen: &ContainerSeen, now: Instant) -> Wish {
+fn keep(pod: &Pod, container: &Container, seen: &ObservedContainer, now: Instant) -> Wish {
     if pod.stopping(&seen.id).is_some() {
         return Wish::Runs;
     }
@@ -242,7 +243,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
             }
             ContainerState::Created
                 if is_startable(pod, newest, container)
-                    && !pod.seen.of(&container.name).any(ContainerSeen::may_run) =>
+                    && !pod.seen.of(&container.name).any(ObservedContainer::may_run) =>
             {
                 let (id, container) = (newest.id.clone(), container.name.clone());
                 return Wish::Now(Next::Call(Step::Start { id, container }));
@@ -292,7 +293,7 @@ fn start(pod: &Pod, container: &Container, now: Instant) -> Wish {
 }
 
 /// Runs, and its preStop hook has begun: there is none of one that does not run.
-fn is_ending(pod: &Pod, seen: &ContainerSeen) -> bool {
+fn is_ending(pod: &Pod, seen: &ObservedContainer) -> bool {
     matches!(pod.pre_stop(seen), PreStop::Running(..) | PreStop::Over(_))
 }
 
@@ -311,7 +312,7 @@ fn next_attempt(pod: &Pod, container: &Container) -> u32 {
 }
 
 /// Made and not started: by us a moment ago, or by an earlier life.
-fn is_startable(pod: &Pod, seen: &ContainerSeen, container: &Container) -> bool {
+fn is_startable(pod: &Pod, seen: &ObservedContainer, container: &Container) -> bool {
     pod.seen.sandbox().is_some_and(|sandbox| sandbox.id == seen.sandbox)
         && is_same_definition(seen, container)
 }

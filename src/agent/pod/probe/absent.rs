@@ -7,8 +7,8 @@
 )]
 
 use super::Pod;
-use super::observed::ContainerSeen;
-use super::step::Hands;
+use super::observed::ObservedContainer;
+use super::step::PodContext;
 use crate::agent::event::{CallId, ProbeId};
 use crate::agent::time::{Instant, Now};
 use crate::model::cri::{CallError, ContainerState, Reply};
@@ -17,7 +17,7 @@ use crate::model::probe::ProbeKind;
 
 /// Never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Condemned {
+pub(super) struct ProbeVerdict {
     pub kind: ProbeKind,
     pub grace_s: Option<i64>,
 }
@@ -37,12 +37,12 @@ impl Pod {
     }
 
     /// Only hands out the events that came up.
-    pub fn probe(&mut self, now: Now, hands: &mut Hands<'_>) -> bool {
-        self.tell_all(now, hands);
+    pub fn probe(&mut self, now: Now, context: &mut PodContext<'_>) -> bool {
+        self.tell_all(now, context);
         false
     }
 
-    pub(super) fn end_probes(&mut self, _: Now, _: &mut Hands<'_>) {}
+    pub(super) fn end_probes(&mut self, _: Now, _: &mut PodContext<'_>) {}
 
     pub(super) fn probe_called(
         &mut self,
@@ -57,15 +57,15 @@ impl Pod {
         Some(finding)
     }
 
-    pub(super) fn is_started(&self, seen: &ContainerSeen) -> bool {
+    pub(super) fn is_started(&self, seen: &ObservedContainer) -> bool {
         seen.state == ContainerState::Running && !self.is_starting(seen)
     }
 
-    pub(super) fn is_ready(&self, seen: &ContainerSeen) -> bool {
+    pub(super) fn is_ready(&self, seen: &ObservedContainer) -> bool {
         self.is_started(seen)
     }
 
-    pub(super) fn condemned(&self, _: &ContainerSeen) -> Option<Condemned> {
+    pub(super) fn condemned(&self, _: &ObservedContainer) -> Option<ProbeVerdict> {
         None
     }
 }

@@ -4,10 +4,10 @@
 //! that they are missing is said when they have had the time.
 
 use super::Pod;
-use crate::agent::pod::{News, Origin};
+use crate::agent::pod::{Origin, PendingEvent};
 use crate::agent::time::Instant;
 use crate::limits::OBJECT_WAIT_MS;
-use crate::model::recorded_event::NoteKind;
+use crate::model::recorded_event::EventType;
 
 impl Pod {
     /// When there is something to say, if that is not now.
@@ -37,8 +37,8 @@ impl Pod {
 
     pub(super) fn cannot_mount(&mut self, volume: &str, why: &str) {
         let message = format!("MountVolume.SetUp failed for volume {volume:?} : {why}");
-        self.news.push(News {
-            kind: NoteKind::Warning,
+        self.news.push(PendingEvent {
+            kind: EventType::Warning,
             container: None,
             reason: "FailedMount",
             message,

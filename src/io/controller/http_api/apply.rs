@@ -7,7 +7,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{Answer, Desk, TEXT, named, text};
+use super::{Answer, HttpContext, TEXT, named, text};
 use crate::controller::local::Key;
 use crate::io::cloud::files;
 use crate::limits::{FILE_NAME_BYTES_MAX, MANIFEST_BYTES_MAX};
@@ -17,7 +17,7 @@ use crate::model::raw::Manifest;
 use crate::wire::http1::call::Call;
 use crate::wire::manifest::raw;
 
-impl Desk<'_> {
+impl HttpContext<'_> {
     /// Says of each object whether it was created, configured or unchanged, as kubectl does. All
     /// are looked at before the first is written.
     pub(super) fn apply(&mut self, call: &Call) -> Answer {

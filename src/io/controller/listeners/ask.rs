@@ -57,7 +57,7 @@ pub(super) fn websocket(
 }
 
 /// A request on the port of certificates.
-pub(super) fn desk(
+pub(super) fn https(
     call: &Call,
     certificate: Option<&CertificateDer<'_>>,
     address: SocketAddr,

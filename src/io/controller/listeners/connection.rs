@@ -203,7 +203,7 @@ impl Connection {
         let mut buffer = [0; READ_BYTES];
         let body_max = match self.door {
             Door::Hub => 0,
-            Door::Desk => EDGE_REQUEST_BYTES_MAX,
+            Door::Https => EDGE_REQUEST_BYTES_MAX,
         };
         loop {
             let count = match tls.read(&mut buffer) {
@@ -232,7 +232,7 @@ impl Connection {
             let name = *next_name;
             let asked = match self.door {
                 Door::Hub => ask::websocket(&request, certificate, self.peer),
-                Door::Desk => ask::desk(&request, certificate, self.peer, (authority, now)),
+                Door::Https => ask::https(&request, certificate, self.peer, (authority, now)),
             };
             match asked {
                 Asked::Nothing(answer) => {

@@ -49,14 +49,14 @@ pub enum Door {
     /// Websockets.
     Hub,
     /// Certificates.
-    Desk,
+    Https,
 }
 
 /// Both ports and all their connections.
 #[derive(Debug)]
 pub struct Ports {
     hub: Listener,
-    desk: Listener,
+    https: Listener,
     first: Token,
     slots: Vec<Option<Connection>>,
     free: Vec<usize>,
@@ -143,12 +143,12 @@ impl Ports {
     /// Listens nowhere yet; [`Ports::tick`] does. This token and all after it are ours.
     pub fn new(
         hub: (SocketAddr, Arc<ServerConfig>),
-        desk: (SocketAddr, Arc<ServerConfig>),
+        https: (SocketAddr, Arc<ServerConfig>),
         first: Token,
     ) -> Self {
         Self {
             hub: Listener::new(hub.0, hub.1),
-            desk: Listener::new(desk.0, desk.1),
+            https: Listener::new(https.0, https.1),
             first,
             slots: Vec::new(),
             free: Vec::new(),
@@ -166,7 +166,7 @@ impl Ports {
     pub fn ready(&mut self, ready: &Ready) {
         match ready.token().0 - self.first.0 {
             0 => self.hub.waiting = true,
-            1 => self.desk.waiting = true,
+            1 => self.https.waiting = true,
             slot => self.rouse(slot - LISTENERS),
         }
     }
@@ -181,8 +181,8 @@ impl Ports {
     ) {
         self.strangers.begin_turn(now.boot);
         self.hub.listen(self.first, now.boot, registry);
-        self.desk.listen(Token(self.first.0 + 1), now.boot, registry);
-        for door in [Door::Hub, Door::Desk] {
+        self.https.listen(Token(self.first.0 + 1), now.boot, registry);
+        for door in [Door::Hub, Door::Https] {
             self.accept(door, now.boot, registry, events);
         }
         while let Some((_, slot)) = self.due.first().filter(|(at, _)| *at <= now.boot).copied() {
@@ -216,14 +216,14 @@ impl Ports {
     /// When to call [`Ports::tick`].
     pub fn wake_at(&self) -> Option<Instant> {
         let waits = |listener: &Listener| listener.waiting && listener.socket.is_some();
-        if !self.busy.is_empty() || waits(&self.hub) || waits(&self.desk) {
+        if !self.busy.is_empty() || waits(&self.hub) || waits(&self.https) {
             return Some(Instant(0));
         }
-        let retry = [&self.hub, &self.desk]
+        let retry = [&self.hub, &self.https]
             .into_iter()
             .filter(|listener| listener.socket.is_none())
             .map(|listener| listener.retry_at);
-        let queued = [(Door::Hub, &self.hub), (Door::Desk, &self.desk)];
+        let queued = [(Door::Hub, &self.hub), (Door::Https, &self.https)];
         let room_at = queued.into_iter().filter_map(|(door, listener)| {
             let (_, end_at) = listener.queue.first()?;
             Some(end_at.min(self.strangers.room_at(door)))
@@ -275,7 +275,7 @@ impl Ports {
             let mut connection = slot;
             connection.farewell();
         }
-        (self.hub.socket, self.desk.socket) = (None, None);
+        (self.hub.socket, self.https.socket) = (None, None);
     }
 
     /// Connections of both ports at the moment.
@@ -367,7 +367,7 @@ impl Ports {
         self.settle(slot, None);
         let connection = self.slots[slot].take()?;
         self.strangers.left(connection.door, connection.came_at, slot);
-        self.desk_connections -= usize::from(connection.door == Door::Desk);
+        self.desk_connections -= usize::from(connection.door == Door::Https);
         self.free.push(slot);
         Some(connection)
     }
@@ -421,10 +421,10 @@ impl Ports {
     ) {
         let most = match door {
             Door::Hub => EDGE_CONNECTIONS_MAX,
-            Door::Desk => EDGE_DESK_CONNECTIONS_MAX,
+            Door::Https => EDGE_DESK_CONNECTIONS_MAX,
         };
         let is_full = self.connections() >= EDGE_CONNECTIONS_MAX;
-        if is_full || door == Door::Desk && self.desk_connections >= most {
+        if is_full || door == Door::Https && self.desk_connections >= most {
             self.strangers.refused(Nonsense::Full, peer, &format!("there are {most} connections"));
             return;
         }
@@ -437,7 +437,7 @@ impl Ports {
         match open(stream, token, tls, registry) {
             Ok(tls) => {
                 self.slots[slot] = Some(Connection::new(door, peer, tls, now));
-                self.desk_connections += usize::from(door == Door::Desk);
+                self.desk_connections += usize::from(door == Door::Https);
                 self.strangers.came(door, peer, now, slot);
                 self.rouse(slot);
             }
@@ -451,7 +451,7 @@ impl Ports {
     fn listener(&mut self, door: Door) -> &mut Listener {
         match door {
             Door::Hub => &mut self.hub,
-            Door::Desk => &mut self.desk,
+            Door::Https => &mut self.https,
         }
     }
 }

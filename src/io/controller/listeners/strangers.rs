@@ -14,14 +14,14 @@ use super::Door;
 use crate::controller::time::Instant;
 use crate::io::log::Limit;
 use crate::limits::{
-    EDGE_SILENT_MS, EDGE_STRANGER_MS, EDGE_STRANGERS_DESK_MAX, EDGE_STRANGERS_MAX,
+    EDGE_SILENT_MS, EDGE_STRANGER_MS, EDGE_STRANGERS_HTTPS_MAX, EDGE_STRANGERS_MAX,
 };
 
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Strangers {
     hub: Crowd,
-    desk: Crowd,
+    https: Crowd,
     counts: [u64; Nonsense::ALL.len()],
     limit: Limit,
     now: Instant,
@@ -103,7 +103,7 @@ impl Default for Strangers {
     fn default() -> Self {
         Self {
             hub: Crowd::new(EDGE_STRANGERS_MAX),
-            desk: Crowd::new(EDGE_STRANGERS_DESK_MAX),
+            https: Crowd::new(EDGE_STRANGERS_HTTPS_MAX),
             counts: Default::default(),
             limit: Limit::default(),
             now: Instant::default(),
@@ -137,7 +137,7 @@ impl Strangers {
     pub(super) fn room(&self, door: Door, peer: SocketAddr) -> Room {
         match door {
             Door::Hub => self.hub.room(Origin::of(peer), self.now),
-            Door::Desk => self.desk.room(Origin::of(peer), self.now),
+            Door::Https => self.https.room(Origin::of(peer), self.now),
         }
     }
 
@@ -145,14 +145,14 @@ impl Strangers {
     pub(super) fn room_at(&self, door: Door) -> Instant {
         match door {
             Door::Hub => self.hub.room_at(),
-            Door::Desk => self.desk.room_at(),
+            Door::Https => self.https.room_at(),
         }
     }
 
     fn crowd(&mut self, door: Door) -> &mut Crowd {
         match door {
             Door::Hub => &mut self.hub,
-            Door::Desk => &mut self.desk,
+            Door::Https => &mut self.https,
         }
     }
 
@@ -268,7 +268,7 @@ mod tests {
         }
         assert_eq!(all.room(Door::Hub, peer("192.0.2.2")), Room::None, "they have as many");
         assert!(matches!(all.room(Door::Hub, peer("192.0.2.3")), Room::Instead(_)));
-        assert_eq!(all.room(Door::Desk, peer("192.0.2.1")), Room::Free, "a port of its own");
+        assert_eq!(all.room(Door::Https, peer("192.0.2.1")), Room::Free, "a port of its own");
     }
 
     #[test]
@@ -299,8 +299,8 @@ mod tests {
     fn each_port_has_places_of_its_own() {
         let from = peer("192.0.2.1");
         for (door, other, most) in [
-            (Door::Hub, Door::Desk, EDGE_STRANGERS_MAX),
-            (Door::Desk, Door::Hub, EDGE_STRANGERS_DESK_MAX),
+            (Door::Hub, Door::Https, EDGE_STRANGERS_MAX),
+            (Door::Https, Door::Hub, EDGE_STRANGERS_HTTPS_MAX),
         ] {
             let mut all = Strangers::default();
             for slot in 0..most {

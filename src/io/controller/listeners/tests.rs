@@ -105,7 +105,7 @@ impl Bed {
     fn address(&self, door: Door) -> SocketAddr {
         let listener = match door {
             Door::Hub => &self.ports.hub,
-            Door::Desk => &self.ports.desk,
+            Door::Https => &self.ports.https,
         };
         let socket = listener.socket.as_ref().expect("it listens");
         socket.local_addr().expect("it is bound")
@@ -233,32 +233,32 @@ fn connections_have_a_bound_in_all_and_at_the_port_of_certificates() {
     bed.ports.slots.resize_with(EDGE_CONNECTIONS_MAX - 1, || None);
     let last = bed.stranger(Door::Hub);
     assert_eq!(bed.refused("full"), 0);
-    for (door, count) in [(Door::Hub, 1), (Door::Desk, 2)] {
+    for (door, count) in [(Door::Hub, 1), (Door::Https, 2)] {
         let mut more = bed.silent(door);
         bed.is_cut(&mut more);
         assert_eq!((bed.refused("full"), bed.ports.connections()), (count, EDGE_CONNECTIONS_MAX));
     }
     drop(last);
     bed.until(|bed| bed.ports.connections() < EDGE_CONNECTIONS_MAX);
-    bed.stranger(Door::Desk);
+    bed.stranger(Door::Https);
 
     let mut bed = Bed::new();
     bed.ports.desk_connections = EDGE_DESK_CONNECTIONS_MAX - 1;
-    let last = bed.stranger(Door::Desk);
-    let mut more = bed.silent(Door::Desk);
+    let last = bed.stranger(Door::Https);
+    let mut more = bed.silent(Door::Https);
     bed.is_cut(&mut more);
     assert_eq!(bed.refused("full"), 1);
     bed.stranger(Door::Hub);
     drop(last);
     bed.until(|bed| bed.ports.desk_connections < EDGE_DESK_CONNECTIONS_MAX);
-    bed.stranger(Door::Desk);
+    bed.stranger(Door::Https);
     assert_eq!(bed.refused("full"), 1, "who is gone has left room");
 }
 
 #[test]
 fn a_turn_takes_some_of_those_who_dial_and_the_next_one_more() {
     let mut bed = Bed::new();
-    let _all: Vec<_> = (0..=EDGE_ACCEPTS_PER_TURN).map(|_| bed.silent(Door::Desk)).collect();
+    let _all: Vec<_> = (0..=EDGE_ACCEPTS_PER_TURN).map(|_| bed.silent(Door::Https)).collect();
     bed.listen();
     bed.tick();
     assert_eq!(bed.ports.connections(), EDGE_ACCEPTS_PER_TURN);
@@ -329,7 +329,7 @@ fn who_says_nothing_too_little_or_no_request_is_given_up_in_time() {
             Box::new(socket)
         }),
         (EDGE_HELLO_MS, |bed| {
-            let mut far = bed.secure(Door::Desk);
+            let mut far = bed.secure(Door::Https);
             bed.say(&mut far, &ASK[..ASK.len() - 1]);
             Box::new(far)
         }),
@@ -350,7 +350,7 @@ fn an_answer_that_does_not_come_or_is_not_taken_ends_the_connection() {
     let huge = Answer { status: 200, body: vec![0; 16 << 20].into() };
     for (answer, late) in [(None, 0), (Some(huge), 1)] {
         let mut bed = Bed::new();
-        let mut far = bed.secure(Door::Desk);
+        let mut far = bed.secure(Door::Https);
         bed.say(&mut far, ASK);
         let (exchange, ask) = bed.asked();
         assert!(matches!(*ask, Ask::Authority));
@@ -369,7 +369,7 @@ fn an_answer_that_does_not_come_or_is_not_taken_ends_the_connection() {
 #[test]
 fn who_does_not_hang_up_after_its_answer_is_left() {
     let mut bed = Bed::new();
-    let mut far = bed.secure(Door::Desk);
+    let mut far = bed.secure(Door::Https);
     bed.say(&mut far, ASK);
     let (exchange, _) = bed.asked();
     bed.ports.answer(exchange, &Answer { status: 200, body: Box::from(*b"CA") });
@@ -384,7 +384,7 @@ fn who_does_not_hang_up_after_its_answer_is_left() {
 fn an_application_has_a_bound() {
     for (bytes, fits) in [(EDGE_REQUEST_BYTES_MAX, true), (EDGE_REQUEST_BYTES_MAX + 1, false)] {
         let mut bed = Bed::new();
-        let mut far = bed.secure(Door::Desk);
+        let mut far = bed.secure(Door::Https);
         let head = format!("GET /edge.crt HTTP/1.1\r\nContent-Length: {bytes}\r\n\r\n");
         bed.say(&mut far, head.as_bytes());
         if fits {

@@ -5,20 +5,24 @@ use super::super::image as i;
 use super::super::stats as s;
 use super::super::{Rpc, UInt64Value};
 use super::{Why, config, named, of};
-use crate::model::housekeeping::{ContainerUsage, SandboxUsage, StoredImage, Told, Upkeep};
+use crate::model::housekeeping::{
+    ContainerUsage, HousekeepingCall, SandboxUsage, StoredImage, Told,
+};
 
-pub(super) fn encode(wanted: &Upkeep) -> (Rpc, Vec<u8>) {
+pub(super) fn encode(wanted: &HousekeepingCall) -> (Rpc, Vec<u8>) {
     match wanted {
-        Upkeep::ImageFsInfo => of(&i::ImageFsInfoRequest {}),
-        Upkeep::ListImages => of(&i::ListImagesRequest { filter: None }),
-        Upkeep::RemoveImage(id) => {
+        HousekeepingCall::ImageFsInfo => of(&i::ImageFsInfoRequest {}),
+        HousekeepingCall::ListImages => of(&i::ListImagesRequest { filter: None }),
+        HousekeepingCall::RemoveImage(id) => {
             of(&i::RemoveImageRequest { image: Some(config::image(id, "")) })
         }
-        Upkeep::ReopenContainerLog(id) => {
+        HousekeepingCall::ReopenContainerLog(id) => {
             of(&ReopenContainerLogRequest { container_id: id.to_string() })
         }
-        Upkeep::ListContainerStats => of(&s::ListContainerStatsRequest { filter: None }),
-        Upkeep::ListPodSandboxStats => of(&s::ListPodSandboxStatsRequest { filter: None }),
+        HousekeepingCall::ListContainerStats => of(&s::ListContainerStatsRequest { filter: None }),
+        HousekeepingCall::ListPodSandboxStats => {
+            of(&s::ListPodSandboxStatsRequest { filter: None })
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::limits::{API_CONNECT_MS, API_IDLE_MS};
 use crate::wire::http1::response::{Piece, Reader};
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Connection {
     to: SocketAddr,
     stage: Stage,
     reader: Reader,
@@ -58,7 +58,7 @@ pub(super) enum Outcome {
     Over,
 }
 
-impl Line {
+impl Connection {
     pub(super) fn open(
         to: SocketAddr,
         (config, name): (Arc<ClientConfig>, ServerName<'static>),
@@ -290,7 +290,7 @@ mod tests {
     struct Bed {
         listener: TcpListener,
         server: Arc<rustls::ServerConfig>,
-        line: Line,
+        line: Connection,
         events: Vec<Event>,
     }
 
@@ -318,7 +318,7 @@ mod tests {
             let (client, server) = loopback::configs();
             let to = listener.local_addr().expect("an address");
             let way = (client, ServerName::from(to.ip()));
-            let line = Line::open(to, way, Token(1), poll.registry(), at(0)).expect("a line");
+            let line = Connection::open(to, way, Token(1), poll.registry(), at(0)).expect("a line");
             Self { listener, server, line, events: Vec::new() }
         }
 

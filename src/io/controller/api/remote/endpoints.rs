@@ -21,7 +21,7 @@ use crate::wire::x509::{self, pem};
 
 /// The way to one API server.
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub struct Endpoint {
     /// `host:port`, as in the header `Host`.
     pub host: String,
     /// Those that the host's name had when it was looked up last.
@@ -38,7 +38,7 @@ pub struct Reach {
     read_at: Option<Instant>,
 }
 
-impl Reach {
+impl Endpoint {
     /// Out of a kubeconfig.
     pub fn of_file(path: &Path) -> Result<Self, String> {
         let at = |why: &dyn std::fmt::Display| format!("{}{why}", path.display());
@@ -208,7 +208,7 @@ mod tests {
              {tokenFile: token}\n",
         );
         write("token", "a");
-        let mut reach = Reach::of_file(&folder.join("config")).expect("a way");
+        let mut reach = Endpoint::of_file(&folder.join("config")).expect("a way");
         let mut header = |ms: u64| reach.authorization(Instant(1_000 + ms));
         assert_eq!(header(0), "Authorization: Bearer a\r\n");
         write("token", "b");

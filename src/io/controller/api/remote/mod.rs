@@ -32,17 +32,17 @@ use crate::io::clock;
 use crate::limits::{API_CALL_MS, API_CONNECT_MS, API_CONNECTIONS_MAX};
 use crate::model::api::{Call, CallError, CallResult, Kind};
 use crate::wire::http1::response::{Piece, Reader};
-use connection::{Line, Outcome};
-use endpoints::Reach;
+use connection::{Connection, Outcome};
+use endpoints::Endpoint;
 use health::Health;
 use request::{Task, Then, Work};
 
 /// The connections and what waits for one.
 #[derive(Debug)]
 pub struct Remote {
-    reach: Reach,
+    reach: Endpoint,
     first: Token,
-    lines: Vec<Option<Line>>,
+    lines: Vec<Option<Connection>>,
     queue: VecDeque<Work>,
     /// Which address is tried next.
     turn: usize,
@@ -55,7 +55,7 @@ pub const TOKENS: usize = 256;
 impl Remote {
     /// Not connected yet. `first`: this token and the [`TOKENS`] from it on are ours. `program`:
     /// what looks names up, as `PROGRAM job resolve`.
-    pub fn new(reach: Reach, program: PathBuf, first: Token) -> Self {
+    pub fn new(reach: Endpoint, program: PathBuf, first: Token) -> Self {
         let (lines, queue, health) = (Vec::new(), VecDeque::new(), Health::new(program));
         Self { reach, first, lines, queue, turn: 0, health }
     }
@@ -84,7 +84,7 @@ impl Remote {
     pub fn unwatch(&mut self, id: WatchId) {
         self.queue.retain(|work| work.watch_id() != Some(id));
         for slot in &mut self.lines {
-            if slot.as_ref().and_then(Line::watch_id) == Some(id) {
+            if slot.as_ref().and_then(Connection::watch_id) == Some(id) {
                 *slot = None;
             }
         }
@@ -133,13 +133,13 @@ impl Remote {
     pub fn wake_at(&self) -> Option<Instant> {
         let ready = self.queue.iter().any(|work| self.has_room(work));
         let now = ready.then_some(Instant(0));
-        let lines = self.lines.iter().flatten().map(Line::wake_at);
+        let lines = self.lines.iter().flatten().map(Connection::wake_at);
         lines.chain(now).chain(self.health.wake_at()).min()
     }
 
     fn has_room(&self, work: &Work) -> bool {
         matches!(work, Work::Watch(..))
-            || self.lines.iter().flatten().any(Line::is_idle)
+            || self.lines.iter().flatten().any(Connection::is_idle)
             || self.unary() < API_CONNECTIONS_MAX
     }
 
@@ -168,7 +168,7 @@ impl Remote {
             let to = self.reach.addresses[self.turn % self.reach.addresses.len()];
             let token = Token(self.first.0 + slot);
             let config = (Arc::clone(&self.reach.tls), self.reach.name.clone());
-            match Line::open(to, config, token, registry, now) {
+            match Connection::open(to, config, token, registry, now) {
                 Ok(mut line) => {
                     line.ask(task, request, now);
                     self.lines[slot] = Some(line);
@@ -184,19 +184,19 @@ impl Remote {
 }
 
 /// Asks once and waits for the answer: before the loop begins, when there is nothing else to do.
-pub fn once(reach: &mut Reach, call: &Call) -> CallResult {
+pub fn once(reach: &mut Endpoint, call: &Call) -> CallResult {
     let lost = |why: String| CallError::Lost(why);
     let task = Task::new(Work::Call(CallId(0), Box::new(call.clone())));
     exchange(reach, task).map_err(lost).and_then(|(status, body)| request::result(status, body))
 }
 
 /// Whether the API server knows a kind at all.
-pub fn has(reach: &mut Reach, kind: Kind) -> Result<bool, String> {
+pub fn has(reach: &mut Endpoint, kind: Kind) -> Result<bool, String> {
     let task = Task::new(Work::List(WatchId(0), kind, String::new()));
     exchange(reach, task).map(|(status, _)| status == 200)
 }
 
-fn exchange(reach: &mut Reach, mut task: Task) -> Result<(u16, Vec<u8>), String> {
+fn exchange(reach: &mut Endpoint, mut task: Task) -> Result<(u16, Vec<u8>), String> {
     let authorization = reach.authorization(clock::boot());
     let request = task.request(&reach.host, &authorization);
     let connect = Duration::from_millis(API_CONNECT_MS);
@@ -233,7 +233,7 @@ fn exchange(reach: &mut Reach, mut task: Task) -> Result<(u16, Vec<u8>), String>
     }
 }
 
-/// What follows an answer, for [`line`].
+/// What follows an answer, for [`connection`].
 fn after(then: Then) -> Outcome {
     match then {
         Then::Done => Outcome::Wait,

@@ -207,7 +207,7 @@ impl Work {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct Connection {
     r#type: String,
     object: Box<RawValue>,
 }
@@ -238,7 +238,8 @@ struct Page {
 
 /// What a line of a watch says; the code of an `ERROR`.
 fn fact(line: &[u8], kind: Kind) -> Result<Result<WatchFact, u16>, String> {
-    let line: Line = serde_json::from_slice(line).map_err(|error| format!("a watch: {error}"))?;
+    let line: Connection =
+        serde_json::from_slice(line).map_err(|error| format!("a watch: {error}"))?;
     Ok(Ok(match &*line.r#type {
         "ADDED" | "MODIFIED" => WatchFact::Changed(with_kind(line.object, kind)),
         "DELETED" => WatchFact::Deleted(with_kind(line.object, kind)),

@@ -1,4 +1,4 @@
-//! The desk a story is told at: the mind, a clock, and the runtime's side of the conversation.
+//! The harness a story is told at: the mind, a clock, and the runtime's side of the conversation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use edged::model::cri::{
     Image, ImageUser, Network, Reply, Request, RuntimeStatus, Sandbox, SandboxId, SandboxStatus,
     Version,
 };
-use edged::model::housekeeping::{Measures, StoredImage, Upkeep};
+use edged::model::housekeeping::{HousekeepingCall, Measures, StoredImage};
 use edged::model::job::{JobError, JobSpec, LastWords};
 use edged::model::manifest::{File, Folder, Refusal};
 use edged::model::net::{Finding, Query};
@@ -22,7 +22,7 @@ use edged::model::probe::ProbeResults;
 
 use crate::node::{Taken, is_of_the_node};
 
-pub struct Desk {
+pub struct Harness {
     pub agent: Agent,
     pub now: Now,
     out: Out,
@@ -106,52 +106,52 @@ pub use super::props::{MAIN, START, UID, container, pod, sandbox};
 
 const WALL: i64 = 1_800_000_000_000;
 
-impl Desk {
+impl Harness {
     /// The agent has booted, the runtime is there and ready; nothing is wanted yet.
     pub fn new() -> Self {
         Self::with_stream(false)
     }
 
-    /// As [`Desk::new`], of a runtime with or without an event stream.
+    /// As [`Harness::new`], of a runtime with or without an event stream.
     pub fn with_stream(evented: bool) -> Self {
-        let mut desk = Self::booted(|_| ());
-        desk.evented = evented;
-        desk.greet();
-        desk
+        let mut harness = Self::booted(|_| ());
+        harness.evented = evented;
+        harness.greet();
+        harness
     }
 
-    /// As [`Desk::new`], of an agent with other settings.
+    /// As [`Harness::new`], of an agent with other settings.
     pub fn with(change: impl FnOnce(&mut Config)) -> Self {
-        let mut desk = Self::booted(change);
-        desk.greet();
-        desk
+        let mut harness = Self::booted(change);
+        harness.greet();
+        harness
     }
 
-    /// As [`Desk::with`], of a runtime that tells this driver, or none.
+    /// As [`Harness::with`], of a runtime that tells this driver, or none.
     pub fn booted_with(
         driver: impl Into<Option<CgroupDriver>>,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        let mut desk = Self::booted(change);
-        desk.driver = driver.into();
-        desk.greet();
-        desk
+        let mut harness = Self::booted(change);
+        harness.driver = driver.into();
+        harness.greet();
+        harness
     }
 
-    /// As [`Desk::with`], of a runtime that does not tell all.
+    /// As [`Harness::with`], of a runtime that does not tell all.
     pub fn hiding(change: impl FnOnce(&mut Config), taken: Taken) -> Self {
-        let mut desk = Self::booted(change);
-        desk.taken = taken;
-        desk.greet();
-        desk
+        let mut harness = Self::booted(change);
+        harness.taken = taken;
+        harness.greet();
+        harness
     }
 
-    /// As [`Desk::with`], of a runtime that has an event stream: the agent wakes rarely.
+    /// As [`Harness::with`], of a runtime that has an event stream: the agent wakes rarely.
     pub fn streaming(change: impl FnOnce(&mut Config)) -> Self {
-        let mut desk = Self::booted(change);
-        desk.evented = true;
-        desk.greet();
-        desk
+        let mut harness = Self::booted(change);
+        harness.evented = true;
+        harness.greet();
+        harness
     }
 
     fn greet(&mut self) {
@@ -275,7 +275,7 @@ impl Desk {
                 Action::SaveProbeResults(results) => self.saved_results = Some(results),
                 Action::CancelProbe(probe) => self.queries.retain(|(open, _)| *open != probe),
                 Action::Read { job, words } => learnt |= self.tell_words(job, words),
-                Action::Note(note) => {
+                Action::RecordedEvent(note) => {
                     self.fields.insert(note.involved_object.field_path.clone());
                     self.kinds.insert(note.involved_object.kind);
                     self.events.push(format!("{} {}", note.reason, note.message));
@@ -305,7 +305,7 @@ impl Desk {
         self.open.push((call, request));
     }
 
-    /// Whether the desk answers by itself.
+    /// Whether the harness answers by itself.
     fn answers(&self, request: &Request) -> bool {
         (is_look(request) && !self.taken.hides(request))
             || (*request == Request::GetContainerEvents && !self.evented)
@@ -326,7 +326,9 @@ impl Desk {
                 Request::Status => Reply::Status(self.runtime.clone()),
                 Request::ListPodSandbox => Reply::Sandboxes(shared(&self.sandboxes)),
                 Request::ListContainers => Reply::Containers(shared(&self.containers)),
-                Request::Upkeep(housekeeping) => Reply::Upkeep(self.tell_of_node(&housekeeping)),
+                Request::HousekeepingCall(housekeeping) => {
+                    Reply::HousekeepingCall(self.tell_of_node(&housekeeping))
+                }
                 Request::GetContainerEvents | Request::RuntimeConfig => {
                     let message = "unknown method".to_owned();
                     let error = CallError::Refused { code: Code::Unimplemented, message };
@@ -407,7 +409,7 @@ impl Desk {
         let at = self.open.iter().position(|(_, request)| name(request) == expected);
         let at = at.unwrap_or_else(|| panic!("no {expected} among {:?}", self.asked_for()));
         let (call, request) = self.open.remove(at);
-        if matches!(request, Request::Upkeep(Upkeep::ReopenContainerLog(_))) {
+        if matches!(request, Request::HousekeepingCall(HousekeepingCall::ReopenContainerLog(_))) {
             self.reopening = Some(call);
         }
         (call, request)
@@ -481,7 +483,7 @@ impl Desk {
             }
             Request::Task { .. } => Reply::Done,
             Request::ContainerStatus(id) => self.inspect(id),
-            Request::Upkeep(Upkeep::RemoveImage(id)) => {
+            Request::HousekeepingCall(HousekeepingCall::RemoveImage(id)) => {
                 self.stored.retain(|image| image.id != *id);
                 Reply::Done
             }

@@ -129,7 +129,7 @@ fn serve(
         })
     };
     if word.is_some() && header("authorization").as_deref() != word {
-        let refusal = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"yard\"\r\n\
+        let refusal = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"support\"\r\n\
                        Content-Length: 0\r\nConnection: close\r\n\r\n";
         return stream.write_all(refusal.as_bytes());
     }
