@@ -12,7 +12,6 @@ pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
 
 /// What an object is: only what the edge has to do with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "Kubernetes' and KubeEdge's own names")]
 pub enum Kind {
     Node,
     ConfigMap,

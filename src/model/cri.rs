@@ -262,7 +262,6 @@ impl fmt::Display for CallError {
 
 /// gRPC status codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "gRPC's own names; its documentation says what each means")]
 pub enum Code {
     Cancelled,
     Unknown,

@@ -36,7 +36,6 @@ pub enum Object {
 
 /// What an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum ObjectKind {
     ConfigMap,
     Secret,

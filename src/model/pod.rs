@@ -252,7 +252,6 @@ fields!(ReadinessGate {
 
 /// `PodSpec.restartPolicy`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum RestartPolicy {
     #[default]
     Always,
@@ -370,7 +369,6 @@ fields!(Container {
 
 /// `Container.terminationMessagePolicy`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum MessagePolicy {
     #[default]
     File,
@@ -415,7 +413,6 @@ fields!(ContainerPort {
 /// `ContainerPort.protocol`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-#[expect(missing_docs, reason = "the protocols' own names")]
 pub enum PortProtocol {
     #[default]
     Tcp,
@@ -450,7 +447,6 @@ fields!(ResourceRequirements {
 
 /// `Container.imagePullPolicy`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum PullPolicy {
     #[default]
     Always,

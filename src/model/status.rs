@@ -57,7 +57,6 @@ pub struct Ip {
 
 /// `PodStatus.phase`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum Phase {
     #[default]
     Pending,
@@ -75,7 +74,6 @@ impl Phase {
 
 /// `PodStatus.qosClass`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum QosClass {
     Guaranteed,
     Burstable,
@@ -107,7 +105,6 @@ pub struct Condition {
 
 /// `PodCondition.type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum ConditionKind {
     PodReadyToStartContainers,
     Initialized,

@@ -44,7 +44,6 @@ pub enum Method {
 
 /// The status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "RFC 9110's own names")]
 pub enum Status {
     Ok,
     BadRequest,

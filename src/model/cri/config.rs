@@ -67,7 +67,6 @@ pub struct PortMapping {
 
 /// `Protocol` of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the protocols' own names")]
 pub enum Protocol {
     #[default]
     Tcp,

@@ -105,7 +105,6 @@ pub enum Profile {
 
 /// `SELinuxOption`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the parts of an SELinux label by their own names")]
 pub struct Selinux {
     pub user: String,
     pub role: String,

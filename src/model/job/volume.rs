@@ -70,7 +70,6 @@ pub enum Medium {
 
 /// `HostPathVolumeSource.type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum HostPathKind {
     Unset,
     DirectoryOrCreate,
@@ -95,7 +94,6 @@ pub struct Files {
 
 /// A kind of volume that is made of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum FilesPlugin {
     ConfigMap,
     Secret,

@@ -25,7 +25,6 @@ fields!(HostAlias {
 
 /// `PodSpec.dnsPolicy`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum DnsPolicy {
     #[default]
     ClusterFirst,

@@ -138,7 +138,6 @@ fields!(Capabilities {
 
 /// core/v1 `SELinuxOptions`
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the parts of an SELinux label by their own names")]
 pub struct SeLinuxOptions {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user: String,
@@ -204,7 +203,6 @@ by_tree!(Profile);
 
 /// `type` of a [`Profile`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum ProfileType {
     #[default]
     RuntimeDefault,
@@ -237,7 +235,6 @@ fields!(Sysctl {
 
 /// `PodSecurityContext.fsGroupChangePolicy`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum FsGroupChangePolicy {
     #[default]
     Always,
@@ -251,7 +248,6 @@ words!(FsGroupChangePolicy {
 
 /// `PodSecurityContext.supplementalGroupsPolicy`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum SupplementalGroupsPolicy {
     #[default]
     Merge,
@@ -265,7 +261,6 @@ words!(SupplementalGroupsPolicy {
 
 /// `SecurityContext.procMount`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum ProcMount {
     #[default]
     Default,

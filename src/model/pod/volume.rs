@@ -249,7 +249,6 @@ fields!(VolumeMount {
 
 /// `VolumeMount.mountPropagation`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum MountPropagation {
     #[default]
     None,
@@ -265,7 +264,6 @@ words!(MountPropagation {
 
 /// `VolumeMount.recursiveReadOnly`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "Kubernetes' own names")]
 pub enum RecursiveReadOnly {
     #[default]
     Disabled,

@@ -1,5 +1,4 @@
 //! Containers: their life, and commands inside them.
-#![expect(missing_docs, reason = "the fields have the names of CRI v1, which is their document")]
 
 use std::collections::BTreeMap;
 

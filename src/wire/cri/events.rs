@@ -1,5 +1,4 @@
 //! The stream of container events.
-#![expect(missing_docs, reason = "the fields have the names of CRI v1, which is their document")]
 
 use super::container::ContainerStatus;
 use super::sandbox::PodSandboxStatus;

@@ -1,5 +1,4 @@
 //! Images: ImageService, and how containers name an image.
-#![expect(missing_docs, reason = "the fields have the names of CRI v1, which is their document")]
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
 //! Metrics the runtime offers ready-made. Times in nanoseconds since 1970.
-#![expect(missing_docs, reason = "the fields have the names of CRI v1, which is their document")]
 
 use super::UInt64Value;
 /// `ListMetricDescriptorsRequest`.

@@ -51,7 +51,6 @@ macro_rules! methods {
     })*) => {
         /// A method of CRI v1, or of containerd's beside it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        #[expect(missing_docs, reason = "the names are CRI's own")]
         pub enum Rpc {
             $($($method,)*)*
         }

@@ -1,5 +1,4 @@
 //! What a container may do: namespaces, users, profiles, capabilities.
-#![expect(missing_docs, reason = "the fields have the names of CRI v1, which is their document")]
 
 use super::Int64Value;
 /// `NamespaceOption`. `pid` zero means POD; a container of its own needs CONTAINER said.

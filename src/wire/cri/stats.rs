@@ -1,5 +1,4 @@
 //! Usage of containers and sandboxes. Times in nanoseconds since 1970, sizes in bytes.
-#![expect(missing_docs, reason = "the fields have the names of CRI v1, which is their document")]
 
 use std::collections::BTreeMap;
 

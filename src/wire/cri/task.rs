@@ -1,6 +1,5 @@
 //! Tasks, by containerd's own service beside CRI on the same socket
 //! (`containerd/api/services/tasks/v1/tasks.proto`).
-#![expect(missing_docs, reason = "the fields have containerd's names, which are their document")]
 
 /// `KillRequest`; `signal` by its number on Linux.
 #[derive(Clone, PartialEq, Eq, prost::Message)]

@@ -8,7 +8,6 @@ use crate::wire::hpack::FieldList;
 
 /// The codes of gRPC, with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are gRPC's own")]
 pub enum Code {
     Ok = 0,
     Cancelled = 1,

@@ -9,7 +9,6 @@ use crate::wire::hpack;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorCode(pub u32);
 
-#[expect(missing_docs, reason = "the names are those of RFC 9113 section 7")]
 impl ErrorCode {
     pub const NO_ERROR: ErrorCode = ErrorCode(0);
     pub const PROTOCOL_ERROR: ErrorCode = ErrorCode(1);
