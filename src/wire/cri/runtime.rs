@@ -112,28 +112,3 @@ pub enum CgroupDriver {
     Systemd = 0,
     Cgroupfs = 1,
 }
-
-/// `UpdateRuntimeConfigRequest`.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct UpdateRuntimeConfigRequest {
-    #[prost(message, optional, tag = "1")]
-    pub runtime_config: Option<RuntimeConfig>,
-}
-
-/// `UpdateRuntimeConfigResponse`.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct UpdateRuntimeConfigResponse {}
-
-/// `RuntimeConfig`.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct RuntimeConfig {
-    #[prost(message, optional, tag = "1")]
-    pub network_config: Option<NetworkConfig>,
-}
-
-/// `NetworkConfig`.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct NetworkConfig {
-    #[prost(string, tag = "1")]
-    pub pod_cidr: String,
-}

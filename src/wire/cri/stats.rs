@@ -6,20 +6,6 @@ use super::UInt64Value;
 use super::container::ContainerMetadata;
 use super::image::FilesystemUsage;
 use super::sandbox::PodSandboxMetadata;
-/// `ContainerStatsRequest`.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct ContainerStatsRequest {
-    #[prost(string, tag = "1")]
-    pub container_id: String,
-}
-
-/// `ContainerStatsResponse`.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct ContainerStatsResponse {
-    #[prost(message, optional, tag = "1")]
-    pub stats: Option<ContainerStats>,
-}
-
 /// `ListContainerStatsRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListContainerStatsRequest {
@@ -112,20 +98,6 @@ pub struct SwapUsage {
     pub swap_available_bytes: Option<UInt64Value>,
     #[prost(message, optional, tag = "3")]
     pub swap_usage_bytes: Option<UInt64Value>,
-}
-
-/// `PodSandboxStatsRequest`.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct PodSandboxStatsRequest {
-    #[prost(string, tag = "1")]
-    pub pod_sandbox_id: String,
-}
-
-/// `PodSandboxStatsResponse`.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct PodSandboxStatsResponse {
-    #[prost(message, optional, tag = "1")]
-    pub stats: Option<PodSandboxStats>,
 }
 
 /// `ListPodSandboxStatsRequest`.

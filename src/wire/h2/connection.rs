@@ -197,11 +197,6 @@ impl Connection {
         self.going_away || self.failed.is_some() || i64::from(self.next_stream) > WINDOW_BYTES_MAX
     }
 
-    /// How many streams are open.
-    pub fn open_streams(&self) -> usize {
-        self.streams.len()
-    }
-
     /// Gives a stream up with RST_STREAM CANCEL; what still arrives for it is dropped, and no
     /// event will name it. A stream that has ended is left alone.
     pub fn reset(&mut self, stream: StreamId) {
