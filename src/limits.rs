@@ -460,6 +460,11 @@ pub const STORE_BYTES_MAX: usize = 16 << 20;
 pub const STORE_CHECK_MS: u64 = 1_000;
 /// Milliseconds that another owner of the store has to let it go at start.
 pub const STORE_BUSY_MS: u64 = 1_000;
+/// Starts in a row that may end by a failed assertion before the store is set aside: one may be
+/// chance, and each costs a gateway its pods' care for some seconds.
+pub const START_CRASHES_MAX: u32 = 3;
+/// Milliseconds after which a start has succeeded: by then every stored row has been acted on.
+pub const START_MS: u64 = 60_000;
 /// Damaged stores that are kept for whoever wants to look at them.
 pub const STORE_ASIDE_MAX: usize = 2;
 /// Pages of 4 KiB in the write-ahead log after which they go to where they belong. Each page that

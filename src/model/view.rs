@@ -48,6 +48,8 @@ pub struct CloudOverview {
     pub store_trouble: Option<String>,
     /// The store is new or was lost: pods of a cloud that ran before are left alone.
     pub store_is_new: bool,
+    /// Why it was lost, until the cloud has listed all that it wants here.
+    pub store_loss: Option<String>,
     /// Objects of the cloud's that are kept.
     pub objects: usize,
 }

@@ -14,6 +14,8 @@ mod cloud;
 #[cfg(feature = "controller")]
 mod cluster;
 mod commands;
+#[cfg(feature = "cloud")]
+mod crashes;
 mod jobs;
 #[cfg(all(feature = "api", feature = "check", feature = "cloud"))]
 mod patience;

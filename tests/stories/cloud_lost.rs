@@ -88,6 +88,21 @@ fn is_new(cloud: &CloudHarness) -> bool {
 }
 
 #[test]
+fn why_the_store_was_lost_is_shown_until_the_cloud_has_listed_its_pods() {
+    let lost = StoreOrigin::Lost("it was set aside".to_owned());
+    let mut cloud = after(Saved { rows: vec![], origin: lost });
+    cloud.connect();
+    let shown = |cloud: &CloudHarness| {
+        let overview = cloud.harness.agent.overview(cloud.harness.now);
+        overview.cloud.expect("there is one").store_loss
+    };
+    assert_eq!(shown(&cloud).as_deref(), Some("it was set aside"));
+    let question = asked(&mut cloud).expect("a question");
+    list(&mut cloud, &question, &[], "");
+    assert_eq!(shown(&cloud), None);
+}
+
+#[test]
 fn what_the_cloud_does_not_list_ends() {
     let mut cloud = lost();
     let question = asked(&mut cloud).expect("a question");

@@ -22,6 +22,10 @@ impl Cloud {
             trouble: self.hub.trouble().map(str::to_owned),
             store_trouble: self.meta.trouble().map(str::to_owned),
             store_is_new: self.knowledge() == Knowledge::Broken,
+            store_loss: match self.meta.origin() {
+                Some(StoreOrigin::Lost(why)) => Some(why.clone()),
+                _ => None,
+            },
             objects: self.meta.things().count(),
         }
     }
