@@ -7,8 +7,8 @@
 //! that takes an unknown number for zero).
 //!
 //! Messages live by topic: [`runtime`], [`sandbox`], [`container`], [`security`], [`image`],
-//! [`stats`], [`events`]. [`Rpc`] lists the methods, and [`Request`] ties each request to its method
-//! and reply.
+//! [`stats`], [`events`]. [`Rpc`] lists the methods, and [`Request`] ties each request to its
+//! method and reply.
 //!
 //! **Bounds.** [`decode`] looks before it decodes: at the size, and at the count of fields, since
 //! an empty field of two bytes becomes a struct of hundreds.

@@ -90,7 +90,7 @@ impl Store {
     }
 }
 
-/// A row that trips an assertion, for the tests of what follows: `EDGED_TEST_FAILS_ON` names its key.
+/// A row that trips an assertion, for tests of what follows: `EDGED_TEST_FAILS_ON` names its key.
 #[cfg(debug_assertions)]
 fn fail_on(saved: &Saved) {
     let Ok(key) = std::env::var("EDGED_TEST_FAILS_ON") else { return };
