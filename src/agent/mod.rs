@@ -15,13 +15,11 @@ mod eviction;
 #[cfg(not(feature = "eviction"))]
 #[path = "eviction/absent.rs"]
 mod eviction;
-#[cfg(feature = "gc")]
 mod gc;
 mod housekeeping;
 pub mod image;
 #[cfg(feature = "cloud")]
 mod inventory;
-#[cfg(feature = "logs")]
 mod logs;
 mod node;
 pub mod objects;

@@ -150,7 +150,7 @@ fn a_kubelet_on_the_same_runtime_is_named_and_one_on_another_is_not() {
     let said = place.ends("root", "c.sock", "c");
     let name = format!("kubelet (pid {}) uses the same runtime", same.0.id());
     assert!(said.contains(&name), "{said}");
-    #[cfg(feature = "check")]
+    #[cfg(feature = "api")]
     {
         let check = Command::new(env!("CARGO_BIN_EXE_edged"))
             .arg("check")

@@ -216,11 +216,9 @@ fn each_path_shows_what_it_should() {
     let status: serde_json::Value =
         serde_json::from_str(&bed.get("/edged/status").1).expect("JSON");
     assert_eq!((&status["node"], &status["podsWanted"]), (&"gw".into(), &2.into()));
-    if cfg!(feature = "metrics") {
-        let (_, page) = bed.get("/metrics");
-        assert!(page.contains("\nkubelet_desired_pods 2\n"), "{page}");
-        assert!(page.contains("\nprocess_resident_memory_bytes "), "{page}");
-    }
+    let (_, page) = bed.get("/metrics");
+    assert!(page.contains("\nkubelet_desired_pods 2\n"), "{page}");
+    assert!(page.contains("\nprocess_resident_memory_bytes "), "{page}");
 }
 
 #[test]

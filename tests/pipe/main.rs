@@ -17,7 +17,7 @@ mod commands;
 #[cfg(feature = "cloud")]
 mod crashes;
 mod jobs;
-#[cfg(all(feature = "api", feature = "check", feature = "cloud"))]
+#[cfg(all(feature = "api", feature = "cloud"))]
 mod patience;
 #[path = "../wire/peer.rs"]
 #[expect(dead_code, reason = "the wire tests need more of the other end than these")]

@@ -107,7 +107,6 @@ fn young_images_stay_and_one_unused_for_too_long_goes_though_there_is_room() {
 }
 
 #[test]
-#[cfg(feature = "logs")]
 fn gauges_that_are_read_for_others_say_nothing_of_the_room_for_images() {
     let mut harness = Harness::new();
     harness.fill(50);
