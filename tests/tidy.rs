@@ -1,9 +1,9 @@
-//! Style and dependency rules as a test: what `rustfmt` and clippy do not know. Every rule is a
-//! function from a file's path and text to complaints. Each has a counter-test with a text that it
-//! must refuse, since a rule that cannot fail holds nothing.
+//! Style and dependency rules as a test: those that `rustfmt` and clippy do not check. Every rule
+//! is a function from a file's path and text to complaints. Each has a counter-test with a text
+//! that it must refuse, because a rule that cannot fail checks nothing.
 //!
 //! The rules read the source with strings and comments blanked out, not a syntax tree: enough for
-//! the code that people write, and no further package.
+//! usual code, and without a further package.
 
 #[path = "tidy/limits.rs"]
 mod limits;
@@ -21,7 +21,7 @@ mod tree;
 use source::{attributes, block_len, body_start, code, each_path, line_at, words_of};
 use tree::{File, hold, is_code, is_foreign, is_rust, is_script};
 
-/// What a rule found: a line, counted from 1, and what is wrong there.
+/// What a rule found: a line, counted from 1, and the problem there.
 type Complaints = Vec<(usize, String)>;
 
 // ---- the rules over the tree ----
@@ -154,8 +154,8 @@ fn module_doc(text: &str) -> Complaints {
     one(!text.starts_with("//! "), 1, "expected a module doc, `//! …`".to_owned())
 }
 
-/// `model ← wire ← io` and `model ← mind ← agent, controller ← io`; wire and the minds never see
-/// each other.
+/// `model ← wire ← io` and `model ← core ← agent, controller ← io`; wire and the cores never depend
+/// on each other.
 fn layers(path: &str, text: &str) -> Complaints {
     const BELOW: [(&str, &[&str]); 5] = [
         ("src/model", &["wire", "mind", "agent", "controller", "io"]),
@@ -202,11 +202,11 @@ fn mind(text: &str) -> Complaints {
     let code = code(text);
     words_of(&code)
         .filter(|(_, word)| ["HashMap", "HashSet", "Rc", "RefCell"].contains(word))
-        .map(|(at, word)| (line_at(&code, at), format!("{word} in the mind")))
+        .map(|(at, word)| (line_at(&code, at), format!("{word} in the core")))
         .collect()
 }
 
-/// The word in question is put together here, or this file would break its own rule.
+/// The marker is put together here, or this file would break its own rule.
 fn left_to_do(text: &str) -> Complaints {
     const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let mut found = Vec::new();
@@ -255,10 +255,10 @@ fn makefile(text: &str) -> Complaints {
         let target = line.split(':').next().filter(|_| line.contains(':') && !line.contains('='));
         let target = target.filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
         if recipe > 1 {
-            Some("a recipe of more than one line belongs into scripts/".to_owned())
+            Some("a recipe of more than one line belongs in scripts/".to_owned())
         } else {
             (target.is_some() && !line.contains(" ## "))
-                .then(|| "expected «## what it does» behind the target".to_owned())
+                .then(|| "expected «## what it does» after the target".to_owned())
         }
     })
 }

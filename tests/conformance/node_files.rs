@@ -204,7 +204,7 @@ fn dead_ones(case: &Case<'_>, names: &[&str], restarts: u64) {
             if done { Ok(()) } else { Err(pod.0["status"].to_string()) }
         });
     }
-    let count = |pod: &Pod| case.node.site.seen().of(pod.uid()).containers.len();
+    let count = |pod: &Pod| case.node.site.runtime_state().of(pod.uid()).containers.len();
     for pod in &pods {
         until("no more than one dead container is kept", || {
             let count = count(pod);

@@ -167,7 +167,7 @@ fn cri(case: &Case<'_>) -> Cri {
 /// What a reboot does to a pod: its sandbox and containers end.
 fn stop_sandbox(case: &Case<'_>, pod: &Pod) {
     let mut cri = cri(case);
-    for sandbox in case.node.site.seen().of(pod.uid()).sandboxes {
+    for sandbox in case.node.site.runtime_state().of(pod.uid()).sandboxes {
         let request = StopPodSandboxRequest { pod_sandbox_id: sandbox.id };
         cri.call(&request).expect("it can be stopped");
     }

@@ -121,6 +121,6 @@ fn ends_while_no_runtime_answers(case: &Case<'_>) {
     std::thread::sleep(Duration::from_secs(10));
     let shown = until("the agent answers", || case.node.site.pods());
     assert!(shown.iter().any(|shown| shown.uid() == pod.uid()), "it has not ended by then");
-    case.node.containerd.again();
+    case.node.containerd.start_daemon();
     case.node.wait_gone(&pod);
 }

@@ -139,11 +139,11 @@ fn a_hundred_idle_connections_keep_nobody_from_the_api(world: &World) {
     let connected = idle.iter().filter(|one| one.is_ok()).count();
     assert!(connected >= 16, "{connected} connected");
     // The pods do not wait for clients; clients wait for each other, for as long as one may ask.
-    let seen = || {
-        let running = site.seen().running("main").len();
+    let state = || {
+        let running = site.runtime_state().running("main").len();
         if running == 1 { Ok(()) } else { Err(format!("{running} run\n{}", site.log_tail())) }
     };
-    until("the pod runs under the crowd", seen);
+    until("the pod runs under the crowd", state);
     until("somebody who asks is answered", || {
         let answer = http::get(site.api, "/healthz").map_err(|error| error.to_string())?;
         if answer.code == 200 { Ok(()) } else { Err(format!("{answer:?}")) }

@@ -118,9 +118,9 @@ fn a_mistyped_key_keeps_its_pod_running(world: &World) {
 /// Its container is the only one for a while, whether the agent knows the pod or not.
 fn runs_on(site: &Site, pod: &Pod) {
     always(Duration::from_millis(2500), "the pod runs on", || {
-        let seen = site.seen().of(pod.uid());
-        let ids: Vec<_> = seen.running("main").iter().map(|one| one.id.clone()).collect();
-        if ids == [pod.container_id("main")] { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state().of(pod.uid());
+        let ids: Vec<_> = state.running("main").iter().map(|one| one.id.clone()).collect();
+        if ids == [pod.container_id("main")] { Ok(()) } else { Err(state.short()) }
     });
 }
 
@@ -216,7 +216,7 @@ fn what_edged_does_not_do_fails_the_pod_and_names_the_field(world: &World) {
     let message = failed.message();
     assert!(message.contains("spec.hostUsers"), "{message}");
     assert!(message.contains("spec.volumes[0].iscsi"), "{message}");
-    assert!(site.seen().of(failed.uid()).is_empty(), "nothing was started");
+    assert!(site.runtime_state().of(failed.uid()).is_empty(), "nothing was started");
     site.put("asks.yaml", &sleeper("asks"));
     let healed = site.wait_running("asks");
     assert_ne!(healed.uid(), failed.uid());

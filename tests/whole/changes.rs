@@ -145,8 +145,8 @@ fn a_pod_that_is_removed_and_put_back_runs_again(world: &World) {
     // The same words have the same uid, and the pod is a new one all the same.
     assert_eq!(after.uid(), before.uid());
     assert!(after.0["metadata"]["deletionTimestamp"].is_null());
-    let seen = site.seen().of(after.uid());
-    assert_eq!((seen.sandboxes.len(), seen.containers.len()), (1, 1), "{}", seen.short());
+    let state = site.runtime_state().of(after.uid());
+    assert_eq!((state.sandboxes.len(), state.containers.len()), (1, 1), "{}", state.short());
     site.take("back.yaml");
     site.wait_empty();
 }

@@ -130,7 +130,7 @@ fn a_machine_that_can_run_pods_passes_the_check(world: &World) {
     for line in table.lines() {
         assert!(!line.starts_with("fail"), "{table}");
     }
-    assert!(site.seen().is_empty(), "a check changes nothing");
+    assert!(site.runtime_state().is_empty(), "a check changes nothing");
 }
 
 fn a_machine_without_a_runtime_fails_the_check_and_is_told_the_remedy(world: &World) {

@@ -164,7 +164,7 @@ fn a_pod_of_the_cloud_ends_in_the_cloud_when_nothing_is_left_of_it(world: &World
 fn power_cut(agent: Agent<'_>, containerd: &Containerd) {
     agent.kill();
     containerd.cut();
-    containerd.again();
+    containerd.start_daemon();
 }
 
 fn pods_of_the_cloud_come_back_after_a_power_cut_without_it(world: &World) {
@@ -243,7 +243,7 @@ fn an_agent_killed_again_and_again_keeps_what_it_acknowledged(world: &World) {
         cloud.acked(&pushed[round % 8].0);
         agent.kill();
         cloud.left_alone();
-        let told = cloud.told();
+        let told = cloud.received();
         for (id, name, value) in pushed {
             if told.iter().any(|told| told.parent() == id) {
                 acknowledged.retain(|(known, _)| *known != name);

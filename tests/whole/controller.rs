@@ -85,8 +85,8 @@ fn a_node_joins_and_runs_what_the_folder_wants(world: &World) {
     cloud.take("web.json");
     cloud.wait_gone("web");
     until("nothing is left of it", || {
-        let seen = site.seen().of(uid);
-        if seen.is_empty() { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state().of(uid);
+        if state.is_empty() { Ok(()) } else { Err(state.short()) }
     });
 }
 
@@ -141,9 +141,9 @@ fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) 
     until("the later pod is one and the same in the cloud and on the node", || {
         let now = cloud.wait_phase("late", "Running");
         let uid = now["metadata"]["uid"].as_str().expect("a uid");
-        let runs = !site.seen().of(uid).running("main").is_empty();
+        let runs = !site.runtime_state().of(uid).running("main").is_empty();
         let old = late["metadata"]["uid"].as_str().expect("a uid");
-        let left = old != uid && !site.seen().of(old).is_empty();
+        let left = old != uid && !site.runtime_state().of(old).is_empty();
         if runs && !left { Ok(()) } else { Err(format!("{old} {uid}\n{}", site.log_tail())) }
     });
     // What is said from now on counts for the node, although it had all of it by another history.
@@ -167,7 +167,7 @@ fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) 
     cloud.wait_phase("new", "Running");
     let uid = before[2]["metadata"]["uid"].as_str().expect("a uid");
     until("nothing is left of what went", || {
-        let left = site.seen().of(uid);
+        let left = site.runtime_state().of(uid);
         if left.is_empty() { Ok(()) } else { Err(left.short()) }
     });
     let log = cloud.log();
@@ -315,7 +315,7 @@ fn an_agent_without_its_store_is_served_again(world: &World) {
         let pods = site.pods()?;
         let has = |pod: &Value| pods.iter().any(|it| it.uid() == uid(pod));
         let all = has(&before[0]) && has(&before[1]);
-        let left = site.seen().of(&uid(&before[2]));
+        let left = site.runtime_state().of(&uid(&before[2]));
         if all && left.is_empty() {
             return Ok(());
         }

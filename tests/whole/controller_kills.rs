@@ -75,9 +75,9 @@ fn two_agents_and_a_controller_killed_at_random_converge(world: &World) {
     for site in &sites {
         let here = wanted.values().filter(|pod| pod["spec"]["nodeName"] == site.node).count();
         until("each runs once", || {
-            let seen = site.seen();
-            let told = format!("SEED={seed} {}: {here} wanted: {}", site.node, seen.short());
-            let (pods, containers) = (seen.ready().len(), seen.running("main").len());
+            let state = site.runtime_state();
+            let told = format!("SEED={seed} {}: {here} wanted: {}", site.node, state.short());
+            let (pods, containers) = (state.ready().len(), state.running("main").len());
             if pods == here && containers == here { Ok(()) } else { Err(told) }
         });
     }
@@ -85,8 +85,8 @@ fn two_agents_and_a_controller_killed_at_random_converge(world: &World) {
 
 /// Never two running containers of one pod, whoever was killed in between.
 fn nothing_runs_twice(site: &Site) {
-    let seen = site.seen();
-    let mut uids: Vec<_> = seen
+    let state = site.runtime_state();
+    let mut uids: Vec<_> = state
         .running("main")
         .into_iter()
         .filter_map(|one| one.labels.get("io.kubernetes.pod.uid"))
@@ -94,7 +94,7 @@ fn nothing_runs_twice(site: &Site) {
     let count = uids.len();
     uids.sort_unstable();
     uids.dedup();
-    assert_eq!(uids.len(), count, "a pod runs twice: {}", seen.short());
+    assert_eq!(uids.len(), count, "a pod runs twice: {}", state.short());
 }
 
 /// The pod runs in its node, with its image and the newest of its ConfigMap.

@@ -13,7 +13,7 @@ use crate::World;
 use crate::support::agent::{Agent, Pod, Site, manifest, sleeper};
 use crate::support::cri::Cri;
 use crate::support::wait::until;
-use crate::support::{http, process, seen};
+use crate::support::{http, process, runtime_state};
 
 crate::tests![
     pods_do_not_notice_that_the_agent_is_killed_again_and_again,
@@ -28,11 +28,12 @@ crate::tests![
 
 /// Container id and start of everything that runs.
 fn running(site: &Site) -> BTreeMap<String, i64> {
-    let seen = site.seen();
-    let running = seen.containers.iter().filter(|one| one.state() == ContainerState::Running);
+    let state = site.runtime_state();
+    let running = state.containers.iter().filter(|one| one.state() == ContainerState::Running);
     running
         .map(|one| {
-            let (status, _): (ContainerStatus, _) = seen::container(&site.runtime, &one.id);
+            let (status, _): (ContainerStatus, _) =
+                runtime_state::container(&site.runtime, &one.id);
             (one.id.clone(), status.started_at)
         })
         .collect()
@@ -47,9 +48,9 @@ fn all_run(site: &Site, names: &[String]) {
 fn one_of_each(site: &Site, names: &[String]) {
     for name in names {
         let pod = site.pod(name).expect("it is wanted");
-        let seen = site.seen().of(pod.uid());
-        assert_eq!(seen.ready().len(), 1, "{name}: {}", seen.short());
-        assert_eq!(seen.running("main").len(), 1, "{name}: {}", seen.short());
+        let state = site.runtime_state().of(pod.uid());
+        assert_eq!(state.ready().len(), 1, "{name}: {}", state.short());
+        assert_eq!(state.running("main").len(), 1, "{name}: {}", state.short());
         // A runtime cancels the start whose caller is gone, and counts it; nothing that ever ran
         // may have been started again.
         let main = pod.container("main");
@@ -84,7 +85,7 @@ fn pods_do_not_notice_that_the_agent_is_killed_again_and_again(world: &World) {
         for (id, started_at) in &before {
             assert_eq!(after.get(id), Some(started_at), "round {round}: {id} was restarted");
         }
-        assert_eq!(after.len(), names.len(), "round {round}: {}", site.seen().short());
+        assert_eq!(after.len(), names.len(), "round {round}: {}", site.runtime_state().short());
         one_of_each(&site, &names);
         before = after;
     }
@@ -100,18 +101,18 @@ fn a_killed_container_is_started_again_and_one_that_crashes_on_is_put_off(world:
     site.put("victim.yaml", &sleeper("victim"));
     let first = site.wait_running("victim");
     let id = first.container_id("main");
-    process::signal(seen::pid_of(&site.runtime, &id), Signal::SIGKILL);
+    process::signal(runtime_state::pid_of(&site.runtime, &id), Signal::SIGKILL);
     let second = site.wait("victim", "restarted", |pod| pod.runs() && pod.restarts("main") == 1);
     assert_ne!(second.container_id("main"), id);
     let ended = &second.container("main")["lastState"]["terminated"];
     assert_eq!(ended["exitCode"], 137, "{ended}");
     assert_eq!(ended["containerID"], format!("containerd://{id}"));
     assert!(site.log_file(&second, "main", 1).exists());
-    assert_eq!(site.seen().of(second.uid()).sandboxes.len(), 1, "the sandbox stays");
+    assert_eq!(site.runtime_state().of(second.uid()).sandboxes.len(), 1, "the sandbox stays");
 
     // The second end within ten seconds of the first restart is put off.
     let id = second.container_id("main");
-    process::signal(seen::pid_of(&site.runtime, &id), Signal::SIGKILL);
+    process::signal(runtime_state::pid_of(&site.runtime, &id), Signal::SIGKILL);
     let crashing = site
         .wait("victim", "in CrashLoopBackOff", |pod| pod.waits_for("main") == "CrashLoopBackOff");
     let uid = crashing.uid();
@@ -122,7 +123,7 @@ fn a_killed_container_is_started_again_and_one_that_crashes_on_is_put_off(world:
     assert_eq!(crashing.condition("Ready"), "False");
     let third = site.wait("victim", "restarted", |pod| pod.runs() && pod.restarts("main") == 2);
     let ended_at = finished_at(&site, &id);
-    let (status, _) = seen::container(&site.runtime, &third.container_id("main"));
+    let (status, _) = runtime_state::container(&site.runtime, &third.container_id("main"));
     let waited_ms = (status.started_at - ended_at) / 1_000_000;
     assert!(waited_ms >= 10_000, "waited {waited_ms} ms, expected the back-off of 10 s");
     site.take("victim.yaml");
@@ -130,7 +131,7 @@ fn a_killed_container_is_started_again_and_one_that_crashes_on_is_put_off(world:
 }
 
 fn finished_at(site: &Site, id: &str) -> i64 {
-    seen::container(&site.runtime, id).0.finished_at
+    runtime_state::container(&site.runtime, id).0.finished_at
 }
 
 fn with_init(name: &str) -> String {
@@ -146,10 +147,10 @@ fn replaced(site: &Site, name: &str, before: &Pod, old_id: &str) -> Pod {
     let after = site.wait(name, "running in a new sandbox", |pod| {
         pod.runs() && pod.container_id("main") != before.container_id("main")
     });
-    let seen = site.seen().of(after.uid());
-    let [sandbox] = seen.ready()[..] else { panic!("{}", seen.short()) };
+    let state = site.runtime_state().of(after.uid());
+    let [sandbox] = state.ready()[..] else { panic!("{}", state.short()) };
     assert_ne!(sandbox.id, old_id);
-    assert_eq!(sandbox.metadata.clone().map(|it| it.attempt), Some(1), "{}", seen.short());
+    assert_eq!(sandbox.metadata.clone().map(|it| it.attempt), Some(1), "{}", state.short());
     assert_eq!(after.restarts("main"), 1);
     assert_eq!(after.restarts("prepare"), 1, "init containers run again");
     assert_ne!(after.container_id("prepare"), before.container_id("prepare"));
@@ -166,8 +167,8 @@ fn a_killed_sandbox_is_replaced_and_its_init_containers_run_again(world: &World)
     let _agent = site.start();
     site.put("boxed.yaml", &with_init("boxed"));
     let before = site.wait_running("boxed");
-    let sandbox = site.seen().of(before.uid()).ready()[0].id.clone();
-    process::signal(seen::sandbox_pid_of(&site.runtime, &sandbox), Signal::SIGKILL);
+    let sandbox = site.runtime_state().of(before.uid()).ready()[0].id.clone();
+    process::signal(runtime_state::sandbox_pid_of(&site.runtime, &sandbox), Signal::SIGKILL);
     let after = replaced(&site, "boxed", &before, &sandbox);
     site.take("boxed.yaml");
     site.wait_gone(&after);
@@ -178,7 +179,7 @@ fn a_stopped_sandbox_is_replaced(world: &World) {
     let _agent = site.start();
     site.put("halted.yaml", &with_init("halted"));
     let before = site.wait_running("halted");
-    let sandbox = site.seen().of(before.uid()).ready()[0].id.clone();
+    let sandbox = site.runtime_state().of(before.uid()).ready()[0].id.clone();
     let request = StopPodSandboxRequest { pod_sandbox_id: sandbox.clone() };
     Cri::connect(&site.runtime).expect("it listens").call(&request).expect("it stops");
     let after = replaced(&site, "halted", &before, &sandbox);
@@ -192,7 +193,7 @@ fn the_agent_ends_on_sigterm_and_leaves_its_pods_running(world: &World) {
     site.put("stays.yaml", &sleeper("stays"));
     let pod = site.wait_running("stays");
     let id = pod.container_id("main");
-    let pid = seen::pid_of(&site.runtime, &id);
+    let pid = runtime_state::pid_of(&site.runtime, &id);
     let status = agent.terminate();
     assert_eq!(status.code(), Some(0), "{status}");
     assert!(process::lives(pid), "the container lives on without the agent");
@@ -285,9 +286,9 @@ fn what_is_gone_behind_the_runtimes_back_is_not_removed_without_end(world: &Worl
     let pod = site.wait_running("gone");
     agent.kill();
     site.take("gone.yaml");
-    let seen = site.seen().of(pod.uid());
-    let containers = seen.containers.iter().map(|one| one.id.clone());
-    for id in containers.chain(seen.sandboxes.iter().map(|one| one.id.clone())) {
+    let state = site.runtime_state().of(pod.uid());
+    let containers = state.containers.iter().map(|one| one.id.clone());
+    for id in containers.chain(state.sandboxes.iter().map(|one| one.id.clone())) {
         world.containerd.ctr(&["tasks", "kill", "--signal", "SIGKILL", &id]);
         until("its task is gone", || {
             let tasks = world.containerd.ctr(&["tasks", "list", "--quiet"]);
@@ -310,7 +311,7 @@ fn what_is_gone_behind_the_runtimes_back_is_not_removed_without_end(world: &Worl
     // A runtime that starts again lists them no more.
     world.containerd.kill();
     site.wait_trouble("it is away", Value::is_string);
-    world.containerd.again();
+    world.containerd.start_daemon();
     site.wait_trouble("nothing, it is back", Value::is_null);
     site.wait_empty();
     until("nothing is counted any more", || match metric(&site, LISTED)? {

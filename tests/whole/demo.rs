@@ -277,5 +277,5 @@ fn the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own(world: &Worl
     refused(on_it(&dir, agent), "another one runs in");
     assert_eq!(demo.end(Signal::SIGHUP), Some(0), "{}", demo.said());
     assert_eq!(left(&dir), [] as [&str; 0]);
-    assert!(site.seen().containers.is_empty(), "{:?}", site.seen());
+    assert!(site.runtime_state().containers.is_empty(), "{:?}", site.runtime_state());
 }

@@ -15,7 +15,7 @@ use super::support::agent::{NODE, Pod, Site, entries};
 use super::support::cloud::{Cloud, Setup};
 use super::support::joined::{configure, pod};
 use super::support::wait::until;
-use super::support::{process, seen};
+use super::support::{process, runtime_state};
 
 crate::tests!(a_full_partition_loses_nothing_and_ends_no_pod_and_recovers_when_there_is_room);
 
@@ -119,7 +119,7 @@ fn a_full_partition_loses_nothing_and_ends_no_pod_and_recovers_when_there_is_roo
     cloud.acked(&cloud.put("default/configmap/first", map(1_000)));
     cloud.acked(&cloud.put("default/pod/web", pod("web", &json!({}))));
     let web = running(&site, "web");
-    let pid = seen::pid_of(&site.runtime, &web.container_id("main"));
+    let pid = runtime_state::pid_of(&site.runtime, &web.container_id("main"));
 
     partition.fill();
     let refused = [
@@ -134,7 +134,7 @@ fn a_full_partition_loses_nothing_and_ends_no_pod_and_recovers_when_there_is_roo
     });
     let told = condition_is(&cloud, "True");
     assert!(told["message"].as_str().is_some_and(|why| why.contains("full")), "{told}");
-    let acked = |id: &String| cloud.told().iter().any(|told| told.parent() == *id);
+    let acked = |id: &String| cloud.received().iter().any(|told| told.parent() == *id);
     assert!(!refused.iter().any(acked), "nothing counts that is not durable");
     assert!(process::lives(pid), "the pod goes on");
     agent.kill();

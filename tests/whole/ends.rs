@@ -37,7 +37,7 @@ fn a_job_that_succeeds_is_succeeded_and_is_not_started_again(world: &World) {
     let _agent = site.start();
     let again = ended(&site, "done", "Succeeded");
     assert_eq!((again.container_id("main"), again.restarts("main")), (id, 0));
-    assert_eq!(site.seen().of(pod.uid()).containers.len(), 1);
+    assert_eq!(site.runtime_state().of(pod.uid()).containers.len(), 1);
     site.take("done.yaml");
     site.wait_empty();
 }
@@ -92,7 +92,7 @@ fn a_deadline_ends_the_pod(world: &World) {
     site.put("late.yaml", &manifest("late", spec, script));
     let pod = ended(&site, "late", "Failed");
     assert_eq!(pod.reason(), "DeadlineExceeded");
-    assert!(site.seen().of(pod.uid()).running("main").is_empty());
+    assert!(site.runtime_state().of(pod.uid()).running("main").is_empty());
     site.take("late.yaml");
     site.wait_empty();
 }

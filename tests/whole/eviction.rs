@@ -53,15 +53,15 @@ fn a_volume_that_outgrows_its_limit_costs_its_pod(world: &World) {
     let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
     assert_eq!(pod.0["status"]["message"], message);
     until("nothing of it is left", || {
-        let seen = site.seen().of(pod.uid());
+        let state = site.runtime_state().of(pod.uid());
         let folder = volume(&site, &pod).exists();
-        let gone = seen.containers.is_empty() && seen.sandboxes.is_empty() && !folder;
-        if gone { Ok(()) } else { Err(format!("{}, volume: {folder}", seen.short())) }
+        let gone = state.containers.is_empty() && state.sandboxes.is_empty() && !folder;
+        if gone { Ok(()) } else { Err(format!("{}, volume: {folder}", state.short())) }
     });
     let terminated = &pod.0["status"]["containerStatuses"][0]["state"]["terminated"];
     assert!(terminated["exitCode"].is_i64(), "{}", pod.0["status"]);
     for other in others {
-        let running = site.seen().of(other.uid()).running("main").len();
+        let running = site.runtime_state().of(other.uid()).running("main").len();
         assert_eq!(running, 1, "{} keeps to its limit, or is static", other.uid());
     }
     for file in ["static.yaml", "modest.yaml", "greedy.yaml"] {

@@ -28,9 +28,9 @@ fn dead_containers_of_a_crashing_pod_are_as_many_as_the_policy_keeps(world: &Wor
     site.put("crash.yaml", &manifest("crash", "  hostNetwork: true\n", crash));
     let pod = site.wait("crash", "restarted five times", |pod| pod.restarts("main") >= 5);
     until("two dead containers are left", || {
-        let seen = site.seen().of(pod.uid());
-        let dead = seen.containers.len() - seen.running("main").len();
-        if dead == 2 { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state().of(pod.uid());
+        let dead = state.containers.len() - state.running("main").len();
+        if dead == 2 { Ok(()) } else { Err(state.short()) }
     });
     let logs = entries(site.log_file(&pod, "main", 0).parent().expect("it has one"));
     assert!(logs.len() <= 3, "{logs:?}");
@@ -42,9 +42,9 @@ fn dead_containers_of_a_crashing_pod_are_as_many_as_the_policy_keeps(world: &Wor
     );
     let _agent = site.start();
     until("one dead container is left", || {
-        let seen = site.seen().of(pod.uid());
-        let dead = seen.containers.len() - seen.running("main").len();
-        if dead <= 1 { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state().of(pod.uid());
+        let dead = state.containers.len() - state.running("main").len();
+        if dead <= 1 { Ok(()) } else { Err(state.short()) }
     });
     site.take("crash.yaml");
     site.wait_empty();

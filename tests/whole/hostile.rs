@@ -61,7 +61,7 @@ impl<'a> Place<'a> {
     fn session(&self, at: usize) -> Result<Dialled, String> {
         let node = ["bad", "good"][at];
         let mut dialled = Dialled::session(self.cloud.hub, &self.nodes[at], node)?;
-        dialled.say(&keepalive().to_string()).map_err(|error| error.to_string())?;
+        dialled.send(&keepalive().to_string()).map_err(|error| error.to_string())?;
         Ok(dialled)
     }
 
@@ -103,7 +103,7 @@ fn what_is_no_tls_is_refused_at_both_ports(world: &World) {
     let place = Place::open(&cloud);
     let mut good = place.session(1).expect("it is a node");
     let noise: Vec<u8> = (0..4_000_u32).map(|at| (at * 7 + at / 251) as u8).collect();
-    for port in [cloud.hub, cloud.desk] {
+    for port in [cloud.hub, cloud.https] {
         throw(port, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         throw(port, &noise);
         // The head of a record, larger than any.
@@ -172,11 +172,11 @@ fn what_is_no_request_is_refused(world: &World) {
         (cloud.hub, "GET /p/bad/events HTTP/1.1\r\nHost: a\r\n\r\n", " 426 "),
         (cloud.hub, "\0\0\0\0 no request\r\n\r\n", " 400 "),
         (cloud.hub, &*long, " 431 "),
-        (cloud.desk, body, " 413 "),
-        (cloud.desk, "DELETE /ca.crt HTTP/1.1\r\nHost: a\r\n\r\n", " 405 "),
-        (cloud.desk, "GET /../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", " 404 "),
+        (cloud.https, body, " 413 "),
+        (cloud.https, "DELETE /ca.crt HTTP/1.1\r\nHost: a\r\n\r\n", " 405 "),
+        (cloud.https, "GET /../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", " 404 "),
     ] {
-        let answer = Dialled::tls(port, &place.nodes[0]).ask(request.as_bytes());
+        let answer = Dialled::tls(port, &place.nodes[0]).request(request.as_bytes());
         assert!(
             answer.split_inclusive(' ').take(2).collect::<String>().contains(expected.trim()),
             "{expected}: {answer}"
@@ -186,7 +186,7 @@ fn what_is_no_request_is_refused(world: &World) {
     // An application that is none, and one of a stranger.
     let csr =
         "GET /edge.crt HTTP/1.1\r\nHost: a\r\nNodeName: bad\r\nContent-Length: 4\r\n\r\n\x30\x7fab";
-    let answer = Dialled::tls(cloud.desk, &place.nodes[0]).ask(csr.as_bytes());
+    let answer = Dialled::tls(cloud.https, &place.nodes[0]).request(csr.as_bytes());
     assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
     assert!(place.said("is refused: ") <= 1, "{}", cloud.log());
     place.serves(&mut good, "after");
@@ -216,7 +216,7 @@ fn messages_that_make_no_sense_are_counted_and_end_one_session_alone(world: &Wor
     let node = message("patch", "default/nodepatch/good", &json!({"status": {}}));
     let nonsense = ["", "{", "[]", "null", "\u{0}", "{\"header\":7}", &*deep, &*large];
     for text in nonsense.into_iter().chain([&*of_another, &*secret, &*node]) {
-        bad.say(text).expect("it listens");
+        bad.send(text).expect("it listens");
     }
     // A pod that is bound elsewhere may have been this node's: that is answered, and no offence.
     place.wait_metric("messages_refused_total", 9);
@@ -226,7 +226,7 @@ fn messages_that_make_no_sense_are_counted_and_end_one_session_alone(world: &Wor
     assert_eq!(place.said("node=bad: refused, further ones are counted"), 1, "{}", cloud.log());
     assert_eq!(place.metric("nodes_connected"), 2, "a mistake or ten are no attack");
     for _ in 0..100 {
-        let _ = bad.say("{");
+        let _ = bad.send("{");
     }
     until("the bad node's session ends", || match place.metric("nodes_connected") {
         1 => Ok(()),
@@ -248,7 +248,7 @@ fn a_node_that_floods_holds_back_itself_alone(world: &World) {
     let over = Arc::clone(&served);
     let flood = std::thread::spawn(move || {
         let mut said = 0_u64;
-        while (said <= FLOOD || !over.load(Ordering::Relaxed)) && bad.say(&question).is_ok() {
+        while (said <= FLOOD || !over.load(Ordering::Relaxed)) && bad.send(&question).is_ok() {
             said += 1;
         }
         said
@@ -277,7 +277,7 @@ fn frames_that_no_client_sends_end_the_connection(world: &World) {
         bad.stream.write_all(&[frame, &[0; 16]].concat()).expect("it listens");
         bad.stream.sock.set_read_timeout(Some(PATIENCE)).expect("it is ours");
         let end = loop {
-            if let Err(end) = bad.hear() {
+            if let Err(end) = bad.receive() {
                 break end;
             }
         };

@@ -237,8 +237,8 @@ fn attempt(test: &Test, world: &World) -> Result<(), String> {
 /// Whatever a test has left must not trouble the next, a dead runtime least of all.
 fn tidy_up(world: &World) {
     let tidied = catch_unwind(AssertUnwindSafe(|| {
-        world.containerd.again();
-        support::seen::wipe(&world.socket());
+        world.containerd.start_daemon();
+        support::runtime_state::wipe(&world.socket());
     }));
     if let Err(panic) = tidied {
         println!("whole: cannot tidy up: {}", verdict::why(&*panic));

@@ -8,7 +8,7 @@ use crate::World;
 use crate::support::agent::{LogLine, Pod, Site, entries, manifest, sleeper};
 use crate::support::port::free_port;
 use crate::support::wait::until;
-use crate::support::{http, process, seen};
+use crate::support::{http, process, runtime_state};
 
 crate::tests![
     a_pod_on_the_hosts_network_starts_as_its_manifest_says,
@@ -60,7 +60,7 @@ fn a_pod_on_the_hosts_network_starts_as_its_manifest_says(world: &World) {
     assert_eq!(fs::canonicalize(&link).ok(), fs::canonicalize(site.log_file(&pod, "main", 0)).ok());
     assert!(link.exists(), "{} in {:?}", link.display(), entries(&site.container_logs));
 
-    let pid = seen::pid_of(&site.runtime, &id);
+    let pid = runtime_state::pid_of(&site.runtime, &id);
     assert_eq!(namespace(pid, "net"), namespace(std::process::id(), "net"));
     assert_ne!(namespace(pid, "pid"), namespace(std::process::id(), "pid"));
     cgroup_limits_are(pid, 64 << 20, 50_000, 256);
@@ -80,8 +80,8 @@ fn the_runtime_is_told_what_a_kubelet_would_tell_it(world: &World) {
     assert_eq!(pod.namespace(), "shop");
     assert_eq!(pod.0["metadata"]["annotations"]["kubernetes.io/config.source"], "file");
     assert_eq!(pod.0["spec"]["nodeName"], "gw");
-    let seen = site.seen().of(pod.uid());
-    let [sandbox] = seen.ready()[..] else { panic!("{}", seen.short()) };
+    let state = site.runtime_state().of(pod.uid());
+    let [sandbox] = state.ready()[..] else { panic!("{}", state.short()) };
     let metadata = sandbox.metadata.clone().expect("metadata");
     assert_eq!((&*metadata.name, &*metadata.namespace), ("told-gw", "shop"));
     assert_eq!((&*metadata.uid, metadata.attempt), (pod.uid(), 0));
@@ -99,7 +99,7 @@ fn the_runtime_is_told_what_a_kubelet_would_tell_it(world: &World) {
     assert_eq!(sandbox.annotations.get("kubernetes.io/config.source").unwrap(), "file");
     assert!(sandbox.annotations.contains_key("kubernetes.io/config.seen"));
 
-    let [main] = seen.running("main")[..] else { panic!("{}", seen.short()) };
+    let [main] = state.running("main")[..] else { panic!("{}", state.short()) };
     assert_eq!(main.metadata.clone().map(|it| it.attempt), Some(0));
     assert_eq!(main.labels["io.kubernetes.container.name"], "main");
     assert_eq!(main.labels["io.kubernetes.pod.uid"], pod.uid());
@@ -211,9 +211,9 @@ fn thirty_pods_at_once_all_run_and_all_leave_without_a_trace(world: &World) {
         let running = site.pods()?.iter().filter(|pod| pod.runs()).count();
         if running == COUNT { Ok(()) } else { Err(format!("{running} run\n{}", site.log_tail())) }
     });
-    let seen = site.seen();
-    assert_eq!(seen.ready().len(), COUNT, "{}", seen.short());
-    assert_eq!(seen.containers.len(), COUNT, "{}", seen.short());
+    let state = site.runtime_state();
+    assert_eq!(state.ready().len(), COUNT, "{}", state.short());
+    assert_eq!(state.containers.len(), COUNT, "{}", state.short());
     for pod in site.pods().expect("it listens") {
         assert_eq!(pod.restarts("main"), 0, "{}", pod.name());
     }
@@ -234,8 +234,8 @@ fn namespace(pid: u32, kind: &str) -> PathBuf {
 
 /// Where CNI keeps the network namespace of a pod.
 fn netns_of(site: &Site, pod: &Pod) -> PathBuf {
-    let seen = site.seen().of(pod.uid());
-    let info = seen::sandbox_info(&site.runtime, &seen.ready()[0].id);
+    let state = site.runtime_state().of(pod.uid());
+    let info = runtime_state::sandbox_info(&site.runtime, &state.ready()[0].id);
     let all = info["runtimeSpec"]["linux"]["namespaces"].as_array().cloned().unwrap_or_default();
     let network = all.iter().find(|one| one["type"] == "network").expect("a network namespace");
     network["path"].as_str().expect("with a path").into()

@@ -33,7 +33,7 @@ fn a_node_joins_and_its_files_lie_where_kubeedge_has_them() {
         let left: Vec<_> = fs::read_dir(folder).expect("a folder").flatten().collect();
         assert!(left.iter().all(|it| !it.path().to_string_lossy().ends_with(".new")), "{left:?}");
     }
-    let asked = desk.cloud.asked();
+    let asked = desk.cloud.https_requests();
     let what: Vec<_> = asked.iter().map(|it| (&*it.what, it.shown)).collect();
     assert_eq!(what, [("GET /ca.crt", false), ("GET /edge.crt", false)]);
     let names: Vec<_> = asked[1].headers.iter().map(|(name, _)| &**name).collect();
@@ -127,7 +127,7 @@ fn credentials_are_read_for_every_dial() {
     let mut desk = Desk::up("reload");
     let first = desk.cloud.connected(1).certificate;
     desk.enrol(true).expect("it renews");
-    let asked = desk.cloud.asked().pop().expect("it asked");
+    let asked = desk.cloud.https_requests().pop().expect("it asked");
     assert!(asked.shown && asked.headers.iter().all(|(name, _)| name != "authorization"));
     desk.dial(2).expect("it connects");
     assert_ne!(desk.cloud.connected(2).certificate, first, "the new one is in force");

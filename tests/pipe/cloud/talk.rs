@@ -24,7 +24,7 @@ fn messages_go_both_ways_and_what_has_left_is_counted() {
         });
     }
     desk.cloud.wait("the last", |told| told.0["content"] == "up 19");
-    let told: Vec<_> = desk.cloud.told().iter().map(|told| told.0["content"].clone()).collect();
+    let told: Vec<_> = desk.cloud.received().iter().map(|told| told.0["content"].clone()).collect();
     let expected: Vec<_> = (0..20).map(|number| format!("up {number}")).collect();
     assert_eq!(told, expected);
 
@@ -140,7 +140,7 @@ fn what_waited_leaves_when_the_cloud_reads_again() {
         desk.turn(20);
     }
     desk.cloud.counted(asked);
-    assert!(desk.cloud.told().iter().all(|told| told.0["content"] == text));
+    assert!(desk.cloud.received().iter().all(|told| told.0["content"] == text));
 }
 
 #[test]
