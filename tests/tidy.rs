@@ -57,14 +57,14 @@ fn the_layers_see_only_what_lies_below_them() {
 }
 
 #[test]
-fn only_the_hands_touch_the_world() {
-    hold(|f| is_rust(&f.path), |f| hands(&f.path, &f.text));
+fn only_the_event_loop_touches_the_world() {
+    hold(|f| is_rust(&f.path), |f| outside_world(&f.path, &f.text));
 }
 
 #[test]
-fn the_mind_keeps_no_unordered_and_no_shared_state() {
-    let minds = ["src/agent/", "src/controller/", "src/core/"];
-    hold(|f| minds.iter().any(|at| f.path.starts_with(at)), |f| mind(&f.text));
+fn the_core_keeps_no_unordered_and_no_shared_state() {
+    let cores = ["src/agent/", "src/controller/", "src/core/"];
+    hold(|f| cores.iter().any(|at| f.path.starts_with(at)), |f| unordered_state(&f.text));
 }
 
 #[test]
@@ -158,9 +158,9 @@ fn module_doc(text: &str) -> Complaints {
 /// on each other.
 fn layers(path: &str, text: &str) -> Complaints {
     const BELOW: [(&str, &[&str]); 5] = [
-        ("src/model", &["wire", "mind", "agent", "controller", "io"]),
-        ("src/wire", &["mind", "agent", "controller", "io"]),
-        ("src/mind", &["wire", "agent", "controller", "io"]),
+        ("src/model", &["wire", "core", "agent", "controller", "io"]),
+        ("src/wire", &["core", "agent", "controller", "io"]),
+        ("src/core", &["wire", "agent", "controller", "io"]),
         ("src/agent", &["wire", "controller", "io"]),
         ("src/controller", &["wire", "agent", "io"]),
     ];
@@ -179,11 +179,11 @@ fn layers(path: &str, text: &str) -> Complaints {
 }
 
 /// Sockets, files, processes, threads and clocks.
-fn hands(path: &str, text: &str) -> Complaints {
-    const HANDS: [&str; 5] = ["src/io/", "src/main.rs", "src/config.rs", "src/bin/", "tests/"];
+fn outside_world(path: &str, text: &str) -> Complaints {
+    const ALLOWED: [&str; 5] = ["src/io/", "src/main.rs", "src/config.rs", "src/bin/", "tests/"];
     const PACKAGES: [&str; 7] = ["mio", "tungstenite", "rustls", "rusqlite", "ureq", "nix", "libc"];
     const STD: [&str; 5] = ["std::fs", "std::net", "std::process", "std::thread", "std::env"];
-    if HANDS.iter().any(|hand| path.starts_with(hand)) {
+    if ALLOWED.iter().any(|at| path.starts_with(at)) {
         return Vec::new();
     }
     each_path(text, |path| {
@@ -198,7 +198,7 @@ fn hands(path: &str, text: &str) -> Complaints {
 }
 
 /// Order decides outcomes, and a seed must replay: so neither hashing nor shared cells.
-fn mind(text: &str) -> Complaints {
+fn unordered_state(text: &str) -> Complaints {
     let code = code(text);
     words_of(&code)
         .filter(|(_, word)| ["HashMap", "HashSet", "Rc", "RefCell"].contains(word))
@@ -351,7 +351,7 @@ fn a_reach_into_another_layer_is_refused() {
 }
 
 #[test]
-fn the_world_outside_the_hands_is_refused() {
+fn the_world_outside_the_event_loop_is_refused() {
     for text in [
         "use mio::Poll;",
         "use std::{fmt, fs};",
@@ -361,18 +361,18 @@ fn the_world_outside_the_hands_is_refused() {
         "let a = libc::getpid();",
         "use nix::{sys::signal, unistd};",
     ] {
-        refused(&hands("src/agent/mod.rs", text), 1);
-        assert_eq!(hands("src/io/mod.rs", text), []);
+        refused(&outside_world("src/agent/mod.rs", text), 1);
+        assert_eq!(outside_world("src/io/mod.rs", text), []);
     }
     let fine = "use std::{fmt, io}; let rustls = 1; struct Now { boot: Instant }";
-    assert_eq!(hands("src/wire/h2.rs", fine), []);
+    assert_eq!(outside_world("src/wire/h2.rs", fine), []);
 }
 
 #[test]
-fn hashing_and_shared_cells_are_refused_in_the_mind() {
-    assert_eq!(mind("use std::collections::BTreeMap; // not HashMap"), []);
-    refused(&mind("use std::collections::{BTreeMap, HashMap};"), 1);
-    refused(&mind("\nstruct A { b: Rc<u8> }"), 2);
+fn hashing_and_shared_cells_are_refused_in_the_core() {
+    assert_eq!(unordered_state("use std::collections::BTreeMap; // not HashMap"), []);
+    refused(&unordered_state("use std::collections::{BTreeMap, HashMap};"), 1);
+    refused(&unordered_state("\nstruct A { b: Rc<u8> }"), 2);
 }
 
 #[test]

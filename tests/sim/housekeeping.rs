@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use edged::agent::event::Event;
 use edged::model::cri::{CallError, Code, Reply};
 use edged::model::housekeeping::{
-    Amount, Ask, HousekeepingCall, Measures, Room, StoredImage, Told,
+    Amount, HousekeepingCall, HousekeepingReply, MeasureRequest, Measures, Room, StoredImage,
 };
 use edged::model::job::{LogDir, LogLink};
 
@@ -23,7 +23,7 @@ pub struct Machine {
     /// Used by other data.
     other: u64,
     rest: Rest,
-    ask: Option<Ask>,
+    ask: Option<MeasureRequest>,
 }
 
 /// The path of the images.
@@ -69,7 +69,7 @@ impl Machine {
 
 impl World {
     /// The agent requests a measurement; it may take some time.
-    pub(crate) fn measure(&mut self, ask: Ask) {
+    pub(crate) fn measure(&mut self, ask: MeasureRequest) {
         trace!(self.now, "{ask:?}");
         self.check.garbage.measure();
         self.machine.ask = Some(ask);
@@ -125,10 +125,10 @@ impl Runtime {
     ) -> Result<Reply, CallError> {
         Ok(match housekeeping {
             HousekeepingCall::ImageFsInfo => {
-                Reply::HousekeepingCall(Told::ImageFs(Some(IMAGES.into())))
+                Reply::HousekeepingCall(HousekeepingReply::ImageFs(Some(IMAGES.into())))
             }
             HousekeepingCall::ListImages => {
-                Reply::HousekeepingCall(Told::Images(self.registry.list()))
+                Reply::HousekeepingCall(HousekeepingReply::Images(self.registry.list()))
             }
             HousekeepingCall::RemoveImage(id) => {
                 let name = id.strip_prefix("sha256:").unwrap_or(id);
@@ -145,10 +145,10 @@ impl Runtime {
                 Reply::Done
             }
             HousekeepingCall::ListContainerStats => {
-                Reply::HousekeepingCall(Told::Containers(short::containers(self)))
+                Reply::HousekeepingCall(HousekeepingReply::Containers(short::containers(self)))
             }
             HousekeepingCall::ListPodSandboxStats => {
-                Reply::HousekeepingCall(Told::Sandboxes(short::sandboxes(self)))
+                Reply::HousekeepingCall(HousekeepingReply::Sandboxes(short::sandboxes(self)))
             }
         })
     }

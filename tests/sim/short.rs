@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use edged::agent::admit::EVICTABLE;
 use edged::model::housekeeping::{
-    Amount, Ask, ContainerUsage, EvictionPolicy, Measures, Room, SandboxUsage, Signal, Threshold,
+    Amount, ContainerUsage, EvictionPolicy, MeasureRequest, Measures, Room, SandboxUsage, Signal,
+    Threshold,
 };
 use edged::model::job::{Used, Walk};
 use edged::model::pod::{EmptyDir, Pod, Volume};
@@ -116,7 +117,13 @@ impl Rest {
     }
 
     /// Fills in what is left.
-    pub fn fill(self, runtime: &Runtime, ask: &Ask, room: Room, measures: &mut Measures) {
+    pub fn fill(
+        self,
+        runtime: &Runtime,
+        ask: &MeasureRequest,
+        room: Room,
+        measures: &mut Measures,
+    ) {
         let taken: u64 = runtime.living().map(|(number, _)| memory_of(number)).sum();
         let available = MEMORY.saturating_sub(self.memory_taken + taken);
         measures.memory = Some(Amount { capacity: MEMORY, available });

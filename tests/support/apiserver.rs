@@ -14,7 +14,7 @@ use edged::model::api::{Call, CallError, Kind};
 use edged::model::base64;
 use edged::model::time::Timestamp;
 use edged::wire::http1::call;
-use edged::wire::rest::{self, Asked};
+use edged::wire::rest::{self, ApiRequest};
 use rcgen::{CertificateParams, KeyPair, SanType};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -159,7 +159,7 @@ impl ApiServer {
     }
 
     /// The requests so far.
-    pub fn asked(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         self.lock().requests.clone()
     }
 
@@ -221,7 +221,7 @@ fn answer(
         return respond(stream, 401, &status(401, "Unauthorized"));
     }
     match rest::read(request) {
-        Ok(Asked::Call(call)) => {
+        Ok(ApiRequest::Call(call)) => {
             let result = state.objects.call(&call, now());
             shared.changed.notify_all();
             drop(state);
@@ -231,12 +231,12 @@ fn answer(
                 Err(CallError::Lost(_)) => unreachable!("it is here"),
             }
         }
-        Ok(Asked::List { kind, selected, .. }) => {
+        Ok(ApiRequest::List { kind, selected, .. }) => {
             let text = list(&state, kind, selected, request);
             drop(state);
             respond(stream, 200, &text)
         }
-        Ok(Asked::Watch { kind, version }) => {
+        Ok(ApiRequest::Watch { kind, version }) => {
             let late = state.gone > 0;
             state.gone = state.gone.saturating_sub(1);
             drop(state);
@@ -251,7 +251,7 @@ fn answer(
 
 /// A page; objects of a list have no `kind`.
 fn list(state: &State, kind: Kind, selected: bool, request: &call::Call) -> String {
-    let from: usize = request.asked("continue").and_then(|it| it.parse().ok()).unwrap_or(0);
+    let from: usize = request.query_value("continue").and_then(|it| it.parse().ok()).unwrap_or(0);
     let all: Vec<&str> = if selected {
         state.objects.list(kind).collect()
     } else {

@@ -29,7 +29,10 @@ fn the_drawing_shows_the_recorded_figures() {
     let drawn = drawn.expect("a shell is here");
     assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
     let kept = fs::read(top().join("docs/peers.svg")).expect("docs/peers.svg");
-    assert!(drawn.stdout == kept, "docs/peers.svg differs from the output of scripts/plots: run it");
+    assert!(
+        drawn.stdout == kept,
+        "docs/peers.svg differs from the output of scripts/plots: run it"
+    );
 }
 
 #[test]

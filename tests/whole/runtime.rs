@@ -1,5 +1,5 @@
-//! The runtime and the manifest folder come late, go and come back; and what in the runtime is not
-//! the agent's.
+//! The runtime and the manifest folder appear late, disappear and return; and objects in the
+//! runtime that are not the agent's.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn pods_live_through_a_restart_of_the_runtime_and_new_ones_start_after_it(world:
         .collect();
     world.containerd.kill();
     site.wait_trouble("it is away", Value::is_string);
-    // Asked for while nobody can start it.
+    // Desired while it cannot be started.
     site.put("new.yaml", &sleeper("new"));
     site.wait("new", "known, and Pending", |pod| pod.phase() == "Pending");
     world.containerd.start_daemon();
@@ -66,7 +66,7 @@ fn a_runtime_that_appears_late_is_used_once_it_is_there(world: &World) {
     assert_eq!(pod.waits_for("main"), "ContainerCreating", "{}", pod.0["status"]);
     let names_it = |trouble: &Value| trouble.as_str().is_some_and(|it| it.contains("late.sock"));
     site.wait_trouble("it names what is missing", names_it);
-    // The agent itself is well: to restart it would mend nothing.
+    // The agent itself is healthy: a restart of it would not help.
     assert_eq!(http::get(site.api, "/healthz").map(|answer| answer.code).ok(), Some(200));
     assert!(agent.lives());
     symlink(world.socket(), &site.runtime).expect("a link of ours");
@@ -92,7 +92,7 @@ fn a_manifest_folder_that_appears_late_is_read_once_it_is_there(world: &World) {
     site.wait_empty();
 }
 
-/// A sandbox that somebody else made.
+/// A sandbox of another tool.
 fn run_sandbox(cri: &mut Cri, name: &str, labels: &[(&str, &str)]) -> String {
     let node = NamespaceOption {
         network: NamespaceMode::Node as i32,
@@ -153,7 +153,7 @@ fn a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone(world: &
         if left { Err(format!("{}\n{}", state.short(), site.log_tail())) } else { Ok(()) }
     };
     until("the orphan is removed", gone);
-    // What comes later is judged the same.
+    // A later one is treated the same.
     let late = run_sandbox(&mut cri, "late", &[("io.kubernetes.pod.uid", "late-uid")]);
     site.take("own.yaml");
     until("the pod is gone", || {
@@ -179,7 +179,7 @@ fn a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone(world: &
     world.containerd.ctr(&["containers", "rm", bare]);
 }
 
-/// `scripts/containerd stop`: they lie in a folder that all containerds of the machine share.
+/// `scripts/containerd stop`: they are in a folder that all containerds of the machine share.
 fn what_stops_the_runtime_removes_the_sockets_of_its_shims(world: &World) {
     let mut cri = Cri::connect(&world.socket()).expect("it listens");
     let id = run_sandbox(&mut cri, "cut", &[("app", "not of Kubernetes")]);

@@ -1,4 +1,4 @@
-//! From a manifest to what runs: how it is started, and in what order.
+//! From a manifest to running containers: how they are started, and in which order.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -182,7 +182,7 @@ fn init_containers_and_sidecars_run_before_the_main_container_in_their_order(wor
         line("main", "begin"),
     ];
     let times: Vec<String> = order.iter().map(|line| sortable(&line.time)).collect();
-    // The sidecar and the one behind it write through different pipes: only the start is ordered.
+    // The sidecar and the next container write to different pipes: only the start is ordered.
     assert!(
         times[0] <= times[1] && times[1] <= times[2].clone().min(times[3].clone()),
         "{order:?}"
@@ -232,7 +232,7 @@ fn namespace(pid: u32, kind: &str) -> PathBuf {
     fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("the process lives")
 }
 
-/// Where CNI keeps the network namespace of a pod.
+/// The path where CNI keeps the network namespace of a pod.
 fn netns_of(site: &Site, pod: &Pod) -> PathBuf {
     let state = site.runtime_state().of(pod.uid());
     let info = runtime_state::sandbox_info(&site.runtime, &state.ready()[0].id);
@@ -241,7 +241,7 @@ fn netns_of(site: &Site, pod: &Pod) -> PathBuf {
     network["path"].as_str().expect("with a path").into()
 }
 
-/// The limits that the kernel holds a process to, in either version of cgroups.
+/// The limits that the kernel enforces on a process, in either version of cgroups.
 fn cgroup_limits_are(pid: u32, memory_bytes: u64, quota_us: u64, shares: u64) {
     let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("the process lives");
     let path_of = |controller: &str| {
@@ -273,7 +273,7 @@ fn cgroup_limits_are(pid: u32, memory_bytes: u64, quota_us: u64, shares: u64) {
     }
 }
 
-/// Kubernetes' hash of a container since 1.31, written down independently of the agent's.
+/// Kubernetes' hash of a container since 1.31, implemented independently of the agent's.
 fn kubelets_hash(name: &str, image: &str) -> String {
     let json = format!(r#"{{"image":"{image}","name":"{name}"}}"#);
     let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
@@ -282,7 +282,7 @@ fn kubelets_hash(name: &str, image: &str) -> String {
     format!("{:x}", text.bytes().fold(2_166_136_261, fnv))
 }
 
-/// `2026-01-02T03:04:05.678Z`, with up to nine digits behind the point, or an offset for the Z.
+/// `2026-01-02T03:04:05.678Z`, with up to nine digits after the point, or an offset for the Z.
 fn is_rfc3339_nano(text: &str) -> bool {
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let Some(rest) = shape.strip_prefix("0000-00-00T00:00:00") else { return false };
@@ -290,13 +290,13 @@ fn is_rfc3339_nano(text: &str) -> bool {
     rest == "Z" || rest == "+00:00" || rest == "-00:00"
 }
 
-/// The runtime leaves zeros at the end of the fraction away.
+/// The runtime omits zeros at the end of the fraction.
 fn sortable(time: &str) -> String {
     let (seconds, fraction) = time.trim_end_matches('Z').split_once('.').unwrap_or((time, ""));
     format!("{seconds}.{fraction:0<9}")
 }
 
-/// The kernel's own, on port 0, come again after some tens.
+/// The kernel's own, on port 0, repeat after some tens.
 fn no_port_is_given_to_two_programs(_: &World) {
     let ports: Vec<u16> = (0..400).map(|_| free_port()).collect();
     let mut different = ports.clone();

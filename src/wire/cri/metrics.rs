@@ -1,18 +1,15 @@
-//! Metrics the runtime offers ready-made. Times in nanoseconds since 1970.
+//! Metrics that the runtime provides. Times in nanoseconds since 1970.
 
 use super::UInt64Value;
-/// `ListMetricDescriptorsRequest`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ListMetricDescriptorsRequest {}
 
-/// `ListMetricDescriptorsResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListMetricDescriptorsResponse {
     #[prost(message, repeated, tag = "1")]
     pub descriptors: Vec<MetricDescriptor>,
 }
 
-/// `MetricDescriptor`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct MetricDescriptor {
     #[prost(string, tag = "1")]
@@ -23,18 +20,15 @@ pub struct MetricDescriptor {
     pub label_keys: Vec<String>,
 }
 
-/// `ListPodSandboxMetricsRequest`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ListPodSandboxMetricsRequest {}
 
-/// `ListPodSandboxMetricsResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListPodSandboxMetricsResponse {
     #[prost(message, repeated, tag = "1")]
     pub pod_metrics: Vec<PodSandboxMetrics>,
 }
 
-/// `PodSandboxMetrics`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxMetrics {
     #[prost(string, tag = "1")]
@@ -45,7 +39,6 @@ pub struct PodSandboxMetrics {
     pub container_metrics: Vec<ContainerMetrics>,
 }
 
-/// `ContainerMetrics`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerMetrics {
     #[prost(string, tag = "1")]
@@ -69,7 +62,6 @@ pub struct Metric {
     pub value: Option<UInt64Value>,
 }
 
-/// `MetricType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum MetricType {

@@ -1,5 +1,5 @@
-//! SHA-256 (FIPS 180-4), for the few kilobytes that an archive does not bring the digest of. Layers
-//! are not hashed here: the runtime does that as it fetches them.
+//! SHA-256 (FIPS 180-4), for the few kilobytes whose digest is not in the archive. Layers are not
+//! hashed here: the runtime does that as it fetches them.
 
 /// The digest of these bytes.
 pub fn digest(bytes: &[u8]) -> [u8; 32] {

@@ -37,9 +37,9 @@ use source::Source;
 
 const SEEDS: u64 = 150;
 /// The folders with the rules.
-const CORES: [&str; 3] = ["agent", "controller", "mind"];
+const CORES: [&str; 3] = ["agent", "controller", "core"];
 /// Their unit tests.
-const UNITS: [&str; 3] = ["agent::", "controller::", "mind::"];
+const UNITS: [&str; 3] = ["agent::", "controller::", "core::"];
 
 /// The arguments.
 struct Plan {
