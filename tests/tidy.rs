@@ -1,9 +1,9 @@
-//! Style and dependency rules as a test: what `rustfmt` and clippy do not know. Every rule is a
-//! function from a file's path and text to complaints. Each has a counter-test with a text that it
-//! must refuse, since a rule that cannot fail holds nothing.
+//! Style and dependency rules as a test: those that `rustfmt` and clippy do not check. Every rule
+//! is a function from a file's path and text to complaints. Each has a counter-test with a text
+//! that it must refuse, because a rule that cannot fail checks nothing.
 //!
 //! The rules read the source with strings and comments blanked out, not a syntax tree: enough for
-//! the code that people write, and no further package.
+//! usual code, and without a further package.
 
 #[path = "tidy/limits.rs"]
 mod limits;
@@ -21,7 +21,7 @@ mod tree;
 use source::{attributes, block_len, body_start, code, each_path, line_at, words_of};
 use tree::{File, hold, is_code, is_foreign, is_rust, is_script};
 
-/// What a rule found: a line, counted from 1, and what is wrong there.
+/// What a rule found: a line, counted from 1, and the problem there.
 type Complaints = Vec<(usize, String)>;
 
 // ---- the rules over the tree ----
@@ -57,14 +57,14 @@ fn the_layers_see_only_what_lies_below_them() {
 }
 
 #[test]
-fn only_the_hands_touch_the_world() {
-    hold(|f| is_rust(&f.path), |f| hands(&f.path, &f.text));
+fn only_the_event_loop_touches_the_world() {
+    hold(|f| is_rust(&f.path), |f| outside_world(&f.path, &f.text));
 }
 
 #[test]
-fn the_mind_keeps_no_unordered_and_no_shared_state() {
-    let minds = ["src/agent/", "src/controller/", "src/core/"];
-    hold(|f| minds.iter().any(|at| f.path.starts_with(at)), |f| mind(&f.text));
+fn the_core_keeps_no_unordered_and_no_shared_state() {
+    let cores = ["src/agent/", "src/controller/", "src/core/"];
+    hold(|f| cores.iter().any(|at| f.path.starts_with(at)), |f| unordered_state(&f.text));
 }
 
 #[test]
@@ -154,13 +154,13 @@ fn module_doc(text: &str) -> Complaints {
     one(!text.starts_with("//! "), 1, "expected a module doc, `//! …`".to_owned())
 }
 
-/// `model ← wire ← io` and `model ← mind ← agent, controller ← io`; wire and the minds never see
-/// each other.
+/// `model ← wire ← io` and `model ← core ← agent, controller ← io`; wire and the cores never depend
+/// on each other.
 fn layers(path: &str, text: &str) -> Complaints {
     const BELOW: [(&str, &[&str]); 5] = [
-        ("src/model", &["wire", "mind", "agent", "controller", "io"]),
-        ("src/wire", &["mind", "agent", "controller", "io"]),
-        ("src/mind", &["wire", "agent", "controller", "io"]),
+        ("src/model", &["wire", "core", "agent", "controller", "io"]),
+        ("src/wire", &["core", "agent", "controller", "io"]),
+        ("src/core", &["wire", "agent", "controller", "io"]),
         ("src/agent", &["wire", "controller", "io"]),
         ("src/controller", &["wire", "agent", "io"]),
     ];
@@ -179,11 +179,11 @@ fn layers(path: &str, text: &str) -> Complaints {
 }
 
 /// Sockets, files, processes, threads and clocks.
-fn hands(path: &str, text: &str) -> Complaints {
-    const HANDS: [&str; 5] = ["src/io/", "src/main.rs", "src/config.rs", "src/bin/", "tests/"];
+fn outside_world(path: &str, text: &str) -> Complaints {
+    const ALLOWED: [&str; 5] = ["src/io/", "src/main.rs", "src/config.rs", "src/bin/", "tests/"];
     const PACKAGES: [&str; 7] = ["mio", "tungstenite", "rustls", "rusqlite", "ureq", "nix", "libc"];
     const STD: [&str; 5] = ["std::fs", "std::net", "std::process", "std::thread", "std::env"];
-    if HANDS.iter().any(|hand| path.starts_with(hand)) {
+    if ALLOWED.iter().any(|at| path.starts_with(at)) {
         return Vec::new();
     }
     each_path(text, |path| {
@@ -198,15 +198,15 @@ fn hands(path: &str, text: &str) -> Complaints {
 }
 
 /// Order decides outcomes, and a seed must replay: so neither hashing nor shared cells.
-fn mind(text: &str) -> Complaints {
+fn unordered_state(text: &str) -> Complaints {
     let code = code(text);
     words_of(&code)
         .filter(|(_, word)| ["HashMap", "HashSet", "Rc", "RefCell"].contains(word))
-        .map(|(at, word)| (line_at(&code, at), format!("{word} in the mind")))
+        .map(|(at, word)| (line_at(&code, at), format!("{word} in the core")))
         .collect()
 }
 
-/// The word in question is put together here, or this file would break its own rule.
+/// The marker is put together here, or this file would break its own rule.
 fn left_to_do(text: &str) -> Complaints {
     const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let mut found = Vec::new();
@@ -255,10 +255,10 @@ fn makefile(text: &str) -> Complaints {
         let target = line.split(':').next().filter(|_| line.contains(':') && !line.contains('='));
         let target = target.filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
         if recipe > 1 {
-            Some("a recipe of more than one line belongs into scripts/".to_owned())
+            Some("a recipe of more than one line belongs in scripts/".to_owned())
         } else {
             (target.is_some() && !line.contains(" ## "))
-                .then(|| "expected «## what it does» behind the target".to_owned())
+                .then(|| "expected «## what it does» after the target".to_owned())
         }
     })
 }
@@ -351,7 +351,7 @@ fn a_reach_into_another_layer_is_refused() {
 }
 
 #[test]
-fn the_world_outside_the_hands_is_refused() {
+fn the_world_outside_the_event_loop_is_refused() {
     for text in [
         "use mio::Poll;",
         "use std::{fmt, fs};",
@@ -361,18 +361,18 @@ fn the_world_outside_the_hands_is_refused() {
         "let a = libc::getpid();",
         "use nix::{sys::signal, unistd};",
     ] {
-        refused(&hands("src/agent/mod.rs", text), 1);
-        assert_eq!(hands("src/io/mod.rs", text), []);
+        refused(&outside_world("src/agent/mod.rs", text), 1);
+        assert_eq!(outside_world("src/io/mod.rs", text), []);
     }
     let fine = "use std::{fmt, io}; let rustls = 1; struct Now { boot: Instant }";
-    assert_eq!(hands("src/wire/h2.rs", fine), []);
+    assert_eq!(outside_world("src/wire/h2.rs", fine), []);
 }
 
 #[test]
-fn hashing_and_shared_cells_are_refused_in_the_mind() {
-    assert_eq!(mind("use std::collections::BTreeMap; // not HashMap"), []);
-    refused(&mind("use std::collections::{BTreeMap, HashMap};"), 1);
-    refused(&mind("\nstruct A { b: Rc<u8> }"), 2);
+fn hashing_and_shared_cells_are_refused_in_the_core() {
+    assert_eq!(unordered_state("use std::collections::BTreeMap; // not HashMap"), []);
+    refused(&unordered_state("use std::collections::{BTreeMap, HashMap};"), 1);
+    refused(&unordered_state("\nstruct A { b: Rc<u8> }"), 2);
 }
 
 #[test]

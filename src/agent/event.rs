@@ -6,7 +6,7 @@ use super::image::keyring::Keyring;
 use super::time::Instant;
 pub use crate::core::Severity;
 use crate::model::cri::{CallError, ContainerId, Dns, Reply, Request};
-use crate::model::housekeeping::{Ask, Measures};
+use crate::model::housekeeping::{MeasureRequest, Measures};
 use crate::model::job::{JobError, JobSpec, LastWords, Used};
 #[cfg(feature = "cloud")]
 use crate::model::link::{Cause, Session, Validity};
@@ -117,7 +117,7 @@ pub enum Action {
     /// child may take effect later.
     KillJob(JobId),
     /// Look how much room the machine has. Not asked again before it is answered.
-    Measure(Box<Ask>),
+    Measure(Box<MeasureRequest>),
     /// Ask this over the network.
     Probe {
         /// Names it in the answer.

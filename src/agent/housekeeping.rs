@@ -33,7 +33,7 @@ use crate::limits;
 use crate::model::cri::{CallError, CgroupDriver, Reply, Request};
 #[cfg(feature = "cloud")]
 use crate::model::housekeeping::StoredImage;
-use crate::model::housekeeping::{Ask, HousekeepingCall, Measures};
+use crate::model::housekeeping::{HousekeepingCall, MeasureRequest, Measures};
 use crate::model::job::{JobError, JobSpec, Used};
 use crate::model::node::Pressure;
 use crate::model::recorded_event::{EventType, Object};
@@ -273,12 +273,12 @@ impl HousekeepingContext<'_> {
 #[derive(Debug)]
 pub struct Asking {
     closed: bool,
-    ask: Option<Ask>,
+    ask: Option<MeasureRequest>,
 }
 
 impl Asking {
     /// Where to say what is wanted; `None`: gauges are being read, ask again when they are told.
-    pub fn want(&mut self) -> Option<&mut Ask> {
-        (!self.closed).then(|| self.ask.get_or_insert_with(Ask::default))
+    pub fn want(&mut self) -> Option<&mut MeasureRequest> {
+        (!self.closed).then(|| self.ask.get_or_insert_with(MeasureRequest::default))
     }
 }

@@ -15,7 +15,7 @@ use super::housekeeping::{HousekeepingContext, Periodic};
 use super::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Reply};
-use crate::model::housekeeping::{HousekeepingCall, StoredImage, Told};
+use crate::model::housekeeping::{HousekeepingCall, HousekeepingReply, StoredImage};
 
 /// What is told of them.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Inventory {
         }
         self.call = None;
         match result {
-            Ok(Reply::HousekeepingCall(Told::Images(images))) => {
+            Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))) => {
                 self.images = Some(largest(images, self.most));
             }
             Ok(other) => panic!("ListImages cannot answer {other:?}"),

@@ -49,7 +49,7 @@ impl Node {
     pub fn conditions(&self) -> impl Iterator<Item = Condition> {
         Pressure::ALL.into_iter().zip(self.changed_at).map(|(pressure, changed_at)| {
             let status = self.pressures.contains(&pressure);
-            let (reason, message) = pressure.words(status);
+            let (reason, message) = pressure.reason_and_message(status);
             Condition {
                 kind: pressure.kind(),
                 status,

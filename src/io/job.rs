@@ -34,7 +34,7 @@ pub use super::jobs::{Cgroups, Roots};
 use crate::agent::event::{Event, JobId};
 use crate::agent::time::Instant;
 use crate::limits::{JOB_FRAME_BYTES_MAX, JOB_QUEUE_MAX, JOBS_MAX};
-use crate::model::housekeeping::{Ask, Measures};
+use crate::model::housekeeping::{MeasureRequest, Measures};
 use crate::model::job::{JobError, JobReply, JobSpec, LastWords};
 #[cfg(feature = "cloud")]
 use crate::model::settings::CloudLink;
@@ -135,7 +135,7 @@ impl Jobs {
     }
 
     /// Reads of the logs what is asked for.
-    pub fn measure(&mut self, ask: &Ask, measures: &mut Measures) {
+    pub fn measure(&mut self, ask: &MeasureRequest, measures: &mut Measures) {
         jobs::measure(&mut self.roots, ask, measures);
     }
 

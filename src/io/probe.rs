@@ -148,7 +148,7 @@ impl Probes {
             && deadline <= now
         {
             let connection = self.forget(probe).expect("every connection has a deadline");
-            let asked = connection.exchange.now_asks();
+            let asked = connection.exchange.current_query();
             let finding = wire::timed_out(&connection.query, asked, connection.stands);
             events.push(Event::Probe(probe, finding));
         }
@@ -212,7 +212,7 @@ impl Connection {
         registry: &Registry,
     ) -> Result<Self, Finding> {
         let peer = exchange.peer(&query);
-        let failed = |why: &str| wire::dial_failed(&query, exchange.now_asks(), why);
+        let failed = |why: &str| wire::dial_failed(&query, exchange.current_query(), why);
         let ip = address(&peer.host).map_err(|why| failed(&why))?;
         let tls = if peer.tls {
             Some(Tls::new(ip).ok_or_else(|| failed("not built into this edged: probe-https"))?)
@@ -265,7 +265,7 @@ impl Connection {
                     (None, error) => format!("read tcp {}: read: {}", self.ends(), words(error)),
                 };
                 if self.tls.as_ref().is_some_and(Tls::is_plain_http) {
-                    let query = self.exchange.now_asks().expect("only GETs go over TLS");
+                    let query = self.exchange.current_query().expect("only GETs go over TLS");
                     return Some(Outcome::Done(wire::not_tls(query)));
                 }
                 Some(self.exchange.ended(&why))
@@ -275,7 +275,7 @@ impl Connection {
 
     fn not_dialled(&self, error: &io::Error) -> Outcome {
         let why = format!("connect: {}", words(error));
-        Outcome::Done(wire::dial_failed(&self.query, self.exchange.now_asks(), &why))
+        Outcome::Done(wire::dial_failed(&self.query, self.exchange.current_query(), &why))
     }
 
     /// `10.0.0.1:40000->10.0.0.5:80`

@@ -16,7 +16,7 @@ use super::mounts;
 use crate::agent::time::Instant;
 use crate::limits::MOUNTS_VALID_MS;
 use crate::model::cgroup::Hierarchy;
-use crate::model::housekeeping::{Amount, Ask, Measures, Room};
+use crate::model::housekeeping::{Amount, MeasureRequest, Measures, Room};
 
 /// Reads the machine's gauges.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Meter {
     }
 
     /// What the machine is like now.
-    pub fn read(&mut self, now: Instant, ask: &Ask) -> Measures {
+    pub fn read(&mut self, now: Instant, ask: &MeasureRequest) -> Measures {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         // Made later: until then what it will lie on counts.
         let root = self.root.clone();
@@ -174,7 +174,8 @@ mod tests {
         write("memory/a/kubepods", [("memory.usage_in_bytes", "9000\n"), ("memory.stat", stat)]);
         let used = |hierarchy, path: &str| {
             let mut meter = Meter::new(PathBuf::from("/"), &top, hierarchy);
-            let ask = Ask { pods_cgroup: Some(path.into()), ..Ask::default() };
+            let ask =
+                MeasureRequest { pods_cgroup: Some(path.into()), ..MeasureRequest::default() };
             meter.read(Instant(1), &ask).pods_memory
         };
         assert_eq!(used(Hierarchy::V2, "/a/kubepods"), Some(8_000));
@@ -189,13 +190,13 @@ mod tests {
         let root = PathBuf::from("/");
         let mut meter = Meter::new(root.clone(), &root, Hierarchy::V2);
         let now = Instant(1_000);
-        let told = meter.read(now, &Ask::default()).node_fs.is_some();
+        let told = meter.read(now, &MeasureRequest::default()).node_fs.is_some();
         // As if it had been of another kind when it was looked at.
         let known = meter.known.get_mut(&root).expect("it was looked at");
         let may_ask = known.1;
         known.1 = !may_ask;
         assert_eq!(told, may_ask);
-        let mut at = |now| meter.read(now, &Ask::default()).node_fs.is_some();
+        let mut at = |now| meter.read(now, &MeasureRequest::default()).node_fs.is_some();
         assert_eq!(at(now.plus_ms(MOUNTS_VALID_MS - 1)), !may_ask);
         assert_eq!(at(now.plus_ms(MOUNTS_VALID_MS)), may_ask);
     }
@@ -204,7 +205,8 @@ mod tests {
     fn this_machine_has_some_of_everything() {
         let nowhere = PathBuf::from("/nowhere/at/all");
         let mut meter = Meter::new(nowhere.clone(), &nowhere, Hierarchy::V2);
-        let ask = Ask { image_fs: Some("/".into()), pids: true, ..Ask::default() };
+        let ask =
+            MeasureRequest { image_fs: Some("/".into()), pids: true, ..MeasureRequest::default() };
         let measures = meter.read(Instant(1), &ask);
         let left = |amount: Option<Amount>| amount.is_some_and(|it| it.available > 0);
         assert!(left(measures.memory) && left(measures.pids), "{measures:?}");

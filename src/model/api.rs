@@ -1,16 +1,16 @@
-//! Objects of the Kubernetes API, and what is asked of the API server about one of them.
+//! Objects of the Kubernetes API, and calls to the API server about one of them.
 //!
-//! Whether a real API server answers or a folder of manifests is nobody's matter here.
+//! It makes no difference here whether a real API server answers or a folder of manifests.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The label that makes a node one of the edge.
+/// The label of edge nodes.
 pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
 
-/// What an object is: only what the edge has to do with.
+/// The kind of an object: only those that the edge uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Node,
@@ -28,7 +28,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 12] = [
         Self::Node,
         Self::ConfigMap,
@@ -79,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// What stands for it in paths.
+    /// The name in paths.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Node => "nodes",
@@ -97,7 +96,7 @@ impl Kind {
         }
     }
 
-    /// Whether its objects lie in namespaces.
+    /// Whether its objects have a namespace.
     pub fn is_namespaced(self) -> bool {
         match self {
             Self::Node
@@ -115,8 +114,8 @@ impl Kind {
         }
     }
 
-    /// Which of its objects are listed and watched: a parameter of the query and its value, not
-    /// escaped. `None`: all.
+    /// The selector with which its objects are listed and watched: a parameter of the query and its
+    /// value, not escaped. `None`: all.
     pub fn selector(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Node => Some(("labelSelector", EDGE_LABEL)),
@@ -135,16 +134,15 @@ impl Kind {
     }
 }
 
-/// One question to the API server.
+/// One call to the API server.
 #[derive(Clone)]
 pub struct Call {
-    /// What is to be done.
     pub verb: Verb,
-    /// With an object of this kind.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Where it lies; empty: in none.
+    /// Its namespace; empty: none.
     pub namespace: Box<str>,
-    /// What it is called; for [`Verb::Create`] as well, unless it is a subresource's owner.
+    /// Its name; for [`Verb::Create`] as well, unless it is a subresource's owner.
     pub name: Box<str>,
     /// A part of it.
     pub subresource: Option<Subresource>,
@@ -152,19 +150,19 @@ pub struct Call {
     pub body: Option<Box<RawValue>>,
 }
 
-/// Which objects of a kind are listed (meta/v1 `ListOptions`, as far as it is used).
+/// The options of a list (meta/v1 `ListOptions`, as far as it is used).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ListOptions {
     /// Empty: all.
     pub field_selector: String,
-    /// Of one answer; 0: all at once.
+    /// Objects of one answer; 0: all at once.
     pub limit: u32,
-    /// The `continue` of the answer before; empty: the first.
+    /// The `continue` of the answer before; empty: the first page.
     pub r#continue: String,
 }
 
-/// What is to be done with an object.
+/// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
     /// GET
@@ -181,7 +179,7 @@ pub enum Verb {
     Delete,
 }
 
-/// How a patch is to be read.
+/// The format of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PatchType {
     /// `application/merge-patch+json` (RFC 7396)
@@ -190,7 +188,7 @@ pub enum PatchType {
     Strategic,
 }
 
-/// A part of an object that is asked about by itself.
+/// A part of an object with a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subresource {
     /// `…/status`
@@ -199,17 +197,17 @@ pub enum Subresource {
     Token,
 }
 
-/// The object as it is afterwards, or whatever else the API server answers with success.
+/// The object after the call, or any other body of a successful answer.
 pub type CallResult = Result<Box<RawValue>, CallError>;
 
-/// Why a call has not succeeded.
+/// Why a call did not succeed.
 #[derive(Clone, Debug)]
 pub enum CallError {
-    /// The API server has answered that it will not.
+    /// The API server refused it.
     Refused {
-        /// Of HTTP.
+        /// The HTTP status.
         code: u16,
-        /// meta/v1 `Status`, whole: its own, or one made of the code where it sent none.
+        /// meta/v1 `Status`, whole: the server's own, or one made from the code if it sent none.
         status: Box<RawValue>,
     },
     /// There was no answer: it may have taken effect or not.

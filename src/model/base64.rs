@@ -1,6 +1,6 @@
-//! Base64 as Secrets and binary data use it (RFC 4648, section 4).
+//! Base64 as in Secrets and binary data (RFC 4648, section 4).
 
-/// The bytes; padding may be left out, and white space stands anywhere. `None`: not base64.
+/// The bytes; padding may be missing, and white space is ignored. `None`: not base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
     let (mut bits, mut held, mut pads) = (0_u32, 0_u32, 0);
@@ -28,7 +28,7 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
             bits &= (1 << held) - 1;
         }
     }
-    // What is left over says nothing, and a single character is not even a byte.
+    // Remaining bits must be zero, and a single character is not even a byte.
     (bits == 0 && held < 6 && pads <= 2).then_some(bytes)
 }
 

@@ -1,11 +1,11 @@
-//! What a machine's cgroups are like, and what a pod's are to be.
+//! The machine's cgroups, and the cgroups of pods.
 
 use serde::{Deserialize, Serialize};
 
 use super::cri::CgroupDriver;
 use super::status::QosClass;
 
-/// Which of the kernel's two interfaces there is, for who makes cgroups by hand.
+/// The kernel's cgroup interface, for code that makes cgroups itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hierarchy {
     /// None that this process could write to.
@@ -17,34 +17,34 @@ pub enum Hierarchy {
     V2,
 }
 
-/// What of the machine's cgroups decides how pods are run.
+/// The properties of the machine's cgroups that decide how pods are run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cgroups {
     /// Where they can be made.
     pub hierarchy: Hierarchy,
-    /// The swap that a cgroup may take can be bounded.
+    /// The use of swap by a cgroup can be limited.
     pub swap: bool,
-    /// Bytes of each size of huge page that the kernel knows, ascending.
+    /// The sizes of huge pages that the kernel supports, bytes, ascending.
     pub huge_pages: Vec<u64>,
 }
 
 /// The keys of edgecore.yaml about cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `cgroupsPerQOS`: pods have cgroups of their own, below those of their QoS class.
+    /// `cgroupsPerQOS`: pods have their own cgroups, below those of their QoS class.
     pub per_qos: bool,
-    /// `cgroupDriver`: of runtimes that do not tell theirs.
+    /// `cgroupDriver`: for runtimes that do not report theirs.
     pub driver: CgroupDriver,
-    /// `cgroupRoot`: parts of the path that all of them lie below.
+    /// `cgroupRoot`: the path above all of them, in parts.
     pub root: Vec<Box<str>>,
-    /// `podPidsLimit`: processes of one pod; `None`: no bound.
+    /// `podPidsLimit`: processes of one pod; `None`: no limit.
     pub pids_max: Option<u64>,
-    /// `cpuCFSQuota`: limits of CPU time are kept.
+    /// `cpuCFSQuota`: limits of CPU time are enforced.
     pub cpu_quota: bool,
     /// `cpuCFSQuotaPeriod`, microseconds.
     pub cpu_period_us: i64,
-    /// `singleProcessOOMKill`: not the whole container dies with one process that found no memory.
-    /// Only with cgroup v2; under v1 it never does.
+    /// `singleProcessOOMKill`: a process without memory does not end the whole container. Only with
+    /// cgroup v2; under v1 it never does.
     pub single_oom_kill: bool,
 }
 
@@ -62,23 +62,23 @@ impl Default for Settings {
     }
 }
 
-/// One pod's cgroup, as it is to be.
+/// The desired cgroup of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PodCgroup {
     /// `[0-9a-z-]{1,64}`
     pub uid: Box<str>,
-    /// Below which of the three it lies.
+    /// The QoS class below which it is.
     pub class: QosClass,
-    /// What it may take.
+    /// Its limits.
     pub values: Values,
 }
 
-/// What the cgroups that pods lie below may take.
+/// The values of the parent cgroups of pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct QosCgroups {
     /// `kubepods`: all pods together.
     pub all: Values,
-    /// `burstable`: shares for what its pods ask for.
+    /// `burstable`: shares for the requests of its pods.
     pub burstable_shares: i64,
 }
 
@@ -87,13 +87,13 @@ pub struct QosCgroups {
 pub struct Values {
     /// Relative weight, 2–262144.
     pub cpu_shares: i64,
-    /// Microseconds per period; `None`: no bound.
+    /// Microseconds per period; `None`: no limit.
     pub cpu_quota: Option<i64>,
     /// Microseconds.
     pub cpu_period: i64,
-    /// Bytes; `None`: no bound.
+    /// Bytes; `None`: no limit.
     pub memory: Option<i64>,
-    /// Processes; `None`: no bound.
+    /// Processes; `None`: no limit.
     pub pids: Option<u64>,
     /// Bytes by the kernel's name of the page's size (`2MB`).
     pub huge_pages: Vec<(Box<str>, u64)>,
@@ -110,9 +110,9 @@ pub fn shares(milli: i64) -> i64 {
     (milli.saturating_mul(1_024) / 1_000).clamp(SHARES_MIN, SHARES_MAX)
 }
 
-/// The least that the kernel takes: what has asked for nothing.
+/// The kernel's minimum: for pods without requests.
 pub const SHARES_MIN: i64 = 2;
-/// The most.
+/// The kernel's maximum.
 pub const SHARES_MAX: i64 = 262_144;
 
 /// The kernel's name of a huge page's size: `2MB`, `1GB`.
@@ -123,10 +123,10 @@ pub fn huge_page_name(bytes: u64) -> Box<str> {
     format!("{}{name}", bytes / unit).into()
 }
 
-/// The folder that all pods' cgroups lie below.
+/// The folder above all pods' cgroups.
 pub const ALL_PODS: &str = "kubepods";
 
-/// The folder of a class's pods below `kubepods`; Guaranteed pods lie in that itself.
+/// The folder of a class's pods below `kubepods`; Guaranteed pods are in `kubepods` itself.
 pub fn class_folder(class: QosClass) -> Option<&'static str> {
     match class {
         QosClass::Guaranteed => None,
@@ -135,13 +135,13 @@ pub fn class_folder(class: QosClass) -> Option<&'static str> {
     }
 }
 
-/// `PodSandboxConfig.linux.cgroup_parent`, as the driver wants it.
+/// `PodSandboxConfig.linux.cgroup_parent`, in the driver's form.
 pub fn parent(driver: CgroupDriver, root: &[Box<str>], class: QosClass, uid: &str) -> String {
     let pod = format!("pod{uid}");
     path(driver, root, class_folder(class).into_iter().chain([&*pod]))
 }
 
-/// That of all pods, as the driver names it.
+/// The cgroup of all pods, in the driver's form.
 pub fn all_pods(driver: CgroupDriver, root: &[Box<str>]) -> String {
     path(driver, root, None)
 }
@@ -158,7 +158,7 @@ fn path<'a>(
     }
 }
 
-/// As systemd nests slices: each by its whole name, whose parts stand between dashes.
+/// As systemd nests slices: each by its whole name, with dashes between the parts.
 fn slices<'a>(parts: impl Iterator<Item = &'a str>) -> String {
     let (mut path, mut name) = (String::new(), String::new());
     for part in parts {

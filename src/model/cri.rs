@@ -1,7 +1,8 @@
-//! The runtime's words: what the agent asks of the CRI and what it is told, without protobuf.
+//! The agent's requests to the runtime and their replies (CRI), without protobuf.
 //!
-//! Only what the mind reads is here; the wire's full messages are in [`crate::wire::cri`]. Field
-//! meanings are those of CRI v1; times are wall-clock nanoseconds since 1970, as in the CRI.
+//! Only the fields that the core reads are here; the wire's full messages are in
+//! [`crate::wire::cri`]. Field meanings are those of CRI v1; times are wall-clock nanoseconds since
+//! 1970, as in the CRI.
 
 mod config;
 mod security;
@@ -9,7 +10,7 @@ mod security;
 use std::fmt;
 use std::sync::Arc;
 
-use super::housekeeping::{HousekeepingCall, Told};
+use super::housekeeping::{HousekeepingCall, HousekeepingReply};
 use super::time::Timestamp;
 
 pub use config::{
@@ -21,11 +22,11 @@ pub use security::{
     User,
 };
 
-/// A sandbox as the runtime names it (64 hex digits with containerd).
+/// The runtime's id of a sandbox (64 hex digits with containerd).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SandboxId(pub Box<str>);
 
-/// A container as the runtime names it.
+/// The runtime's id of a container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContainerId(pub Box<str>);
 
@@ -66,42 +67,39 @@ pub enum Request {
     PodSandboxStatus(SandboxId),
     /// `CreateContainer`
     CreateContainer {
-        /// The sandbox it lives in.
+        /// Its sandbox.
         sandbox: SandboxId,
-        /// What is to run.
+        /// Its configuration.
         config: Box<ContainerConfig>,
-        /// The very configuration that the sandbox was made with.
+        /// The same configuration that the sandbox was made with.
         sandbox_config: Box<SandboxConfig>,
     },
     /// `StartContainer`
     StartContainer(ContainerId),
     /// `StopContainer`
     StopContainer {
-        /// Whom.
         id: ContainerId,
         /// Seconds between the stop signal and SIGKILL.
         grace_s: i64,
     },
     /// `RemoveContainer`
     RemoveContainer(ContainerId),
-    /// Ends what containerd holds below a container: no call of CRI's.
+    /// Ends what containerd holds below a container: not a CRI call.
     Task {
-        /// Whose.
         id: ContainerId,
-        /// How far.
+        /// Which step.
         end: TaskEnd,
     },
     /// `ContainerStatus`
     ContainerStatus(ContainerId),
     /// `ExecSync`
     ExecSync {
-        /// In which container.
         id: ContainerId,
         /// Program and arguments.
         command: Vec<String>,
         /// Seconds until the runtime kills it; 0: never.
         timeout_s: u32,
-        /// Decides whose room it takes.
+        /// Decides which limit of calls applies.
         purpose: ExecPurpose,
     },
     /// `ImageStatus` of an image by the name that the pod spec uses.
@@ -110,12 +108,12 @@ pub enum Request {
     PullImage {
         /// The name that the pod spec uses.
         image: Box<str>,
-        /// Who asks; `None`: nobody in particular.
+        /// The credentials; `None`: anonymous.
         auth: Option<Auth>,
-        /// For whom: runtimes may pull inside the pod's context.
+        /// The pod's sandbox: runtimes may pull inside the pod's context.
         sandbox_config: Box<SandboxConfig>,
     },
-    /// Keeps the node in order; no pod's.
+    /// A housekeeping call, of no pod.
     HousekeepingCall(HousekeepingCall),
 }
 
@@ -149,23 +147,23 @@ impl Request {
     }
 }
 
-/// What is done to a task, which is what containerd calls the processes of a container. A start
-/// whose caller hung up may leave one below a container that has ended for CRI, and then the
-/// container cannot be removed before its task is (containerd's issue 11037).
+/// An operation on a task, which is containerd's term for the processes of a container. A start
+/// whose caller closed the connection may leave one below a container that has ended for CRI, and
+/// then the container cannot be removed before its task is (containerd's issue 11037).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskEnd {
     /// SIGKILL for its processes.
     Kill,
-    /// Forgets it, once they have ended.
+    /// Removes it, once they have ended.
     Delete,
 }
 
 /// Why a command is run in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecPurpose {
-    /// A probe: over within its timeout.
+    /// A probe: it ends within its timeout.
     Probe,
-    /// A hook: may last as long as it likes.
+    /// A hook: its duration is not limited.
     Hook,
 }
 
@@ -191,9 +189,9 @@ pub enum Reply {
     Version(Version),
     /// To `Status`.
     Status(RuntimeStatus),
-    /// To `RuntimeConfig`; `None`: it does not say.
+    /// To `RuntimeConfig`; `None`: not reported.
     CgroupDriver(Option<CgroupDriver>),
-    /// To `ListPodSandbox`. Looked at by reference: nearly all are as they were a second ago.
+    /// To `ListPodSandbox`. Shared: nearly all are as they were a second ago.
     Sandboxes(Vec<Arc<Sandbox>>),
     /// To `ListContainers`.
     Containers(Vec<Arc<Container>>),
@@ -211,23 +209,23 @@ pub enum Reply {
     Image(Option<Box<Image>>),
     /// To `PullImage`: `image_ref`.
     Pulled(Box<str>),
-    /// To an [`HousekeepingCall`] that answers anything.
-    HousekeepingCall(Told),
-    /// To the calls that answer nothing.
+    /// To a [`HousekeepingCall`] with a reply.
+    HousekeepingCall(HousekeepingReply),
+    /// To calls without a reply.
     Done,
 }
 
 /// Why a call brought no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// The runtime said no.
+    /// The runtime refused.
     Refused {
         /// gRPC's status code.
         code: Code,
         /// The runtime's own text.
         message: String,
     },
-    /// No answer: what was asked for may have happened, may happen later, or never.
+    /// No answer: the call may have taken effect, may do so later, or never.
     Lost(Lost),
 }
 
@@ -238,8 +236,8 @@ pub enum Lost {
     Deadline,
     /// The connection broke, or there was none.
     Connection,
-    /// The runtime itself waited in vain, for whomever it had asked.
-    Said {
+    /// The runtime itself timed out or lost the connection to another service.
+    Runtime {
         /// [`Code::Cancelled`], [`Code::DeadlineExceeded`] or [`Code::Unavailable`].
         code: Code,
         /// The runtime's own text.
@@ -251,7 +249,7 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // The kubelet's own form, which tools match on.
-            Self::Refused { code, message } | Self::Lost(Lost::Said { code, message }) => {
+            Self::Refused { code, message } | Self::Lost(Lost::Runtime { code, message }) => {
                 write!(f, "rpc error: code = {code:?} desc = {message}")
             }
             Self::Lost(Lost::Deadline) => f.write_str("no answer from the runtime in time"),
@@ -290,7 +288,7 @@ pub struct Version {
     pub runtime_version: String,
 }
 
-/// Who makes the cgroups, and so how they are named.
+/// The cgroup driver, which also decides the names of cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
     /// Slices.
@@ -299,7 +297,7 @@ pub enum CgroupDriver {
     Cgroupfs,
 }
 
-/// A way to run containers (`RuntimeHandler`), and what it can.
+/// A runtime handler (`RuntimeHandler`), and its features.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeHandler {
     /// Empty: the default one.
@@ -317,20 +315,20 @@ pub struct RuntimeStatus {
     pub runtime: Result<(), String>,
     /// Condition `NetworkReady`; pods on the host's network do not need it.
     pub network: Result<(), String>,
-    /// `runtime_handlers`; runtimes before containerd 2.0 and CRI-O 1.31 tell none.
+    /// `runtime_handlers`; runtimes before containerd 2.0 and CRI-O 1.31 report none.
     pub handlers: Vec<RuntimeHandler>,
     /// `features.supplemental_groups_policy`
     pub strict_groups: bool,
 }
 
 impl RuntimeStatus {
-    /// Of a runtime that tells nothing else.
+    /// For a runtime that reports nothing else.
     pub fn of(runtime: Result<(), String>, network: Result<(), String>) -> Self {
         Self { runtime, network, handlers: Vec::new(), strict_groups: false }
     }
 }
 
-/// Which network namespace a sandbox lives in (`NamespaceMode` of `NamespaceOption.network`).
+/// The network namespace of a sandbox (`NamespaceMode` of `NamespaceOption.network`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
     /// Its own.
@@ -343,9 +341,8 @@ pub enum Network {
 /// A sandbox in `ListPodSandboxResponse`, as far as it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Its name in later calls.
     pub id: SandboxId,
-    /// Whose: from the kubelet's labels. `None`: not a Kubernetes pod, never to be touched.
+    /// Its pod, from the kubelet's labels. `None`: not a Kubernetes pod, never to be changed.
     pub pod: Option<PodRef>,
     /// `metadata.attempt`
     pub attempt: u32,
@@ -355,11 +352,11 @@ pub struct Sandbox {
     pub created_at: i64,
     /// Annotation `kubernetes.io/config.source`: `file` or `api`.
     pub source: Option<Box<str>>,
-    /// The annotation [`SEEN`](super::pod::SEEN): when an agent first saw its pod.
+    /// The annotation [`SEEN`](super::pod::SEEN): when an agent first observed its pod.
     pub seen_at: Option<Timestamp>,
 }
 
-/// A pod as the labels on its sandboxes and containers name it.
+/// The pod that the labels of sandboxes and containers name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodRef {
     /// Label `io.kubernetes.pod.uid`.
@@ -373,33 +370,31 @@ pub struct PodRef {
 /// A container in `ListContainersResponse`, as far as it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// Its name in later calls.
     pub id: ContainerId,
-    /// Whose; `None` as for [`Sandbox::pod`].
+    /// Its pod; `None` as for [`Sandbox::pod`].
     pub pod: Option<PodRef>,
     /// Label `io.kubernetes.container.name`.
     pub name: Box<str>,
-    /// The sandbox it lives in.
+    /// Its sandbox.
     pub sandbox: SandboxId,
     /// `metadata.attempt`
     pub attempt: u32,
-    /// What it does.
     pub state: ContainerState,
     /// Nanoseconds since 1970.
     pub created_at: i64,
     /// `image.user_specified_image`: as the pod spec wrote it; where not kept, `image.image`.
     pub image: Box<str>,
-    /// `image_id`: of the image it runs; where the runtime does not tell it, `image_ref`.
+    /// `image_id`: of its image; if the runtime does not report it, `image_ref`.
     pub image_id: Box<str>,
     /// Annotation `io.kubernetes.container.hash`, as written.
     pub hash: Option<Box<str>>,
     /// Annotation `io.kubernetes.pod.terminationGracePeriod`, seconds.
     pub grace_s: Option<i64>,
-    /// What is to be done before its stop.
+    /// The hook to run before its stop.
     pub pre_stop: Option<Box<PreStop>>,
 }
 
-/// A hook as it was noted on a container.
+/// A hook as stored in a container's annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreStop {
     /// Annotation `io.kubernetes.container.preStopHandler`: a `LifecycleHandler` in JSON.
@@ -408,16 +403,15 @@ pub struct PreStop {
     pub ports: Box<str>,
 }
 
-/// `ContainerState`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerState {
-    /// Made, not started.
+    /// Created, not started.
     Created,
     /// Its process lives.
     Running,
     /// Its process ended.
     Exited,
-    /// The runtime lost track: may still run.
+    /// The runtime lost track: it may still run.
     Unknown,
 }
 
@@ -437,23 +431,22 @@ pub struct SandboxStatus {
 /// `ContainerStatus`, as far as it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {
-    /// What it does.
     pub state: ContainerState,
     /// Nanoseconds since 1970; 0: not yet.
     pub started_at: i64,
     /// Nanoseconds since 1970; 0: not yet. May precede `started_at`.
     pub finished_at: i64,
-    /// Of an exited one.
+    /// Of an exited container.
     pub exit_code: i32,
     /// `Completed`, `Error`, `OOMKilled`, `StartError` …
     pub reason: Box<str>,
-    /// The runtime's text.
+    /// The runtime's message.
     pub message: Box<str>,
     /// `image.image`: the image's name as the runtime has it.
     pub image: Box<str>,
     /// `image_ref`
     pub image_ref: Box<str>,
-    /// Host path of what is mounted at its `terminationMessagePath`.
+    /// Host path of the file that is mounted at its `terminationMessagePath`.
     pub message_file: Option<Box<str>>,
     /// Its `terminationMessagePolicy` is `FallbackToLogsOnError`.
     pub message_from_log: bool,
@@ -462,9 +455,9 @@ pub struct ContainerStatus {
 /// `ExecSyncResponse`, as far as it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exec {
-    /// Of the command; CRI-O says −1 where it was killed at its timeout.
+    /// Of the command; CRI-O returns −1 if it was killed at its timeout.
     pub exit_code: i32,
-    /// Standard output, then standard error, lossily as text, its beginning.
+    /// Standard output, then standard error, lossily as text; only the beginning.
     pub output: Box<str>,
 }
 
@@ -475,18 +468,18 @@ pub struct Image {
     pub id: Box<str>,
     /// Bytes.
     pub size: u64,
-    /// Whom it runs as unless told otherwise.
+    /// The default user of its containers.
     pub user: ImageUser,
 }
 
 /// `uid` and `username` of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ImageUser {
-    /// Nothing is said: root.
+    /// Neither is set: root.
     #[default]
     Unset,
     /// `uid`
     Uid(i64),
-    /// `username`: a name that only the image itself can turn into a number.
+    /// `username`: a name that only the image itself can resolve to an id.
     Name(Box<str>),
 }

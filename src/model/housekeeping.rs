@@ -1,5 +1,5 @@
-//! What keeps a node in order: the room it has, the settings it is kept by, and the calls for it
-//! (spec sections 8, 9.4 and 11). Bytes unless the name says otherwise.
+//! Housekeeping of a node: the free resources, its settings, and the calls for it (spec sections 8,
+//! 9.4 and 11). Sizes in bytes unless the name says otherwise.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::job::{LogDir, LogLink};
 use super::quantity::Quantity;
 use super::tree::decimal;
 
-/// A call to the runtime that concerns no pod as a whole. Each is the CRI RPC of the same name.
+/// A call to the runtime that belongs to no single pod. Each is the CRI RPC of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HousekeepingCall {
     /// `ImageFsInfo`
@@ -39,10 +39,10 @@ impl HousekeepingCall {
     }
 }
 
-/// The answer to an [`HousekeepingCall`] that answers anything.
+/// The reply to a [`HousekeepingCall`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// To `ImageFsInfo`: where the images lie, an absolute path; `None`: the runtime does not say.
+pub enum HousekeepingReply {
+    /// To `ImageFsInfo`: the absolute path of the images; `None`: not reported.
     ImageFs(Option<Box<str>>),
     /// To `ListImages`.
     Images(Vec<StoredImage>),
@@ -89,17 +89,17 @@ pub struct SandboxUsage {
     pub processes: Option<u64>,
 }
 
-/// What of the machine is to be told beyond what it always tells.
+/// What to measure beyond the values that are always measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
-    /// The room where the images lie: an absolute path.
+pub struct MeasureRequest {
+    /// The room on the file system of the images: an absolute path.
     pub image_fs: Option<Box<str>>,
     /// The sizes of these logs.
     pub logs: Vec<LogLink>,
-    /// The folders of pods that there are, their logs' and those below the kubelet's root.
+    /// The existing folders of pods: of logs, and below the kubelet's root.
     pub log_dirs: bool,
-    /// Pods of which an idle cgroup is left, beside these, whose uids are sorted; `None`: cgroups
-    /// are not ours to remove.
+    /// Pods with an idle cgroup, except these, whose uids are sorted; `None`: the cgroups are not
+    /// ours to remove.
     pub cgroups_but: Option<Vec<Box<str>>>,
     /// Processes and threads.
     pub pids: bool,
@@ -107,10 +107,10 @@ pub struct Ask {
     pub pods_cgroup: Option<Box<str>>,
 }
 
-/// The machine as it is at this moment. `None`: it could not be read, or not without waiting.
+/// The current state of the machine. `None`: it could not be read, or not without waiting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measures {
-    /// Memory; what is available is what the kernel can give away: all but the working set.
+    /// Memory; available is all but the working set, as the kernel can free the rest.
     pub memory: Option<Amount>,
     /// The working set of all pods together.
     pub pods_memory: Option<u64>,
@@ -120,34 +120,34 @@ pub struct Measures {
     pub node_fs: Option<Room>,
     /// The file system of the images.
     pub image_fs: Option<Room>,
-    /// Of the logs asked for; `None`: it is not there.
+    /// Of the requested logs; `None`: it does not exist.
     pub logs: Vec<(LogLink, Option<u64>)>,
-    /// The log folders, if asked for, and of pods that have none but a folder below the kubelet's
-    /// root, or an idle cgroup, [`LogDir::nameless`].
+    /// The log folders, if requested, and for pods without one that have a folder below the
+    /// kubelet's root, or an idle cgroup, [`LogDir::nameless`].
     pub log_dirs: Option<Vec<LogDir>>,
 }
 
-/// Of something that runs out.
+/// The amount of a limited resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// In all.
+    /// The total.
     pub capacity: u64,
-    /// What is left.
+    /// The rest.
     pub available: u64,
 }
 
 /// The room on a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// What anybody may write, not only root.
+    /// Available to any user, not only to root.
     pub bytes: Amount,
-    /// A count. Capacity 0: the file system does not count them.
+    /// A count. Capacity 0: the file system has no such limit.
     pub inodes: Amount,
-    /// Tells file systems apart.
+    /// Identifies the file system.
     pub device: u64,
 }
 
-/// By what the node is kept in order; KubeEdge's defaults.
+/// The housekeeping settings; KubeEdge's defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Of dead containers.
@@ -156,15 +156,15 @@ pub struct Settings {
     pub images: ImagePolicy,
     /// Of logs.
     pub logs: LogPolicy,
-    /// Of pods where the node runs short.
+    /// Of evictions.
     pub eviction: EvictionPolicy,
-    /// `systemReserved`: of the machine, for what is no pod.
+    /// `systemReserved`: for everything outside of pods.
     pub system_reserved: Reserved,
     /// `kubeReserved`: for edged and the runtime.
     pub kube_reserved: Reserved,
 }
 
-/// What pods may not take of a machine.
+/// Resources of a machine that are not available to pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
     /// `cpu`, thousandths of a core.
@@ -178,7 +178,7 @@ pub struct Reserved {
 }
 
 impl Settings {
-    /// Both together.
+    /// The sum of both.
     pub fn reserved(&self) -> Reserved {
         let (system, kube) = (self.system_reserved, self.kube_reserved);
         Reserved {
@@ -190,14 +190,14 @@ impl Settings {
     }
 }
 
-/// Which dead containers go (spec section 8.1).
+/// Which dead containers are removed (spec section 8.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerPolicy {
-    /// `minimumGCAge`: none younger goes, milliseconds.
+    /// `minimumGCAge`: younger ones stay, milliseconds.
     pub age_min_ms: u64,
-    /// `maxPerPodContainerCount`: so many of each container stay; `None`: any number.
+    /// `maxPerPodContainerCount`: this many of each container stay; `None`: any number.
     pub per_container_max: Option<usize>,
-    /// `maxContainerCount`: so many stay in all; `None`: any number.
+    /// `maxContainerCount`: this many stay in all; `None`: any number.
     pub all_max: Option<usize>,
 }
 
@@ -207,20 +207,21 @@ impl Default for ContainerPolicy {
     }
 }
 
-/// Which images go (spec section 8.4).
+/// Which images are removed (spec section 8.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePolicy {
-    /// `imageGCHighThresholdPercent`: used room that makes images go; 100: none do.
+    /// `imageGCHighThresholdPercent`: disk usage from which images are removed; 100: none are.
     pub high_percent: u64,
-    /// `imageGCLowThresholdPercent`: used room that is enough.
+    /// `imageGCLowThresholdPercent`: disk usage at which the removal stops.
     pub low_percent: u64,
-    /// `imageMinimumGCAge`: none younger goes, milliseconds.
+    /// `imageMinimumGCAge`: younger ones stay, milliseconds.
     pub age_min_ms: u64,
-    /// `imageMaximumGCAge`: one unused for longer goes whatever the room, milliseconds; 0: never.
+    /// `imageMaximumGCAge`: an image that is unused for longer is removed in any case,
+    /// milliseconds; 0: never.
     pub age_max_ms: u64,
-    /// `imageGCPeriod`: between two looks at the room, milliseconds.
+    /// `imageGCPeriod`: between two checks of the disk usage, milliseconds.
     pub period_ms: u64,
-    /// `podSandboxImage`: never goes. Runtimes that know pinned images pin their own.
+    /// `podSandboxImage`: never removed. Runtimes that support pinned images pin their own.
     pub sandbox_image: Box<str>,
 }
 
@@ -240,11 +241,11 @@ impl Default for ImagePolicy {
 /// When logs are rotated (spec section 11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPolicy {
-    /// `containerLogMaxSize`: one that is as large is rotated; `None`: none is.
+    /// `containerLogMaxSize`: a log of this size is rotated; `None`: none is.
     pub size_max: Option<u64>,
     /// `containerLogMaxFiles`: of one container, the current one included; at least 2.
     pub files_max: usize,
-    /// `containerLogMonitorInterval`: between two looks at the sizes, milliseconds.
+    /// `containerLogMonitorInterval`: between two checks of the sizes, milliseconds.
     pub period_ms: u64,
 }
 
@@ -254,19 +255,19 @@ impl Default for LogPolicy {
     }
 }
 
-/// When pods have to go for the node's sake (spec section 9.4).
+/// When pods are evicted (spec section 9.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictionPolicy {
     /// `evictionHard`
     pub hard: BTreeMap<Signal, Threshold>,
     /// `evictionSoft`, each with its `evictionSoftGracePeriod` in milliseconds.
     pub soft: BTreeMap<Signal, (Threshold, u64)>,
-    /// `evictionMinimumReclaim`: so much more than the threshold ends a shortage.
+    /// `evictionMinimumReclaim`: this much more than the threshold ends a shortage.
     pub reclaim_min: BTreeMap<Signal, Threshold>,
-    /// `evictionPressureTransitionPeriod`: a pressure lasts so long beyond its last sight,
+    /// `evictionPressureTransitionPeriod`: a pressure lasts this long after it was last observed,
     /// milliseconds.
     pub transition_ms: u64,
-    /// `evictionMaxPodGracePeriod`: of a pod that goes for a soft threshold, seconds.
+    /// `evictionMaxPodGracePeriod`: of a pod that is evicted for a soft threshold, seconds.
     pub grace_max_s: i64,
 }
 
@@ -290,12 +291,12 @@ impl Default for EvictionPolicy {
     }
 }
 
-/// What may run short; the order is that in which shortages are met.
+/// The eviction signals; shortages are handled in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
     /// `memory.available`
     Memory,
-    /// `allocatableMemory.available`: of what all pods together may take.
+    /// `allocatableMemory.available`: of the memory for all pods together.
     PodsMemory,
     /// `nodefs.available`
     NodeFs,
@@ -322,38 +323,38 @@ impl Signal {
     ];
 }
 
-/// How much is to be left.
+/// The smallest allowed rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// So much.
+    /// An amount.
     Amount(u64),
-    /// So much of the capacity, in millionths.
+    /// A share of the capacity, in millionths.
     Millionths(u64),
 }
 
 impl Threshold {
-    /// As the configuration writes it: `100Mi`, `15%`, `0.5%`. `None`: 0 % or 100 %, which switch
-    /// the signal off.
-    pub fn parse(said: &str) -> Result<Option<Self>, String> {
-        let wrong = || format!("got {said:?}, expected a quantity such as 100Mi or a share as 15%");
-        if let Some(share) = said.strip_suffix('%') {
+    /// From the configuration: `100Mi`, `15%`, `0.5%`. `None`: 0 % or 100 %, which switch the
+    /// signal off.
+    pub fn parse(text: &str) -> Result<Option<Self>, String> {
+        let wrong = || format!("got {text:?}, expected a quantity such as 100Mi or a share as 15%");
+        if let Some(share) = text.strip_suffix('%') {
             let digits = share.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
             let percent = decimal(share).filter(|_| digits).ok_or_else(wrong)?;
             if percent > 100.0 {
-                return Err(format!("got {said}, expected at most 100%"));
+                return Err(format!("got {text}, expected at most 100%"));
             }
             let millionths = (percent * 10_000.0).round() as u64;
             let off = millionths == 0 || millionths == 1_000_000;
             return Ok((!off).then_some(Self::Millionths(millionths)));
         }
-        let quantity: Quantity = said.parse().map_err(|_| wrong())?;
+        let quantity: Quantity = text.parse().map_err(|_| wrong())?;
         match u64::try_from(quantity.whole()) {
             Ok(amount) if amount > 0 => Ok(Some(Self::Amount(amount))),
-            Ok(_) | Err(_) => Err(format!("got {said}, expected more than 0")),
+            Ok(_) | Err(_) => Err(format!("got {text}, expected more than 0")),
         }
     }
 
-    /// The same of a capacity.
+    /// The threshold as an amount of a capacity.
     pub fn of(self, capacity: u64) -> u64 {
         match self {
             Self::Amount(amount) => amount,
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn thresholds_are_amounts_or_shares() {
-        for (said, want) in [
+        for (text, want) in [
             ("100Mi", Some(Threshold::Amount(100 << 20))),
             ("1e9", Some(Threshold::Amount(1_000_000_000))),
             ("15%", Some(Threshold::Millionths(150_000))),
@@ -379,10 +380,10 @@ mod tests {
             ("0%", None),
             ("100%", None),
         ] {
-            assert_eq!(Threshold::parse(said), Ok(want), "{said}");
+            assert_eq!(Threshold::parse(text), Ok(want), "{text}");
         }
-        for said in ["", "%", "-5%", "101%", "1e1%", "0", "-1Mi", "many"] {
-            let why = Threshold::parse(said).expect_err(said);
+        for text in ["", "%", "-5%", "101%", "1e1%", "0", "-1Mi", "many"] {
+            let why = Threshold::parse(text).expect_err(text);
             assert!(why.contains("got") && why.contains("expected"), "{why}");
         }
         assert_eq!(Threshold::Millionths(150_000).of(200), 30);

@@ -1,7 +1,7 @@
 //! Names of images: `registry.example:5000/team/app:1.2@sha256:…`, by the grammar that registries
 //! and runtimes share (distribution/reference; spec sections 2.5 and 3.6).
 
-/// A name taken apart. What was left out stands as everybody reads it: `docker.io` and `library/`.
+/// A parsed name. Omitted parts have their defaults: `docker.io` and `library/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImageName {
     /// The registry, with its port: `docker.io`, `registry.example:5000`.
@@ -15,7 +15,7 @@ pub struct ImageName {
 }
 
 impl ImageName {
-    /// Takes a name apart, or says what is wrong with it in the words of the kubelet.
+    /// Parses a name; an error has the kubelet's words.
     pub fn parse(name: &str) -> Result<Self, String> {
         if name.len() == 64 && name.bytes().all(is_hex) {
             return Err(format!(
@@ -37,7 +37,7 @@ impl ImageName {
             Some((path, tag)) => (path, Some(tag)),
             None => (rest, None),
         };
-        // One name without a slash on Docker Hub is one of its own.
+        // A name without a slash on Docker Hub is one of its own library.
         let path: Box<str> = match (domain, path.contains('/')) {
             (HUB, false) => format!("library/{path}").into(),
             _ => path.into(),
@@ -59,29 +59,29 @@ impl ImageName {
         Ok(Self { domain: domain.into(), path, tag, digest })
     }
 
-    /// Registry and path: what credentials are looked up for.
+    /// Registry and path: the key for looking up credentials.
     pub fn repository(&self) -> String {
         format!("{}/{}", self.domain, self.path)
     }
 }
 
-/// The image as a runtime is asked for it: as written, but a name without tag and digest means
-/// `latest`. Nothing is put before it: which registry a short name means is the runtime's to say.
+/// The image name for a request to the runtime: as written, but a name without tag and digest means
+/// `latest`. No registry is added: the runtime resolves short names.
 pub fn with_tag(name: &str) -> Box<str> {
     if has_tag(name) { name.into() } else { format!("{name}:latest").into() }
 }
 
-/// Whether a tag or a digest is written.
+/// Whether it has a tag or a digest.
 pub fn has_tag(name: &str) -> bool {
     name.contains('@') || name.rsplit('/').next().unwrap_or_default().contains(':')
 }
 
-/// Whether this is `sha256:` and 64 hex digits, the only kind that anybody uses.
+/// Whether this is `sha256:` and 64 hex digits, the only kind in use.
 pub fn is_sha256(digest: &str) -> bool {
     digest.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
 }
 
-/// What a name without a registry means.
+/// The registry of names without one.
 pub const HUB: &str = "docker.io";
 const NAME_MAX: usize = 255;
 
@@ -100,7 +100,7 @@ fn split_domain(name: &str) -> (&str, &str) {
 
 fn is_domain(domain: &str) -> bool {
     let (host, port) = match domain.rsplit_once(':') {
-        // The colons of an IPv6 address stand in brackets.
+        // The colons of an IPv6 address are in brackets.
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (domain, None),
     };

@@ -1,4 +1,4 @@
-//! What is asked of the file system and of child processes: postcard on the pipe to `edged job`.
+//! Jobs on the file system and in child processes: postcard on the pipe to `edged job`.
 
 mod usage;
 mod volume;
@@ -12,79 +12,76 @@ pub use volume::{
     FileContent, FileEntry, Files, FilesPlugin, HostPathKind, Medium, Source, SubPath, VolumeSetUp,
 };
 
-/// One job. Paths are made by the hands out of these checked parts, never handed over whole.
+/// One job. The event loop makes paths from these checked parts; whole paths are never passed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum JobSpec {
     /// Make the pod's log folder and its folder below the kubelet's root, and in each of them one
-    /// folder for each container; modes 0755 and 0750. Tells which logs are there already.
+    /// folder for each container; modes 0755 and 0750. Returns which logs exist already.
     MakePodDirs {
-        /// Whose.
         pod: LogDir,
         /// Container names.
         containers: Vec<Box<str>>,
     },
-    /// Make the link in `/var/log/containers` that log collectors follow.
+    /// Make the link in `/var/log/containers` for log collectors.
     LinkLog(LogLink),
-    /// Make the files that a container is given: quick.
+    /// Make the files of a container: quick.
     MakeContainerFiles(Box<ContainerFiles>),
-    /// Remove the log files of one ended container, rotated ones included, and its link.
+    /// Remove the log files of one ended container, with rotated ones, and its link.
     RemoveLog(LogLink),
-    /// Rename the log of a container that runs, after the oldest of its rotated ones are gone.
+    /// Rename the log of a running container, after the oldest rotated ones are removed.
     RotateLog {
-        /// Which.
         log: LogLink,
-        /// So many files stay, the new one that is to come included; 2 or more.
+        /// This many files stay, with the new one that follows; 2 or more.
         files_max: usize,
         /// Seconds since 1970, for its name; 0: not known.
         at_s: i64,
     },
-    /// Give the newest rotated log its name back, unless there is a new one.
+    /// Rename the newest rotated log back, unless there is a new one.
     RestoreLog(LogLink),
-    /// Compress the rotated logs but the newest. Takes long: runs in a child.
+    /// Compress the rotated logs except the newest. Takes long: runs in a child.
     CompressLogs(LogLink),
-    /// Remove links to logs that lead nowhere, unless the container lives: its log is just being
-    /// rotated.
+    /// Remove dangling links to logs, unless the container lives: then its log is being rotated.
     SweepLinks {
         /// Ids of containers that have not ended.
         living: Vec<Box<str>>,
     },
-    /// Remove the pod's log folder with all in it. May take long: runs in a child.
+    /// Remove the pod's log folder with its contents. May take long: runs in a child.
     RemoveLogDir(LogDir),
     /// Make the pod's cgroup, or change its values: quick.
     MakePodCgroup(Box<PodCgroup>),
-    /// Kill what is left in the pod's cgroup, whatever its class, and remove it: quick.
+    /// Kill the remaining processes of the pod's cgroup, whatever its class, and remove it: quick.
     RemovePodCgroup(Box<str>),
-    /// Make the cgroups that those of pods lie below, or change their values: quick.
+    /// Make the parent cgroups of pods, or change their values: quick.
     SetQosCgroups(Box<QosCgroups>),
-    /// Bring one volume about.
+    /// Set up one volume.
     SetUpVolume(Box<VolumeSetUp>),
-    /// Mount a part of a volume by itself, for a container.
+    /// Mount a part of a volume separately, for a container.
     BindSubPath(Box<SubPath>),
     /// Unmount and remove all volumes of the pod. May take long: runs in a child.
     TearDownVolumes(LogDir),
-    /// Unmount what is mounted in the pod's folder below the kubelet's root, and remove the folder
-    /// with all in it. May take long: runs in a child.
+    /// Unmount everything in the pod's folder below the kubelet's root, and remove the folder with
+    /// its contents. May take long: runs in a child.
     RemovePodDir(LogDir),
-    /// Apply to the cloud for the node's certificate and keep it, with its key and the cloud's CA,
-    /// where the next [`crate::agent::event::Action::Dial`] finds them. Runs in a child.
+    /// Request the node's certificate from the cloud and store it, with its key and the cloud's CA,
+    /// for the next [`crate::agent::event::Action::Dial`]. Runs in a child.
     #[cfg(feature = "cloud")]
     Enrol {
-        /// By the certificate that there is, not by the token.
+        /// With the existing certificate, not with the token.
         renew: bool,
     },
-    /// Tell how much of the disk these folders take. May take long: runs in a child.
+    /// Measure the disk usage of these folders. May take long: runs in a child.
     Measure(Walk),
 }
 
-/// What a job that succeeded answers.
+/// The reply of a job that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobReply {
-    /// Nothing more.
+    /// No data.
     Done,
-    /// To [`JobSpec::Measure`]: of each place in their order; `None`: it is not there.
+    /// To [`JobSpec::Measure`]: for each place in order; `None`: it does not exist.
     Used(Vec<Option<Used>>),
-    /// To [`JobSpec::MakePodDirs`]: of each container in their order the newest attempt that left a
-    /// log; `None`: none did.
+    /// To [`JobSpec::MakePodDirs`]: for each container in order the newest attempt with a log;
+    /// `None`: there is none.
     Attempts(Vec<Option<u32>>),
 }
 
@@ -100,10 +97,10 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// In the place of a namespace and of a name that are not known.
+    /// Stands for an unknown namespace and name.
     pub const NAMELESS: &str = "unknown";
 
-    /// Of a pod of which only the uid is known.
+    /// For a pod of which only the uid is known.
     pub fn nameless(uid: &str) -> Self {
         Self { namespace: Self::NAMELESS.into(), name: Self::NAMELESS.into(), uid: uid.into() }
     }
@@ -112,45 +109,43 @@ impl LogDir {
 /// The agent's own files of one container, below the pod's folder in the kubelet's root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ContainerFiles {
-    /// Whose.
     pub pod: LogDir,
     /// The container's name.
     pub container: Box<str>,
-    /// Which instance they are for.
+    /// The attempt of the container.
     pub attempt: u32,
-    /// `containers/<container>/<this>`: for its last words; empty, mode 0666.
+    /// `containers/<container>/<this>`: for its termination message; empty, mode 0666.
     pub message: Box<str>,
-    /// Such a file that nobody needs any more.
+    /// An older such file that is not needed any more.
     pub old: Option<Box<str>>,
-    /// `etc-hosts`, mode 0644; `None`: it stays as it is.
+    /// `etc-hosts`, mode 0644; `None`: it is not changed.
     pub hosts: Option<Hosts>,
 }
 
-/// What `etc-hosts` holds.
+/// The content of `etc-hosts`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Hosts {
-    /// This.
+    /// This text.
     Own {
-        /// The whole of it.
+        /// The whole content.
         text: String,
     },
-    /// A line that says so, the node's own, and this.
+    /// A header line, the node's own lines, and these.
     Nodes {
-        /// Behind the rest.
+        /// After the node's lines.
         aliases: String,
     },
 }
 
-/// Where a container may have left word of why it ended.
+/// Where the termination message of a container may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastWords {
-    /// Whose.
     pub pod: LogDir,
     /// The container's name.
     pub container: Box<str>,
     /// Its file `containers/<container>/<this>`.
     pub file: Option<Box<str>>,
-    /// Where that is empty or not there: the end of the log of this attempt.
+    /// If that is empty or missing: the end of the log of this attempt.
     pub log: Option<u32>,
 }
 
@@ -158,7 +153,6 @@ pub struct LastWords {
 /// `<container logs>/<pod>_<namespace>_<container>-<id>.log`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogLink {
-    /// Whose.
     pub pod: LogDir,
     /// The container's name.
     pub container: Box<str>,
@@ -171,13 +165,13 @@ pub struct LogLink {
 /// Why a job failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobError {
-    /// It tried, and the system said no.
+    /// The job failed with a system error.
     Failed(String),
-    /// The child did not answer by its deadline and was killed.
+    /// The child did not answer before its deadline and was killed.
     Deadline,
     /// The child ended without an answer.
     Died(String),
-    /// Nobody wanted it any more; the child was killed, or had not begun.
+    /// It was cancelled; the child was killed, or had not begun.
     Killed,
 }
 

@@ -1,10 +1,11 @@
-//! The link to the cloud, as the mind knows it: sessions, why one ends, how long we are trusted.
+//! The link to the cloud, as the core knows it: sessions, the causes of their ends, the validity of
+//! our certificate.
 
-/// One connection to the cloud, from the moment it is dialled. Never used twice.
+/// One connection to the cloud, from the dial on. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Session(pub u64);
 
-/// Between which moments the certificate that the node showed is good (RFC 5280, `Validity`).
+/// The validity of the certificate that the node presented (RFC 5280, `Validity`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// Seconds since 1970.
@@ -13,17 +14,17 @@ pub struct Validity {
     pub not_after_s: i64,
 }
 
-/// Why a session ended, or never came about.
+/// Why a session ended, or was not established.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The node has never had a certificate: it applies for its first one.
+    /// The node has never had a certificate: it requests its first one.
     NotJoined(String),
-    /// The node's certificate cannot be read, is another node's, is out of its time, or
-    /// the cloud does not take it: the node has to apply for one.
+    /// The node's certificate cannot be read, belongs to another node, is not valid now, or the
+    /// cloud refuses it: the node must request a new one.
     Credentials(String),
-    /// Nobody listens there, or there is no way there: known at once, and at no cost.
+    /// The port is closed, or there is no route: known at once, and at no cost.
     Refused(String),
-    /// Anything else: name, address, TLS, the upgrade, silence, bytes that are no message.
+    /// Anything else: name, address, TLS, the upgrade, silence, invalid messages.
     Link(String),
 }
 

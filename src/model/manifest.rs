@@ -1,4 +1,4 @@
-//! The manifest folder as it was read: what each file holds, or why it cannot be used.
+//! The manifest folder as it was read: the content of each file, or why it is invalid.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::pod::Pod;
 /// The whole folder at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Folder<C = Content> {
-    /// Why the folder itself cannot be read, with its path. A file that is not among `files` is
-    /// then not gone, but stays as it was read before.
+    /// Why the folder itself cannot be read, with its path. Then a file that is not among `files`
+    /// is not removed, but unchanged.
     pub trouble: Option<Box<str>>,
     /// By path, ascending.
     pub files: Vec<File<C>>,
@@ -22,16 +22,16 @@ pub struct File<C = Content> {
     pub path: Box<str>,
     /// When it last changed, in nanoseconds since 1970 (`st_ctim`); 0: not known.
     pub changed_ns: i64,
-    /// What is in it, or what is wrong with it. A file counts as a whole.
+    /// Its content, or its error. A file is accepted or refused as a whole.
     pub content: Result<C, Refusal>,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Content {
     /// In order.
     pub pods: Vec<Pod>,
-    /// In order; shared, because they may be large and nobody changes them.
+    /// In order; shared, because they may be large and do not change.
     pub objects: Vec<Arc<Object>>,
 }
 
@@ -41,24 +41,24 @@ impl From<Vec<Pod>> for Content {
     }
 }
 
-/// What makes a pod invalid at any node.
+/// Why a pod is invalid on any node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// The first field concerned: `spec.containers[0].name`.
     pub path: String,
-    /// All of it, without that path at the beginning.
+    /// The whole error, without that path at the beginning.
     pub why: String,
-    /// Fields that nobody knows: the mistyped one is often among them.
+    /// Unknown fields: a misspelt one is often among them.
     pub unknown: Vec<String>,
 }
 
-/// Says what is wrong with a pod of a manifest.
+/// Checks a pod of a manifest.
 pub type Validate = fn(&Pod) -> Option<Invalid>;
 
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// From 1; 0 where the text has no place to point at.
+    /// From 1; 0 if the error has no position in the text.
     pub line: u32,
     /// From 1.
     pub column: u32,

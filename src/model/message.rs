@@ -1,17 +1,17 @@
-//! A message between edge and cloud, as KubeEdge's beehive has it: header, route, content.
+//! A message between edge and cloud, as in KubeEdge's beehive: header, route, content.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// One message. The wire's names are told at the fields where ours differ.
+/// One message. Fields whose names differ have the wire's name in their comment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Message {
-    /// Who it is and what it answers.
+    /// Its id and the id it answers.
     #[serde(default)]
     pub header: Header,
-    /// Whom it is from and what it is about.
+    /// Its source and its subject.
     #[serde(default)]
     pub route: Route,
     /// Any JSON, as it is on the wire; `None` is `null`.
@@ -19,8 +19,8 @@ pub struct Message {
     pub content: Option<Box<RawValue>>,
 }
 
-/// The content as an object's JSON. Wherever KubeEdge takes an object, it also takes a text that
-/// holds the JSON of one.
+/// The content as an object's JSON. Wherever KubeEdge accepts an object, it also accepts a string
+/// that contains the JSON of one.
 pub fn inner(content: &RawValue) -> Cow<'_, str> {
     match serde_json::from_str::<String>(content.get()) {
         Ok(text) => Cow::Owned(text),
@@ -28,7 +28,7 @@ pub fn inner(content: &RawValue) -> Cow<'_, str> {
     }
 }
 
-/// Who a message is.
+/// The header of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
@@ -46,11 +46,11 @@ pub struct Header {
     pub resource_version: Box<str>,
 }
 
-/// Whom a message is from and what it is about.
+/// The source and the subject of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Route {
-    /// `edgecontroller`, `edged`, `websocket` …: the other side chooses by it what to do.
+    /// `edgecontroller`, `edged`, `websocket` …: the receiver dispatches by it.
     #[serde(skip_serializing_if = "is_empty")]
     pub source: Box<str>,
     /// `resource`, `meta`, `twin` …
@@ -64,23 +64,23 @@ pub struct Route {
     pub resource: Box<str>,
 }
 
-#[expect(clippy::borrowed_box, reason = "serde hands out the field as it is")]
+#[expect(clippy::borrowed_box, reason = "serde passes the field as it is")]
 fn is_empty(text: &Box<str>) -> bool {
     text.is_empty()
 }
 
-/// A resource string of the usual form, taken apart.
+/// A resource string of the usual form, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource<'a> {
     /// `None` for the wire's `null`: the object belongs to the cluster.
     pub namespace: Option<&'a str>,
     /// In lower case: `pod`, `configmap`, `podpatch` …
     pub kind: &'a str,
-    /// Empty where all of the kind are meant.
+    /// Empty for all objects of the kind.
     pub name: &'a str,
 }
 
-/// What the wire calls the namespace of objects that have none.
+/// The wire's namespace for objects that have none.
 const NO_NAMESPACE: &str = "null";
 
 impl<'a> Resource<'a> {

@@ -1,13 +1,13 @@
-//! What the node keeps of the cloud's objects: rows of KubeEdge's table `meta`.
+//! The node's copy of the cloud's objects: rows of KubeEdge's table `meta`.
 
-/// Names one [`crate::agent::event::Action::Save`]. Never used twice, and only grows.
+/// Identifies one [`crate::agent::event::Action::Save`]. Never used twice, and only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
 /// One row of `meta`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Row {
-    /// `default/pod/web`: the resource of the message that brought it.
+    /// `default/pod/web`: the resource of the message that contained it.
     pub key: Box<str>,
     /// `pod`, `configmap` …: the second part of the key.
     pub kind: Box<str>,
@@ -15,52 +15,49 @@ pub struct Row {
     pub value: Box<str>,
 }
 
-/// Values may be secret: only their size is told.
+/// Values may be secret: only their size is shown.
 impl std::fmt::Debug for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.key, self.value.len())
     }
 }
 
-/// What changes in the table.
+/// A change of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The row is there from now on, whatever was.
+    /// The row exists from now on, replacing any other.
     Put(Row),
-    /// The row is gone from now on, if there was one.
-    Delete {
-        /// Which.
-        key: Box<str>,
-    },
+    /// The row does not exist from now on.
+    Delete { key: Box<str> },
 }
 
-/// What the store held when it was opened.
+/// The content of the store when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     /// In the order of their keys.
     pub rows: Vec<Row>,
-    /// Whether that is all there ever was.
+    /// Whether that is everything ever stored.
     pub origin: StoreOrigin,
 }
 
-/// How the store came to hold what it holds.
+/// The origin of the store's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StoreOrigin {
-    /// It was kept: what it does not hold the cloud has not sent.
+    /// It was kept: objects that are not in it were not sent by the cloud.
     #[default]
     Kept,
-    /// It was kept, and there is not the memory to read all of it.
+    /// It was kept, and there is not enough memory to read all of it.
     Part {
-        /// The rows that were left as they are: their keys, and their objects' uids.
+        /// The rows that were not read: their keys, and their objects' uids.
         unread: Vec<(Box<str>, Box<str>)>,
     },
-    /// There was none; one was made.
+    /// There was none; a new one was created.
     New,
-    /// There was one that could not be used: it was put aside, or cannot even be opened.
+    /// It could not be used: it was put aside, or cannot even be opened.
     Lost(String),
 }
 
-/// Why a change is not kept.
+/// Why a change is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskError {
     /// No room on the disk.

@@ -1,5 +1,5 @@
-//! What the words mean: the Kubernetes objects and the runtime's own, as plain data with serde.
-//! No logic beyond reading and writing a value.
+//! The data model: Kubernetes objects and the runtime's own, as plain data with serde. No logic
+//! beyond reading and writing a value.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "controller")]

@@ -1,11 +1,11 @@
-//! Which names Kubernetes gives to objects (RFC 1123).
+//! Valid names of Kubernetes objects (RFC 1123).
 
-/// Whether this is a label, as namespaces and containers are named.
+/// Whether this is a label, as required for namespaces and containers.
 pub fn is_label(name: &str) -> bool {
     name.len() <= 63 && is_dns_part(name)
 }
 
-/// Whether this is a subdomain, as pods, nodes and most other objects are named.
+/// Whether this is a subdomain, as required for pods, nodes and most other objects.
 pub fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_dns_part)
 }

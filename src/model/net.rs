@@ -1,12 +1,12 @@
-//! What is asked over the network for probes and hooks, and what came of it.
+//! Network queries of probes and hooks, and their results.
 
-/// The version of Kubernetes that probes and hooks say they belong to.
+/// The version of Kubernetes in the user agent of probes and hooks.
 pub const KUBERNETES_VERSION: &str = "1.32";
 
-/// One question to an address. Whom it asks is written out: the pod's address is filled in.
+/// One query to an address, which is resolved already: the pod's address is filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// Whether anybody accepts a connection.
+    /// Whether the port accepts a connection.
     Tcp {
         /// An address, or a name.
         host: Box<str>,
@@ -23,7 +23,7 @@ pub enum Query {
         port: u16,
         /// Empty: the server as a whole.
         service: Box<str>,
-        /// For the texts: how long the whole may take, seconds.
+        /// For messages: the timeout of the whole query, seconds.
         timeout_s: u64,
     },
 }
@@ -31,7 +31,7 @@ pub enum Query {
 /// A GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpQuery {
-    /// Over TLS, whoever the other end says it is.
+    /// Over TLS, without verification of the other end.
     pub tls: bool,
     /// An address, or a name.
     pub host: Box<str>,
@@ -39,13 +39,12 @@ pub struct HttpQuery {
     pub port: u16,
     /// Begins with `/`; may have a query.
     pub target: String,
-    /// All that are sent but `Connection` and, unless it is among them, `Host`.
+    /// All headers except `Connection` and, unless it is among them, `Host`.
     pub headers: Vec<(String, String)>,
-    /// What counts.
     pub expects: Expects,
 }
 
-/// Which answers to a GET are good.
+/// Which answers to a GET are a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expects {
     /// 200–399, as of a probe.
@@ -54,15 +53,15 @@ pub enum Expects {
     Answer,
 }
 
-/// What came of a query.
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// As it should be.
+    /// Success.
     Good,
-    /// As it should be, and somebody should know: a redirect that was not followed.
+    /// Success with a warning: a redirect that was not followed.
     Warning(String),
-    /// Not as it should be, in the kubelet's words.
+    /// Failure, in the kubelet's words.
     Bad(String),
-    /// TLS was asked for, and the other end speaks plain HTTP.
+    /// TLS was requested, and the other end speaks plain HTTP.
     NotTls(String),
 }

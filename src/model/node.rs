@@ -1,8 +1,8 @@
-//! The node's own conditions, as its status tells them (core/v1 `NodeCondition`).
+//! The node's own conditions in its status (core/v1 `NodeCondition`).
 
 use super::time::Timestamp;
 
-/// What the node runs short of: a condition of its status.
+/// A shortage of the node: a condition of its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     /// `MemoryPressure`
@@ -14,7 +14,7 @@ pub enum Pressure {
 }
 
 impl Pressure {
-    /// In the order in which statuses tell them.
+    /// In the order of statuses.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Pid];
 
     /// `NodeCondition.type`
@@ -27,7 +27,7 @@ impl Pressure {
     }
 
     /// `NodeCondition.reason` and `message` (spec section 9.2).
-    pub fn words(self, status: bool) -> (&'static str, &'static str) {
+    pub fn reason_and_message(self, status: bool) -> (&'static str, &'static str) {
         match (self, status) {
             (Self::Memory, true) => {
                 ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available")
@@ -46,7 +46,7 @@ impl Pressure {
         }
     }
 
-    /// The reason of the event that tells of a change.
+    /// The reason of the event for a change.
     pub fn change(self, status: bool) -> &'static str {
         match (self, status) {
             (Self::Memory, true) => "NodeHasInsufficientMemory",
@@ -68,7 +68,7 @@ pub struct Condition {
     pub status: bool,
     /// For programs.
     pub reason: &'static str,
-    /// For people.
+    /// For the operator.
     pub message: &'static str,
     /// When it was last computed.
     pub last_heartbeat_time: Option<Timestamp>,

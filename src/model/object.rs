@@ -1,9 +1,9 @@
-//! Objects that pods use, as a manifest writes them: ConfigMaps, Secrets, RuntimeClasses, and
-//! claims of storage with the volumes behind them.
+//! Objects that pods use, as a manifest defines them: ConfigMaps, Secrets, RuntimeClasses, and
+//! claims of storage with their volumes.
 //!
-//! A kind is added with a variant of [`Object`] and of [`ObjectKind`], an arm in
-//! `wire::manifest::object`, and a lookup in `agent::objects`. None of them is ever shown by the
-//! API or the log: what is secret is nobody's business, and what it is called is enough to find it.
+//! To add a kind, add a variant of [`Object`] and of [`ObjectKind`], an arm in
+//! `wire::manifest::object`, and a lookup in `agent::objects`. The API and the log never show their
+//! contents: they may be secret, and the name is enough to find an object.
 
 mod storage;
 
@@ -19,7 +19,7 @@ pub use storage::{
     Claim, ClaimRef, ClaimSpec, Local, PersistentVolume, PersistentVolumeSpec, StorageRequest,
 };
 
-/// One object, whatever its kind.
+/// One object of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     /// core/v1 `ConfigMap`
@@ -34,7 +34,7 @@ pub enum Object {
     PersistentVolume(Box<PersistentVolume>),
 }
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
     ConfigMap,
@@ -44,14 +44,14 @@ pub enum ObjectKind {
     PersistentVolume,
 }
 
-/// core/v1 `ConfigMap`. A key stands in one of the two maps at the most.
+/// core/v1 `ConfigMap`. A key is in at most one of the two maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigMap {
     /// Name and namespace.
     pub metadata: Metadata,
     /// Texts.
     pub data: BTreeMap<String, String>,
-    /// All else; only volumes show it.
+    /// Other values; only volumes contain them.
     pub binary_data: BTreeMap<String, Bytes>,
 }
 
@@ -68,7 +68,7 @@ pub struct Secret {
     pub metadata: Metadata,
     /// `Opaque`, `kubernetes.io/dockerconfigjson` …
     pub r#type: String,
-    /// `stringData` is in it.
+    /// With `stringData`.
     pub data: BTreeMap<String, Bytes>,
 }
 
@@ -78,14 +78,14 @@ fields!(Secret {
     "data" => data,
 });
 
-/// node.k8s.io/v1 `RuntimeClass`; in no namespace.
+/// node.k8s.io/v1 `RuntimeClass`; without a namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimeClass {
     /// Name.
     pub metadata: Metadata,
-    /// What the runtime calls it.
+    /// The runtime's name of it.
     pub handler: String,
-    /// What a pod of it needs beside its containers.
+    /// The resources of its pods beside their containers.
     pub overhead: Overhead,
 }
 
@@ -106,12 +106,11 @@ fields!(Overhead {
     "podFixed" => pod_fixed,
 });
 
-/// Bytes that a manifest writes in base64. Their `Debug` tells only how many.
+/// Bytes that a manifest contains in base64. Their `Debug` shows only the length.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bytes(pub Box<[u8]>);
 
 impl Object {
-    /// What it is.
     pub fn kind(&self) -> ObjectKind {
         match self {
             Self::ConfigMap(_) => ObjectKind::ConfigMap,
@@ -133,7 +132,7 @@ impl Object {
         }
     }
 
-    /// About how many bytes of memory it takes.
+    /// Roughly its size in memory, bytes.
     pub fn memory_bytes(&self) -> usize {
         let behind = match self {
             Self::ConfigMap(map) => map.heap_bytes(),
@@ -145,7 +144,7 @@ impl Object {
         tree::piece_bytes(size_of::<Self>()) + behind
     }
 
-    /// Bytes of its keys and values.
+    /// The size of its keys and values, bytes.
     pub fn size_bytes(&self) -> usize {
         fn of<T: AsRef<[u8]>>(map: &BTreeMap<String, T>) -> usize {
             map.iter().map(|(key, value)| key.len() + value.as_ref().len()).sum()
@@ -163,8 +162,8 @@ impl Object {
 }
 
 impl Secret {
-    /// What is wrong with one, without a word of what is in it: errors go to the log, and from
-    /// there to many eyes.
+    /// An error without any content of the object: errors go to the log, which many people can
+    /// read.
     pub fn hide(mut fault: Fault) -> Fault {
         let at = |field: &str| fault.path.iter().any(|step| *step == Step::Key(field.into()));
         let hidden = "got a value that is not shown, expected";

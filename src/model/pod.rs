@@ -1,7 +1,7 @@
-//! A pod as its manifest writes it (core/v1, `Pod`).
+//! A pod as its manifest defines it (core/v1, `Pod`).
 //!
-//! Fields that edged acts on are typed. Everything else stays in `rest`, so that nothing is lost on
-//! the way back out, and so that what is not honoured can be found and named.
+//! Fields that edged acts on are typed. All others stay in `rest`, so that nothing is lost when the
+//! pod is written, and unsupported fields can be reported.
 
 mod env;
 mod network;
@@ -39,10 +39,10 @@ pub type Rest = Map<String, Value>;
 pub struct Pod {
     /// Names and labels.
     pub metadata: Metadata,
-    /// What is wanted; shared by who keeps it and who works on it: it may be large, and nobody
-    /// changes it.
+    /// The desired state; shared by the owner and the users of the pod: it may be large, and does
+    /// not change.
     pub spec: Arc<PodSpec>,
-    /// What is. Written by the agent, never read from a manifest.
+    /// The observed state. Written by the agent, never read from a manifest.
     pub status: PodStatus,
 }
 
@@ -51,7 +51,8 @@ fields!(Pod {
     "spec" => spec,
 });
 
-/// The annotation that says when the agent first saw the pod; all others are the source's.
+/// The annotation with the time at which the agent first observed the pod; all others are the
+/// source's.
 pub const SEEN: &str = "kubernetes.io/config.seen";
 
 /// meta/v1 `ObjectMeta`
@@ -62,7 +63,7 @@ pub struct Metadata {
     pub name: String,
     /// DNS label.
     pub namespace: String,
-    /// Names this incarnation of the pod.
+    /// Identifies this incarnation of the pod.
     pub uid: String,
     /// Sent to the runtime with the sandbox.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -73,7 +74,7 @@ pub struct Metadata {
     /// RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<String>,
-    /// RFC 3339; set: the pod is to end.
+    /// RFC 3339; if set, the pod must end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<String>,
     /// Seconds.
@@ -96,7 +97,7 @@ fields!(Metadata {
 } rest rest);
 
 impl Pod {
-    /// The service account that the pod runs as.
+    /// The service account of the pod.
     pub fn service_account(&self) -> &str {
         let named = ["serviceAccountName", "serviceAccount"];
         let name = named.iter().find_map(|key| self.spec.rest.get(*key)?.as_str());
@@ -113,7 +114,7 @@ pub struct PodSpec {
     pub init_containers: Vec<Container>,
     /// The main containers.
     pub containers: Vec<Container>,
-    /// For looking into the pod while it runs.
+    /// For debugging the pod while it runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ephemeral_containers: Vec<Container>,
     /// For the main containers and plain init containers.
@@ -121,7 +122,7 @@ pub struct PodSpec {
     /// Seconds; default 30.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
-    /// Seconds from the pod's start until it is failed.
+    /// Seconds from the pod's start until it fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_deadline_seconds: Option<i64>,
     /// Use the host's network namespace.
@@ -145,28 +146,27 @@ pub struct PodSpec {
     /// The full name is the host name.
     #[serde(rename = "setHostnameAsFQDN", skip_serializing_if = "is_default")]
     pub set_hostname_as_fqdn: bool,
-    /// Whose name servers; `ClusterFirst` unless said.
+    /// The source of the name servers; default `ClusterFirst`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns_policy: Option<DnsPolicy>,
-    /// Beyond what the policy gives.
+    /// Additions to the policy.
     #[serde(skip_serializing_if = "is_default")]
     pub dns_config: DnsConfig,
-    /// Conditions that others set, without which the pod is not ready.
+    /// Conditions that others set, and which the pod needs to be ready.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub readiness_gates: Vec<ReadinessGate>,
-    /// The RuntimeClass that says which of the runtime's handlers runs it.
+    /// The RuntimeClass with the runtime handler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
-    /// What it needs beside its containers; default: what its class says.
+    /// The resources beside its containers; default: those of its class.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub overhead: BTreeMap<String, Quantity>,
-    /// What all its containers together need and may take.
+    /// The requests and limits of all its containers together.
     #[serde(skip_serializing_if = "is_default")]
     pub resources: ResourceRequirements,
-    /// For all containers that do not say otherwise.
+    /// Defaults of all containers.
     #[serde(skip_serializing_if = "is_default")]
     pub security_context: PodSecurityContext,
-    /// What its containers may mount.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
     /// DNS label; default: the pod's name.
@@ -238,9 +238,9 @@ pub struct ReadinessGate {
     /// The condition's name.
     pub condition_type: String,
     /// `True`, `False` or `Unknown`, as the cloud has that condition in the pod's status; `None`:
-    /// it has none. No part of the spec, but news of the pod as its spec is.
+    /// it has none. Not a part of the spec, but it arrives together with it.
     #[serde(skip)]
-    pub told: Option<&'static str>,
+    pub reported: Option<&'static str>,
     /// The other fields.
     #[serde(flatten)]
     pub rest: Rest,
@@ -271,7 +271,7 @@ words!(RestartPolicy {
 pub struct Container {
     /// DNS label, unique in the pod.
     pub name: Box<str>,
-    /// As the user writes it.
+    /// As the user wrote it.
     pub image: Box<str>,
     /// Replaces the image's entry point.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -282,19 +282,16 @@ pub struct Container {
     /// Replaces the image's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
-    /// All of some objects' keys, before `env`.
+    /// All keys of some objects, before `env`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env_from: Vec<EnvFrom>,
     /// In order; a later one of the same name wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<EnvVar>,
-    /// What it listens on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<ContainerPort>,
-    /// What it needs and what it may take.
     #[serde(skip_serializing_if = "is_default")]
     pub resources: ResourceRequirements,
-    /// Which volumes it sees, and where.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volume_mounts: Vec<VolumeMount>,
     /// Default by the image's tag.
@@ -303,16 +300,15 @@ pub struct Container {
     /// `Always` makes an init container a sidecar. Not allowed on main containers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
-    /// What it may do.
     #[serde(skip_serializing_if = "is_default")]
     pub security_context: SecurityContext,
-    /// Where it leaves its last words; `/dev/termination-log` unless said.
+    /// The path of its termination message; default `/dev/termination-log`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_message_path: Option<String>,
-    /// Whether its log may stand in for them.
+    /// Whether its log may be used instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_message_policy: Option<MessagePolicy>,
-    /// Of an ephemeral container: whose processes it sees.
+    /// Of an ephemeral container: the container whose process namespace it shares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_container_name: Option<String>,
     /// Keep standard input open.
@@ -324,16 +320,16 @@ pub struct Container {
     /// Give it a terminal.
     #[serde(skip_serializing_if = "is_default")]
     pub tty: bool,
-    /// Whether it has started.
+    /// Detects the end of the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub startup_probe: Option<Box<Probe>>,
-    /// Whether it is ready to serve.
+    /// Detects readiness.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readiness_probe: Option<Box<Probe>>,
-    /// Whether it may go on.
+    /// Detects that a restart is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub liveness_probe: Option<Box<Probe>>,
-    /// What is run after its start and before its stop.
+    /// The hooks after its start and before its stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<Box<Lifecycle>>,
     /// The other fields.
@@ -392,7 +388,7 @@ pub struct ContainerPort {
     /// Empty: all addresses.
     #[serde(rename = "hostIP", skip_serializing_if = "String::is_empty")]
     pub host_ip: String,
-    /// `TCP` unless said.
+    /// Default `TCP`.
     pub protocol: PortProtocol,
     /// For services and probes.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -429,10 +425,9 @@ words!(PortProtocol {
 /// core/v1 `ResourceRequirements`, by resource name (`cpu`, `memory`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ResourceRequirements {
-    /// The most it may take.
+    /// Upper limits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, Quantity>,
-    /// What it needs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, Quantity>,
     /// The other fields.

@@ -1,4 +1,4 @@
-//! Probes and lifecycle hooks as a manifest writes them (core/v1 `Probe`, `Lifecycle`).
+//! Probes and lifecycle hooks as a manifest defines them (core/v1 `Probe`, `Lifecycle`).
 
 use serde::Serialize;
 
@@ -9,10 +9,10 @@ use super::tree::{self, Fault, Node, Read, Value, by_tree, fields};
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Probe {
-    /// What is done. Exactly one of the handler's fields.
+    /// Exactly one of the handler's fields is set.
     #[serde(flatten)]
     pub handler: Handler,
-    /// Seconds from the container's start in which nothing is done.
+    /// Seconds after the container's start without probes.
     #[serde(skip_serializing_if = "is_default")]
     pub initial_delay_seconds: i32,
     /// Seconds; default 1.
@@ -21,13 +21,13 @@ pub struct Probe {
     /// Seconds from one to the next; default 10.
     #[serde(skip_serializing_if = "is_default")]
     pub period_seconds: i32,
-    /// Successes in a row that count; default 1.
+    /// Successes in a row for a success; default 1.
     #[serde(skip_serializing_if = "is_default")]
     pub success_threshold: i32,
-    /// Failures in a row that count; default 3.
+    /// Failures in a row for a failure; default 3.
     #[serde(skip_serializing_if = "is_default")]
     pub failure_threshold: i32,
-    /// Stands over the pod's when this probe is why the container is stopped.
+    /// Overrides the pod's if this probe is the reason of the container's stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
 }
@@ -42,28 +42,28 @@ fields!(Probe {
 } rest handler);
 
 /// Results of the startup and readiness probes of one running container. They hold until a probe
-/// says otherwise, across a restart of the agent too.
+/// changes them, across a restart of the agent too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeResults {
-    /// The startup probe has succeeded, if there is one.
+    /// The startup probe has succeeded, or there is none.
     pub started: bool,
-    /// So has the readiness probe, if there is one.
+    /// The readiness probe has succeeded, or there is none.
     pub ready: bool,
 }
 
-/// What a probe decides.
+/// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeKind {
-    /// Whether the container has started; before that the others are not asked.
+    /// Detects the end of the start; the other probes wait for it.
     Startup,
-    /// Whether it is ready to serve.
+    /// Detects readiness.
     Readiness,
-    /// Whether it may go on.
+    /// Detects that a restart is needed.
     Liveness,
 }
 
 impl ProbeKind {
-    /// As events begin with it.
+    /// The beginning of event messages.
     pub fn title(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -78,7 +78,7 @@ impl ProbeKind {
 pub enum HookKind {
     /// Right after the container's start.
     PostStart,
-    /// Before the container is told to stop.
+    /// Before the container's stop.
     PreStop,
 }
 
@@ -86,10 +86,10 @@ pub enum HookKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lifecycle {
-    /// Done once the container has started; what follows waits.
+    /// Runs once the container has started; the next containers wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post_start: Option<Handler>,
-    /// Done before the container is told to stop.
+    /// Runs before the container's stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pre_stop: Option<Handler>,
     /// The other fields.
@@ -102,7 +102,7 @@ fields!(Lifecycle {
     "preStop" => pre_stop,
 } rest rest);
 
-/// core/v1 `ProbeHandler` and `LifecycleHandler`: which fields may be set depends on where it is.
+/// core/v1 `ProbeHandler` and `LifecycleHandler`: the allowed fields depend on the use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Handler {
@@ -115,10 +115,10 @@ pub struct Handler {
     /// A connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_socket: Option<TcpSocket>,
-    /// A question to `grpc.health.v1.Health`. Of probes only.
+    /// A call of `grpc.health.v1.Health`. Only for probes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc: Option<Grpc>,
-    /// Nothing for a while. Of hooks only.
+    /// Waits. Only for hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sleep: Option<Sleep>,
     /// The other fields.
@@ -152,7 +152,6 @@ pub struct HttpGet {
     /// May have a query; empty: `/`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// Where.
     pub port: Port,
     /// Empty: the pod's address.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -176,7 +175,7 @@ fields!(HttpGet {
 /// core/v1 `HTTPHeader`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HttpHeader {
-    /// Any spelling of case.
+    /// In any case.
     pub name: String,
     /// May be empty.
     pub value: String,
@@ -190,7 +189,6 @@ fields!(HttpHeader {
 /// core/v1 `TCPSocketAction`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpSocket {
-    /// Where.
     pub port: Port,
     /// Empty: the pod's address.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -207,7 +205,7 @@ fields!(TcpSocket {
 pub struct Grpc {
     /// A number: names are not allowed here.
     pub port: i32,
-    /// As `HealthCheckRequest` has it; empty: the server as a whole.
+    /// For `HealthCheckRequest`; empty: the server as a whole.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub service: String,
 }
@@ -220,7 +218,6 @@ fields!(Grpc {
 /// core/v1 `SleepAction`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sleep {
-    /// How long.
     pub seconds: i64,
 }
 
@@ -228,11 +225,11 @@ fields!(Sleep {
     "seconds" => seconds,
 });
 
-/// A port by number, or by the name that the container gives it (`IntOrString`).
+/// A port by number, or by the container's name for it (`IntOrString`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Port {
-    /// As written; 1–65535 make sense.
+    /// As written; only 1–65535 are valid.
     Number(i64),
     /// A name of the container's ports, or digits.
     Name(String),
@@ -249,7 +246,7 @@ impl Read for Port {
         *self = match &node.value {
             Value::Null => Self::default(),
             Value::Int(number) => Self::Number(*number),
-            // What does not fit is out of range in any case.
+            // Such a number is out of range in any case.
             Value::Big(_) => Self::Number(i64::MAX),
             Value::Text(name) => Self::Name(name.to_string()),
             _ => return Err(Fault::unlike(node, "a port's number or name")),
@@ -267,7 +264,7 @@ impl Read for Port {
 
 by_tree!(Port);
 
-/// What a probe does stands beside when it does it.
+/// The handler's fields are among the probe's own.
 impl tree::Rest for Handler {
     fn other(&mut self, key: &str, node: &Node) -> Result<(), Fault> {
         self.field(key, node)

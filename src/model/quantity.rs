@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::tree::{Fault, Node, Read, Value, by_tree};
 
-/// A number with a suffix, kept as it was written and in thousandths.
+/// A number with a suffix, stored as it was written and in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantity {
     written: Box<str>,
@@ -25,12 +25,12 @@ impl Quantity {
         self.milli.div_euclid(1000) + i64::from(self.milli.rem_euclid(1000) != 0)
     }
 
-    /// As Kubernetes shows it: `1024Mi` is `1Gi`.
+    /// Kubernetes' canonical form: `1024Mi` is `1Gi`.
     pub fn canonical(&self) -> String {
         if self.milli.rem_euclid(1000) == 0 { self.like(self.whole()) } else { self.to_string() }
     }
 
-    /// A whole number in the form of this one: of powers of two or of ten.
+    /// A whole number in the format of this one: with powers of two or of ten.
     pub fn like(&self, whole: i64) -> String {
         match u64::try_from(whole) {
             Ok(whole) if self.written.ends_with('i') => binary(whole),
@@ -41,8 +41,8 @@ impl Quantity {
     }
 }
 
-/// As Kubernetes shows a number of bytes: the largest suffix that loses nothing. Below 1024 it is
-/// shown as [`decimal`].
+/// Kubernetes' form of a number of bytes: the largest suffix without loss. Below 1024 as
+/// [`decimal`].
 pub fn binary(whole: u64) -> String {
     if whole < 1024 {
         decimal(whole)
@@ -51,7 +51,7 @@ pub fn binary(whole: u64) -> String {
     }
 }
 
-/// As Kubernetes shows a count.
+/// Kubernetes' form of a count.
 pub fn decimal(whole: u64) -> String {
     shown(whole, 1000, ["", "k", "M", "G", "T", "P"])
 }
@@ -97,7 +97,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// Digits without the point, and how many stood behind it.
+/// The digits without the point, and the number of decimals.
 fn parse_decimal(text: &str) -> Option<(i128, i32)> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

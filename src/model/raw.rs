@@ -1,4 +1,4 @@
-//! Objects as a person writes them, whatever their kind: what the controller takes of a folder.
+//! Raw objects of manifests, of any kind, for the controller's folder.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,22 +10,21 @@ use super::api::Kind;
 /// An object of a manifest.
 #[derive(Clone, PartialEq)]
 pub struct Manifest {
-    /// What it is.
     pub kind: Kind,
-    /// Where it lies; empty: in none.
+    /// Its namespace; empty: none.
     pub namespace: Box<str>,
-    /// What it is called.
+    /// Its name.
     pub name: Box<str>,
-    /// Its JSON, as it was written but for nulls; shared, because a folder is told of again and
-    /// again.
+    /// Its JSON, as it was written but without nulls; shared, because the folder is delivered
+    /// repeatedly.
     pub value: Arc<Value>,
-    /// Of that JSON as text.
+    /// The size of that JSON as text.
     pub size_bytes: usize,
 }
 
-/// Takes out what has no value, as an API server does: in YAML it is a key whose lines are all
-/// commented out. Where any key may stand that a person thinks of, it is an empty text. Whether
-/// there was any.
+/// Removes keys without a value, as an API server does: in YAML, keys whose lines are all commented
+/// out. In maps with arbitrary keys, the value becomes an empty text. Returns whether there was
+/// any.
 pub fn drop_nulls(value: &mut Value) -> bool {
     match value {
         Value::Object(map) => {
@@ -56,7 +55,7 @@ pub fn drop_nulls(value: &mut Value) -> bool {
     }
 }
 
-/// Maps of texts, whose keys a person chooses.
+/// Maps of texts with arbitrary keys.
 const TEXTS: [&str; 7] =
     ["labels", "annotations", "data", "binaryData", "stringData", "nodeSelector", "matchLabels"];
 

@@ -1,4 +1,4 @@
-//! What happened, for people: Kubernetes events (core/v1 `Event`).
+//! Kubernetes events for the operator (core/v1 `Event`).
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use super::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedEvent {
-    /// What it is about.
+    /// The object of the event.
     pub involved_object: Object,
     /// Severity.
     #[serde(rename = "type")]
     pub kind: EventType,
-    /// `Started`, `BackOff` … : part of the API, tools match on it.
+    /// `Started`, `BackOff` …: part of the API, tools match on it.
     pub reason: &'static str,
-    /// For people.
+    /// For the operator.
     pub message: String,
-    /// They stand in [`EventMetadata`].
+    /// They are written in [`EventMetadata`].
     #[serde(skip)]
     pub annotations: BTreeMap<&'static str, String>,
-    /// Times it happened.
+    /// How often it happened.
     pub count: u32,
     /// Unknown while the clock is not set.
     pub first_timestamp: Option<Timestamp>,
-    /// Of the newest repeat.
+    /// Of the latest repeat.
     pub last_timestamp: Option<Timestamp>,
 }
 
@@ -38,7 +38,7 @@ pub struct EventMetadata<'a> {
     /// Empty: it has none.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub namespace: &'a str,
-    /// What machines may read of it.
+    /// Data for programs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: &'a BTreeMap<&'static str, String>,
 }
@@ -54,7 +54,7 @@ pub struct Object {
     pub namespace: Box<str>,
     /// The object's name.
     pub name: Box<str>,
-    /// The object's uid; for a node its name, as the kubelet does.
+    /// The object's uid; for a node its name, as in the kubelet.
     pub uid: Box<str>,
     /// `spec.containers{web}`; empty for the whole object.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -77,8 +77,8 @@ impl Object {
 /// `Event.type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum EventType {
-    /// As it should be.
+    /// Expected.
     Normal,
-    /// As it should not.
+    /// A problem.
     Warning,
 }

@@ -1,5 +1,4 @@
-//! What the configuration says of how pods are run, beside what they say themselves; and where
-//! the cloud is.
+//! The settings for pods beside their own specs; and for the link to the cloud.
 
 #[cfg(feature = "cloud")]
 mod cloud;
@@ -17,13 +16,13 @@ use super::cgroup;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSettings {
     /// `allowedUnsafeSysctls`: sysctls beyond the safe ones that pods may set; `*` at the end
-    /// stands for all that begin so.
+    /// matches any rest.
     pub allowed_sysctls: Vec<String>,
-    /// `seccompDefault`: containers that name no seccomp profile get the runtime's.
+    /// `seccompDefault`: containers without a seccomp profile get the runtime's.
     pub seccomp_default: bool,
-    /// `clusterDNS`: name servers of pods; none: those of the host.
+    /// `clusterDNS`: name servers of pods; empty: those of the host.
     pub cluster_dns: Vec<String>,
-    /// `clusterDomain`: where names of pods and services are looked for.
+    /// `clusterDomain`: the domain of pods and services.
     pub cluster_domain: String,
     /// `resolvConf`: absolute path of the host's; empty: pods get nothing of the host's.
     pub resolv_conf: String,

@@ -1,4 +1,4 @@
-//! A pod's status as the API shows it (core/v1 `PodStatus`).
+//! A pod's status in the API (core/v1 `PodStatus`).
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct PodStatus {
     /// In the kubelet's order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// For people.
+    /// For the operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// For programs: `Evicted`, `DeadlineExceeded`, `NodePorts` …
@@ -29,10 +29,10 @@ pub struct PodStatus {
     /// The pod's address.
     #[serde(rename = "podIP", skip_serializing_if = "String::is_empty")]
     pub pod_ip: String,
-    /// The pod's addresses, at most one a family.
+    /// The pod's addresses, at most one per family.
     #[serde(rename = "podIPs", skip_serializing_if = "Vec::is_empty")]
     pub pod_ips: Vec<Ip>,
-    /// When the agent first saw the pod; set once.
+    /// When the agent first observed the pod; set once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Timestamp>,
     /// In the order of the pod spec.
@@ -66,7 +66,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Succeeded and Failed are never left.
+    /// Succeeded and Failed are final.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -85,7 +85,6 @@ pub enum QosClass {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Which.
     #[serde(rename = "type")]
     pub kind: ConditionKind,
     /// Written `"True"` or `"False"`.
@@ -98,7 +97,7 @@ pub struct Condition {
     /// For programs.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'static str,
-    /// For people.
+    /// For the operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -115,7 +114,7 @@ pub enum ConditionKind {
 }
 
 impl ConditionKind {
-    /// Out of its name; `None`: one that others set.
+    /// By its name; `None`: one that others set.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "PodReadyToStartContainers" => Self::PodReadyToStartContainers,
@@ -144,11 +143,10 @@ pub struct ContainerStatus {
     pub state: State,
     /// Of the one before it.
     pub last_state: State,
-    /// Serves.
     pub ready: bool,
-    /// Never falls.
+    /// Never decreases.
     pub restart_count: u32,
-    /// As the runtime resolved it, else as the pod spec writes it.
+    /// As the runtime resolved it, otherwise as in the pod spec.
     pub image: Box<str>,
     /// `image_ref` of the runtime.
     #[serde(rename = "imageID")]
@@ -156,8 +154,8 @@ pub struct ContainerStatus {
     /// `containerd://…`
     #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
-    /// Passed its startup probe, or has none and runs; `None`: an ephemeral one, of which it is not
-    /// said.
+    /// It passed its startup probe, or has none and runs; `None`: an ephemeral one, which has no
+    /// such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<bool>,
     /// Of volumes, in the order of the pod spec.
@@ -169,20 +167,19 @@ pub struct ContainerStatus {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeMountStatus {
-    /// The volume's.
     pub name: Box<str>,
     /// In the container.
     pub mount_path: Box<str>,
-    /// The container cannot write there.
+    /// Read-only for the container.
     #[serde(skip_serializing_if = "is_default")]
     pub read_only: bool,
-    /// Nor to what is mounted below, or it can: of what is read-only.
+    /// Whether mounts below are read-only as well; only for read-only mounts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recursive_read_only: Option<RecursiveReadOnly>,
 }
 
 impl ContainerStatus {
-    /// Whether it says so.
+    /// Whether `started` is true.
     pub fn has_started(&self) -> bool {
         self.started == Some(true)
     }
@@ -214,7 +211,7 @@ pub struct Waiting {
     /// `ContainerCreating`, `CrashLoopBackOff` …
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'static str,
-    /// For people.
+    /// For the operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -231,11 +228,11 @@ pub struct Running {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Terminated {
-    /// Of the process; 137 where it is not known.
+    /// Of the process; 137 if it is not known.
     pub exit_code: i32,
     /// `Completed`, `Error`, `OOMKilled` …
     pub reason: Box<str>,
-    /// For people.
+    /// For the operator.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub message: Box<str>,
     /// By the runtime's clock.

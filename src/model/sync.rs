@@ -1,39 +1,36 @@
-//! What the controller keeps of each node: which object it has, in which version (KubeEdge's
+//! The controller's records of each node: which object it has, in which version (KubeEdge's
 //! ObjectSync; wire spec section 8.2).
 
 use super::api::Kind;
 
-/// One object that a node has, or may have.
+/// An object that a node has, or may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Which node.
+    /// The node's name.
     pub node: Box<str>,
-    /// What the object is.
     pub kind: Kind,
-    /// Where it lies; empty: in none.
+    /// Its namespace; empty: none.
     pub namespace: Box<str>,
-    /// What it is called.
+    /// Its name.
     pub name: Box<str>,
-    /// Which incarnation of it.
+    /// Its incarnation.
     pub uid: Box<str>,
     /// The `resourceVersion` that the node has acknowledged; 0: it was only sent.
     pub version: u64,
 }
 
-/// What changes. Records are told apart by node, kind, namespace and name.
+/// A change. Records are identified by node, kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The record is there from now on, in the place of any other.
+    /// The record exists from now on, replacing any other.
     Put(Record),
-    /// The record is gone from now on, if there was one.
+    /// The record does not exist from now on.
     Delete {
-        /// Which node's.
         node: Box<str>,
-        /// Of which object.
         kind: Kind,
-        /// Where that lies; empty: in none.
+        /// Its namespace; empty: none.
         namespace: Box<str>,
-        /// What that is called.
+        /// Its name.
         name: Box<str>,
     },
 }

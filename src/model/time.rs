@@ -1,4 +1,4 @@
-//! Wall-clock time as Kubernetes writes it.
+//! Wall-clock time in Kubernetes' format.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// Days from 1970-01-01 to a day of the Gregorian calendar: the inverse of what is written.
+    /// Days from 1970-01-01 to a day of the Gregorian calendar: the inverse of [`civil`].
     pub fn days(year: i64, month: i64, day: i64) -> i64 {
         // In years that begin in March, so that the leap day is the last.
         let year = year - i64::from(month <= 2);
@@ -19,7 +19,7 @@ impl Timestamp {
         era * 146_097 + day_of_era - 719_468
     }
 
-    /// Out of RFC 3339 in UTC, as the API server writes it: `2026-08-06T10:00:00Z`; a fraction of a
+    /// From RFC 3339 in UTC, as the API server writes it: `2026-08-06T10:00:00Z`; a fraction of a
     /// second is cut off.
     pub fn parse(text: &str) -> Option<Self> {
         let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
@@ -34,7 +34,7 @@ impl Timestamp {
             && (0..24).contains(&hour)
             && (0..60).contains(&minute)
             && (0..=60).contains(&second);
-        // Not before it holds: beyond, the sum overflows.
+        // Only after the checks: otherwise the sum may overflow.
         let days = || Self::days(year, month, day);
         holds.then(|| Self(((days() * 24 + hour) * 60 + minute) * 60 + second))
     }

@@ -3,27 +3,27 @@
 use super::time::Timestamp;
 use super::tree::fields;
 
-/// A token as the cloud gave it.
+/// A token as the cloud issued it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Token {
-    /// Whose it is.
+    /// The service account.
     pub metadata: Metadata,
-    /// What was asked for.
+    /// The request as the API server answered it.
     pub spec: Spec,
-    /// What was given.
+    /// The issued token.
     pub status: Status,
-    /// What was asked for, by our own account; `None`: another agent has kept it.
-    pub asked: Option<Asked>,
+    /// Our own request; `None`: another agent stored it.
+    pub request: Option<PodRequest>,
 }
 
 fields!(Token {
     "metadata" => metadata,
     "spec" => spec,
     "status" => status,
-    "asked" => asked,
+    "asked" => request,
 });
 
-/// Whose it is.
+/// The service account.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The service account.
@@ -37,15 +37,14 @@ fields!(Metadata {
     "namespace" => namespace,
 });
 
-/// What was asked for, as the API server answers: with its own audiences where none were named, and
-/// with a shorter life where it gives no longer one.
+/// The request as the API server answered it: with its own audiences if none were named, and with a
+/// shorter lifetime if it limits that.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Spec {
-    /// Who is to take it.
     pub audiences: Option<Vec<Box<str>>>,
-    /// Of its life.
+    /// The lifetime, seconds.
     pub expiration_seconds: Option<i64>,
-    /// With what it ends before.
+    /// The object that ends its validity.
     pub bound_object_ref: Option<Bound>,
 }
 
@@ -55,26 +54,24 @@ fields!(Spec {
     "boundObjectRef" => bound_object_ref,
 });
 
-/// What was asked for, as a pod says it.
+/// The request of a pod.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// Who is to take it; empty: the API server.
+pub struct PodRequest {
+    /// The audience; empty: the API server.
     pub audience: Box<str>,
-    /// Of its life.
+    /// The lifetime, seconds.
     pub seconds: i64,
 }
 
-fields!(Asked {
+fields!(PodRequest {
     "audience" => audience,
     "seconds" => seconds,
 });
 
-/// What it ends with.
+/// The pod that ends its validity.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// A pod's.
     pub name: Box<str>,
-    /// A pod's.
     pub uid: Box<str>,
 }
 
@@ -83,7 +80,7 @@ fields!(Bound {
     "uid" => uid,
 });
 
-/// What was given.
+/// The issued token.
 #[derive(Default, PartialEq, Eq)]
 pub struct Status {
     /// A JWT.
@@ -105,33 +102,35 @@ impl std::fmt::Debug for Status {
 }
 
 impl Token {
-    /// The uid of the pod that it ends with; empty: none.
+    /// The uid of the pod it is bound to; empty: none.
     pub fn pod_uid(&self) -> &str {
         self.spec.bound_object_ref.as_ref().map_or("", |bound| &bound.uid)
     }
 
-    /// When it ends.
+    /// The end of its validity.
     pub fn ends_at(&self) -> Option<Timestamp> {
         Timestamp::parse(self.status.expiration_timestamp.as_deref()?)
     }
 }
 
-/// The token of a pod for who asks for one like this. Whose it is needs no look: a pod's service
+/// The token for a request like this one. The service account is not compared: a pod's service
 /// account never changes.
 ///
-/// Of those that another agent has kept only the answers are known. The API server's own audiences
-/// could be anything, so who names none is given none where there are several of one life.
+/// Of tokens that another agent stored only the answers are known. The API server's own audiences
+/// could be anything, so a request without an audience gets none if there are several of one
+/// lifetime.
 pub fn newest<'a>(
     all: impl Iterator<Item = &'a Token>,
     uid: &str,
     audience: &str,
     seconds: i64,
 ) -> Option<&'a Token> {
-    let is_asked = |asked: &Asked| *asked.audience == *audience && asked.seconds == seconds;
+    let matches =
+        |request: &PodRequest| *request.audience == *audience && request.seconds == seconds;
     let mut others: Vec<&Token> = Vec::new();
     for token in all.filter(|token| token.pod_uid() == uid) {
-        match &token.asked {
-            Some(asked) if is_asked(asked) => return Some(token),
+        match &token.request {
+            Some(request) if matches(request) => return Some(token),
             None if token.spec.expiration_seconds == Some(seconds) => others.push(token),
             Some(_) | None => {}
         }

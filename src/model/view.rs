@@ -1,8 +1,8 @@
-//! What the agent shows of itself beyond pods: the answer to `/edged/status`.
+//! The agent's state beyond pods: the answer to `/edged/status`.
 
 use serde::{Deserialize, Serialize};
 
-/// The agent at a glance.
+/// A summary of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Overview {
@@ -14,29 +14,28 @@ pub struct Overview {
     pub uptime_ms: u64,
     /// `containerd 1.6.20`; empty until it answered.
     pub runtime: String,
-    /// Why no pod can be served now; `None`: all is well.
+    /// Why no pod can be served now; `None`: no trouble.
     pub runtime_trouble: Option<String>,
     /// Why pods on the pod network cannot start; `None`: they can.
     pub network_trouble: Option<String>,
-    /// What the node runs short of: `MemoryPressure`, `DiskPressure`, `PIDPressure`; `None`: nobody
-    /// looks.
+    /// The node's shortages: `MemoryPressure`, `DiskPressure`, `PIDPressure`; `None`: not observed.
     pub pressures: Option<Vec<String>>,
-    /// What is wrong with the manifests, a line each: `path:line:column: why`.
+    /// The errors of manifests, a line each: `path:line:column: why`.
     pub manifest_trouble: Vec<String>,
     /// Pods that a source wants.
     pub pods_wanted: usize,
     /// Pods in phase Running.
     pub pods_running: usize,
-    /// Images on their way, and for how many milliseconds.
+    /// Images being pulled, and for how many milliseconds.
     pub pulls: Vec<(String, u64)>,
-    /// Whether changes come by the runtime's event stream (else by relisting each second).
+    /// Whether changes come by the runtime's event stream (otherwise by relisting each second).
     pub evented: bool,
-    /// How it stands with the cloud; `None`: there is none.
+    /// The state of the link to the cloud; `None`: no cloud is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud: Option<CloudOverview>,
 }
 
-/// How it stands with the cloud.
+/// The state of the link to the cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CloudOverview {
@@ -44,17 +43,17 @@ pub struct CloudOverview {
     pub up_ms: Option<u64>,
     /// Why it is down.
     pub trouble: Option<String>,
-    /// Why what the cloud sends cannot be kept; `None`: it is.
+    /// Why objects of the cloud cannot be stored; `None`: they can.
     pub store_trouble: Option<String>,
-    /// The store is new or was lost: pods of a cloud that ran before are left alone.
+    /// The store is new or was lost: running pods of a cloud are not touched.
     pub store_is_new: bool,
-    /// Why it was lost, until the cloud has listed all that it wants here.
+    /// Why it was lost, until the cloud has listed its pods.
     pub store_loss: Option<String>,
-    /// Objects of the cloud's that are kept.
+    /// The number of stored objects of the cloud.
     pub objects: usize,
 }
 
-/// A pod as the runtime shows it: `/runningpods/`.
+/// A pod as the runtime lists it: `/runningpods/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningPod {
     /// The pod's uid.

@@ -1,17 +1,17 @@
 //! CRI v1, the messages between a node agent and its container runtime: protobuf package
-//! `runtime.v1`, as far as this agent speaks it.
+//! `runtime.v1`, as far as this agent uses it.
 //!
 //! Written by hand from the field numbers, which are the contract, and not generated: the windows
-//! half, the deprecated fields and the RPCs nobody here calls are left out. Unknown fields are
-//! skipped by decoding, so newer runtimes are understood; enums are open (`i32` with an accessor
-//! that takes an unknown number for zero).
+//! half, the deprecated fields and unused RPCs are left out. Unknown fields are skipped by
+//! decoding, so newer runtimes are understood; enums are open (`i32` with an accessor that maps an
+//! unknown number to zero).
 //!
-//! Messages live by topic: [`runtime`], [`sandbox`], [`container`], [`security`], [`image`],
-//! [`stats`], [`events`]. [`Rpc`] lists the methods, and [`Request`] ties each request to its
-//! method and reply.
+//! Messages are grouped by topic: [`runtime`], [`sandbox`], [`container`], [`security`], [`image`],
+//! [`stats`], [`events`]. [`Rpc`] lists the methods, and [`Request`] connects each
+//! request with its method and reply.
 //!
-//! **Bounds.** [`decode`] looks before it decodes: at the size, and at the count of fields, since
-//! an empty field of two bytes becomes a struct of hundreds.
+//! **Bounds.** [`decode`] checks before it decodes: the size, and the count of fields, because an
+//! empty field of two bytes becomes a struct of hundreds.
 //!
 //! **Secrets.** Credentials and the values of environment variables are not in any `Debug`.
 

@@ -1,10 +1,10 @@
-//! Messages between edge and cloud ↔ bytes: one websocket message is one JSON object.
+//! The encoding of messages between edge and cloud: one websocket message is one JSON object.
 //!
 //! Written exactly as Go's `json.Encoder` writes: compact, `<`, `>`, `&` and the two Unicode line
 //! separators escaped, a line feed at the end, empty fields left out. Read as KubeEdge reads: the
-//! first JSON value counts and what follows is ignored, as are fields that nobody knows.
+//! first JSON value counts, what follows it and unknown fields are ignored.
 //!
-//! Not here: what a message means, and the frames that carry it.
+//! Not here: the meaning of messages, and the frames that carry them.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,18 +16,18 @@ use serde_json::value::RawValue;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::model::message::Message;
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageError {
     /// More than [`MESSAGE_BYTES_MAX`].
     Size(usize),
-    /// No JSON, or of another shape.
+    /// Invalid JSON, or of another structure.
     Json {
-        /// In bytes from the beginning of the line.
+        /// In bytes from the start of the line.
         column: usize,
         /// From one.
         line: usize,
-        /// What was expected there, in the parser's words.
+        /// The parser's message.
         why: String,
     },
 }
@@ -53,9 +53,9 @@ pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
     let mut values = serde_json::Deserializer::from_slice(bytes);
     Message::deserialize(&mut values).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        let told = error.to_string();
-        // The place is told apart.
-        let why = told.rsplit_once(" at line ").map_or(&*told, |(why, _)| why).to_owned();
+        let text = error.to_string();
+        // Line and column are reported separately.
+        let why = text.rsplit_once(" at line ").map_or(&*text, |(why, _)| why).to_owned();
         MessageError::Json { column, line, why }
     })
 }
@@ -81,7 +81,7 @@ fn to_json<T: Serialize + ?Sized>(value: &T, to: &mut Vec<u8>) {
     value.serialize(&mut json).expect("plain data, written to memory");
 }
 
-/// As Go's encoder does unless told otherwise, so that JSON may stand in a web page.
+/// As Go's encoder does by default, so that JSON may be embedded in a web page.
 struct GoFormatter;
 
 impl Formatter for GoFormatter {

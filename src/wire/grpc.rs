@@ -5,16 +5,15 @@
 //!                                          └─────▶ Message*            (before, of streams only)
 //! ```
 //!
-//! **Intended behaviour.** The caller names each call with a [`CallKey`] of its own and gets, under
-//! that name, exactly one last event, or none once it has called [`Client::cancel`]. A unary call
-//! is a `Reply` only if one message and the status OK came. What the runtime said is `Failed`;
-//! what happened to the connection is `Lost`, with whether the call may have begun. Calls beyond
-//! what the server takes wait in order, in a queue with a bound; when it is full the call is
-//! refused.
+//! **Intended behaviour.** The caller identifies each call by a [`CallKey`] and gets for it exactly one
+//! last event, or none once it has called [`Client::cancel`]. A unary call ends with `Reply` only
+//! if one message and the status OK came. An error of the runtime is `Failed`; an error of the
+//! connection is `Lost`, with whether the call may have begun. Calls beyond the server's limit of
+//! streams wait in order, in a bounded queue; when it is full the call is refused.
 //!
-//! **Deadlines** belong to the caller, who cancels. `grpc-timeout` is not sent: the server would
-//! then end a call on its own clock, shortly before or after the caller gives up, and the same
-//! fact would have two spellings (DEADLINE_EXCEEDED, or nothing). RST_STREAM says it as well.
+//! **Deadlines** belong to the caller, which cancels. `grpc-timeout` is not sent: the server would
+//! then end a call by its own clock, shortly before or after the caller gives up, and the same
+//! event would have two forms (DEADLINE_EXCEEDED, or nothing). RST_STREAM has the same effect.
 //!
 //! **What is not here.** Compression, request metadata, client streams, authentication, retries.
 //!
@@ -31,11 +30,11 @@ pub use client::{Client, Names, Refused};
 pub use message::{Assembler, PREFIX_BYTES, Unreadable, frame};
 pub use status::{Code, Status};
 
-/// The caller's name for a call; must not be used by two calls at a time.
+/// The caller's identifier of a call; must not be used by two calls at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallKey(pub u64);
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A unary call succeeded; this is its message.
@@ -44,14 +43,14 @@ pub enum Event {
     Message(CallKey, Vec<u8>),
     /// A server stream ended well.
     Done(CallKey),
-    /// The server said no, or something that is not an answer.
+    /// The server returned an error, or an invalid response.
     Failed(CallKey, Status),
-    /// There will be no answer, for a reason that is not the call's.
+    /// There will be no answer, for a reason outside of the call.
     Lost(CallKey, Lost),
 }
 
 impl Event {
-    /// Whose it is.
+    /// The call's key.
     pub fn key(&self) -> CallKey {
         match self {
             Event::Reply(key, _)
@@ -68,15 +67,15 @@ impl Event {
 pub struct Lost {
     /// Whether the server may have acted on it.
     pub begun: Begun,
-    /// For people.
+    /// The reason, for the log.
     pub why: String,
 }
 
 /// Whether a lost call may have had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// Certainly not: it was never sent, or the server says it did not look at it.
+    /// Certainly not: it was never sent, or the server reports that it did not process it.
     Never,
-    /// It may have: look before acting.
+    /// It may have: check before acting.
     Perhaps,
 }

@@ -1,11 +1,11 @@
 //! HPACK, the header compression of HTTP/2 (RFC 7541).
 //!
-//! Encoding is the plainest there is: literals without indexing and without Huffman, which every
-//! decoder must take and which keeps no state. Decoding is complete, because a server chooses what
-//! it sends: static and dynamic table, size updates, Huffman.
+//! Encoding is the simplest possible: literals without indexing and without Huffman, which every
+//! decoder must accept and which keeps no state. Decoding is complete, because a server chooses
+//! what it sends: static and dynamic table, size updates, Huffman.
 //!
-//! **Bounds.** The dynamic table never exceeds what we announced in SETTINGS_HEADER_TABLE_SIZE.
-//! A header list beyond its bound is still decoded to its end, since the table is shared by all
+//! **Bounds.** The dynamic table never exceeds what we announced in SETTINGS_HEADER_TABLE_SIZE. A
+//! header list beyond its bound is still decoded to its end, because the table is shared by all
 //! streams, but the fields that do not fit are dropped and counted ([`FieldList::dropped`]).
 //!
 //! An [`Error`] leaves the table undefined: the connection must be closed with COMPRESSION_ERROR
@@ -46,7 +46,7 @@ impl FieldList {
         self.fields.iter()
     }
 
-    /// How many fields did not fit into the decoder's bound.
+    /// The number of fields that exceeded the decoder's bound.
     pub fn dropped(&self) -> usize {
         self.dropped
     }
@@ -56,7 +56,7 @@ impl FieldList {
         self.bytes
     }
 
-    /// Whether a field of that size is still welcome; when not, it is counted as dropped.
+    /// Whether a field of that size fits; if not, it is counted as dropped.
     fn admit(&mut self, name_len: usize, value_len: usize, bytes_max: usize) -> bool {
         let bytes = name_len + value_len + table::ENTRY_OVERHEAD_BYTES;
         if bytes > bytes_max - self.bytes {
@@ -179,18 +179,18 @@ impl Decoder {
     }
 }
 
-/// What is wrong with a header block. Always the peer's fault.
+/// A fault of a header block. Always the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The block ended inside an integer.
     IntegerCut,
-    /// An integer exceeds 32 bits, or is spelled with more bytes than those need.
+    /// An integer exceeds 32 bits, or is encoded with more bytes than needed.
     IntegerTooLarge,
     /// The block ended inside a string.
     StringCut {
         /// The length that the string announced.
         expected_bytes: usize,
-        /// What the block still had.
+        /// The bytes that the block still had.
         got_bytes: usize,
     },
     /// An index that is in neither table; zero is never used.
@@ -207,7 +207,7 @@ pub enum Error {
         /// Our SETTINGS_HEADER_TABLE_SIZE.
         max_bytes: usize,
     },
-    /// A size update after a field; it belongs at the start of a block.
+    /// A size update after a field; it is allowed only at the start of a block.
     TableSizeLate,
     /// The end-of-string symbol inside a Huffman string.
     HuffmanEos,
@@ -244,7 +244,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What is left of a block.
+/// The rest of a block.
 struct Input<'a> {
     left: &'a [u8],
 }

@@ -1,12 +1,12 @@
 //! HTTP/1.1 as far as a local, read-only API needs it (RFC 9110, RFC 9112).
 //!
-//! One request a connection, `GET` or `HEAD`, without a body, and every answer says
-//! `Connection: close`: what reads this API asks seldom, and a server without idle connections has
-//! no idle connections to bound. Chunked bodies, upgrades and pipelining are therefore absent.
+//! One request per connection, `GET` or `HEAD`, without a body, and every answer has `Connection:
+//! close`: clients of this API send few requests, and a server that keeps no idle connections need
+//! not limit them. Chunked bodies, upgrades and pipelining are therefore absent.
 //!
-//! A request from a web page must not get through: its `Host` has to be a loopback name or the
-//! address that is listened on, so that a name which an attacker points at 127.0.0.1 is refused;
-//! and so must its `Origin`, where there is one.
+//! A request from a web page must not get through: its `Host` must be a loopback name or the
+//! address of the listener, so that a name which an attacker points at 127.0.0.1 is refused; and so
+//! must its `Origin`, if there is one.
 
 #[cfg(feature = "controller")]
 pub mod call;
@@ -20,20 +20,19 @@ use httparse::{EMPTY_HEADER, Error, Status as Parsed};
 
 use crate::limits::{HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_TARGET_BYTES_MAX};
 
-/// What is asked for.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Whether the body is wanted.
     pub method: Method,
     /// The target's path, without the query: `/pods`.
     pub path: String,
-    /// What stands behind the question mark.
+    /// The part after the question mark.
     pub query: String,
-    /// The first byte that is wanted (`Range: bytes=N-`).
+    /// The first requested byte (`Range: bytes=N-`).
     pub from: u64,
 }
 
-/// What is done with the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Head and body.
@@ -83,13 +82,13 @@ impl Status {
 pub struct Bad {
     /// For the client's program.
     pub status: Status,
-    /// For a person; one line.
+    /// One line for the operator.
     pub why: String,
 }
 
-/// The request in what has been read so far; `None`: its head is not complete.
+/// The request in the bytes read so far; `None`: its head is incomplete.
 ///
-/// `bound` is where the server listens.
+/// `bound` is the listener's address.
 pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> {
     let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -120,7 +119,7 @@ pub fn request(bytes: &[u8], bound: SocketAddr) -> Result<Option<Request>, Bad> 
         }
     };
     check_headers(&request, bound)?;
-    // What a proxy is asked: `http://localhost:10350/pods`.
+    // The form for a proxy: `http://localhost:10350/pods`.
     let path = match target.strip_prefix("http://") {
         Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => target,
@@ -165,7 +164,7 @@ fn check_headers(request: &httparse::Request<'_, '_>, bound: SocketAddr) -> Resu
         }
     }
     match host {
-        // No browser speaks HTTP/1.0 without it.
+        // Browsers never send HTTP/1.0 without it.
         None if request.version == Some(0) => Ok(()),
         None => bad("expected a Host"),
         Some(host) if is_ours(host, bound) => Ok(()),
@@ -176,7 +175,7 @@ fn check_headers(request: &httparse::Request<'_, '_>, bound: SocketAddr) -> Resu
     }
 }
 
-/// Ranges that are no beginning of the rest are ignored, as RFC 9110 section 14.2 allows.
+/// Ranges other than a start offset are ignored, as RFC 9110 section 14.2 allows.
 fn range(request: &httparse::Request<'_, '_>) -> u64 {
     let is_range = |name: &str| name.eq_ignore_ascii_case("range");
     let range = request.headers.iter().find(|header| is_range(header.name));
@@ -198,7 +197,7 @@ fn is_ours(host: &[u8], bound: SocketAddr) -> bool {
         || address.is_ok_and(|address| address.is_loopback() || address == bound.ip())
 }
 
-/// The same of an `Origin`; `null` is that of a page without one.
+/// The same for an `Origin`; `null` is that of a page without one.
 fn is_our_origin(origin: &[u8], bound: SocketAddr) -> bool {
     let host = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
     host.is_some_and(|host| is_ours(host, bound))
@@ -207,21 +206,18 @@ fn is_our_origin(origin: &[u8], bound: SocketAddr) -> bool {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// How it went.
     pub status: Status,
-    /// Of the body.
     pub content_type: &'static str,
-    /// All of it.
     pub body: Vec<u8>,
 }
 
 impl Response {
-    /// A line for people.
+    /// A line of text.
     pub fn text(status: Status, line: &str) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: format!("{line}\n").into() }
     }
 
-    /// Head and body as they go over the wire; to `HEAD` the head alone.
+    /// Head and body as sent; for `HEAD` the head alone.
     pub fn bytes(self, method: Method) -> Vec<u8> {
         let mut head = String::with_capacity(256);
         let (status, length) = (self.status.line(), self.body.len());

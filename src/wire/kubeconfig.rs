@@ -1,5 +1,5 @@
-//! A kubeconfig → where the API server is and by what it knows us: the current context, as far as a
-//! program without plugins can use it.
+//! Reads a kubeconfig: the address of the API server and our credentials; the current context, as
+//! far as a program without plugins can use it.
 
 use serde_json::{Map, Value as Json};
 
@@ -15,17 +15,17 @@ pub struct Cluster {
     pub server: String,
     /// Another name to expect in its certificate; empty: the host's.
     pub tls_name: String,
-    /// PEM, or the file that holds it.
+    /// PEM, or the path of its file.
     pub authority: Material,
-    /// PEM, or the file that holds it.
+    /// PEM, or the path of its file.
     pub certificate: Material,
-    /// PEM, or the file that holds it.
+    /// PEM, or the path of its file.
     pub key: Material,
-    /// A bearer's, or the file that holds it.
+    /// A bearer token, or the path of its file.
     pub token: Material,
 }
 
-/// A text, or where it is.
+/// A text, or the path of its file.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Material {
     /// Neither.
@@ -48,7 +48,6 @@ impl std::fmt::Debug for Material {
     }
 }
 
-/// Reads a kubeconfig.
 pub fn parse(bytes: &[u8]) -> Result<Cluster, Refusal> {
     let refusal = |why: String| Refusal { line: 0, column: 0, why };
     let document = tree::parse(bytes)?.into_iter().next();

@@ -1,13 +1,13 @@
-//! The end of a container's log in the runtime's format: `time stream tag text`, one line each, of
-//! which the tag `P` says that the line goes on in the next.
+//! The last lines of a container's log in the runtime's format: `time stream tag text` per line;
+//! the tag `P` means that the next line continues it.
 
-/// The text of the last lines, at most so many and so many bytes, without times and tags. `bytes`
-/// may begin in the middle of a line.
+/// The text of the last lines, at most `lines_max` lines and `bytes_max` bytes, without times and
+/// tags. `bytes` may begin in the middle of a line.
 pub fn tail(bytes: &[u8], lines_max: usize, bytes_max: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<(bool, &str)> = text.lines().filter_map(entry).collect();
     let ends = lines.iter().enumerate().rev().filter(|(_, (whole, _))| *whole);
-    // The line before the first that counts ends here.
+    // The line before the first returned one ends here.
     let from = ends.map(|(at, _)| at + 1).filter(|&at| at < lines.len()).nth(lines_max - 1);
     let mut tail = String::new();
     for (whole, text) in &lines[from.unwrap_or(0)..] {

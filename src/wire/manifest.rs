@@ -1,13 +1,12 @@
-//! A manifest file → pods, and the objects that they use.
+//! Reads a manifest file into pods, and the objects that they use.
 //!
 //! YAML (several documents, `---` between them) or JSON; `v1` `Pod`, `ConfigMap`, `Secret`,
 //! `PersistentVolumeClaim` and `PersistentVolume`, and `PodList` or `List` of them. Read as
-//! Kubernetes reads it ([`super::tree`] says how), but stricter where silence would hide a mistake:
-//! a key that stands twice, another kind, and an unknown field at the top are errors. A file counts
-//! as a whole: one error, and nothing of it is taken.
+//! Kubernetes reads it (see [`super::tree`]), but stricter where a mistake would stay unnoticed: a
+//! duplicate key, another kind, and an unknown field at the top are errors. A file is accepted or
+//! refused as a whole.
 //!
-//! Whether the pod itself makes sense is for the caller to say (`agent::admit`), and here to point
-//! at.
+//! The caller checks whether the pod itself is valid (`agent::admit`); errors are located here.
 
 mod object;
 mod place;
@@ -23,13 +22,13 @@ use crate::limits::{
 use crate::model::manifest::{Content, Refusal, Validate};
 use crate::model::object::ObjectKind;
 
-/// Pods and objects in order. Documents with nothing in them are passed over, but a file without a
-/// single character is refused: it is being written, and must not end the pods it had.
+/// Pods and objects in order. Empty documents are skipped, but a file without a single character is
+/// refused: it is being written, and must not end the pods it had.
 pub fn parse(bytes: &[u8]) -> Result<Content, Refusal> {
     parse_valid(bytes, |_| None)
 }
 
-/// As [`parse`]; a pod that is not valid is an error with its place.
+/// As [`parse`]; a pod that is not valid is an error with its position.
 pub fn parse_valid(bytes: &[u8], validate: Validate) -> Result<Content, Refusal> {
     if bytes.trim_ascii().is_empty() {
         let why = "got an empty file, expected a Pod".into();
@@ -44,7 +43,7 @@ pub fn parse_valid(bytes: &[u8], validate: Validate) -> Result<Content, Refusal>
     Ok(found.content)
 }
 
-/// What was found so far, and who says whether a pod is valid.
+/// What was found so far, and the validation of pods.
 struct Found {
     content: Content,
     validate: Validate,
@@ -159,7 +158,7 @@ fn pod(node: &Node, path: &[Step], found: &mut Found) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Its bytes as JSON and its values, unless it is larger than an API server takes.
+/// Its size as JSON and its number of values, unless it is larger than an API server accepts.
 fn bounded(node: &Node, path: &[Step]) -> Result<(usize, usize), Fault> {
     let (bytes, values) = node.json_size();
     if bytes > OBJECT_JSON_BYTES_MAX {

@@ -1,26 +1,24 @@
-//! Counters → the Prometheus text format (version 0.0.4), under the kubelet's names.
+//! Writes counters in the Prometheus text format (version 0.0.4), under the kubelet's names.
 //!
-//! A scraper that knows a kubelet finds here what it looks for, as far as edged has it.
+//! A scraper for a kubelet finds here the same metrics, as far as edged has them.
 
 use std::fmt::Write;
 
 use crate::model::metrics::{Histogram, Metrics};
 
-/// The format's name on the wire.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the process takes, read at the scrape.
+/// The resource usage of the process, read at the scrape.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Process {
-    /// Memory that is really there.
+    /// Resident memory.
     pub resident_bytes: u64,
     /// User and system time since the start, hundredths of a second.
     pub cpu_centis: u64,
-    /// Since 1970, seconds. Wrong as long as the clock was when the process started.
+    /// Since 1970, seconds. As wrong as the clock was when the process started.
     pub started_at_s: u64,
 }
 
-/// All of them.
 pub fn render(metrics: &Metrics, process: Process) -> String {
     let mut page = Page(String::with_capacity(16 << 10));
     page.gauges(metrics);
@@ -157,7 +155,7 @@ impl Page {
         }
     }
 
-    /// Buckets are counted one by one in the mind and summed up here.
+    /// The core counts each bucket separately; they are summed up here.
     fn histogram(&mut self, name: &str, operation: Option<&str>, histogram: &Histogram) {
         let label = operation.map(|kind| format!("operation_type=\"{kind}\"")).unwrap_or_default();
         let comma = if label.is_empty() { "" } else { "," };

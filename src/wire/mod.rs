@@ -1,6 +1,6 @@
-//! Bytes ↔ model, pure and sans-IO: whoever holds a socket or a file feeds these and takes what
-//! they give. Every decoder is fuzzed, has a bound from [`crate::limits`], and says what it got and
-//! what it expected.
+//! Conversion between bytes and the model, pure and sans-IO: the owner of a socket or file passes
+//! bytes in and takes the results. Every decoder is fuzzed, has a bound from [`crate::limits`], and
+//! reports what it got and what it expected.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
-//! What probes and network hooks say on a connection, and what they make of the answer.
+//! The protocols of probes and network hooks (HTTP, TCP, gRPC): requests, and results of answers.
 //!
 //! ```text
 //!  Query ─▶ Exchange ─▶ connected ─▶ output … receive* … ended ─▶ Done(Finding) │ Follow(query)
 //! ```
 //!
-//! Sans-IO: whoever has a socket dials where [`Exchange::peer`] says, writes [`Exchange::output`],
-//! hands over what arrives, and tells of the end. A redirect is a new exchange to another peer.
+//! Sans-IO: the owner of the socket connects to [`Exchange::peer`], writes [`Exchange::output`],
+//! passes in received bytes, and reports the end. A redirect is a new exchange to another peer.
 //!
-//! **Intended behaviour** is the kubelet's (spec section 5): nothing is kept alive, compressed or
-//! verified; 200–399 are good; a redirect is followed ten times on the same host name, and to
-//! another name not at all, which is good, with a warning. Texts are the kubelet's own where they
-//! end up in events.
+//! **Intended behaviour** is the kubelet's (spec section 5): no keep-alive, compression or
+//! verification; 200–399 are good; up to ten redirects are followed on the same host name, and none
+//! to another name, which is good, with a warning. Texts that appear in events are the kubelet's
+//! own.
 //!
 //! **What is not here**: sockets, time, TLS, names. A crash here loses one probe.
 
@@ -27,7 +27,7 @@ pub use words::{dial_failed, not_tls, timed_out};
 use crate::limits::PROBE_REDIRECTS_MAX;
 use crate::model::net::{Expects, Finding, HttpQuery, Query};
 
-/// Whom to dial.
+/// The address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// An address, or a name.
@@ -38,16 +38,15 @@ pub struct Peer {
     pub tls: bool,
 }
 
-/// What an exchange came to.
+/// The result of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is over.
     Done(Finding),
-    /// Ask this next; count the redirects.
+    /// Send this query next; count the redirects.
     Follow(Box<HttpQuery>),
 }
 
-/// One connection's worth of a query.
+/// The part of a query on one connection.
 #[derive(Debug)]
 pub struct Exchange {
     talk: Talk,
@@ -61,15 +60,15 @@ enum Talk {
     Http {
         query: Box<HttpQuery>,
         reader: Reader,
-        /// The host name that was asked first, and how many were asked before.
+        /// The first host name, and the number of queries before this one.
         first: Box<str>,
-        asked: usize,
+        queries_before: usize,
     },
     Grpc(Box<health::Health>),
 }
 
 impl Exchange {
-    /// For a query; its first words are in the output. `None`: not built in.
+    /// For a query; its first bytes are in the output. `None`: not built in.
     pub fn new(query: &Query) -> Option<Self> {
         match query {
             Query::Tcp { .. } => Some(Self::with(Talk::Tcp, Vec::new())),
@@ -83,6 +82,8 @@ impl Exchange {
                 exchange.pull();
                 Some(exchange)
             }
+            #[cfg(any())]
+            Query::Grpc { .. } => None,
         }
     }
 
@@ -90,32 +91,34 @@ impl Exchange {
     #[must_use]
     pub fn follow(&self, query: Box<HttpQuery>) -> Self {
         match &self.talk {
-            Talk::Http { first, asked, .. } => Self::http(query, first.clone(), asked + 1),
+            Talk::Http { first, queries_before, .. } => {
+                Self::http(query, first.clone(), queries_before + 1)
+            }
             Talk::Tcp => unreachable!("only HTTP is redirected"),
             Talk::Grpc(_) => unreachable!("only HTTP is redirected"),
         }
     }
 
-    fn http(query: Box<HttpQuery>, first: Box<str>, asked: usize) -> Self {
+    fn http(query: Box<HttpQuery>, first: Box<str>, queries_before: usize) -> Self {
         let output = http::request(&query);
-        Self::with(Talk::Http { query, reader: Reader::default(), first, asked }, output)
+        Self::with(Talk::Http { query, reader: Reader::default(), first, queries_before }, output)
     }
 
     fn with(talk: Talk, output: Vec<u8>) -> Self {
         Self { talk, output, sent: 0 }
     }
 
-    /// The connection stands. Says whether that was all.
+    /// The connection is established. Returns the outcome if that was all.
     pub fn connected(&mut self) -> Option<Outcome> {
         matches!(self.talk, Talk::Tcp).then_some(Outcome::Done(Finding::Good))
     }
 
-    /// What is to be written.
+    /// The bytes to write.
     pub fn output(&self) -> &[u8] {
         &self.output[self.sent..]
     }
 
-    /// So many bytes of it were written.
+    /// So many bytes of the output were written.
     pub fn sent(&mut self, count: usize) {
         self.sent += count;
         assert!(self.sent <= self.output.len(), "no more can be sent than was waiting");
@@ -124,10 +127,10 @@ impl Exchange {
     /// Takes what arrived.
     pub fn receive(&mut self, bytes: &[u8]) -> Option<Outcome> {
         match &mut self.talk {
-            // Nobody asked for anything.
+            // Nothing was requested.
             Talk::Tcp => None,
-            Talk::Http { query, reader, first, asked } => match reader.receive(bytes) {
-                Ok(_) => http_outcome(query, reader, first, *asked),
+            Talk::Http { query, reader, first, queries_before } => match reader.receive(bytes) {
+                Ok(_) => http_outcome(query, reader, first, *queries_before),
                 Err(unreadable) => Some(Outcome::Done(words::unreadable(query, &unreadable))),
             },
             Talk::Grpc(health) => {
@@ -142,10 +145,10 @@ impl Exchange {
     pub fn ended(&mut self, why: &str) -> Outcome {
         match &mut self.talk {
             Talk::Tcp => Outcome::Done(Finding::Bad(why.to_owned())),
-            Talk::Http { query, reader, first, asked } => {
+            Talk::Http { query, reader, first, queries_before } => {
                 if why == "EOF"
                     && reader.end()
-                    && let Some(outcome) = http_outcome(query, reader, first, *asked)
+                    && let Some(outcome) = http_outcome(query, reader, first, *queries_before)
                 {
                     return outcome;
                 }
@@ -156,7 +159,7 @@ impl Exchange {
         }
     }
 
-    /// Moves what the gRPC client wants to say into the output.
+    /// Moves the gRPC client's output into ours.
     fn pull(&mut self) {
         let Talk::Grpc(health) = &mut self.talk else { return };
         self.output.drain(..self.sent);
@@ -164,7 +167,7 @@ impl Exchange {
         health.take_output(&mut self.output);
     }
 
-    /// Whom to dial.
+    /// The address to connect to.
     pub fn peer(&self, query: &Query) -> Peer {
         match (&self.talk, query) {
             (Talk::Http { query, .. }, _) => {
@@ -179,8 +182,8 @@ impl Exchange {
         }
     }
 
-    /// The query as it now stands, for the words of a failure.
-    pub fn now_asks(&self) -> Option<&HttpQuery> {
+    /// The current query, for the text of a failure.
+    pub fn current_query(&self) -> Option<&HttpQuery> {
         match &self.talk {
             Talk::Http { query, .. } => Some(query),
             Talk::Tcp => None,
@@ -189,10 +192,15 @@ impl Exchange {
     }
 }
 
-/// What the answer so far amounts to.
-fn http_outcome(query: &HttpQuery, reader: &Reader, first: &str, asked: usize) -> Option<Outcome> {
+/// The outcome by the answer so far.
+fn http_outcome(
+    query: &HttpQuery,
+    reader: &Reader,
+    first: &str,
+    queries_before: usize,
+) -> Option<Outcome> {
     let response = reader.response()?;
-    let follow = match redirect(query, response, first, asked) {
+    let follow = match redirect(query, response, first, queries_before) {
         Redirect::To(next) => return Some(Outcome::Follow(next)),
         Redirect::Bad(why) => Some(why),
         Redirect::None => None,
@@ -211,7 +219,7 @@ fn http_outcome(query: &HttpQuery, reader: &Reader, first: &str, asked: usize) -
     Some(Outcome::Done(match response.status {
         200..300 => Finding::Good,
         300..400 => Finding::Warning(format!("Probe terminated redirects, Response body: {body}")),
-        // The body may hold what is not everybody's business.
+        // The body may contain confidential data.
         status => Finding::Bad(format!("HTTP probe failed with statuscode: {status}")),
     }))
 }
@@ -222,7 +230,12 @@ enum Redirect {
     Bad(String),
 }
 
-fn redirect(query: &HttpQuery, response: &Response, first: &str, asked: usize) -> Redirect {
+fn redirect(
+    query: &HttpQuery,
+    response: &Response,
+    first: &str,
+    queries_before: usize,
+) -> Redirect {
     let Some(location) = response
         .location
         .as_deref()
@@ -232,7 +245,7 @@ fn redirect(query: &HttpQuery, response: &Response, first: &str, asked: usize) -
     };
     match resolve(query, location) {
         Ok(next) if *next.host != *first => Redirect::None,
-        Ok(_) if asked + 1 >= PROBE_REDIRECTS_MAX => {
+        Ok(_) if queries_before + 1 >= PROBE_REDIRECTS_MAX => {
             let why = format!("stopped after {PROBE_REDIRECTS_MAX} redirects");
             Redirect::Bad(words::get_failed(query, &why))
         }

@@ -2,8 +2,8 @@
 
 use crate::model::cri::Dns;
 
-/// Lines that nobody knows are passed over. The last `search` line counts; options of one name are
-/// merged, the last counts.
+/// Unknown lines are skipped. The last `search` line counts; options are merged by name, the last
+/// value counts.
 pub fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines() {

@@ -1,23 +1,22 @@
-//! Questions to an API server ↔ method, path and query (Kubernetes' API conventions): written by
-//! who asks a real one, read by who plays one.
+//! Kubernetes REST requests: calls ↔ method, path and query (Kubernetes' API conventions); written
+//! by a client, read by a server.
 
 use serde_json::value::RawValue;
 
 use super::http1::call::{self, unescaped};
 use crate::model::api::{Call, Kind, ListOptions, PatchType, Subresource, Verb};
 
-/// A request's line and what its body is.
+/// A request's line and the type of its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// `GET`, `PATCH` …
     pub method: &'static str,
     /// With the query.
     pub path: String,
-    /// Of the body.
     pub content_type: &'static str,
 }
 
-/// How a call is asked.
+/// The request of a call.
 pub fn of_call(call: &Call) -> Target {
     let named = !matches!((call.verb, call.subresource), (Verb::Create, None) | (Verb::List, _));
     let mut path = collection(call.kind, &call.namespace);
@@ -45,7 +44,7 @@ pub fn of_call(call: &Call) -> Target {
     Target { method, path, content_type }
 }
 
-/// Of a call's [`ListOptions`].
+/// From a call's [`ListOptions`].
 fn query(options: Option<&RawValue>) -> String {
     let options = options.map_or("{}", RawValue::get);
     let options: ListOptions = serde_json::from_str(options).unwrap_or_default();
@@ -60,7 +59,7 @@ fn query(options: Option<&RawValue>) -> String {
     query
 }
 
-/// The path of a part of a list; `next`: the `continue` of the part before, empty: the first.
+/// The path of a page of a list; `next`: the `continue` of the page before, empty: the first.
 pub fn of_list(kind: Kind, limit: usize, next: &str) -> String {
     let mut path = format!("{}?limit={limit}{}", collection(kind, ""), selector(kind));
     if !next.is_empty() {
@@ -97,31 +96,29 @@ fn collection(kind: Kind, namespace: &str) -> String {
     path
 }
 
-/// What is asked of somebody who plays an API server.
+/// A request to an API server.
 #[derive(Clone, Debug)]
-pub enum Asked {
+pub enum ApiRequest {
     /// About one object.
     Call(Box<Call>),
-    /// All of a kind; the namespace is empty for all. Whether only what the selector has.
+    /// All objects of a kind.
     List {
-        /// Of which kind.
         kind: Kind,
-        /// Where; empty: everywhere.
+        /// Empty: in all namespaces.
         namespace: String,
-        /// The query names a selector.
+        /// The query has a selector.
         selected: bool,
     },
     /// Changes since a version.
     Watch {
-        /// Of which kind.
         kind: Kind,
         /// `resourceVersion`; empty: from now on.
         version: String,
     },
 }
 
-/// Reads a request. An error is a status and one line for people.
-pub fn read(request: &call::Call) -> Result<Asked, (u16, String)> {
+/// Reads a request. An error is a status and one line for the operator.
+pub fn read(request: &call::Call) -> Result<ApiRequest, (u16, String)> {
     let nothing = || (404, format!("the server could not find {}", request.path));
     let mut parts = request.path.trim_matches('/').split('/');
     let version = match (parts.next(), parts.next()) {
@@ -170,20 +167,21 @@ pub fn read(request: &call::Call) -> Result<Asked, (u16, String)> {
         }
     };
     let (namespace, name) = (unescaped(namespace).into(), unescaped(name).into());
-    Ok(Asked::Call(Box::new(Call { verb, kind, namespace, name, subresource: part, body })))
+    Ok(ApiRequest::Call(Box::new(Call { verb, kind, namespace, name, subresource: part, body })))
 }
 
-fn of_all(request: &call::Call, kind: Kind, namespace: &str) -> Asked {
-    let yes = |key: &str| request.asked(key).is_some_and(|it| it == "true" || it == "1");
+fn of_all(request: &call::Call, kind: Kind, namespace: &str) -> ApiRequest {
+    let yes = |key: &str| request.query_value(key).is_some_and(|it| it == "true" || it == "1");
     if yes("watch") {
-        let version = request.asked("resourceVersion").unwrap_or_default();
-        return Asked::Watch { kind, version };
+        let version = request.query_value("resourceVersion").unwrap_or_default();
+        return ApiRequest::Watch { kind, version };
     }
-    let selected = ["labelSelector", "fieldSelector"].iter().any(|it| request.asked(it).is_some());
-    Asked::List { kind, namespace: unescaped(namespace), selected }
+    let selected =
+        ["labelSelector", "fieldSelector"].iter().any(|it| request.query_value(it).is_some());
+    ApiRequest::List { kind, namespace: unescaped(namespace), selected }
 }
 
-/// What may not stand in a path or a query.
+/// Escapes characters that are not allowed in a path or a query.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -242,7 +240,7 @@ mod tests {
                 headers: vec![("content-type".to_owned(), target.content_type.to_owned())],
                 ..call::Call::default()
             };
-            let Ok(Asked::Call(read)) = read(&request) else { panic!("{expected}") };
+            let Ok(ApiRequest::Call(read)) = read(&request) else { panic!("{expected}") };
             assert_eq!((read.verb, read.kind), (call.verb, call.kind));
             assert_eq!((&read.namespace, read.subresource), (&call.namespace, call.subresource));
             let named =
@@ -266,9 +264,12 @@ mod tests {
             query: query.to_owned(),
             ..call::Call::default()
         };
-        let Ok(Asked::Watch { kind: Kind::Node, version }) = read(&request) else { panic!() };
+        let Ok(ApiRequest::Watch { kind: Kind::Node, version }) = read(&request) else { panic!() };
         assert_eq!(version, "7");
-        assert_eq!(request.asked("labelSelector").as_deref(), Some("node-role.kubernetes.io/edge"));
+        assert_eq!(
+            request.query_value("labelSelector").as_deref(),
+            Some("node-role.kubernetes.io/edge")
+        );
     }
 
     #[test]

@@ -1,34 +1,33 @@
 //! WebSocket frames ↔ messages, of both ends (RFC 6455, section 5), for a machine with little
-//! memory and a peer that is not to be trusted with it. A client masks what it sends, a server does
-//! not.
+//! memory and an untrusted peer. A client masks what it sends, a server does not.
 //!
-//! A message that is too large is passed over and told, and the connection lives: a cloud that has
-//! one such object pushes it again after every reconnect, so ending the connection for it would cut
-//! the node off for good. Memory grows with the bytes that came, never with those announced, and
-//! what is passed over is not kept. Text and binary are the same to KubeEdge, and so they are here;
-//! that a message is UTF-8 is for its reader to see.
+//! A message that is too large is skipped and reported, and the connection stays: a cloud with one
+//! such object pushes it again after every reconnect, so ending the connection would cut the node
+//! off for good. Memory grows with the received bytes, never with announced lengths, and skipped
+//! bytes are not kept. Text and binary are the same to KubeEdge, and so they are here; the reader
+//! of a message checks that it is UTF-8.
 //!
-//! Not here: the upgrade, and when to answer a ping. No extension is known: reserved bits are a
+//! Not here: the upgrade, and when to answer a ping. No extension is supported: reserved bits are a
 //! violation.
 
 use std::fmt;
 
-/// What came.
+/// A received message or control frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// A whole message, however many frames it came in.
+    /// A whole message, of one or several frames.
     Message(Vec<u8>),
-    /// A message that was too large was passed over; its size in bytes.
+    /// A message that was too large was skipped; its size in bytes.
     TooLarge(u64),
     /// To be answered with the same payload.
     Ping(Vec<u8>),
     /// The answer to a ping.
     Pong,
-    /// The other end closes: code and reason, where it gave them.
+    /// The other end closes: code and reason, if it sent them.
     Close(Option<u16>, String),
 }
 
-/// What no peer of this protocol does: the connection is of no more use.
+/// A violation of the protocol: the connection is unusable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
@@ -38,12 +37,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Takes frames apart and puts messages together.
+/// Parses frames and assembles messages.
 #[derive(Debug)]
 pub struct Receiver {
     /// The peer masks what it sends: we are the server.
     masked: bool,
-    /// Larger messages are passed over.
+    /// Larger messages are skipped.
     message_bytes_max: usize,
     head: [u8; HEAD_BYTES_MAX],
     head_len: usize,
@@ -63,16 +62,16 @@ struct Frame {
     mask: [u8; 4],
 }
 
-/// A message of which something came.
+/// An incomplete message.
 #[derive(Debug)]
 enum Partial {
     Kept(Vec<u8>),
-    /// So many bytes of it came and went.
+    /// So many bytes of it were skipped.
     Passed(u64),
 }
 
 impl Receiver {
-    /// Of what a server sends, after the upgrade.
+    /// For a server's frames, after the upgrade.
     pub fn new(message_bytes_max: usize) -> Self {
         Self {
             masked: false,
@@ -85,18 +84,18 @@ impl Receiver {
         }
     }
 
-    /// Of what a client sends, after the upgrade.
+    /// For a client's frames, after the upgrade.
     pub fn of_client(message_bytes_max: usize) -> Self {
         Self { masked: true, ..Self::new(message_bytes_max) }
     }
 
-    /// Whether nothing of a message is kept at the moment.
+    /// Whether no part of a message is buffered.
     pub fn is_empty(&self) -> bool {
         self.message.is_none()
     }
 
-    /// Takes these bytes up to the end of what they complete. Says how many it took, and what they
-    /// completed; call again with the others.
+    /// Takes these bytes up to the end of what they complete. Returns how many it took, and what
+    /// they completed; call again with the rest.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(usize, Option<Incoming>), Violation> {
         let mut taken = 0;
         loop {
@@ -108,7 +107,7 @@ impl Receiver {
             let count = rest.len().min(usize::try_from(frame.left).unwrap_or(usize::MAX));
             frame.left -= count as u64;
             taken += count;
-            let kept = if frame.opcode >= CLOSE {
+            let buffer = if frame.opcode >= CLOSE {
                 Some(&mut self.control)
             } else {
                 match &mut self.message {
@@ -120,10 +119,10 @@ impl Receiver {
                     None => None,
                 }
             };
-            if let Some(kept) = kept {
-                let from = kept.len();
-                kept.extend_from_slice(&rest[..count]);
-                unmask(&mut kept[from..], frame.mask);
+            if let Some(buffer) = buffer {
+                let from = buffer.len();
+                buffer.extend_from_slice(&rest[..count]);
+                unmask(&mut buffer[from..], frame.mask);
             }
             frame.mask.rotate_left(count % 4);
             if frame.left > 0 {
@@ -206,7 +205,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Says whether the message that goes on with so many bytes is kept.
+    /// Returns whether the message that continues with so many bytes is kept.
     fn make_room(&mut self, left: u64) -> Result<(), Violation> {
         let message = self.message.get_or_insert_with(|| Partial::Kept(Vec::new()));
         let came = match message {
@@ -251,16 +250,16 @@ fn close(payload: &[u8]) -> Incoming {
     }
 }
 
-/// What is sent.
+/// The kind of a sent frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A whole message.
     Text,
-    /// Asks for a [`Kind::Pong`] with the same payload, of 125 bytes at most.
+    /// Requests a [`Kind::Pong`] with the same payload, of at most 125 bytes.
     Ping,
     /// Answers a ping.
     Pong,
-    /// We are leaving; the payload is a code of two bytes.
+    /// We are closing; the payload is a code of two bytes.
     Close,
 }
 
@@ -300,8 +299,8 @@ fn write_head(kind: Kind, length: usize, masked: u8, to: &mut Vec<u8>) {
 
 fn unmask(bytes: &mut [u8], mask: [u8; MASK_BYTES]) {
     if mask != [0; MASK_BYTES] {
-        let (words, rest) = bytes.as_chunks_mut::<MASK_BYTES>();
-        for word in words {
+        let (chunks, rest) = bytes.as_chunks_mut::<MASK_BYTES>();
+        for word in chunks {
             *word = (u32::from_ne_bytes(*word) ^ u32::from_ne_bytes(mask)).to_ne_bytes();
         }
         rest.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
@@ -316,17 +315,17 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// Of a head's second byte.
+/// In a head's second byte.
 const MASKED: u8 = 0x80;
-/// The length stands in the two bytes after it.
+/// The length is in the two bytes after it.
 const SHORT: u8 = 0x7e;
-/// In the eight bytes.
+/// The length is in the eight bytes after it.
 const LONG: u8 = 0x7f;
 const MASK_BYTES: usize = 4;
 /// With a mask.
 const HEAD_BYTES_MAX: usize = 14;
 /// Section 5.5.
 const CONTROL_BYTES_MAX: u64 = 125;
-/// So many times the largest message are passed over. Lists of whole namespaces may be that large;
-/// whatever announces more is no message.
+/// Up to this many times the largest message are skipped. Lists of whole namespaces may be that
+/// large; anything longer is not a message.
 const PASSED_TIMES_MAX: u64 = 16;

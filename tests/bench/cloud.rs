@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::figure::{Figure, Limit, median};
 use crate::rig::Rig;
 use crate::support::agent::NODE;
-use crate::support::cloud::{Cloud, Setup, Told};
+use crate::support::cloud::{Cloud, Received, Setup};
 use crate::support::containerd::run;
 use crate::support::harass::{harass, idle};
 use crate::support::joined::{self, join};
@@ -103,7 +103,7 @@ pub fn ready(rig: &Rig) -> Vec<Figure> {
     let round = |_| {
         cloud.left_alone();
         cloud.remove(&format!("null/node/{NODE}"));
-        let before = cloud.told().len();
+        let before = cloud.received().len();
         let started = Instant::now();
         let agent = Watched::start(&site);
         while found(&cloud, before).is_err() {
@@ -120,8 +120,8 @@ pub fn ready(rig: &Rig) -> Vec<Figure> {
 
 /// A message that tells of a ready node, later than so many.
 fn found(cloud: &Cloud, after: usize) -> Result<(), String> {
-    let told = cloud.told();
-    let is_ready = |told: &Told| {
+    let told = cloud.received();
+    let is_ready = |told: &Received| {
         let content = told.content();
         let conditions = content.pointer("/status/conditions").and_then(Value::as_array).cloned();
         let mut conditions = conditions.into_iter().flatten();
@@ -178,7 +178,7 @@ pub fn flash(rig: &Rig) -> Vec<Figure> {
 
 /// Pushes that were acknowledged.
 fn acks(cloud: &Cloud) -> usize {
-    cloud.told().iter().filter(|told| !told.parent().is_empty()).count()
+    cloud.received().iter().filter(|told| !told.parent().is_empty()).count()
 }
 
 /// KiB for so many saves of a pod by a SQLite that nobody has set up.

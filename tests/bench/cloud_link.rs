@@ -49,7 +49,7 @@ fn joined_by(rig: &Rig, cloud: &Cloud, line: &Line, intervals: &str) -> Watched 
 
 /// Leases that were renewed, so far.
 fn renewals(cloud: &Cloud) -> usize {
-    let told = cloud.told();
+    let told = cloud.received();
     let of_lease = told.iter().filter(|told| told.resource().contains("/lease/"));
     of_lease.filter(|told| told.operation() == "update").count()
 }

@@ -102,7 +102,7 @@ fn measured(site: &Site, texts: &[String]) -> (f64, f64) {
         std::fs::rename(site.dir.join(&name), site.manifests.join(&name)).expect("ours");
     }
     let started = agent.wait(texts.len(), RUNS) - begun;
-    let running = site.seen().ready().len();
+    let running = site.runtime_state().ready().len();
     assert_eq!(running, texts.len(), "what the log says is so");
     settle();
     let begun = Instant::now();
@@ -110,7 +110,7 @@ fn measured(site: &Site, texts: &[String]) -> (f64, f64) {
         std::fs::remove_file(site.manifests.join(format!("p{n}.yaml"))).expect("ours");
     }
     let deleted = agent.wait(texts.len(), GONE) - begun;
-    assert!(site.seen().is_empty(), "what the log says is so");
+    assert!(site.runtime_state().is_empty(), "what the log says is so");
     (started.as_secs_f64(), deleted.as_secs_f64())
 }
 

@@ -118,7 +118,7 @@ fn agent(rig: &Rig, site: &mut Site, dark: &Dark, round: u32) -> f64 {
 /// Every pod runs. Their phase does not tell: it is in the store, and has not changed.
 fn wait_running(site: &Site) {
     until("every pod runs", || {
-        let seen = site.seen();
+        let seen = site.runtime_state();
         let all = (seen.running("main").len(), seen.ready().len()) == (PODS, PODS);
         if all { Ok(()) } else { Err(seen.short()) }
     });
@@ -129,7 +129,7 @@ fn boot(containerd: &Containerd, wait: impl FnOnce() -> Instant) -> f64 {
     let socket = containerd.socket();
     let begun = Instant::now();
     let (answered, ended) = std::thread::scope(|scope| {
-        let starting = scope.spawn(|| containerd.again());
+        let starting = scope.spawn(|| containerd.start_daemon());
         let answers = || {
             let version = VersionRequest { version: String::new() };
             Cri::connect(&socket).is_ok_and(|mut cri| cri.call(&version).is_ok())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::support::agent::{Site, manifest};
 use crate::support::containerd::Containerd;
-use crate::support::{scratch, seen};
+use crate::support::{runtime_state, scratch};
 
 /// Started when a figure first needs it.
 pub struct Rig {
@@ -62,7 +62,7 @@ impl Rig {
 
     /// Nothing is left in the real runtime.
     pub fn wipe(&self) {
-        seen::wipe(&self.runtime());
+        runtime_state::wipe(&self.runtime());
     }
 }
 

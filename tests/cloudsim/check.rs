@@ -1,4 +1,4 @@
-//! The rules that hold all the time, and the truth they are judged by.
+//! The rules that are checked all the time, and the true state by which they are judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,44 +9,45 @@ use edged::model::link::Session;
 use edged::model::message::Message;
 use serde_json::Value;
 
-use crate::node::Manner;
-use crate::people::node_of;
+use crate::node::Behaviour;
 use crate::rule::judge;
+use crate::users::node_of;
 use crate::world::{KEEPALIVE_MS, World};
 
-/// Of one step.
+/// In one step.
 const ACTIONS_MAX: usize = 20_000;
-/// A Node that was deleted so long ago is no reason to end a session: the watch may have been
+/// A Node that was deleted within this time is no reason to end a session: the watch may have been
 /// behind, and the replica frozen.
 const DELETED_MS: u64 = 600_000;
-/// The moment between a deadline and the wake for it.
+/// Between a deadline and the wake for it.
 const SLACK_MS: u64 = 1_000;
-/// So long after its deletion a Node may come back.
+/// This long after its deletion a Node may come back.
 const GONE_NODE_MS: u64 = 30_000;
-/// What a leader has begun it ends within so long.
+/// A leader finishes what it began within this time.
 const LED_MS: u64 = 120_000;
-/// Who is to end may wait for the API server, but not longer than its lease lasts.
+/// A replica that is stopping may wait for the API server, but not longer than its lease lasts.
 const EXIT_MS: u64 = 30_000;
 
-/// The rules' memory.
+/// The state of the rules.
 #[derive(Default)]
 pub struct Check {
-    /// Which node has had a pod with this map.
+    /// Which node has had a pod with this ConfigMap.
     maps: BTreeSet<(String, String)>,
-    /// Who wrote each record last, in which life, and as of which version.
+    /// The last writer of each record, in which life, and at which version.
     writers: BTreeMap<String, Written>,
-    /// Up to when each node's certificates are revoked, and since which version that is told.
+    /// The time up to which each node's certificates are revoked, and the version at which watches
+    /// report it.
     revoked: BTreeMap<String, (i64, u64)>,
-    /// When each Node was deleted last, and when its node was let in again.
+    /// When each Node was deleted last, and when its node was admitted again.
     deleted_at: BTreeMap<String, u64>,
     pardoned_at: BTreeMap<String, u64>,
     /// Deletions that nodes have acknowledged, by record, to this replica in this life.
     ended: BTreeSet<(String, usize, u64)>,
-    /// Messages that were sent by their ids: to whom, and about what uid.
+    /// Messages by their ids: to which node, and about which uid.
     sent: BTreeMap<Box<str>, (String, String)>,
-    /// Registrations of nodes that the API server was asked for, by replica, life and call.
+    /// Registrations of nodes that were requested from the API server, by replica, life and call.
     registering: BTreeMap<(usize, u64, CallId), String>,
-    /// Of which uids an acknowledgement of a node arrived since it registered.
+    /// The uids that a node has acknowledged since it registered.
     confirmed: BTreeSet<(String, String)>,
     /// When each replica last led.
     led_at: BTreeMap<usize, u64>,
@@ -54,53 +55,50 @@ pub struct Check {
     pub pushes: u64,
 }
 
-/// How a record was written last.
+/// The last write of a record.
 struct Written {
-    /// By which replica in which life of it.
+    /// By which replica, in which of its lives.
     by: (usize, u64),
     version: u64,
-    /// Replicas that had a session of its node then: what others write they do not believe.
+    /// Replicas that had a session with the node then: they ignore what others write.
     deaf: BTreeSet<usize>,
 }
 
 /// A record of what a node has.
 #[derive(Debug)]
 pub struct OnRecord {
-    /// Of what.
     pub kind: Kind,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// That was acknowledged.
+    /// The acknowledged version.
     pub version: u64,
-    /// The name of the record's own object, if it is one.
+    /// The name of the record's own object, if it has one.
     object: String,
 }
 
 impl Check {
-    /// People let a pod of this node use this map.
-    pub fn may_see(&mut self, map: &str, node: &str) {
+    /// A user lets a pod of this node use this ConfigMap.
+    pub fn allow_map(&mut self, map: &str, node: &str) {
         self.maps.insert((map.to_owned(), node.to_owned()));
     }
 
-    /// Maps of pods of this node.
+    /// ConfigMaps of pods of this node.
     pub fn maps_of(&self, node: &str) -> Vec<String> {
         self.maps.iter().filter(|(_, of)| of == node).map(|(map, _)| map.clone()).collect()
     }
 
-    /// People deny this node.
+    /// A user revokes this node's certificates.
     pub fn revoked(&mut self, node: &str, until_s: i64, version: u64) {
         self.revoked.insert(node.to_owned(), (until_s, version));
     }
 
-    /// And let all in again.
+    /// A user removes all revocations.
     pub fn nobody_is_revoked(&mut self, now: u64) {
         let all = std::mem::take(&mut self.revoked).into_keys();
         self.pardoned_at.extend(all.map(|node| (node, now)));
     }
 
-    /// A message is on its way.
+    /// A message is under way.
     pub fn sent(&mut self, node: &str, message: &Message) {
         let is_push = matches!(&*message.route.operation, "insert" | "update" | "delete");
         let id = &message.header.id;
@@ -111,33 +109,33 @@ impl Check {
         }
     }
 
-    /// A node says that it has begun to live, or is heard to.
+    /// A node reports that it has begun a new life, or the report arrives.
     pub fn registers(&mut self, node: &str) {
         self.confirmed.retain(|(of, _)| of != node);
-        // What it acknowledges of a time before that counts for nothing.
+        // Its acknowledgements of earlier messages do not count.
         self.sent.retain(|_, (of, _)| of != node);
     }
 
-    /// A replica asks the API server to register a node.
-    pub fn asks_to_register(&mut self, asked: (usize, u64, CallId), node: &str) {
-        self.registering.insert(asked, node.to_owned());
+    /// A replica requests a node's registration from the API server.
+    pub fn requests_registration(&mut self, call_key: (usize, u64, CallId), node: &str) {
+        self.registering.insert(call_key, node.to_owned());
     }
 
-    /// It hears the answer: from now on it knows that the node may have lost what it had.
-    pub fn hears(&mut self, asked: (usize, u64, CallId)) {
-        if let Some(node) = self.registering.remove(&asked) {
+    /// The answer arrives: from now on the replica knows that the node may have lost its objects.
+    pub fn answered(&mut self, call_key: (usize, u64, CallId)) {
+        if let Some(node) = self.registering.remove(&call_key) {
             self.registers(&node);
         }
     }
 
-    /// A replica hears that a node has taken a message.
+    /// A node's acknowledgement of a message reaches a replica.
     pub fn acknowledged(&mut self, parent: &str) {
         if let Some(of) = self.sent.get(parent) {
             self.confirmed.insert(of.clone());
         }
     }
 
-    /// A node acknowledges that an object is gone.
+    /// A node acknowledges the deletion of an object.
     pub fn acknowledges_end(&mut self, record: String, at: usize, life: u64) {
         self.ended.insert((record, at, life));
     }
@@ -160,25 +158,25 @@ impl Check {
 
     /// A replica has taken a step.
     pub fn stepped(at: usize, actions: usize) {
-        judge!(actions <= ACTIONS_MAX, "[bounded step] r{at} asks for {actions} things at once");
+        judge!(actions <= ACTIONS_MAX, "[bounded step] r{at} makes {actions} requests at once");
     }
 }
 
 impl World {
-    /// All records of a node, wherever they are kept.
+    /// All records of a node, wherever they are stored.
     pub fn records(&self, node: &str) -> Vec<OnRecord> {
         if self.size.sync == SyncStore::Table {
             let rows = self.rows.values().filter(|row| *row.node == *node);
-            let told = rows.map(|row| OnRecord {
+            let records = rows.map(|row| OnRecord {
                 kind: row.kind,
                 name: row.name.to_string(),
                 uid: row.uid.to_string(),
                 version: row.version,
                 object: String::new(),
             });
-            return told.collect();
+            return records.collect();
         }
-        let told = self.cluster.objects.iter().filter_map(|((kind, ..), object)| {
+        let records = self.cluster.objects.iter().filter_map(|((kind, ..), object)| {
             let is_record = matches!(kind, Kind::ObjectSync | Kind::ClusterObjectSync);
             let (of, uid) =
                 object["metadata"]["name"].as_str().filter(|_| is_record)?.rsplit_once('.')?;
@@ -189,26 +187,26 @@ impl World {
             let (uid, object) = (uid.to_owned(), object["metadata"]["name"].as_str()?.to_owned());
             Some(OnRecord { kind, name, uid, version, object })
         });
-        told.collect()
+        records.collect()
     }
 
-    /// Whether the replica may not know how this record is by now: another has written it.
-    fn is_news_to(&self, at: usize, record: &str) -> bool {
+    /// Whether the replica may not know the current state of this record: another has written it.
+    fn may_not_know(&self, at: usize, record: &str) -> bool {
         let Some(Written { by, version, deaf }) = self.check.writers.get(record) else {
             return false;
         };
         let replica = &self.replicas[at];
-        let told = [Kind::ObjectSync, Kind::ClusterObjectSync].map(|kind| replica.knows(kind));
-        let told = told.into_iter().map(Option::unwrap_or_default).min().unwrap_or_default();
-        *by != (at, replica.life) && (told < *version || deaf.contains(&at))
+        let known = [Kind::ObjectSync, Kind::ClusterObjectSync].map(|kind| replica.knows(kind));
+        let known = known.into_iter().map(Option::unwrap_or_default).min().unwrap_or_default();
+        *by != (at, replica.life) && (known < *version || deaf.contains(&at))
     }
 
-    /// A message goes to a node.
+    /// A message is sent to a node.
     pub(crate) fn check_sent(&self, at: usize, session: Session, message: &Message) {
         let link = &self.links[&session];
         let (node, route) = (&link.node, &message.route);
         let text = message.content.as_ref().map(|it| it.get()).unwrap_or_default();
-        // A Secret says whose it is.
+        // A Secret contains the name of its node.
         let foreign = text.match_indices("\"only-").find(|(place, mark)| {
             let owner = &text[place + mark.len()..];
             !owner.starts_with(&format!("{node}-"))
@@ -228,7 +226,7 @@ impl World {
             let object = content["metadata"]["uid"].is_string();
             let map = (name.to_owned(), node.clone());
             let fine = kind != Kind::ConfigMap || !object || self.check.maps.contains(&map);
-            judge!(fine, "[own objects] {node} is answered with a foreign map: {name}");
+            judge!(fine, "[own objects] {node} gets a foreign map in an answer: {name}");
             return;
         }
         match kind {
@@ -254,10 +252,10 @@ impl World {
         message: &Message,
     ) {
         let node = &self.links[&session].node;
-        // What was sent before is sent until it is acknowledged to this replica.
-        let again = self.check.sent.contains_key(&message.header.id);
-        if again || self.nodes[node].manner != Manner::Honest {
-            // By telling of pods under others' uids it spoils its own records, and nobody else's.
+        // A message that was sent before is sent until it is acknowledged to this replica.
+        let is_repeated = self.check.sent.contains_key(&message.header.id);
+        if is_repeated || self.nodes[node].behaviour != Behaviour::Honest {
+            // A node that reports pods under foreign uids damages its own records only.
             return;
         }
         let route = &message.route;
@@ -267,8 +265,8 @@ impl World {
         let records = self.records(node);
         let record = records.iter().find(|it| it.kind == kind && it.name == name && it.uid == uid);
         let own_record = format!("{node}.{uid}");
-        // What it names may be there under another name, or on another node: nodes tell of
-        // anything.
+        // The named object may exist under another name, or on another node: nodes may send any
+        // name.
         let mut live = self.cluster.objects.iter();
         let is_gone = live.all(|((of, ..), object)| {
             let metadata = &object["metadata"];
@@ -284,37 +282,38 @@ impl World {
         };
         let in_objects = self.size.sync == SyncStore::Objects;
         if record.is_none() && is_gone && (in_objects || node_has()) {
-            // A watch of records that is behind tells of one that was removed: its node is told
-            // once more that the object is gone, and no more. So is one that tells of a pod that
-            // nobody has on record, because the store was lost, or because there never was one.
-            let fine = &*message.route.operation == "delete" || self.is_news_to(at, &own_record);
-            judge!(fine, "[on record] {what} is gone, and not on record");
+            // A watch of records that is behind reports a removed one: the deletion is sent to the
+            // node once more, without harm. The same holds for a watch that reports a pod without a
+            // record, because the store was lost, or because there never was one.
+            let fine = &*message.route.operation == "delete" || self.may_not_know(at, &own_record);
+            judge!(fine, "[on record] {what} is deleted, and not on record");
             return;
         }
         judge!(
-            record.is_some() || self.is_news_to(at, &own_record),
+            record.is_some() || self.may_not_know(at, &own_record),
             "[on record] {what} is not on record: {records:?}"
         );
         let Some(record) = record else { return };
         // It may have lost what it acknowledged before it registered.
         let confirmed = self.check.confirmed.contains(&(node.clone(), uid.to_owned()));
-        if !confirmed || self.is_news_to(at, &record.object) {
+        if !confirmed || self.may_not_know(at, &record.object) {
             return;
         }
         let version = message.header.resource_version.parse().unwrap_or(u64::MAX);
         judge!(version > record.version, "[not again] {what} was acknowledged before: {record:?}");
     }
 
-    /// A replica asks the API server.
-    pub(crate) fn check_asked(&self, at: usize, call: &Call) {
+    /// A replica makes a request of the API server.
+    pub(crate) fn check_request(&self, at: usize, call: &Call) {
         let is_record = matches!(call.kind, Kind::ObjectSync | Kind::ClusterObjectSync);
         let removed = call.verb == Verb::Delete && is_record;
         let Some((node, uid)) = call.name.rsplit_once('.').filter(|_| removed) else { return };
-        let honest = self.nodes.get(node).is_some_and(|it| it.manner == Manner::Honest);
-        // It goes on with what it began when it led, and what its own nodes told it.
+        let honest = self.nodes.get(node).is_some_and(|it| it.behaviour == Behaviour::Honest);
+        // It continues what it began as a leader, and what its own nodes reported.
         let led = self.check.led_at.get(&at).is_some_and(|led_at| self.now - led_at < LED_MS);
-        let told = (call.name.to_string(), at, self.replicas[at].life);
-        // That of an object which another of its name has replaced goes when somebody sees both.
+        let deletion = (call.name.to_string(), at, self.replicas[at].life);
+        // The record of an object that another one of its name has replaced is removed once both
+        // are visible.
         let key = (call.kind, call.namespace.to_string(), call.name.to_string());
         let is_replaced = self.cluster.objects.get(&key).is_some_and(|record| {
             let spec = &record["spec"];
@@ -328,14 +327,14 @@ impl World {
         let is_gone = !self.cluster.objects.contains_key(&own)
             && self.check.deleted_at.get(node).is_some_and(|at| self.now - at >= GONE_NODE_MS);
         judge!(
-            !is_gone || led || !honest || is_replaced || self.check.ended.contains(&told),
+            !is_gone || led || !honest || is_replaced || self.check.ended.contains(&deletion),
             "[leader cleans] r{at} removes {}, and does not lead",
             call.name
         );
     }
 
-    /// Why the API server must not do this, if it does: what a node marks must be its own.
-    pub(crate) fn spoils(&self, call: &Call) -> Option<String> {
+    /// Why the API server must not do this, if it does: a node may mark only its own objects.
+    pub(crate) fn forbidden_change(&self, call: &Call) -> Option<String> {
         let text = call.body.as_ref().map(|it| it.get()).unwrap_or_default();
         let (_, by) = text.split_once("hacked by ")?;
         let by: String = by.chars().take_while(char::is_ascii_alphanumeric).collect();
@@ -346,15 +345,11 @@ impl World {
         };
         let places = !text.contains("\"nodeName\"") || call.verb == Verb::Create;
         let fine = own && places;
-        Some(if fine {
-            String::new()
-        } else {
-            format!("{by} has {:?} of {name:?} done", call.verb)
-        })
+        Some(if fine { String::new() } else { format!("{by} does {:?} of {name:?}", call.verb) })
     }
 
     /// A record is about to be removed.
-    pub(crate) fn bury_by(&mut self, call: &Call) {
+    pub(crate) fn before_removal(&mut self, call: &Call) {
         let key = (call.kind, call.namespace.to_string(), call.name.to_string());
         if let (Verb::Delete, Some(object)) = (call.verb, self.cluster.objects.get(&key))
             && let Some((node, _)) = call.name.rsplit_once('.')
@@ -363,14 +358,14 @@ impl World {
             let kind = Kind::ALL.into_iter().find(|kind| spec["objectKind"] == kind.name());
             let name = spec["objectName"].as_str().unwrap_or_default();
             if let Some(kind) = kind {
-                self.buried(node, kind, name);
+                self.record_removed(node, kind, name);
             }
         }
     }
 
-    /// A record is removed. Of a node that is no more that is all: it may come back with what it
-    /// has, as a new one.
-    pub(crate) fn buried(&mut self, node: &str, kind: Kind, name: &str) {
+    /// A record is removed. For a deleted node that is all: it may come back with its objects, as a
+    /// new one.
+    pub(crate) fn record_removed(&mut self, node: &str, kind: Kind, name: &str) {
         let own = (Kind::Node, String::new(), node.to_owned());
         let is_on =
             self.links.values().any(|link| link.node == node && link.is_on && !link.half_open);
@@ -383,7 +378,7 @@ impl World {
         }
     }
 
-    /// A replica ends a session: there is a reason in the world.
+    /// A replica ends a session: there must be a reason in the world.
     pub(crate) fn check_close(&self, at: usize, session: Session, why: &str) {
         let Some(link) = self.links.get(&session) else { return };
         let replica = &self.replicas[at];
@@ -399,27 +394,27 @@ impl World {
             || self.check.revoked.contains_key(&link.node)
             || replica.stopping.is_some()
             || self.now - link.alive_at >= KEEPALIVE_MS
-            || self.nodes[&link.node].manner != Manner::Honest;
+            || self.nodes[&link.node].behaviour != Behaviour::Honest;
         judge!(fine, "[signs of life] r{at} closes {session:?} of {}: {why}", link.node);
     }
 
-    /// Nobody is on whose certificate is known to be revoked.
+    /// No session has a certificate that is known to be revoked.
     pub(crate) fn check_revoked(&self, at: usize) {
         if self.check.revoked.is_empty() || self.replicas[at].stopping.is_some() {
             return;
         }
-        let Some(told) = self.replicas[at].knows(Kind::Secret) else { return };
+        let Some(known) = self.replicas[at].knows(Kind::Secret) else { return };
         for (session, link) in self.links.iter().filter(|(_, it)| it.replica == at && it.is_on) {
             let Some((until_s, version)) = self.check.revoked.get(&link.node) else { continue };
             judge!(
-                link.made_s > *until_s || told < *version,
+                link.made_s > *until_s || known < *version,
                 "[revoked] r{at} serves {} on {session:?}, whose certificate is revoked",
                 link.node
             );
         }
     }
 
-    /// At most one replica takes itself for the leader, of those that do not stand still.
+    /// At most one of the replicas that are not frozen considers itself the leader.
     pub(crate) fn check_leaders(&mut self, at: usize) {
         if !self.replicas[at].leads() {
             return;
@@ -432,7 +427,7 @@ impl World {
         }
     }
 
-    /// Time has gone by.
+    /// Time has passed.
     pub(crate) fn check_time(&self) {
         for (session, link) in self.links.iter().filter(|(_, link)| link.is_on) {
             let replica = &self.replicas[link.replica];
@@ -442,19 +437,19 @@ impl World {
             let since = link.alive_at.max(replica.frozen_until);
             judge!(
                 self.now <= since + KEEPALIVE_MS + SLACK_MS,
-                "[silence] {session:?} of {} is on without a sign of life since {since}",
+                "[silence] {session:?} of {} is up without a sign of life since {since}",
                 link.node
             );
         }
         for (at, replica) in self.replicas.iter().enumerate() {
-            let Some(since) = replica.stopping.filter(|_| replica.mind.is_some()) else { continue };
+            let Some(since) = replica.stopping.filter(|_| replica.core.is_some()) else { continue };
             let since = since.max(replica.frozen_until);
-            judge!(self.now < since + EXIT_MS, "[exit] r{at} was asked to end at {since}");
+            judge!(self.now < since + EXIT_MS, "[exit] r{at} was stopped at {since}");
         }
     }
 }
 
-/// The uid of the object that a message is about.
+/// The uid of the object in a message.
 pub fn uid_in(message: &Message) -> String {
     let text = message.content.as_ref().map(|it| it.get()).unwrap_or_default();
     let content: Value = serde_json::from_str(text).unwrap_or_default();

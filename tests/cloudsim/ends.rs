@@ -1,4 +1,4 @@
-//! The end: faults and people have stopped, and everything must become as it should be.
+//! The end of a run: faults and users have stopped, and everything must become as it should be.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use edged::model::api::Kind;
 use serde_json::Value;
 
 use crate::faults::Faults;
-use crate::node::Manner;
+use crate::node::Behaviour;
 use crate::rule::judge;
 use crate::trace::trace;
 use crate::world::{Due, MORTAL, Replica, World};
 
 /// Penalties, back-offs and a reconciliation, one after another.
 const SETTLE_MS: u64 = 1_800_000;
-/// A prime, so that what comes back each few seconds is met in all its phases.
-const LOOK_MS: u64 = 9_973;
+/// A prime: periodic events must be checked in all their phases.
+const CHECK_MS: u64 = 9_973;
 const QUIET_MS: u64 = 45_000;
-/// So often something may be on its way when it is looked at.
-const LOOKS: u32 = 10;
-/// The mortal node's registration may have been on its way: its Node is deleted once more.
+/// This often something may be under way at the time of a check.
+const CHECKS: u32 = 10;
+/// The mortal node's registration may have been under way: its Node is deleted once more.
 const MORTAL_MS: u64 = 60_000;
 const ANSWER_MS: u64 = 60_000;
 
@@ -33,10 +33,10 @@ impl World {
         for at in 0..self.replicas.len() {
             self.at(1, Due::Begin(at));
         }
-        self.people_tidy();
+        self.users_tidy();
         self.remove_node(MORTAL);
         for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
-            if self.nodes[&name].manner != Manner::Honest {
+            if self.nodes[&name].behaviour != Behaviour::Honest {
                 self.remove_node(&name);
             }
         }
@@ -44,11 +44,11 @@ impl World {
         self.remove_node(MORTAL);
     }
 
-    /// Waits until all is as it should be.
+    /// Waits until everything is as it should be.
     pub(crate) fn settle(&mut self) {
         let began_at = self.now;
         loop {
-            self.run_until(self.now + LOOK_MS);
+            self.run_until(self.now + CHECK_MS);
             let Some(why) = self.unsettled() else { break };
             let late = self.now - began_at >= SETTLE_MS;
             judge!(!late, "[converges] in {SETTLE_MS} ms: {why}");
@@ -56,32 +56,35 @@ impl World {
         trace!(self.now, "======== settled after {} ms", self.now - began_at);
     }
 
-    /// Nodes give signs of life and tell the same again, and get nothing but answers.
+    /// Nodes send signs of life and repeat their reports, and get only answers.
     pub(crate) fn stay_quiet(&mut self) {
         let (pushed, version) = (self.check.pushes, self.cluster.version);
         self.run_until(self.now + QUIET_MS);
         let more = self.check.pushes - pushed;
         judge!(more == 0, "[quiet] {more} objects are sent in calm");
-        // Nodes still ask, and an answer may be on its way at this very moment.
+        // Nodes still send requests, and an answer may be under way at this moment.
         let mut wanted = self.unsettled();
-        for _ in 0..LOOKS {
+        for _ in 0..CHECKS {
             if wanted.is_some() {
                 self.run_until(self.now + 97);
                 wanted = self.unsettled();
             }
         }
-        judge!(wanted.is_none(), "[quiet] it was settled at {version} and is no more: {wanted:?}");
+        judge!(
+            wanted.is_none(),
+            "[quiet] it was settled at {version} and is not any more: {wanted:?}"
+        );
         self.check_answered();
         let left = self.records(MORTAL);
-        judge!(left.is_empty(), "[records gone] of a node that is no more: {left:?}");
+        judge!(left.is_empty(), "[records gone] of a deleted node: {left:?}");
     }
 
-    /// What was asked on a session that lasts was answered.
+    /// Every request on a session that lasts was answered.
     fn check_answered(&self) {
-        for node in self.nodes.values().filter(|it| it.manner == Manner::Honest) {
+        for node in self.nodes.values().filter(|it| it.behaviour == Behaviour::Honest) {
             let Some(session) = node.session else { continue };
             let mut waits = node
-                .asked
+                .pending
                 .iter()
                 .filter(|(_, (of, at, _))| *of == session && self.now > at + ANSWER_MS);
             let first = waits.next();
@@ -89,19 +92,19 @@ impl World {
         }
     }
 
-    /// What is not yet as it should be.
+    /// The first thing that is not yet as it should be.
     fn unsettled(&self) -> Option<String> {
-        let honest = self.nodes.values().filter(|it| it.manner == Manner::Honest);
+        let honest = self.nodes.values().filter(|it| it.behaviour == Behaviour::Honest);
         let mut alive = honest.filter(|it| it.name != MORTAL);
-        let queued = self.replicas.iter().filter_map(|it| it.mind.as_ref());
-        let queued: usize = queued.map(|mind| mind.counters().queued).sum();
-        // What nobody uses any more is kept for a while.
+        let queued = self.replicas.iter().filter_map(|it| it.core.as_ref());
+        let queued: usize = queued.map(|core| core.counters().queued).sum();
+        // Unused objects are kept for a while.
         let waits = (queued > 0).then(|| format!("{queued} objects wait for their nodes"));
         waits.or_else(|| alive.find_map(|node| self.node_unsettled(&node.name))).or_else(|| {
             let left = self.records(MORTAL);
             let leads = self.replicas.iter().any(Replica::leads);
             let led = self.size.sync == SyncStore::Table || leads;
-            (!left.is_empty() || !led).then(|| format!("of a node that is no more: {left:?}"))
+            (!left.is_empty() || !led).then(|| format!("of a deleted node: {left:?}"))
         })
     }
 
@@ -143,26 +146,30 @@ impl World {
         if !expected.contains_key(&format!("null/node/{name}")) {
             return Some(format!("{name} is not registered"));
         }
-        // What nobody uses costs a few bytes until its name is used again; of a pod its node tells,
-        // and is rid of it.
+        // An unused object costs a few bytes until its name is used again; a pod is reported by its
+        // node, which then removes it.
         let is_left = |key: &str| {
             !key.contains("/pod/") && node.stale.contains(key) && !expected.contains_key(key)
         };
         let has = node.store.iter().filter(|(key, _)| !is_left(key));
         let has: BTreeMap<String, Value> = has.map(|(key, it)| (key.clone(), own(it))).collect();
         if let Some((key, _)) = has.iter().find(|(key, it)| expected.get(*key) != Some(*it)) {
-            return Some(format!("{name} has {key} as {}, not {:?}", has[key], expected.get(key)));
+            return Some(format!(
+                "{name} has {key} at {}, expected {:?}",
+                has[key],
+                expected.get(key)
+            ));
         }
         if let Some(key) = expected.keys().find(|key| !has.contains_key(*key)) {
-            return Some(format!("{name} has not got {key}"));
+            return Some(format!("{name} does not have {key}"));
         }
         let records = self.records(name);
         let differs = records.len() != expected.len();
-        differs.then(|| format!("{name}: {} are expected: {records:?}", expected.len()))
+        differs.then(|| format!("{name}: expected {} records: {records:?}", expected.len()))
     }
 }
 
-/// An object without what is the API server's.
+/// An object without the fields that the API server sets.
 fn own(object: &Value) -> Value {
     let mut object = object.clone();
     for key in ["managedFields", "resourceVersion"] {

@@ -1,15 +1,15 @@
-//! What goes wrong and how often, drawn once per seed.
+//! Faults and their rates, drawn once per seed.
 
 use edged::controller::SyncStore;
 
 use crate::chance::Chance;
 
-/// What kind of world a seed is.
+/// The class of world of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// A few nodes and one controller, faults as they come.
+    /// A few nodes and one controller, with faults.
     Usual,
-    /// Nothing goes wrong but what people want.
+    /// Nothing happens but the changes of users.
     Calm,
     /// All rates are high at once.
     Storm,
@@ -20,7 +20,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// By the seed alone, so that a run of consecutive seeds has them all.
+    /// By the seed alone, so that a run of consecutive seeds has all of them.
     pub fn of(seed: u64) -> Self {
         match seed % 20 {
             7 => Self::Calm,
@@ -32,84 +32,84 @@ impl Class {
     }
 }
 
-/// Rates of everything that can go wrong. Zero, all of them: a calm world.
+/// Rates of all faults; all zero is a calm world.
 ///
-/// `_pct` is a chance in a hundred each time; `_ppm` a chance in a million at each tick; `_ms` the
-/// most that something takes.
+/// `_pct` is a probability in percent each time; `_ppm` in parts per million at each tick; `_ms`
+/// the longest duration.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// A call's answer is lost; half of them have done what they were to do.
+    /// A call's answer is lost; half of them have taken effect.
     pub call_lost_pct: u64,
-    /// Nothing of a save is kept.
+    /// A save fails as a whole.
     pub save_fails_pct: u64,
-    /// A watch ends when it is about to tell something.
+    /// A watch ends when it has something to report.
     pub watch_ends_pct: u64,
-    /// A message, a call or an answer takes.
+    /// Delay of a message, a call or an answer.
     pub delay_ms: u64,
-    /// A watch is behind.
+    /// Delay of a watch.
     pub watch_ms: u64,
-    /// The API server is away.
+    /// The API server is down.
     pub api_down_ppm: u64,
-    /// For as long as this.
+    /// For this long.
     pub api_down_ms: u64,
-    /// What was is forgotten: watches from before are told 410.
+    /// The history is dropped: older watches get 410.
     pub compaction_ppm: u64,
     /// A replica is killed.
     pub crash_ppm: u64,
-    /// Of these, its store is lost with it.
+    /// Share of these in which its store is lost.
     pub store_lost_pct: u64,
-    /// It is asked to end.
+    /// A replica is stopped.
     pub stop_ppm: u64,
-    /// Until the next one begins.
+    /// Until the next life begins.
     pub down_ms: u64,
-    /// It stands still.
+    /// A replica is frozen.
     pub freeze_ppm: u64,
-    /// For as long as this.
+    /// For this long.
     pub freeze_ms: u64,
     /// A node's link breaks.
     pub link_ppm: u64,
-    /// It breaks unnoticed.
+    /// Share of these that stay unnoticed.
     pub half_open_pct: u64,
-    /// A node begins to live anew.
+    /// A node begins a new life.
     pub node_restart_ppm: u64,
-    /// Of these, without what it had.
+    /// Share of these in which its store is lost.
     pub node_store_lost_pct: u64,
     /// A node's certificates are revoked.
     pub revoke_ppm: u64,
-    /// Nodes that say what is not so.
+    /// The number of nodes that send false reports.
     pub liars: usize,
-    /// Nodes that attack.
+    /// The number of nodes that attack.
     pub hostile: usize,
-    /// People change something about so often.
-    pub will_ms: u64,
+    /// The users change something about this often.
+    pub user_change_ms: u64,
 }
 
-/// Between two chances for each `_ppm`.
+/// Between two draws of each `_ppm`.
 pub const TICK_MS: u64 = 500;
 
 impl Faults {
     /// Draws the rates of a seed.
     pub fn draw(class: Class, chance: &mut Chance) -> Self {
-        let will_ms = 500 << chance.below(5);
+        let user_change_ms = 500 << chance.below(5);
         match class {
-            Class::Calm => Self { will_ms, ..Self::calm() },
-            Class::Usual | Class::Crowd | Class::Replicas => Self::rates(will_ms, |max| {
+            Class::Calm => Self { user_change_ms, ..Self::calm() },
+            Class::Usual | Class::Crowd | Class::Replicas => Self::rates(user_change_ms, |max| {
                 // Zero in two of five.
                 chance.rate(max)
             }),
             Class::Storm => {
                 let half = |chance: &mut Chance, max: u64| max / 2 + chance.below(max / 2 + 1);
-                Self::rates(will_ms, |max| half(chance, max))
+                Self::rates(user_change_ms, |max| half(chance, max))
             }
         }
     }
 
-    /// No faults at all; things take their time.
+    /// No faults; operations take time.
     pub fn calm() -> Self {
         Self { delay_ms: 20, watch_ms: 50, ..Self::default() }
     }
 
-    fn rates(will_ms: u64, mut rate: impl FnMut(u64) -> u64) -> Self {
+    fn rates(user_change_ms: u64, mut rate: impl FnMut(u64) -> u64) -> Self {
         Self {
             call_lost_pct: rate(20),
             save_fails_pct: rate(20),
@@ -132,23 +132,23 @@ impl Faults {
             revoke_ppm: rate(3_000),
             liars: rate(2) as usize,
             hostile: rate(2) as usize,
-            will_ms,
+            user_change_ms,
         }
     }
 }
 
-/// How many there are of what.
+/// The sizes of a world.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Controllers.
+    /// The number of controllers.
     pub replicas: usize,
-    /// Honest nodes that stay.
+    /// The number of honest nodes that stay.
     pub nodes: usize,
-    /// Names that pods have.
+    /// The number of names of pods.
     pub pods: u64,
-    /// Where the records are kept.
+    /// Where the records are stored.
     pub sync: SyncStore,
-    /// Until the faults stop.
+    /// The time until the faults stop.
     pub live_ms: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The simulator of the cloud side: one to three replicas of the whole mind between an API server,
-//! a store and nodes, in a world that is drawn from a seed.
+//! The simulator of the cloud side: one to three replicas of the whole core of the controller
+//! between an API server, a store and nodes, in a world that is drawn from a seed.
 //!
 //! ```text
 //! cargo test --features controller --profile sim --test cloudsim             # 2,000 seeds
@@ -7,27 +7,26 @@
 //! SEED=17 TRACE=1 cargo test --features controller --profile sim --test cloudsim
 //! ```
 //!
-//! First people change objects while links, watches, calls, the API server, the store and the
+//! First the users change objects while links, watches, calls, the API server, the store and the
 //! replicas fail, and nodes lie or attack, at rates of which many are zero. Then the faults stop,
-//! and every honest node must come to have what the API server has for it, and no more; all that it
-//! says has arrived; of a node that is no more no record is left; and all is quiet. The rules that
-//! are held all the time stand in `check`, what the end must be in `ends`.
+//! and every honest node must end up with exactly the objects that the API server has for it; all
+//! its reports have arrived; no record of a deleted node is left; and nothing more is sent. The
+//! rules that are checked all the time are in `check`, the conditions of the end in `ends`.
 //!
-//! How seeds are run, counted and replayed is as in the agent's simulator (`tests/sim`).
-#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
+//! Seeds are run, counted and replayed as in the agent's simulator (`tests/sim`).
+#![expect(clippy::print_stdout, reason = "the program prints its report")]
 
 #[path = "../sim/chance.rs"]
-#[expect(dead_code, reason = "the agent's simulator's; not all draws are needed here")]
+#[expect(dead_code, reason = "shared with the agent's simulator; not all draws are needed here")]
 mod chance;
 mod check;
 #[path = "../controller/cluster.rs"]
-#[expect(dead_code, reason = "the stories'; not all of it is needed here")]
+#[expect(dead_code, reason = "shared with the stories; not all of it is needed here")]
 mod cluster;
 mod ends;
+mod event_loop;
 mod faults;
-mod hands;
 mod node;
-mod people;
 #[path = "../sim/rule.rs"]
 mod rule;
 mod rules;
@@ -36,6 +35,7 @@ mod runner;
 mod tally;
 #[path = "../sim/trace.rs"]
 mod trace;
+mod users;
 mod world;
 
 use std::process::ExitCode;
@@ -43,18 +43,18 @@ use std::process::ExitCode;
 use tally::Tally;
 use world::World;
 
-/// As cargo knows it.
+/// The name of the cargo target.
 const TARGET: &str = "cloudsim";
 /// Seeds that once failed: they always run beside those that `make test` draws from the commit.
 const ONCE_FAILED: [u64; 2] = [1_465_084_233, 1_465_084_371];
-/// All of it is built in.
+/// All features are built in.
 const IS_WHOLE: bool = true;
 
 fn main() -> ExitCode {
     runner::main()
 }
 
-/// One seed from its first to its last moment.
+/// Runs one seed.
 fn live(seed: u64, clock: &runner::Clock) -> Tally {
     let mut world = World::new(seed);
     world.live();

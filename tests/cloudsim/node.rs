@@ -1,4 +1,4 @@
-//! Nodes as the cloud sees them: a store that keeps what it is sent, questions, and lies.
+//! Nodes as the cloud sees them: a store of the received objects, requests, and false reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,57 +15,54 @@ use crate::world::{Due, Link, MORTAL, World};
 
 /// Between two signs of life.
 const SIGN_MS: u64 = 10_000;
-/// A question that is not answered is asked again then.
+/// An unanswered request is repeated after this time.
 const ASK_AGAIN_MS: u64 = 60_000;
 
-/// How a node behaves.
+/// The behaviour of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// As an agent does.
+pub enum Behaviour {
+    /// As an agent.
     Honest,
-    /// It acknowledges what it did not get and keeps nothing of what it got.
+    /// It acknowledges what it did not get and stores nothing.
     Lies,
-    /// It wants what is others'.
+    /// It requests objects of other nodes.
     Attacks,
 }
 
-/// One node.
 pub struct Node {
-    /// Its name.
     pub name: String,
-    /// How it behaves.
-    pub manner: Manner,
+    pub behaviour: Behaviour,
     /// By resource.
     pub store: BTreeMap<String, Value>,
-    /// What it has of a time of which nobody knows any more.
+    /// Objects of an earlier life of the controller, which has no records of them.
     pub stale: BTreeSet<String>,
-    /// The session that it is on, as far as it knows.
+    /// Its session, as far as it knows.
     pub session: Option<Session>,
-    /// Questions that were not answered: on which session and when they were asked, about what.
-    pub asked: BTreeMap<String, (Session, u64, String)>,
-    /// When its certificate was made.
+    /// Unanswered requests: on which session and when they were sent, and about what.
+    pub pending: BTreeMap<String, (Session, u64, String)>,
+    /// When its certificate was issued.
     made_s: i64,
-    /// It has begun to live and has not registered since; when it last tried.
+    /// It has begun a new life and has not registered since; when it last tried.
     is_new: bool,
     tried_at: Option<u64>,
     signed_at: u64,
-    /// How often the cloud said that it has no such pod, by resource and uid.
+    /// How often the cloud reported a pod as missing, by resource and uid.
     missing: BTreeMap<(String, String), u32>,
-    /// What was acknowledged last.
+    /// The last acknowledged message.
     acked: Box<str>,
     last_id: u64,
 }
 
 impl Node {
-    /// It has never been here.
-    pub fn new(name: String, manner: Manner) -> Self {
+    /// A node that was never connected.
+    pub fn new(name: String, behaviour: Behaviour) -> Self {
         Self {
             name,
-            manner,
+            behaviour,
             store: BTreeMap::new(),
             stale: BTreeSet::new(),
             session: None,
-            asked: BTreeMap::new(),
+            pending: BTreeMap::new(),
             made_s: 0,
             is_new: true,
             tried_at: None,
@@ -76,11 +73,11 @@ impl Node {
         }
     }
 
-    /// It begins to live anew.
+    /// It begins a new life.
     pub fn restart(&mut self) {
         self.is_new = true;
         self.tried_at = None;
-        self.asked.clear();
+        self.pending.clear();
         self.missing.clear();
     }
 
@@ -95,8 +92,8 @@ impl Node {
         }
     }
 
-    /// Something asked or told.
-    pub fn ask(&mut self, operation: &str, resource: &str, content: Option<&Value>) -> Message {
+    /// A request or a report.
+    pub fn request(&mut self, operation: &str, resource: &str, content: Option<&Value>) -> Message {
         self.message(["edged", "meta", operation, resource], content)
     }
 
@@ -105,7 +102,7 @@ impl Node {
             "node-role.kubernetes.io/edge": "", "kubernetes.io/arch": "arm"}},
             "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let resource = format!("null/node/{}", self.name);
-        self.ask("insert", &resource, Some(&node))
+        self.request("insert", &resource, Some(&node))
     }
 
     /// The status of a pod.
@@ -114,10 +111,10 @@ impl Node {
         let patch = json!({"metadata": {"uid": metadata["uid"]}, "status": {"phase": "Running",
             "conditions": [{"type": "Ready", "status": "True"}]}});
         let name = metadata["name"].as_str().expect("a pod");
-        self.ask("patch", &format!("n/podpatch/{name}"), Some(&json!(patch.to_string())))
+        self.request("patch", &format!("n/podpatch/{name}"), Some(&json!(patch.to_string())))
     }
 
-    /// Takes a message; its acknowledgement, where one is due.
+    /// Processes a message; returns its acknowledgement, where one is due.
     fn take(&mut self, message: &Message) -> Option<Message> {
         let Route { source, group, operation, resource } = message.route.clone();
         if group.as_ref() != "resource" {
@@ -133,8 +130,8 @@ impl Node {
                 let replaced = old.is_some_and(|old| old != content["metadata"]["uid"]);
                 let stale = self.stale.remove(&*resource);
                 judge!(
-                    !replaced || stale || self.manner != Manner::Honest,
-                    "[predecessor first] {resource} of {} was replaced, and not told gone",
+                    !replaced || stale || self.behaviour != Behaviour::Honest,
+                    "[predecessor first] {resource} of {} was replaced without a deletion",
                     self.name
                 );
                 self.store.insert(resource.to_string(), content);
@@ -155,17 +152,17 @@ impl Node {
 
     fn answered(&mut self, message: &Message, content: &Value) {
         let resource = message.route.resource.to_string();
-        let asked = self.asked.remove(&*message.header.parent_id);
+        let pending = self.pending.remove(&*message.header.parent_id);
         let reason = &content["Err"]["ErrStatus"]["reason"];
         if content["metadata"]["uid"].is_string() && !message.header.resource_version.is_empty() {
             self.store.insert(resource.clone(), content.clone());
         }
-        if asked.as_ref().is_some_and(|(.., what)| what == "register") {
+        if pending.as_ref().is_some_and(|(.., what)| what == "register") {
             self.is_new &= !(content["Err"].is_null() || reason == "AlreadyExists");
             return;
         }
-        let Some((.., uid)) = asked.filter(|_| resource.contains("/podpatch/")) else { return };
-        // An agent hears twice that there is no such pod before it believes it.
+        let Some((.., uid)) = pending.filter(|_| resource.contains("/podpatch/")) else { return };
+        // An agent believes that a pod is missing after the second report.
         let key = resource.replacen("/podpatch/", "/pod/", 1);
         if reason == "NotFound" {
             let count = self.missing.entry((key.clone(), uid.clone())).or_default();
@@ -178,7 +175,7 @@ impl Node {
 }
 
 impl World {
-    /// A session ends, and its node knows.
+    /// A session ends, and its node notices.
     pub fn unlink(&mut self, session: Session) {
         if let Some(link) = self.links.remove(&session)
             && let Some(node) = self.nodes.get_mut(&link.node)
@@ -188,12 +185,12 @@ impl World {
         }
     }
 
-    /// A session is refused; who shows a revoked certificate joins again.
+    /// A session is refused; a node with a revoked certificate joins again.
     pub fn refused(&mut self, session: Session, status: u16) {
         let Some(link) = self.links.remove(&session) else { return };
         let (now_s, node) = (self.wall_s(), self.nodes.get_mut(&link.node).expect("a node"));
         node.session = None;
-        if status == 403 && node.manner == Manner::Honest {
+        if status == 403 && node.behaviour == Behaviour::Honest {
             node.made_s = now_s + 1;
         }
     }
@@ -209,10 +206,10 @@ impl World {
         let node = self.nodes.get_mut(name).expect("a node");
         let mut ack = node.take(message)?;
         let before = std::mem::replace(&mut node.acked, ack.header.parent_id.clone());
-        if node.manner == Manner::Lies {
+        if node.behaviour == Behaviour::Lies {
             match self.chance.below(5) {
                 0 => return None,
-                // Of something else, or of nothing that ever was.
+                // Of another message, or of none.
                 1 => ack.header.parent_id = before,
                 2 => ack.header.parent_id = "nothing".into(),
                 3 => drop(node.store.remove(&*message.route.resource)),
@@ -222,13 +219,13 @@ impl World {
         Some(ack)
     }
 
-    /// A node does what it does each second or so.
+    /// The regular work of a node, about once a second.
     pub(crate) fn node_turns(&mut self, name: &str) {
         let most_ms = if self.is_over { 16_000 } else { 2_000 };
         let ms = self.chance.between(200, most_ms);
         self.at(ms, Due::Node(name.to_owned()));
         let gone = name == MORTAL && self.now >= self.mortal_until;
-        let honest = self.nodes[name].manner == Manner::Honest;
+        let honest = self.nodes[name].behaviour == Behaviour::Honest;
         if gone || (self.is_over && !honest) {
             if let Some(session) = self.nodes[name].session {
                 self.cut(session);
@@ -242,25 +239,25 @@ impl World {
         if !self.links.get(&session).is_some_and(|link| link.is_on) {
             return;
         }
-        match self.nodes[name].manner {
-            Manner::Honest => self.lives(name, session),
-            Manner::Lies => {
-                self.lives(name, session);
-                self.lies(name);
+        match self.nodes[name].behaviour {
+            Behaviour::Honest => self.live_normally(name, session),
+            Behaviour::Lies => {
+                self.live_normally(name, session);
+                self.report_falsely(name);
             }
-            Manner::Attacks => {
-                self.lives(name, session);
-                self.attacks(name, session);
+            Behaviour::Attacks => {
+                self.live_normally(name, session);
+                self.attack(name, session);
             }
         }
     }
 
     fn dial(&mut self, name: &str) {
-        // Each keeps to one replica. Where a node moves while the one that it leaves still has
-        // something to write, a record may be left behind for good: when the controller can bear
+        // Each node stays with one replica. If a node moves while its former replica still has
+        // something to write, a record may be left behind for good: once the controller can handle
         // that, any replica is to be drawn here.
         let replica = name.bytes().map(usize::from).sum::<usize>() % self.replicas.len();
-        if self.replicas[replica].mind.is_none() {
+        if self.replicas[replica].core.is_none() {
             return;
         }
         self.last_session += 1;
@@ -268,7 +265,7 @@ impl World {
         let now = self.now;
         let node = self.nodes.get_mut(name).expect("a node");
         node.session = Some(session);
-        node.asked.clear();
+        node.pending.clear();
         node.tried_at = None;
         node.signed_at = 0;
         let made_s = node.made_s;
@@ -293,37 +290,37 @@ impl World {
         };
         self.links.insert(session, link);
         trace!(now, "{name} dials r{replica}: {session:?}");
-        self.hand(replica, Event::EdgeUp(session, Box::new(peer)));
+        self.deliver(replica, Event::EdgeUp(session, Box::new(peer)));
     }
 
     pub(crate) fn accepted(&mut self, at: usize, session: Session) {
         let now = self.now;
         let link = self.links.get_mut(&session).filter(|link| !link.is_on);
-        judge!(link.is_some(), "[one answer] r{at} accepts {session:?}, and nobody asks");
+        judge!(link.is_some(), "[one answer] r{at} accepts {session:?}, which was not requested");
         let Some(link) = link else { return };
         link.is_on = true;
         link.alive_at = now;
     }
 
-    fn say(&mut self, name: &str, message: Message) {
+    fn send_message(&mut self, name: &str, message: Message) {
         let Some(session) = self.nodes[name].session else { return };
         let Some(replica) = self.links.get(&session).map(|link| link.replica) else { return };
-        self.tell(replica, Event::EdgeSaid(session, Box::new(message)));
+        self.send_event(replica, Event::EdgeSaid(session, Box::new(message)));
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     fn question(&mut self, name: &str, message: Message, what: &str) {
         let now = self.now;
         let node = self.nodes.get_mut(name).expect("a node");
         if let Some(session) = node.session {
             let id = message.header.id.to_string();
-            node.asked.insert(id, (session, now, what.to_owned()));
+            node.pending.insert(id, (session, now, what.to_owned()));
         }
-        self.say(name, message);
+        self.send_message(name, message);
     }
 
-    /// It registers, tells how its pods are and deletes those that end.
-    fn lives(&mut self, name: &str, session: Session) {
+    /// It registers, reports its pods and deletes those that end.
+    fn live_normally(&mut self, name: &str, session: Session) {
         let now = self.now;
         let own = (Kind::Node, String::new(), name.to_owned());
         let is_there = self.cluster.objects.contains_key(&own);
@@ -332,7 +329,7 @@ impl World {
             node.signed_at = now;
             let sign =
                 node.message(["websocket", "resource", "keepalive", "node"], Some(&json!("ping")));
-            self.say(name, sign);
+            self.send_message(name, sign);
         }
         let node = self.nodes.get_mut(name).expect("a node");
         let due = node.tried_at.is_none_or(|at| now >= at + 10_000);
@@ -353,7 +350,7 @@ impl World {
             let node = self.nodes.get_mut(name).expect("a node");
             let uid = pod["metadata"]["uid"].as_str().expect("a uid").to_owned();
             let waits = node
-                .asked
+                .pending
                 .values()
                 .any(|(of, at, what)| *of == session && *what == uid && now < at + ASK_AGAIN_MS);
             if waits {
@@ -362,7 +359,7 @@ impl World {
             let message = if pod["metadata"]["deletionTimestamp"].is_string() {
                 let options = json!({"preconditions": {"uid": uid}});
                 let name = pod["metadata"]["name"].as_str().expect("a name");
-                node.ask("delete", &format!("n/pod/{name}"), Some(&options))
+                node.request("delete", &format!("n/pod/{name}"), Some(&options))
             } else {
                 node.report(&pod)
             };
@@ -373,14 +370,14 @@ impl World {
             if !maps.is_empty() {
                 let map = self.chance.pick(&maps).clone();
                 let node = self.nodes.get_mut(name).expect("a node");
-                let message = node.ask("query", &format!("n/configmap/{map}"), None);
+                let message = node.request("query", &format!("n/configmap/{map}"), None);
                 self.question(name, message, "query");
             }
         }
     }
 
-    /// It says what is not so: of pods that it never had, of others' and of its own.
-    fn lies(&mut self, name: &str) {
+    /// It sends false reports: of pods that it never had, of others' and of its own.
+    fn report_falsely(&mut self, name: &str) {
         let pods: Vec<Value> = self
             .cluster
             .objects
@@ -403,13 +400,16 @@ impl World {
             "spec": {"nodeName": name},
             "status": {"phase": "Failed", "message": format!("hacked by {name}")}});
         let node = self.nodes.get_mut(name).expect("a node");
-        let message =
-            node.ask("patch", &format!("n/podpatch/{pod_name}"), Some(&json!(patch.to_string())));
-        self.say(name, message);
+        let message = node.request(
+            "patch",
+            &format!("n/podpatch/{pod_name}"),
+            Some(&json!(patch.to_string())),
+        );
+        self.send_message(name, message);
     }
 
-    /// It asks for what is others', changes it, and sends what nobody can read.
-    fn attacks(&mut self, name: &str, session: Session) {
+    /// It requests and changes objects of other nodes, and sends unreadable messages.
+    fn attack(&mut self, name: &str, session: Session) {
         let other = format!("e{}", self.chance.below(self.size.nodes as u64));
         let mark = format!("hacked by {name}");
         let uids: Vec<Value> =
@@ -417,35 +417,35 @@ impl World {
         let uid = if uids.is_empty() { Value::Null } else { self.chance.pick(&uids).clone() };
         let pod = self.chance.below(self.size.pods);
         let map = self.chance.below(3);
-        let told = json!({"metadata": {"uid": uid, "name": other, "labels": {"by": mark}},
+        let object = json!({"metadata": {"uid": uid, "name": other, "labels": {"by": mark}},
             "spec": {"nodeName": other}, "status": {"phase": "Failed", "message": mark}});
-        let text = json!(told.to_string());
+        let text = json!(object.to_string());
         let delete = json!({"preconditions": {"uid": uid}, "message": mark});
-        let asks: [(&str, String, Option<&Value>); 11] = [
-            ("insert", format!("null/node/{other}"), Some(&told)),
+        let requests: [(&str, String, Option<&Value>); 11] = [
+            ("insert", format!("null/node/{other}"), Some(&object)),
             ("patch", format!("null/nodepatch/{other}"), Some(&text)),
-            ("update", format!("null/node/{other}"), Some(&told)),
+            ("update", format!("null/node/{other}"), Some(&object)),
             ("query", format!("null/node/{other}"), None),
-            ("update", format!("kube-node-lease/lease/{other}"), Some(&told)),
+            ("update", format!("kube-node-lease/lease/{other}"), Some(&object)),
             ("patch", format!("n/podpatch/p{pod}"), Some(&text)),
             ("delete", format!("n/pod/p{pod}"), Some(&delete)),
             ("query", format!("n/configmap/m{map}"), None),
             ("query", format!("n/secret/s-{other}"), None),
-            ("insert", format!("n/pod/p{pod}"), Some(&told)),
+            ("insert", format!("n/pod/p{pod}"), Some(&object)),
             ("query", "x".repeat(300), None),
         ];
         for _ in 0..self.chance.below(4) {
-            let (operation, resource, content) = self.chance.pick(&asks).clone();
+            let (operation, resource, content) = self.chance.pick(&requests).clone();
             let node = self.nodes.get_mut(name).expect("a node");
-            let message = node.ask(operation, &resource, content);
+            let message = node.request(operation, &resource, content);
             self.tally.add("attacks");
-            self.say(name, message);
+            self.send_message(name, message);
         }
         if self.chance.percent(5) {
             let replica = self.links[&session].replica;
             for _ in 0..self.chance.below(150) {
-                self.tally.add("messages that nobody can read");
-                self.hand(
+                self.tally.add("unreadable messages");
+                self.deliver(
                     replica,
                     Event::EdgeSpoilt(session, "got 9 bytes, expected JSON".to_owned()),
                 );

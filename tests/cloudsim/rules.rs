@@ -3,14 +3,14 @@
 /// All of them, by where they are judged.
 #[rustfmt::skip]
 pub const NAMES: &[&str] = &[
-    // What a node is sent.
+    // Messages to nodes.
     "not again", "on record", "one answer", "own objects", "predecessor first",
-    // What the API server is asked for.
+    // Requests to the API server.
     "leader cleans", "stays its own",
     // Sessions.
     "revoked", "signs of life", "silence",
     // The controller's steps.
     "bounded step", "exit", "one leader", "one save", "wake later",
-    // The end.
+    // The end of a run.
     "answered", "converges", "quiet", "records gone",
 ];

@@ -1,4 +1,4 @@
-//! What a run has seen: proof that the faults happen at all, and how fast the world turns.
+//! The counts of a run: proof that the faults happen at all, and the speed of the world.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Tally {
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// What worlds of one kind took.
+/// The cost of worlds of one class.
 #[derive(Clone, Copy, Default)]
 struct Spent {
     worlds: u64,
@@ -25,12 +25,12 @@ struct Spent {
 }
 
 impl Tally {
-    /// The run is over: so long it lasted, and so long the processor worked for it.
+    /// The run is over: its simulated and its processor time.
     pub fn spent(&mut self, class: Class, simulated_ms: u64, cpu_ns: u64) {
         self.kinds.insert(class, Spent { worlds: 1, simulated_ms, cpu_ns });
     }
 
-    /// One more of something that happens.
+    /// Counts something that happens.
     pub fn add(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
@@ -50,7 +50,7 @@ impl Tally {
         }
     }
 
-    /// The counts, a line for each kind. `cpu_s`: so long the processor worked for them.
+    /// The counts, a line for each kind. `cpu_s`: the processor time used.
     pub fn lines(&self, cpu_s: f64) -> Vec<String> {
         let speed = |(class, spent): (&Class, &Spent)| {
             let (worlds, cpu_s) = (spent.worlds, spent.cpu_ns as f64 / 1e9);

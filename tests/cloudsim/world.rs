@@ -1,4 +1,4 @@
-//! The world around the controllers: a queue of things to come, an API server, a store, nodes.
+//! The world around the controllers: a queue of future events, an API server, a store, nodes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,53 +16,52 @@ use crate::chance::Chance;
 use crate::check::Check;
 use crate::cluster::Cluster;
 use crate::faults::{Class, Faults, Size, TICK_MS};
-use crate::node::{Manner, Node};
+use crate::node::{Behaviour, Node};
 use crate::rule::judge;
 use crate::tally::Tally;
 use crate::trace::trace;
 
 /// 2027-01-15, milliseconds since 1970, when the world begins.
 pub const TODAY_MS: i64 = 1_800_000_000_000;
-/// Without a sign of life for so long a session ends.
+/// A session without a sign of life ends after this time.
 pub const KEEPALIVE_MS: u64 = 30_000;
-/// Is here for a while, and then never again.
+/// Exists for a while, and never again afterwards.
 pub const MORTAL: &str = "mortal";
 
 /// Node, kind, namespace and name.
 pub type RowKey = (String, Kind, String, String);
 
-/// Everything.
 pub struct World {
     /// Milliseconds since the world began.
     pub now: u64,
-    /// Every draw.
+    /// All random draws.
     pub chance: Chance,
-    /// What goes wrong at present.
+    /// The current rates of faults.
     pub faults: Faults,
-    /// Which kind of world it is.
+    /// The class of the world.
     pub class: Class,
-    /// How many there are of what.
+    /// The sizes of the world.
     pub size: Size,
-    /// The API server.
     pub cluster: Cluster,
-    /// It is away until then.
+    /// The API server is down until this time.
     pub api_down_until: u64,
     /// The controllers.
     pub replicas: Vec<Replica>,
     /// The nodes, by name.
     pub nodes: BTreeMap<String, Node>,
-    /// Sessions that are asked for or on.
+    /// Sessions that are requested or up.
     pub links: BTreeMap<Session, Link>,
-    /// The table of a controller that keeps its records itself, and what is kept of certificates.
+    /// The table of a controller that stores its records itself, and the stored data of
+    /// certificates.
     pub rows: BTreeMap<RowKey, Record>,
     pub identities: BTreeMap<Box<str>, Identity>,
     /// The rules.
     pub check: Check,
-    /// What was counted.
+    /// The counts.
     pub tally: Tally,
     /// When the mortal node dies.
     pub mortal_until: u64,
-    /// People and faults have stopped.
+    /// Users and faults have stopped.
     pub is_over: bool,
     pub(crate) last_session: u64,
     queue: BTreeMap<(u64, u64), Due>,
@@ -70,59 +69,54 @@ pub struct World {
     fed_version: u64,
 }
 
-/// One controller.
 pub struct Replica {
     /// `None`: it is not running.
-    pub mind: Option<Controller>,
-    /// How often it began.
+    pub core: Option<Controller>,
+    /// The number of lives so far.
     pub life: u64,
-    /// Its clocks are its own.
+    /// Each replica has its own clocks.
     boot_ms: u64,
     wall_ms: i64,
-    /// It stands still until then.
+    /// It is frozen until this time.
     pub frozen_until: u64,
-    /// What it will hear then.
+    /// Events that it will receive then.
     inbox: VecDeque<Event>,
-    /// It was asked to end, at this time.
+    /// When it was stopped.
     pub stopping: Option<u64>,
-    /// Watches, and up to which version each has told.
+    /// Watches, and the version up to which each has reported.
     pub watches: BTreeMap<WatchId, Watch>,
     /// A save is under way.
     pub saving: bool,
     wake: Option<u64>,
 }
 
-/// One watch of a replica's.
+/// A watch of a replica.
 #[derive(Clone, Copy)]
 pub struct Watch {
-    /// Of what.
     pub kind: Kind,
-    /// Told up to here.
+    /// Reported up to this version.
     pub version: u64,
-    /// It is about to tell.
+    /// It is about to report.
     pub is_due: bool,
 }
 
-/// A session.
 pub struct Link {
-    /// Of this node.
     pub node: String,
-    /// At this replica.
     pub replica: usize,
-    /// It is answered.
+    /// The upgrade is answered.
     pub is_on: bool,
-    /// When the certificate was made.
+    /// When the certificate was issued.
     pub made_s: i64,
-    /// The node knows nothing of it any more, and nobody has told the replica.
+    /// The node no longer has the session, and the replica has not noticed.
     pub half_open: bool,
-    /// The last sign of life that was handed over.
+    /// The last sign of life that was delivered.
     pub alive_at: u64,
-    /// Order is kept both ways.
+    /// Messages stay in order both ways.
     pub up_at: u64,
     pub down_at: u64,
 }
 
-/// Something that is going to happen; what is a replica's, in this life of it.
+/// A future event; those of a replica belong to one of its lives.
 pub enum Due {
     Tell(usize, u64, Box<Event>),
     Call(usize, u64, CallId, Box<Call>),
@@ -134,11 +128,11 @@ pub enum Due {
     Begin(usize),
     Node(String),
     Tick,
-    Will,
+    UserChange,
 }
 
 impl World {
-    /// A new world: nobody runs yet.
+    /// A new world, in which nothing runs yet.
     pub fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let class = Class::of(seed);
@@ -146,11 +140,11 @@ impl World {
         let size = Size::draw(class, &mut chance);
         let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
         let mut add =
-            |name: String, manner| drop(nodes.insert(name.clone(), Node::new(name, manner)));
-        (0..size.nodes).for_each(|at| add(format!("e{at}"), Manner::Honest));
-        (0..faults.liars).for_each(|at| add(format!("liar{at}"), Manner::Lies));
-        (0..faults.hostile).for_each(|at| add(format!("hostile{at}"), Manner::Attacks));
-        add(MORTAL.to_owned(), Manner::Honest);
+            |name: String, behaviour| drop(nodes.insert(name.clone(), Node::new(name, behaviour)));
+        (0..size.nodes).for_each(|at| add(format!("e{at}"), Behaviour::Honest));
+        (0..faults.liars).for_each(|at| add(format!("liar{at}"), Behaviour::Lies));
+        (0..faults.hostile).for_each(|at| add(format!("hostile{at}"), Behaviour::Attacks));
+        add(MORTAL.to_owned(), Behaviour::Honest);
         let mut world = Self {
             now: 0,
             mortal_until: chance.below(size.live_ms),
@@ -183,11 +177,11 @@ impl World {
             world.at(ms, Due::Node(name));
         }
         world.at(1, Due::Tick);
-        world.at(2, Due::Will);
+        world.at(2, Due::UserChange);
         world
     }
 
-    /// A whole run.
+    /// Runs the whole seed.
     pub fn live(&mut self) {
         self.run_until(self.size.live_ms);
         self.end_faults();
@@ -195,13 +189,13 @@ impl World {
         self.stay_quiet();
     }
 
-    /// In so many milliseconds.
+    /// Schedules an event in this many milliseconds.
     pub fn at(&mut self, in_ms: u64, due: Due) {
         self.order += 1;
         self.queue.insert((self.now + in_ms, self.order), due);
     }
 
-    /// The world's clock, which the nodes' certificates are made by; seconds since 1970.
+    /// The world's clock, by which the nodes' certificates are issued; seconds since 1970.
     pub fn wall_s(&self) -> i64 {
         (TODAY_MS + self.now as i64) / 1_000
     }
@@ -233,7 +227,7 @@ impl World {
         self.now = end;
     }
 
-    /// Watches that have something to tell do so after a while.
+    /// Watches with pending changes report them after a while.
     fn feed(&mut self) {
         if self.fed_version == self.cluster.version {
             return;
@@ -251,7 +245,7 @@ impl World {
         }
     }
 
-    /// This watch tells something after a while.
+    /// This watch reports after a while.
     pub fn feed_soon(&mut self, at: usize, id: WatchId) {
         let ms = self.chance.below(self.faults.watch_ms + 1);
         let replica = &mut self.replicas[at];
@@ -266,7 +260,7 @@ impl World {
         match due {
             Due::Tell(at, life, event) => {
                 if self.replicas[at].life == life {
-                    self.hand(at, *event);
+                    self.deliver(at, *event);
                 }
             }
             Due::Call(at, life, id, call) => self.call(at, life, id, &call),
@@ -293,13 +287,13 @@ impl World {
                 self.tick();
                 self.at(TICK_MS, Due::Tick);
             }
-            Due::Will => self.will(),
+            Due::UserChange => self.users_change(),
         }
     }
 
-    /// A replica begins to live.
+    /// A replica begins a life.
     fn begin(&mut self, at: usize) {
-        if self.replicas[at].mind.is_some() {
+        if self.replicas[at].core.is_some() {
             return;
         }
         let seed = self.chance.bits();
@@ -323,15 +317,15 @@ impl World {
         replica.stopping = None;
         replica.frozen_until = now;
         replica.saving = false;
-        replica.mind = Some(Controller::boot(config, replica.clock(now), seed));
+        replica.core = Some(Controller::boot(config, replica.clock(now), seed));
         trace!(now, "======== r{at} begins its life {}", replica.life);
         let identities = self.identities.values().cloned().collect();
-        self.hand(at, Event::Identities(identities));
+        self.deliver(at, Event::Identities(identities));
         let rows = self.rows.values().cloned().collect();
-        self.hand(at, Event::Loaded(rows));
+        self.deliver(at, Event::Loaded(rows));
     }
 
-    /// A replica is gone, for whatever reason; what it had asked for is done or not.
+    /// A replica ends, for whatever reason; its requests take effect or not.
     pub fn end(&mut self, at: usize) {
         let life = self.replicas[at].life;
         let is_its = |due: &Due| match due {
@@ -341,7 +335,7 @@ impl World {
             | Due::Feed(of, in_life, _)
             | Due::Thaw(of, in_life)
             | Due::Save(of, in_life, ..) => (*of, *in_life) == (at, life),
-            Due::ToNode(..) | Due::Begin(_) | Due::Node(_) | Due::Tick | Due::Will => false,
+            Due::ToNode(..) | Due::Begin(_) | Due::Node(_) | Due::Tick | Due::UserChange => false,
         };
         let (its, others) =
             std::mem::take(&mut self.queue).into_iter().partition(|(_, it)| is_its(it));
@@ -357,7 +351,7 @@ impl World {
             }
         }
         let replica = &mut self.replicas[at];
-        replica.mind = None;
+        replica.core = None;
         replica.wake = None;
         replica.watches.clear();
         replica.inbox.clear();
@@ -373,13 +367,13 @@ impl World {
         self.now >= self.api_down_until
     }
 
-    /// A fact reaches a replica, and it takes a step.
-    pub fn hand(&mut self, at: usize, event: Event) {
+    /// An event reaches a replica, which takes a step.
+    pub fn deliver(&mut self, at: usize, event: Event) {
         let now = self.now;
-        if self.replicas[at].mind.is_none() {
+        if self.replicas[at].core.is_none() {
             return;
         }
-        // Who stands still hears all of it later, in order.
+        // A frozen replica receives them all later, in order.
         let replica = &mut self.replicas[at];
         if replica.frozen_until > now || !replica.inbox.is_empty() {
             if replica.inbox.is_empty() {
@@ -389,10 +383,10 @@ impl World {
             self.replicas[at].inbox.push_back(event);
             return;
         }
-        self.hear(at, event);
+        self.deliver_now(at, event);
     }
 
-    /// A replica that stood still goes on.
+    /// A frozen replica continues.
     fn thaw(&mut self, at: usize, life: u64) {
         let frozen_ms = self.replicas[at].frozen_until.saturating_sub(self.now);
         if frozen_ms > 0 {
@@ -401,13 +395,13 @@ impl World {
         while self.replicas[at].life == life
             && let Some(event) = self.replicas[at].inbox.pop_front()
         {
-            self.hear(at, event);
+            self.deliver_now(at, event);
         }
     }
 
-    fn hear(&mut self, at: usize, event: Event) {
+    fn deliver_now(&mut self, at: usize, event: Event) {
         let now = self.now;
-        // Of a session that is over nothing follows, as the hands promise.
+        // No event of an ended session follows: the event loop guarantees that.
         if let Event::EdgeSaid(session, _)
         | Event::EdgeSpoilt(session, _)
         | Event::EdgeDrained(session, _)
@@ -426,27 +420,27 @@ impl World {
             }
         }
         if let Event::Called(id, _) = &event {
-            self.check.hears((at, self.replicas[at].life, *id));
+            self.check.answered((at, self.replicas[at].life, *id));
         }
         let replica = &mut self.replicas[at];
         let clock = replica.clock(now);
-        replica.mind.as_mut().expect("just seen").handle(clock, event);
+        replica.core.as_mut().expect("just seen").handle(clock, event);
         self.step(at);
     }
 
-    /// A replica looks at all it knows.
+    /// A replica takes a step.
     pub fn step(&mut self, at: usize) {
         self.tally.steps += 1;
         let now = self.now;
         let replica = &mut self.replicas[at];
         let clock = replica.clock(now);
-        let Some(mind) = &mut replica.mind else { return };
+        let Some(core) = &mut replica.core else { return };
         let mut out = edged::controller::event::Out::default();
-        mind.step(clock, &mut out);
-        let wake = mind.wake_at();
+        core.step(clock, &mut out);
+        let wake = core.wake_at();
         judge!(
             wake.is_none_or(|wake| wake > clock.boot),
-            "[wake later] r{at} asks to be woken at {wake:?}, and it is {:?}",
+            "[wake later] r{at} wants to wake at {wake:?}, and it is {:?}",
             clock.boot
         );
         replica.wake = wake.map(|wake| wake.0 - replica.boot_ms);
@@ -454,7 +448,7 @@ impl World {
         let life = replica.life;
         for action in out.actions {
             self.perform(at, action);
-            if self.replicas[at].life != life || self.replicas[at].mind.is_none() {
+            if self.replicas[at].life != life || self.replicas[at].core.is_none() {
                 return;
             }
         }
@@ -466,7 +460,7 @@ impl World {
 impl Replica {
     fn new(chance: &mut Chance) -> Self {
         Self {
-            mind: None,
+            core: None,
             life: 0,
             boot_ms: chance.below(1 << 30),
             wall_ms: TODAY_MS,
@@ -483,17 +477,17 @@ impl Replica {
         Now { boot: Instant(self.boot_ms + now), wall: Some(Wall(self.wall_ms + now as i64)) }
     }
 
-    /// Whether it takes itself for the one that cleans up.
+    /// Whether it considers itself the leader.
     pub fn leads(&self) -> bool {
-        self.mind.as_ref().is_some_and(|mind| mind.counters().leads)
+        self.core.as_ref().is_some_and(|core| core.counters().leads)
     }
 
-    /// The same, as of this moment and not of its last step: it is about to be woken by then.
+    /// The same, at this moment and not at its last step: it is about to wake by then.
     pub fn leads_now(&self, now: u64) -> bool {
         self.wake.is_none_or(|wake| wake > now) && self.leads()
     }
 
-    /// Up to which version it was told of this kind; `None`: it is listing.
+    /// The version up to which it has this kind; `None`: it is listing.
     pub fn knows(&self, kind: Kind) -> Option<u64> {
         self.watches.values().filter(|it| it.kind == kind).map(|it| it.version).max()
     }

@@ -1,4 +1,4 @@
-//! What a case works with: a name of its own, pods on the common node, and what they show.
+//! A test case: its unique name, its pods on the common node, and helpers to observe them.
 #![allow(dead_code, reason = "each area uses its part of this")]
 
 use std::cell::RefCell;
@@ -27,11 +27,11 @@ use crate::wave::Wave;
 
 /// The node that all cases share.
 pub(crate) struct Node {
-    /// Where the agent works.
+    /// The environment of the agent.
     pub(crate) site: Site,
     /// Its runtime.
     pub(crate) containerd: Containerd,
-    /// Scratch space, gone at the end.
+    /// Scratch space, removed at the end.
     pub(crate) dir: PathBuf,
     /// Of cases that share a restart of the agent.
     pub(crate) wave: Wave,
@@ -42,21 +42,21 @@ pub(crate) struct Node {
     outcomes: Mutex<BTreeMap<String, Arc<Outcome>>>,
 }
 
-/// What a pod that several cases look at came to.
+/// The result of a pod that several cases share.
 type Outcome = OnceLock<Result<Log, String>>;
 
-/// All cases look at the node's pods; no more often it is asked for them.
+/// All cases observe the node's pods; the agent is queried at most this often.
 const SNAPSHOT_AGE: Duration = Duration::from_millis(150);
 
-/// From one look of a case to its next.
+/// The interval of polling of a case.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// Upstream gives a pod five minutes to start; many start here at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Node {
-    /// With a containerd of its own and no pods. `name` tells nodes of one run apart, below its own
-    /// cgroup; `settings` are added to those of all nodes.
+    /// With its own containerd and without pods. `name` distinguishes nodes of one run, and names
+    /// its cgroup; `settings` are added to those of all nodes.
     pub(crate) fn new(name: &str, settings: &str) -> Node {
         let dir = support::scratch(&format!("conformance-{name}"));
         let containerd = Containerd::start(dir.join("c"));
@@ -78,19 +78,19 @@ impl Node {
         node
     }
 
-    /// The agents that start from now on have these settings beside those of all nodes.
+    /// Agents that start from now on have these additional settings.
     pub(crate) fn set(&self, settings: &str) {
         let text = CONFIG.replace("CGROUP_ROOT", &self.cgroups) + settings;
         let config = self.site.config.as_ref().expect("it was made with the node");
         fs::write(config, text).expect("a file of ours");
     }
-    /// All pods as the agent shows them. It refuses connections beyond its bound, so it is asked
-    /// again.
+    /// All pods as the agent returns them. It refuses connections beyond its limit, so the request
+    /// is repeated.
     pub(crate) fn pods(&self) -> Vec<Pod> {
         until("the agent answers", || self.site.pods())
     }
 
-    /// A pod as the agent showed it a moment ago.
+    /// A pod as the agent returned it a moment ago.
     pub(crate) fn pod(&self, name: &str) -> Result<Pod, String> {
         let name = format!("{name}-{NODE}");
         self.refresh(|pods| {
@@ -108,7 +108,7 @@ impl Node {
         })
     }
 
-    /// Waits until a pod is gone without a trace.
+    /// Waits until a pod is completely removed.
     pub(crate) fn wait_gone(&self, pod: &Pod) {
         until_in(PATIENCE, &format!("pod {} is gone", pod.name()), || {
             std::thread::sleep(LOOK);
@@ -117,11 +117,11 @@ impl Node {
                 found.map_or(Ok(()), |shown| Err(shown.0["status"].to_string()))
             })
         });
-        // Whether it has left something, the runtime and the folders tell.
+        // The runtime and the folders show whether something is left.
         self.site.wait_gone(pod);
     }
 
-    /// Looks at all pods as the agent showed them a moment ago.
+    /// Calls a function with all pods as the agent returned them a moment ago.
     fn refresh<T>(&self, look: impl FnOnce(&[Pod]) -> Result<T, String>) -> Result<T, String> {
         let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         if snapshot.as_ref().is_none_or(|(at, _)| at.elapsed() > SNAPSHOT_AGE) {
@@ -131,7 +131,7 @@ impl Node {
         look(pods)
     }
 
-    /// What this run of a pod came to: the first case that asks runs it, the others wait.
+    /// The result of a shared pod: the first case runs it, the others wait.
     pub(crate) fn once(&self, key: &str, run: impl FnOnce() -> Log) -> Log {
         let outcome = {
             let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +150,7 @@ impl Node {
         self.dir.join("tools").to_str().expect("made from text").to_owned()
     }
 
-    /// A case with a name that no other has.
+    /// A case with a unique name.
     pub(crate) fn case(&self) -> Case<'_> {
         let number = self.cases.fetch_add(1, Ordering::SeqCst);
         Case { node: self, name: format!("case-{number}"), files: RefCell::default() }
@@ -168,7 +168,8 @@ fn make_tools(to: &Path) {
     }
 }
 
-/// What differs on this node from the defaults, so that cases take minutes instead of hours.
+/// The settings of this node that differ from the defaults, so that cases take minutes instead of
+/// hours.
 const CONFIG: &str = "
 apiVersion: edgecore.config.kubeedge.io/v1alpha2
 kind: EdgeCore
@@ -188,21 +189,20 @@ modules:
 pub(crate) struct Case<'a> {
     /// The common node.
     pub(crate) node: &'a Node,
-    /// Of its pod, and the beginning of the names of further objects.
+    /// The name of its pod, and the prefix of the names of further objects.
     pub(crate) name: String,
-    /// Manifests that it has put into the folder.
+    /// Manifests in the folder.
     files: RefCell<Vec<String>>,
 }
 
-/// A container that sleeps until it is told to end, and then ends at once.
+/// A container that sleeps until it is stopped, and then ends at once.
 pub(crate) const SLEEP: &str = support::agent::SLEEP;
 
-/// For pods of cases, which have nothing to finish.
+/// For pods of cases, which need no grace.
 pub(crate) const QUICK_END: &str = "  terminationGracePeriodSeconds: 1\n";
 
 impl Case<'_> {
-    /// Puts a manifest into the folder, or another in its place. `what` tells several of one case
-    /// from each other.
+    /// Writes or replaces a manifest. `what` distinguishes several of one case.
     pub(crate) fn put(&self, what: &str, text: &str) {
         let file = format!("{}-{what}.yaml", self.name);
         self.node.site.put(&file, text);
@@ -212,32 +212,32 @@ impl Case<'_> {
         }
     }
 
-    /// Takes a manifest out.
+    /// Removes a manifest.
     pub(crate) fn take(&self, what: &str) {
         let file = format!("{}-{what}.yaml", self.name);
         self.node.site.take(&file);
         self.files.borrow_mut().retain(|put| *put != file);
     }
 
-    /// Puts the case's pod: `spec` and the container `main` as indented YAML.
+    /// Writes the case's pod: `spec` and the container `main` as indented YAML.
     pub(crate) fn put_pod(&self, spec: &str, main: &str) {
         self.put("pod", &manifest(&self.name, &format!("{QUICK_END}{spec}"), main));
     }
 
-    /// Puts the case's pod and waits until it runs.
+    /// Writes the case's pod and waits until it runs.
     pub(crate) fn run(&self, spec: &str, main: &str) -> Pod {
         self.put_pod(spec, main);
         self.node.wait_running(&self.name)
     }
 
-    /// Puts a pod that runs `script` once, and waits until it has ended.
+    /// Writes a pod that runs `script` once, and waits until it has ended.
     pub(crate) fn run_script(&self, spec: &str, main: &str, script: &str) -> Pod {
         let command = format!("    command: [sh, -c, {}]\n", quoted(script));
         self.put_pod(&format!("  restartPolicy: Never\n{spec}"), &format!("{command}{main}"));
         self.wait("it has ended", |pod| matches!(pod.phase(), "Succeeded" | "Failed"))
     }
 
-    /// What `script` prints in a pod that must succeed.
+    /// The output of `script` in a pod that must succeed.
     pub(crate) fn output_of(&self, spec: &str, main: &str, script: &str) -> Vec<String> {
         let pod = self.run_script(spec, main, script);
         let errors = self.errors(&pod);
@@ -245,12 +245,12 @@ impl Case<'_> {
         self.output(&pod)
     }
 
-    /// What the first instance of `main` has written to its standard output.
+    /// The standard output of the first instance of `main`.
     pub(crate) fn output(&self, pod: &Pod) -> Vec<String> {
         self.node.site.output(pod, "main", 0)
     }
 
-    /// What the first instance of `main` has written to its standard error.
+    /// The standard error of the first instance of `main`.
     pub(crate) fn errors(&self, pod: &Pod) -> Vec<String> {
         self.node.site.errors(pod, "main", 0)
     }
@@ -274,7 +274,7 @@ impl Case<'_> {
         self.wait_in(PATIENCE, what, is)
     }
 
-    /// [`Case::wait`] with a bound of its own.
+    /// [`Case::wait`] with another timeout.
     pub(crate) fn wait_in(&self, bound: Duration, what: &str, is: impl Fn(&Pod) -> bool) -> Pod {
         until_in(bound, what, || {
             std::thread::sleep(LOOK);
@@ -283,8 +283,8 @@ impl Case<'_> {
         })
     }
 
-    /// Puts the case's pod with all of its spec given, its grace period as well. `fields` are those
-    /// of `main`, or of a sidecar beside one that sleeps.
+    /// Writes the case's pod with its whole spec given, with its grace period. `fields` are those
+    /// of `main`, or of a sidecar beside a `main` that sleeps.
     pub(crate) fn put_without_grace(&self, spec: &str, fields: &str, sidecar: bool) {
         let text = if sidecar {
             let sidecar = format!(
@@ -301,7 +301,7 @@ impl Case<'_> {
     /// Ends the case's pod without the grace period of its spec, which may be minutes.
     pub(crate) fn end_at_once(&self) {
         self.take("pod");
-        // One that has just restarted has another container by now.
+        // A container that has just restarted is another one by now.
         until("its containers are stopped", || {
             let Ok(pod) = self.node.pod(&self.name) else { return Ok(()) };
             self.stop_containers(&pod);
@@ -321,14 +321,14 @@ impl Case<'_> {
         }
     }
 
-    /// The pod as it is now.
+    /// The current pod.
     pub(crate) fn pod(&self) -> Pod {
         until("the agent answers", || self.node.pod(&self.name))
     }
 
-    /// The messages of the case's pods' events for this reason.
+    /// The messages of events with this reason about the case's pods.
     pub(crate) fn events(&self, reason: &str) -> Vec<String> {
-        // The agent refuses connections beyond its bound.
+        // The agent refuses connections beyond its limit.
         let answer = until("the agent answers", || {
             http::get(self.node.site.api, "/events").map_err(|error| error.to_string())
         });
@@ -342,7 +342,7 @@ impl Case<'_> {
         own.map(|event| event["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Runs a command in a running container; exit code, standard output, standard error.
+    /// Runs a command in a running container; returns exit code, standard output, standard error.
     pub(crate) fn exec(
         &self,
         pod: &Pod,
@@ -360,14 +360,14 @@ impl Case<'_> {
         (reply.exit_code, text(&reply.stdout), text(&reply.stderr))
     }
 
-    /// What a script prints in a running container's `main`; it must succeed.
+    /// The output of a script in a running container's `main`; it must succeed.
     pub(crate) fn sh(&self, pod: &Pod, script: &str) -> String {
         let (code, output, errors) = self.exec(pod, "main", &["sh", "-c", script]);
         assert_eq!(code, 0, "`{script}` in {}: {output}{errors}", pod.name());
         output
     }
 
-    /// Takes out what it has put in.
+    /// Removes its manifests.
     pub(crate) fn end(&self) {
         for file in self.files.take() {
             self.node.site.take(&file);

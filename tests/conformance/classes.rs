@@ -47,7 +47,7 @@ fn present(case: &Case<'_>) {
     case.wait("it runs", Pod::runs);
 }
 
-/// While it is there a pod of it runs; once it is gone, and not before, a pod of it is refused.
+/// While it exists its pods run; only after its removal a pod of it is refused.
 fn deleted(case: &Case<'_>) {
     case.put("class", &class(case));
     put_pod(case);
@@ -55,7 +55,8 @@ fn deleted(case: &Case<'_>) {
     case.take("pod");
     case.node.wait_gone(&pod);
     case.take("class");
-    // The agent says nothing when an object of the folder goes: pods of it tell when it is gone.
+    // The agent does not report the removal of an object of the folder: pods of it show when it is
+    // gone.
     let mut number = 0;
     until("a pod of it is refused", || {
         number += 1;

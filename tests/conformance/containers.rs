@@ -1,5 +1,5 @@
-//! What a container is given and what it leaves: its end, its last words, its hosts file, its
-//! variables; and containers that look into others.
+//! Container environment and end: exit codes, termination messages, hosts files, variables; and
+//! ephemeral containers.
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP, quoted};
@@ -91,19 +91,19 @@ pub(crate) const ROWS: &[Entry] = &[
     (EPHEMERAL, "should update the ephemeral containers in an existing pod", ephemerals),
 ];
 
-/// `main` as the status tells of it, in the state that it is in.
+/// `main` in the status, in its current state.
 fn terminated(pod: &Pod) -> serde_json::Value {
     pod.0["status"]["containerStatuses"][0]["state"]["terminated"].clone()
 }
 
-/// Takes the case's pod out, so that the next is not mistaken for it.
+/// Removes the case's pod, so that the next one is not mistaken for it.
 fn leave(case: &Case<'_>, pod: &Pod) {
     case.take("pod");
     case.node.wait_gone(pod);
 }
 
 fn expected_status(case: &Case<'_>) {
-    // It fails in its first instance and then runs; fails and then ends well; fails.
+    // It fails in its first instance and then runs; fails and then succeeds; fails.
     let count = "    command: [sh, -c, 'echo >> /count/n; n=$(wc -l < /count/n); ";
     let spec = |policy: &str| {
         format!("  restartPolicy: {policy}\n  volumes: [{{name: count, emptyDir: {{}}}}]\n")
@@ -212,7 +212,7 @@ fn managed_hosts(case: &Case<'_>) {
         output
     };
     assert_eq!(first("", ""), [managed]);
-    // One that brings its own file keeps it.
+    // A container with its own file keeps it.
     let own = format!("{}/own-hosts", case.node.dir.display());
     std::fs::write(&own, "# its own\n").expect("a file of ours");
     let spec = format!("  volumes: [{{name: own, hostPath: {{path: {own}, type: File}}}}]\n");
@@ -244,7 +244,7 @@ fn in_args(case: &Case<'_>) {
     assert_eq!(case.output(&pod), ["test-value"]);
 }
 
-/// What variables with these sources hold, in their order.
+/// The values of variables with these sources, in their order.
 fn told(case: &Case<'_>, resources: &str, sources: &[(&str, &str)]) -> (Pod, Vec<String>) {
     use std::fmt::Write as _;
     let mut env = String::from("    env:\n");
@@ -345,7 +345,7 @@ fn whole_of(case: &Case<'_>, kind: &str, data: &str, from: &str) {
     assert_eq!(lines, ["value-1 value-2 value-1 value-2"]);
 }
 
-/// Each prefix makes names of its own; so does none.
+/// Each prefix makes separate names; so does none.
 fn prefixes(case: &Case<'_>, kind: &str, data: &str, from: &str) {
     use std::fmt::Write as _;
     let name = put_object(case, kind, data);
@@ -355,7 +355,7 @@ fn prefixes(case: &Case<'_>, kind: &str, data: &str, from: &str) {
         writeln!(fields, "    - {{prefix: '{prefix}', {from}: {{name: {name}}}}}")
             .expect("a String takes all");
     }
-    // A shell would keep to itself what is no name of a variable of its own.
+    // A shell would drop invalid names of variables.
     case.put_pod("  restartPolicy: Never\n", &format!("    command: [env]\n{fields}"));
     let pod = case.wait("it has succeeded", |pod| pod.phase() == "Succeeded");
     let lines = case.output(&pod);
@@ -406,7 +406,7 @@ fn with_ephemerals(case: &Case<'_>, names: &[&str]) -> String {
         )
         .expect("a String takes all");
     }
-    // A pod of the folder has its uid from its manifest unless that names one.
+    // A pod of the folder has its uid from its manifest, unless the manifest has one.
     manifest(&case.name, &format!("{spec}]\n"), SLEEP)
         .replace("metadata:\n", &format!("metadata:\n  uid: {}-fixed\n", case.name))
 }

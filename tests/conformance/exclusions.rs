@@ -1,20 +1,20 @@
-//! Upstream tests that no case stands for, each with its class and the reason.
+//! Upstream tests without a case, each with its class and the reason.
 
-/// Why a test is not asked.
+/// Why a test is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
-    /// It asks the API server, or needs objects that only a cluster has.
+    /// It uses the API server, or needs objects that only a cluster has.
     Cluster,
-    /// The object does not pass the API server's validation, so no node meets it.
+    /// The object does not pass the API server's validation, so no node gets it.
     Validation,
-    /// It needs hardware, a kernel, a runtime or a machine that is not here.
+    /// It needs hardware, a kernel, a runtime or a machine that is not available here.
     Platform,
-    /// It asks for a part of a kubelet that edged does not have.
+    /// It needs a kubelet feature that edged does not have.
     Feature,
 }
 
 impl Class {
-    /// As the table names it.
+    /// The label in the table.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Class::Cluster => "cluster",
@@ -24,7 +24,7 @@ impl Class {
         }
     }
 
-    /// As the table explains it.
+    /// The explanation in the table.
     pub(crate) fn means(self) -> &'static str {
         match self {
             Class::Cluster => "asks the API server, or needs objects that only a cluster has",
@@ -37,14 +37,13 @@ impl Class {
     }
 }
 
-/// Tests of one area whose names begin alike.
+/// Tests of one area with a common prefix.
 #[derive(Debug)]
 pub(crate) struct Exclusion {
     /// The area.
     pub(crate) area: &'static str,
-    /// The beginning of the names; empty: the whole area.
+    /// The prefix of the names; empty: the whole area.
     pub(crate) name: &'static str,
-    /// Its kind.
     pub(crate) class: Class,
     /// The reason.
     pub(crate) why: &'static str,

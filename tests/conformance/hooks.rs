@@ -1,4 +1,4 @@
-//! Lifecycle hooks: a server of the case is called when a container begins and ends, for main
+//! Lifecycle hooks: a server of the case is called when a container starts and ends, for main
 //! containers and sidecars; and hooks that sleep.
 
 use std::time::{Duration, Instant};
@@ -64,13 +64,13 @@ fn get(ip: &str, what: &str) -> String {
     format!("{{httpGet: {{host: {ip}, port: 8080, path: /{what}}}}}")
 }
 
-/// Puts a pod whose container has this lifecycle.
+/// Writes a pod whose container has this lifecycle.
 fn put<const SIDECAR: bool>(case: &Case<'_>, lifecycle: &str) {
     let fields = format!("{SLEEP}    lifecycle:\n      {lifecycle}\n");
     case.put_without_grace("  terminationGracePeriodSeconds: 15\n", &fields, SIDECAR);
 }
 
-/// A web server that prints what it is asked for; its address.
+/// A web server that prints its requests; returns its address.
 fn server(case: &Case<'_>) -> String {
     let script = "mkdir /tmp/www; echo hi > /tmp/www/called; exec httpd -f -vv -p 8080 -h /tmp/www";
     let main = format!("    command: [sh, -c, '{script}']\n");
@@ -86,7 +86,7 @@ fn was_called(case: &Case<'_>) -> bool {
     lines.iter().any(|line| line.contains("url:/called"))
 }
 
-/// What a server has printed takes a moment to its log.
+/// The output of a server takes a moment to appear in its log.
 fn wait_called(case: &Case<'_>) {
     until("the server was called", || {
         if was_called(case) { Ok(()) } else { Err("nobody asked it for /called".to_owned()) }
@@ -110,7 +110,7 @@ fn before_stop<const SIDECAR: bool>(case: &Case<'_>, handler: &Handler) {
     case.node.wait_gone(&pod);
 }
 
-/// A hook that asks a server of this host over TLS.
+/// A hook that calls a server of this host over TLS.
 #[cfg(feature = "probe-https")]
 fn over_tls(server: &crate::probe_servers::TlsServer) -> String {
     let port = server.port;
@@ -148,7 +148,7 @@ fn tls_before_stop<const SIDECAR: bool>(case: &Case<'_>) {
     case.node.wait_gone(&pod);
 }
 
-/// How long a pod takes to end whose container has a hook that sleeps.
+/// How long the end of a pod takes whose container has a hook that sleeps.
 fn end_after_sleep(case: &Case<'_>, seconds: u32) -> Duration {
     let fields = format!("{SLEEP}    lifecycle: {{preStop: {{sleep: {{seconds: {seconds}}}}}}}\n");
     let spec = "  terminationGracePeriodSeconds: 40\n";
@@ -171,7 +171,7 @@ fn slept_for_nothing(case: &Case<'_>) {
     assert!(took < Duration::from_secs(30), "ended after {took:?}");
 }
 
-/// One that has ended by itself has no hook to wait for.
+/// A container that has ended by itself has no hook to wait for.
 fn not_slept(case: &Case<'_>) {
     let fields = "    command: [sh, -c, 'sleep 3']\n    lifecycle: {preStop: {sleep: {seconds: \
                   30}}}\n";

@@ -57,7 +57,7 @@ pub(crate) const ROWS: &[Entry] = &[
     ),
 ];
 
-/// On the node that pulls several at once.
+/// On the node with parallel pulls.
 pub(crate) const SPECIAL: &[Entry] =
     &[("Pull Image", "should pull immediately if no more than 5 pods", side_by_side)];
 
@@ -68,7 +68,7 @@ pub(crate) const WAVE: &[Entry] = &[(
     private_with_credentials,
 )];
 
-/// Puts the case's pod with another image, which has to be asked for each time.
+/// Writes the case's pod with another image and pull policy Always.
 fn put(case: &Case<'_>, image: &str, main: &str) {
     let main = format!("    imagePullPolicy: Always\n{main}");
     let text = manifest(&case.name, &format!("{QUICK_END}  restartPolicy: Never\n"), &main);
@@ -107,7 +107,7 @@ fn private(case: &Case<'_>) {
     is_refused(case);
 }
 
-/// A registry behind a gate, and the name of the case's image there.
+/// A registry behind a proxy, and the name of the case's image there.
 fn gated(case: &Case<'_>) -> (Registry, Gate, String) {
     let registry = registry(case);
     let gate = Gate::before(registry.address, Some(("user", "word")), Duration::ZERO);
@@ -115,7 +115,7 @@ fn gated(case: &Case<'_>) -> (Registry, Gate, String) {
     (registry, gate, image)
 }
 
-/// Docker's configuration with what the gate asks for.
+/// Docker's configuration with the proxy's login.
 fn credentials(gate: &Gate) -> String {
     let auth = base64::encode(b"user:word");
     format!("{{\"auths\":{{\"{}\":{{\"auth\":\"{auth}\"}}}}}}", gate.address)
@@ -137,7 +137,7 @@ fn private_with_secret(case: &Case<'_>) {
     case.wait("it runs", Pod::runs);
 }
 
-/// The node's own credentials are read when its agent begins.
+/// The node's own credentials are read when its agent starts.
 fn private_with_credentials(case: &Case<'_>) {
     let (_registry, gate, image) = gated(case);
     let file = case.node.site.root.join("config.json");
@@ -149,15 +149,15 @@ fn private_with_credentials(case: &Case<'_>) {
     std::fs::remove_file(file).expect("it was written");
 }
 
-/// Several images are pulled at once where the node says so.
+/// Several images are pulled in parallel if the node is configured so.
 fn side_by_side(case: &Case<'_>) {
-    // Their sandboxes may be made some seconds apart.
+    // Their sandboxes may start some seconds apart.
     assert!(most_pulls_at_once(case, Duration::from_secs(4)) > 1);
 }
 
 /// The digest is that of the manifest, computed here.
 fn image_id(case: &Case<'_>) {
-    // No other case has an image of this content, which might lend it its name.
+    // No other case has an image of this content, whose name might be shown instead.
     let cmd = format!("[\"{}\"]", case.name);
     let registry = Registry::start(&archive(&case.node.dir, &case.name, "[]", &cmd));
     let image = format!("{}/localhost/{}", registry.address, case.name);
@@ -173,12 +173,12 @@ fn image_id(case: &Case<'_>) {
     assert_eq!(pod.container("main")["imageID"], format!("{image}@sha256:{digest}"));
 }
 
-/// The node pulls one image after another unless it is told otherwise.
+/// The node pulls one image after another by default.
 fn one_at_a_time(case: &Case<'_>) {
     assert_eq!(most_pulls_at_once(case, Duration::from_millis(500)), 1);
 }
 
-/// Two pods with an image each, from a registry that takes so long for each request.
+/// Two pods with an image each, from a registry with this delay of each request.
 fn most_pulls_at_once(case: &Case<'_>, delay: Duration) -> usize {
     let names = ["a", "b"].map(|what| format!("{}-{what}", case.name));
     let folder = case.node.dir.join(format!("both-{}", case.name));
@@ -200,12 +200,12 @@ fn most_pulls_at_once(case: &Case<'_>, delay: Duration) -> usize {
     gate.most_at_once()
 }
 
-/// A registry that hangs up is asked again after ten seconds, then after twenty.
+/// A failing registry is tried again after ten seconds, then after twenty.
 fn back_off(case: &Case<'_>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     put(case, &format!("{address}/localhost/none:1"), SLEEP);
-    // One pull asks several times in a moment.
+    // One pull sends several requests in a moment.
     let mut pulls: Vec<Instant> = Vec::new();
     let mut last: Option<Instant> = None;
     while pulls.len() < 3 {
@@ -221,7 +221,7 @@ fn back_off(case: &Case<'_>) {
     assert!(messages.iter().any(|text| text.contains("Back-off pulling image")), "{messages:?}");
 }
 
-/// Puts a pod that must not be root, with an image of this user; it prints its user.
+/// Writes a pod that must not be root, with an image of this user; it prints its user.
 fn put_non_root(case: &Case<'_>, image_user: Option<&str>, user: &str) -> Registry {
     let folder = archive_with(&case.node.dir, &case.name, &|config| {
         if let Some(user) = image_user {
@@ -253,7 +253,7 @@ fn is_not_run(case: &Case<'_>, image_user: Option<&str>, user: &str) {
     });
 }
 
-/// What the image prints when the container says this of its command.
+/// The output of the image with these fields of the container.
 fn printed(case: &Case<'_>, main: &str) -> Vec<String> {
     let registry = registry(case);
     put(case, &format!("{}/localhost/{}:1", registry.address, case.name), main);
@@ -271,7 +271,7 @@ fn other_arguments(case: &Case<'_>) {
 }
 
 fn other_command(case: &Case<'_>) {
-    // With a command of the container's own the image's arguments do not count.
+    // With a command of the container the image's arguments are ignored.
     let script = "    command: [sh, -c, 'echo \"got $#: $0\"', override]\n";
     assert_eq!(printed(case, script), ["got 0: override"]);
 }

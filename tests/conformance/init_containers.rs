@@ -61,7 +61,7 @@ fn restart_always(case: &Case<'_>) {
     }
 }
 
-/// The condition Initialized is this, with this reason and message.
+/// The condition Initialized has this status, reason and message.
 fn initialized(pod: &Pod, status: &str, reason: &str, message: &str) {
     let all = pod.0["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|condition| condition["type"] == "Initialized");
@@ -74,7 +74,7 @@ fn failing_is_tried_again(case: &Case<'_>) {
     case.put_pod(&inits("'exit 1'", "'true'"), SLEEP);
     let bound = Duration::from_secs(120);
     let pod = case.wait_in(bound, "the init container has failed and was tried again", |pod| {
-        // Nothing else begins on the way.
+        // Nothing else starts on the way.
         for name in ["main", "init2"] {
             if !pod.container(name).is_null() {
                 assert_eq!(pod.waits_for(name), "PodInitializing", "{}", pod.0["status"]);

@@ -1,22 +1,22 @@
 //! The upstream conformance tests that concern one node, each as an equivalent test of the real
-//! agent on a real containerd. Writes what it found to `tests/conformance.md`.
+//! agent on a real containerd. Writes the results to `tests/conformance.md`.
 //!
 //! ```text
 //! cargo test --test conformance [-- FILTER...] [--common] [--list]
 //! ```
 //!
 //! `--common` leaves out the tests of `test/e2e_node`, which need twice as long: `make test` runs
-//! the others, `make conformance` all of them, those that need the feature `probe-https` too:
-//! without it they count as not asked.
+//! the others, `make conformance` all of them, including those that need the feature `probe-https`:
+//! without it they count as excluded.
 //!
-//! One agent and one containerd serve most cases, several of them side by side: each has pods of
-//! its own name, as on a node. Cases that only watch for minutes have a thread each. A second node
+//! One agent and one containerd serve most cases, several of them in parallel: each has pods of its
+//! own name, as on a node. Cases that only observe for minutes have a thread each. A second node
 //! runs beside that one, for cases that need other settings or a restart of the agent ([`Lane`]).
-//! A test that [`upstream`] lists fails every run as long as there is neither a case for it nor a
-//! class in [`exclusions`] that says why there is none. Only a whole run writes the table; the run
-//! fails if that changes what is committed, so that the table is never older than the agent.
-#![allow(clippy::disallowed_methods, reason = "real processes live in real time")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a runner tells what it does")]
+//! A test that [`upstream`] lists fails every run unless there is either a case for it or a class in
+//! [`exclusions`] with the reason. Only a whole run writes the table; the run fails if the table
+//! differs from the committed one, so that it is never older than the agent.
+#![allow(clippy::disallowed_methods, reason = "real processes need real time")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a runner prints what it does")]
 
 mod case;
 mod classes;
@@ -56,10 +56,10 @@ use std::time::{Duration, Instant};
 use case::{Case, Node};
 use support::{guard, verdict};
 
-/// A case in a module's list: the upstream test by its area and name, and what stands for it here.
+/// A case in a module's list: the upstream test by its area and name, and its function.
 pub(crate) type Entry = (&'static str, &'static str, fn(&Case<'_>));
 
-/// A case as the runner has it.
+/// A case of the runner.
 pub(crate) struct Row {
     /// The upstream test's area.
     pub(crate) area: &'static str,
@@ -69,20 +69,20 @@ pub(crate) struct Row {
     run: Box<dyn Fn(&Case<'_>) + Send + Sync>,
 }
 
-/// Beside what a case runs.
+/// How a case runs in parallel with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// In its turn, [`SIDE_BY_SIDE`] at a time.
+    /// In order, [`SIDE_BY_SIDE`] at a time.
     Turn,
-    /// From the beginning, as all of this kind: it watches for minutes and does nothing.
+    /// From the beginning, with all of this kind: it only observes for minutes.
     Watch,
-    /// On the node whose settings differ, from the beginning.
+    /// On the node with other settings, from the beginning.
     Special,
     /// The same, and its agent restarts when all of this kind are ready for that.
     Wave,
-    /// There, when those are over.
+    /// There, after the others.
     Last,
-    /// On a node of their own, on which images age.
+    /// On a separate node, on which images age.
     Ageing,
 }
 
@@ -93,7 +93,7 @@ impl Lane {
 }
 
 impl Row {
-    /// A case whose name is put together.
+    /// A case with a composed name.
     pub(crate) fn new(
         area: &'static str,
         name: impl Into<Cow<'static, str>>,
@@ -103,19 +103,20 @@ impl Row {
     }
 }
 
-/// What a whole run found, by area and name.
+/// The results of a whole run, by area and name.
 pub(crate) type Results = BTreeMap<(String, String), Result<(), String>>;
 
-/// What differs on the common node from the defaults: cases take minutes instead of hours.
+/// The settings of the common node that differ from the defaults: cases take minutes instead of
+/// hours.
 const COMMON: &str = "      crashLoopBackOff: {maxContainerRestartPeriod: 20s}\n";
 
-/// Cases side by side: nearly all of them only wait.
+/// Cases in parallel: nearly all of them only wait.
 const SIDE_BY_SIDE: usize = 10;
 
-/// From one case that waits for long to the next: all at once would keep each other from starting.
+/// Between the starts of cases that wait for long: all at once would delay each other's start.
 const BETWEEN_STARTS: Duration = Duration::from_millis(1_200);
 
-/// A case may take this long before the run is given up: several times what the longest needs.
+/// The time limit of a case, after which the run is given up: several times what the longest needs.
 const DEADLINE: Duration = Duration::from_secs(900);
 
 fn rows() -> Vec<Row> {
@@ -151,7 +152,7 @@ fn rows() -> Vec<Row> {
         let row = move |(area, name, run)| Row { lane, ..Row::new(area, name, run) };
         entries.into_iter().map(row)
     });
-    // The longest come first, so that nobody waits for one of them alone at the end.
+    // The longest come first, so that none of them runs alone at the end.
     lifecycle::rows().into_iter().chain(listed).collect()
 }
 
@@ -231,7 +232,7 @@ fn work(node: &Node, row: &Row, results: &Mutex<Results>) {
     results.lock().expect("nobody panics with it").insert(key, result);
 }
 
-/// The node that most cases share.
+/// Runs the cases of the common node.
 fn run_common(rows: &[&Row], results: &Mutex<Results>) {
     let node = Node::new("common", COMMON);
     let agent = node.site.start();
@@ -260,7 +261,7 @@ fn run_common(rows: &[&Row], results: &Mutex<Results>) {
     drop(agent);
 }
 
-/// A node with settings of its own, whose agent restarts.
+/// Runs the cases of the node with other settings, whose agent restarts.
 fn run_special(rows: &[&Row], results: &Mutex<Results>) {
     let node = Node::new("special", special::SETTINGS);
     let agent = node.site.start();
@@ -285,7 +286,7 @@ fn run_special(rows: &[&Row], results: &Mutex<Results>) {
     wait_empty(&node, "the special node", results);
 }
 
-/// A node on which images that nobody uses go.
+/// Runs the cases of the node on which unused images are removed.
 fn run_ageing(rows: &[&Row], results: &Mutex<Results>) {
     let node = Node::new("ageing", special::AGED);
     let _agent = node.site.start();
@@ -296,7 +297,7 @@ fn run_ageing(rows: &[&Row], results: &Mutex<Results>) {
     });
 }
 
-/// A case that leaves something behind has not passed; which one, its pods' names tell.
+/// A case that leaves something behind has failed; the names of its pods show which one.
 fn wait_empty(node: &Node, which: &str, results: &Mutex<Results>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| node.site.wait_empty())) {
         let left = (which.to_owned(), "leaves nothing behind".to_owned());
@@ -304,7 +305,7 @@ fn wait_empty(node: &Node, which: &str, results: &Mutex<Results>) {
     }
 }
 
-/// One case in a thread of its own, so that one that hangs can be told from one that works.
+/// Runs a case in its own thread, so that a hanging case can be detected.
 fn attempt(node: &Node, Row { area, name, lane, run }: &Row) -> Result<(), String> {
     let begun = Instant::now();
     let result = std::thread::scope(|scope| {

@@ -23,7 +23,7 @@ const HTTP_SERVER: &str = "    command: [sh, -c, 'mkdir -p /tmp/w; hostname > /t
 
 fn pod_to_pod_http(case: &Case<'_>) {
     let server = server(case, HTTP_SERVER);
-    // By hand: the wget of a static busybox cannot look up names.
+    // Done by a script: the wget of a static busybox cannot look up names.
     let script = format!(
         "for i in 1 2 3 4 5 6 7 8 9 10; do printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n' \
          | nc -w 2 {} 8080 | grep '^case-' && exit; sleep 1; done; exit 1",
@@ -43,7 +43,7 @@ fn node_to_pod_http(case: &Case<'_>) {
 
 const UDP_SERVER: &str = "    command: [/tools/udp, serve, '8081']\n";
 
-/// Under `spec` and under the container: the tools at `/tools`.
+/// Fields of `spec` and of the container: the tools at `/tools`.
 fn tools(case: &Case<'_>) -> (String, &'static str) {
     let path = case.node.tools();
     let volume = format!("  volumes: [{{name: tools, hostPath: {{path: {path}}}}}]\n");

@@ -1,5 +1,5 @@
-//! What the node keeps of pods beside them: names, logs where they are looked for and in so many
-//! files, dead containers in so many instances, and disk that a pod may take.
+//! Files and limits of the node for pods: names, log files and their rotation, the number of dead
+//! containers, and disk limits.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ pub(crate) const ROWS: &[Entry] = &[
     ),
 ];
 
-/// Those that write or crash for minutes.
+/// Cases that write or crash for minutes.
 pub(crate) const WATCHES: &[Entry] = &[
     ("ContainerLogRotation", ROTATED, |case| rotated(case, 1)),
     ("ContainerLogRotationWithMultipleWorkers", ROTATED, |case| rotated(case, 2)),
@@ -90,7 +90,7 @@ garbage! {
     MANY_PODS = "Many Pods with Many Restarting Containers",
 }
 
-/// A pod of the folder has the node's name behind its own.
+/// The name of a pod of the folder ends with the node's name.
 fn pod_name(case: &Case<'_>) -> String {
     format!("{}-{}", case.name, crate::support::agent::NODE)
 }
@@ -99,8 +99,8 @@ fn full_name(name: &str) -> String {
     format!("{name}.t.default.svc.cluster.local")
 }
 
-/// The kernel's name, and the first that the hosts file has for the pod's address: what
-/// `hostname -f` prints where names can be looked up, which a static busybox cannot.
+/// The kernel's name, and the first name of the pod's address in the hosts file: the output of
+/// `hostname -f` where names can be looked up, which a static busybox cannot.
 fn host_names(case: &Case<'_>, spec: &str, short: &str, full: &str) {
     let script = "hostname; grep -v '^#' /etc/hosts | tail -n 1";
     let output = case.output_of(spec, "", script);
@@ -136,13 +136,13 @@ fn has_log(case: &Case<'_>, path: &Path) {
     assert_eq!(case.pod().phase(), "Succeeded");
 }
 
-/// Names of the log files of a container, rotated and not.
+/// Names of the log files of a container, with rotated ones.
 fn log_files(case: &Case<'_>, pod: &Pod) -> Vec<String> {
     let file = case.node.site.log_file(pod, "main", 0);
     entries(file.parent().expect("a folder of its own"))
 }
 
-/// The node keeps three files of at most 40 KiB, looked at every three seconds.
+/// The node keeps three files of at most 40 KiB, checked every three seconds.
 fn rotated(case: &Case<'_>, count: usize) {
     let script = "    command: [sh, -c, 'while :; do n=0; while [ $n -lt 200 ]; do echo hello \
                   world; n=$((n+1)); done; sleep 0.2; done']\n";
@@ -162,7 +162,7 @@ fn rotated(case: &Case<'_>, count: usize) {
     always(Duration::from_secs(120), "none has more", || {
         std::thread::sleep(Duration::from_secs(1));
         let files: Vec<_> = pods.iter().map(|pod| log_files(case, pod)).collect();
-        // While one is rotated there may be another beside for the moment.
+        // During a rotation there may be another file for a moment.
         let moment = |file: &&String| file.rsplit('.').next() == Some("tmp");
         let lasting = |files: &Vec<String>| files.iter().filter(|file| !moment(file)).count();
         if files.iter().all(|files| lasting(files) <= 3) {
@@ -173,17 +173,17 @@ fn rotated(case: &Case<'_>, count: usize) {
     });
 }
 
-/// The node's longest delay is twenty seconds, so a crashing container restarts a few times.
+/// The node's longest back-off is twenty seconds, so a crashing container restarts a few times.
 fn backs_off(case: &Case<'_>, restarts_max: u64) {
     case.put_pod("", "    command: [/bin/false]\n");
-    // As upstream: the half minute before it is looked at, then three restarts.
+    // As upstream: half a minute before the first check, then three restarts.
     std::thread::sleep(Duration::from_secs(30));
     let bound = Duration::from_secs(300);
     let pod = case.wait_in(bound, "it was restarted", |pod| pod.restarts("main") >= 3);
     assert!(pod.restarts("main") <= restarts_max, "{}", pod.0["status"]);
 }
 
-/// Of each container the newest dead one stays; of pods that are gone none does.
+/// The newest dead container of each one stays; of removed pods none does.
 fn dead_ones(case: &Case<'_>, names: &[&str], restarts: u64) {
     let pods: Vec<Pod> = names
         .iter()
@@ -204,7 +204,7 @@ fn dead_ones(case: &Case<'_>, names: &[&str], restarts: u64) {
             if done { Ok(()) } else { Err(pod.0["status"].to_string()) }
         });
     }
-    let count = |pod: &Pod| case.node.site.seen().of(pod.uid()).containers.len();
+    let count = |pod: &Pod| case.node.site.runtime_state().of(pod.uid()).containers.len();
     for pod in &pods {
         until("no more than one dead container is kept", || {
             let count = count(pod);
@@ -214,7 +214,7 @@ fn dead_ones(case: &Case<'_>, names: &[&str], restarts: u64) {
     always(Duration::from_secs(10), "no more are kept", || {
         let counts: Vec<usize> = pods.iter().map(count).collect();
         std::thread::sleep(Duration::from_secs(1));
-        // One that is just about to begin is there beside the dead one and the one before it.
+        // A container that is about to start exists beside the dead one and the one before it.
         if counts.iter().all(|count| *count <= 3) { Ok(()) } else { Err(format!("{counts:?}")) }
     });
     for what in names {
@@ -225,7 +225,7 @@ fn dead_ones(case: &Case<'_>, names: &[&str], restarts: u64) {
     }
 }
 
-/// Writes so many MiB there, and waits.
+/// Writes this many MiB there, and waits.
 fn consumer(path: &str, mib: u32, fields: &str) -> String {
     format!(
         "    command: [sh, -c, 'trap \"exit 0\" TERM; dd if=/dev/zero of={path}/f bs=1M \
@@ -233,7 +233,7 @@ fn consumer(path: &str, mib: u32, fields: &str) -> String {
     )
 }
 
-/// Pods of the folder are evicted where they say that they may be.
+/// Pods of the folder are evicted if their annotation allows it.
 fn over_their_disk(case: &Case<'_>) {
     let mount = "    volumeMounts: [{name: v, mountPath: /v}]\n";
     let limit = "    resources: {limits: {ephemeral-storage: 20Mi}}\n";

@@ -1,5 +1,5 @@
-//! What containers get of the node's kernel: namespaces, cgroups, memory, masks of /proc, seccomp,
-//! AppArmor, and how dear they are to the OOM killer.
+//! Kernel features of containers: namespaces, cgroups, memory, masks of /proc, seccomp, AppArmor,
+//! and OOM scores.
 
 use std::fs;
 
@@ -104,7 +104,7 @@ fn shared_pids(case: &Case<'_>) {
     let one = "    command: [sh, -c, 'trap : TERM; while :; do sleep 1; done']\n";
     let other = second("other", "    command: [sleep, '10000']\n");
     let pod = case.run("  shareProcessNamespace: true\n", &format!("{one}{other}"));
-    // The pause process is the first, and each sees the other's.
+    // The pause process is the first, and both containers see each other's processes.
     for container in ["main", "other"] {
         let (code, output, errors) = case.exec(&pod, container, &["ps", "-o", "pid,args"]);
         assert_eq!(code, 0, "{errors}");
@@ -114,7 +114,7 @@ fn shared_pids(case: &Case<'_>) {
     }
 }
 
-/// Whether a process of the node is seen by the pod: this one.
+/// Whether the pod sees a process of the node: this one.
 fn host_pid(case: &Case<'_>, shared: bool) {
     let own = std::process::id();
     let node = fs::read_to_string("/proc/self/cmdline").expect("Linux");
@@ -124,10 +124,10 @@ fn host_pid(case: &Case<'_>, shared: bool) {
     assert_eq!(seen.first().is_some_and(|line| line == first), shared, "{seen:?}");
 }
 
-/// Whether a segment of shared memory of the node is seen by the pod.
+/// Whether the pod sees a segment of shared memory of the node.
 fn host_ipc(case: &Case<'_>, shared: bool) {
     let (spec, fields) = tools(case);
-    // It lives in a pod on the host's IPC namespace.
+    // It is in a pod in the host's IPC namespace.
     let owner = format!("{}-owner", case.name);
     let text = manifest(
         &owner,
@@ -142,14 +142,14 @@ fn host_ipc(case: &Case<'_>, shared: bool) {
     assert_eq!(seen, [if shared { "seen" } else { "unseen" }]);
 }
 
-/// Under `spec` and under the container: the tools at `/tools`.
+/// Fields of `spec` and of the container: the tools at `/tools`.
 fn tools(case: &Case<'_>) -> (String, &'static str) {
     let path = case.node.tools();
     let volume = format!("  volumes: [{{name: tools, hostPath: {{path: {path}}}}}]\n");
     (volume, "    volumeMounts: [{name: tools, mountPath: /tools, readOnly: true}]\n")
 }
 
-/// Whether a port on which the node listens is seen by the pod.
+/// Whether the pod sees a listening port of the node.
 fn host_network(case: &Case<'_>, shared: bool) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
@@ -171,7 +171,7 @@ fn classes(case: &Case<'_>) {
     }
 }
 
-/// Its folder is there while it runs, and is gone after it.
+/// Its folder exists while it runs, and is removed after it.
 fn pod_cgroup(case: &Case<'_>, resources: &str, class: &str) {
     let pod = case.run("", &format!("{SLEEP}    resources: {resources}\n"));
     let path = format!("common/kubepods/{class}pod{}", pod.uid());
@@ -213,7 +213,7 @@ fn score(case: &Case<'_>, resources: &str) -> i64 {
 }
 
 fn oom_killed(case: &Case<'_>, init: bool) {
-    // It keeps all in memory until the end of the line, which never comes.
+    // It reads all input into memory until the end of a line, which never comes.
     let script = quoted("exec grep y /dev/zero");
     let hungry = format!(
         "    command: [sh, -c, {script}]\n    resources: {{requests: {{memory: 15Mi}}, limits: \
@@ -229,7 +229,7 @@ fn oom_killed(case: &Case<'_>, init: bool) {
     let pod = case.wait("it is killed", |pod| pod.phase() == "Failed");
     let name = if init { "hungry" } else { "main" };
     let (code, reason) = crate::lifecycle::ended(&pod, name);
-    // As upstream has it: a runtime may come too late for the reason.
+    // As upstream: a runtime may set the reason too late.
     assert_eq!(code, 137, "{reason}: {}", pod.0["status"]);
     assert!(["OOMKilled", "Error"].contains(&&*reason), "{reason}");
 }

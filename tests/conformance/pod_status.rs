@@ -1,5 +1,5 @@
-//! What a pod's status says on its way: its conditions in their order, its addresses, its end, its
-//! class; and the pods of a folder that are replaced.
+//! Pod status: the order of conditions, addresses, the end, the QoS class; and replaced pods of the
+//! folder.
 
 use std::time::{Duration, Instant};
 
@@ -184,11 +184,11 @@ fn deleted_pending(case: &Case<'_>) {
     assert_eq!(last.phase(), "Failed", "{}", last.0["status"]);
 }
 
-/// Pods that are asked for an end that nobody has seen.
+/// The number of pods to end until an end is observed.
 const TRIES: usize = 4;
 
-/// The end of a pod, as it was shown. It is shown only until the last of the pod is removed, which
-/// may be between two looks: then another pod is asked. One that is never shown is a failure.
+/// The observed end of a pod. It is visible only until the last object of the pod is removed, which
+/// may be between two polls: then another pod is tried. If none is ever observed, the test fails.
 fn shown_end(case: &Case<'_>, begin: impl Fn() -> Pod) -> Pod {
     let mut last = None;
     for _ in 0..TRIES {
@@ -211,7 +211,7 @@ fn killed(case: &Case<'_>, policy: &str) {
     assert_eq!(end_of(&last).0, 137);
 }
 
-/// A container that is ready once it traps SIGTERM, and then exits so.
+/// A container that is ready once it traps SIGTERM, and then exits with this code.
 fn trapping(exit: u8, pre_stop: &str) -> String {
     let script = format!(
         "trap 'kill $child' TERM; sleep 9999999 & child=$!; touch /tmp/trap; wait $child; exit \
@@ -250,7 +250,7 @@ fn sigkill(case: &Case<'_>) {
     assert_eq!(end_of(&last), (137, "Error".to_owned()));
 }
 
-/// The node's addresses that its status names are those of its interfaces.
+/// The node's addresses in its status are those of its interfaces.
 fn host_ips(case: &Case<'_>, spec: &str) {
     let pod = case.run(spec, SLEEP);
     let status = &pod.0["status"];
@@ -298,7 +298,7 @@ fn ends_without_volume(case: &Case<'_>) {
     case.take("pod");
     let begun = Instant::now();
     case.node.wait_gone(&pod);
-    // Upstream's bound, and what other cases beside this cost. A pod that hangs does for minutes.
+    // Upstream's limit, and the delay by parallel cases. A pod that hangs takes minutes.
     assert!(begun.elapsed() < Duration::from_secs(10 + 30), "gone after {:?}", begun.elapsed());
 }
 
@@ -311,7 +311,7 @@ fn wait_replaced(case: &Case<'_>, before: &Pod, image: &str) -> Pod {
     })
 }
 
-/// Without a uid of its own a pod is another one for each content of its file.
+/// A pod without its own uid is another one for each content of its file.
 fn replaced(case: &Case<'_>) {
     let before = case.run("", SLEEP);
     let text = manifest(&case.name, "  terminationGracePeriodSeconds: 1\n", SLEEP);
@@ -320,7 +320,7 @@ fn replaced(case: &Case<'_>) {
     case.node.wait_gone(&before);
 }
 
-/// The same file again: the same pod, begun anew or going on.
+/// The same file again: the same pod, restarted or running on.
 fn recreated(case: &Case<'_>) {
     let before = case.run("", SLEEP);
     case.take("pod");
@@ -341,14 +341,14 @@ fn recreated(case: &Case<'_>) {
     case.node.wait_gone(&pod);
 }
 
-/// A pod that uses up its grace period of twenty seconds.
+/// A pod that uses its whole grace period of twenty seconds.
 fn slow_to_end(case: &Case<'_>, image: &str) -> String {
     let main = "    command: [sh, -c, 'trap \"\" TERM; while :; do sleep 1; done']\n";
     let text = manifest(&case.name, "  terminationGracePeriodSeconds: 20\n", main);
     text.replace(IMAGE, image)
 }
 
-/// As upstream watches it.
+/// As upstream observes it.
 const NEARLY: Duration = Duration::from_secs(19);
 
 fn still_runs(case: &Case<'_>, pod: &Pod) {
@@ -412,7 +412,7 @@ fn renamed(case: &Case<'_>) {
     });
 }
 
-/// When a condition became what it is, as the status tells it; it has to be this.
+/// The last transition time of a condition in the status; it must have this status.
 pub(crate) fn since(pod: &Pod, kind: &str, status: &str) -> String {
     let all = pod.0["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|condition| condition["type"] == kind);

@@ -42,7 +42,7 @@ fn updated(case: &Case<'_>) {
         let text = manifest(&case.name, QUICK_END, SLEEP);
         text.replace("metadata:\n", &format!("metadata:\n  labels: {{time: {value}}}\n"))
     };
-    // A pod of the folder has its uid from its manifest unless that names one.
+    // A pod of the folder has its uid from its manifest, unless the manifest has one.
     let with_uid = |text: String| {
         text.replace("metadata:\n", &format!("metadata:\n  uid: {}-fixed\n", case.name))
     };
@@ -68,7 +68,7 @@ fn active_deadline_updated(case: &Case<'_>) {
     assert_eq!(failed.reason(), "DeadlineExceeded");
 }
 
-/// The second of the day in which each of these instances began, told by what it wrote.
+/// The second of the day of the start of each of these instances, from its output.
 fn starts(case: &Case<'_>, instances: std::ops::RangeInclusive<u32>) -> Vec<i64> {
     let start = |instance: u32| {
         let what = format!("instance {instance} has written");
@@ -104,7 +104,7 @@ fn back_off_reset_by_image(case: &Case<'_>) {
     let before = delays(&starts(case, 1..=3));
     assert!(before[0] + 5 < before[1], "delays: {before:?}");
     case.put("pod", &first.replace("edged-demo:1", "edged-demo:2"));
-    // The fourth has another image, so the fifth waits for as long as the second did.
+    // The fourth has another image, so the fifth waits as long as the second did.
     let after = delays(&starts(case, 4..=5));
     assert!(after[0] + 5 < before[1], "delays before: {before:?}, after: {after:?}");
 }

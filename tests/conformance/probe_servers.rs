@@ -1,12 +1,12 @@
-//! Servers of this host that probes and hooks ask: one of gRPC that is healthy, one of another
-//! protocol, and one over TLS.
+//! Servers of this host for probes and hooks: a healthy gRPC server, one of another protocol, and
+//! one with TLS.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
 use edged::wire::{grpc, hpack};
 
-/// A port where somebody listens and speaks another protocol.
+/// The port of a server of another protocol.
 pub(crate) fn serve_mail() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
@@ -18,7 +18,7 @@ pub(crate) fn serve_mail() -> u16 {
     port
 }
 
-/// A server of `grpc.health.v1.Health` on this host that serves.
+/// A `grpc.health.v1.Health` server on this host that reports SERVING.
 pub(crate) fn serve_health() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
@@ -30,7 +30,7 @@ pub(crate) fn serve_health() -> u16 {
     port
 }
 
-/// One call: HTTP/2 as far as a client that behaves needs it.
+/// One call: HTTP/2 as far as a well-behaved client needs it.
 fn answer_health(mut stream: TcpStream) -> std::io::Result<()> {
     const PREFACE: usize = 24;
     let frame = |kind: u8, flags: u8, id: u32, payload: &[u8]| {
@@ -54,7 +54,7 @@ fn answer_health(mut stream: TcpStream) -> std::io::Result<()> {
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let mut payload = vec![0; length];
         stream.read_exact(&mut payload)?;
-        // DATA with END_STREAM: the question is whole, and names the service that we have.
+        // DATA with END_STREAM: the request is complete, and names our service.
         if head[3] == 0 && head[4] & 1 == 1 {
             let known = payload.ends_with(b"\x0a\x02db");
             let status: &[u8] = if known { b"\x08\x01" } else { b"\x08\x03" };
@@ -70,10 +70,10 @@ fn answer_health(mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// A web server over TLS, with a certificate that nobody has signed.
+/// A web server over TLS, with an unsigned certificate.
 #[cfg(feature = "probe-https")]
 pub(crate) struct TlsServer {
-    /// Where, on this host.
+    /// The port on this host.
     pub(crate) port: u16,
     asked: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
 }
@@ -102,7 +102,7 @@ impl TlsServer {
                 let connection = rustls::ServerConnection::new(Arc::clone(&config));
                 let connection = connection.expect("the configuration is whole");
                 let mut stream = rustls::StreamOwned::new(connection, stream);
-                // One without TLS fails here and is not noted.
+                // A client without TLS fails here and is not recorded.
                 if let Ok(line) = first_line(&mut stream) {
                     noted.lock().expect("nobody panics with it").push(line);
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
@@ -120,7 +120,7 @@ impl TlsServer {
     }
 }
 
-/// Reads a request without a body; its first line.
+/// Reads a request without a body; returns its first line.
 #[cfg(feature = "probe-https")]
 fn first_line(stream: &mut impl Read) -> std::io::Result<String> {
     let mut head = Vec::new();

@@ -1,4 +1,4 @@
-//! Probes: what probes of each kind and handler lead to, of main containers and of sidecars.
+//! Probes of each kind and handler, of main containers and of sidecars.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::probe_servers::{serve_health, serve_mail};
 use crate::support::agent::Pod;
 use crate::support::wait::always;
 
-/// The container that is probed, as a parameter of the cases.
+/// The probed container, as a parameter of the cases.
 const MAIN: bool = false;
 const SIDECAR: bool = true;
 
@@ -97,7 +97,7 @@ pub(crate) const ROWS: &[Entry] = &[
     (SIDECARS, TERMINATING_QUIETLY, unprobed_at_end::<SIDECAR>),
 ];
 
-/// Those that watch for minutes that nothing happens.
+/// Cases that check for minutes that nothing happens.
 pub(crate) const WATCHES: &[Entry] = &[
     (AREA, FAILING, |case| never_ready::<MAIN>(case, "exec: {command: ['false']}\n")),
     (AREA, READY_TIMEOUT, |case| never_ready::<MAIN>(case, SLOW)),
@@ -126,17 +126,18 @@ pub(crate) const WATCHES: &[Entry] = &[
 const HEALTH: &str = "exec: {command: [cat, /tmp/health]}\n";
 const HEALTHZ: &str = "httpGet: {path: /cgi-bin/healthz, port: 8080}\n";
 const SLOW: &str = "exec: {command: [sleep, '10']}\n      timeoutSeconds: 1\n";
-/// As long as upstream watches a container that is not to restart.
+/// As long as upstream observes a container that must not restart.
 const UNRESTARTED: Duration = Duration::from_secs(240);
-/// As long as upstream watches a pod that is not to become ready.
+/// As long as upstream observes a pod that must not become ready.
 const UNREADY: Duration = Duration::from_secs(60);
 
-/// The name of the container that is probed.
+/// The name of the probed container.
 const fn probed(sidecar: bool) -> &'static str {
     if sidecar { "sidecar" } else { "main" }
 }
 
-/// Puts a pod whose probed container has these fields; a sidecar stands beside one that sleeps.
+/// Writes a pod whose probed container has these fields; a sidecar runs beside a `main` that
+/// sleeps.
 fn put<const SIDECAR: bool>(case: &Case<'_>, spec: &str, fields: &str) {
     if SIDECAR {
         let sidecar = "  initContainers:\n  - name: sidecar\n    restartPolicy: Always\n    image: \
@@ -155,20 +156,20 @@ fn wait_begun<const SIDECAR: bool>(case: &Case<'_>) -> Pod {
     })
 }
 
-/// A probe that decides at its first failure.
+/// A probe with a failure threshold of one.
 fn probe(kind: &str, handler: &str) -> String {
     let quick = "      periodSeconds: 1\n      failureThreshold: 1\n";
     format!("    {kind}:\n      {handler}{quick}")
 }
 
-/// A container that does this, then waits for its end.
+/// A container that runs this script, then waits for its end.
 fn container(script: &str) -> String {
     let script = format!("trap 'exit 0' TERM; {script}while :; do sleep 1 & wait; done");
     format!("    command: [sh, -c, {}]\n", quoted(&script))
 }
 
-/// A web server whose `/cgi-bin/healthz` is 200 for so many seconds, then 500; `/cgi-bin/local`
-/// leads there, and `/cgi-bin/elsewhere` to another host.
+/// A web server whose `/cgi-bin/healthz` is 200 for this many seconds, then 500; `/cgi-bin/local`
+/// redirects there, and `/cgi-bin/elsewhere` to another host.
 fn server(healthy_s: u32) -> String {
     let cgi = format!(
         "#!/bin/sh\nif [ $(($(date +%s) - $(cat /tmp/began))) -lt {healthy_s} ]; then \
@@ -199,7 +200,7 @@ fn ready_after_delay<const SIDECAR: bool>(case: &Case<'_>) {
     let running = case.wait("it runs", |pod| pod.phase() == "Running");
     assert_eq!(running.condition("Ready"), "False");
     let ready = case.wait("it is ready", |pod| pod.condition("Ready") == "True");
-    // As the status tells it, in whole seconds: when a busy case looks says little.
+    // By the status, in whole seconds: the time of a busy case's poll is not reliable.
     let started = &ready.container(probed(SIDECAR))["state"]["running"]["startedAt"];
     let started_s = day_s(started.as_str().expect("a time"));
     let took_s = (day_s(&since(&ready, "Ready", "True")) - started_s).rem_euclid(24 * 3600);
@@ -225,13 +226,13 @@ fn restarted<const SIDECAR: bool>(case: &Case<'_>, fields: &str) {
     case.wait("it was restarted", |pod| pod.restarts(probed(SIDECAR)) >= 1);
 }
 
-/// A container that does this and is probed for liveness once the script has had time to begin.
+/// A container with this script and a liveness probe that starts after the script.
 fn live(script: &str, handler: &str) -> String {
     let probe = probe("livenessProbe", handler);
     format!("{}{probe}      initialDelaySeconds: 2\n", container(script))
 }
 
-/// The same with upstream's patience: a second is little where other cases start pods.
+/// The same with upstream's timeout: a second is too short where other cases start pods.
 fn calm(script: &str, handler: &str) -> String {
     let patient =
         "      initialDelaySeconds: 2\n      timeoutSeconds: 5\n      failureThreshold: 1\n";
@@ -261,7 +262,7 @@ fn grows<const SIDECAR: bool>(case: &Case<'_>) {
     });
 }
 
-/// A redirect to another host counts as a success, and there is an event that tells of it.
+/// A redirect to another host is a success, with an event.
 fn elsewhere<const SIDECAR: bool>(case: &Case<'_>) {
     let handler = "httpGet: {path: /cgi-bin/elsewhere, port: 8080}\n";
     not_restarted::<SIDECAR>(case, "", &calm(&server(600), handler));
@@ -326,7 +327,7 @@ fn own_grace<const SIDECAR: bool>(case: &Case<'_>, kind: &str) {
     case.end_at_once();
 }
 
-/// A container on the host's network that is asked there.
+/// A container on the host's network that is probed there.
 fn asked(port: u16) -> String {
     let probe = probe("livenessProbe", &format!("grpc: {{port: {port}, service: db}}\n"));
     format!("{SLEEP}{probe}      timeoutSeconds: 5\n")
@@ -343,7 +344,7 @@ fn grpc_wrong_port<const SIDECAR: bool>(case: &Case<'_>) {
     case.wait("it was restarted", |pod| pod.restarts(probed(SIDECAR)) >= 1);
 }
 
-/// A container that takes its time to end, and tells its probes that it ends.
+/// A container that takes its time to end, and whose probes notice that.
 fn terminating<const SIDECAR: bool>(case: &Case<'_>, liveness: bool) -> Pod {
     let script = "trap 'rm -f /tmp/ready /tmp/live; sleep 8; exit 0' TERM; touch /tmp/ready \
                   /tmp/live; while :; do sleep 1 & wait $!; done";

@@ -1,5 +1,5 @@
-//! What a restart of the agent, or of the node, leaves of pods: containers that go on, init
-//! containers that are not run again, and the order in which others begin anew.
+//! Restarts of the agent, or of the node: containers that run on, init containers that do not run
+//! again, and the order in which others start again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -164,10 +164,10 @@ fn cri(case: &Case<'_>) -> Cri {
     Cri::connect(&case.node.containerd.socket()).expect("containerd listens")
 }
 
-/// What a reboot does to a pod: its sandbox and containers end.
+/// The effect of a reboot on a pod: its sandbox and containers end.
 fn stop_sandbox(case: &Case<'_>, pod: &Pod) {
     let mut cri = cri(case);
-    for sandbox in case.node.site.seen().of(pod.uid()).sandboxes {
+    for sandbox in case.node.site.runtime_state().of(pod.uid()).sandboxes {
         let request = StopPodSandboxRequest { pod_sandbox_id: sandbox.id };
         cri.call(&request).expect("it can be stopped");
     }
@@ -187,7 +187,7 @@ fn remove(case: &Case<'_>, pod: &Pod, names: &[&str]) {
 const MAIN: &str = "regular-1";
 const S2: &str = "restartable-init-2";
 
-/// Whether these began in this order for the n-th time, counted from zero.
+/// Whether these started in this order for the n-th time, counted from zero.
 fn in_order(log: &Log, names: &[&str], n: usize) -> bool {
     let at: Option<Vec<usize>> = names.iter().map(|name| log.nth(name, "Started", n)).collect();
     at.is_some_and(|at| at.is_sorted())
@@ -253,7 +253,7 @@ fn update(case: &Case<'_>, reboots: bool) {
     });
 }
 
-/// As long as upstream watches that no init container runs again.
+/// As long as upstream checks that no init container runs again.
 const A_MINUTE: Duration = Duration::from_secs(60);
 
 fn inits_stay(case: &Case<'_>, initializing: bool, removed: bool) {
@@ -294,29 +294,29 @@ fn inits_stay(case: &Case<'_>, initializing: bool, removed: bool) {
     }
 }
 
-/// Upstream's probes answer at once. These take their time, so that what is shown before the first
-/// answer to a new agent lasts long enough to be seen.
+/// Upstream's probes answer at once. These take their time, so that the status before the first
+/// answer to a new agent lasts long enough to be observed.
 const STARTUP: &str = "    startupProbe:\n      exec: {command: [sleep, '8']}\n      \
                        timeoutSeconds: 30\n      periodSeconds: 1\n";
 const READINESS: &str = "    readinessProbe:\n      exec: {command: [sleep, '8']}\n      \
                          timeoutSeconds: 30\n      periodSeconds: 1\n";
 
-/// Whether a container is as it was: never restarted, started and ready.
+/// Whether a container is unchanged: never restarted, started and ready.
 fn is_as_it_was(pod: &Pod, name: &str) -> bool {
     let status = pod.container(name);
     status["restartCount"] == 0 && status["started"] == true && status["ready"] == true
 }
 
-/// Watches all that is shown of the pod while the agent restarts, and five seconds longer. An agent
-/// that has not looked at the runtime yet shows pods as their manifests are, as a kubelet's own API
-/// does; upstream watches what the kubelet reports once it has looked.
+/// Observes the pod while the agent restarts, and five seconds longer. An agent that has not listed
+/// the runtime's objects yet returns pods as their manifests are, as a kubelet's own API does;
+/// upstream observes what the kubelet reports after its first list.
 fn watch_restart(case: &Case<'_>, names: &[&str]) {
     let wait = |pod: &Pod| pod.phase() == "Running" && pod.condition("Ready") == "True";
     let pod = case.wait("it is ready", wait);
     for name in names {
         assert!(is_as_it_was(&pod, name), "{}", pod.0["status"]);
     }
-    // As upstream: what a container has been for long is not mistaken for a beginning.
+    // As upstream: so that an old state is not mistaken for a start.
     std::thread::sleep(Duration::from_secs(11));
     let over = AtomicBool::new(false);
     let (site, name) = (&case.node.site, &*case.name);
@@ -426,7 +426,7 @@ fn unknown(case: &Case<'_>) {
     case.node.wait_gone(&pod);
 }
 
-/// Pods that have ended take nothing of the node's processors, before a restart and after it.
+/// Pods that have ended take none of the node's CPU, before a restart and after it.
 fn accounted(case: &Case<'_>) {
     let cores = std::thread::available_parallelism().expect("there are some").get();
     let name = |what: &str, number: usize| format!("{}-{what}{number}", case.name);

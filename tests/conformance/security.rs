@@ -1,4 +1,4 @@
-//! As whom containers run and what they may do, sysctls, and pods for other systems.
+//! Users and privileges of containers, sysctls, and pods for other systems.
 
 use crate::Entry;
 use crate::case::{Case, SLEEP};
@@ -80,7 +80,7 @@ fn unprivileged(case: &Case<'_>) {
     assert!(errors.contains("Operation not permitted"), "{errors}");
 }
 
-/// Which user a program of root's with the set-user-ID bit has when user 1000 runs it.
+/// The user of a set-user-ID root program that user 1000 runs.
 fn escalation(case: &Case<'_>, field: &str, want: &str) {
     let tools = case.node.tools();
     let spec = format!("  volumes: [{{name: tools, hostPath: {{path: {tools}}}}}]\n");

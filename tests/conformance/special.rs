@@ -1,5 +1,5 @@
-//! Cases of a node whose settings differ: seccomp by default, bounds of processes, short back-offs,
-//! pulls side by side; and what comes last there, with another agent or without a runtime.
+//! Cases of a node with other settings: seccomp by default, process limits, short back-offs,
+//! parallel pulls; and the last cases there, with another agent or without a runtime.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::wait::{always, until, until_in};
 
 const SECCOMP: &str = "SeccompDefault";
 
-/// What differs on this node from the defaults.
+/// The settings of this node that differ from the defaults.
 pub(crate) const SETTINGS: &str = "      seccompDefault: true
       podPidsLimit: 1024
       serializeImagePulls: false
@@ -22,7 +22,7 @@ pub(crate) const SETTINGS: &str = "      seccompDefault: true
       crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 ";
 
-/// Cases that this node's settings are for.
+/// Cases for this node's settings.
 pub(crate) const ROWS: &[Entry] = &[
     (SECCOMP, "should use the default seccomp profile when unspecified", |case| {
         assert_eq!(case.output_of("", "", MODE), ["2"]);
@@ -39,18 +39,18 @@ pub(crate) const ROWS: &[Entry] = &[
     ),
 ];
 
-/// What comes when all others on this node are over.
+/// Cases that run after all others on this node.
 pub(crate) const LAST: &[Entry] = &[(
     "MirrorPodWithGracePeriod",
     "the mirror pod should terminate successfully",
     ends_while_no_runtime_answers,
 )];
 
-/// With these settings images that nobody uses go after a minute, when they are looked at: every
-/// five minutes.
+/// With these settings unused images are removed after a minute, at the next check: every five
+/// minutes.
 pub(crate) const AGED: &str = "      imageMaximumGCAge: 1m\n      imageMinimumGCAge: 1s\n";
 
-/// Cases of a node that has just begun with those.
+/// Cases of a node that has just started with those settings.
 pub(crate) const AGEING: &[Entry] = &[
     ("ImageGarbageCollect", "should GC unused images", unused_goes),
     ("ImageGarbageCollect", "should not GC unused images prematurely", not_at_once),
@@ -70,7 +70,7 @@ fn unused_goes(case: &Case<'_>) {
     });
 }
 
-/// The age counts from when the agent began, as upstream's from a restart.
+/// The age counts from the agent's start, as upstream's from a restart.
 fn not_at_once(case: &Case<'_>) {
     always(Duration::from_secs(50), "the image stays", || {
         std::thread::sleep(Duration::from_secs(1));
@@ -79,7 +79,7 @@ fn not_at_once(case: &Case<'_>) {
     unused_goes(case);
 }
 
-/// The kernel's name for the mode of the process: 0 is none, 2 a filter.
+/// The kernel's mode of the process: 0 is none, 2 a filter.
 const MODE: &str = "grep '^Seccomp:' /proc/self/status | awk '{print $2}'";
 
 fn pids(case: &Case<'_>) {
@@ -90,7 +90,7 @@ fn pids(case: &Case<'_>) {
     assert_eq!(most.as_deref(), Some("1024"));
 }
 
-/// The longest delay of this node is a second, and upstream's most restarts are 298.
+/// The longest back-off of this node is a second, and upstream's most restarts are 298.
 fn short_back_off(case: &Case<'_>) {
     case.put_pod("", "    command: [/bin/false]\n");
     case.wait("it waits for a second", |pod| {
@@ -104,7 +104,7 @@ fn short_back_off(case: &Case<'_>) {
     assert!(pod.restarts("main") <= 298, "{}", pod.0["status"]);
 }
 
-/// The runtime goes while the pod ends, and comes back: the pod ends all the same.
+/// The runtime stops while the pod ends, and comes back: the pod ends all the same.
 fn ends_while_no_runtime_answers(case: &Case<'_>) {
     let main = "    command: [sh, -c, 'trap \"\" TERM; while :; do sleep 1; done']\n";
     case.put("pod", &manifest(&case.name, "  terminationGracePeriodSeconds: 20\n", main));
@@ -121,6 +121,6 @@ fn ends_while_no_runtime_answers(case: &Case<'_>) {
     std::thread::sleep(Duration::from_secs(10));
     let shown = until("the agent answers", || case.node.site.pods());
     assert!(shown.iter().any(|shown| shown.uid() == pod.uid()), "it has not ended by then");
-    case.node.containerd.again();
+    case.node.containerd.start_daemon();
     case.node.wait_gone(&pod);
 }

@@ -1,5 +1,5 @@
-//! `tests/conformance.md`: a row for each upstream test, and whether it passes or why it is not
-//! asked.
+//! `tests/conformance.md`: a row for each upstream test, with its result or the reason of its
+//! exclusion.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,12 +9,11 @@ use crate::exclusions::{Class, EXCLUSIONS, Exclusion};
 use crate::upstream::{self, Spec};
 use crate::{Results, Row, support};
 
-/// Of the tests that have a case, so many must pass, in hundredths.
+/// The share of the tests with a case that must pass, percent.
 const PASS_PERCENT_MIN: usize = 99;
 
-/// What is wrong with the list of cases; each is a mistake in this folder, and fails any run:
-/// an upstream test without a case and without a class, a case or class that no upstream test
-/// stands behind, and a test that has two of them.
+/// Errors of the list of cases, which fail any run: an upstream test without a case and without a
+/// class, a case or class without an upstream test, and a test with both.
 pub(crate) fn mistakes(rows: &[Row]) -> Vec<String> {
     let specs = upstream::specs();
     let known: BTreeSet<_> = specs.iter().map(|spec| (spec.area, spec.name)).collect();
@@ -52,7 +51,7 @@ fn exclusion(area: &str, name: &str) -> Option<&'static Exclusion> {
     EXCLUSIONS.iter().find(|found| found.area == area && name.starts_with(found.name))
 }
 
-/// How many rows came to what.
+/// The number of rows by result.
 #[derive(Debug, Default)]
 struct Tally {
     passed: usize,
@@ -70,14 +69,14 @@ impl Tally {
     }
 }
 
-/// Writes the table; says whether it is as it was, and enough of it passes.
+/// Writes the table; returns whether it is unchanged, and enough of it passes.
 pub(crate) fn write(results: &Results) -> bool {
     let specs = upstream::specs();
     let mut tally = Tally::default();
     let mut rows = String::new();
     for spec in &specs {
         let verdict = verdict(spec, results, &mut tally);
-        // The cell may hold no bar, and code in it no further backticks.
+        // The cell must not contain a bar, and code in it no further backticks.
         let name = spec.name.replace('`', "'").replace('|', "/");
         let tags = match (spec.conformance, spec.node_conformance) {
             (true, true) => "C N",
@@ -123,8 +122,8 @@ fn verdict(spec: &Spec, results: &Results, tally: &mut Tally) -> String {
     }
 }
 
-/// What a run has found beyond what is known: cases that fail and are not known to, and such that
-/// are known to fail and pass.
+/// Unexpected results of a run: cases that fail and are not known to, and cases that are known to
+/// fail and pass.
 pub(crate) fn surprises(results: &Results) -> Vec<(String, String)> {
     let mut surprises = Vec::new();
     for ((area, name), result) in results {
@@ -138,7 +137,7 @@ pub(crate) fn surprises(results: &Results) -> Vec<(String, String)> {
     surprises
 }
 
-/// Why a case fails, where that is known.
+/// Why a case fails, if that is known.
 fn known_failure(area: &str, name: &str) -> Option<&'static str> {
     let found = KNOWN_FAILURES.iter().find(|known| (known.0, known.1) == (area, name));
     found.map(|(_, _, why)| *why)

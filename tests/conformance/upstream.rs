@@ -1,30 +1,30 @@
-//! The list of upstream's tests that a conformance run answers for, row by row.
+//! The list of upstream's tests that a conformance run covers.
 //!
-//! `upstream.txt` names each test of Kubernetes [`VERSION`] that is in `test/e2e/common` or
+//! `upstream.txt` has each test of Kubernetes [`VERSION`] that is in `test/e2e/common` or
 //! `test/e2e/node` and has the tag `[Conformance]` or `[NodeConformance]`, and each test of
 //! `test/e2e_node` whatever its tags. A line `# AREA (FILE)` begins the tests of one title in one
-//! file; a line `TAGS NAME` is a test, with `C` for Conformance, `N` for NodeConformance, `-`
-//! for neither. A name has its contexts before it where the title has that name more than once. Two
-//! suites share the titles ConfigMap and Secrets: `volume` stands behind the storage suite's.
-//! Tests that a loop makes out of a table are listed one by one.
+//! file; a line `TAGS NAME` is a test, with `C` for Conformance, `N` for NodeConformance, `-` for
+//! neither. A name has its contexts before it if the title has that name more than once. Two suites
+//! share the titles ConfigMap and Secrets: `volume` follows the storage suite's. Tests that a loop
+//! makes from a table are listed one by one.
 
-/// The release that the list was taken from.
+/// The Kubernetes release of the list.
 pub(crate) const VERSION: &str = "1.36";
 
 const LIST: &str = include_str!("upstream.txt");
 
-/// One test of upstream's.
+/// An upstream test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
     /// The title of its suite.
     pub(crate) area: &'static str,
-    /// Its name, with its contexts where it needs them.
+    /// Its name, with its contexts if needed.
     pub(crate) name: &'static str,
-    /// Whether it is one of the suite Conformance.
+    /// Whether it belongs to the suite Conformance.
     pub(crate) conformance: bool,
-    /// Whether it is one of the suite NodeConformance.
+    /// Whether it belongs to the suite NodeConformance.
     pub(crate) node_conformance: bool,
-    /// Whether it is of `test/e2e_node`.
+    /// Whether it is in `test/e2e_node`.
     pub(crate) of_node_suite: bool,
 }
 

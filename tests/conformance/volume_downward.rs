@@ -1,4 +1,4 @@
-//! Volumes that tell of the pod, by themselves and projected, and all kinds in one.
+//! Volumes with fields of the pod, separately and projected, and all kinds in one.
 
 use crate::Entry;
 use crate::case::{Case, QUICK_END, SLEEP};
@@ -59,7 +59,7 @@ pub(crate) const ROWS: &[Entry] = &[
 
 const MOUNT: &str = "    volumeMounts: [{name: v, mountPath: /v}]\n";
 
-/// One file `f` in a volume; `item` says what is in it.
+/// One file `f` in a volume with this content.
 fn volume(projected: bool, mode: &str, item: &str) -> String {
     let items = format!("items: [{{path: f, {item}}}]");
     let source = if projected {
@@ -154,7 +154,7 @@ fn memory_request<const PROJECTED: bool>(case: &Case<'_>) {
     assert_eq!(resource(case, PROJECTED, "requests.memory", RESOURCES), "33554432");
 }
 
-/// Nothing of the node is reserved, so all that the kernel tells of can be allocated.
+/// Nothing of the node is reserved, so everything that the kernel reports can be allocated.
 fn node_cpu<const PROJECTED: bool>(case: &Case<'_>) {
     let text = std::fs::read_to_string("/proc/cpuinfo").expect("Linux");
     let cores = text.lines().filter(|line| line.starts_with("processor")).count();

@@ -1,4 +1,4 @@
-//! Volumes that are made of files: ConfigMaps and Secrets, by themselves and projected.
+//! Volumes of files: ConfigMaps and Secrets, separately and projected.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ pub(crate) const ROWS: &[Entry] = &[
     (AREAS[PROJECTED_SECRET], OPTIONAL, optional::<PROJECTED_SECRET>),
 ];
 
-/// Pods that wait for minutes for what never comes.
+/// Pods that wait for minutes for an object that never comes.
 pub(crate) const WATCHES: &[Entry] = &[
     (AREAS[MAP], NO_MAP, no_object::<MAP>),
     (AREAS[MAP], NO_MAP_KEY, no_key::<MAP>),
@@ -114,7 +114,7 @@ fn object(kind: usize, case: &Case<'_>, what: &str, namespace: &str, data: &str)
     )
 }
 
-/// A volume out of the object `<case>-<what>`; `mode` and `extra` begin with a comma.
+/// A volume with the object `<case>-<what>`; `mode` and `extra` begin with a comma.
 fn volume(kind: usize, case: &Case<'_>, what: &str, mode: &str, extra: &str) -> String {
     let name = format!("{}-{what}", case.name);
     let source = match kind {
@@ -132,7 +132,7 @@ const DATA: &str = "{data-1: value-1, data-2: value-2, data-3: value-3}";
 const ITEM: &str = ", items: [{key: data-2, path: path/to/data-2}]";
 const ITEM_MODE: &str = ", items: [{key: data-2, path: path/to/data-2, mode: 0400}]";
 
-/// What is seen of a file below `/v` by a pod with one volume.
+/// The content of a file below `/v` in a pod with one volume.
 fn look(
     kind: usize,
     case: &Case<'_>,
@@ -173,7 +173,7 @@ fn group<const KIND: usize>(case: &Case<'_>) {
 
 const GROUP: &str = "  securityContext: {runAsUser: 1000, fsGroup: 1001}\n";
 
-/// The mode as the user of the volume's group meets it.
+/// The mode as seen by a user of the volume's group.
 fn group_mode<const KIND: usize>(case: &Case<'_>) {
     let mode = (", defaultMode: 0440", "");
     assert_eq!(look(KIND, case, mode, GROUP, "data-1"), ["440", "value-1"]);
@@ -187,8 +187,8 @@ fn mapped_group<const KIND: usize>(case: &Case<'_>) {
     assert_eq!(look(KIND, case, ("", ITEM), GROUP, "path/to/data-2")[1], "value-2");
 }
 
-/// Nearly as long as upstream, which watches for five minutes: as long as it watches a container
-/// that is not to restart.
+/// Nearly as long as upstream, which observes for five minutes: as long as it observes a container
+/// that must not restart.
 const PENDING: Duration = Duration::from_secs(240);
 
 fn stays_pending(kind: usize, case: &Case<'_>, extra: &str) {
@@ -225,7 +225,7 @@ fn mapped_non_root<const KIND: usize>(case: &Case<'_>) {
     assert_eq!(seen, ["644", "value-2"]);
 }
 
-/// Waits for what a command prints in the running container.
+/// Waits for the output of a command in the running container.
 fn wait_seen(case: &Case<'_>, script: &str, what: &str) {
     let pod = case.pod();
     crate::support::wait::until(&format!("`{script}` prints {what}"), || {
@@ -253,7 +253,7 @@ fn binary(case: &Case<'_>) {
     assert_eq!(case.output_of(&spec, main, script), ["value-1", "deadd00f01ff00"]);
 }
 
-/// One object goes, one changes and one comes.
+/// One object is removed, one changes and one is added.
 fn optional<const KIND: usize>(case: &Case<'_>) {
     case.put("del", &object(KIND, case, "del", "default", "{data-1: value-1}"));
     case.put("upd", &object(KIND, case, "upd", "default", "{data-1: value-1}"));

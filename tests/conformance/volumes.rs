@@ -81,7 +81,7 @@ fn empty_dir(memory: bool) -> &'static str {
     }
 }
 
-/// The type of the file system there, as the kernel tells it.
+/// The type of the file system there, as the kernel reports it.
 const KIND: &str = "grep ' /v ' /proc/mounts | cut -d' ' -f3";
 
 fn check_kind(kind: &str, memory: bool) {
@@ -154,7 +154,7 @@ fn group_folder(case: &Case<'_>, memory: bool) {
     assert_eq!(output[1].replace('s', "x").trim_end_matches('t'), "drwxrwxrwx", "{output:?}");
 }
 
-/// A volume in memory goes when its pod has ended, though the pod is still there.
+/// A volume in memory is removed when its pod has ended, though the pod still exists.
 fn removed(case: &Case<'_>) {
     let pod = case.run_script(empty_dir(true), MOUNT, "echo > /v/f");
     assert_eq!(pod.phase(), "Succeeded");
@@ -220,7 +220,7 @@ fn expanded(case: &Case<'_>) {
     assert_eq!(output, ["yes"]);
 }
 
-/// A pod whose sub-path is what its annotation says; it keeps its uid.
+/// A pod whose sub-path comes from its annotation; it keeps its uid.
 fn put_annotated(case: &Case<'_>, path: &str) {
     let main = format!(
         "{SLEEP}    env:\n    - name: PART\n      \

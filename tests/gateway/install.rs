@@ -1,4 +1,4 @@
-//! `scripts/install` into root file systems of all kinds.
+//! `scripts/install` into various root file systems.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::{Scratch, TOP};
 
-/// A release as it is unpacked into this folder, with this for edged; its sums are made by the
-/// machine's own tools.
+/// An unpacked release in this folder, with this file as edged; the machine's own tools make the
+/// checksums.
 fn release(scratch: &Scratch, folder: &str, edged: &str) {
     let program = scratch.program(&format!("{folder}/edged"), edged);
     let folder = program.parent().expect("below ours");
@@ -21,7 +21,7 @@ fn release(scratch: &Scratch, folder: &str, edged: &str) {
     assert!(done.expect("coreutils").success());
 }
 
-/// Installs into a root with these files and tells what init it took.
+/// Installs into a root with these files and returns the init system that it detected.
 fn install(scratch: &Scratch, before: &[&str]) -> String {
     for file in before {
         scratch.program(&format!("root/{file}"), "for i in /etc/init.d/S??* ; do :; done\n");
@@ -31,9 +31,9 @@ fn install(scratch: &Scratch, before: &[&str]) -> String {
     let mut command = scratch.sh("scripts/install");
     command.arg("--root").arg(scratch.path("root")).arg("--binary").arg(binary);
     let done = command.output().expect("busybox runs");
-    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let output = String::from_utf8_lossy(&done.stdout).into_owned();
     let why = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "{said}{why}");
+    assert!(done.status.success(), "{output}{why}");
     for (file, mode) in [
         ("usr/sbin/edged", 0o755),
         ("usr/sbin/edged-run", 0o755),
@@ -44,7 +44,7 @@ fn install(scratch: &Scratch, before: &[&str]) -> String {
         assert_eq!(about.permissions().mode() & 0o777, mode, "{file}");
     }
     assert!(scratch.path("root/etc/kubeedge/manifests").is_dir());
-    said.lines().last().expect("it says what it did").to_owned()
+    output.lines().last().expect("it reports what it did").to_owned()
 }
 
 #[test]
@@ -78,21 +78,21 @@ fn openrc_and_systemd_get_a_service_that_starts_at_boot() {
     );
 }
 
-/// What systemd has against the service as it was installed.
+/// What systemd reports against the installed service.
 #[test]
 fn systemd_understands_all_of_the_service() {
     let scratch = Scratch::new();
     install(&scratch, &["lib/systemd/systemd"]);
     let unit = scratch.path("root/etc/systemd/system/edged.service");
     let verified = |text: &str| -> Vec<String> {
-        // Its program is there, wherever this root is.
+        // Its program exists, wherever this root is.
         let program = scratch.path("root/usr/sbin/edged-run").display().to_string();
         fs::write(&unit, text.replace("/usr/sbin/edged-run", &program)).expect("a file of ours");
         let mut command = Command::new("systemd-analyze");
         let done = command.args(["verify", "--man=no"]).arg(&unit).output();
         let done = done.expect("systemd-analyze is missing: run `make setup`");
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        said.lines().filter(|line| line.contains("edged.service")).map(str::to_owned).collect()
+        let output = String::from_utf8_lossy(&done.stderr).into_owned();
+        output.lines().filter(|line| line.contains("edged.service")).map(str::to_owned).collect()
     };
     let text = fs::read_to_string(&unit).expect("it was installed");
     assert_eq!(verified(&text), [] as [&str; 0]);
@@ -100,8 +100,8 @@ fn systemd_understands_all_of_the_service() {
     assert!(wrong.iter().any(|line| line.contains("kill mode")), "{wrong:?}");
 }
 
-/// What it is kept from, and what it must not be kept from: mounts of its own namespace would be
-/// seen by no pod, and folders of an fsGroup have a bit of their group's.
+/// What it is restricted in, and what it must not be restricted in: mounts in its own namespace
+/// would be invisible to pods, and folders of an fsGroup have the setgid bit.
 #[test]
 fn systemd_bounds_what_the_service_may_do() {
     let text = fs::read_to_string(Path::new(TOP).join("config/init/edged.service")).expect(TOP);
@@ -124,20 +124,20 @@ fn systemd_bounds_what_the_service_may_do() {
     }
 }
 
-/// OpenRC sources it by the machine's shell, and so does this, as far as OpenRC would ask it.
+/// OpenRC sources it in the machine's shell, and so does this test, as far as OpenRC would call it.
 #[test]
 fn openrcs_service_starts_and_reloads_the_keeper() {
     let scratch = Scratch::new();
     install(&scratch, &["sbin/openrc-run"]);
     scratch.program("bin/supervise-daemon", "#!/bin/sh\necho \"supervise-daemon $*\"\n");
-    let asked = scratch.program(
+    let script = scratch.program(
         "asked",
         "set -eu\nRC_SVCNAME=edged\nafter() { echo \"after $*\"; }\n. \"$1\"\ndepend\n\
          echo \"$supervisor $command $respawn_delay $respawn_max $extra_started_commands\"\n\
          reload\n",
     );
     let mut command = Command::new("/bin/busybox");
-    command.arg("sh").arg(asked).arg(scratch.path("root/etc/init.d/edged"));
+    command.arg("sh").arg(script).arg(scratch.path("root/etc/init.d/edged"));
     let done = command.env("PATH", scratch.path("bin")).output().expect("busybox runs");
     let why = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{why}");
@@ -148,7 +148,7 @@ fn openrcs_service_starts_and_reloads_the_keeper() {
     );
 }
 
-/// A file with Windows' line ends, or half a file, would be found out at the first boot.
+/// A file with Windows' line ends, or half a file, would be noticed only at the first boot.
 #[test]
 fn whatever_a_shell_runs_at_boot_is_a_script() {
     let scratch = Scratch::new();
@@ -196,7 +196,7 @@ fn a_machine_without_a_known_init_is_told() {
     assert!(why.contains("give --init"), "{why}");
 }
 
-/// Whoever's sha256sum looks.
+/// Whatever sha256sum is used.
 #[test]
 fn a_release_is_whole_or_refused() {
     for tools in ["busybox", "the machine's"] {
@@ -223,7 +223,7 @@ fn a_release_is_whole_or_refused() {
     }
 }
 
-/// A gateway whose root is a folder, with busybox and `EDGED_HOME` on a partition of its own.
+/// A gateway whose root is a folder, with busybox and `EDGED_HOME` on a separate partition.
 struct Gateway<'a>(&'a Scratch);
 
 impl<'a> Gateway<'a> {
@@ -238,7 +238,7 @@ impl<'a> Gateway<'a> {
         gateway
     }
 
-    /// What it prints, or says against it.
+    /// Its output, or its error message.
     fn run(&self, command: &[&str]) -> Result<String, String> {
         let mut chroot = Command::new("/bin/busybox");
         chroot.arg("chroot").arg(self.0.path("root")).args(command).env("PATH", "/bin");
@@ -252,13 +252,14 @@ impl<'a> Gateway<'a> {
         self.run(&["/release/install", "--init", "sysv", "--unsigned"])
     }
 
-    /// The same of a release that this key signed, with what is then in `release.pub`.
+    /// The same with a release that this key signed, and this content of `release.pub`.
     fn install_signed(&self, version: &str, key: &str) -> Result<String, String> {
         let folder = self.0.path("root/release");
         fs::create_dir_all(&folder).expect("a folder of ours");
         fs::write(folder.join("edged.sig"), key).expect("a file of ours");
         fs::write(folder.join("release.pub"), key).expect("a file of ours");
-        // It vouches as the real one does, but that the key itself stands for a signature by it.
+        // It verifies as the real one does, except that the key itself stands for a signature by
+        // it.
         let edged = format!(
             "#!/bin/sh\n[ \"$1\" != verify-release ] || exec cmp -s $3 $5\necho {version}\n"
         );
@@ -273,13 +274,14 @@ impl<'a> Gateway<'a> {
     }
 }
 
-/// What an earlier upgrade left in a slot would be started in place of what was just installed.
+/// A leftover of an earlier upgrade in a slot would be started instead of the version just
+/// installed.
 #[test]
 fn a_newer_release_is_what_starts_next_though_edged_is_stopped() {
     let scratch = Scratch::new();
     let gateway = Gateway::new(&scratch);
-    let said = gateway.install("1.0").expect("nothing is in its way");
-    assert!(said.ends_with("done, for sysv; it starts with the next boot"), "{said}");
+    let output = gateway.install("1.0").expect("nothing is in its way");
+    assert!(output.ends_with("done, for sysv; it starts with the next boot"), "{output}");
     assert_eq!(gateway.next(), "1.0");
     scratch.program("root/tmp/edged", "#!/bin/sh\necho 2.0\n");
     gateway
@@ -287,8 +289,8 @@ fn a_newer_release_is_what_starts_next_though_edged_is_stopped() {
         .expect("there is none");
     let trust = || fs::remove_file(scratch.path("root/data/trial")).expect("it is tried");
     trust();
-    let said = gateway.install("3.0").expect("none is tried");
-    assert!(said.ends_with("3.0 is tried from now on, in slot b"), "{said}");
+    let output = gateway.install("3.0").expect("none is tried");
+    assert!(output.ends_with("3.0 is tried from now on, in slot b"), "{output}");
     assert_eq!(gateway.next(), "3.0");
     assert_eq!(gateway.run(&["/usr/sbin/edged"]).as_deref(), Ok("1.0"), "as it was flashed");
     let why = gateway.install("4.0").expect_err("one at a time");
@@ -303,7 +305,7 @@ fn a_newer_release_is_what_starts_next_though_edged_is_stopped() {
     assert!(scratch.path("root/etc/init.d/S90edged").is_file());
 }
 
-/// The first release brings the key, and later ones are measured by it before they change anything.
+/// The first release brings the key, by which later ones are verified before they change anything.
 #[test]
 fn the_first_release_brings_the_key_of_those_that_follow() {
     let scratch = Scratch::new();
@@ -314,8 +316,8 @@ fn the_first_release_brings_the_key_of_those_that_follow() {
     assert_eq!(gateway.next(), "2.0", "it was never started: no upgrade is needed");
     fs::create_dir_all(scratch.path("root/run/edged")).expect("a folder of ours");
     fs::write(scratch.path("root/run/edged/edged.pid"), "2147483646").expect("a file of ours");
-    let said = gateway.install_signed("3.0", "ours").expect("it is signed");
-    assert!(said.ends_with("3.0 is tried from now on, in slot a"), "{said}");
+    let output = gateway.install_signed("3.0", "ours").expect("it is signed");
+    assert!(output.ends_with("3.0 is tried from now on, in slot a"), "{output}");
     fs::remove_file(scratch.path("root/data/trial")).expect("it is tried");
     let script = scratch.path("root/usr/sbin/edged-run");
     fs::write(&script, "what an earlier one installed").expect("it is there");
@@ -323,7 +325,7 @@ fn the_first_release_brings_the_key_of_those_that_follow() {
     assert!(why.contains("nothing was changed"), "{why}");
     assert_eq!(scratch.read("root/etc/edged/release.pub"), "ours");
     assert_eq!(scratch.read("root/usr/sbin/edged-run"), "what an earlier one installed");
-    gateway.install("5.0").expect("it was asked for");
+    gateway.install("5.0").expect("it was requested");
     assert_eq!(gateway.next(), "5.0");
     assert_eq!(scratch.read("root/etc/edged/release.pub"), "ours");
 }

@@ -11,7 +11,7 @@ use crate::{Scratch, until};
 
 const SCRIPT: &str = "config/init/edged-run";
 
-/// An edged that writes its name where the test looks, runs until TERM, and answers.
+/// An edged that writes its name where the test reads it, runs until TERM, and answers.
 pub fn good(name: &str) -> String {
     format!(
         "#!/bin/sh
@@ -36,7 +36,7 @@ run) echo broken >$RAN; exit 1 ;;
 esac
 ";
 
-/// One that nobody has reaped yet does not.
+/// A zombie does not live.
 fn lives(pid: Pid) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| !words.is_empty())
 }
@@ -85,7 +85,7 @@ impl Gateway {
         Pid::from_raw(self.scratch.read("run/edged.pid").parse().expect("a pid"))
     }
 
-    /// To one whose maker does not matter here: `signed` has the rest.
+    /// To an unsigned release: `signed` has the other tests.
     fn upgrade(&self, file: &PathBuf) -> Output {
         self.command().args(["upgrade", "--unsigned"]).arg(file).output().expect("busybox runs")
     }
@@ -104,14 +104,14 @@ impl Gateway {
         keeper.wait().expect("it is our child");
     }
 
-    /// As when power fails: all of it at once.
+    /// As in a power failure: everything at once.
     fn cut(&mut self) {
         let mut keeper = self.keeper.take().expect("it runs");
         let edged = self.pid();
         keeper.kill().expect("it is our child");
         keeper.wait().expect("it is our child");
         let _ = kill(edged, Signal::SIGKILL);
-        // What is in memory is gone.
+        // Files in memory are gone.
         let _ = fs::remove_dir_all(self.scratch.path("run"));
     }
 }
@@ -138,28 +138,28 @@ fn what_dies_is_started_again_and_term_ends_both() {
     assert!(!lives(second), "edged outlives its keeper");
 }
 
-/// Else a fault of it would have the kernel end pods in its place.
+/// Otherwise an error of it would let the kernel end pods instead.
 #[test]
 fn its_memory_is_bounded_whatever_init_starts_it() {
-    for (asked, expected) in
+    for (memory_kb, expected) in
         [("", None), ("70000", Some("70000")), ("unlimited", Some("unlimited"))]
     {
         let mut gateway = Gateway::new();
         let bound = gateway.scratch.path("bound").display().to_string();
         let flashed = good("flashed").replacen("run)", &format!("run) ulimit -d >{bound}"), 1);
         gateway.scratch.program("edged-flashed", &flashed);
-        gateway.memory_kb = asked;
+        gateway.memory_kb = memory_kb;
         gateway.start();
         gateway.runs("flashed");
-        let told = gateway.scratch.read("bound");
+        let bound = gateway.scratch.read("bound");
         let Some(expected) = expected else {
             let meminfo = fs::read_to_string("/proc/meminfo").expect("proc");
             let total = meminfo.split_ascii_whitespace().nth(1).expect("MemTotal");
             let half = total.parse::<u64>().expect("a number") / 2;
-            assert_eq!(told, half.min(512 << 10).to_string());
+            assert_eq!(bound, half.min(512 << 10).to_string());
             continue;
         };
-        assert_eq!(told, expected);
+        assert_eq!(bound, expected);
     }
 }
 
@@ -334,7 +334,7 @@ fn an_upgrade_that_the_power_cut_short_is_no_trial() {
     gateway.runs("new");
     until("it is trusted", || gateway.is_trusted());
     gateway.cut();
-    // As far as it came: the slot that runs is still the other one.
+    // The state at that point: the running slot is still the other one.
     gateway.scratch.program("home/b/edged", BROKEN);
     fs::write(gateway.scratch.path("home/trial"), "b 0\n").expect("a file of ours");
     gateway.start();
@@ -349,7 +349,7 @@ fn an_upgrade_that_the_power_cut_short_is_no_trial() {
     gateway.runs("newer");
 }
 
-/// Whether an edged whose `status` does this is trusted where it is started with these flags.
+/// Whether an edged whose `status` does this is trusted when it is started with these flags.
 fn holds(flags: &'static str, status: &str) -> bool {
     let mut gateway = Gateway::new();
     gateway.flags = flags;
@@ -365,12 +365,12 @@ fn holds(flags: &'static str, status: &str) -> bool {
 
 #[test]
 fn it_is_asked_where_its_flags_say_that_it_listens() {
-    let asked = "[ \"$*\" = '--server 127.0.0.1:7' ] || exit 1";
-    assert!(holds("--config /etc/other.yaml --listen 127.0.0.1:8 --listen=127.0.0.1:7", asked));
-    assert!(!holds("--listen 127.0.0.1:8", asked));
-    let asked = "[ \"$*\" = '--config /etc/other.yaml' ] || exit 1";
-    assert!(holds("--log warn --config=/etc/other.yaml --node-name gw", asked));
-    assert!(holds("--config /etc/other.yaml", asked));
+    let status = "[ \"$*\" = '--server 127.0.0.1:7' ] || exit 1";
+    assert!(holds("--config /etc/other.yaml --listen 127.0.0.1:8 --listen=127.0.0.1:7", status));
+    assert!(!holds("--listen 127.0.0.1:8", status));
+    let status = "[ \"$*\" = '--config /etc/other.yaml' ] || exit 1";
+    assert!(holds("--log warn --config=/etc/other.yaml --node-name gw", status));
+    assert!(holds("--config /etc/other.yaml", status));
 }
 
 #[test]
@@ -382,13 +382,13 @@ fn one_that_cannot_be_asked_is_trusted_if_it_lives() {
     assert!(holds("", not_built_in));
     // `readOnlyPort: 0`, or an edged that does not know the flag.
     assert!(holds("--config /etc/other.yaml", "exit 2"));
-    // It answers; that its runtime does not is no fault of its.
+    // It answers; a failing runtime is not its fault.
     assert!(holds("", "echo 'node       gw'; echo 'runtime    NOT READY: gone'; exit 1"));
     assert!(!holds("", "echo 'edged status: nobody listens on 127.0.0.1:10350' >&2; exit 1"));
 }
 
 #[test]
-#[expect(clippy::zombie_processes, reason = "it is waited for, or has ended")]
+#[expect(clippy::zombie_processes, reason = "it is a child of a waiting process, or has ended")]
 fn a_second_keeper_ends_and_leaves_the_first_alone() {
     let mut gateway = Gateway::new();
     gateway.start();
@@ -408,7 +408,7 @@ fn a_second_keeper_ends_and_leaves_the_first_alone() {
     assert!(ended.is_some_and(|code| !code.success()), "two keepers");
     assert_eq!(gateway.pid(), edged);
     assert!(lives(edged), "the first one's edged was ended");
-    // Of what power cut or a kill left behind, be the number someone else's now.
+    // A leftover of a power cut or a kill, even if its pid belongs to another process now.
     gateway.stop();
     fs::write(gateway.scratch.path("run/keeper.pid"), "1\n").expect("a file of ours");
     gateway.start();
@@ -428,7 +428,7 @@ fn a_signal_that_is_lost_on_its_way_is_sent_again() {
     assert!(!lives(edged));
 }
 
-/// busybox does not know a script by its name: a second `start` was a second keeper.
+/// busybox does not identify a script by its name: a second `start` was a second keeper.
 #[test]
 fn buildroots_script_starts_one_keeper_and_ends_it() {
     let gateway = Gateway::new();
@@ -439,7 +439,7 @@ fn buildroots_script_starts_one_keeper_and_ends_it() {
     let init = fs::read_to_string("config/init/S90edged").expect("it is there");
     let init = init.replace("/usr/sbin/edged-run", &keeper).replace("/run/edged", &run);
     let init = gateway.scratch.program("S90edged", &init);
-    let told = |what: &str| {
+    let succeeds = |what: &str| {
         let mut command = Command::new("/bin/busybox");
         let vars = gateway.command();
         for (name, value) in vars.get_envs() {
@@ -447,19 +447,19 @@ fn buildroots_script_starts_one_keeper_and_ends_it() {
         }
         command.arg("sh").arg(&init).arg(what).status().expect("busybox runs").success()
     };
-    assert!(told("start"));
+    assert!(succeeds("start"));
     gateway.runs("flashed");
     let (first, edged) = (gateway.scratch.read("run/keeper.pid"), gateway.pid());
-    assert!(told("start"), "it runs already");
+    assert!(succeeds("start"), "it runs already");
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(gateway.scratch.read("run/keeper.pid"), first);
     assert!(lives(edged), "ended by a second keeper");
-    assert!(told("restart"));
+    assert!(succeeds("restart"));
     until("another runs", || {
         !["", &*edged.to_string()].contains(&&*gateway.scratch.read("run/edged.pid"))
     });
     let edged = gateway.pid();
-    assert!(told("stop"));
+    assert!(succeeds("stop"));
     until("it ends", || !lives(edged));
 }
 
@@ -471,7 +471,7 @@ fn where_nobody_reads_standard_error_the_log_goes_to_syslog() {
         command.env("EDGED_LOG", log).stderr(stderr);
         gateway.keeper = Some(command.spawn().expect("busybox runs"));
         gateway.runs("flashed");
-        // What edged writes goes through it to logger(1), which is busybox's own here.
+        // The output of edged goes through it to logger(1), which is busybox's own here.
         let pipe = gateway.scratch.path("run/edged.log").exists();
         gateway.stop();
         pipe

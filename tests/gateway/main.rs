@@ -1,6 +1,6 @@
-//! What lies around the program on a gateway: the scripts of `config/init` and `scripts/install`,
-//! run by busybox's shell with busybox's tools, and a root that cannot be written to.
-#![allow(clippy::disallowed_methods, reason = "real processes live in real time")]
+//! The parts around the program on a gateway: the scripts of `config/init` and `scripts/install`,
+//! run by busybox's shell with busybox's tools, and a read-only root.
+#![allow(clippy::disallowed_methods, reason = "real processes need real time")]
 
 mod install;
 mod keeper;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 /// The folder of the project.
 const TOP: &str = env!("CARGO_MANIFEST_DIR");
-/// What is waited for is done in a moment, on an idle machine.
+/// The timeout of waiting for operations that take a moment on an idle machine.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A folder of a test's own with busybox's tools in `bin`; removed at its end.
+/// A folder for one test with busybox's tools in `bin`; removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -42,7 +42,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// A script of this name that can be run.
+    /// An executable script of this name.
     fn program(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("below ours")).expect("a folder of ours");

@@ -1,4 +1,4 @@
-//! A root that cannot be written to, with one partition that can; no network, and no clock.
+//! A read-only root, with one writable partition; no network, and no clock.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,15 +7,15 @@ use std::sync::mpsc;
 
 use crate::{BOUND, Scratch};
 
-/// The root is made read-only in a mount namespace of its own, all but the folder `$1`, and the
-/// network namespace is empty.
+/// The root is made read-only in its own mount namespace, except the folder `$1`, and the network
+/// namespace is empty.
 const SETUP: &str = "\
     mount --make-rprivate / && mount --bind \"$1\" \"$1\" && mount --options remount,bind,ro / \
     || exit 9\n\
     if touch /edged-was-here 2>/dev/null; then rm /edged-was-here; echo 'can write'; exit 8; fi\n\
     shift\nexec \"$@\"\n";
 
-/// What cannot be written to is known before a pod needs it.
+/// A place that is not writable is known before a pod needs it.
 #[cfg(all(feature = "api", feature = "cloud"))]
 #[test]
 fn check_names_the_places_that_cannot_be_written_to() {
@@ -38,13 +38,13 @@ fn check_names_the_places_that_cannot_be_written_to() {
         command.arg("--root-dir").arg(scratch.path("kubelet"));
         command.arg("--pod-logs").arg(scratch.path("data/logs"));
         let done = command.output().expect("unshare is in util-linux");
-        let said = String::from_utf8_lossy(&done.stdout);
+        let output = String::from_utf8_lossy(&done.stdout);
         let row = |verdict: &str, name: &str, detail: &str| {
             let is = |line: &str| {
                 let mut words = line.split_ascii_whitespace();
                 words.next() == Some(verdict) && words.next() == Some(name) && line.contains(detail)
             };
-            assert!(said.lines().any(is), "no {verdict} {name} {detail} in:\n{said}");
+            assert!(output.lines().any(is), "no {verdict} {name} {detail} in:\n{output}");
         };
         row("ok", "logs:", &scratch.path("data").display().to_string());
         row("fail", "root:", &format!("{} cannot be written to", scratch.0.display()));
@@ -94,14 +94,14 @@ fn it_starts_with_one_writable_partition_no_network_and_no_clock() {
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut child = child.expect("unshare is in util-linux");
     let log = BufReader::new(child.stderr.take().expect("piped"));
-    let (tell, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in log.lines().map_while(Result::ok) {
-            let _ = tell.send(line);
+            let _ = sender.send(line);
         }
     });
     let mut seen = Vec::new();
-    // The runtime is missed: all before that in the start has worked.
+    // The runtime is missing: all earlier steps of the start have worked.
     while !seen.iter().any(|line: &String| line.contains("no connection to the runtime")) {
         let line = lines.recv_timeout(BOUND);
         let Ok(line) = line else { panic!("no word of the runtime; the log: {seen:#?}") };
@@ -115,7 +115,8 @@ fn it_starts_with_one_writable_partition_no_network_and_no_clock() {
     child.wait().expect("our child");
 }
 
-/// Starts an agent where nothing is shared, waits for its mount, ends it, and wants that gone.
+/// Starts an agent where nothing is shared, waits for its mount, stops it, and checks that the
+/// mount is gone.
 const MOUNTED: &str = r#"
 set -eu
 mount --make-rprivate /
@@ -151,6 +152,6 @@ fn the_mount_that_hands_on_those_below_it_goes_with_the_agent() {
     }
     command.args(["--node-name", "gw", "--listen", "off"]);
     let done = command.output().expect("unshare is in util-linux");
-    let said = [done.stdout, done.stderr].concat();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&said));
+    let output = [done.stdout, done.stderr].concat();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&output));
 }

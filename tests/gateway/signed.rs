@@ -1,5 +1,5 @@
-//! Who made an upgrade: what `scripts/release` signs, `edged verify-release` vouches for and
-//! `edged-run` takes; and that nothing of all else is run.
+//! Signatures of upgrades: those that `scripts/release` makes, `edged verify-release` verifies and
+//! `edged-run` accepts; and that nothing else is executed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use std::process::Command;
 use crate::keeper::{Gateway, good};
 use crate::{Scratch, TOP};
 
-/// Runs a script of ours by the machine's shell, as whoever makes a release.
+/// Runs a script of ours with the machine's shell, as the maker of a release does.
 fn release(args: &[&str], files: &[&Path]) {
     let mut command = Command::new(Path::new(TOP).join("scripts/release"));
     let done = command.args(args).args(files).output().expect("a shell");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A gateway whose flashed edged verifies as the real one does, after this.
+/// A gateway whose installed edged verifies as the real one does, after this command.
 fn gateway(before: &str) -> Gateway {
     let gateway = Gateway::new();
     let real = env!("CARGO_BIN_EXE_edged");
@@ -25,7 +25,7 @@ fn gateway(before: &str) -> Gateway {
     gateway
 }
 
-/// An edged that leaves a trace wherever anything of it is run.
+/// An edged that leaves a trace wherever anything of it is executed.
 fn traced(scratch: &Scratch, name: &str) -> PathBuf {
     let trace = scratch.path("trace").display().to_string();
     let text = good(name).replacen("case", &format!("echo $0 >>{trace}\ncase"), 1);
@@ -39,7 +39,7 @@ fn key(scratch: &Scratch, name: &str) -> PathBuf {
     key
 }
 
-/// What is said against it.
+/// The error message.
 fn refused(gateway: &Gateway, file: &Path) -> String {
     let done = gateway.command().arg("upgrade").arg(file).output().expect("busybox runs");
     let why = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -61,12 +61,12 @@ fn what_the_release_key_signed_is_tried() {
     let new = traced(scratch, "new");
     release(&["--sign"], &[&key, &new]);
     let done = gateway.command().arg("verify").arg(&new).output().expect("busybox runs");
-    let said = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success() && said.contains("signed by the release key"), "{done:?}");
+    let output = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && output.contains("signed by the release key"), "{done:?}");
     let done = gateway.command().arg("upgrade").arg(&new).output().expect("busybox runs");
     assert!(done.status.success(), "{done:?}");
     assert_eq!(gateway.current(), "a");
-    // What was run is the copy, and no other file of it was.
+    // Only the copy was executed, and no other file.
     assert_eq!(scratch.read("trace"), scratch.path("home/a/edged.new").display().to_string());
     assert_eq!(fs::read_dir(scratch.path("home/a")).expect("the slot").count(), 1);
 }
@@ -87,7 +87,7 @@ fn nothing_is_run_of_what_it_did_not_sign() {
     let text = fs::read_to_string(&new).expect("a file of ours");
     fs::write(&new, text + "# more\n").expect("a file of ours");
     assert!(refused(&gateway, &new).contains("is no signature of it by this key"));
-    // An edged that cannot verify vouches for nothing.
+    // An edged without verification accepts nothing.
     release(&["--sign"], &[&key, &new]);
     let old = good("flashed").replacen("case", "[ $1 != verify-release ] || exit 2\ncase", 1);
     scratch.program("edged-flashed", &old);
@@ -100,7 +100,7 @@ fn nothing_is_run_of_what_it_did_not_sign() {
 
 #[test]
 fn what_was_checked_is_what_is_run() {
-    // Whoever may write to where the upgrade lies replaces it while it is checked.
+    // An attacker with write access to the upgrade's folder replaces it while it is verified.
     let gateway = gateway("cp $EVIL $NEW");
     let scratch = &gateway.scratch;
     let key = key(scratch, "release");

@@ -1,5 +1,5 @@
-//! One agent for each root directory, runtime and cgroup, and no kubelet beside it: the second one
-//! says who is there already, and ends.
+//! One agent per root directory, runtime and cgroup, and no kubelet beside it: the second one
+//! reports the first, and exits.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ impl Place {
         self.0.join(name)
     }
 
-    /// An agent that uses these, ended after a while if it does not do so itself.
+    /// An agent with these arguments, killed after a while if it does not exit itself.
     pub fn edged(&self, root: &str, socket: &str, cgroup: &str) -> Command {
         let config = self.path(&format!("{root}-{cgroup}.yaml"));
         let cgroup = format!("/edged-alone-{}-{cgroup}", std::process::id());
@@ -59,7 +59,7 @@ impl Place {
         agent
     }
 
-    /// Its last line, and that it ended by itself.
+    /// Its last line; it exited by itself.
     fn ends(&self, root: &str, socket: &str, cgroup: &str) -> String {
         let edged = self.edged(root, socket, cgroup);
         let mut command = Command::new("timeout");
@@ -113,7 +113,7 @@ fn of_two_agents_on_one_thing_the_second_names_the_first_and_ends() {
         assert!(said.contains(what) && said.contains(&holder), "{socket}: {said}");
     }
     let _beside = place.starts("other", "two.sock", "two", &two);
-    // Killed, it holds nothing any more.
+    // A killed agent holds nothing any more.
     drop(first);
     let _next = place.starts("root", "one.sock", "one", &one);
 }
@@ -123,7 +123,7 @@ fn an_agent_ends_when_the_socket_turns_out_to_be_anothers() {
     let place = Place::new("late");
     let one = listen(&place.path("one.sock"));
     let _first = place.starts("one", "one.sock", "one", &one);
-    // No runtime is there yet, so nothing is known of it.
+    // There is no runtime yet, so nothing is known of it.
     let mut second = Agent(place.edged("two", "two.sock", "two").spawn().expect("it starts"));
     let stderr = second.0.stderr.take().expect("it is piped");
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);

@@ -1,5 +1,5 @@
-//! The HTTP API over real local sockets, with clients that are quick, slow, greedy and rude. Time
-//! is an argument: what takes ten seconds here takes none.
+//! The HTTP API over real local sockets, with quick, slow, greedy and rude clients. Time is an
+//! argument: what takes ten seconds here takes none.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -29,7 +29,7 @@ struct Bed {
     agent: Agent,
     now: Now,
     address: SocketAddr,
-    /// Root's.
+    /// The socket for root.
     socket: PathBuf,
 }
 
@@ -39,7 +39,7 @@ impl Drop for Bed {
     }
 }
 
-/// Sockets of this process so far.
+/// The number of sockets of this process so far.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// A port that was free a moment ago.
@@ -109,15 +109,15 @@ impl Bed {
         client
     }
 
-    /// A client for which the kernel keeps little: for one that does not read it would take what
-    /// the memory holds, 32 MiB on some machines, and nothing would ever wait in the server.
+    /// A client with small kernel buffers: for a client that does not read they would take 32 MiB
+    /// on some machines, and nothing would ever wait in the server.
     fn narrow_client(&mut self) -> TcpStream {
         let client = self.client();
         setsockopt(&client, sockopt::RcvBuf, &(64 << 10)).expect("sets");
         client
     }
 
-    /// What the client gets until the server hangs up.
+    /// The bytes that the client gets until the server closes.
     fn read(&mut self, client: &mut impl Read) -> String {
         let mut text = Vec::new();
         let mut buffer = vec![0; 64 << 10];
@@ -134,7 +134,7 @@ impl Bed {
         panic!("the server never hung up: {}", String::from_utf8_lossy(&text));
     }
 
-    /// Fills the buffer in no time as the server counts it, which gets to write meanwhile.
+    /// Fills the buffer without time passing for the server, which writes meanwhile.
     fn read_some(&mut self, client: &mut TcpStream, buffer: &mut [u8]) {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -147,7 +147,7 @@ impl Bed {
             }
             self.turn();
         }
-        // The kernel tells of room when it likes.
+        // The kernel reports free room at any time.
         let soon = Some(self.now.boot.plus_ms(1));
         while self.server.wake_at().is_some() && self.server.wake_at() <= soon {
             self.turn();
@@ -181,7 +181,7 @@ impl Bed {
             let text = format!(
                 "{{apiVersion: v1, kind: Pod, metadata: {{name: p{n}}}, \
                  spec: {{containers: [{{name: c, image: 'i{}'}}]}}}}",
-                // The status names it again.
+                // The status contains it again.
                 "x".repeat(bytes / 2)
             );
             let content = manifest::parse(format!("# one\n{text}").as_bytes());
@@ -290,8 +290,8 @@ fn a_client_that_does_not_read_is_cut_and_holds_up_nobody() {
 fn answers_that_wait_are_bounded_in_all() {
     let mut bed = Bed::new();
     let request = format!("GET /pods HTTP/1.1\r\nHost: {}\r\n\r\n", bed.address);
-    // An answer of less than the bound, whatever the kernel takes of it; and one of so much more
-    // that the server's side of the sockets cannot take the difference.
+    // An answer below the limit, however much of it the kernel takes; and one so much larger that
+    // the server's side of the sockets cannot take the difference.
     for (bytes, status) in [(HTTP_UNSENT_BYTES_MAX / 2, "200"), (5 * HTTP_UNSENT_BYTES_MAX, "503")]
     {
         bed.want_pods(500, bytes / 500);
@@ -317,7 +317,7 @@ fn a_steady_trickle_has_an_end() {
     let request = format!("GET /pods HTTP/1.1\r\nHost: {}\r\n\r\n", bed.address);
     client.write_all(request.as_bytes()).expect("writes");
     bed.turns(50);
-    // Of its 4 MiB a third has to be free before the kernel tells the server of room.
+    // A third of its 4 MiB must be free before the kernel reports room to the server.
     let mut buffer = vec![0; 2 << 20];
     for _ in 0..HTTP_ANSWER_MS / (HTTP_STALL_MS - 1) {
         assert!(bed.server.wake_at().is_some(), "reading keeps it alive");
@@ -350,11 +350,11 @@ fn root_is_answered_while_others_hold_the_port() {
     assert!(bed.read(&mut turned_away[0]).starts_with("HTTP/1.1 503 "));
     held.last().expect("there are some").read(&mut [0]).expect_err("it is heard out");
     let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    // Each of the places that are kept for root, and no more.
+    // Each of the connections reserved for root, and no more.
     let mut others = Vec::new();
     for _ in 0..HTTP_PROTECTED_MIN {
         assert!(bed.ask_as_root(request).ends_with("ok\n"));
-        // It has hung up.
+        // The server has closed it.
         bed.turns(3);
         others.push(UnixStream::connect(&bed.socket).expect("connects"));
         bed.turns(3);

@@ -1,5 +1,5 @@
-//! The real `io::runtime` on a real local socket, with the other end in the same thread: what one
-//! end writes, the other can read when the call returns, so no test waits.
+//! The real `io::runtime` on a real local socket, with the other end in the same thread: bytes that
+//! one end writes are readable at the other when the call returns, so no test waits.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,7 +16,7 @@ use mio::{Events, Poll};
 
 use crate::server::{Server, greeting};
 
-/// One agent's end, one folder for the socket, and a clock.
+/// The agent's end, a folder for the socket, and a clock.
 pub struct Bench {
     pub dir: PathBuf,
     pub runtime: Runtime,
@@ -64,7 +64,7 @@ impl Bench {
         self.turn_asking(&[])
     }
 
-    /// The same with calls made in it, each with a deadline of ten seconds.
+    /// The same with calls, each with a deadline of ten seconds.
     pub fn turn_asking(&mut self, calls: &[(u64, Request)]) -> Vec<Event> {
         let mut ready = Events::with_capacity(8);
         self.poll.poll(&mut ready, Some(Duration::ZERO)).expect("polled");
@@ -95,7 +95,7 @@ impl Drop for Bench {
 }
 
 impl Peer {
-    /// Takes the connection that waits, and greets.
+    /// Accepts the waiting connection, and sends the server's first frames.
     pub fn accept(listener: &UnixListener) -> Self {
         let (socket, _) = listener.accept().expect("a connection waits");
         socket.set_nonblocking(true).expect("non-blocking");
@@ -108,7 +108,7 @@ impl Peer {
         self.socket.write_all(bytes).expect("there is room");
     }
 
-    /// Reads what is there; returns how many reads brought something.
+    /// Reads the available bytes; returns the number of successful reads.
     pub fn read(&mut self) -> usize {
         let mut buffer = vec![0; 1 << 20];
         for reads in 0.. {

@@ -1,6 +1,6 @@
-//! The whole binary with this test as its runtime: it looks at once, stops when told, reads its
-//! configuration again, and its children do not outlive it. Waiting is for bytes or an exit; the
-//! ten seconds are for a failing test only.
+//! The whole binary with this test as its runtime: it lists at once, stops on a signal, reloads its
+//! configuration, and its children do not outlive it. Waiting is for bytes or an exit; the ten
+//! seconds are only for a failing test.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -144,7 +144,7 @@ fn a_hangup_reads_the_configuration_again_and_says_what_waits_for_a_restart() {
     assert!(rest.starts_with("ERROR io ") && rest.contains("edgecore.yaml:"), "{line}");
 }
 
-/// Its line about a configuration that it cannot read.
+/// Its line about an unreadable configuration.
 fn complaint(agent: &mut Agent) -> String {
     let _peer = agent.accept();
     fs::write(agent.dir.join("edgecore.yaml"), "modules: [").expect("a file");

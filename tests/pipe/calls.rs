@@ -14,7 +14,7 @@ use crate::server::{Server, containers, greeting, refusal, sandboxes};
 const NOW: Instant = Instant(1_000);
 const LATER: Instant = Instant(60_000);
 
-/// Lets the server read what waits, in pieces.
+/// Lets the server read the waiting bytes, in pieces.
 fn write(calls: &mut Calls, server: &mut Server, rng: &mut Rng) {
     while !calls.output().is_empty() {
         let piece = 1 + rng.below(300);
@@ -24,7 +24,7 @@ fn write(calls: &mut Calls, server: &mut Server, rng: &mut Rng) {
     }
 }
 
-/// Hands bytes over in pieces.
+/// Passes in bytes in pieces.
 fn read(calls: &mut Calls, mut bytes: &[u8], rng: &mut Rng) -> Vec<Event> {
     let mut events = Vec::new();
     while !bytes.is_empty() {
@@ -72,7 +72,7 @@ fn is(wanted: &Wanted, got: &Result<Reply, CallError>) -> bool {
         (Wanted::Refused, Err(CallError::Refused { code: Code::NotFound, message })) => {
             message == "no such container"
         }
-        (Wanted::Lost, Err(CallError::Lost(Lost::Said { code, message }))) => {
+        (Wanted::Lost, Err(CallError::Lost(Lost::Runtime { code, message }))) => {
             *code == Code::Unavailable && message == "going away"
         }
         (Wanted::Done, Ok(Reply::Done)) => true,
@@ -101,7 +101,7 @@ fn every_call_gets_its_own_answer_once_however_the_bytes_are_split() {
         }
         assert!(events.is_empty(), "seed {seed}: {events:?}");
         write(&mut calls, &mut server, &mut rng);
-        // Streams are opened in the order of the calls; answers come in any.
+        // Streams are opened in the order of the calls; answers come in any order.
         let mut open: Vec<(u32, Wanted)> =
             server.asked.iter().map(|asked| asked.stream).zip(wanted.values().cloned()).collect();
         assert_eq!(open.len(), wanted.len(), "seed {seed}");
@@ -199,7 +199,7 @@ fn a_runtime_without_events_says_so() {
 #[test]
 fn codes_that_do_not_tell_the_outcome_are_lost() {
     let rng = &mut Rng::new(3);
-    let lost = |code| CallError::Lost(Lost::Said { code, message: "why".to_owned() });
+    let lost = |code| CallError::Lost(Lost::Runtime { code, message: "why".to_owned() });
     for (status, expected) in [
         (1, lost(Code::Cancelled)),
         (4, lost(Code::DeadlineExceeded)),

@@ -1,4 +1,4 @@
-//! The connections to an API server: how many there are, and what becomes of them when it moves.
+//! The connections to an API server: their number, and a change of its address.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use mio::{Events, Poll, Token};
 
 use crate::stub;
 
-/// A way to this port of `localhost`, described in a folder of this name.
+/// An endpoint at this port of `localhost`, configured in a folder of this name.
 fn reach(name: &str, port: u16) -> Endpoint {
     let cloud = stub::Cloud::start(&stub::Setup::default());
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -38,7 +38,7 @@ fn an_api_server_that_has_moved_is_found_and_until_then_it_is_said() {
     let _alone = crate::jobs::alone();
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.set_nonblocking(true).expect("it can");
-    // The port of tcpmux, where nobody listens.
+    // The port of tcpmux, which is closed.
     let old = ([127, 0, 0, 1], 1).into();
     let mut reach = reach("moved", listener.local_addr().expect("an address").port());
     reach.addresses = vec![old];
@@ -46,7 +46,7 @@ fn an_api_server_that_has_moved_is_found_and_until_then_it_is_said() {
     let mut remote = Remote::new(reach, program, Token(1));
     let mut poll = Poll::new().expect("a poll");
     let (mut ready, mut asked) = (Events::with_capacity(16), 0);
-    // Half a second each, of which most are spent at once.
+    // Half a second each; most are used up at once.
     for at in 0..2_000 {
         let now = Instant(1_000 + at * 500);
         let mut events = Vec::new();
@@ -58,12 +58,12 @@ fn an_api_server_that_has_moved_is_found_and_until_then_it_is_said() {
         if listener.accept().is_ok() {
             assert!(at > 120, "not before it was missed for a minute");
             drop(remote);
-            // The children that looked it up are nobody's now.
+            // Nothing waits for the children that looked it up any more.
             while nix::sys::wait::wait().is_ok() {}
             return;
         }
         let told = remote.trouble(now);
-        // Three minutes after the first failure, which is one of the first turns'.
+        // Three minutes after the first failure, which is in one of the first turns.
         if !(360..370).contains(&at) {
             assert_eq!(told.is_some(), at >= 360, "at {at}: {told:?}");
         }
@@ -104,7 +104,7 @@ fn what_is_asked_beyond_the_connections_waits_for_one_but_a_watch_does_not() {
     assert_ne!(remote.wake_at(), Some(Instant(0)), "it waits for one of them to end");
     remote.watch(WatchId(lists), Kind::Pod, "1");
     assert_eq!((turns(&mut remote, &mut held), held.len()), (0, API_CONNECTIONS_MAX + 1));
-    // One hangs up: its list has ended, and the one that waited is asked.
+    // One connection closes: its list has ended, and the waiting request is sent.
     held.remove(0);
     assert_eq!((turns(&mut remote, &mut held), held.len()), (1, API_CONNECTIONS_MAX + 1));
 }

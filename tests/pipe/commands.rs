@@ -1,5 +1,5 @@
-//! The commands as they are typed: what becomes of their words, and of what they print. The agent
-//! that they ask is played by the test.
+//! The commands as an operator types them: their arguments and their output. The test simulates the
+//! agent that they call.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,12 +12,12 @@ fn edged(args: &[&str]) -> Command {
     command
 }
 
-/// What it says against it, which is no panic, and its exit code.
+/// Its error output, which is no panic, and its exit code.
 fn told(done: &Output) -> (Option<i32>, String) {
     (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
-/// Runs `edged pods` with this to print to; the list is answered once nobody reads any more.
+/// Runs `edged pods` with this output; the list is answered once nobody reads any more.
 #[cfg(feature = "api")]
 fn pods_printed_to(out: Stdio) -> (Option<i32>, String) {
     use std::io::{Read, Write};
@@ -62,7 +62,7 @@ fn what_cannot_be_printed_is_an_error() {
     }
 }
 
-/// What `edged check` prints with these flags and one file below a folder of the test's own.
+/// The output of `edged check` with these flags and one file below the test's folder.
 #[cfg(feature = "api")]
 fn checked(file: &str, text: &str, flags: impl Fn(&std::path::Path) -> Vec<String>) -> String {
     let folder = format!("edged-commands-{}-{file}", std::process::id());
@@ -103,7 +103,7 @@ fn check_reads_the_manifests_beside_one_that_cannot_be_read() {
     assert!(!said.contains("mkdir"), "{said}");
 }
 
-/// With 1: 2 would be that there is nothing to ask, and an upgrade is trusted then.
+/// With 1: 2 would mean that there is nothing to call, and then an upgrade is trusted.
 #[cfg(feature = "api")]
 #[test]
 fn status_asks_nobody_where_the_file_that_is_named_cannot_be_read() {

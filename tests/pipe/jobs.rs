@@ -23,13 +23,13 @@ use nix::unistd::{Pid, mkfifo};
 const NOW: Instant = Instant(1_000);
 const LATER: Instant = Instant(60_000);
 
-/// No other test with children at the same time: waiting is for any child.
+/// No other test with children in parallel: waiting is for any child.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One folder, alone.
+/// The folders of a test, used exclusively.
 struct Place {
     dir: PathBuf,
     jobs: Jobs,
@@ -46,12 +46,12 @@ impl Place {
         Self { jobs: Jobs::new(PathBuf::from(program), roots), dir, _alone: alone }
     }
 
-    /// Where the logs of the pod lie.
+    /// The folder of the pod's logs.
     fn folder(&self) -> PathBuf {
         self.dir.join("pods/ns_web_u")
     }
 
-    /// Has more in it than is removed without a child.
+    /// Has more files than are removed without a child.
     fn fill(&self) {
         fs::create_dir_all(self.folder().join("app")).expect("a folder");
         for number in 0..=REMOVE_AT_ONCE_MAX {
@@ -66,7 +66,7 @@ impl Place {
         events
     }
 
-    /// Waits until a child has ended, as SIGCHLD would tell.
+    /// Waits until a child has ended, as SIGCHLD would report.
     fn ended(&mut self) -> Vec<Event> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         waitid(Id::All, flags).expect("there is a child");
@@ -176,7 +176,7 @@ fn signals_reach_a_child_and_what_it_starts() {
     let _alone = alone();
     let deadly = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     let blocked: SigSet = deadly.into_iter().chain([Signal::SIGCHLD]).collect();
-    // nohup and shells have their background ignore some of them, which children inherit.
+    // nohup and shells let their background processes ignore some of them, which children inherit.
     let status = fs::read_to_string("/proc/self/status").expect("the kernel's word");
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t"));
     let ignored = u64::from_str_radix(ignored.expect("a mask"), 16).expect("in hexadecimal");
@@ -201,8 +201,8 @@ fn signals_reach_a_child_and_what_it_starts() {
                 .spawn();
             blocked.thread_unblock().expect("it is this thread's own");
             let mut child = child.expect("it starts");
-            // It waits for the child to let it through, which has nothing else to do: nobody gives
-            // it an order.
+            // It waits for the child to pass the signal, which has nothing else to do: it gets no
+            // request.
             kill(Pid::from_raw(child.id() as i32), signal).expect("it lives");
             let mut tries = 0..1_000;
             while child.try_wait().expect("it is ours").is_none() {

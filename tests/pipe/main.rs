@@ -1,6 +1,6 @@
 //! The real codecs and the real `io::runtime` over pipes and local sockets that split, join, stall
-//! and die; and `io::job` with real children. Time is an argument: nothing sleeps, and what is
-//! waited for is the end of a child. Commands alone, which wait by themselves, take their time
+//! and die; and `io::job` with real children. Time is an argument: no test sleeps, and waiting is
+//! only for the end of a child. Only commands, which wait by themselves, take real time
 //! ([`patience`]).
 
 mod alone;
@@ -20,7 +20,7 @@ mod jobs;
 #[cfg(all(feature = "api", feature = "cloud"))]
 mod patience;
 #[path = "../wire/peer.rs"]
-#[expect(dead_code, reason = "the wire tests need more of the other end than these")]
+#[expect(dead_code, reason = "the wire tests use more of it")]
 mod peer;
 #[cfg(feature = "controller")]
 mod people;

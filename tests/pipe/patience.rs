@@ -1,5 +1,5 @@
-//! Commands that wait for somebody who does not answer: how long, on the clock. They wait side by
-//! side, so that all of this takes as long as the longest.
+//! Commands that wait for a peer that does not answer: how long, by the clock. They run in
+//! parallel, so that all of this takes as long as the longest.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use edged::io::clock;
 use edged::limits::{CHECK_DIAL_MS, CHECK_RUNTIME_MS, CLIENT_CONNECT_MS, CLIENT_WAIT_MS, WATCH_MS};
 use nix::sys::socket::{Backlog, listen};
 
-/// Takes one connection, for which there is room in its queue; whoever dials then hears nothing.
+/// Accepts one connection in its queue; later connections hang.
 struct Deaf {
     address: SocketAddr,
     _listener: TcpListener,
@@ -28,7 +28,7 @@ impl Deaf {
     }
 }
 
-/// Runs a command; how long it took, and what it said.
+/// Runs a command; returns its duration, and its output.
 fn waited(args: &[&str]) -> (u64, Output) {
     let before = clock::boot();
     let done = Command::new(env!("CARGO_BIN_EXE_edged"))
@@ -39,14 +39,14 @@ fn waited(args: &[&str]) -> (u64, Output) {
     (clock::boot().since_ms(before), done)
 }
 
-/// The same of one that asks this place for its pods.
+/// The same for a command that asks this address for its pods.
 fn asked(server: &str) -> (u64, String) {
     let (ms, done) = waited(&["pods", "--server", server]);
     assert_eq!(done.status.code(), Some(1), "{done:?}");
     (ms, String::from_utf8_lossy(&done.stderr).into_owned())
 }
 
-/// `edged check` of a runtime that says nothing and of a cloud that takes no connection.
+/// `edged check` with a runtime that does not answer and a cloud that accepts no connection.
 fn checked() {
     let (deaf, folder) = (Deaf::new(), format!("edged-patience-{}", std::process::id()));
     let folder = std::env::temp_dir().join(folder);

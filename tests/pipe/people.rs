@@ -1,5 +1,5 @@
-//! The controller's own API and its commands, with the real programs: who is shown what, and what
-//! becomes of files that are applied. Waiting is for lines of its log only.
+//! The controller's own API and its commands, with the real programs: who is shown what, and the
+//! handling of applied files. Waiting is only for lines of its log.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +16,7 @@ struct Controller {
     dir: PathBuf,
     api: SocketAddr,
     child: Child,
-    /// Open, or the controller could not write its log.
+    /// Kept open, or the controller could not write its log.
     _log: BufReader<ChildStderr>,
     _alone: MutexGuard<'static, ()>,
 }
@@ -26,7 +26,7 @@ impl Controller {
         Self::start_by(name, "exec \"$@\"")
     }
 
-    /// By a shell that has `"$@"` for it.
+    /// Started by a shell script that has `"$@"` for it.
     fn start_by(name: &str, shell: &str) -> Self {
         let alone = crate::jobs::alone();
         let dir = std::env::temp_dir().join(format!("edged-people-{}-{name}", std::process::id()));
@@ -257,7 +257,7 @@ fn one_object_is_got_by_its_name() {
     let controller = Controller::start("get");
     let file = controller.file("s.yaml", &format!("{SECRET}---\n{}", pod("web", "nodeName: gw")));
     assert_eq!(controller.run(&["apply", "-f", &file]).0, Some(0));
-    // What is in the folder becomes an object in the turn after.
+    // A file in the folder becomes an object in the next turn.
     while controller.run(&["get", "pod", "web"]).0 != Some(0) {}
     let (_, said, _) = controller.run(&["get", "pod", "web", "-o", "yaml"]);
     assert!(said.contains("\nkind: Pod\n") && said.contains("\n  nodeName: gw\n"), "{said}");
@@ -284,12 +284,12 @@ fn a_pod_of_a_node_that_is_gone_is_deleted_by_force() {
     while !is(0) {}
     assert_eq!(controller.run(&["delete", "pod", "web"]).0, Some(0));
     let ends = || controller.run(&["get", "pod", "web", "-o", "yaml"]).1;
-    // Its node is to say that it has ended, and does not.
+    // Its node should report that it has ended, and does not.
     while !ends().contains("deletionTimestamp") {}
     assert!(is(0));
     assert_eq!(controller.run(&["delete", "--force", "pod", "web"]).0, Some(0));
     assert!(is(1), "at once");
-    // The same of one whose file is still there.
+    // The same for one whose file still exists.
     assert_eq!(controller.run(&["apply", "-f", &web]).0, Some(0));
     while !is(0) {}
     let (code, said, why) = controller.run(&["delete", "--force", "pod/web"]);
@@ -315,9 +315,9 @@ fn each_metric_has_its_help() {
 
 #[test]
 fn a_disk_that_is_full_keeps_no_half_of_a_file() {
-    // No file becomes larger than a MiB, and who writes more is told so.
+    // No file becomes larger than a MiB, and the user gets an error for a larger one.
     let controller = Controller::start_by("full-disk", "trap '' XFSZ; ulimit -f 2048; exec \"$@\"");
-    // JSON has two bytes for each.
+    // JSON needs two bytes for each.
     let data = "\"".repeat(600_000);
     let text =
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{a: '{data}'}}\n");

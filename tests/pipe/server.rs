@@ -1,4 +1,4 @@
-//! The runtime's side of a connection: takes requests apart, and builds what a runtime would say.
+//! The runtime's side of a connection: parses requests, and builds a runtime's replies.
 
 use edged::wire::cri::Rpc;
 use edged::wire::cri::container::{Container, ListContainersResponse};
@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::peer::{self, Frame};
 
-/// What a client has written so far, and which calls are in it.
+/// The bytes that a client has written so far, and the calls in them.
 #[derive(Default)]
 pub struct Server {
     bytes: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct Server {
 pub struct Asked {
     pub stream: u32,
     pub path: String,
-    /// The body with its prefix, as far as it came.
+    /// The received part of the body, with its prefix.
     pub body: Vec<u8>,
 }
 
@@ -76,7 +76,7 @@ fn frame_end(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= end).then_some(end)
 }
 
-/// What a server says first: its settings and that it took ours.
+/// A server's first frames: its settings and the acknowledgement of ours.
 pub fn greeting() -> Vec<u8> {
     [peer::settings(&[(5, 16_384)]), peer::frame(peer::SETTINGS, peer::ACK, 0, &[])].concat()
 }
@@ -90,7 +90,7 @@ pub fn refusal(stream: u32, status: u32, message: &str) -> Vec<u8> {
     peer::frame(peer::HEADERS, flags, stream, &peer::block(&fields))
 }
 
-/// A good response whose message may be larger than a frame.
+/// A successful response whose message may be larger than a frame.
 pub fn large_reply(stream: u32, message: &[u8]) -> Vec<u8> {
     let mut out = peer::head(stream);
     for piece in peer::message(message).chunks(16_384) {
@@ -100,13 +100,13 @@ pub fn large_reply(stream: u32, message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A `ListPodSandboxResponse` of that many, named `s0`, `s1` and so on.
+/// A `ListPodSandboxResponse` with this many items, named `s0`, `s1` and so on.
 pub fn sandboxes(count: usize) -> Vec<u8> {
     let item = |n| PodSandbox { id: format!("s{n}"), ..PodSandbox::default() };
     ListPodSandboxResponse { items: (0..count).map(item).collect() }.encode_to_vec()
 }
 
-/// The same of containers.
+/// The same for containers.
 pub fn containers(count: usize) -> Vec<u8> {
     let item = |n| Container { id: format!("c{n}"), ..Container::default() };
     ListContainersResponse { containers: (0..count).map(item).collect() }.encode_to_vec()

@@ -97,7 +97,7 @@ fn a_runtime_that_does_not_read_stalls_the_requests_and_loses_none() {
         hostname: "h".repeat(60_000),
         ..SandboxConfig::default()
     };
-    // The peer's windows are wide: only the socket holds them up.
+    // The peer's windows are wide: only the socket limits them.
     let windows = [peer::settings(&[(4, 1 << 20)]), peer::window_update(0, 64 << 20)].concat();
     peer.write(&windows);
     bench.turn();
@@ -112,7 +112,7 @@ fn a_runtime_that_does_not_read_stalls_the_requests_and_loses_none() {
     }
     assert_eq!(peer.server.asked.len(), 20);
     assert!(peer.server.asked.iter().all(|asked| asked.body.len() > 60_000));
-    // And the socket is not watched for writing any more: reading at the other end wakes nobody.
+    // And the socket is not watched for writing any more: reading at the other end causes no wake.
     let mut ready = mio::Events::with_capacity(8);
     bench.poll.poll(&mut ready, Some(std::time::Duration::ZERO)).expect("polled");
     assert!(ready.is_empty());

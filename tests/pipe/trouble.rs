@@ -1,5 +1,5 @@
-//! A runtime that dies, says goodbye, or is none: every call is answered, the connection's end is
-//! told once and after them, and the next connection works.
+//! A runtime that dies, closes the connection, or is none: every call is answered, the connection's
+//! end is reported once and after them, and the next connection works.
 
 use edged::agent::event::{CallId, Event};
 use edged::model::cri::{CallError, Lost, Request};
@@ -9,7 +9,7 @@ use crate::bench::{Bench, Peer};
 use crate::peer;
 use crate::server::{containers, large_reply, sandboxes};
 
-/// Two calls lost, then the end of the connection; returns its cause.
+/// Two calls are lost, then the connection ends; returns the cause.
 fn lost_both(events: &[Event]) -> String {
     let [
         Event::Cri(CallId(1), Err(CallError::Lost(Lost::Connection))),
@@ -22,7 +22,7 @@ fn lost_both(events: &[Event]) -> String {
     cause.clone()
 }
 
-/// The next connection is up and answers.
+/// The next connection is up and works.
 fn works(bench: &mut Bench, listener: &std::os::unix::net::UnixListener) {
     let events = bench.later(250);
     assert!(matches!(events[..], [Event::RuntimeUp]), "{events:?}");
@@ -56,7 +56,7 @@ fn what_a_dying_runtime_still_answered_counts() {
     bench.turn_asking(&BOTH);
     peer.read();
     let stream = peer.server.stream_of(Rpc::ListPodSandbox);
-    // The answer and the end of file are there at once.
+    // The answer and the end of file arrive together.
     peer.write(&peer::reply(stream, &sandboxes(1)));
     drop(peer);
     let events = bench.turn();

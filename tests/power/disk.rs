@@ -1,34 +1,34 @@
-//! A disk and its file system, as far as a power cut can tell: what was written and not synced is
-//! on it in part, sector by sector, in any order; what was synced is on it.
+//! A disk and its file system under power cuts: data that was written and not synced is on it in
+//! part, sector by sector, in any order; data that was synced is on it.
 
 use std::collections::BTreeMap;
 
 use crate::chance::Chance;
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// Names a file while it is open, whatever becomes of its name.
+/// Identifies a file while it is open, even after its name is gone.
 pub type Inode = usize;
 
-/// The disk refuses.
+/// The disk refuses an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The power is gone, or the disk failed.
+    /// The power is off, or the disk failed.
     Failed,
-    /// There is no room.
+    /// The disk is full.
     Full,
 }
 
-/// How the disk may misbehave.
+/// The faults of the disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Writes that find no room, of a hundred.
+    /// Writes that fail for lack of room, percent.
     pub full_percent: u64,
-    /// Syncs that fail, of a hundred; what they were to sync is lost in part, and the file looks as
-    /// if it were not, as Linux does it.
+    /// Syncs that fail, percent; the data is lost in part, and the file looks as if it were not, as
+    /// on Linux.
     pub sync_percent: u64,
-    /// Syncs are answered and not done.
+    /// Syncs are acknowledged and not done.
     pub lies: bool,
 }
 
@@ -39,11 +39,10 @@ pub struct FaultyDisk {
     /// As the running program sees them.
     names: BTreeMap<String, Inode>,
     durable_names: BTreeMap<String, Inode>,
-    /// Not yet durable, in order: a name and what it means from then on.
+    /// Not yet durable, in order: a name and its new meaning.
     renamed: Vec<(String, Option<Inode>)>,
-    /// How it misbehaves.
     pub faults: Faults,
-    /// Operations until the power goes.
+    /// Operations until the power cut.
     pub left: u64,
     dead: bool,
 }
@@ -65,7 +64,7 @@ enum Op {
 }
 
 impl Op {
-    /// `junk`: what is found where nobody wrote.
+    /// `junk`: the content where nothing was written.
     fn apply(&self, to: &mut Vec<u8>, junk: u8) {
         match self {
             Self::Write { at, bytes } => {
@@ -96,12 +95,12 @@ impl FaultyDisk {
         }
     }
 
-    /// The power is gone.
+    /// The power is off.
     pub fn is_dead(&self) -> bool {
         self.dead
     }
 
-    /// Bits for whoever runs on it.
+    /// Random bits for the program that uses the disk.
     pub fn bits(&mut self) -> u64 {
         self.chance.bits()
     }
@@ -125,7 +124,7 @@ impl FaultyDisk {
         self.names.get(name).copied().filter(|_| !self.dead)
     }
 
-    /// A new file. Its name is durable with the next sync of names.
+    /// A new file. Its name is durable after the next sync of names.
     pub fn create(&mut self, name: &str) -> Result<Inode, Refusal> {
         let inode = self.files.len();
         self.operate(format_args!("{inode}: create {name}"))?;
@@ -135,7 +134,7 @@ impl FaultyDisk {
         self.alive().map(|()| inode)
     }
 
-    /// Takes the name away.
+    /// Removes the name.
     pub fn delete(&mut self, name: &str) -> Result<(), Refusal> {
         self.operate(format_args!("delete {name}"))?;
         if self.names.remove(name).is_some() {
@@ -144,7 +143,7 @@ impl FaultyDisk {
         self.alive()
     }
 
-    /// What is there of it; 0 where nothing is.
+    /// Reads existing data; 0 beyond the end.
     pub fn read(&self, file: Inode, at: usize, into: &mut [u8]) -> Result<usize, Refusal> {
         self.alive()?;
         let now = &self.files[file].now;
@@ -187,7 +186,7 @@ impl FaultyDisk {
         self.alive()
     }
 
-    /// Makes a file durable, and all names with it where the program syncs the folder as well.
+    /// Makes a file durable, and all names with it if the program syncs the folder as well.
     pub fn sync(&mut self, file: Inode, names: bool) -> Result<(), Refusal> {
         self.operate(format_args!("{file}: sync, names {names}"))?;
         self.alive()?;
@@ -222,14 +221,14 @@ impl FaultyDisk {
         self.dead = true;
     }
 
-    /// The program starts again on what it left.
+    /// The program starts again on the remaining files.
     pub fn revive(&mut self) {
         crate::trace(format_args!("== start"));
         self.dead = false;
         self.left = u64::MAX;
     }
 
-    /// The machine starts again on what the cut left of everything.
+    /// The machine starts again with what the power cut left.
     pub fn reboot(&mut self) {
         crate::trace(format_args!("== the power was cut"));
         let chance = &mut self.chance;
@@ -259,7 +258,7 @@ impl FaultyDisk {
     }
 }
 
-/// Of what waits, some reaches the disk: none, all, the first of it, or any.
+/// Of the pending writes some reach the disk: none, all, the first ones, or any.
 fn lose(file: &mut File, chance: &mut Chance) {
     let way = chance.below(4);
     let first = chance.below(file.waiting.len() as u64 + 1) as usize;

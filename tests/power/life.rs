@@ -1,4 +1,4 @@
-//! One seed: a store that lives through cuts, kills and faults, and what must hold at each start.
+//! One seed: a store under power cuts, kills and faults, and the conditions at each start.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,38 +11,37 @@ use crate::chance::Chance;
 use crate::disk::{Faults, FaultyDisk};
 use crate::vfs;
 
-/// What the table is to hold: by key, kind and value.
+/// The expected contents of the table: by key, kind and value.
 type Table = BTreeMap<Box<str>, Row>;
 
-/// How often what happened.
+/// The counts.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Power cuts.
     pub cuts: u64,
-    /// Of them, those that met a start.
+    /// Of these, cuts during a start.
     pub cuts_at_start: u64,
     /// Saves that were answered with success, and with failure.
     pub saved: u64,
-    /// See above.
     pub failed: u64,
     /// Cuts after which the transaction under way was found.
     pub kept_under_way: u64,
-    /// Rows that were looked for after cuts.
+    /// Rows that were checked after cuts.
     pub rows: u64,
 }
 
 struct Life {
     chance: Chance,
     faults: Faults,
-    /// What was answered with success.
+    /// The last state that was answered with success.
     acked: Table,
-    /// What each save since then would have made of it: one that failed may be found after a cut,
-    /// whole, where its log reached the disk and no later one did.
+    /// The states after each save since then: a failed save may be found after a cut, whole, if its
+    /// log reached the disk and no later one did.
     asked: Vec<Table>,
     revision: u64,
 }
 
-/// Lives through this many cuts; an error says what was violated.
+/// Runs through this many cuts; an error describes the violation.
 pub fn live(seed: u64, cuts: u64, lies: bool, tally: &mut Tally) -> Result<(), String> {
     let mut chance = Chance::new(seed);
     let faults = Faults {
@@ -61,7 +60,7 @@ pub fn live(seed: u64, cuts: u64, lies: bool, tally: &mut Tally) -> Result<(), S
         life.until_the_cut(tally)?;
         vfs::with(FaultyDisk::reboot);
         tally.cuts += 1;
-        // The power may go again before anyone looks; else somebody does.
+        // The power may be cut again before the store is checked.
         if life.chance.percent(30) {
             continue;
         }
@@ -80,7 +79,7 @@ pub fn live(seed: u64, cuts: u64, lies: bool, tally: &mut Tally) -> Result<(), S
 }
 
 impl Life {
-    /// Starts, saves, ends and starts again until the power is gone.
+    /// Starts, saves, ends and starts again until the power is cut.
     fn until_the_cut(&mut self, tally: &mut Tally) -> Result<(), String> {
         let is_dead = || vfs::with(|disk| disk.is_dead());
         while !is_dead() {
@@ -102,15 +101,15 @@ impl Life {
         Ok(())
     }
 
-    /// Opens the store and looks whether it holds what it must. None where the power went meanwhile
-    /// or a fault kept it from being read.
+    /// Opens the store and checks its contents. None if the power was cut meanwhile or a fault
+    /// prevented reading.
     fn start(&mut self, tally: &mut Tally) -> Result<Option<Disk>, String> {
         let opened = Disk::open_on(Vfs::of_test(vfs::NAME), Path::new("/edgecore.db"));
         let (disk, Saved { rows, origin }) = opened.map_err(|refused| refused.to_string())?;
         crate::trace(format_args!("== opened: {origin:?}, {} rows", rows.len()));
         let whole = match &origin {
             StoreOrigin::Kept => true,
-            // Nothing was answered yet, so nothing need be there.
+            // Nothing was acknowledged yet, so the table may be empty.
             StoreOrigin::New => true,
             StoreOrigin::Part { unread } => {
                 return Err(format!("these rows stayed unread: {unread:?}"));

@@ -1,6 +1,6 @@
-//! Power cuts: the real store on a disk of the test's own, which loses what was not synced, sector
-//! by sector and in any order. What was answered as saved must be there after each cut, nothing may
-//! go back to before it, and every start must succeed.
+//! Power cuts: the real store on a simulated disk, which loses data that was not synced, sector by
+//! sector and in any order. After each cut everything that was acknowledged as saved must be there,
+//! nothing may be older, and every start must succeed.
 //!
 //! ```text
 //! cargo test --profile sim --test power            # 1,000 cuts, from seed SIM_FIRST or 1 on
@@ -8,12 +8,12 @@
 //! SEED=17 cargo test --profile sim --test power    # one seed; with TRACE=1, all that happens
 //! ```
 //!
-//! Then the same on a disk that answers syncs and does not do them, which is what
-//! `synchronous=OFF` amounts to: there it must find something, else it finds nothing anywhere.
-#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
+//! Then the same on a disk that acknowledges syncs and does not do them, which corresponds to
+//! `synchronous=OFF`: there it must find a loss, otherwise the test detects nothing at all.
+#![expect(clippy::print_stdout, reason = "the program prints its report")]
 
 #[path = "../sim/chance.rs"]
-#[expect(dead_code, reason = "the simulator's; not all draws are needed here")]
+#[expect(dead_code, reason = "shared with the simulator; not all draws are needed here")]
 mod chance;
 mod disk;
 mod life;
@@ -24,14 +24,14 @@ use std::sync::LazyLock;
 
 use life::Tally;
 
-/// Cuts of `make test`.
+/// Cuts in `make test`.
 const CUTS_DEFAULT: u64 = 1_000;
 /// Cuts of one seed.
 const CUTS_PER_SEED: u64 = 20;
-/// Cuts by which a disk that lies is found out.
+/// Cuts until a disk that lies must be detected.
 const CUTS_OF_LIES: u64 = 1_000;
 
-/// Tells what happens, if that was asked for.
+/// Prints what happens, if requested.
 pub fn trace(what: std::fmt::Arguments<'_>) {
     static ASKED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("TRACE").is_some());
     if *ASKED {

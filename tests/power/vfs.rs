@@ -1,5 +1,5 @@
-//! The disk as SQLite sees it: a VFS of the name [`NAME`], which does what SQLite's own does on
-//! Linux, as far as syncs and names go.
+//! The disk as SQLite sees it: a VFS named [`NAME`], which behaves like SQLite's own one on Linux,
+//! as far as syncs and names are concerned.
 #![expect(unsafe_code, reason = "SQLite's interface to file systems is C's")]
 
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use rusqlite::ffi;
 
 use crate::disk::{FaultyDisk, Inode, Refusal};
 
-/// Of the VFS.
+/// The name of the VFS.
 pub const NAME: &str = "power";
 const NAME_C: &CStr = c"power";
 
@@ -17,19 +17,19 @@ thread_local! {
     static DISK: RefCell<FaultyDisk> = RefCell::new(FaultyDisk::new(0));
 }
 
-/// Does something with the disk.
+/// Calls a function with the disk.
 pub fn with<T>(act: impl FnOnce(&mut FaultyDisk) -> T) -> T {
     DISK.with_borrow_mut(act)
 }
 
-/// Puts in another disk, and makes SQLite draw its chance anew from that one.
+/// Inserts another disk, and lets SQLite seed its random generator from it.
 pub fn insert(disk: FaultyDisk) {
     with(|old| *old = disk);
-    // SAFETY: a length of 0 asks for nothing to be written, whatever the pointer.
+    // SAFETY: a length of 0 means that nothing is written, whatever the pointer.
     unsafe { ffi::sqlite3_randomness(0, std::ptr::null_mut()) };
 }
 
-/// Makes the VFS known, and the one that SQLite asks for chance. Once per process.
+/// Registers the VFS, which is also SQLite's source of randomness. Once per process.
 pub fn register() {
     let vfs = ffi::sqlite3_vfs {
         iVersion: 1,
@@ -60,12 +60,12 @@ pub fn register() {
     assert_eq!(done, ffi::SQLITE_OK);
 }
 
-/// An open file; SQLite gives the memory.
+/// An open file, in memory that SQLite provides.
 #[repr(C)]
 struct Open {
     base: ffi::sqlite3_file,
     inode: Inode,
-    /// The first sync is to make the name durable as well.
+    /// Whether the first sync also makes the name durable.
     names: c_int,
 }
 
@@ -105,7 +105,7 @@ unsafe fn text<'a>(name: *const c_char) -> &'a str {
     unsafe { CStr::from_ptr(name) }.to_str().expect("the test's names are UTF-8")
 }
 
-/// SAFETY: SQLite hands back what `open` filled.
+/// SAFETY: SQLite passes the memory that `open` filled.
 unsafe fn opened<'a>(file: *mut ffi::sqlite3_file) -> &'a mut Open {
     // SAFETY: as above; one connection, one thread.
     unsafe { &mut *file.cast::<Open>() }
@@ -118,14 +118,14 @@ unsafe extern "C" fn open(
     flags: c_int,
     out: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite gave `szOsFile` bytes.
+    // SAFETY: SQLite provided `szOsFile` bytes.
     unsafe { (*file).pMethods = std::ptr::null() };
     assert!(!name.is_null(), "temporary files are to be in memory");
     // SAFETY: see `text`.
     let name = unsafe { text(name) };
     let journal = flags & (ffi::SQLITE_OPEN_WAL | ffi::SQLITE_OPEN_MAIN_JOURNAL) != 0;
     let create = flags & ffi::SQLITE_OPEN_CREATE != 0;
-    // Whether it is new or not: it may have been made by one that was killed since.
+    // Whether it is new or not: a killed process may have created it.
     let names = create && journal;
     let found = with(|disk| match disk.find(name) {
         None if create => disk.create(name).ok(),
@@ -133,10 +133,10 @@ unsafe extern "C" fn open(
     });
     let Some(inode) = found else { return ffi::SQLITE_CANTOPEN };
     let base = ffi::sqlite3_file { pMethods: &raw const METHODS };
-    // SAFETY: the memory is large enough and aligned as SQLite aligns all of its own.
+    // SAFETY: the memory is large enough, and aligned as all of SQLite's memory.
     unsafe { file.cast::<Open>().write(Open { base, inode, names: names.into() }) };
     if !out.is_null() {
-        // SAFETY: where to tell how it was opened.
+        // SAFETY: SQLite's place for the flags.
         unsafe { *out = flags };
     }
     ffi::SQLITE_OK
@@ -197,7 +197,7 @@ unsafe extern "C" fn size(file: *mut ffi::sqlite3_file, into: *mut ffi::sqlite3_
     let file = unsafe { opened(file) };
     match with(|disk| disk.len(file.inode)) {
         Ok(len) => {
-            // SAFETY: where SQLite wants it.
+            // SAFETY: SQLite's place for the size.
             unsafe { *into = len as i64 };
             ffi::SQLITE_OK
         }
@@ -205,13 +205,13 @@ unsafe extern "C" fn size(file: *mut ffi::sqlite3_file, into: *mut ffi::sqlite3_
     }
 }
 
-/// One connection: nobody to lock out.
+/// One connection needs no lock.
 unsafe extern "C" fn lock(_: *mut ffi::sqlite3_file, _: c_int) -> c_int {
     ffi::SQLITE_OK
 }
 
 unsafe extern "C" fn reserved(_: *mut ffi::sqlite3_file, held: *mut c_int) -> c_int {
-    // SAFETY: where SQLite wants it.
+    // SAFETY: SQLite's place for the result.
     unsafe { *held = 0 };
     ffi::SQLITE_OK
 }
@@ -220,12 +220,12 @@ unsafe extern "C" fn control(_: *mut ffi::sqlite3_file, _: c_int, _: *mut c_void
     ffi::SQLITE_NOTFOUND
 }
 
-/// As SQLite's own says on Linux.
+/// The value of SQLite's own VFS on Linux.
 unsafe extern "C" fn sector(_: *mut ffi::sqlite3_file) -> c_int {
     4_096
 }
 
-/// Likewise: what a write does not cover stays, were it in the same sector.
+/// Likewise: bytes that a write does not cover stay, even in the same sector.
 unsafe extern "C" fn characteristics(_: *mut ffi::sqlite3_file) -> c_int {
     ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
 }
@@ -252,7 +252,7 @@ unsafe extern "C" fn access(
     _: c_int,
     into: *mut c_int,
 ) -> c_int {
-    // SAFETY: see `text`; `into` is where SQLite wants it.
+    // SAFETY: see `text`; `into` is SQLite's place for the result.
     unsafe {
         let name = text(name);
         *into = with(|disk| disk.find(name).is_some()).into();
@@ -290,7 +290,7 @@ unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, micros: c_int) -> c_int {
 
 /// Always the same day.
 unsafe extern "C" fn time(_: *mut ffi::sqlite3_vfs, into: *mut f64) -> c_int {
-    // SAFETY: where SQLite wants it.
+    // SAFETY: SQLite's place for the result.
     unsafe { *into = 2_460_000.5 };
     ffi::SQLITE_OK
 }

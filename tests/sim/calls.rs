@@ -1,4 +1,4 @@
-//! Calls between the agent and the runtime: what the hands do, and what goes wrong on the way.
+//! Calls between the agent and the runtime: what the event loop does, and what goes wrong.
 
 use std::collections::BTreeMap;
 
@@ -9,45 +9,45 @@ use edged::model::cri::{CallError, Code, Lost, Reply, Request};
 use crate::rule::judge;
 use crate::runtime::{Begun, Serial};
 use crate::trace::trace;
-use crate::world::{Thing, World};
+use crate::world::{World, WorldEvent};
 
-/// One call, from its request until nothing of it can happen any more.
+/// One call, from its request until it can have no further effect.
 pub struct Call {
     id: CallId,
     request: Request,
     /// World time.
     deadline: u64,
-    fate: Fate,
-    /// Not taken up before: it lies in a socket.
+    outcome: Outcome,
+    /// The runtime does not take up the call before this time: it is still in a socket.
     held_until: u64,
-    /// The agent waits for it.
+    /// The agent still waits for the answer.
     open: bool,
     /// The runtime has taken it up.
     begun: bool,
     answer: Option<Result<Reply, CallError>>,
 }
 
-/// What the runtime refuses to do to an object, time and again, and until when: a network that
+/// What the runtime refuses to do to an object again and again, and until when: a network that
 /// cannot be taken down, a process that cannot be killed.
-pub(crate) type Grudges = BTreeMap<(&'static str, String), u64>;
+pub(crate) type Refusals = BTreeMap<(&'static str, String), u64>;
 
-/// For as long as this, milliseconds.
-const GRUDGE_MS: u64 = 180_000;
-/// Of a hundred refusals so many are of this kind.
-const GRUDGES_PCT: u64 = 10;
+/// How long such a refusal lasts, milliseconds.
+const REFUSAL_MS: u64 = 180_000;
+/// The share of refusals that are repeated, percent.
+const REPEATED_PCT: u64 = 10;
 
-/// What becomes of a call, drawn when it is made.
+/// The outcome of a call, drawn when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     /// It is answered.
     Normal,
     /// It is refused, and nothing happens.
     Refused,
-    /// It happens, and nobody hears of it.
+    /// It takes effect, and the answer is lost.
     Mute,
     /// It is lost on the way.
     Never,
-    /// It happens after its deadline.
+    /// It takes effect after its deadline.
     Late,
 }
 
@@ -61,31 +61,31 @@ impl World {
         self.check_volumes(&request);
         self.check_cgroup(&request);
         self.check_log(&request);
-        // The agent may not have been told yet.
+        // The agent may not have received the event yet.
         if self.lose(id) {
             return;
         }
-        let fate = self.draw_fate(&request);
+        let outcome = self.draw_outcome(&request);
         self.serials += 1;
         let serial = self.serials;
         let latency_ms = 1 + self.chance.below(self.faults.latency_ms + 1);
-        let begins_in = match fate {
-            Fate::Late => deadline - self.now + 1 + self.chance.spread(60_000),
-            Fate::Normal | Fate::Refused | Fate::Mute | Fate::Never => latency_ms,
+        let begins_in = match outcome {
+            Outcome::Late => deadline - self.now + 1 + self.chance.spread(60_000),
+            Outcome::Normal | Outcome::Refused | Outcome::Mute | Outcome::Never => latency_ms,
         };
-        if fate != Fate::Never {
-            self.at(begins_in, Thing::Begin(serial));
+        if outcome != Outcome::Never {
+            self.at(begins_in, WorldEvent::Begin(serial));
         }
         let begins_late = self.now + begins_in >= deadline;
-        if begins_late || matches!(fate, Fate::Mute | Fate::Never | Fate::Late) {
-            self.at(deadline - self.now, Thing::Expire(serial));
+        if begins_late || matches!(outcome, Outcome::Mute | Outcome::Never | Outcome::Late) {
+            self.at(deadline - self.now, WorldEvent::Expire(serial));
         }
         self.open.insert(id, serial);
         let call = Call {
             id,
             request,
             deadline,
-            fate,
+            outcome,
             held_until: 0,
             open: true,
             begun: false,
@@ -94,7 +94,7 @@ impl World {
         self.calls.insert(serial, call);
     }
 
-    /// If there is no connection, answers the call so, before the agent is told of its end.
+    /// If there is no connection, fails the call before the agent learns of the disconnection.
     fn lose(&mut self, id: CallId) -> bool {
         let event = Event::Cri(id, Err(CallError::Lost(Lost::Connection)));
         let is_end = |event: &Event| matches!(event, Event::RuntimeDown { .. });
@@ -102,14 +102,15 @@ impl World {
         match end {
             Some(bundle) => bundle.insert(0, event),
             None if self.link.up => return false,
-            None => self.tell(vec![event]),
+            None => self.deliver(vec![event]),
         }
         true
     }
 
-    fn draw_fate(&mut self, request: &Request) -> Fate {
+    fn draw_outcome(&mut self, request: &Request) -> Outcome {
         let faults = &self.faults;
-        // Looks are so many that the same rates would leave the agent blind most of the time.
+        // Lists are so many that the same rates would leave the agent without a list most of the
+        // time.
         let weight = match request {
             Request::ListPodSandbox
             | Request::ListContainers
@@ -122,26 +123,26 @@ impl World {
         let mute = refused + faults.mute_pct;
         let never = mute + faults.never_pct;
         let late = never + faults.late_pct;
-        let fate = match draw {
-            _ if self.bears_grudge(request, draw < refused) => Fate::Refused,
-            draw if draw < refused => Fate::Refused,
-            draw if draw < mute => Fate::Mute,
-            draw if draw < never => Fate::Never,
-            draw if draw < late => Fate::Late,
-            _ => return Fate::Normal,
+        let outcome = match draw {
+            _ if self.keeps_refusing(request, draw < refused) => Outcome::Refused,
+            draw if draw < refused => Outcome::Refused,
+            draw if draw < mute => Outcome::Mute,
+            draw if draw < never => Outcome::Never,
+            draw if draw < late => Outcome::Late,
+            _ => return Outcome::Normal,
         };
-        self.tally.add(match fate {
-            Fate::Refused => "calls refused",
-            Fate::Mute => "answers lost",
-            Fate::Never => "calls lost",
-            Fate::Late | Fate::Normal => "calls late",
+        self.tally.add(match outcome {
+            Outcome::Refused => "calls refused",
+            Outcome::Mute => "answers lost",
+            Outcome::Never => "calls lost",
+            Outcome::Late | Outcome::Normal => "calls late",
         });
-        trace!(self.now, "    will be {fate:?}");
-        fate
+        trace!(self.now, "    will be {outcome:?}");
+        outcome
     }
 
-    /// Whether the runtime has made up its mind about this; where it refuses it, it may do so.
-    fn bears_grudge(&mut self, request: &Request, refuses: bool) -> bool {
+    /// Whether the runtime refuses this request; if `refuses`, it may begin to do so for a while.
+    fn keeps_refusing(&mut self, request: &Request, refuses: bool) -> bool {
         let about = match request {
             Request::StopPodSandbox(id)
             | Request::RemovePodSandbox(id)
@@ -152,23 +153,23 @@ impl World {
             | Request::ContainerStatus(id) => id.0.to_string(),
             _ => return false,
         };
-        let grudge = (request.operation(), about);
+        let refusal = (request.operation(), about);
         if self.faults.refuse_pct == 0 {
-            // All is well again.
-            self.grudges.clear();
-        } else if refuses && self.chance.percent(GRUDGES_PCT) {
-            let until = self.now + self.chance.spread(GRUDGE_MS);
-            self.grudges.insert(grudge.clone(), until);
+            // Ends all repeated refusals.
+            self.refusals.clear();
+        } else if refuses && self.chance.percent(REPEATED_PCT) {
+            let until = self.now + self.chance.spread(REFUSAL_MS);
+            self.refusals.insert(refusal.clone(), until);
         }
-        self.grudges.retain(|_, until| *until > self.now);
-        self.grudges.contains_key(&grudge)
+        self.refusals.retain(|_, until| *until > self.now);
+        self.refusals.contains_key(&refusal)
     }
 
-    /// The agent has no more interest in a call.
+    /// The agent cancels a call.
     pub(crate) fn cancel(&mut self, id: CallId) {
         trace!(self.now, "{id:?} cancelled");
         self.tally.add("calls cancelled");
-        self.check.exec_told(self.now, id, None);
+        self.check.exec_answered(self.now, id, None);
         self.check.answered(self.now, id, false);
         let is_answer = |event: &Event| matches!(event, Event::Cri(answered, _) if *answered == id);
         let in_inbox = self.inbox.iter_mut().any(|bundle| {
@@ -187,17 +188,17 @@ impl World {
         let Some(call) = self.calls.get_mut(&serial) else { return };
         if call.held_until > self.now {
             let ms = call.held_until - self.now;
-            self.at(ms, Thing::Begin(serial));
+            self.at(ms, WorldEvent::Begin(serial));
             return;
         }
         if !self.link.daemon_up {
             self.calls.remove(&serial);
             return;
         }
-        if call.fate == Fate::Never {
+        if call.outcome == Outcome::Never {
             return;
         }
-        if call.fate == Fate::Refused {
+        if call.outcome == Outcome::Refused {
             let message = "context canceled by chance".to_owned();
             let error = CallError::Refused { code: Code::Unavailable, message };
             self.call_answered(serial, Err(error));
@@ -215,17 +216,17 @@ impl World {
                 if self.now + ms >= deadline {
                     self.expire_at(serial, deadline);
                 }
-                self.at(ms, Thing::Finish(serial));
+                self.at(ms, WorldEvent::Finish(serial));
             }
             Begun::Waits => self.expire_at(serial, deadline),
         }
         self.settle_runtime();
     }
 
-    /// A deadline that has passed is entered already.
+    /// A deadline in the past is already in the queue.
     fn expire_at(&mut self, serial: Serial, deadline: u64) {
         if deadline > self.now {
-            self.at(deadline - self.now, Thing::Expire(serial));
+            self.at(deadline - self.now, WorldEvent::Expire(serial));
         }
     }
 
@@ -239,13 +240,13 @@ impl World {
         self.settle_runtime();
     }
 
-    /// The runtime has an answer; it goes on its way.
+    /// The runtime has an answer and sends it.
     pub(crate) fn call_answered(&mut self, serial: Serial, result: Result<Reply, CallError>) {
         let Some(call) = self.calls.get_mut(&serial) else { return };
         if call.open && matches!(result, Ok(Reply::Sandboxes(_) | Reply::Containers(_))) {
             self.check.list_taken(self.now, call.id);
         }
-        if !call.open || matches!(call.fate, Fate::Mute | Fate::Late) {
+        if !call.open || matches!(call.outcome, Outcome::Mute | Outcome::Late) {
             trace!(self.now, "{:?} unheard: {}", call.id, brief_result(&result));
             self.forget_unless_open(serial);
             return;
@@ -259,7 +260,7 @@ impl World {
         } else if ms == 0 {
             self.answer(serial);
         } else {
-            self.at(ms, Thing::Answer(serial));
+            self.at(ms, WorldEvent::Answer(serial));
         }
     }
 
@@ -269,7 +270,7 @@ impl World {
         }
     }
 
-    /// The answer reaches the hands.
+    /// The answer reaches the event loop.
     pub(crate) fn answer(&mut self, serial: Serial) {
         let Some(call) = self.calls.get_mut(&serial).filter(|call| call.open) else { return };
         let id = call.id;
@@ -277,7 +278,7 @@ impl World {
         trace!(self.now, "{id:?} → {}", brief_result(&result));
         self.calls.remove(&serial);
         self.open.remove(&id);
-        self.tell(vec![Event::Cri(id, result)]);
+        self.deliver(vec![Event::Cri(id, result)]);
     }
 
     pub(crate) fn expire(&mut self, serial: Serial) {
@@ -287,10 +288,10 @@ impl World {
         self.tally.add("deadlines missed");
         self.open.remove(&id);
         self.abandon(serial);
-        self.tell(vec![Event::Cri(id, Err(CallError::Lost(Lost::Deadline)))]);
+        self.deliver(vec![Event::Cri(id, Err(CallError::Lost(Lost::Deadline)))]);
     }
 
-    /// Nobody waits for the call any more; what it does may go on.
+    /// The agent no longer waits for the call; its operation may go on.
     fn abandon(&mut self, serial: Serial) {
         let Some(call) = self.calls.get_mut(&serial) else { return };
         call.open = false;
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// The connection is gone: every open call is answered so, and takes effect or not.
+    /// The connection is lost: every open call fails, and takes effect or not.
     pub(crate) fn cut_calls(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for (id, serial) in std::mem::take(&mut self.open) {
@@ -323,17 +324,17 @@ impl World {
         events
     }
 
-    /// The runtime's streams tell that something changed.
+    /// The runtime's event streams report a change.
     pub(crate) fn hint(&mut self) {
         let streams: Vec<Serial> = self.runtime.streams().collect();
         for serial in streams {
             let Some(call) = self.calls.get(&serial).filter(|call| call.open) else { continue };
             let (id, lost) = (call.id, self.chance.percent(self.faults.hint_lost_pct));
-            if lost || call.fate == Fate::Mute {
+            if lost || call.outcome == Outcome::Mute {
                 self.tally.add("hints lost");
             } else {
                 self.tally.add("hints");
-                self.tell(vec![Event::Changed(id)]);
+                self.deliver(vec![Event::Changed(id)]);
             }
         }
     }
@@ -350,23 +351,23 @@ impl World {
         }
     }
 
-    /// What nobody waits for any more does not happen.
+    /// Abandoned calls no longer take effect.
     pub(crate) fn end_late_calls(&mut self) {
         for (&serial, _) in self.calls.iter().filter(|(_, call)| !call.open) {
             self.runtime.abort(serial);
         }
         self.calls.retain(|_, call| call.open);
-        for call in self.calls.values_mut().filter(|call| call.fate == Fate::Late) {
-            call.fate = Fate::Never;
+        for call in self.calls.values_mut().filter(|call| call.outcome == Outcome::Late) {
+            call.outcome = Outcome::Never;
         }
     }
 
-    /// Pulls that would hang, and commands whose answers would be lost, break off: both may take
-    /// hours to be given up.
+    /// Pulls that would hang and commands whose answers would be lost fail now: the agent may wait
+    /// hours before it gives them up.
     pub(crate) fn break_off(&mut self) {
         let hangs = |call: &Call| match call.request {
             Request::PullImage { .. } => true,
-            Request::ExecSync { .. } => call.fate != Fate::Normal,
+            Request::ExecSync { .. } => call.outcome != Outcome::Normal,
             _ => false,
         };
         let hanging = self.calls.iter().filter(|(_, call)| call.open && hangs(call));
@@ -374,14 +375,14 @@ impl World {
         for serial in hanging {
             self.runtime.abandon(serial, &mut self.chance);
             let call = self.calls.get_mut(&serial).expect("just listed");
-            call.fate = Fate::Normal;
+            call.outcome = Outcome::Normal;
             let message = "connection reset by peer".to_owned();
             let error = CallError::Refused { code: Code::Unknown, message };
             self.call_answered(serial, Err(error));
         }
     }
 
-    /// The runtime is gone, and every call that it had.
+    /// The runtime is down: all its calls are lost.
     pub(crate) fn drop_calls(&mut self) {
         self.calls.retain(|_, call| call.open);
     }

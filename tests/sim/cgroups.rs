@@ -1,4 +1,4 @@
-//! The pods' cgroups: which machine has any, and the rules about them.
+//! The pods' cgroups: which machines have them, and the rules about them.
 
 use edged::agent::pod::cgroup::are_ours;
 use edged::model::cgroup::{self, Cgroups, Hierarchy};
@@ -11,19 +11,19 @@ use crate::rule::judge;
 use crate::runtime::SandboxNo;
 use crate::world::World;
 
-/// Apart from all else, so that the other worlds are what they were.
+/// A separate random sequence, so that other worlds do not change.
 fn chance(seed: u64) -> Chance {
     Chance::new(seed ^ 0x6367_726f_7570_7321)
 }
 
-/// What this seed's machine has.
+/// The cgroup settings of this seed's machine.
 pub fn draw(seed: u64) -> Cgroups {
     let hierarchy =
         *chance(seed).pick(&[Hierarchy::None, Hierarchy::V1, Hierarchy::V2, Hierarchy::V2]);
     Cgroups { hierarchy, swap: true, huge_pages: vec![2 << 20] }
 }
 
-/// What its edgecore.yaml says.
+/// The cgroup settings of its edgecore.yaml.
 pub fn settings(seed: u64) -> PodSettings {
     let mut chance = chance(!seed);
     let mut settings = PodSettings::default();
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// No sandbox is made before the pod's cgroup, and all are where its class is.
+    /// A sandbox is made only after its pod's cgroup, and below the cgroup of its QoS class.
     pub(crate) fn check_cgroup(&self, request: &Request) {
         let Request::RunPodSandbox(config) = request else { return };
         let uid = &config.pod.uid;
@@ -50,7 +50,7 @@ impl World {
             judge!(parent.is_empty(), "[cgroups] pod {uid} is put into {parent}");
             return;
         }
-        // Nobody here asks for resources.
+        // No pod here has resource requests.
         let class = QosClass::BestEffort;
         let wanted = cgroup::parent(self.driver(), &settings.root, class, uid);
         judge!(*parent == wanted, "[cgroups] pod {uid} is put into {parent}, not {wanted}");
@@ -60,7 +60,7 @@ impl World {
         );
     }
 
-    /// The runtime makes what is missing of the way down.
+    /// The runtime creates missing parents.
     pub(crate) fn cgroup_made(&mut self, number: SandboxNo) {
         let Some(sandbox) = self.runtime.sandboxes.get(&number) else { return };
         let ours = are_ours(&self.config, self.driver()) && !sandbox.cgroup_parent.is_empty();
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Pods, but not these, that have a cgroup in which nothing runs.
+    /// Pods other than `known` that have a cgroup in which nothing runs.
     pub(crate) fn idle_cgroups(&self, known: &[Box<str>]) -> Vec<Box<str>> {
         let busy = |uid: &str| {
             self.runtime
@@ -81,7 +81,7 @@ impl World {
         all.filter(|uid| known.binary_search(uid).is_err() && !busy(uid)).cloned().collect()
     }
 
-    /// What is wrong with the cgroup of a wanted pod in the end.
+    /// What is wrong with the cgroup of a desired pod at the end of the run.
     pub(crate) fn cgroup_unsettled(&self, uid: &str, ended: bool) -> Option<String> {
         let left = ended && self.disk.cgroups.contains(uid);
         left.then(|| "its cgroup is left behind".to_owned())

@@ -1,4 +1,4 @@
-//! The seed's chance: every draw of a run comes from here, so the seed is the run.
+//! The random numbers of a seed: every draw of a run comes from here, so the seed is the run.
 
 use edged::agent::time::Rng;
 
@@ -31,12 +31,12 @@ impl Chance {
         self.0.below(len as u64) as usize
     }
 
-    /// True so many times in a hundred.
+    /// True with this probability in percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         percent > 0 && self.0.below(100) < percent
     }
 
-    /// True so many times in a million.
+    /// True with this probability in parts per million.
     pub fn ppm(&mut self, ppm: u64) -> bool {
         ppm > 0 && self.0.below(1_000_000) < ppm
     }
@@ -46,13 +46,13 @@ impl Chance {
         &from[self.index(from.len())]
     }
 
-    /// Zero in two of five runs, else evenly up to `max`: some runs are all storms, some have a
-    /// single kind of fault.
+    /// Zero in two of five runs, otherwise uniform up to `max`: some runs have all faults, some a
+    /// single kind.
     pub fn rate(&mut self, max: u64) -> u64 {
         if self.percent(40) { 0 } else { self.below(max + 1) }
     }
 
-    /// Mostly small, seldom up to `max`: a length of time over all its orders of magnitude.
+    /// Mostly small, rarely up to `max`: a duration over all its orders of magnitude.
     pub fn spread(&mut self, max: u64) -> u64 {
         let bound = max >> self.below(10);
         self.below(bound + 1)

@@ -1,4 +1,4 @@
-//! Draws pods as people write them.
+//! Draws pods as users write them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use serde_json::json;
 use crate::chance::Chance;
 use crate::faults::Class;
 use crate::probed;
-use crate::program::{Manners, Program, Term, Then};
+use crate::program::{Behaviour, Program, Term, Then};
 
-/// Images that the registry has, with milliseconds for a calm pull, and one that it has not.
+/// Images of the registry, with the milliseconds of a calm pull, and one that it does not have.
 const IMAGES: [(&str, u64); 8] = [
     ("reg.example/app:1", 800),
     ("reg.example/app:2", 1_500),
@@ -27,7 +27,7 @@ const IMAGES: [(&str, u64); 8] = [
 ];
 const NOWHERE: &str = "reg.example/nowhere:1";
 
-/// What the registry offers, by the name that a runtime is asked for.
+/// The images of the registry, by full name.
 pub fn offers() -> BTreeMap<Box<str>, u64> {
     IMAGES.iter().map(|&(image, ms)| (full_name(image), ms)).collect()
 }
@@ -48,12 +48,12 @@ pub struct Drawer {
 }
 
 impl Drawer {
-    /// Pods that fit the kind of world.
+    /// Pods that fit the class of the world.
     pub fn new(class: Class) -> Self {
         Self { class, pods: 0, uids: 0, ports: 0 }
     }
 
-    /// Beside another, whose ports are below these.
+    /// For a second source, whose ports are different.
     #[cfg(feature = "cloud")]
     pub fn beside(class: Class, ports: u16) -> Self {
         Self { ports, ..Self::new(class) }
@@ -65,7 +65,7 @@ impl Drawer {
         format!("0000-{}", self.uids)
     }
 
-    /// A pod that was not there before.
+    /// A new pod.
     pub fn pod(&mut self, chance: &mut Chance) -> Pod {
         self.pods += 1;
         let policy = match chance.below(10) {
@@ -112,7 +112,7 @@ impl Drawer {
         let storm = self.class == Class::Storm && chance.percent(80);
         let draw = match self.class {
             _ if storm => chance.between(60, 83),
-            // Most of what runs there runs on.
+            // Most containers at a site do not end.
             Class::Site if chance.percent(80) => 0,
             _ => chance.below(100),
         };
@@ -126,7 +126,7 @@ impl Drawer {
         let after_ms = if storm { chance.spread(2_000) } else { chance.spread(300_000) };
         container(
             format!("main{number}"),
-            Program { fails, then, after_ms, term: term(chance), manners: Manners::default() },
+            Program { fails, then, after_ms, term: term(chance), behaviour: Behaviour::default() },
             chance,
         )
     }
@@ -143,14 +143,14 @@ impl Drawer {
         let fails = if chance.percent(12) { chance.between(1, 3) as u32 } else { 0 };
         let after_ms = chance.spread(20_000);
         let program =
-            Program { fails, then, after_ms, term: term(chance), manners: Manners::default() };
+            Program { fails, then, after_ms, term: term(chance), behaviour: Behaviour::default() };
         let mut init = container(format!("init{number}"), program, chance);
         init.restart_policy = sidecar.then_some(RestartPolicy::Always);
         init
     }
 }
 
-/// Changes the image of one of the containers to another one that the registry has.
+/// Changes the image of a container to another one of the registry.
 pub fn change_image(pod: &mut Pod, chance: &mut Chance) {
     let spec = Arc::make_mut(&mut pod.spec);
     let count = spec.init_containers.len() + spec.containers.len();
@@ -161,7 +161,7 @@ pub fn change_image(pod: &mut Pod, chance: &mut Chance) {
     container.image = image.into();
 }
 
-/// Whether this pod asks for what the agent does not have.
+/// Whether this pod needs something that the agent does not support.
 pub fn is_refused(pod: &Pod) -> bool {
     pod.spec.rest.keys().any(|field| field != "priority")
         || pod.spec.volumes.iter().any(|volume| !volume.rest.is_empty())

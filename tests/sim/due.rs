@@ -1,23 +1,22 @@
-//! What is going to happen, in order.
+//! The queue of future events.
 
 use edged::agent::event::{JobId, ProbeId};
 
 use crate::cloud;
 use crate::runtime::{Serial, Timer};
 
-/// Something, and when.
+/// A future event and its time.
 pub struct Due {
     /// World time.
     pub at: u64,
-    /// Decides between what falls on one moment.
+    /// Orders events of the same time.
     pub order: u64,
-    /// What.
-    pub thing: Thing,
+    pub event: WorldEvent,
 }
 
-/// Something that is going to happen.
+/// A future event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thing {
+pub enum WorldEvent {
     /// The runtime takes up a call.
     Begin(Serial),
     /// The runtime ends an operation.
@@ -26,37 +25,37 @@ pub enum Thing {
     Answer(Serial),
     /// A call's deadline.
     Expire(Serial),
-    /// Inside the runtime.
+    /// A timer of the runtime.
     Runtime(Timer),
-    /// The daemon is there again.
+    /// The daemon is up again.
     DaemonUp,
     /// The agent of this life tries to connect.
     Connect(u32),
-    /// What was not ready is again.
+    /// A condition that was not ready is ready again.
     Ready,
     /// A job of this life ends.
     JobEnds(u32, JobId),
     /// A query of this life is answered.
     QueryEnds(u32, ProbeId),
-    /// What a container left is read in this life.
+    /// The last words of a container are read in this life.
     WordsRead(u32, JobId),
-    /// The hands of this life have read the folder.
+    /// The event loop of this life has read the folder.
     Read(u32),
-    /// The hands of this life know the addresses.
+    /// The event loop of this life has the addresses.
     Addresses(u32),
-    /// Somebody may change the manifests.
-    Will,
-    /// Something may go wrong.
+    /// The users may change the manifests.
+    UserChange,
+    /// A fault may happen.
     Tick,
     /// The clock is set by the network.
     ClockSet,
-    /// The hands of this life have read the gauges.
+    /// The event loop of this life has measured.
     Measured(u32),
-    /// By now the stops of this pod must have been asked for.
+    /// By now the stops of this pod must have been requested.
     StopDue(usize),
-    /// Between node and cloud.
+    /// An event between node and cloud.
     #[cfg_attr(not(feature = "cloud"), expect(dead_code, reason = "there is no cloud"))]
-    Sky(cloud::Due),
+    Cloud(cloud::Due),
 }
 
 impl Eq for Due {}

@@ -1,36 +1,36 @@
-//! What goes wrong and how often, drawn once per seed.
+//! Faults and their rates, drawn once per seed.
 
 use crate::chance::Chance;
 
-/// Rates of everything that can go wrong. Zero, all of them: a calm world.
+/// Rates of all faults; all zero is a calm world.
 ///
-/// `_pct` is a chance in a hundred each time; `_ppm` a chance in a million at each tick of
-/// [`TICK_MS`]; `_ms` the most that something takes beyond what it must.
+/// `_pct` is a probability in percent each time; `_ppm` in parts per million at each tick of
+/// [`TICK_MS`]; `_ms` the longest additional duration.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// A call is refused and nothing happens.
+    /// A call is refused and has no effect.
     pub refuse_pct: u64,
-    /// A call's answer is lost; its effect is there.
+    /// A call's answer is lost; it takes effect.
     pub mute_pct: u64,
-    /// A call is lost on the way.
+    /// A request is lost.
     pub never_pct: u64,
     /// A call takes effect after its deadline.
     pub late_pct: u64,
-    /// Calls that the connection's end cut off take effect later, not before.
+    /// Calls that the end of a connection cuts off take effect later, not before.
     pub cut_late_pct: u64,
-    /// An answer lies around before it arrives.
+    /// An answer arrives late.
     pub slow_pct: u64,
-    /// For as long as this.
+    /// The longest such delay.
     pub slow_ms: u64,
-    /// Until the runtime takes up a call.
+    /// The longest time until the runtime takes up a call.
     pub latency_ms: u64,
-    /// Making a sandbox.
+    /// Duration of making a sandbox.
     pub sandbox_ms: u64,
     /// A sandbox's network fails.
     pub sandbox_fail_pct: u64,
-    /// What failed leaves something behind.
+    /// A failed operation leaves something behind.
     pub leftover_pct: u64,
-    /// A sandbox comes without an address.
+    /// A sandbox has no address.
     pub no_ip_pct: u64,
     /// A sandbox's network cannot be taken down.
     pub teardown_fail_pct: u64,
@@ -40,7 +40,7 @@ pub struct Faults {
     pub pull_fail_pct: u64,
     /// A pull neither ends nor fails.
     pub pull_hang_pct: u64,
-    /// A pull over a thin line.
+    /// Duration of a pull over a slow link.
     pub pull_ms: u64,
     /// A hint of the event stream is lost.
     pub hint_lost_pct: u64,
@@ -48,15 +48,15 @@ pub struct Faults {
     pub stream_ppm: u64,
     /// The agent is killed.
     pub crash_ppm: u64,
-    /// The agent is asked to end.
+    /// The agent is stopped.
     pub stop_ppm: u64,
     /// The connection to the runtime breaks.
     pub flap_ppm: u64,
     /// The runtime's daemon restarts.
     pub daemon_ppm: u64,
-    /// For as long as this.
+    /// For this long.
     pub daemon_ms: u64,
-    /// After its start the daemon refuses everything.
+    /// After its start the daemon refuses every call for this long.
     pub init_ms: u64,
     /// After its start the daemon has lost track of a container that lives.
     pub unknown_alive_pct: u64,
@@ -70,19 +70,19 @@ pub struct Faults {
     pub lose_ppm: u64,
     /// An image is removed by hand.
     pub lose_image_ppm: u64,
-    /// Others fill the disk, or tidy it up.
+    /// Other data fills the disk, or is removed.
     pub fill_ppm: u64,
     /// `RuntimeReady` or `NetworkReady` turns false.
     pub unready_ppm: u64,
-    /// For as long as this.
+    /// For this long.
     pub unready_ms: u64,
-    /// Strangers and orphans appear in the runtime.
-    pub stranger_ppm: u64,
+    /// Containers of others and orphans appear in the runtime.
+    pub foreign_ppm: u64,
     /// The wall clock jumps.
     pub jump_ppm: u64,
-    /// The agent does not get the processor.
+    /// The agent gets no processor time.
     pub stall_ppm: u64,
-    /// For as long as this.
+    /// For this long.
     pub stall_ms: u64,
     /// The node's addresses change.
     pub address_ppm: u64,
@@ -92,41 +92,41 @@ pub struct Faults {
     pub job_lost_pct: u64,
     /// The disk turns read-only.
     pub disk_ppm: u64,
-    /// A job takes.
+    /// Duration of a job.
     pub job_ms: u64,
-    /// Somebody changes the manifests about so often; 0: never.
-    pub will_ms: u64,
-    /// Facts wait for each other.
+    /// The users change the manifests about this often; 0: never.
+    pub user_change_ms: u64,
+    /// Events are delivered together.
     pub batch_pct: u64,
-    /// For as long as this.
+    /// After at most this delay.
     pub batch_ms: u64,
-    /// A changed folder is read after as long as this.
+    /// A changed folder is read after at most this delay.
     pub read_ms: u64,
 }
 
-/// Between two chances for each `_ppm`.
+/// Between two draws of each `_ppm`.
 pub const TICK_MS: u64 = 500;
 
-/// So much rarer than elsewhere things go wrong where a site is left alone.
+/// How much rarer faults are at a site that is left alone.
 pub const RARELY: u64 = 200;
 
-/// What kind of world a seed is.
+/// The class of world of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// A handful of pods, faults as they come.
+    /// A few pods, with faults.
     Usual,
-    /// Nothing goes wrong but what people want.
+    /// Nothing happens but the changes of users.
     Calm,
-    /// Every container crashes, again and again.
+    /// Every container crashes again and again.
     Storm,
     /// As many pods as a node can hold.
     Crowd,
-    /// A site that is left alone for days: all goes wrong at some time, and little at once.
+    /// A site that is left alone for days: every fault happens at some time, and few at once.
     Site,
 }
 
 impl Class {
-    /// By the seed alone, so that a run of consecutive seeds has them all.
+    /// By the seed alone, so that a run of consecutive seeds has all of them.
     pub fn of(seed: u64) -> Self {
         match seed % 100 {
             7 => Self::Crowd,
@@ -142,15 +142,15 @@ impl Faults {
     /// Draws the rates of a seed.
     pub fn draw(class: Class, chance: &mut Chance) -> Self {
         match class {
-            Class::Calm => Self { will_ms: will_ms(chance), ..Self::calm() },
+            Class::Calm => Self { user_change_ms: user_change_ms(chance), ..Self::calm() },
             Class::Usual | Class::Storm => Self::rates(chance),
-            // Each fault hits more pods there, and the seed costs more.
+            // Each fault affects more pods there, and the seed costs more.
             Class::Crowd => Self::rates(chance).thinned(),
             Class::Site => Self::rates(chance).rare(),
         }
     }
 
-    /// No faults at all; things take their time.
+    /// No faults; operations take time.
     pub fn calm() -> Self {
         Self {
             latency_ms: 5,
@@ -167,7 +167,7 @@ impl Faults {
         it.draw_calls(chance);
         it.draw_pods(chance);
         it.draw_outages(chance);
-        it.will_ms = will_ms(chance);
+        it.user_change_ms = user_change_ms(chance);
         it.batch_pct = chance.rate(60);
         it.batch_ms = chance.spread(200);
         it.read_ms = chance.spread(20_000);
@@ -206,7 +206,7 @@ impl Faults {
         self.lose_ppm = chance.rate(5_000);
         self.lose_image_ppm = chance.rate(5_000);
         self.fill_ppm = chance.rate(10_000);
-        self.stranger_ppm = chance.rate(5_000);
+        self.foreign_ppm = chance.rate(5_000);
     }
 
     fn draw_outages(&mut self, chance: &mut Chance) {
@@ -226,8 +226,8 @@ impl Faults {
         self.address_ppm = chance.rate(3_000);
     }
 
-    /// What happens each minute elsewhere happens each few hours: much of what an agent does by the
-    /// clock shows only in between.
+    /// What happens each minute elsewhere happens every few hours: much of what an agent does by
+    /// the clock is visible only in between.
     fn rare(mut self) -> Self {
         for ppm in [
             &mut self.stream_ppm,
@@ -242,7 +242,7 @@ impl Faults {
             &mut self.lose_image_ppm,
             &mut self.fill_ppm,
             &mut self.unready_ppm,
-            &mut self.stranger_ppm,
+            &mut self.foreign_ppm,
             &mut self.jump_ppm,
             &mut self.stall_ppm,
             &mut self.address_ppm,
@@ -250,7 +250,7 @@ impl Faults {
         ] {
             *ppm /= RARELY;
         }
-        // Looks are asked for each second, and the like.
+        // Some calls, such as lists, are made every second.
         for pct in [
             &mut self.refuse_pct,
             &mut self.mute_pct,
@@ -262,7 +262,7 @@ impl Faults {
         ] {
             *pct = u64::from(*pct > 10);
         }
-        self.will_ms *= RARELY;
+        self.user_change_ms *= RARELY;
         self
     }
 
@@ -280,7 +280,7 @@ impl Faults {
     }
 }
 
-/// From a person who tries things out to a site that is left alone.
-fn will_ms(chance: &mut Chance) -> u64 {
+/// From a user who experiments to a site that is left alone.
+fn user_change_ms(chance: &mut Chance) -> u64 {
     1_000 << chance.below(8)
 }

@@ -1,4 +1,4 @@
-//! The manifest folder, and the people who write in it.
+//! The manifest folder, and the users who change it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::volumes::Objects;
 /// The folder as it is on the disk now.
 pub struct Folder {
     files: BTreeMap<Box<str>, OnDisk>,
-    /// Removed files, which may come back as they were.
+    /// Removed files, which may be restored.
     removed: Vec<(Box<str>, OnDisk)>,
-    /// One more file.
+    /// The ConfigMaps and Secrets, one more file.
     pub objects: Objects,
     drawer: Drawer,
     numbers: u64,
@@ -28,9 +28,9 @@ struct OnDisk {
     broken: bool,
 }
 
-/// What somebody did.
+/// A change by a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum ChangeKind {
     Add,
     Remove,
     Return,
@@ -48,7 +48,7 @@ pub enum Deed {
 }
 
 impl Folder {
-    /// Empty; people want about so many pods in it.
+    /// Empty; `pods_wished`: about how many pods the users want in it.
     pub fn new(drawer: Drawer, pods_wished: usize) -> Self {
         let mut objects = Objects::default();
         objects.heal();
@@ -56,7 +56,7 @@ impl Folder {
         Self { files, removed, objects, drawer, numbers: 0, pods_wished }
     }
 
-    /// What the hands read.
+    /// The content as the event loop reads it.
     pub fn read(&self) -> Read {
         let files = self.files.iter().map(|(path, file)| File {
             path: path.clone(),
@@ -72,7 +72,7 @@ impl Folder {
         Read { trouble: None, files: files.chain([objects]).collect() }
     }
 
-    /// All pods that are wanted, broken files not counted.
+    /// All desired pods, without broken files.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.files.values().filter(|file| !file.broken).flat_map(|file| &file.pods)
     }
@@ -85,43 +85,43 @@ impl Folder {
         self.objects.heal();
     }
 
-    /// Somebody does something.
-    pub fn change(&mut self, chance: &mut Chance) -> Deed {
+    /// A user changes something.
+    pub fn change(&mut self, chance: &mut Chance) -> ChangeKind {
         let pods = self.pods().count();
         if pods * 2 < self.pods_wished {
             return self.add(chance);
         }
         if chance.percent(15) {
             self.objects.change(chance);
-            return Deed::ChangeObject;
+            return ChangeKind::ChangeObject;
         }
         match chance.below(100) {
             0..25 if pods < self.pods_wished * 3 / 2 => self.add(chance),
             0..42 => self.remove(chance),
             42..52 => self.give_back(chance),
             52..64 => self.replace(chance),
-            64..78 => self.edit(chance, Deed::ChangeImage),
-            78..82 => self.edit(chance, Deed::ChangeGrace),
-            82..89 => self.edit(chance, Deed::Break),
-            89..96 => self.edit(chance, Deed::Heal),
+            64..78 => self.edit(chance, ChangeKind::ChangeImage),
+            78..82 => self.edit(chance, ChangeKind::ChangeGrace),
+            82..89 => self.edit(chance, ChangeKind::Break),
+            89..96 => self.edit(chance, ChangeKind::Heal),
             96..98 => self.move_file(chance),
             98 => self.copy(chance),
             _ if chance.percent(30) => self.remove_all(),
-            _ => Deed::Nothing,
+            _ => ChangeKind::Nothing,
         }
     }
 
-    /// A new file, with one pod or seldom more.
-    pub fn add(&mut self, chance: &mut Chance) -> Deed {
+    /// A new file, with one pod or rarely more.
+    pub fn add(&mut self, chance: &mut Chance) -> ChangeKind {
         self.numbers += 1;
         let count = if chance.percent(85) { 1 } else { chance.between(2, 3) };
         let pods = (0..count).map(|_| self.drawer.pod(chance)).collect();
         let path = format!("/etc/kubeedge/manifests/{:03}.yaml", self.numbers % 1000);
         self.files.insert(path.into(), OnDisk { pods, broken: false });
-        Deed::Add
+        ChangeKind::Add
     }
 
-    /// Removes one pod's file; its pods' uids are the answer.
+    /// Removes the file of a pod; returns the uids of its pods.
     pub fn remove_pod(&mut self, uid: &str) -> Vec<String> {
         let holds = |file: &OnDisk| file.pods.iter().any(|pod| pod.metadata.uid == uid);
         let path = self.files.iter().find(|(_, file)| holds(file)).map(|(path, _)| path.clone());
@@ -137,77 +137,77 @@ impl Folder {
         self.files.keys().nth(chance.index(self.files.len())).cloned()
     }
 
-    fn remove(&mut self, chance: &mut Chance) -> Deed {
-        let Some(path) = self.some(chance) else { return Deed::Nothing };
-        let file = self.files.remove(&path).expect("some() named one that is there");
+    fn remove(&mut self, chance: &mut Chance) -> ChangeKind {
+        let Some(path) = self.some(chance) else { return ChangeKind::Nothing };
+        let file = self.files.remove(&path).expect("some() returned an existing one");
         self.removed.push((path, file));
         if self.removed.len() > 8 {
             self.removed.remove(0);
         }
-        Deed::Remove
+        ChangeKind::Remove
     }
 
-    fn remove_all(&mut self) -> Deed {
+    fn remove_all(&mut self) -> ChangeKind {
         self.removed.extend(std::mem::take(&mut self.files));
-        Deed::RemoveAll
+        ChangeKind::RemoveAll
     }
 
     /// With the same uids: mostly what was removed last.
-    fn give_back(&mut self, chance: &mut Chance) -> Deed {
+    fn give_back(&mut self, chance: &mut Chance) -> ChangeKind {
         if self.removed.is_empty() {
-            return Deed::Nothing;
+            return ChangeKind::Nothing;
         }
         let last = self.removed.len() - 1;
         let at = if chance.percent(70) { last } else { chance.index(last + 1) };
         let (path, mut file) = self.removed.remove(at);
         file.broken = false;
         if self.files.contains_key(&path) {
-            return Deed::Nothing;
+            return ChangeKind::Nothing;
         }
         self.files.insert(path, file);
-        Deed::Return
+        ChangeKind::Return
     }
 
-    /// Any change of a manifest without a uid of its own is a new pod of the same name.
-    fn replace(&mut self, chance: &mut Chance) -> Deed {
-        let Some(path) = self.some(chance) else { return Deed::Nothing };
-        let file = self.files.get_mut(&path).expect("some() named one that is there");
-        // A file with a new pod that cannot run here keeps what it had: stories hold that.
+    /// Any change of a manifest without its own uid is a new pod of the same name.
+    fn replace(&mut self, chance: &mut Chance) -> ChangeKind {
+        let Some(path) = self.some(chance) else { return ChangeKind::Nothing };
+        let file = self.files.get_mut(&path).expect("some() returned an existing one");
+        // A file whose new pod is refused keeps its old pods: the stories test that.
         if file.pods.iter().any(draw::is_refused) {
-            return Deed::Nothing;
+            return ChangeKind::Nothing;
         }
         for pod in &mut file.pods {
             pod.metadata.uid = self.drawer.uid();
             draw::change_image(pod, chance);
         }
         file.broken = false;
-        Deed::Replace
+        ChangeKind::Replace
     }
 
     /// The pods keep their uids.
-    fn edit(&mut self, chance: &mut Chance, deed: Deed) -> Deed {
-        let Some(path) = self.some(chance) else { return Deed::Nothing };
-        let file = self.files.get_mut(&path).expect("some() named one that is there");
-        match deed {
-            Deed::ChangeImage => {
+    fn edit(&mut self, chance: &mut Chance, kind: ChangeKind) -> ChangeKind {
+        let Some(path) = self.some(chance) else { return ChangeKind::Nothing };
+        let file = self.files.get_mut(&path).expect("some() returned an existing one");
+        match kind {
+            ChangeKind::ChangeImage => {
                 file.pods.iter_mut().for_each(|pod| draw::change_image(pod, chance));
             }
-            Deed::ChangeGrace => {
+            ChangeKind::ChangeGrace => {
                 for pod in &mut file.pods {
                     let grace_s = chance.between(0, 60) as i64;
                     Arc::make_mut(&mut pod.spec).termination_grace_period_seconds = Some(grace_s);
                 }
             }
-            Deed::Break => file.broken = true,
-            Deed::Heal => file.broken = false,
+            ChangeKind::Break => file.broken = true,
+            ChangeKind::Heal => file.broken = false,
             other => panic!("{other:?} is no edit"),
         }
-        deed
+        kind
     }
 
-    /// A copy that was to become another pod, and has its name still.
-    fn copy(&mut self, chance: &mut Chance) -> Deed {
-        let Some(path) = self.some(chance) else { return Deed::Nothing };
+    /// A copy that was to become another pod, and still has its name.
+    fn copy(&mut self, chance: &mut Chance) -> ChangeKind {
+        let Some(path) = self.some(chance) else { return ChangeKind::Nothing };
         let mut file = self.files[&path].clone();
         for pod in &mut file.pods {
             pod.metadata.uid = self.drawer.uid();
@@ -216,17 +216,17 @@ impl Folder {
         let before = if chance.percent(50) { "000-" } else { "" };
         let path = format!("/etc/kubeedge/manifests/{before}{:03}-copy.yaml", self.numbers % 1000);
         self.files.insert(path.into(), file);
-        Deed::Copy
+        ChangeKind::Copy
     }
 
     /// The same pods from another file.
-    fn move_file(&mut self, chance: &mut Chance) -> Deed {
-        let Some(path) = self.some(chance) else { return Deed::Nothing };
-        let file = self.files.remove(&path).expect("some() named one that is there");
+    fn move_file(&mut self, chance: &mut Chance) -> ChangeKind {
+        let Some(path) = self.some(chance) else { return ChangeKind::Nothing };
+        let file = self.files.remove(&path).expect("some() returned an existing one");
         self.numbers += 1;
         let path = format!("/etc/kubeedge/manifests/{:03}-moved.yaml", self.numbers % 1000);
         self.files.insert(path.into(), file);
-        Deed::Move
+        ChangeKind::Move
     }
 }
 

@@ -1,31 +1,32 @@
-//! The simulator's own heap: lists of freed blocks, by size, for each thread.
+//! The simulator's own allocator: lists of freed blocks, by size, for each thread.
 //!
-//! A world is made of small texts that live for a moment: in glibc's hands they were a third of the
-//! time. Here a block that is freed is the next that is taken, and nothing is ever put together or
-//! given back, which a process of seconds can afford. The product uses the system's.
-#![expect(unsafe_code, reason = "an allocator is made of pointers")]
+//! A world consists of small strings that live for a moment: glibc spent a third of the time on
+//! them. Here a freed block is the next one to be allocated, and blocks are never merged or
+//! returned to the system, which a process of seconds can afford. The product uses the system's
+//! allocator.
+#![expect(unsafe_code, reason = "an allocator needs pointers")]
 #![expect(clippy::cast_ptr_alignment, reason = "every block of ours is aligned to `STEP`")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::null_mut;
 
-/// Blocks of up to so many bytes are multiples of [`STEP`].
+/// Blocks of up to this size are multiples of [`STEP`].
 const FINE_MAX: usize = 1 << FINE_BITS;
 const FINE_BITS: u32 = 10;
 const STEP: usize = 16;
 const FINE: usize = FINE_MAX / STEP + 1;
-/// Above, there are four sizes for each power of two; larger blocks are the system's.
+/// Above, there are four sizes for each power of two; larger blocks come from the system.
 const OURS_MAX: usize = 1 << OURS_BITS;
 const OURS_BITS: u32 = 15;
 const LISTS: usize = FINE + 4 * (OURS_BITS - FINE_BITS) as usize;
-/// Taken from the system at once.
+/// Allocated from the system at once.
 const CHUNK: usize = 1 << 18;
 
-/// The heap of the whole program.
+/// The allocator of the whole program.
 pub struct Heap;
 
-/// What one thread has at hand.
+/// The free blocks of one thread.
 struct Hoard {
     /// Freed blocks: each begins with the address of the next.
     free: [Cell<*mut u8>; LISTS],
@@ -44,7 +45,7 @@ thread_local! {
     };
 }
 
-/// The list for blocks of so many bytes, and how many they have; `None`: the system's.
+/// The list for blocks of this layout, and their size; `None`: the system's.
 #[inline]
 fn list_of(layout: Layout) -> Option<(usize, usize)> {
     let size = layout.size();
@@ -77,16 +78,16 @@ impl Hoard {
             self.rest_len.set(CHUNK);
         }
         let block = self.rest.get();
-        // SAFETY: so many bytes of the chunk are left.
+        // SAFETY: the chunk has this many bytes left.
         self.rest.set(unsafe { block.add(size) });
         self.rest_len.set(self.rest_len.get() - size);
         block
     }
 }
 
-// SAFETY: a block is on no list while it is in use, and on one only after; lists of one size hold
-// blocks of that size, aligned to `STEP`; each thread has lists of its own, so that whoever frees a
-// block is the only one to touch it.
+// SAFETY: a block is on no list while it is in use; lists of one size hold blocks of that size,
+// aligned to `STEP`; each thread has its own lists, so only the thread that frees a block touches
+// it.
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -97,7 +98,7 @@ unsafe impl GlobalAlloc for Heap {
             if block.is_null() {
                 return hoard.cut(size);
             }
-            // SAFETY: it was freed, and has held the next one's address since.
+            // SAFETY: it was freed, and has contained the next block's address since.
             hoard.free[list].set(unsafe { block.cast::<*mut u8>().read() });
             block
         })
@@ -110,7 +111,7 @@ unsafe impl GlobalAlloc for Heap {
             return unsafe { System.dealloc(block, layout) };
         };
         HOARD.with(|hoard| {
-            // SAFETY: nobody uses it any more, and it has `STEP` bytes at least.
+            // SAFETY: it is no longer in use, and has at least `STEP` bytes.
             unsafe { block.cast::<*mut u8>().write(hoard.free[list].get()) };
             hoard.free[list].set(block);
         });

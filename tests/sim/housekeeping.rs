@@ -1,11 +1,11 @@
-//! What the machine has, and the runtime's calls that keep it in order.
+//! The machine's resources, and the runtime's calls for housekeeping.
 
 use std::collections::BTreeSet;
 
 use edged::agent::event::Event;
 use edged::model::cri::{CallError, Code, Reply};
 use edged::model::housekeeping::{
-    Amount, Ask, HousekeepingCall, Measures, Room, StoredImage, Told,
+    Amount, HousekeepingCall, HousekeepingReply, MeasureRequest, Measures, Room, StoredImage,
 };
 use edged::model::job::{LogDir, LogLink};
 
@@ -14,21 +14,21 @@ use crate::rule::judge;
 use crate::runtime::{Effect, Registry, Runtime, number_of, refused};
 use crate::short::{self, Rest};
 use crate::trace::trace;
-use crate::world::{Thing, World};
+use crate::world::{World, WorldEvent};
 
 /// The disk.
 pub struct Machine {
-    /// Of the file system that images and logs lie on.
+    /// Of the file system with images and logs.
     capacity: u64,
-    /// Taken by neither.
+    /// Used by other data.
     other: u64,
     rest: Rest,
-    ask: Option<Ask>,
+    ask: Option<MeasureRequest>,
 }
 
-/// Where the images lie.
+/// The path of the images.
 const IMAGES: &str = "/var/lib/images";
-/// The most that others take, percent.
+/// The most that other data takes, percent.
 const OTHER_PERCENT_MAX: u64 = 90;
 
 impl Machine {
@@ -38,14 +38,14 @@ impl Machine {
         Self { capacity, other: 0, rest: Rest::default(), ask: None }
     }
 
-    /// Somebody fills the disk, or tidies it up.
+    /// Other data fills the disk, or is removed.
     pub fn change(&mut self, chance: &mut Chance) {
         self.other = self.capacity * chance.below(OTHER_PERCENT_MAX) / 100;
-        // Drawn apart, as all that is about shortages.
+        // A separate random sequence, as for all shortages.
         self.rest.change(&mut Chance::new(self.other));
     }
 
-    /// Nobody else has anything there; and where pods have to go for want of room, there is enough.
+    /// Removes all other data; and where pods are evicted, there is enough room.
     pub fn tidy(&mut self, evicts: bool) {
         if evicts {
             self.capacity = 1 << 40;
@@ -54,7 +54,7 @@ impl Machine {
         self.rest = Rest::default();
     }
 
-    /// Nobody waits for the gauges any more.
+    /// No measurement is pending any more.
     pub fn forget(&mut self) {
         self.ask = None;
     }
@@ -68,26 +68,26 @@ impl Machine {
 }
 
 impl World {
-    /// The agent asks for the gauges; the hands may take their time.
-    pub(crate) fn measure(&mut self, ask: Ask) {
+    /// The agent requests a measurement; it may take some time.
+    pub(crate) fn measure(&mut self, ask: MeasureRequest) {
         trace!(self.now, "{ask:?}");
         self.check.garbage.measure();
         self.machine.ask = Some(ask);
         let (ms, life) = (self.chance.below(self.faults.latency_ms + 1), self.life);
-        self.at(ms, Thing::Measured(life));
+        self.at(ms, WorldEvent::Measured(life));
     }
 
-    /// The gauges are read.
+    /// The measurement is done.
     pub(crate) fn measured(&mut self, life: u32) {
         if life != self.life {
             return;
         }
-        let ask = self.machine.ask.take().expect("it was asked for in this life");
+        let ask = self.machine.ask.take().expect("it was requested in this life");
         let room = self.machine.room(&self.runtime.registry);
         let blind = self.chance.percent(self.faults.job_fail_pct);
         let mut measures = Measures {
             image_fs: ask.image_fs.as_ref().filter(|_| !blind).map(|place| {
-                judge!(&**place == IMAGES, "[image fs] asks for {place}");
+                judge!(&**place == IMAGES, "[image fs] requests {place}");
                 room
             }),
             logs: ask.logs.iter().map(|log| self.size_of_log(log.clone())).collect(),
@@ -104,7 +104,7 @@ impl World {
         };
         self.machine.rest.fill(&self.runtime, &ask, room, &mut measures);
         trace!(self.now, "→ {measures:?}");
-        self.tell(vec![Event::Measured(Box::new(measures))]);
+        self.deliver(vec![Event::Measured(Box::new(measures))]);
     }
 }
 
@@ -125,10 +125,10 @@ impl Runtime {
     ) -> Result<Reply, CallError> {
         Ok(match housekeeping {
             HousekeepingCall::ImageFsInfo => {
-                Reply::HousekeepingCall(Told::ImageFs(Some(IMAGES.into())))
+                Reply::HousekeepingCall(HousekeepingReply::ImageFs(Some(IMAGES.into())))
             }
             HousekeepingCall::ListImages => {
-                Reply::HousekeepingCall(Told::Images(self.registry.list()))
+                Reply::HousekeepingCall(HousekeepingReply::Images(self.registry.list()))
             }
             HousekeepingCall::RemoveImage(id) => {
                 let name = id.strip_prefix("sha256:").unwrap_or(id);
@@ -141,26 +141,26 @@ impl Runtime {
                     let message = format!("container {id} is not running");
                     return Err(refused(Code::FailedPrecondition, message));
                 }
-                self.told.effects.push(Effect::Reopened(number));
+                self.outputs.effects.push(Effect::Reopened(number));
                 Reply::Done
             }
             HousekeepingCall::ListContainerStats => {
-                Reply::HousekeepingCall(Told::Containers(short::containers(self)))
+                Reply::HousekeepingCall(HousekeepingReply::Containers(short::containers(self)))
             }
             HousekeepingCall::ListPodSandboxStats => {
-                Reply::HousekeepingCall(Told::Sandboxes(short::sandboxes(self)))
+                Reply::HousekeepingCall(HousekeepingReply::Sandboxes(short::sandboxes(self)))
             }
         })
     }
 }
 
 impl Registry {
-    /// Bytes of an image that is here.
+    /// The size of an image that is present, bytes.
     pub fn size(&self, name: &str) -> Option<u64> {
         self.has(name).then(|| size_of(name))
     }
 
-    /// Whether the runtime protects it.
+    /// Whether the runtime pins it.
     pub fn is_pinned(name: &str) -> bool {
         name.contains("side")
     }
@@ -180,7 +180,7 @@ impl Registry {
         self.names().map(|name| image(name)).collect()
     }
 
-    /// Images that go when there is no room: not these.
+    /// Images that are removed when room is short, except these.
     pub fn removable(&self, needed: &BTreeSet<Box<str>>) -> impl Iterator<Item = &Box<str>> {
         self.names().filter(|name| !Self::is_pinned(name) && !needed.contains(&***name))
     }

@@ -1,4 +1,4 @@
-//! The jobs that the hands do on the file system, and the logs there.
+//! The jobs of the event loop on the file system, and the logs there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::runtime::{ContainerNo, Runtime};
 use crate::short;
 use crate::trace::trace;
 use crate::volumes::{self, Volumes};
-use crate::world::{POD_LOGS, Thing, World};
+use crate::world::{POD_LOGS, World, WorldEvent};
 
 /// The log folders.
 #[derive(Default)]
@@ -26,15 +26,15 @@ pub struct Disk {
     pub pod_dirs: BTreeSet<LogDir>,
     /// Pods that have a cgroup of their own.
     pub cgroups: BTreeSet<Box<str>>,
-    /// Volumes that are brought about.
+    /// Volumes that are set up.
     pub volumes: Volumes,
-    /// Containers, by uid and name, of whose volumes parts are mounted by themselves.
+    /// Containers, by uid and name, with separately mounted parts of volumes (subPath).
     pub parts: BTreeSet<(Box<str>, Box<str>)>,
     /// `/var/log/pods/<pod>/<container>/<attempt>.log`
     pub logs: BTreeSet<String>,
-    /// Of each of them, how many rotated ones lie beside it.
+    /// For each of them, the number of rotated ones beside it.
     pub rotated: BTreeMap<String, usize>,
-    /// What the links in `/var/log/containers` point at.
+    /// The targets of the links in `/var/log/containers`.
     pub links: BTreeSet<LogLink>,
 }
 
@@ -42,9 +42,9 @@ pub struct Disk {
 pub struct Job {
     spec: JobSpec,
     result: Result<(), JobError>,
-    /// It does what it was asked for, whatever it answers.
+    /// It takes effect, whatever its result.
     happens: bool,
-    /// The agent has given it up.
+    /// The agent has killed it.
     killed: bool,
 }
 
@@ -128,12 +128,12 @@ impl Disk {
         }
     }
 
-    /// Whether the log that the link names is there.
+    /// Whether the target of the link exists.
     pub fn leads(&self, link: &LogLink) -> bool {
         self.logs.contains(&log_of(link))
     }
 
-    /// The pods that have a log folder, and those that have another.
+    /// The pods that have a log folder in either place.
     pub fn pods_with_logs(&self) -> Vec<LogDir> {
         let mut found = BTreeSet::new();
         for dir in &self.dirs {
@@ -147,7 +147,7 @@ impl Disk {
         found.into_iter().chain(others.map(|dir| LogDir::nameless(&dir.uid))).collect()
     }
 
-    /// The newest attempt of a container of which a log is there, itself or rotated ones.
+    /// The newest attempt of a container with a log, current or rotated.
     fn newest_log(&self, pod: &LogDir, container: &str) -> Option<u32> {
         let folder = format!("{}/{container}/", folder_of(pod));
         let rotated = self.rotated.iter().filter(|(_, old)| **old > 0).map(|(path, _)| path);
@@ -157,7 +157,7 @@ impl Disk {
         attempts.max()
     }
 
-    /// The logs lay in memory.
+    /// The logs were in memory.
     pub fn wipe(&mut self) {
         self.dirs.clear();
         self.logs.clear();
@@ -167,29 +167,29 @@ impl Disk {
 }
 
 impl World {
-    /// A job that hangs since the faults, and that something may wait for.
+    /// A job that hangs since the fault phase, and that something may wait for.
     pub(crate) fn hanging(&self) -> Option<String> {
         let hangs = |job: &Job| matches!(job.result, Err(JobError::Deadline));
         self.jobs.iter().find(|(_, job)| hangs(job)).map(|(id, _)| format!("{id:?} hangs"))
     }
 
-    /// No container is made to write on in the log of another.
+    /// No container writes to the log of another.
     pub(crate) fn check_log(&self, request: &Request) {
         let Request::CreateContainer { config, sandbox_config, .. } = request else { return };
         let log = format!("{}/{}", sandbox_config.log_directory, config.log_path);
-        judge!(!self.disk.logs.contains(&log), "[logs] {log} is another's");
+        judge!(!self.disk.logs.contains(&log), "[logs] {log} belongs to another container");
     }
 
     pub(crate) fn start_job(&mut self, id: JobId, spec: JobSpec, deadline: Instant) {
         trace!(self.now, "{id:?} {spec:?}");
         let deadline = self.world_time(deadline);
         self.check.job(self.now, id, &spec, deadline);
-        self.sky_shows(&spec);
+        self.cloud_shows(&spec);
         let calm_ms = 1 + self.chance.below(self.faults.job_ms + 1);
         let (ms, result, happens) = if self.chance.percent(self.faults.job_lost_pct) {
             (deadline - self.now, Err(JobError::Deadline), self.chance.percent(50))
-        } else if self.sky_is_closed(&spec) {
-            (calm_ms, Err(JobError::Failed("no certificate is given".to_owned())), false)
+        } else if self.cloud_is_closed(&spec) {
+            (calm_ms, Err(JobError::Failed("no certificate is issued".to_owned())), false)
         } else if self.now < self.disk.read_only_until {
             (1, Err(JobError::Failed("Read-only file system".to_owned())), false)
         } else if self.chance.percent(self.faults.job_fail_pct) {
@@ -206,7 +206,7 @@ impl World {
             self.tally.add("jobs failed");
         }
         let life = self.life;
-        self.at(ms.min(deadline - self.now), Thing::JobEnds(life, id));
+        self.at(ms.min(deadline - self.now), WorldEvent::JobEnds(life, id));
         self.jobs.insert(id, Job { spec, result, happens, killed: false });
     }
 
@@ -214,16 +214,16 @@ impl World {
         if life != self.life {
             return;
         }
-        // One that was given up has ended before its time.
+        // A killed job has ended before its time.
         let Some(job) = self.jobs.remove(&id) else { return };
         if job.happens {
-            self.sky_job(id, &job.spec);
+            self.cloud_job(id, &job.spec);
             self.disk.perform(&job.spec);
         } else {
             volumes::perform(&mut self.disk.volumes, &job.spec, false);
         }
         trace!(self.now, "{id:?} → {:?}", job.result);
-        self.tell(vec![match (job.result, &job.spec) {
+        self.deliver(vec![match (job.result, &job.spec) {
             (Ok(()), JobSpec::Measure(walk)) => {
                 Event::Used(id, short::walk(walk, &self.disk.volumes))
             }
@@ -235,7 +235,7 @@ impl World {
         }]);
     }
 
-    /// The agent gives up a job: it may have done what it was asked for.
+    /// The agent kills a job: it may have taken effect.
     pub(crate) fn kill_job(&mut self, id: JobId) {
         trace!(self.now, "kill {id:?}");
         let job = self.jobs.get_mut(&id).expect("[kill] a job that is under way");
@@ -243,38 +243,38 @@ impl World {
         job.killed = true;
         job.result = Err(JobError::Killed);
         let life = self.life;
-        self.at(1, Thing::JobEnds(life, id));
+        self.at(1, WorldEvent::JobEnds(life, id));
     }
 
     /// No pod that ends waits for a mount.
-    pub(crate) fn check_vain_mounts(&self) {
+    pub(crate) fn check_abandoned_mounts(&self) {
         for (id, job) in self.jobs.iter().filter(|(_, job)| !job.killed) {
             let uid = match &job.spec {
                 JobSpec::SetUpVolume(wanted) => &wanted.uid,
                 JobSpec::BindSubPath(part) => &part.uid,
                 _ => continue,
             };
-            // Whether the agent says so or not.
+            // Whether the agent reports it or not.
             let ends = self.agent.pod(uid).is_some_and(|pod| pod.phase() > Phase::Syncing)
                 || (self.leaving.is_none() && self.check.is_long_gone(self.now, uid));
-            judge!(!ends, "[mounts in vain] pod {uid} ends and waits for {id:?}");
+            judge!(!ends, "[abandoned mounts] pod {uid} ends and waits for {id:?}");
         }
     }
 
     pub(crate) fn read_words(&mut self, job: JobId, words: &LastWords) {
         trace!(self.now, "{job:?} {words:?}");
         let life = self.life;
-        self.at(1, Thing::WordsRead(life, job));
+        self.at(1, WorldEvent::WordsRead(life, job));
     }
 
     pub(crate) fn words_read(&mut self, life: u32, id: JobId) {
         if life == self.life {
             let text = if self.chance.percent(30) { "all is lost" } else { "" };
-            self.tell(vec![Event::LastWords(id, text.into())]);
+            self.deliver(vec![Event::LastWords(id, text.into())]);
         }
     }
 
-    /// The children of the agent die with it; what they do may be done.
+    /// The child processes of the agent die with it; their work may be done.
     pub(crate) fn kill_jobs(&mut self) {
         for job in std::mem::take(&mut self.jobs).into_values() {
             match self.chance.below(4) {

@@ -1,4 +1,4 @@
-//! The simulator: the whole mind against a world that is drawn from a seed.
+//! The simulator: the whole core of the agent against a world that is drawn from a seed.
 //!
 //! ```text
 //! cargo test --profile sim --test sim                 # 2,000 seeds from SIM_FIRST or 1 on
@@ -7,20 +7,21 @@
 //! SEED=17 TRACE=1 cargo test --profile sim --test sim # and everything that happens in it
 //! ```
 //!
-//! Each seed has two phases. First people change manifests while calls get lost, daemons restart
-//! and machines reboot, at rates of which many are zero; rules are held after every event. Then the
-//! faults stop, and the runtime must become what the manifests say, the statuses true, and all of
-//! it quiet. What the rules are stands in `check`, what the end must be in `ends`.
+//! Each seed has two phases. First the users change manifests while calls get lost, daemons
+//! restart and machines reboot, at rates of which many are zero; the rules are checked after every
+//! event. Then the faults stop, and the runtime must become what the manifests say, with true
+//! statuses and without further changes. The rules are in `check`, the conditions of the end in
+//! `ends`.
 //!
-//! Most worlds live for minutes in which all goes wrong at once. In six of 100, a site that is left
-//! alone, the same happens within days: what an agent does by the clock shows only in between. The
-//! report tells the speed of each kind of world.
+//! Most worlds last minutes, with all faults at once. In six of 100, a site that is left alone, the
+//! same happens within days: what an agent does by the clock is visible only in between. The report
+//! includes the speed of each class of world.
 //!
-//! A rule that no world had to keep proves nothing: the report counts how often each was judged,
-//! and 2,000 seeds of a gateway fail where one never was.
+//! A rule that is never judged proves nothing: the report counts how often each was judged, and a
+//! run of 2,000 seeds with the gateway's features fails if one never was.
 //!
-//! `scripts/mutants.sh` breaks the mind on purpose and shows that this, or a story, finds it.
-#![expect(clippy::print_stdout, reason = "the report is what this program is for")]
+//! `scripts/mutants.sh` breaks the core on purpose and shows that this, or a story, detects it.
+#![expect(clippy::print_stdout, reason = "the program prints its report")]
 
 mod calls;
 mod cgroups;
@@ -63,7 +64,7 @@ use world::World;
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap;
 
-/// As cargo knows it.
+/// The name of the cargo target.
 const TARGET: &str = "sim";
 /// Seeds that once failed: they always run beside those that `make test` draws from the commit.
 const ONCE_FAILED: [u64; 9] = [
@@ -77,14 +78,14 @@ const ONCE_FAILED: [u64; 9] = [
     1_465_085_405,
     1_961_552_321,
 ];
-/// Only with all of it built in does a rule that is never asked prove something.
+/// Only with all features can a rule that is never judged be an error.
 const IS_WHOLE: bool = cfg!(feature = "gateway");
 
 fn main() -> ExitCode {
     runner::main()
 }
 
-/// One seed from its first to its last moment.
+/// Runs one seed.
 fn live(seed: u64, clock: &runner::Clock) -> Tally {
     let mut world = World::new(seed);
     world.live();

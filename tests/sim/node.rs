@@ -9,15 +9,15 @@ use crate::chance::Chance;
 use crate::faults::Class;
 use crate::world::{NODE, POD_LOGS};
 
-/// The kubelet's `maxPods`, and more than people write here.
+/// The kubelet's `maxPods`, and more than the users create here.
 pub const ROOM_FOR_ALL: usize = 110;
 
 /// The settings of this seed's node.
 pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
     let capped = class == Class::Storm || chance.percent(20);
     let backoff_max_ms = if capped { *chance.pick(&[5_000, 15_000, 60_000]) } else { 300_000 };
-    // In a crowd of which many begin and end every few seconds there is no moment in which all is
-    // as it should be.
+    // In a crowd of which many start and end every few seconds there is never a moment in which
+    // everything is settled.
     let backoff_min_ms = if class == Class::Crowd { 60_000 } else { 0 };
     Config {
         node_name: NODE.to_owned(),
@@ -45,7 +45,7 @@ pub fn draw(class: Class, seed: u64, chance: &mut Chance) -> Config {
     }
 }
 
-/// Some nodes only: its meals are wakes, which would hide that a part has forgotten its own.
+/// Some nodes only: the watchdog's wakes would hide that a part has forgotten its own.
 fn watchdog(seed: u64) -> watchdog::Settings {
     let device = if seed.is_multiple_of(4) { "/dev/watchdog" } else { "" };
     watchdog::Settings { device: device.to_owned(), ..watchdog::Settings::default() }
@@ -53,7 +53,7 @@ fn watchdog(seed: u64) -> watchdog::Settings {
 
 /// Most nodes have more room than pods, as in the field.
 fn room(class: Class, seed: u64) -> usize {
-    // Apart from all else, so that the other worlds are what they were.
+    // A separate random sequence, so that other worlds do not change.
     let mut chance = Chance::new(seed ^ 0x6d61_7850_6f64_7321);
     match class {
         _ if !chance.percent(10) => ROOM_FOR_ALL,
@@ -62,7 +62,7 @@ fn room(class: Class, seed: u64) -> usize {
     }
 }
 
-/// Mostly as most nodes have it.
+/// Mostly the defaults.
 fn housekeeping(chance: &mut Chance) -> Settings {
     let mut settings = Settings::default();
     if chance.percent(30) {

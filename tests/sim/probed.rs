@@ -1,12 +1,12 @@
-//! Draws probes and hooks for a container, and the manners with which it answers them.
+//! Draws probes and hooks for a container, and how the container answers them.
 
 use edged::model::pod::Container;
 use edged::model::probe::{Exec, Handler, HttpGet, Lifecycle, Port, Probe, ProbeKind};
 
 use crate::chance::Chance;
-use crate::program::{Conduct, Manners, Program, Term};
+use crate::program::{Behaviour, HookOutcome, Program, Term};
 
-/// Gives some containers probes and hooks. `port` is this one's own.
+/// Gives some containers probes and hooks. `port` is the container's own.
 pub fn give(container: &mut Container, port: u16, chance: &mut Chance) {
     if !cfg!(feature = "probes") || chance.percent(45) {
         return;
@@ -14,14 +14,14 @@ pub fn give(container: &mut Container, port: u16, chance: &mut Chance) {
     let mut program = Program::of(&container.command);
     let slow_start = chance.percent(40);
     let sick = chance.percent(15);
-    program.manners = Manners {
+    program.behaviour = Behaviour {
         port,
         well_ms: if slow_start { chance.spread(20_000) } else { 0 },
         sick_ms: if sick { chance.between(20_000, 300_000) } else { 0 },
-        ..Manners::default()
+        ..Behaviour::default()
     };
     if sick {
-        // It is going to be stopped again and again.
+        // It will be stopped again and again.
         program.term = Term::End(chance.spread(2_000), 143);
     }
     if chance.percent(25) {
@@ -44,18 +44,18 @@ pub fn give(container: &mut Container, port: u16, chance: &mut Chance) {
 fn hooks(container: &mut Container, program: &mut Program, chance: &mut Chance) {
     let mut lifecycle = Lifecycle::default();
     if chance.percent(15) {
-        program.manners.post = match chance.below(10) {
-            0..7 => Conduct::Well,
-            7..9 => Conduct::Slow(chance.spread(60_000)),
-            _ => Conduct::Fails,
+        program.behaviour.post = match chance.below(10) {
+            0..7 => HookOutcome::Well,
+            7..9 => HookOutcome::Slow(chance.spread(60_000)),
+            _ => HookOutcome::Fails,
         };
         lifecycle.post_start = Some(exec("post"));
     }
     if chance.percent(25) {
-        program.manners.pre = match chance.below(10) {
-            0..6 => Conduct::Well,
-            6..9 => Conduct::Slow(chance.spread(400_000)),
-            _ => Conduct::Fails,
+        program.behaviour.pre = match chance.below(10) {
+            0..6 => HookOutcome::Well,
+            6..9 => HookOutcome::Slow(chance.spread(400_000)),
+            _ => HookOutcome::Fails,
         };
         lifecycle.pre_stop = Some(exec("pre"));
     }

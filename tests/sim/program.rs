@@ -1,4 +1,4 @@
-//! What a container's process does, written into its command so that a manifest says it all.
+//! The behaviour of a container's process, encoded in its command so that a manifest defines it.
 //!
 //! `["/bin/act", "fails=2", "then=exit:0", "after=1500", "term=200:143"]`: exits with 1 in its
 //! first two attempts, later with 0; each run lasts 1.5 s; on SIGTERM it ends after 0.2 s with 143.
@@ -6,56 +6,56 @@
 /// A process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// In so many first attempts it exits with 1.
+    /// It exits with 1 in this many first attempts.
     pub fails: u32,
-    /// In later attempts.
+    /// What it does in later attempts.
     pub then: Then,
     /// How long a run that ends by itself lasts, milliseconds.
     pub after_ms: u64,
-    /// What SIGTERM does.
+    /// The reaction to SIGTERM.
     pub term: Term,
     /// How it answers probes and hooks.
-    pub manners: Manners,
+    pub behaviour: Behaviour,
 }
 
 /// How a container answers its probes and hooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Manners {
-    /// On which it answers; no other container has it.
+pub struct Behaviour {
+    /// The port on which it answers; no other container has it.
     pub port: u16,
-    /// It is well so many milliseconds after its start.
+    /// It is healthy this many milliseconds after its start.
     pub well_ms: u64,
-    /// And sick after so many; 0: never.
+    /// And unhealthy after this many; 0: never.
     pub sick_ms: u64,
     /// What postStart does.
-    pub post: Conduct,
+    pub post: HookOutcome,
     /// What preStop does.
-    pub pre: Conduct,
+    pub pre: HookOutcome,
 }
 
 /// What a hook does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Conduct {
+pub enum HookOutcome {
     /// It succeeds.
     #[default]
     Well,
     /// It fails.
     Fails,
-    /// It succeeds after so many milliseconds.
+    /// It succeeds after this many milliseconds.
     Slow(u64),
 }
 
-impl Manners {
-    /// Whether probes succeed so many milliseconds after the start.
+impl Behaviour {
+    /// Whether probes succeed this many milliseconds after the start.
     pub fn is_well(self, age_ms: u64) -> bool {
         age_ms >= self.well_ms && (self.sick_ms == 0 || age_ms < self.sick_ms)
     }
 
     fn word(self) -> String {
         let conduct = |conduct| match conduct {
-            Conduct::Well => 0,
-            Conduct::Fails => 1,
-            Conduct::Slow(ms) => ms + 2,
+            HookOutcome::Well => 0,
+            HookOutcome::Fails => 1,
+            HookOutcome::Slow(ms) => ms + 2,
         };
         let (post, pre) = (conduct(self.post), conduct(self.pre));
         format!("manners={}:{}:{}:{post}:{pre}", self.port, self.well_ms, self.sick_ms)
@@ -67,23 +67,23 @@ impl Manners {
         let numbers: Vec<u64> = numbers.collect();
         let [port, well_ms, sick_ms, post, pre] = numbers[..] else { panic!("got {word:?}") };
         let conduct = |number| match number {
-            0 => Conduct::Well,
-            1 => Conduct::Fails,
-            ms => Conduct::Slow(ms - 2),
+            0 => HookOutcome::Well,
+            1 => HookOutcome::Fails,
+            ms => HookOutcome::Slow(ms - 2),
         };
         let (post, pre) = (conduct(post), conduct(pre));
         Self { port: port as u16, well_ms, sick_ms, post, pre }
     }
 }
 
-/// How a run goes.
+/// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// On and on.
+    /// It does not end.
     Run,
-    /// To its end, with this code.
+    /// It exits with this code.
     Exit(i32),
-    /// Nowhere: there is no such program.
+    /// It does not start: there is no such program.
     Missing,
 }
 
@@ -92,7 +92,7 @@ pub enum Then {
 pub enum Term {
     /// Goes on until SIGKILL.
     Ignore,
-    /// Ends so many milliseconds later with this code.
+    /// Ends this many milliseconds later with this code.
     End(u64, i32),
 }
 
@@ -114,11 +114,11 @@ impl Program {
             then,
             format!("after={}", self.after_ms),
             term,
-            self.manners.word(),
+            self.behaviour.word(),
         ]
     }
 
-    /// Out of a container's command.
+    /// Decodes a container's command.
     pub fn of(command: &[String]) -> Self {
         let value = |key: &str| {
             let found = command.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
@@ -141,11 +141,11 @@ impl Program {
             then,
             after_ms: value("after").parse().expect("Program::command wrote a number"),
             term,
-            manners: Manners::of(value("manners")),
+            behaviour: Behaviour::of(value("manners")),
         }
     }
 
-    /// How this attempt goes.
+    /// The outcome of this attempt.
     pub fn run(self, attempt: u32) -> Then {
         match self.then {
             Then::Missing => Then::Missing,

@@ -1,21 +1,21 @@
-//! What is asked over the network for probes, and the health that it finds.
+//! Probe queries over the network, and their results.
 
 use edged::agent::event::{Event, ProbeId};
 use edged::agent::time::Instant;
 use edged::model::net::{Finding, Query};
 
-use crate::check::probes::Asked;
+use crate::check::probes::CheckKind;
 use crate::rule::judge;
 use crate::runtime::ContainerNo;
 use crate::trace::trace;
-use crate::world::{Thing, World};
+use crate::world::{World, WorldEvent};
 
 /// A query under way.
 pub struct Asking {
-    /// Whom: the container whose port it is.
+    /// The container that has the port.
     number: Option<ContainerNo>,
-    what: Asked,
-    /// Nobody answers in time.
+    what: CheckKind,
+    /// The query gets no answer in time.
     lost: bool,
 }
 
@@ -24,30 +24,31 @@ impl World {
         let deadline = self.world_time(deadline);
         trace!(self.now, "{id:?} {query:?}");
         self.tally.add("queries");
-        judge!(deadline > self.now, "[deadline] {id:?} is to be answered before it is asked");
+        judge!(deadline > self.now, "[deadline] {id:?} has a deadline before its request");
         let http = matches!(query, Query::Http(_));
-        judge!(http, "[probes] no manifest asks for {query:?}");
+        judge!(http, "[probes] no manifest has {query:?}");
         let Query::Http(get) = query else { return };
         let number = self.runtime.listens(get.port);
-        // One that was there since may be gone already: then nobody knows who is meant.
+        // The container may have been removed since: then the target is unknown.
         let last =
             || self.runtime.last_on(&get.host, get.port).filter(|&it| self.check.is_last(it));
-        if let Some(asked) = number.or_else(last) {
-            self.check.query_asked(self.now, &self.runtime, id, asked, &get.target);
+        if let Some(container) = number.or_else(last) {
+            self.check.query_requested(self.now, &self.runtime, id, container, &get.target);
         }
         let lost = self.chance.percent(self.faults.mute_pct);
         let ms = 1 + self.chance.spread(self.faults.latency_ms);
         let lost = lost || self.now + ms >= deadline;
         let ms = if lost { deadline - self.now } else { ms };
         let life = self.life;
-        self.at(ms, Thing::QueryEnds(life, id));
-        self.queries.insert(id, Asking { number, what: Asked::of(&get.target), lost });
+        self.at(ms, WorldEvent::QueryEnds(life, id));
+        self.queries.insert(id, Asking { number, what: CheckKind::of(&get.target), lost });
     }
 
     pub(crate) fn cancel_query(&mut self, id: ProbeId) {
         trace!(self.now, "{id:?} cancelled");
-        self.check.query_told(self.now, id, None);
-        let is_answer = |event: &Event| matches!(event, Event::Probe(told, _) if *told == id);
+        self.check.query_answered(self.now, id, None);
+        let is_answer =
+            |event: &Event| matches!(event, Event::Probe(answered, _) if *answered == id);
         let in_inbox = self.inbox.iter_mut().any(|bundle| {
             let before = bundle.len();
             bundle.retain(|event| !is_answer(event));
@@ -71,6 +72,6 @@ impl World {
         };
         self.tally.add(if finding == Finding::Good { "probes well" } else { "probes failed" });
         trace!(self.now, "{id:?} {:?} → {finding:?}", asking.what);
-        self.tell(vec![Event::Probe(id, finding)]);
+        self.deliver(vec![Event::Probe(id, finding)]);
     }
 }

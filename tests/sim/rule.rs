@@ -1,15 +1,15 @@
-//! The rules' names, and how often each was judged: a rule that is never asked finds nothing.
+//! The rules' names, and how often each was judged: a rule that is never judged finds nothing.
 
 use std::cell::RefCell;
 
 use crate::rules::NAMES;
 
-/// So many seeds of a gateway have to judge each of them at least once.
+/// At least this many seeds of a gateway must judge each rule at least once.
 pub const SEEDS_ENOUGH: u64 = 2_000;
 
 const COUNT: usize = NAMES.len();
 
-/// How often each was judged.
+/// How often each rule was judged.
 #[derive(Clone, Copy)]
 pub struct Judged([u64; COUNT]);
 
@@ -27,11 +27,11 @@ macro_rules! judge {
 }
 pub(crate) use judge;
 
-/// The place of the rule that a message names.
+/// The index of the rule that a message names.
 ///
 /// # Panics
 ///
-/// Where there is no such rule.
+/// If there is no such rule.
 pub const fn place(why: &str) -> usize {
     let mut at = 0;
     while at < COUNT {
@@ -59,12 +59,12 @@ const fn names(name: &str, why: &str) -> bool {
     true
 }
 
-/// The rule is judged once more.
+/// Counts a judgement of the rule.
 pub fn count(rule: usize) {
     JUDGED.with_borrow_mut(|judged| judged.0[rule] += 1);
 }
 
-/// What was judged on this thread since this was last asked.
+/// Takes the counts of this thread since the last call.
 pub fn take() -> Judged {
     JUDGED.take()
 }
@@ -91,7 +91,7 @@ impl Judged {
         all.join(", ")
     }
 
-    /// The rules that nobody asked.
+    /// The rules that were never judged.
     pub fn asleep(&self) -> Vec<&'static str> {
         self.all().filter(|&(count, _)| count == 0).map(|(_, name)| name).collect()
     }

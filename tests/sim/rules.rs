@@ -3,35 +3,35 @@
 /// All of them, by where they are judged.
 #[rustfmt::skip]
 pub const NAMES: &[&str] = &[
-    // What the agent asks the runtime for.
+    // Requests to the runtime.
     "attempts grow", "cancel", "cgroup last", "connection", "deadline", "files first",
     "gone is gone", "grace", "ids", "labels", "last one kept", "logs", "no kill",
     "no stop without reason", "old run first", "one call", "one sandbox", "prompt stop",
     "ready sandbox", "refused", "restart policy", "retries", "room", "sandbox config",
     "sources first", "stop before start", "strangers", "volumes last",
-    // What becomes of the runtime.
+    // Changes in the runtime.
     "back-off", "ended is ended", "init order", "one instance", "one pod of a name",
-    // What it says of its pods.
+    // Reported statuses.
     "active deadline", "forgotten last", "restarts grow", "revision", "room for pods",
-    "start time", "true end", "who runs stays",
+    "start time", "true end", "running pods stay",
     // Jobs, volumes, cgroups and logs.
-    "cgroup first", "cgroups", "jobs", "kill", "mounts", "mounts in vain", "rotation",
+    "cgroup first", "cgroups", "jobs", "kill", "mounts", "abandoned mounts", "rotation",
     "volumes first",
     // Probes and hooks.
     "held", "hooks once", "initial delay", "nothing probed after the end", "post start first",
     "pre stop first", "probe the living", "probes", "ready by its probes", "startup first",
-    // What the node parts with.
+    // Garbage collection and eviction.
     "eviction", "gauges first", "image fs", "limits are passed", "one at a time", "one by one",
     "one measuring", "one sweep", "one walk", "pinned stays", "pressure is true", "room first",
-    "room is enough", "threshold first", "used stays", "wanted stays", "who is needed stays",
+    "room is enough", "threshold first", "used stays", "wanted stays", "needed pods stay",
     "young stays",
-    // Its steps.
+    // The agent's steps.
     "bounded step", "busy loop", "exit", "idle loop", "leaving", "settled", "wake later",
     "watchdog",
     // The cloud and the store.
     "acked is durable", "acted on is durable", "back-pressure", "dead session", "delete last",
     "lost store", "mirrors", "never back", "one save", "one session", "others' conditions",
-    "others' deletion", "told is durable",
-    // The end.
+    "others' deletion", "reported is durable",
+    // The end of a run.
     "converges", "quiet", "stays so",
 ];

@@ -1,5 +1,5 @@
-//! Runs many seeds side by side and reports: which failed, how to replay them, and which rules
-//! nobody asked. What a seed is stands in the crate's `live`.
+//! Runs many seeds in parallel and reports which failed, how to replay them, and which rules were
+//! never judged. The function `live` of the crate defines a seed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use crate::{IS_WHOLE, ONCE_FAILED, TARGET, live};
 use nix::time::{ClockId, clock_gettime};
 
 const SEEDS_DEFAULT: u64 = 2_000;
-/// So many failed seeds are enough.
+/// Stop after this many failed seeds.
 const FAILURES_MAX: usize = 25;
-/// So many are told with their traces.
+/// This many are reported with their traces.
 const TRACES_MAX: usize = 3;
 
 thread_local! {
@@ -28,13 +28,13 @@ thread_local! {
 struct Plan {
     first: u64,
     count: u64,
-    /// These as well.
+    /// Additional seeds.
     also: &'static [u64],
     trace: Mode,
     failures_max: usize,
 }
 
-/// What came of them.
+/// The results.
 #[derive(Default)]
 struct Total {
     passed: u64,
@@ -42,7 +42,7 @@ struct Total {
     tally: Tally,
 }
 
-/// Runs what the arguments and the environment ask for.
+/// Runs what the arguments and the environment request.
 pub fn main() -> ExitCode {
     let plan = match Plan::new() {
         Ok(plan) => plan,
@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
         WHY.set(info.to_string().replace('\n', " "));
     }));
-    println!("{}", plan.words());
+    println!("{}", plan.summary());
     let total = run_all(&plan);
     let cpu_s = cpu_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID) as f64 / 1e9;
     report(&plan, &total, cpu_s);
@@ -79,10 +79,10 @@ impl Plan {
             return Ok(Self { first: number(&seed)?, count: 1, also: &[], trace, failures_max });
         }
         // Options are for the usual test harness.
-        let words: Vec<String> =
+        let arguments: Vec<String> =
             std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-        let also: &[u64] = if words.is_empty() { &ONCE_FAILED } else { &[] };
-        let (first, count) = match words.as_slice() {
+        let also: &[u64] = if arguments.is_empty() { &ONCE_FAILED } else { &[] };
+        let (first, count) = match arguments.as_slice() {
             [] => {
                 let first = variable("SIM_FIRST").map_or(Ok(1), |first| number(&first))?;
                 let count = variable("SIM_SEEDS").map_or(Ok(SEEDS_DEFAULT), |n| number(&n))?;
@@ -95,19 +95,19 @@ impl Plan {
         Ok(Self { first, count, also, trace, failures_max })
     }
 
-    /// How many there are.
+    /// The number of seeds.
     fn len(&self) -> u64 {
         self.count + self.also.len() as u64
     }
 
-    /// One of them.
+    /// The seed at this index.
     fn seed(&self, at: u64) -> u64 {
         let fresh = |at: u64| self.first + at - self.also.len() as u64;
         self.also.get(at as usize).copied().unwrap_or_else(|| fresh(at))
     }
 
-    /// What is about to run, in a line.
-    fn words(&self) -> String {
+    /// A one-line description.
+    fn summary(&self) -> String {
         let last = self.first + self.count.saturating_sub(1);
         let also = if self.also.is_empty() {
             String::new()
@@ -162,14 +162,14 @@ impl Total {
         }
     }
 
-    /// The rules that none of many seeds had to keep: the simulator does not test them.
+    /// The rules that none of many seeds judged: the simulator does not test them.
     fn asleep(&self, plan: &Plan) -> Vec<&'static str> {
         let many = self.failed.is_empty() && plan.count >= rule::SEEDS_ENOUGH;
         if many && IS_WHOLE { self.tally.judged.asleep() } else { Vec::new() }
     }
 }
 
-/// What this thread's processor spends from now on.
+/// The processor time of this thread from now on.
 pub struct Clock(u64);
 
 impl Clock {
@@ -211,13 +211,13 @@ fn report(plan: &Plan, total: &Total, cpu_s: f64) {
         if plan.trace == Mode::Print {
             break;
         }
-        let (again, _) = run(seed, Mode::Keep);
+        let (second, _) = run(seed, Mode::Keep);
         println!("\n---- seed {seed}: {why}");
-        for line in trace::kept() {
+        for line in trace::kept_lines() {
             println!("{line}");
         }
-        if again.as_ref().err() != Some(why) {
-            println!("NOT DETERMINISTIC: the second run of seed {seed} came to {again:?}");
+        if second.as_ref().err() != Some(why) {
+            println!("NOT DETERMINISTIC: the second run of seed {seed} came to {second:?}");
         }
         println!("replay: {}", replay(seed));
     }
@@ -229,14 +229,14 @@ fn report(plan: &Plan, total: &Total, cpu_s: f64) {
     let mut rules: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for (&seed, why) in &total.failed {
         let rule = why.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-        let rule = rule.map_or("panic in the mind", |(rule, _)| rule);
+        let rule = rule.map_or("panic in the core", |(rule, _)| rule);
         rules.entry(rule).or_insert((seed, 0)).1 += 1;
     }
     for (rule, (seed, count)) in rules {
         println!("violated: [{rule}] {count} times, first by seed {seed}");
     }
     for rule in total.asleep(plan) {
-        println!("asleep: [{rule}] was never judged");
+        println!("unused: [{rule}] was never judged");
     }
     println!("{} passed, {} failed", total.passed, total.failed.len());
 }

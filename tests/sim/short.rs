@@ -1,12 +1,13 @@
-//! Nodes that run short: what they are set up with, who may go, and what containers take.
+//! Nodes under pressure: their settings, which pods may be evicted, and what containers use.
 //!
-//! What is drawn here is drawn apart from all else, so that the other worlds are what they were.
+//! The draws here are a separate random sequence, so that other worlds do not change.
 
 use std::sync::Arc;
 
 use edged::agent::admit::EVICTABLE;
 use edged::model::housekeeping::{
-    Amount, Ask, ContainerUsage, EvictionPolicy, Measures, Room, SandboxUsage, Signal, Threshold,
+    Amount, ContainerUsage, EvictionPolicy, MeasureRequest, Measures, Room, SandboxUsage, Signal,
+    Threshold,
 };
 use edged::model::job::{Used, Walk};
 use edged::model::pod::{EmptyDir, Pod, Volume};
@@ -29,7 +30,7 @@ pub fn policy(seed: u64) -> EvictionPolicy {
             (Signal::Memory, Threshold::Amount(100 << 20)),
             (Signal::NodeFs, Threshold::Millionths(100_000)),
             (Signal::ImageFs, Threshold::Millionths(150_000)),
-            // Always watched: by it the rules know whose gauges are told.
+            // Always watched: by it the rules recognize the evictor's measurements.
             (Signal::Pids, Threshold::Amount(100)),
         ]
         .into();
@@ -41,7 +42,7 @@ pub fn policy(seed: u64) -> EvictionPolicy {
     policy
 }
 
-/// Some pods may go, some may not although they could, and some volumes have a limit.
+/// Some pods may be evicted, some may not although they could, and some volumes have a limit.
 pub fn give(pod: &mut Pod) {
     let number = number_of(&pod.metadata.uid);
     let mut chance = Chance::new(number ^ 0x7368_6f72_7421_2121);
@@ -61,7 +62,7 @@ pub fn give(pod: &mut Pod) {
     }
 }
 
-/// Whether a volume of the pod is larger than it may be.
+/// Whether a volume of the pod is larger than its limit.
 pub fn passes_limits(pod: &Pod, volumes: &Volumes) -> bool {
     let uid = &pod.metadata.uid;
     let limited = |name: &str| {
@@ -73,7 +74,7 @@ pub fn passes_limits(pod: &Pod, volumes: &Volumes) -> bool {
         .any(|(owner, volume)| **owner == **uid && limited(volume) && is_too_large(uid, volume))
 }
 
-/// Whether the pod may go at all: a static one has to say so.
+/// Whether the pod may be evicted at all: a static one only with an annotation.
 pub fn may_go(pod: &Pod, of_cloud: bool) -> bool {
     let evictable = of_cloud || pod.metadata.annotations.contains_key(EVICTABLE);
     evictable && !pod.spec.rest.contains_key("priority")
@@ -83,12 +84,12 @@ fn is_limited(volume: &Volume) -> bool {
     volume.empty_dir.as_ref().is_some_and(|dir| dir.size_limit.is_some())
 }
 
-/// Some become too large as soon as they are there.
+/// Some become too large as soon as they exist.
 pub fn is_too_large(uid: &str, volume: &str) -> bool {
     (number_of(uid) + number_of(volume)).is_multiple_of(5)
 }
 
-/// What a walk through these folders finds.
+/// The result of a walk through these folders.
 pub fn walk(walk: &Walk, volumes: &Volumes) -> Vec<Option<Used>> {
     let one = |uid: &str, name: &str| {
         let bytes = if is_too_large(uid, name) { SIZE_LIMIT + 1 } else { SIZE_LIMIT };
@@ -98,25 +99,31 @@ pub fn walk(walk: &Walk, volumes: &Volumes) -> Vec<Option<Used>> {
     walk.places.iter().map(|place| one(&place.pod.uid, &place.name)).collect()
 }
 
-/// Memory and processes: what others leave, and what containers take of it.
+/// Memory and processes: what others leave, and what containers use of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rest {
     memory_taken: u64,
     pids_taken: u64,
-    /// By pods, beyond what the runtime tells of their containers.
+    /// Used by pods, beyond what the runtime reports of their containers.
     of_pods_unseen: u64,
 }
 
 impl Rest {
-    /// Somebody takes some, or gives it back.
+    /// Others use more, or less.
     pub fn change(&mut self, chance: &mut Chance) {
         self.memory_taken = (chance.below(1_000) << 20).min(MEMORY);
         self.pids_taken = if chance.percent(20) { chance.below(1_000) } else { 0 };
         self.of_pods_unseen = if chance.percent(20) { chance.below(1_000) << 20 } else { 0 };
     }
 
-    /// What is left.
-    pub fn fill(self, runtime: &Runtime, ask: &Ask, room: Room, measures: &mut Measures) {
+    /// Fills in what is left.
+    pub fn fill(
+        self,
+        runtime: &Runtime,
+        ask: &MeasureRequest,
+        room: Room,
+        measures: &mut Measures,
+    ) {
         let taken: u64 = runtime.living().map(|(number, _)| memory_of(number)).sum();
         let available = MEMORY.saturating_sub(self.memory_taken + taken);
         measures.memory = Some(Amount { capacity: MEMORY, available });
@@ -127,12 +134,12 @@ impl Rest {
     }
 }
 
-/// What is left of the memory that pods may take: nothing is reserved.
+/// What is left of the memory for pods: nothing is reserved.
 pub fn of_pods(used: u64) -> Amount {
     Amount { capacity: MEMORY, available: MEMORY.saturating_sub(used) }
 }
 
-/// What the runtime tells of its containers.
+/// What the runtime reports of its containers.
 pub fn containers(runtime: &Runtime) -> Vec<ContainerUsage> {
     let all = runtime.containers.iter().filter_map(|(&number, it)| {
         let uid = it.listed.pod.as_ref()?.uid.clone();
@@ -143,7 +150,7 @@ pub fn containers(runtime: &Runtime) -> Vec<ContainerUsage> {
     all.collect()
 }
 
-/// What the runtime tells of its sandboxes.
+/// What the runtime reports of its sandboxes.
 pub fn sandboxes(runtime: &Runtime) -> Vec<SandboxUsage> {
     let all = runtime.sandboxes.iter().filter_map(|(number, it)| {
         let uid = it.listed.pod.as_ref()?.uid.clone();

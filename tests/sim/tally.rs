@@ -1,35 +1,35 @@
-//! What a run has seen: proof that the faults happen at all, and how fast the world turns.
+//! The counts of a run: proof that the faults happen at all, and the speed of the world.
 
 use std::collections::BTreeMap;
 
 use crate::faults::Class;
-use crate::folder::Deed;
+use crate::folder::ChangeKind;
 use crate::rule::Judged;
 
 /// Counts of one run, or of many.
 #[derive(Clone, Default)]
 pub struct Tally {
-    /// Facts told to the agent.
+    /// Events delivered to the agent.
     pub events: u64,
-    /// Steps it took.
+    /// Steps of the agent.
     pub steps: u64,
-    /// Events it wrote.
+    /// Kubernetes events that it recorded.
     pub notes: u64,
-    /// Lines it wrote.
+    /// Log lines that it wrote.
     pub lines: u64,
     /// Simulated milliseconds.
     pub simulated_ms: u64,
-    /// Longest time it took to become as it should be, milliseconds.
+    /// The longest time to settle, milliseconds.
     pub settled_ms_max: u64,
     /// How often each rule was judged.
     pub judged: Judged,
     kinds: BTreeMap<Class, Spent>,
     calls: BTreeMap<&'static str, u64>,
     faults: BTreeMap<&'static str, u64>,
-    deeds: BTreeMap<&'static str, u64>,
+    changes: BTreeMap<&'static str, u64>,
 }
 
-/// What worlds of one kind took.
+/// The cost of worlds of one class.
 #[derive(Clone, Copy, Default)]
 struct Spent {
     simulated_ms: u64,
@@ -37,7 +37,7 @@ struct Spent {
 }
 
 impl Tally {
-    /// The run is over: so long it lasted, and so long the processor worked for it.
+    /// The run is over: its simulated and its processor time.
     pub fn spent(&mut self, class: Class, simulated_ms: u64, cpu_ns: u64) {
         self.simulated_ms = simulated_ms;
         self.kinds.insert(class, Spent { simulated_ms, cpu_ns });
@@ -48,29 +48,29 @@ impl Tally {
         *self.calls.entry(operation).or_default() += 1;
     }
 
-    /// One more of something that happens to the agent.
+    /// Counts something that happens to the agent.
     pub fn add(&mut self, what: &'static str) {
         *self.faults.entry(what).or_default() += 1;
     }
 
-    /// One more change of the manifests.
-    pub fn deed(&mut self, deed: Deed) {
-        let name = match deed {
-            Deed::Add => "add",
-            Deed::Remove => "remove",
-            Deed::Return => "give back",
-            Deed::Replace => "replace",
-            Deed::ChangeImage => "change image",
-            Deed::ChangeGrace => "change grace",
-            Deed::Break => "break",
-            Deed::Heal => "heal",
-            Deed::Move => "move",
-            Deed::Copy => "copy",
-            Deed::RemoveAll => "remove all",
-            Deed::ChangeObject => "change object",
-            Deed::Nothing => "nothing",
+    /// Counts a change of the manifests.
+    pub fn change(&mut self, change: ChangeKind) {
+        let name = match change {
+            ChangeKind::Add => "add",
+            ChangeKind::Remove => "remove",
+            ChangeKind::Return => "give back",
+            ChangeKind::Replace => "replace",
+            ChangeKind::ChangeImage => "change image",
+            ChangeKind::ChangeGrace => "change grace",
+            ChangeKind::Break => "break",
+            ChangeKind::Heal => "heal",
+            ChangeKind::Move => "move",
+            ChangeKind::Copy => "copy",
+            ChangeKind::RemoveAll => "remove all",
+            ChangeKind::ChangeObject => "change object",
+            ChangeKind::Nothing => "nothing",
         };
-        *self.deeds.entry(name).or_default() += 1;
+        *self.changes.entry(name).or_default() += 1;
     }
 
     /// Adds another run's counts.
@@ -90,7 +90,7 @@ impl Tally {
         for (mine, theirs) in [
             (&mut self.calls, &other.calls),
             (&mut self.faults, &other.faults),
-            (&mut self.deeds, &other.deeds),
+            (&mut self.changes, &other.changes),
         ] {
             for (&name, count) in theirs {
                 *mine.entry(name).or_default() += count;
@@ -98,7 +98,7 @@ impl Tally {
         }
     }
 
-    /// The counts, a line for each kind. `cpu_s`: so long the processor worked for them.
+    /// The counts, a line for each kind. `cpu_s`: the processor time used.
     pub fn lines(&self, cpu_s: f64) -> Vec<String> {
         let list = |counts: &BTreeMap<&'static str, u64>| {
             let one = |(name, count): (&&str, &u64)| format!("{count} {name}");
@@ -120,7 +120,7 @@ impl Tally {
             format!("kinds: {}", self.kinds.iter().map(speed).collect::<Vec<_>>().join(", ")),
             format!("calls: {}", list(&self.calls)),
             format!("faults: {}", list(&self.faults)),
-            format!("manifests: {}", list(&self.deeds)),
+            format!("manifests: {}", list(&self.changes)),
             format!("rules: {}", self.judged.line()),
         ]
     }

@@ -1,13 +1,13 @@
-//! What happened, line by line, for a person who replays a seed.
+//! The trace: what happened, line by line, for somebody who replays a seed.
 //!
-//! Nothing is formatted unless somebody reads: a run without a trace costs a flag per line. A seed
-//! that fails is run again with the last lines kept; being the same run, it fails the same way.
+//! Nothing is formatted unless it is read: a run without a trace costs a flag per line. A seed that
+//! fails is run again with the last lines kept; being the same run, it fails the same way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// What becomes of trace lines.
+/// What happens to trace lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// They are not made.
@@ -31,7 +31,7 @@ pub fn begin(mode: Mode) {
     LINES.take();
 }
 
-/// Whether anybody reads.
+/// Whether lines are made.
 pub fn is_on() -> bool {
     MODE.get() != Mode::Off
 }
@@ -51,8 +51,8 @@ pub fn line(now_ms: u64, what: fmt::Arguments<'_>) {
     }
 }
 
-/// The lines that were kept, oldest first.
-pub fn kept() -> Vec<String> {
+/// The kept lines, oldest first.
+pub fn kept_lines() -> Vec<String> {
     LINES.take().into()
 }
 

@@ -1,17 +1,17 @@
-//! What happens to the machine, the runtime and the manifests, whether the agent likes it or not.
+//! Faults of the machine and the runtime, and the changes of users.
 
 use std::collections::BTreeMap;
 
 use edged::agent::event::Event;
 use edged::model::cri::{ContainerConfig, PodRef, SandboxConfig};
 
-use crate::program::{Manners, Program, Term, Then};
+use crate::program::{Behaviour, Program, Term, Then};
 use crate::runtime::{ContainerNo, Left, SandboxNo};
 use crate::trace::trace;
-use crate::world::{POD_LOGS, Thing, World};
+use crate::world::{POD_LOGS, World, WorldEvent};
 
 impl World {
-    /// Each fault has its chance.
+    /// Draws each fault.
     pub(crate) fn tick(&mut self) {
         self.tick_agent();
         self.tick_runtime();
@@ -25,7 +25,7 @@ impl World {
         }
         if self.chance.ppm(self.faults.address_ppm) {
             let life = self.life;
-            self.at(0, Thing::Addresses(life));
+            self.at(0, WorldEvent::Addresses(life));
         }
     }
 
@@ -33,7 +33,7 @@ impl World {
         if self.chance.ppm(self.faults.stall_ppm) {
             self.stalled_until = self.now + self.chance.spread(self.faults.stall_ms);
             self.tally.add("stalls");
-            trace!(self.now, "the agent does not get the processor until {}", self.stalled_until);
+            trace!(self.now, "the agent gets no processor time until {}", self.stalled_until);
         }
         if self.chance.ppm(self.faults.crash_ppm) {
             trace!(self.now, "the agent is killed");
@@ -41,15 +41,15 @@ impl World {
             self.agent_dies();
         }
         if self.chance.ppm(self.faults.stop_ppm) {
-            trace!(self.now, "the agent is asked to end");
+            trace!(self.now, "the agent is stopped");
             self.tally.add("stops");
-            self.tell(vec![Event::Stop]);
+            self.deliver(vec![Event::Stop]);
         }
         if self.link.up && self.chance.ppm(self.faults.flap_ppm) {
             self.tally.add("connections lost");
             self.disconnect("connection reset by peer");
             let (ms, life) = (self.chance.spread(5_000), self.life);
-            self.at(ms, Thing::Connect(life));
+            self.at(ms, WorldEvent::Connect(life));
         }
     }
 
@@ -72,7 +72,7 @@ impl World {
                 _ => self.runtime.network_ready = false,
             }
             let ms = self.chance.spread(self.faults.unready_ms);
-            self.at(ms, Thing::Ready);
+            self.at(ms, WorldEvent::Ready);
         }
         if self.chance.ppm(self.faults.fill_ppm) {
             self.machine.change(&mut self.chance);
@@ -105,19 +105,19 @@ impl World {
         if self.chance.ppm(self.faults.lose_ppm) {
             self.lose_container();
         }
-        if self.chance.ppm(self.faults.stranger_ppm) {
-            self.add_stranger();
+        if self.chance.ppm(self.faults.foreign_ppm) {
+            self.add_foreign();
         }
         self.settle_runtime();
     }
 
-    /// A container of some pod that runs.
+    /// A random living container of a pod.
     pub(crate) fn some_living(&mut self) -> Option<ContainerNo> {
         let living: Vec<ContainerNo> = self.runtime.living().map(|(number, _)| number).collect();
         (!living.is_empty()).then(|| *self.chance.pick(&living))
     }
 
-    /// Its process dies.
+    /// The container's process dies.
     pub(crate) fn kill(&mut self, number: ContainerNo, reason: &str) {
         trace!(self.now, "c{number} is killed from outside");
         self.tally.add("containers killed");
@@ -168,10 +168,10 @@ impl World {
         trace!(self.now, "the connection is lost: {cause}");
         self.link.up = false;
         let mut bundle = self.cut_calls();
-        // Answers that are in already were read before the end was.
+        // Answers that have arrived were read before the disconnection.
         bundle.push(Event::RuntimeDown { cause: cause.to_owned() });
-        self.link.told = Some(false);
-        self.tell(bundle);
+        self.link.reported = Some(false);
+        self.deliver(bundle);
     }
 
     pub(crate) fn connect(&mut self, life: u32) {
@@ -180,11 +180,13 @@ impl World {
         }
         if self.link.daemon_up {
             self.link.up = true;
-            self.link.told = Some(true);
-            self.tell(vec![Event::RuntimeUp]);
-        } else if self.link.told.is_none() {
-            self.link.told = Some(false);
-            self.tell(vec![Event::RuntimeDown { cause: "no such file or directory".to_owned() }]);
+            self.link.reported = Some(true);
+            self.deliver(vec![Event::RuntimeUp]);
+        } else if self.link.reported.is_none() {
+            self.link.reported = Some(false);
+            self.deliver(vec![Event::RuntimeDown {
+                cause: "no such file or directory".to_owned(),
+            }]);
         }
     }
 
@@ -197,7 +199,7 @@ impl World {
         }
         self.drop_calls();
         let ms = 100 + self.chance.spread(self.faults.daemon_ms);
-        self.at(ms, Thing::DaemonUp);
+        self.at(ms, WorldEvent::DaemonUp);
     }
 
     pub(crate) fn daemon_up(&mut self) {
@@ -209,7 +211,7 @@ impl World {
         let clock = self.clock();
         self.runtime.come_up(clock, &self.faults, &mut self.chance);
         let (ms, life) = (self.chance.below(100), self.life);
-        self.at(ms, Thing::Connect(life));
+        self.at(ms, WorldEvent::Connect(life));
     }
 
     /// The power fails and comes back.
@@ -228,7 +230,7 @@ impl World {
         }
         self.kill_agent();
         self.probe_results.clear();
-        self.sky_reboots();
+        self.cloud_reboots();
         crate::volumes::reboot(&mut self.disk.volumes);
         self.disk.parts.clear();
         self.disk.cgroups.clear();
@@ -236,8 +238,8 @@ impl World {
         let clock_kept = self.chance.percent(50);
         self.boot_clocks(clock_kept);
         let ms = self.chance.spread(20_000);
-        self.at(ms, Thing::DaemonUp);
-        self.be_born();
+        self.at(ms, WorldEvent::DaemonUp);
+        self.begin_life();
     }
 
     pub(crate) fn become_ready(&mut self) {
@@ -245,25 +247,25 @@ impl World {
         self.runtime.network_ready = true;
     }
 
-    /// People change the manifests.
-    pub(crate) fn will(&mut self) {
-        if self.faults.will_ms == 0 {
+    /// The users change the manifests.
+    pub(crate) fn users_change(&mut self) {
+        if self.faults.user_change_ms == 0 {
             return;
         }
-        let deed = self.folder.change(&mut self.chance);
-        trace!(self.now, "people: {deed:?}");
-        self.tally.deed(deed);
+        let change = self.folder.change(&mut self.chance);
+        trace!(self.now, "users: {change:?}");
+        self.tally.change(change);
         self.folder_changed();
-        let ms = 1 + self.chance.below(self.faults.will_ms * 2);
-        self.at(ms, Thing::Will);
+        let ms = 1 + self.chance.below(self.faults.user_change_ms * 2);
+        self.at(ms, WorldEvent::UserChange);
     }
 
-    /// The hands will notice.
+    /// The event loop will read it.
     pub(crate) fn folder_changed(&mut self) {
         if !self.reading {
             self.reading = true;
             let (ms, life) = (self.chance.below(self.faults.read_ms + 1), self.life);
-            self.at(ms, Thing::Read(life));
+            self.at(ms, WorldEvent::Read(life));
         }
     }
 
@@ -272,10 +274,10 @@ impl World {
             return;
         }
         self.reading = false;
-        self.tell(vec![Event::Manifests(self.folder.read())]);
+        self.deliver(vec![Event::Manifests(self.folder.read())]);
     }
 
-    pub(crate) fn tell_addresses(&mut self, life: u32) {
+    pub(crate) fn deliver_addresses(&mut self, life: u32) {
         if life != self.life {
             return;
         }
@@ -286,18 +288,18 @@ impl World {
             _ => vec![address],
         };
         self.check.addresses.clone_from(&addresses);
-        self.tell(vec![Event::Addresses(addresses)]);
+        self.deliver(vec![Event::Addresses(addresses)]);
     }
 }
 
 impl World {
-    /// Somebody else's sandbox, or a pod that no manifest names.
-    fn add_stranger(&mut self) {
+    /// Another tool's sandbox, or a pod that no manifest names.
+    fn add_foreign(&mut self) {
         self.tally.add("strangers");
         let clock = self.clock();
         if self.chance.percent(50) {
             let sandbox = self.runtime.foreign_sandbox(clock);
-            let config = stranger_container(None);
+            let config = foreign_container(None);
             self.runtime.adopt_container(clock, sandbox, config);
             return;
         }
@@ -309,7 +311,7 @@ impl World {
             name: format!("orphan{number}").into(),
         };
         let sandbox = self.runtime.adopt_sandbox(clock, orphan_sandbox(&pod, source));
-        self.runtime.adopt_container(clock, sandbox, stranger_container(Some(&pod)));
+        self.runtime.adopt_container(clock, sandbox, foreign_container(Some(&pod)));
     }
 }
 
@@ -333,10 +335,10 @@ fn orphan_sandbox(pod: &PodRef, source: &str) -> SandboxConfig {
     }
 }
 
-fn stranger_container(pod: Option<&PodRef>) -> ContainerConfig {
+fn foreign_container(pod: Option<&PodRef>) -> ContainerConfig {
     let term = Term::End(300, 143);
-    let manners = Manners::default();
-    let program = Program { fails: 0, then: Then::Run, after_ms: 0, term, manners };
+    let behaviour = Behaviour::default();
+    let program = Program { fails: 0, then: Then::Run, after_ms: 0, term, behaviour };
     let mut labels = pod.map(labels_of).unwrap_or_default();
     if pod.is_some() {
         labels.insert("io.kubernetes.container.name".to_owned(), "main".to_owned());

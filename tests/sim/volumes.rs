@@ -1,4 +1,4 @@
-//! Volumes: the objects that fill them, where they are on the disk, and the rules about them.
+//! Volumes: the objects that fill them, their state on the disk, and the rules about them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use crate::world::World;
 const NAMESPACES: [&str; 2] = ["default", "site"];
 const NAMES: u64 = 3;
 
-/// ConfigMaps and Secrets as they are written now: by kind, namespace and name; each says what
-/// version of it this is.
+/// ConfigMaps and Secrets as they are written now, by kind, namespace and name, with their version.
 #[derive(Default)]
 pub struct Objects(BTreeMap<(ObjectKind, &'static str, u64), u64>);
 
@@ -36,7 +35,7 @@ const KINDS: [ObjectKind; 3] = [ObjectKind::ConfigMap, ObjectKind::Secret, Objec
 pub type Volumes = BTreeMap<(Box<str>, Box<str>), VolumeSetUp>;
 
 impl Objects {
-    /// All of them are there.
+    /// Restores all of them.
     pub fn heal(&mut self) {
         for kind in KINDS {
             for namespace in NAMESPACES {
@@ -47,7 +46,7 @@ impl Objects {
         }
     }
 
-    /// Somebody writes or removes one.
+    /// A user writes or removes one.
     pub fn change(&mut self, chance: &mut Chance) {
         let kind = *chance.pick(&KINDS);
         let key = (kind, *chance.pick(&NAMESPACES), chance.below(NAMES));
@@ -58,7 +57,7 @@ impl Objects {
         }
     }
 
-    /// As the hands read them.
+    /// As the event loop reads them.
     pub fn read(&self) -> Vec<Arc<Object>> {
         let each = self.0.iter().flat_map(|((kind, namespace, name), version)| match kind {
             ObjectKind::ConfigMap => {
@@ -81,13 +80,13 @@ impl Objects {
         each.map(Arc::new).collect()
     }
 
-    /// What a volume's file has to say; `None`: it has none.
+    /// The content of a volume's file; `None`: it has none.
     fn text(&self, namespace: &str, volume: &Volume) -> Option<String> {
         let number = |name: &str| name.trim_start_matches(char::is_alphabetic).parse().ok();
         let (kind, name) = match (&volume.config_map, &volume.secret) {
             (Some(of), _) => (ObjectKind::ConfigMap, number(&of.name)?),
             (None, Some(of)) => (ObjectKind::Secret, number(&of.secret_name)?),
-            // What is in a claimed folder is nobody's business.
+            // The content of a claimed folder is not ours.
             (None, None) => return None,
         };
         let namespace = NAMESPACES.into_iter().find(|known| *known == namespace)?;
@@ -95,7 +94,7 @@ impl Objects {
     }
 }
 
-/// A claim and the folder of the node that it is bound to.
+/// A claim, bound to a folder of the node.
 fn claim(namespace: &str, name: u64) -> Vec<Object> {
     let mut claim = Claim::default();
     namespace.clone_into(&mut claim.metadata.namespace);
@@ -157,7 +156,7 @@ pub fn draw(spec: &mut PodSpec, chance: &mut Chance) {
     }
 }
 
-/// What a job about volumes does on the disk.
+/// The effect of a volume job on the disk.
 pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
     match spec {
         JobSpec::SetUpVolume(wanted) => {
@@ -193,7 +192,7 @@ pub fn perform(volumes: &mut Volumes, spec: &JobSpec, whole: bool) {
     }
 }
 
-/// The machine restarts: what was in memory is gone.
+/// The machine restarts: volumes in memory are gone.
 pub fn reboot(volumes: &mut Volumes) {
     volumes.retain(|_, volume| match &volume.source {
         Source::EmptyDir(Medium::Memory { .. }) => false,
@@ -212,7 +211,7 @@ fn used(spec: &PodSpec) -> impl Iterator<Item = &Volume> {
 }
 
 impl World {
-    /// No sandbox and no container is made before the pod's volumes are there.
+    /// Sandboxes and containers are created only after the pod's volumes are set up.
     pub(crate) fn check_volumes(&self, request: &Request) {
         let (uid, config) = match request {
             Request::RunPodSandbox(config) => (&config.pod.uid, None),
@@ -221,8 +220,8 @@ impl World {
             }
             _ => return,
         };
-        let Some(told) = self.check.pod(uid).and_then(|pod| pod.told.clone()) else { return };
-        for volume in used(&told.spec) {
+        let Some(desired) = self.check.pod(uid).and_then(|pod| pod.desired.clone()) else { return };
+        for volume in used(&desired.spec) {
             let key = (uid.clone(), volume.name.clone());
             judge!(
                 self.disk.volumes.contains_key(&key),
@@ -232,7 +231,7 @@ impl World {
             );
         }
         if let Some(config) = config {
-            self.check_mounts(uid, config, &told.spec);
+            self.check_mounts(uid, config, &desired.spec);
         }
     }
 
@@ -257,7 +256,7 @@ impl World {
         }
     }
 
-    /// What of the volumes of a wanted pod is not as it should be in the end.
+    /// What is wrong at the end with the volumes of a desired pod.
     pub(crate) fn volumes_unsettled(
         &self,
         uid: &str,
@@ -276,13 +275,14 @@ impl World {
         used(&pod.spec).find_map(|volume| {
             let Some(Source::Files(files)) = on_disk(volume) else { return None };
             let wanted = if of_cloud {
-                self.sky_text(namespace, volume)
+                self.cloud_text(namespace, volume)
             } else {
                 self.folder.objects.text(namespace, volume)
             };
             let there = files.files.first().map(|it| String::from_utf8_lossy(&it.content.0));
             let fine = wanted.as_deref() == there.as_deref();
-            (!fine).then(|| format!("volume {} says {there:?}, not {wanted:?}", volume.name))
+            (!fine)
+                .then(|| format!("volume {} contains {there:?}, expected {wanted:?}", volume.name))
         })
     }
 }

@@ -1,7 +1,8 @@
-//! The world around one agent: a queue of things to come, two clocks, a runtime, a folder, jobs.
+//! The world around one agent: a queue of future events, two clocks, a runtime, a folder, jobs.
 //!
-//! One seed is one run. Facts reach the agent as the hands bring them: a turn hands over what came
-//! in, steps, and does what is asked. How facts fall into turns is drawn: it must not matter.
+//! One seed is one run. Events reach the agent as through the event loop: a turn delivers what came
+//! in, takes a step, and performs the requests. How events are grouped into turns is drawn: it must
+//! not matter.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -12,13 +13,13 @@ use edged::agent::{Agent, Config};
 use edged::model::cri::ContainerId;
 use edged::model::probe::ProbeResults;
 
-use crate::calls::{Call, Grudges};
+use crate::calls::{Call, Refusals};
 use crate::chance::Chance;
 use crate::check::Check;
-use crate::cloud::{self, Sky};
+use crate::cloud::{self, CloudSim};
 use crate::draw::{self, Drawer};
 use crate::due::Due;
-pub use crate::due::Thing;
+pub use crate::due::WorldEvent;
 use crate::faults::{Class, Faults, TICK_MS};
 use crate::folder::Folder;
 use crate::housekeeping::Machine;
@@ -43,49 +44,45 @@ pub const TODAY_MS: i64 = 1_763_600_000_000;
 const PLAUSIBLE_MS: i64 = 1_704_067_200_000;
 const REQUESTS_A_STEP_MAX: usize = 400;
 
-/// Everything.
 pub struct World {
     /// Milliseconds since the world began.
     pub now: u64,
-    /// Every draw.
+    /// All random draws.
     pub chance: Chance,
-    /// What goes wrong at present.
+    /// The current rates of faults.
     pub faults: Faults,
-    /// Which kind of world it is.
+    /// The class of the world.
     pub class: Class,
-    /// The runtime.
     pub runtime: Runtime,
-    /// The manifest folder.
     pub folder: Folder,
     /// The logs.
     pub disk: Disk,
-    /// What the machine has.
+    /// The machine's resources.
     pub machine: Machine,
     /// The cloud, the link and the store.
-    pub sky: Option<Box<Sky>>,
+    pub cloud: Option<Box<CloudSim>>,
     /// The rules.
     pub check: Check,
-    /// What was counted.
+    /// The counts.
     pub tally: Tally,
-    /// How often the agent was born.
+    /// The number of lives of the agent so far.
     pub life: u32,
-    /// The connection to the runtime.
     pub link: Link,
     pub(crate) calls: BTreeMap<Serial, Call>,
     /// Calls that the agent waits for.
     pub(crate) open: BTreeMap<CallId, Serial>,
     pub(crate) serials: Serial,
-    pub(crate) grudges: Grudges,
+    pub(crate) refusals: Refusals,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) queries: BTreeMap<ProbeId, Asking>,
     /// The results of probes that the agent saved, until the machine reboots.
     pub(crate) probe_results: BTreeMap<ContainerId, ProbeResults>,
-    /// Facts on their way to the agent, those that belong together in one bundle.
+    /// Events on their way to the agent, grouped into bundles.
     pub(crate) inbox: VecDeque<Vec<Event>>,
     pub(crate) stalled_until: u64,
-    /// A reading of the folder is on its way.
+    /// The folder is being read.
     pub(crate) reading: bool,
-    /// The wall clock, as milliseconds that it is ahead of the world's.
+    /// How far the wall clock is ahead of the world's, milliseconds.
     pub(crate) wall_offset_ms: i64,
     /// World time of the machine's last start.
     booted_at: u64,
@@ -96,7 +93,7 @@ pub struct World {
     order: u64,
     turn_at: Option<u64>,
     turns: Turns,
-    /// The agent was told to end, by its clock.
+    /// When the agent was stopped, by its clock.
     pub(crate) leaving: Option<Instant>,
 }
 
@@ -107,12 +104,12 @@ pub struct Link {
     pub daemon_up: bool,
     /// The agent is connected.
     pub up: bool,
-    /// What the agent was last told, in this life.
-    pub told: Option<bool>,
+    /// The connection state that the agent last received, in this life.
+    pub reported: Option<bool>,
 }
 
 impl World {
-    /// A new world; its agent is just born.
+    /// A new world, in which the agent has just started.
     pub fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let class = Class::of(seed);
@@ -129,7 +126,7 @@ impl World {
                 1 + chance.below(12) as usize
             }
         };
-        let sky = cloud::draw(class, seed, &mut config, &mut pods_wished);
+        let cloud = cloud::draw(class, seed, &mut config, &mut pods_wished);
         let now = Now { boot: Instant(BOOTED_MS), wall: None };
         let mut world = Self {
             now: 0,
@@ -139,14 +136,14 @@ impl World {
             folder: Folder::new(Drawer::new(class), pods_wished),
             disk: Disk::default(),
             machine: Machine::draw(&mut chance),
-            sky,
+            cloud,
             tally: Tally::default(),
             life: 0,
-            link: Link { daemon_up: true, up: false, told: None },
+            link: Link { daemon_up: true, up: false, reported: None },
             calls: BTreeMap::new(),
             open: BTreeMap::new(),
             serials: 0,
-            grudges: Grudges::new(),
+            refusals: Refusals::new(),
             jobs: BTreeMap::new(),
             queries: BTreeMap::new(),
             probe_results: BTreeMap::new(),
@@ -171,30 +168,30 @@ impl World {
         for _ in 0..world.chance.below(pods_wished as u64 + 1) {
             world.folder.add(&mut world.chance);
         }
-        world.at(0, Thing::Tick);
-        world.at(10, Thing::Will);
+        world.at(0, WorldEvent::Tick);
+        world.at(10, WorldEvent::UserChange);
         if world.wall_offset_ms == 0 {
             let ms = world.chance.spread(600_000);
-            world.at(ms, Thing::ClockSet);
+            world.at(ms, WorldEvent::ClockSet);
         }
-        world.be_born();
+        world.begin_life();
         world
     }
 
-    /// In so many milliseconds.
-    pub fn at(&mut self, in_ms: u64, thing: Thing) {
+    /// Schedules an event in this many milliseconds.
+    pub fn at(&mut self, in_ms: u64, event: WorldEvent) {
         self.order += 1;
-        self.queue.push(Reverse(Due { at: self.now + in_ms, order: self.order, thing }));
+        self.queue.push(Reverse(Due { at: self.now + in_ms, order: self.order, event }));
     }
 
-    /// The moment as the agent knows it.
+    /// The current time of the agent.
     pub(crate) fn agent_now(&self) -> Now {
         let wall_ms = self.wall_ms();
         let wall = (wall_ms >= PLAUSIBLE_MS).then_some(Wall(wall_ms));
         Now { boot: Instant(self.now - self.booted_at + BOOTED_MS), wall }
     }
 
-    /// The agent's time as the world's.
+    /// The agent's time as world time.
     pub fn world_time(&self, at: Instant) -> u64 {
         (at.0 + self.booted_at).saturating_sub(BOOTED_MS)
     }
@@ -203,13 +200,13 @@ impl World {
         (self.now - self.booted_at) as i64 + self.wall_offset_ms
     }
 
-    /// The moment as the runtime knows it.
+    /// The current time of the runtime.
     pub fn clock(&self) -> runtime::Clock {
         runtime::Clock { now: self.now, nanos: self.wall_ms() * 1_000_000 }
     }
 
     /// The next life of the agent begins.
-    pub fn be_born(&mut self) {
+    pub fn begin_life(&mut self) {
         self.life += 1;
         trace!(self.now, "======== the agent's life {} begins", self.life);
         let now = self.agent_now();
@@ -221,45 +218,45 @@ impl World {
         self.queries.clear();
         self.inbox.clear();
         self.machine.forget();
-        self.link = Link { up: false, told: None, ..self.link };
+        self.link = Link { up: false, reported: None, ..self.link };
         self.leaving = None;
-        self.check.be_born(self.now);
+        self.check.begin_life(self.now);
         self.check.probe_results_loaded(&self.probe_results);
         self.inbox.push_back(vec![Event::SavedProbeResults(self.probe_results.clone())]);
         self.turn_at = Some(self.now);
-        self.sky_born();
+        self.cloud_begin_life();
         let life = self.life;
         let (connect_ms, address_ms) = (self.chance.spread(500), self.chance.spread(500));
-        self.at(connect_ms, Thing::Connect(life));
-        self.at(address_ms, Thing::Addresses(life));
+        self.at(connect_ms, WorldEvent::Connect(life));
+        self.at(address_ms, WorldEvent::Addresses(life));
         let read_ms = self.chance.spread(2_000);
         self.reading = true;
-        self.at(read_ms, Thing::Read(life));
+        self.at(read_ms, WorldEvent::Read(life));
     }
 
-    /// The machine starts anew: its clocks too.
+    /// The machine starts again, with new clocks.
     pub fn boot_clocks(&mut self, clock_kept: bool) {
         self.booted_at = self.now;
         self.wall_offset_ms = if clock_kept { TODAY_MS + self.now as i64 } else { 0 };
         if !clock_kept {
             let ms = self.chance.spread(600_000);
-            self.at(ms, Thing::ClockSet);
+            self.at(ms, WorldEvent::ClockSet);
         }
     }
 
-    /// Somebody sets the clock, though not before 1970: Linux has no such time.
+    /// The clock is set, though not before 1970: Linux has no such time.
     pub fn move_clock(&mut self, ms: i64) {
         self.wall_offset_ms += ms.max(-self.wall_ms());
     }
 
-    /// The network has told the time.
+    /// The clock is set from the network.
     pub fn set_clock(&mut self) {
         self.wall_offset_ms = TODAY_MS + self.booted_at as i64;
         trace!(self.now, "the clock is set");
     }
 
-    /// Facts that belong together go to the agent.
-    pub fn tell(&mut self, bundle: Vec<Event>) {
+    /// Delivers events that belong together.
+    pub fn deliver(&mut self, bundle: Vec<Event>) {
         self.tally.events += bundle.len() as u64;
         self.inbox.push_back(bundle);
         let waits = self.chance.percent(self.faults.batch_pct);
@@ -288,7 +285,7 @@ impl World {
                 self.turn();
             } else {
                 let Reverse(due) = self.queue.pop().expect("just peeked");
-                self.happen(due.thing);
+                self.happen(due.event);
             }
         }
         self.now = end;
@@ -302,9 +299,9 @@ impl World {
         let some = if self.chance.percent(5) { self.chance.index(all + 1) } else { all };
         for bundle in self.inbox.drain(..some) {
             for event in bundle {
-                self.check.told(self.now, &event, &self.agent);
-                if let Some(sky) = &mut self.sky {
-                    sky.told(self.now, &event, &mut self.check, &self.agent);
+                self.check.received(self.now, &event, &self.agent);
+                if let Some(cloud) = &mut self.cloud {
+                    cloud.received(self.now, &event, &mut self.check, &self.agent);
                 }
                 if matches!(event, Event::Stop) {
                     self.leaving.get_or_insert(now.boot);
@@ -325,17 +322,17 @@ impl World {
         let mut actions = std::mem::take(&mut self.out.actions);
         let ends = actions.iter().any(|action| matches!(action, Action::Exit));
         let requests = actions.iter().filter(|action| !is_line(action)).count() - usize::from(ends);
-        if let Some(told_at) = self.leaving {
+        if let Some(delivered_at) = self.leaving {
             let notes =
                 actions.iter().filter(|action| matches!(action, Action::SaveProbeResults(_)));
-            self.check.leaving(told_at, now.boot, requests - notes.count(), ends);
+            self.check.leaving(delivered_at, now.boot, requests - notes.count(), ends);
         }
-        judge!(requests <= REQUESTS_A_STEP_MAX, "[bounded step] a step asks for {requests} things");
+        judge!(requests <= REQUESTS_A_STEP_MAX, "[bounded step] a step makes {requests} requests");
         if self.config.pods_max < node::ROOM_FOR_ALL {
             self.check.refusals(self.now, &self.runtime, &self.agent);
         }
         self.check.evictions(self.now, &self.agent, &self.disk.volumes);
-        self.check.meal(&actions, now.boot, self.leaving.is_some());
+        self.check.feed_watchdog(&actions, now.boot, self.leaving.is_some());
         let life = self.life;
         for action in actions.drain(..) {
             self.perform(action);
@@ -347,11 +344,11 @@ impl World {
         let mut wake = self.agent.wake_at();
         judge!(
             wake.is_none_or(|at| at > now.boot),
-            "[wake later] asks to be woken at {wake:?}, and it is {:?}",
+            "[wake later] wants to wake at {wake:?}, and it is {:?}",
             now.boot
         );
         if self.chance.percent(2) {
-            self.step_again(now);
+            self.step_without_input(now);
             wake = self.agent.wake_at();
         }
         if let Some(at) = wake {
@@ -360,18 +357,18 @@ impl World {
             let at = self.world_time(at) + late_ms;
             self.turn_by(at);
         }
-        self.check_vain_mounts();
+        self.check_abandoned_mounts();
         let stops_due = self.check.stepped(self.now, &self.runtime, &self.agent);
         for pod in stops_due {
-            self.at(1_000, Thing::StopDue(pod));
+            self.at(1_000, WorldEvent::StopDue(pod));
         }
     }
 
-    /// Nothing was learnt and no time went by: nothing is left to be asked for.
-    fn step_again(&mut self, now: Now) {
+    /// Without a new event and at the same time a second step requests nothing.
+    fn step_without_input(&mut self, now: Now) {
         self.agent.step(now, &mut self.out);
-        let asked = self.out.actions.iter().find(|action| !is_line(action));
-        judge!(asked.is_none(), "[settled] a second step at once asks for {asked:?}");
+        let requested = self.out.actions.iter().find(|action| !is_line(action));
+        judge!(requested.is_none(), "[settled] a second step at once requests {requested:?}");
         self.out.actions.clear();
     }
 
@@ -407,61 +404,61 @@ impl World {
             | Action::Send(..)
             | Action::Ping(_)
             | Action::Hangup(_)
-            | Action::Save { .. } => self.sky_asked(action),
+            | Action::Save { .. } => self.cloud_requested(action),
             Action::Exit => {
-                judge!(self.leaving.is_some(), "[exit] the agent ends, and nobody asked it to");
+                judge!(self.leaving.is_some(), "[exit] the agent exits, and was not stopped");
                 self.agent_dies();
             }
         }
     }
 
-    /// The process of the agent is gone, for whatever reason; the next one follows.
+    /// The process of the agent ends, for whatever reason; the next one follows.
     pub fn agent_dies(&mut self) {
         self.kill_agent();
-        self.be_born();
+        self.begin_life();
     }
 
     pub(crate) fn kill_agent(&mut self) {
         self.cut_calls();
         self.kill_jobs();
-        self.sky_dies();
+        self.cloud_dies();
     }
 
-    fn happen(&mut self, thing: Thing) {
-        match thing {
-            Thing::Begin(serial) => self.call_begins(serial),
-            Thing::Finish(serial) => self.call_finishes(serial),
-            Thing::Answer(serial) => self.answer(serial),
-            Thing::Expire(serial) => self.expire(serial),
-            Thing::Runtime(timer) => {
+    fn happen(&mut self, event: WorldEvent) {
+        match event {
+            WorldEvent::Begin(serial) => self.call_begins(serial),
+            WorldEvent::Finish(serial) => self.call_finishes(serial),
+            WorldEvent::Answer(serial) => self.answer(serial),
+            WorldEvent::Expire(serial) => self.expire(serial),
+            WorldEvent::Runtime(timer) => {
                 let clock = self.clock();
                 self.runtime.fire(clock, timer);
                 self.settle_runtime();
             }
-            Thing::DaemonUp => self.daemon_up(),
-            Thing::Connect(life) => self.connect(life),
-            Thing::Ready => self.become_ready(),
-            Thing::JobEnds(life, job) => self.job_ends(life, job),
-            Thing::QueryEnds(life, query) => self.query_ends(life, query),
-            Thing::WordsRead(life, job) => self.words_read(life, job),
-            Thing::Read(life) => self.folder_read(life),
-            Thing::Addresses(life) => self.tell_addresses(life),
-            Thing::Will => self.will(),
-            Thing::Tick => {
+            WorldEvent::DaemonUp => self.daemon_up(),
+            WorldEvent::Connect(life) => self.connect(life),
+            WorldEvent::Ready => self.become_ready(),
+            WorldEvent::JobEnds(life, job) => self.job_ends(life, job),
+            WorldEvent::QueryEnds(life, query) => self.query_ends(life, query),
+            WorldEvent::WordsRead(life, job) => self.words_read(life, job),
+            WorldEvent::Read(life) => self.folder_read(life),
+            WorldEvent::Addresses(life) => self.deliver_addresses(life),
+            WorldEvent::UserChange => self.users_change(),
+            WorldEvent::Tick => {
                 self.tick();
-                self.at(TICK_MS, Thing::Tick);
+                self.at(TICK_MS, WorldEvent::Tick);
             }
-            Thing::ClockSet => self.set_clock(),
-            Thing::Measured(life) => self.measured(life),
-            Thing::StopDue(pod) => self.stop_due(pod),
-            Thing::Sky(due) => self.sky_due(due),
+            WorldEvent::ClockSet => self.set_clock(),
+            WorldEvent::Measured(life) => self.measured(life),
+            WorldEvent::StopDue(pod) => self.stop_due(pod),
+            WorldEvent::Cloud(due) => self.cloud_due(due),
         }
     }
 
-    /// What the runtime has left is taken to where it belongs.
+    /// Moves the outputs of the runtime to their destinations.
     pub fn settle_runtime(&mut self) {
-        for (at, timer) in std::mem::take(&mut self.runtime.told.timers) {
-            self.at(at.saturating_sub(self.now), Thing::Runtime(timer));
+        for (at, timer) in std::mem::take(&mut self.runtime.outputs.timers) {
+            self.at(at.saturating_sub(self.now), WorldEvent::Runtime(timer));
         }
         let effects = self.runtime.take_effects();
         for &effect in &effects {
@@ -474,7 +471,7 @@ impl World {
                 self.disk.log_written(&self.runtime, number);
             }
         }
-        for (serial, result) in std::mem::take(&mut self.runtime.told.answers) {
+        for (serial, result) in std::mem::take(&mut self.runtime.outputs.answers) {
             self.call_answered(serial, result);
         }
         if !effects.is_empty() {
@@ -482,20 +479,22 @@ impl World {
         }
     }
 
-    /// Nothing more is going to happen by itself.
-    pub fn forget_will(&mut self) {
-        let is_whim =
-            |thing| matches!(thing, Thing::Will | Thing::Tick) || Self::is_whim_of_the_sky(thing);
-        self.queue.retain(|Reverse(due)| !is_whim(due.thing));
+    /// Removes future faults and changes of users.
+    pub fn stop_faults(&mut self) {
+        let is_fault = |event| {
+            matches!(event, WorldEvent::UserChange | WorldEvent::Tick)
+                || Self::is_cloud_fault(event)
+        };
+        self.queue.retain(|Reverse(due)| !is_fault(due.event));
     }
 }
 
-/// In every so many steps all statuses are looked at, whatever the agent says of its revision.
+/// All statuses are checked in every n-th step, whatever the agent's revision is.
 fn statuses_each(class: Class, seed: u64) -> u64 {
-    // Apart from all else, so that the other worlds are what they were.
+    // A separate random sequence, so that other worlds do not change.
     let mut chance = Chance::new(seed ^ 0x7374_6174_7573_2121);
     match class {
-        // Each look costs more there, and there are more steps.
+        // Each check costs more there, and there are more steps.
         Class::Crowd | Class::Site => *chance.pick(&[50, 200]),
         Class::Usual | Class::Calm | Class::Storm => *chance.pick(&[3, 10, 30]),
     }

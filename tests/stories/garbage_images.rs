@@ -3,7 +3,7 @@
 use edged::agent::event::Event;
 use edged::limits;
 use edged::model::cri::{Code, Container, ContainerState, Reply, Request};
-use edged::model::housekeeping::{ImagePolicy, Room, StoredImage, Told};
+use edged::model::housekeeping::{HousekeepingReply, ImagePolicy, Room, StoredImage};
 use edged::model::job::JobSpec;
 
 use crate::harness::{Harness, MAIN, START, container, pod};
@@ -156,7 +156,7 @@ fn those_that_are_too_old_go_first_and_all_of_them_though_there_is_room_before()
     harness.pass(A_WHILE_MS);
     let (call, _) = harness.take("list_images ");
     harness.taken.no_images = false;
-    let images = Told::Images(harness.stored.clone());
+    let images = HousekeepingReply::Images(harness.stored.clone());
     harness.tell(Event::Cri(call, Ok(Reply::HousekeepingCall(images))));
     harness.pass(2_000);
     // 150 bytes are needed; the first would do.
@@ -395,7 +395,7 @@ fn a_runtime_that_does_not_say_where_images_lie_is_asked_rarely() {
     }
     // It knows the question, and no place.
     let (call, _) = harness.take("image_fs_info ");
-    harness.tell(Event::Cri(call, Ok(Reply::HousekeepingCall(Told::ImageFs(None)))));
+    harness.tell(Event::Cri(call, Ok(Reply::HousekeepingCall(HousekeepingReply::ImageFs(None)))));
     harness.pass(3_600_000);
     assert_eq!(harness.asked_for(), [] as [&str; 0]);
 }

@@ -146,7 +146,7 @@ fn a_registry_that_does_not_answer_is_told_in_the_runtimes_words() {
     let mut harness = Harness::new();
     pulling(&mut harness, "x.io/app:1", &[], Vec::new());
     let message = "dial tcp 192.0.2.9:443: i/o timeout".to_owned();
-    let said = Lost::Said { code: Code::DeadlineExceeded, message };
+    let said = Lost::Runtime { code: Code::DeadlineExceeded, message };
     let (call, _) = harness.take("pull_image x.io/app:1");
     harness.tell(Event::Cri(call, Err(CallError::Lost(said))));
     let why = "rpc error: code = DeadlineExceeded desc = dial tcp 192.0.2.9:443: i/o timeout";

@@ -3,7 +3,8 @@
 use edged::agent::event::{Event, JobId};
 use edged::model::cri::{Reply, Request};
 use edged::model::housekeeping::{
-    Amount, Ask, ContainerUsage, HousekeepingCall, Measures, Room, SandboxUsage, Told,
+    Amount, ContainerUsage, HousekeepingCall, HousekeepingReply, MeasureRequest, Measures, Room,
+    SandboxUsage,
 };
 use edged::model::job::{JobError, JobSpec, LogDir, Used, Walk};
 
@@ -82,17 +83,21 @@ impl Taken {
 
 impl Harness {
     /// What the runtime tells of the node.
-    pub fn tell_of_node(&self, housekeeping: &HousekeepingCall) -> Told {
+    pub fn tell_of_node(&self, housekeeping: &HousekeepingCall) -> HousekeepingReply {
         match housekeeping {
-            HousekeepingCall::ImageFsInfo => Told::ImageFs(Some("/images".into())),
-            HousekeepingCall::ListImages => Told::Images(self.stored.clone()),
-            HousekeepingCall::ListContainerStats => Told::Containers(self.taken.containers.clone()),
-            HousekeepingCall::ListPodSandboxStats => Told::Sandboxes(self.taken.sandboxes.clone()),
+            HousekeepingCall::ImageFsInfo => HousekeepingReply::ImageFs(Some("/images".into())),
+            HousekeepingCall::ListImages => HousekeepingReply::Images(self.stored.clone()),
+            HousekeepingCall::ListContainerStats => {
+                HousekeepingReply::Containers(self.taken.containers.clone())
+            }
+            HousekeepingCall::ListPodSandboxStats => {
+                HousekeepingReply::Sandboxes(self.taken.sandboxes.clone())
+            }
             other => panic!("{other:?} is no look"),
         }
     }
 
-    pub fn measure(&self, ask: &Ask) -> Measures {
+    pub fn measure(&self, ask: &MeasureRequest) -> Measures {
         let mut measures = self.machine.clone();
         measures.image_fs = measures.image_fs.filter(|_| ask.image_fs.is_some());
         measures.log_dirs = measures.log_dirs.filter(|_| ask.log_dirs);

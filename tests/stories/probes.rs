@@ -339,7 +339,7 @@ fn a_command_that_takes_too_long_has_failed() {
     let probe = json!({"exec": {"command": ["sleep", "9"]}, "failureThreshold": 1,
                        "timeoutSeconds": 3});
     let (code, message) = (Code::DeadlineExceeded, "timeout 3s exceeded".to_owned());
-    for late in [Lost::Deadline, Lost::Said { code, message }] {
+    for late in [Lost::Deadline, Lost::Runtime { code, message }] {
         let mut harness = start(&json!({"livenessProbe": probe}), "");
         let (call, _) = harness.take("exec_sync c2 sleep 9");
         harness.tell(Event::Cri(call, Err(CallError::Lost(late))));

@@ -1,4 +1,4 @@
-//! The agent as a process, with the folders and the port it was given.
+//! The agent as a process, with its folders and its port.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -12,12 +12,12 @@ use serde_json::Value;
 pub use super::log_line::LogLine;
 use super::port::free_port;
 use super::wait::until;
-use super::{cgroup, guard, http, process, seen};
+use super::{cgroup, guard, http, process, runtime_state};
 
-/// Where an agent works: its manifests, its logs, its port. Outlives the agent.
+/// The environment of an agent: its manifests, its logs, its port. Outlives the agent.
 #[derive(Debug)]
 pub struct Site {
-    /// Holds all of them.
+    /// The parent of all its folders.
     pub dir: PathBuf,
     /// The manifest folder.
     pub manifests: PathBuf,
@@ -35,16 +35,16 @@ pub struct Site {
     pub level: &'static str,
     /// `--config`
     pub config: Option<PathBuf>,
-    /// Programs that stand before the machine's own.
+    /// Programs that precede the machine's own in `PATH`.
     pub programs: Option<PathBuf>,
     /// `--node-name`
     pub node: &'static str,
 }
 
-/// The folder's and the node's name in all tests: `web` becomes the pod `web-gw`.
+/// The node's name in all tests: `web` becomes the pod `web-gw`.
 pub const NODE: &str = "gw";
 
-/// The machine's disk may be full, and the images are shared: nothing goes for want of room.
+/// The machine's disk may be full, and the images are shared: nothing is removed for lack of room.
 pub const KEEP_ALL: &str = "imageGCHighThresholdPercent: 100\nevictionHard: {}\n";
 
 /// An edgecore.yaml with these lines.
@@ -62,7 +62,7 @@ fn settings(edged: &str, tailored: &str) -> String {
 }
 
 impl Site {
-    /// A new one with empty folders.
+    /// A new site with empty folders.
     pub fn new(dir: PathBuf, runtime: PathBuf) -> Site {
         let manifests = dir.join("manifests");
         let root = dir.join("kubelet");
@@ -89,21 +89,21 @@ impl Site {
         }
     }
 
-    /// The agents that start from now on have these settings: lines below `modules.edged` and
-    /// below `tailoredKubeletConfig`, flush left.
+    /// The settings of agents that start from now on: lines below `modules.edged` and below
+    /// `tailoredKubeletConfig`, without indentation.
     pub fn set(&self, edged: &str, tailored: &str) {
         let config = self.config.as_ref().expect("it was made with the site");
         fs::write(config, settings(edged, tailored)).expect("a file of ours");
     }
 
-    /// Puts a manifest into the folder at once, whole, as an editor or `mv` does.
+    /// Writes a manifest into the folder atomically, as an editor or `mv` does.
     pub fn put(&self, file: &str, text: &str) {
         let made = self.dir.join(format!("new-{file}"));
         fs::write(&made, text).expect("a file of ours");
         fs::rename(&made, self.manifests.join(file)).expect("a file of ours");
     }
 
-    /// Takes a manifest out.
+    /// Removes a manifest.
     pub fn take(&self, file: &str) {
         fs::remove_file(self.manifests.join(file)).expect("it was put there");
     }
@@ -113,7 +113,7 @@ impl Site {
         self.start_with(|_| ())
     }
 
-    /// Starts the agent on a machine without a clock chip: it is a minute past 1970.
+    /// Starts the agent on a machine without a hardware clock: it is a minute past 1970.
     pub fn start_at_1970(&self) -> Agent<'_> {
         self.start_with(|command| {
             command
@@ -170,7 +170,7 @@ impl Site {
         fs::metadata(self.log_path()).map_or(0, |metadata| metadata.len())
     }
 
-    /// Everything that agents here have written.
+    /// The log of all agents of this site.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -182,9 +182,9 @@ impl Site {
         lines[lines.len().saturating_sub(25)..].join("\n    ")
     }
 
-    /// What the runtime has.
-    pub fn seen(&self) -> seen::Seen {
-        seen::look(&self.runtime)
+    /// The current objects of the runtime.
+    pub fn runtime_state(&self) -> runtime_state::RuntimeState {
+        runtime_state::list(&self.runtime)
     }
 
     /// `/edged/status`
@@ -193,14 +193,14 @@ impl Site {
         serde_json::from_str(&answer.body).map_err(|error| format!("{error}: {}", answer.body))
     }
 
-    /// Waits until the agent says what keeps the runtime from being used, or that nothing does.
+    /// Waits until the agent reports this trouble with the runtime, or none.
     pub fn wait_trouble(&self, what: &str, is: impl Fn(&Value) -> bool) {
-        until(&format!("the agent says of the runtime: {what}"), || {
+        until(&format!("the agent reports of the runtime: {what}"), || {
             let status = self.status()?;
-            let told = !status["runtime"].as_str().unwrap_or_default().is_empty();
+            let has_answered = !status["runtime"].as_str().unwrap_or_default().is_empty();
             let trouble = &status["runtimeTrouble"];
-            // Before it has heard of the runtime there is no trouble either.
-            if (told || !trouble.is_null()) && is(trouble) {
+            // Before the first answer of the runtime there is no trouble either.
+            if (has_answered || !trouble.is_null()) && is(trouble) {
                 Ok(())
             } else {
                 Err(self.with_log(&status.to_string()))
@@ -208,17 +208,17 @@ impl Site {
         });
     }
 
-    /// Pods as the API shows them to every user.
+    /// Pods as the API returns them to every user.
     pub fn pods(&self) -> Result<Vec<Pod>, String> {
         listed(http::get(self.api, "/pods"))
     }
 
-    /// One of them, by the name that its manifest gives.
+    /// A pod, by the name in its manifest.
     pub fn pod(&self, name: &str) -> Result<Pod, String> {
         named(self.pods()?, name)
     }
 
-    /// The same as root is shown it, with the values of its annotations and variables.
+    /// The same as returned to root, with the values of its annotations and variables.
     pub fn pod_as_root(&self, name: &str) -> Result<Pod, String> {
         named(listed(http::get_of(&self.root.join("edged.sock"), "/pods"))?, name)
     }
@@ -236,17 +236,17 @@ impl Site {
         self.wait(name, "Running", Pod::runs)
     }
 
-    /// Waits until a pod is gone: from the API, from the runtime, and its logs with it.
+    /// Waits until a pod is removed from the API, from the runtime, and with its logs.
     pub fn wait_gone(&self, pod: &Pod) {
         let uid = pod.uid();
-        until(&format!("pod {} is gone without a trace", pod.name()), || {
+        until(&format!("pod {} is completely removed", pod.name()), || {
             let pods = self.pods()?;
             if pods.iter().any(|other| other.uid() == uid) {
                 return Err(self.with_log("still in /pods"));
             }
-            let seen = self.seen().of(uid);
-            if !seen.is_empty() {
-                return Err(self.with_log(&seen.short()));
+            let runtime_state = self.runtime_state().of(uid);
+            if !runtime_state.is_empty() {
+                return Err(self.with_log(&runtime_state.short()));
             }
             self.no_logs_of(pod)
         });
@@ -261,7 +261,7 @@ impl Site {
             return Err(format!("left in the pods' folders: {left}"));
         }
         let prefix = format!("{}_", pod.name());
-        // A later incarnation of the name may have links of its own; ours lead nowhere by now.
+        // A later incarnation of the name may have its own links; ours must lead nowhere by now.
         let dangling = entries(&self.container_logs)
             .into_iter()
             .find(|entry| entry.starts_with(&prefix) && !self.container_logs.join(entry).exists());
@@ -271,9 +271,9 @@ impl Site {
     /// Waits until nothing is left of any pod of this site.
     pub fn wait_empty(&self) {
         until("nothing is left of any pod", || {
-            let seen = self.seen();
-            if !seen.is_empty() {
-                return Err(self.with_log(&seen.short()));
+            let runtime_state = self.runtime_state();
+            if !runtime_state.is_empty() {
+                return Err(self.with_log(&runtime_state.short()));
             }
             for folder in [&self.root.join("pods"), &self.pod_logs, &self.container_logs] {
                 if let Some(left) = entries(folder).first() {
@@ -300,20 +300,20 @@ impl Site {
     }
 
     /// The lines of both streams: the runtime copies each by itself, so that a line of one may
-    /// stand before an earlier line of the other.
+    /// precede an earlier line of the other.
     pub fn log_lines(&self, pod: &Pod, container: &str, attempt: u32) -> Vec<LogLine> {
         let text = fs::read_to_string(self.log_file(pod, container, attempt)).unwrap_or_default();
         text.lines().map(LogLine::parse).collect()
     }
 
-    /// Where the runtime writes a container's output.
+    /// The file of a container's output.
     pub fn log_file(&self, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
         let folder = format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid());
         self.pod_logs.join(folder).join(container).join(format!("{attempt}.log"))
     }
 }
 
-/// The names in a folder; one that is not there has none.
+/// The names in a folder; empty if it does not exist.
 pub fn entries(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -324,7 +324,7 @@ pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_edged"))
 }
 
-/// A running agent. Dropped, it is killed; its pods stay.
+/// A running agent. Dropping it kills it; its pods stay.
 pub struct Agent<'a> {
     site: &'a Site,
     child: Child,
@@ -337,11 +337,11 @@ impl Agent<'_> {
         self.child.id()
     }
 
-    /// What this one has logged.
+    /// The log of this agent.
     pub fn log(&self) -> String {
         let mut text = String::new();
         if let Ok(mut file) = File::open(self.site.log_path()) {
-            file.seek(SeekFrom::Start(self.log_from)).expect("a file can be sought in");
+            file.seek(SeekFrom::Start(self.log_from)).expect("a file is seekable");
             let _ = file.read_to_string(&mut text);
         }
         text
@@ -366,7 +366,7 @@ impl Agent<'_> {
         process::signal(self.pid(), signal);
     }
 
-    /// Asks it to end, and how it did.
+    /// Stops it, and returns its exit status.
     pub fn terminate(mut self) -> ExitStatus {
         self.signal(Signal::SIGTERM);
         until("the agent ends after SIGTERM", || {
@@ -406,7 +406,7 @@ fn named(pods: Vec<Pod>, name: &str) -> Result<Pod, String> {
     found.ok_or_else(|| format!("no pod {name}-{NODE} in /pods"))
 }
 
-/// A pod as `/pods` tells it.
+/// A pod as `/pods` returns it.
 #[derive(Clone, Debug)]
 pub struct Pod(pub Value);
 
@@ -446,7 +446,7 @@ impl Pod {
         self.0["status"]["podIP"].as_str().unwrap_or_default()
     }
 
-    /// Running, and so is each of its main containers.
+    /// Running, as are all its main containers.
     pub fn runs(&self) -> bool {
         let all = self.0["status"]["containerStatuses"].as_array();
         let running = |status: &Value| status["state"]["running"].is_object();
@@ -462,13 +462,13 @@ impl Pod {
         all.into_iter().find(|status| status["name"] == name).unwrap_or(&Value::Null)
     }
 
-    /// The runtime's name of a container: its id without the scheme.
+    /// The runtime's id of a container, without the scheme.
     pub fn container_id(&self, name: &str) -> String {
         let id = self.container(name)["containerID"].as_str().unwrap_or_default();
         id.split_once("://").map_or_else(String::new, |(_, id)| id.to_owned())
     }
 
-    /// How often a container was started again.
+    /// The restart count of a container.
     pub fn restarts(&self, container: &str) -> u64 {
         self.container(container)["restartCount"].as_u64().unwrap_or_default()
     }
@@ -486,8 +486,8 @@ impl Pod {
     }
 }
 
-/// A manifest of a pod with one container `main`: what stands under `spec` and under the container
-/// is given as YAML, each line indented as in a manifest.
+/// A manifest of a pod with one container `main`: the lines under `spec` and under the container
+/// are given as YAML, each line indented as in a manifest.
 pub fn manifest(name: &str, spec: &str, container: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n{spec}  containers:\n  \
@@ -495,11 +495,11 @@ pub fn manifest(name: &str, spec: &str, container: &str) -> String {
     )
 }
 
-/// A pod on the host's network that sleeps, and ends at once when it is told to.
+/// A pod on the host's network that sleeps, and ends at once when it is stopped.
 pub fn sleeper(name: &str) -> String {
     manifest(name, "  hostNetwork: true\n  terminationGracePeriodSeconds: 5\n", SLEEP)
 }
 
-/// A container that ends at once when it is told to: the shell waits, and traps.
+/// A container that ends at once when it is stopped: the shell waits, and traps.
 pub const SLEEP: &str =
     "    command: [sh, -c, 'trap \"exit 0\" TERM; echo up; sleep 100000 & wait']\n";

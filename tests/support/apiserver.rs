@@ -1,7 +1,7 @@
 //! A Kubernetes API server for tests: HTTPS on loopback over the controller's own objects, with
 //! pages, watches with bookmarks, 410, patches, status subresources and preconditions, as the API
-//! conventions have them; and what real ones do now and then: a watch that ends, a connection that
-//! is cut, a history that is forgotten.
+//! conventions define them; and with what real ones do now and then: a watch that ends, a
+//! connection that is cut, a history that is dropped.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use edged::model::api::{Call, CallError, Kind};
 use edged::model::base64;
 use edged::model::time::Timestamp;
 use edged::wire::http1::call;
-use edged::wire::rest::{self, Asked};
+use edged::wire::rest::{self, ApiRequest};
 use rcgen::{CertificateParams, KeyPair, SanType};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -38,12 +38,12 @@ struct State {
     objects: Objects,
     /// Watches and connections of an earlier number end.
     round: u64,
-    /// Watches that begin now are told that they are too late, so many times.
+    /// This many of the next watches get 410.
     gone: usize,
-    /// Objects of a page.
+    /// Objects per page.
     page: usize,
-    /// What was asked: `PATCH /api/…`.
-    asked: Vec<String>,
+    /// The requests: `PATCH /api/…`.
+    requests: Vec<String>,
 }
 
 const TOKEN: &str = "a-token-of-the-test";
@@ -69,7 +69,7 @@ impl ApiServer {
             round: 0,
             gone: 0,
             page: 2,
-            asked: Vec::new(),
+            requests: Vec::new(),
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
@@ -84,7 +84,7 @@ impl ApiServer {
         Self { address, authority, shared }
     }
 
-    /// Writes a kubeconfig that leads here.
+    /// Writes a kubeconfig for this server.
     pub fn kubeconfig(&self, folder: &Path) -> PathBuf {
         std::fs::create_dir_all(folder).expect("a folder of ours");
         let path = folder.join("kubeconfig");
@@ -100,7 +100,7 @@ impl ApiServer {
         path
     }
 
-    /// Makes an object, or gives it this in place of what it had.
+    /// Creates or replaces an object.
     pub fn put(&self, kind: Kind, namespace: &str, name: &str, object: &Value) -> Value {
         use edged::model::api::{PatchType, Verb};
         let body = serde_json::value::to_raw_value(object).expect("JSON");
@@ -138,7 +138,7 @@ impl ApiServer {
         self.shared.changed.notify_all();
     }
 
-    /// An object as it is; null: there is none.
+    /// An object; null: there is none.
     pub fn object(&self, kind: Kind, namespace: &str, name: &str) -> Value {
         let state = self.lock();
         let all = state.objects.all(kind, namespace);
@@ -146,21 +146,21 @@ impl ApiServer {
         all.find(|object| object["metadata"]["name"] == name).unwrap_or(Value::Null)
     }
 
-    /// Ends all watches and connections that are there.
+    /// Ends all present watches and connections.
     pub fn cut(&self) {
         self.lock().round += 1;
         self.shared.changed.notify_all();
     }
 
-    /// The next watches, so many, are told that they begin too far in the past.
+    /// This many of the next watches are refused as too far in the past.
     pub fn forget(&self, times: usize) {
         self.lock().gone = times;
         self.cut();
     }
 
-    /// What was asked so far.
-    pub fn asked(&self) -> Vec<String> {
-        self.lock().asked.clone()
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<String> {
+        self.lock().requests.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -182,7 +182,7 @@ fn serve(shared: &Shared, tls: Arc<ServerConfig>, socket: TcpStream) {
     let _ = stream.sock.shutdown(Shutdown::Both);
 }
 
-/// The next request; `None`: the connection is over.
+/// The next request; `None`: the connection is closed.
 fn next(
     shared: &Shared,
     stream: &mut Stream,
@@ -216,27 +216,27 @@ fn answer(
     round: u64,
 ) -> std::io::Result<()> {
     let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-    state.asked.push(format!("{} {}", request.method, request.path));
+    state.requests.push(format!("{} {}", request.method, request.path));
     if request.header("authorization") != format!("Bearer {TOKEN}") {
-        return tell(stream, 401, &status(401, "Unauthorized"));
+        return respond(stream, 401, &status(401, "Unauthorized"));
     }
     match rest::read(request) {
-        Ok(Asked::Call(call)) => {
+        Ok(ApiRequest::Call(call)) => {
             let result = state.objects.call(&call, now());
             shared.changed.notify_all();
             drop(state);
             match result {
-                Ok(object) => tell(stream, 200, object.get()),
-                Err(CallError::Refused { code, status }) => tell(stream, code, status.get()),
+                Ok(object) => respond(stream, 200, object.get()),
+                Err(CallError::Refused { code, status }) => respond(stream, code, status.get()),
                 Err(CallError::Lost(_)) => unreachable!("it is here"),
             }
         }
-        Ok(Asked::List { kind, selected, .. }) => {
+        Ok(ApiRequest::List { kind, selected, .. }) => {
             let text = list(&state, kind, selected, request);
             drop(state);
-            tell(stream, 200, &text)
+            respond(stream, 200, &text)
         }
-        Ok(Asked::Watch { kind, version }) => {
+        Ok(ApiRequest::Watch { kind, version }) => {
             let late = state.gone > 0;
             state.gone = state.gone.saturating_sub(1);
             drop(state);
@@ -244,14 +244,14 @@ fn answer(
         }
         Err((code, why)) => {
             drop(state);
-            tell(stream, code, &status(code, &why))
+            respond(stream, code, &status(code, &why))
         }
     }
 }
 
-/// A page; objects of a list do not say what they are.
+/// A page; objects of a list have no `kind`.
 fn list(state: &State, kind: Kind, selected: bool, request: &call::Call) -> String {
-    let from: usize = request.asked("continue").and_then(|it| it.parse().ok()).unwrap_or(0);
+    let from: usize = request.query_value("continue").and_then(|it| it.parse().ok()).unwrap_or(0);
     let all: Vec<&str> = if selected {
         state.objects.list(kind).collect()
     } else {
@@ -289,14 +289,14 @@ fn watch(
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: \
                 chunked\r\n\r\n";
     stream.write_all(head.as_bytes())?;
-    let mut seen: u64 = version.parse().unwrap_or(0);
+    let mut sent_version: u64 = version.parse().unwrap_or(0);
     loop {
         let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.round != round {
-            // As a real one does when it is restarted: in the middle of everything.
+            // As a real one does when it is restarted: in the middle of an answer.
             return Err(std::io::ErrorKind::ConnectionAborted.into());
         }
-        let missed = state.objects.since(kind, seen).filter(|_| !late);
+        let missed = state.objects.since(kind, sent_version).filter(|_| !late);
         let now = state.objects.version();
         let Some(missed) = missed else {
             let gone = status(410, "too old resource version");
@@ -307,8 +307,8 @@ fn watch(
         if missed.is_empty() {
             let waited = shared.changed.wait_timeout(state, Duration::from_millis(500));
             let timed_out = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
-            if timed_out && now > seen {
-                seen = now;
+            if timed_out && now > sent_version {
+                sent_version = now;
                 let bookmark = json!({"type": "BOOKMARK", "object": {
                     "kind": kind.name(), "metadata": {"resourceVersion": now.to_string()},
                 }});
@@ -317,7 +317,7 @@ fn watch(
             continue;
         }
         drop(state);
-        seen = now;
+        sent_version = now;
         for told in missed {
             let (word, object) = match told {
                 Told::Changed(object) => ("MODIFIED", object),
@@ -333,7 +333,7 @@ fn chunk(stream: &mut Stream, text: &str) -> std::io::Result<()> {
     stream.flush()
 }
 
-fn tell(stream: &mut Stream, code: u16, body: &str) -> std::io::Result<()> {
+fn respond(stream: &mut Stream, code: u16, body: &str) -> std::io::Result<()> {
     let (length, reason) = (body.len(), call::reason(code));
     write!(
         stream,

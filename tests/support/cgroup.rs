@@ -1,4 +1,4 @@
-//! The cgroups of this run's agents: below one of its own, so that no other run meets them.
+//! The cgroups of this run's agents: below a cgroup of its own, separate from other runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub fn value(path: &str, v1: &str, v2: &str) -> Option<String> {
     Some(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Removes what the run leaves: folders that hold no process any more.
+/// Removes the run's leftovers: folders without a process.
 pub fn sweep() {
     for dir in all("") {
         remove(&dir);

@@ -23,38 +23,39 @@ impl Containerd {
         containerd
     }
 
-    /// Kills the daemon alone with SIGKILL and starts it again on what it left.
+    /// Kills the daemon alone with SIGKILL and starts it again with its state.
     pub fn restart(&self) {
         self.kill();
-        self.again();
+        self.start_daemon();
     }
 
-    /// Kills the daemon alone; the containers live on.
+    /// Kills the daemon alone; the containers go on.
     pub fn kill(&self) {
         self.script("kill");
     }
 
-    /// Ends the daemon and all that runs in it, as a power cut does; what is on the disk stays.
+    /// Ends the daemon and everything that runs in it, as a power cut does; the disk's contents
+    /// stay.
     pub fn cut(&self) {
         self.script("stop");
     }
 
     /// Starts the daemon again.
-    pub fn again(&self) {
+    pub fn start_daemon(&self) {
         self.script("start");
     }
 
-    /// Where it listens.
+    /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.join("c.sock")
     }
 
-    /// What it logs.
+    /// Its log file.
     pub fn log(&self) -> PathBuf {
         self.dir.join("containerd.log")
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         let text = std::fs::read_to_string(self.dir.join("pid")).expect("it was started");
         text.trim().parse().expect("a pid")
@@ -78,7 +79,7 @@ impl Containerd {
     }
 }
 
-/// `PATH`, and before it the folder with containerd and `ctr` that `CONTAINERD` names.
+/// `PATH`, with the folder of containerd and `ctr` that `CONTAINERD` names put first.
 pub fn path() -> OsString {
     let named = std::env::var_os("CONTAINERD").filter(|folder| !folder.is_empty());
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -92,11 +93,11 @@ pub fn is_version(text: &str) -> bool {
     version.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Runs to the end; failing, it says what was written.
+/// Runs to the end; a failure reports the output.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}\n{text}{told}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{text}{stderr}", output.status);
     text
 }

@@ -1,4 +1,4 @@
-//! The controller as a process, with the folders and the ports it was given.
+//! The controller as a process, with its folders and its ports.
 
 use std::fs::{self, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,16 +12,16 @@ use super::port::free_port;
 use super::wait::until;
 use super::{guard, http};
 
-/// Where a controller works. Outlives it.
+/// The environment of a controller. Outlives it.
 pub struct Cloud {
     dir: PathBuf,
     /// Its manifest folder.
     pub manifests: PathBuf,
-    /// Where nodes dial.
+    /// The port for sessions of nodes.
     pub hub: SocketAddr,
-    /// Where nodes join.
-    pub desk: SocketAddr,
-    /// Where it shows its health and its metrics.
+    /// The port where nodes join.
+    pub https: SocketAddr,
+    /// The port of its health and its metrics.
     pub api: SocketAddr,
     /// Further flags.
     pub flags: Vec<String>,
@@ -33,7 +33,7 @@ impl Cloud {
         let manifests = dir.join("manifests");
         fs::create_dir_all(&manifests).expect("a folder below one of ours");
         let at = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        Self { dir, manifests, hub: at(), desk: at(), api: at(), flags: Vec::new() }
+        Self { dir, manifests, hub: at(), https: at(), api: at(), flags: Vec::new() }
     }
 
     /// Starts the controller.
@@ -46,7 +46,7 @@ impl Cloud {
             .arg("--data")
             .arg(self.dir.join("data"))
             .args(["--listen-hub", &self.hub.to_string()])
-            .args(["--listen-https", &self.desk.to_string()])
+            .args(["--listen-https", &self.https.to_string()])
             .args(["--api", &self.api.to_string()])
             .args(&self.flags)
             .stdin(Stdio::null())
@@ -66,35 +66,35 @@ impl Cloud {
         controller
     }
 
-    /// What `edgecontroller token` prints.
+    /// The output of `edgecontroller token`.
     pub fn token(&self) -> String {
         let data = self.dir.join("data");
-        let said = Command::new(binary()).arg("token").arg("--data").arg(data).output();
-        let said = said.expect("it runs");
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+        let output = Command::new(binary()).arg("token").arg("--data").arg(data).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
     /// Deletes a pod by `edgecontroller delete`.
     pub fn delete(&self, pod: &str) {
         let data = self.dir.join("data");
         let mut command = Command::new(binary());
-        let said = command.args(["delete", "pod", pod, "--data"]).arg(data).output();
-        let said = said.expect("it runs");
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let output = command.args(["delete", "pod", pod, "--data"]).arg(data).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The agents of this site know this cloud, and dial it here.
+    /// Configures the site's agents for this cloud, at this address.
     pub fn welcome(&self, site: &mut Site, hub: SocketAddr) {
         self.welcome_with(site, hub, &self.token());
     }
 
     /// The same with this token.
     pub fn welcome_with(&self, site: &mut Site, hub: SocketAddr, token: &str) {
-        let (dir, desk) = (site.dir.display(), self.desk);
+        let (dir, https) = (site.dir.display(), self.https);
         let mut text = format!(
             "database:\n  dataSource: {dir}/edgecore.db\nmodules:\n  edgeHub:\n    \
-             httpServer: https://{desk}\n    tlsCaFile: {dir}/ca.crt\n    \
+             httpServer: https://{https}\n    tlsCaFile: {dir}/ca.crt\n    \
              tlsCertFile: {dir}/node.crt\n    tlsPrivateKeyFile: {dir}/node.key\n    \
              token: {token}\n    websocket:\n      enable: true\n      server: {hub}\n  \
              edged:\n    tailoredKubeletConfig:\n      cgroupsPerQOS: false\n"
@@ -107,14 +107,14 @@ impl Cloud {
         site.config = Some(path);
     }
 
-    /// Puts an object into the folder, whole at once.
+    /// Writes an object into the folder atomically.
     pub fn put(&self, file: &str, object: &Value) {
         let made = self.dir.join(format!("new-{file}"));
         fs::write(&made, format!("{object:#}\n")).expect("a file of ours");
         fs::rename(&made, self.manifests.join(file)).expect("a file of ours");
     }
 
-    /// Takes a file out of the folder.
+    /// Removes a file from the folder.
     pub fn take(&self, file: &str) {
         fs::remove_file(self.manifests.join(file)).expect("it was put there");
     }
@@ -154,7 +154,7 @@ impl Cloud {
         });
     }
 
-    /// Where it answers people.
+    /// The socket of its API for the operator.
     pub fn socket(&self) -> PathBuf {
         self.dir.join("data/api.sock")
     }
@@ -182,7 +182,7 @@ pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_edgecontroller"))
 }
 
-/// A running controller. Dropped, it is killed.
+/// A running controller. Dropping it kills it.
 pub struct Controller<'a> {
     cloud: &'a Cloud,
     child: Child,
@@ -199,7 +199,7 @@ impl Controller<'_> {
         self.child.id()
     }
 
-    /// Asks it to end.
+    /// Stops it.
     pub fn terminate(mut self) {
         super::process::signal(self.child.id(), nix::sys::signal::Signal::SIGTERM);
         until("the controller ends after SIGTERM", || {
@@ -220,7 +220,7 @@ impl Drop for Controller<'_> {
     }
 }
 
-/// A pod on the host's network that sleeps, and ends at once when it is told to.
+/// A pod on the host's network that sleeps, and ends at once when it is stopped.
 pub fn pod(name: &str, node: &str, image: &str) -> Value {
     json!({
         "kind": "Pod", "apiVersion": "v1",

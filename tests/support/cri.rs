@@ -19,12 +19,12 @@ pub struct Cri {
     answers: VecDeque<(CallKey, Result<Vec<u8>, Refusal>)>,
 }
 
-/// The runtime said no, or nothing.
+/// The runtime refused, or did not answer.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// gRPC's code; `None`: the connection was lost.
     pub code: Option<Code>,
-    /// In the runtime's words.
+    /// The runtime's message.
     pub why: String,
 }
 
@@ -48,7 +48,7 @@ impl Cri {
             .map_err(|error| Refusal { code: None, why: format!("{}: {error}", R::RPC.name()) })
     }
 
-    /// Makes a call; its answer comes by [`Cri::next`].
+    /// Begins a call; its answer comes by [`Cri::next`].
     pub fn begin(&mut self, rpc: Rpc, message: &[u8]) -> CallKey {
         self.last += 1;
         let key = CallKey(self.last);
@@ -81,8 +81,8 @@ impl Cri {
         }
     }
 
-    /// What it says in return goes with the next request, or before the next wait: as the agent
-    /// has it, for the runtime would wake for each alone.
+    /// Its own frames are sent with the next request, or before the next wait, as the agent does:
+    /// the runtime would wake up for each alone.
     fn receive(&mut self) -> io::Result<()> {
         self.flush()?;
         let count = self.socket.read(&mut self.buffer)?;

@@ -1,5 +1,5 @@
-//! Nodes that dial a controller under test, by certificates of its own CA: what they say is the
-//! test's to choose.
+//! Nodes that dial a controller under test, with certificates of its own CA: the test chooses their
+//! messages.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivateSec1KeyDer, Server
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
-/// How nodes of these names dial the controller whose CA lies in this folder.
+/// The TLS configurations of nodes of these names, for the controller whose CA is in this folder.
 pub fn configs(pki: &Path, names: impl Iterator<Item = String>) -> Vec<Arc<ClientConfig>> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now_s = now.expect("after 1970").as_secs() as i64;
@@ -54,7 +54,7 @@ pub fn configs(pki: &Path, names: impl Iterator<Item = String>) -> Vec<Arc<Clien
     names.map(config).collect()
 }
 
-/// The request that asks for a session.
+/// The request for a session.
 pub fn upgrade(node: &str) -> String {
     format!(
         "GET /p/{node}/events HTTP/1.1\r\nHost: c\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -87,7 +87,7 @@ fn connect_from(from: [u8; 4], to: SocketAddr) -> nix::Result<TcpStream> {
     Ok(TcpStream::from(made))
 }
 
-/// One connection that waits for what it reads.
+/// A blocking connection.
 pub struct Dialled {
     pub stream: StreamOwned<ClientConnection, TcpStream>,
     receiver: Receiver,
@@ -109,7 +109,7 @@ impl Dialled {
         Self { stream, receiver: Receiver::new(8 << 20), rest: Vec::new() }
     }
 
-    /// A session of this node's; `Err`: what was answered instead.
+    /// A session of this node; `Err`: the answer that refused it.
     pub fn session(to: SocketAddr, config: &Arc<ClientConfig>, node: &str) -> Result<Self, String> {
         let socket = TcpStream::connect(to).expect("it listens");
         Self::upgraded(socket, config, node)
@@ -140,26 +140,26 @@ impl Dialled {
         if head.starts_with("HTTP/1.1 101") { Ok(this) } else { Err(head) }
     }
 
-    /// Asks, and reads to the end.
-    pub fn ask(&mut self, bytes: &[u8]) -> String {
+    /// Sends a request, and reads to the end.
+    pub fn request(&mut self, bytes: &[u8]) -> String {
         let _ = self.stream.write_all(bytes);
-        let mut said = Vec::new();
+        let mut answer = Vec::new();
         let mut buffer = [0; 4 << 10];
         while let Ok(count @ 1..) = self.stream.read(&mut buffer) {
-            said.extend_from_slice(&buffer[..count]);
+            answer.extend_from_slice(&buffer[..count]);
         }
-        String::from_utf8_lossy(&said).into_owned()
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// Sends text as one message.
-    pub fn say(&mut self, text: &str) -> std::io::Result<()> {
+    /// Sends a text message.
+    pub fn send(&mut self, text: &str) -> std::io::Result<()> {
         let mut frame = Vec::new();
         write(Kind::Text, text.as_bytes(), [1, 2, 3, 4], &mut frame);
         self.stream.write_all(&frame)
     }
 
     /// The next message.
-    pub fn hear(&mut self) -> std::io::Result<Value> {
+    pub fn receive(&mut self) -> std::io::Result<Value> {
         let mut buffer = [0; 4 << 10];
         loop {
             while !self.rest.is_empty() {
@@ -182,10 +182,10 @@ impl Dialled {
         }
     }
 
-    /// Hears of this resource, acknowledging whatever comes.
+    /// Receives until a message about this resource comes, and acknowledges everything.
     pub fn wait_for(&mut self, resource: &str) -> Value {
         loop {
-            let message = self.hear().unwrap_or_else(|error| panic!("{resource}: {error}"));
+            let message = self.receive().unwrap_or_else(|error| panic!("{resource}: {error}"));
             let (header, route) = (&message["header"], &message["route"]);
             let ack = json!({
                 "header": {"msg_id": "a", "parent_msg_id": header["msg_id"], "timestamp": 1},
@@ -193,7 +193,7 @@ impl Dialled {
                           "operation": "response", "resource": route["resource"]},
                 "content": "OK",
             });
-            self.say(&ack.to_string()).expect("it listens");
+            self.send(&ack.to_string()).expect("it listens");
             if route["resource"] == resource {
                 return message;
             }

@@ -1,7 +1,7 @@
-//! The end of everything that was started: after the last test, after a panic, at Ctrl-C.
+//! Cleans up everything that was started: after the last test, after a panic, at Ctrl-C.
 //!
-//! Whoever starts a process or makes a folder names it here, and takes it out again once it is
-//! gone, so that no pid is signalled that belongs to somebody else by now.
+//! Code that starts a process or creates a folder registers it here, and removes it again once it
+//! is gone, so that no pid is signalled that belongs to another process by then.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use nix::unistd::Pid;
 
 use super::top;
 
-/// What has to go.
+/// What has to be cleaned up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     /// A process of ours, by its id.
     Process(u32),
-    /// A process that ends what it started by itself when it is asked to, by its id.
+    /// A process that cleans up by itself when it is stopped, by its id.
     Lane(u32),
     /// A private containerd, by its folder.
     Containerd(PathBuf),
@@ -28,8 +28,8 @@ pub enum Left {
 
 static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 
-/// To be called first, in the only thread: from here on SIGINT and SIGTERM clean up, then end the
-/// process. Children start with signals unblocked, as `std` sees to.
+/// Must be called first, in the only thread: from here on SIGINT and SIGTERM clean up, then end the
+/// process. Children start with signals unblocked, because `std` unblocks them.
 pub fn install() {
     let mut set = SigSet::empty();
     set.add(Signal::SIGINT);
@@ -46,17 +46,17 @@ fn left() -> MutexGuard<'static, Vec<Left>> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has to go at the end.
+/// Registers something for the clean-up.
 pub fn keep(one: Left) {
     left().push(one);
 }
 
-/// Is gone.
+/// Removes it from the clean-up.
 pub fn gone(one: &Left) {
     left().retain(|other| other != one);
 }
 
-/// Processes that are still named here.
+/// Processes that are still registered.
 pub fn processes() -> Vec<u32> {
     let pid = |one: &Left| match one {
         Left::Process(pid) => Some(*pid),
@@ -65,14 +65,14 @@ pub fn processes() -> Vec<u32> {
     left().iter().filter_map(pid).collect()
 }
 
-/// Runs the whole program; whatever it left is gone before this returns, or panics on.
+/// Runs the whole program; cleans up before this returns or panics on.
 pub fn guarded<T>(program: impl FnOnce() -> T) -> T {
     let ended = catch_unwind(AssertUnwindSafe(program));
     clean();
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// What agents have mounted in one of our folders: they leave it to the next agent on purpose.
+/// Mounts of agents in one of our folders: they leave them to the next agent on purpose.
 pub fn unmount_below(dir: &std::path::Path) {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
@@ -83,7 +83,7 @@ pub fn unmount_below(dir: &std::path::Path) {
     }
 }
 
-/// Ends all, the last first. A second caller waits until the first is done.
+/// Cleans up everything, the last first. A second caller waits until the first is done.
 pub fn clean() {
     static CLEANING: Mutex<()> = Mutex::new(());
     let _cleaning = CLEANING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +112,7 @@ pub fn clean() {
     }
 }
 
-/// Asks a lane to end and waits until another thread has seen its end.
+/// Stops a lane and waits until another thread has reaped it.
 fn end_lane(pid: Pid) {
     for _ in 0..LANE_ENDS_S * 10 {
         if kill(pid, Signal::SIGTERM).is_err() {

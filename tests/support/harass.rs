@@ -1,4 +1,4 @@
-//! A cloud that does its worst: what it says is meant to take all of a gateway's memory.
+//! A hostile cloud: its messages try to exhaust a gateway's memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::cloud::Cloud;
 use super::joined::pod;
 
-/// A pod of the cloud's that does nothing, and what it is called there.
+/// A pod of the cloud that does nothing, and its resource.
 pub fn idle(name: &str) -> (String, Value) {
     let container =
         json!([{"name": "main", "image": "localhost/pause:1", "imagePullPolicy": "Never"}]);
@@ -16,8 +16,8 @@ pub fn idle(name: &str) -> (String, Value) {
     (format!("default/pod/{name}"), pod)
 }
 
-/// Huge frames, deep JSON, floods, objects without number, slow drips. `links`: how often the agent
-/// has dialled.
+/// Huge frames, deep JSON, floods, very many objects, slow transmissions. `links`: how often the
+/// agent has dialled.
 pub fn harass(cloud: &Cloud, mut links: usize) {
     // A frame of 2^40 bytes, and some of them.
     let mut frame = vec![0x81, 127];
@@ -37,7 +37,7 @@ pub fn harass(cloud: &Cloud, mut links: usize) {
     }
     let deep = format!("{}{}", "[".repeat(1 << 20), "]".repeat(1 << 20));
     cloud.send(&json!({"header": {"msg_id": "deep"}, "content": deep}));
-    // Small as a text, not as what it says.
+    // Small as a text, large when decoded.
     let wide = |key: &str, one: &str| {
         let (_, mut pod) = idle("wide");
         pod["metadata"]["uid"] = json!("wide");
@@ -58,7 +58,7 @@ pub fn harass(cloud: &Cloud, mut links: usize) {
             "content": wide(key, one),
         }));
     }
-    // Each within every bound of its own, and few bytes as texts.
+    // Each within every limit, and few bytes as texts.
     for n in 0..100 {
         let (resource, mut pod) = idle(&format!("packed{n}"));
         pod["spec"]["containers"] = Value::Array(vec![json!({}); 1_500]);
@@ -89,5 +89,5 @@ pub fn harass(cloud: &Cloud, mut links: usize) {
     std::thread::sleep(SETTLE);
 }
 
-/// What was said has come, and something was made of it.
+/// The messages have arrived, and have been processed.
 const SETTLE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Just enough of an HTTP/1.1 client.
+//! A minimal HTTP/1.1 client.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,7 +38,7 @@ pub fn send(to: SocketAddr, request: &[u8]) -> io::Result<Answer> {
     parse(&bytes).ok_or_else(|| io::Error::other(format!("no answer in {} bytes", bytes.len())))
 }
 
-/// Gets a path of whoever listens on a unix socket.
+/// Gets a path from a unix socket.
 pub fn get_of(socket: &Path, path: &str) -> io::Result<Answer> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     send_to(socket, request.as_bytes())
@@ -54,7 +54,7 @@ pub fn send_to(socket: &Path, request: &[u8]) -> io::Result<Answer> {
     parse(&bytes).ok_or_else(|| io::Error::other(format!("no answer in {} bytes", bytes.len())))
 }
 
-/// A connection whose reads end some time.
+/// A connection whose reads time out.
 pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&to, Duration::from_secs(10))?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -62,7 +62,7 @@ pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Takes an answer apart that was read to its end.
+/// Parses an answer that was read to its end.
 pub fn parse(bytes: &[u8]) -> Option<Answer> {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\r\n\r\n")?;

@@ -1,4 +1,4 @@
-//! An agent that belongs to the cloud of the tests, and a pod for it.
+//! An agent that has joined the tests' cloud, and a pod for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use super::agent::{NODE, Site};
 use super::cgroup;
 use super::cloud::Cloud;
 
-/// The site's agents know this cloud.
+/// Configures the site's agents for this cloud.
 pub fn join(site: &mut Site, cloud: &Cloud) {
     let (https, websocket) = (cloud.https.to_string(), cloud.websocket.to_string());
     configure(site, &store(site), &https, &websocket, &cloud.token());
 }
 
-/// Where the store of a site lies unless told otherwise.
+/// The default place of a site's store.
 pub fn store(site: &Site) -> PathBuf {
     site.dir.join("edgecore.db")
 }
 
-/// The site's agents look for a cloud at these addresses, and keep what it says in this file.
+/// Configures the site's agents for a cloud at these addresses, with this file as store.
 pub fn configure(site: &mut Site, store: &Path, https: &str, websocket: &str, token: &str) {
     let (dir, store) = (site.dir.display(), store.display());
     let text = format!(
@@ -40,7 +40,7 @@ pub fn configure(site: &mut Site, store: &Path, https: &str, websocket: &str, to
     site.config = Some(path);
 }
 
-/// A pod that sleeps, with more fields of its spec.
+/// A pod that sleeps, with further fields of its spec.
 pub fn pod(name: &str, more: &Value) -> Value {
     let mut pod = json!({
         "kind": "Pod", "apiVersion": "v1",

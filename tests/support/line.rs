@@ -1,4 +1,4 @@
-//! A line to somebody that can be cut, and that counts what it carries.
+//! A network line that can be cut, and that counts its bytes.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// One line. Whoever dials it while it is cut is hung up on.
+/// While it is cut, every dial is closed at once.
 pub struct Line {
-    /// Where to dial it.
+    /// The address to dial.
     pub address: SocketAddr,
     state: Arc<State>,
 }
@@ -16,17 +16,17 @@ pub struct Line {
 #[derive(Default)]
 struct State {
     cut: AtomicBool,
-    /// Bytes of whoever dialled, and of the other end.
+    /// Bytes of the dialling end, and of the other end.
     up: AtomicU64,
     down: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
-    /// When the last dial that got through was taken.
+    /// When the last successful dial was accepted.
     taken_at: Mutex<Option<Instant>>,
 }
 
 impl Line {
     /// Opens one.
-    #[expect(clippy::disallowed_methods, reason = "when somebody dialled is a measurement")]
+    #[expect(clippy::disallowed_methods, reason = "the time of a dial is a measurement")]
     pub fn open(to: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
@@ -55,7 +55,7 @@ impl Line {
         Self { address, state }
     }
 
-    /// Cuts it, or mends it.
+    /// Cuts or restores it.
     pub fn cut(&self, cut: bool) {
         self.state.cut.store(cut, Ordering::SeqCst);
         if cut {
@@ -65,12 +65,12 @@ impl Line {
         }
     }
 
-    /// Bytes carried so far, of whoever dialled and of the other end.
+    /// Bytes so far, of the dialling end and of the other end.
     pub fn carried(&self) -> (u64, u64) {
         (self.state.up.load(Ordering::SeqCst), self.state.down.load(Ordering::SeqCst))
     }
 
-    /// When the last dial that got through was taken.
+    /// When the last successful dial was accepted.
     pub fn taken_at(&self) -> Option<Instant> {
         *lock(&self.state.taken_at)
     }

@@ -1,4 +1,4 @@
-//! Logs of containers, as the CRI has them written.
+//! Container logs in the CRI's format.
 
 /// A line of a container's log in the CRI's format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct LogLine {
     pub time: String,
     /// `stdout` or `stderr`
     pub stream: String,
-    /// `F`, or `P` where the line goes on.
+    /// `F`, or `P` if the line continues.
     pub tag: String,
     /// The rest.
     pub text: String,
@@ -20,7 +20,7 @@ impl LogLine {
         LogLine { time: next(), stream: next(), tag: next(), text: next() }
     }
 
-    /// What was written to one of the two streams, in its order.
+    /// The texts of one of the two streams, in their order.
     pub fn texts(lines: &[LogLine], stream: &str) -> Vec<String> {
         let of_it = lines.iter().filter(|line| line.stream == stream);
         of_it.map(|line| line.text.clone()).collect()

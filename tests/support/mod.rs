@@ -1,8 +1,9 @@
-//! What the whole-tests and the benchmarks stand on: a private containerd, the agent as a process,
-//! a blocking client of the CRI, waiting with a bound, and an end for everything that was started.
+//! Support for the whole-tests and the benchmarks: a private containerd, the agent as a process, a
+//! blocking client of the CRI, waiting with a timeout, and a clean-up of everything that was
+//! started.
 //!
-//! Both programs are this module's users and neither needs all of it.
-#![allow(dead_code, reason = "two programs share this and each uses its part")]
+//! Both programs use this module and neither needs all of it.
+#![allow(dead_code, reason = "two programs share this and each uses a part of it")]
 
 pub mod agent;
 #[cfg(feature = "controller")]
@@ -28,7 +29,7 @@ pub mod log_line;
 pub mod port;
 pub mod process;
 pub mod registry;
-pub mod seen;
+pub mod runtime_state;
 pub mod verdict;
 pub mod wait;
 
@@ -48,10 +49,10 @@ pub fn scratch(name: &str) -> PathBuf {
     dir
 }
 
-/// Shows a program another wall clock.
+/// Gives a program another wall clock.
 pub const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
-/// What is missing here to run pods for real; each with its remedy.
+/// The missing prerequisites for real pods, each with its remedy.
 pub fn missing() -> Vec<String> {
     let mut missing = Vec::new();
     // The owner of a process's folder is its effective user.

@@ -1,4 +1,4 @@
-//! What `/proc` tells of a process.
+//! Facts about a process from `/proc`.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ pub fn signal(pid: u32, signal: Signal) {
         .unwrap_or_else(|error| panic!("{signal} to {pid}: {error}"));
 }
 
-/// Whether it lives; a zombie does not.
+/// Whether it is alive; a zombie is not.
 pub fn lives(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z')
 }
@@ -21,7 +21,7 @@ fn state(pid: u32) -> Option<char> {
     fields(pid)?.first()?.chars().next()
 }
 
-/// `/proc/PID/stat` behind the name: state, parent and so on.
+/// `/proc/PID/stat` after the name: state, parent and so on.
 fn fields(pid: u32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -41,8 +41,8 @@ pub fn children(pid: u32) -> Vec<(u32, char)> {
         .collect()
 }
 
-/// CPU seconds that a process and its ended children have used. Its own time is exact
-/// (`schedstat`, nanoseconds); that of children comes in ticks.
+/// CPU seconds that a process and its ended children have used. Its own time is exact (`schedstat`,
+/// nanoseconds); that of children is in ticks.
 pub fn cpu_seconds(pid: u32) -> f64 {
     let schedstat = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("it lives");
     let own: f64 = schedstat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number");
@@ -57,7 +57,7 @@ pub fn pss_kb(pid: u32) -> u64 {
     rollup(pid, "Pss:")
 }
 
-/// What of its memory is no file's (`Pss_Anon`), kilobytes.
+/// Its anonymous share of memory (`Pss_Anon`), kilobytes.
 pub fn pss_anon_kb(pid: u32) -> u64 {
     rollup(pid, "Pss_Anon:")
 }

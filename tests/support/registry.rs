@@ -1,5 +1,5 @@
-//! A registry: `edged images serve` in a process of its own and, where wanted, a gate before it:
-//! it asks who is there, takes its time, and counts who comes at once.
+//! A registry: `edged images serve` in a process of its own and, where wanted, a proxy before it
+//! that requires a login, delays answers, and counts parallel requests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use super::{guard, http, top};
 
 /// Serves archives.
 pub struct Registry {
-    /// Where.
+    /// Its address.
     pub address: SocketAddr,
     child: Child,
 }
@@ -49,14 +49,14 @@ impl Drop for Registry {
     }
 }
 
-/// What stands before a registry.
+/// A proxy before a registry.
 pub struct Gate {
-    /// Where.
+    /// Its address.
     pub address: SocketAddr,
     tally: Arc<Tally>,
 }
 
-/// Which names are asked for at once.
+/// The images that are requested at the same time.
 #[derive(Debug, Default)]
 struct Tally {
     open: Mutex<BTreeMap<String, usize>>,
@@ -64,7 +64,7 @@ struct Tally {
 }
 
 impl Gate {
-    /// Lets in whoever gives this name and word (`None`: everybody), each after a while.
+    /// Accepts this user and password (`None`: everybody), each request after a delay.
     pub fn before(registry: SocketAddr, user: Option<(&str, &str)>, delay: Duration) -> Gate {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("it listens");
@@ -72,10 +72,10 @@ impl Gate {
             format!("Basic {}", base64::encode(format!("{name}:{word}").as_bytes()))
         });
         let tally = Arc::new(Tally::default());
-        let told = tally.clone();
+        let counts = tally.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (word, tally) = (word.clone(), told.clone());
+                let (word, tally) = (word.clone(), counts.clone());
                 std::thread::spawn(move || {
                     let _ = serve(stream, registry, word.as_deref(), delay, &tally);
                 });
@@ -84,7 +84,7 @@ impl Gate {
         Gate { address, tally }
     }
 
-    /// The most names that were asked for at once.
+    /// The most images that were requested at the same time.
     pub fn most_at_once(&self) -> usize {
         *self.tally.most.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,7 +149,7 @@ fn serve(
     done.map(|_| ())
 }
 
-/// A folder with one archive: the demo image under another name, with these for entry point and
+/// A folder with one archive: the demo image under another name, with this entry point and these
 /// arguments (JSON lists).
 pub fn archive(dir: &Path, name: &str, entrypoint: &str, cmd: &str) -> PathBuf {
     let list = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("a JSON list");
@@ -159,7 +159,7 @@ pub fn archive(dir: &Path, name: &str, entrypoint: &str, cmd: &str) -> PathBuf {
     })
 }
 
-/// A folder with one archive: the demo image under another name, its configuration changed so.
+/// A folder with one archive: the demo image under another name, with a changed configuration.
 pub fn archive_with(dir: &Path, name: &str, change: &dyn Fn(&mut serde_json::Value)) -> PathBuf {
     let work = dir.join(format!("make-{name}"));
     fs::create_dir_all(&work).expect("a folder of ours");

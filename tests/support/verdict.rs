@@ -1,4 +1,4 @@
-//! What a test that has failed says: where it was and why, in its turn and again at the end.
+//! The report of a failed test: where and why it failed, at once and again at the end.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -9,21 +9,21 @@ thread_local! {
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps where a thread panics for [`why`]; a backtrace through the runner says no more.
+/// Records where a thread panics for [`why`]; a backtrace through the runner adds nothing.
 pub fn note_panics() {
     panic::set_hook(Box::new(|info| {
         PLACE.set(info.location().map(ToString::to_string).unwrap_or_default());
     }));
 }
 
-/// Where this thread panicked, and its words.
+/// Where this thread panicked, and its message.
 pub fn why(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     format!("{}: {}", PLACE.take(), text.unwrap_or_default())
 }
 
-/// The last words of a run: of a log that was cut, the end is what remains.
+/// The summary of a run: of a truncated log, the end remains.
 pub fn sum_up(passed: usize, failed: &[(String, String)]) {
     for (name, why) in failed {
         println!("failed: {name}\n{why}\n");

@@ -1,30 +1,30 @@
-//! Waiting for facts: asked for again and again, with a bound. A sleep proves nothing.
+//! Waiting for facts: polling with a timeout. A sleep proves nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// For what is done in a moment on an idle machine: many times longer than that, since other work
-/// on the same cores may stretch everything.
+/// For operations that take a moment on an idle machine: many times longer than that, because other
+/// work on the same cores may delay everything.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// The test has met its deadline: whoever waits gives up.
+/// The test has exceeded its deadline: all waiting ends.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Whether all waiting ends at once, as failures.
+/// Sets whether all waiting ends at once, as failures.
 pub fn abandon(yes: bool) {
     ABANDONED.store(yes, Ordering::SeqCst);
 }
 
-/// Waits until `look` succeeds, says what it saw last when the bound is met.
-pub fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
-    until_in(BOUND, what, look)
+/// Waits until `poll` succeeds; reports its last error after the timeout.
+pub fn until<T>(what: &str, poll: impl FnMut() -> Result<T, String>) -> T {
+    until_in(BOUND, what, poll)
 }
 
-/// [`until`] with another bound.
-pub fn until_in<T>(bound: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+/// [`until`] with another timeout.
+pub fn until_in<T>(bound: Duration, what: &str, mut poll: impl FnMut() -> Result<T, String>) -> T {
     let begun = Instant::now();
     loop {
-        let saw = match look() {
+        let saw = match poll() {
             Ok(value) => return value,
             Err(saw) => saw,
         };
@@ -35,14 +35,14 @@ pub fn until_in<T>(bound: Duration, what: &str, mut look: impl FnMut() -> Result
     }
 }
 
-/// Holds for the whole time, looked at again and again.
-pub fn always(time: Duration, what: &str, mut look: impl FnMut() -> Result<(), String>) {
+/// Holds for the whole time, polled again and again.
+pub fn always(time: Duration, what: &str, mut poll: impl FnMut() -> Result<(), String>) {
     let begun = Instant::now();
     while begun.elapsed() < time {
-        if let Err(saw) = look() {
+        if let Err(saw) = poll() {
             panic!("{what}\n  saw: {saw}");
         }
-        assert!(!ABANDONED.load(Ordering::SeqCst), "met the test's deadline during: {what}");
+        assert!(!ABANDONED.load(Ordering::SeqCst), "exceeded the test's deadline during: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,4 +1,4 @@
-//! Every bound has a test that reaches it: at least, one that names it.
+//! Every limit has a test that reaches it, or at least one that names it.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn is_limits(path: &str) -> bool {
     path == "src/limits.rs" || path.starts_with("src/limits/")
 }
 
-/// The words of all tests: files of them, and the modules at the end of others.
+/// The words of all tests: test files, and the test modules at the end of other files.
 fn tested(files: &[File]) -> BTreeSet<&str> {
     let mut words = BTreeSet::new();
     for file in files.iter().filter(|file| is_rust(&file.path) && !is_limits(&file.path)) {
@@ -54,7 +54,7 @@ fn unnamed(text: &str, tested: &BTreeSet<&str>) -> Complaints {
     for (at, line) in text.lines().enumerate() {
         let name = line.strip_prefix("pub const ").and_then(|rest| rest.split(':').next());
         if let Some(name) = name.filter(|name| !tested.contains(name)) {
-            found.push((at + 1, format!("{name} is named in no test: what shows it?")));
+            found.push((at + 1, format!("{name} is named in no test: which test reaches it?")));
         }
     }
     found

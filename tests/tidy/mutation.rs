@@ -1,5 +1,5 @@
-//! The named rules of tests/mutation have their places in the source: a change that moves one would
-//! else be found by the next run of `make mutants` alone, which is by hand.
+//! The named rules of tests/mutation have their places in the source: otherwise a change that moves
+//! one would be found only by the next manual run of `make mutants`.
 
 use crate::Complaints;
 use crate::tree::{all, hold};
@@ -16,7 +16,7 @@ fn every_named_rule_has_its_place() {
     hold(|f| f.path == RULES, |f| places(&f.text, source));
 }
 
-/// Each `file function` has to be there, and in its file what follows it behind `-`.
+/// Each `file function` must exist, and its file must contain the text after `-`.
 fn places(rules: &str, source: impl Fn(&str) -> Option<String>) -> Complaints {
     let mut found = Complaints::new();
     let mut text: Option<String> = None;
@@ -27,7 +27,7 @@ fn places(rules: &str, source: impl Fn(&str) -> Option<String>) -> Complaints {
             old = (at, old.1 + more);
             continue;
         }
-        // What is left out stands there as well, and is judged with its last line.
+        // Removed text is also in the file, and is checked with its last line.
         let (at_old, missing) = std::mem::take(&mut old);
         if let Some(text) = &text
             && !squeezed(text).contains(&squeezed(&missing))
@@ -47,7 +47,7 @@ fn places(rules: &str, source: impl Fn(&str) -> Option<String>) -> Complaints {
     found
 }
 
-/// Without blanks, comments, and the commas that stand only where a line is broken.
+/// Without blanks, comments, and the commas that exist only at line breaks.
 fn squeezed(text: &str) -> String {
     let lines = text.lines().map(|line| line.split("// ").next().unwrap_or_default());
     let text: String = lines.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();

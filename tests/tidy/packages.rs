@@ -1,5 +1,5 @@
-//! Where the packages come from and under which licence, held without any tool beside cargo itself.
-//! `cargo deny` reads the same list and knows more: advisories, yanked and duplicate packages.
+//! The sources and licences of packages, checked without any tool but cargo. `cargo deny` reads the
+//! same list and checks more: advisories, yanked and duplicate packages.
 
 use std::env;
 use std::fs;
@@ -53,9 +53,9 @@ fn allowed_licences(deny: &str) -> Vec<String> {
     list.split(',').map(|name| name.trim().trim_matches('"').to_owned()).collect()
 }
 
-/// Name and licence of all that is built on this machine, tests included.
+/// Name and licence of all packages that are built on this machine, tests included.
 fn packages() -> Vec<(String, String)> {
-    let cargo = env::var_os("CARGO").expect("cargo runs this test and says where it is");
+    let cargo = env::var_os("CARGO").expect("cargo runs this test and sets its path");
     let platform = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let out = Command::new(cargo)
         .args(["metadata", "--format-version=1", "--locked", "--offline", "--all-features"])
@@ -70,7 +70,7 @@ fn packages() -> Vec<(String, String)> {
     packages.iter().map(|package| (text(&package["name"]), text(&package["license"]))).collect()
 }
 
-/// Evaluates an SPDX expression: OR binds less than AND, `/` is an old OR; WITH is not known.
+/// Evaluates an SPDX expression: OR binds less than AND, `/` is an old OR; WITH is not supported.
 fn satisfied(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();

@@ -1,5 +1,4 @@
-//! The pages that people read: README's length, links that lead somewhere, a drawing that shows
-//! what the figures say.
+//! The pages for users: README's length, valid links, a drawing that agrees with the figures.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -30,7 +29,10 @@ fn the_drawing_shows_the_recorded_figures() {
     let drawn = drawn.expect("a shell is here");
     assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
     let kept = fs::read(top().join("docs/peers.svg")).expect("docs/peers.svg");
-    assert!(drawn.stdout == kept, "docs/peers.svg is not what scripts/plots draws: run it");
+    assert!(
+        drawn.stdout == kept,
+        "docs/peers.svg differs from the output of scripts/plots: run it"
+    );
 }
 
 #[test]
@@ -58,7 +60,7 @@ fn length(text: &str) -> Complaints {
 
 /// Relative links, `[…](PATH)` or `[…](PATH#HEADING)`, outside of code.
 fn links(page: &File) -> Complaints {
-    let folder = Path::new(&page.path).parent().expect("a file lies in a folder");
+    let folder = Path::new(&page.path).parent().expect("a file is in a folder");
     let mut found = Vec::new();
     for (at, line) in page.text.lines().enumerate() {
         let prose: String = line.split('`').step_by(2).collect();

@@ -1,5 +1,5 @@
-//! Rust source with its strings and comments blanked out, and what can be read off it without a
-//! syntax tree: words, paths, attributes, bodies. Lines stay where they are.
+//! Rust source with its strings and comments blanked out, and what can be read from it without a
+//! syntax tree: words, paths, attributes, bodies. Line numbers do not change.
 
 use crate::Complaints;
 
@@ -18,7 +18,7 @@ pub(crate) fn code(text: &str) -> String {
     String::from_utf8(out).expect("whole literals and comments become ASCII")
 }
 
-/// How long what starts here is, if it is a comment or a literal; 0 where it is code.
+/// The length of a comment or literal that starts here; 0 for code.
 fn skipped_len(text: &str, at: usize) -> usize {
     let rest = &text.as_bytes()[at..];
     let in_word = at > 0 && is_word(text.as_bytes()[at - 1]);
@@ -85,7 +85,7 @@ pub(crate) fn line_at(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Every word with where it starts.
+/// Every word with its start.
 pub(crate) fn words_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let start = text.as_ptr() as usize;
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
@@ -93,7 +93,7 @@ pub(crate) fn words_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(move |word| (word.as_ptr() as usize - start, word))
 }
 
-/// Where the body of a function starts; none where the declaration ends first.
+/// The start of a function's body; none if the declaration ends first.
 pub(crate) fn body_start(code: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, byte) in code.bytes().enumerate() {
@@ -108,7 +108,7 @@ pub(crate) fn body_start(code: &str) -> Option<usize> {
     None
 }
 
-/// The length of what starts with an opening bracket, to its closing one.
+/// The length from an opening bracket to its closing one.
 pub(crate) fn block_len(code: &str) -> usize {
     let mut depth = 0;
     for (at, byte) in code.bytes().enumerate() {
@@ -124,7 +124,7 @@ pub(crate) fn block_len(code: &str) -> usize {
     code.len()
 }
 
-/// Asks `rule` about every path with at least two parts, `use` trees written out.
+/// Calls `rule` for every path with at least two parts, with `use` trees expanded.
 pub(crate) fn each_path(text: &str, rule: impl Fn(&str) -> Option<String>) -> Complaints {
     let code = code(text);
     let mut found = Vec::new();
@@ -141,7 +141,7 @@ pub(crate) fn each_path(text: &str, rule: impl Fn(&str) -> Option<String>) -> Co
     found
 }
 
-/// Writes out `a::b::{c, d::e}` as its paths, and says how long it was.
+/// Expands `a::b::{c, d::e}` into its paths, and returns its length.
 fn expand(code: &str, before: &str, paths: &mut Vec<String>) -> usize {
     let word = code.bytes().take_while(|byte| is_word(*byte)).count();
     let path = format!("{before}{}", &code[..word]);
@@ -166,7 +166,7 @@ fn expand(code: &str, before: &str, paths: &mut Vec<String>) -> usize {
     word + 2 + group
 }
 
-/// Asks `rule` about what stands between the brackets of every attribute.
+/// Calls `rule` for the contents of every attribute.
 pub(crate) fn attributes(text: &str, rule: impl Fn(&str) -> Option<String>) -> Complaints {
     let code = code(text);
     let mut found = Vec::new();

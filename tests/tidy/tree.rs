@@ -1,4 +1,4 @@
-//! The files of the tree, as they lie in the checkout, and which rule concerns which.
+//! The files of the tree, as in the checkout, and which rule applies to which.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,8 +13,8 @@ pub(crate) struct File {
     pub(crate) executable: bool,
 }
 
-/// Fails with every complaint of `rule` about the files that it `concerns`, and where there is no
-/// such file: a rule over nothing holds nothing.
+/// Fails with every complaint of `rule` about the files that it `concerns`, and also if there is no
+/// such file: a rule over no file checks nothing.
 pub(crate) fn hold(concerns: impl Fn(&File) -> bool, rule: impl Fn(&File) -> Complaints) {
     let files = all();
     let concerned: Vec<&File> = files.iter().filter(|file| concerns(file)).collect();
@@ -69,7 +69,7 @@ pub(crate) fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-/// What others made, kept byte for byte; patches are as diff writes them.
+/// Files of others, kept byte for byte; patches are as diff writes them.
 pub(crate) fn is_foreign(path: &str) -> bool {
     path == "LICENSE"
         || path.ends_with("Cargo.lock")

@@ -1,4 +1,4 @@
-//! The HTTP API, as clients meet it: the kind ones and the others.
+//! The HTTP API as clients see it, well-behaved ones and others.
 
 use std::io::{Read, Write};
 
@@ -111,15 +111,15 @@ fn the_api_refuses_what_it_does_not_understand(world: &World) {
 fn slow_and_endless_requests_are_cut_off(world: &World) {
     let site = world.site("api-slow");
     let mut agent = listening(&site);
-    // One says half a word and waits.
+    // One sends an incomplete request and waits.
     let mut slow = http::connect(site.api).expect("it listens");
     slow.write_all(b"GET /po").expect("it takes words");
-    // One never stops.
+    // One never stops sending.
     let mut endless = http::connect(site.api).expect("it listens");
     let junk = vec![b'x'; 64 << 10];
     let written = (0..1000).take_while(|_| endless.write_all(&junk).is_ok()).count();
     assert!(written < 1000, "64 MB of a request were taken");
-    // One asks and does not read.
+    // One sends a request and does not read.
     let mut deaf = http::connect(site.api).expect("it listens");
     deaf.write_all(format!("GET /pods HTTP/1.1\r\nHost: {}\r\n\r\n", site.api).as_bytes())
         .expect("it takes words");
@@ -138,26 +138,27 @@ fn a_hundred_idle_connections_keep_nobody_from_the_api(world: &World) {
     let idle: Vec<_> = (0..100).map(|_| http::connect(site.api)).collect();
     let connected = idle.iter().filter(|one| one.is_ok()).count();
     assert!(connected >= 16, "{connected} connected");
-    // The pods do not wait for clients; clients wait for each other, for as long as one may ask.
-    let seen = || {
-        let running = site.seen().running("main").len();
+    // The pods do not wait for clients; clients wait for each other, up to the time limit of a
+    // request.
+    let state = || {
+        let running = site.runtime_state().running("main").len();
         if running == 1 { Ok(()) } else { Err(format!("{running} run\n{}", site.log_tail())) }
     };
-    until("the pod runs under the crowd", seen);
-    until("somebody who asks is answered", || {
+    until("the pod runs under the crowd", state);
+    until("a request is answered", || {
         let answer = http::get(site.api, "/healthz").map_err(|error| error.to_string())?;
         if answer.code == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
     });
     drop(idle);
     assert!(agent.lives(), "{}", site.log_tail());
-    // And none of it is left open.
+    // And none of the connections is left open.
     let sockets = || {
         let all = std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).expect("it lives");
         let links = all.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
         links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
     };
     until("its sockets are few again", || {
-        // The runtime's, the listener, and one that may be asking.
+        // The runtime's, the listener, and one that may be serving this request.
         let count = sockets();
         if count <= 3 { Ok(()) } else { Err(format!("{count} sockets")) }
     });

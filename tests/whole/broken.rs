@@ -1,4 +1,4 @@
-//! Manifests that cannot be used, beside good ones.
+//! Invalid manifests, beside valid ones.
 
 use std::fs;
 use std::time::Duration;
@@ -21,7 +21,7 @@ crate::tests![
     files_that_are_no_manifests_are_left_alone,
 ];
 
-/// What `/edged/status` says of the manifests.
+/// The problems of manifests in `/edged/status`.
 fn trouble(site: &Site) -> Result<Vec<String>, String> {
     let status = site.status()?;
     let lines = status["manifestTrouble"].as_array().ok_or(status.to_string())?;
@@ -29,7 +29,7 @@ fn trouble(site: &Site) -> Result<Vec<String>, String> {
 }
 
 fn wait_for_trouble(site: &Site, is: impl Fn(&[String]) -> bool) -> Vec<String> {
-    until("/edged/status tells of the manifests", || {
+    until("/edged/status shows problems of the manifests", || {
         let lines = trouble(site)?;
         if is(&lines) { Ok(lines) } else { Err(format!("{lines:?}\n{}", site.log_tail())) }
     })
@@ -83,7 +83,7 @@ fn a_manifest_that_breaks_keeps_its_pod_running(world: &World) {
     site.wait_empty();
 }
 
-/// The pod runs on for long enough to have been found wanting by several looks.
+/// The pod runs for several more relists.
 fn stays(site: &Site, id: &str) {
     always(Duration::from_millis(2500), "the pod runs on", || {
         let pod = site.pod("torn")?;
@@ -109,18 +109,18 @@ fn a_mistyped_key_keeps_its_pod_running(world: &World) {
     wait_for_trouble(&site, |lines| lines.len() == 1);
     runs_on(&site, &before);
     site.put("torn.yaml", &sleeper("torn"));
-    let again = site.wait_running("torn");
-    assert_eq!(again.container_id("main"), before.container_id("main"), "adopted");
+    let later = site.wait_running("torn");
+    assert_eq!(later.container_id("main"), before.container_id("main"), "adopted");
     site.take("torn.yaml");
     site.wait_empty();
 }
 
-/// Its container is the only one for a while, whether the agent knows the pod or not.
+/// For a while its container stays the only one, whether the agent knows the pod or not.
 fn runs_on(site: &Site, pod: &Pod) {
     always(Duration::from_millis(2500), "the pod runs on", || {
-        let seen = site.seen().of(pod.uid());
-        let ids: Vec<_> = seen.running("main").iter().map(|one| one.id.clone()).collect();
-        if ids == [pod.container_id("main")] { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state().of(pod.uid());
+        let ids: Vec<_> = state.running("main").iter().map(|one| one.id.clone()).collect();
+        if ids == [pod.container_id("main")] { Ok(()) } else { Err(state.short()) }
     });
 }
 
@@ -144,8 +144,8 @@ fn a_folder_that_is_moved_away_ends_nothing(world: &World) {
     runs_on(&site, &before);
     fs::remove_dir(&site.manifests).expect("it is empty");
     fs::rename(&away, &site.manifests).expect("a folder of ours");
-    let again = site.wait_running("torn");
-    assert_eq!(again.container_id("main"), before.container_id("main"), "adopted");
+    let later = site.wait_running("torn");
+    assert_eq!(later.container_id("main"), before.container_id("main"), "adopted");
     wait_for_trouble(&site, <[String]>::is_empty);
     site.take("torn.yaml");
     site.wait_empty();
@@ -172,8 +172,8 @@ fn a_partition_that_is_unmounted_ends_nothing(world: &World) {
     wait_for_trouble(&site, |lines| lines.len() == 1);
     runs_on(&site, &before);
     mount();
-    let again = site.wait_running("torn");
-    assert_eq!(again.container_id("main"), before.container_id("main"), "adopted");
+    let later = site.wait_running("torn");
+    assert_eq!(later.container_id("main"), before.container_id("main"), "adopted");
     wait_for_trouble(&site, <[String]>::is_empty);
     site.take("torn.yaml");
     site.wait_empty();
@@ -195,9 +195,9 @@ fn a_pod_outlives_a_restart_of_the_agent_while_its_manifest_is_broken(world: &Wo
     wait_for_trouble(&site, |lines| lines.len() == 1);
     runs_on(&site, &torn);
     site.put("torn.yaml", &sleeper("torn"));
-    let again = site.wait_running("torn");
-    assert_eq!(again.container_id("main"), torn.container_id("main"), "adopted, not restarted");
-    assert_eq!(again.restarts("main"), 0);
+    let later = site.wait_running("torn");
+    assert_eq!(later.container_id("main"), torn.container_id("main"), "adopted, not restarted");
+    assert_eq!(later.restarts("main"), 0);
     let same = site.pod("good").expect("it is wanted");
     assert_eq!(same.container_id("main"), good.container_id("main"));
     site.take("torn.yaml");
@@ -216,7 +216,7 @@ fn what_edged_does_not_do_fails_the_pod_and_names_the_field(world: &World) {
     let message = failed.message();
     assert!(message.contains("spec.hostUsers"), "{message}");
     assert!(message.contains("spec.volumes[0].iscsi"), "{message}");
-    assert!(site.seen().of(failed.uid()).is_empty(), "nothing was started");
+    assert!(site.runtime_state().of(failed.uid()).is_empty(), "nothing was started");
     site.put("asks.yaml", &sleeper("asks"));
     let healed = site.wait_running("asks");
     assert_ne!(healed.uid(), failed.uid());

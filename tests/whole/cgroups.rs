@@ -1,4 +1,4 @@
-//! Pods' own cgroups: the kernel's figures, and what they keep a pod to.
+//! Pods' own cgroups: the kernel's values, and the limits that they enforce.
 
 use super::World;
 use super::support::agent::{KEEP_ALL, SLEEP, manifest, sleeper};
@@ -68,7 +68,7 @@ fn a_pod_keeps_to_what_it_says_for_itself_though_its_containers_say_nothing(worl
     let _agent = site.start();
     let spec =
         format!("{QUICK}  restartPolicy: Never\n  resources: {{limits: {{memory: 32Mi}}}}\n");
-    // It keeps all in memory until the end of the line, which never comes.
+    // It reads all input into memory until the end of a line, which never comes.
     let main = "    command: [sh, -c, 'tr \"\\\\000\" x < /dev/zero | grep y']\n";
     site.put("big.yaml", &manifest("big", &spec, main));
     let pod = site.wait("big", "it is killed", |pod| pod.phase() == "Failed");

@@ -1,4 +1,4 @@
-//! A manifest changes, or goes: what ends, how, and with which grace.
+//! Changes and removals of manifests: what ends, how, and with which grace period.
 
 use std::fs::File;
 use std::io::Read;
@@ -58,7 +58,7 @@ fn another_variable_in_the_manifest_replaces_the_pod(world: &World) {
         if output == ["1", "green"] { Ok(()) } else { Err(format!("{output:?}")) }
     });
     site.wait_gone(&before);
-    // A mere rewrite of the same words changes nothing.
+    // Rewriting the same content changes nothing.
     site.put("app.yaml", &format!("# words\n{}", text.replace("value: red", "value: green")));
     site.put("other.yaml", &sleeper("other"));
     site.wait_running("other");
@@ -69,14 +69,14 @@ fn another_variable_in_the_manifest_replaces_the_pod(world: &World) {
     site.wait_empty();
 }
 
-/// Says goodbye on SIGTERM, takes its time, ends with 7.
+/// Writes a line on SIGTERM, takes its time, ends with 7.
 const POLITE: &str = "    command: [sh, -c, 'trap \"echo bye; sleep 1; echo gone; exit 7\" TERM; \
                       echo up; sleep 100000 & wait']\n";
 
 fn a_removed_pod_is_told_and_may_end_in_its_own_time(world: &World) {
     let site = world.site("changes-polite");
     let _agent = site.start();
-    // With an hour's grace only a process that ends by itself goes within the bound.
+    // With an hour's grace only a process that ends by itself is gone in time.
     let spec = "  hostNetwork: true\n  terminationGracePeriodSeconds: 3600\n";
     site.put("polite.yaml", &manifest("polite", spec, POLITE));
     let pod = site.wait_running("polite");
@@ -142,11 +142,11 @@ fn a_pod_that_is_removed_and_put_back_runs_again(world: &World) {
     let after = site.wait("back", "runs again", |pod| {
         pod.runs() && pod.container_id("main") != before.container_id("main")
     });
-    // The same words have the same uid, and the pod is a new one all the same.
+    // The same content has the same uid, and the pod is a new one all the same.
     assert_eq!(after.uid(), before.uid());
     assert!(after.0["metadata"]["deletionTimestamp"].is_null());
-    let seen = site.seen().of(after.uid());
-    assert_eq!((seen.sandboxes.len(), seen.containers.len()), (1, 1), "{}", seen.short());
+    let state = site.runtime_state().of(after.uid());
+    assert_eq!((state.sandboxes.len(), state.containers.len()), (1, 1), "{}", state.short());
     site.take("back.yaml");
     site.wait_empty();
 }

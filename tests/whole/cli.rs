@@ -1,4 +1,4 @@
-//! The commands that people type, against a real agent and a real runtime.
+//! The commands for the operator, against a real agent and a real runtime.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -27,8 +27,8 @@ fn text(output: &Output) -> String {
 }
 
 fn succeeded(output: &Output) -> String {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{}\n{told}", text(output));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{}\n{stderr}", text(output));
     text(output)
 }
 
@@ -44,8 +44,8 @@ fn pods_are_listed_as_kubectl_lists_them(world: &World) {
     let _agent = site.start();
     let server = site.api.to_string();
     site.put("listed.yaml", &sleeper("listed"));
-    let asks = sleeper("asks").replace("  hostNetwork: true\n", "  hostUsers: false\n");
-    site.put("asks.yaml", &asks);
+    let unsupported = sleeper("asks").replace("  hostNetwork: true\n", "  hostUsers: false\n");
+    site.put("asks.yaml", &unsupported);
     let listed = site.wait_running("listed");
     site.wait("asks", "Failed", |pod| pod.phase() == "Failed");
     let table = succeeded(&edged(&["pods", "--server", &server]));
@@ -91,9 +91,9 @@ fn commands_say_what_to_do_where_no_agent_listens(world: &World) {
     for command in ["pods", "status"] {
         let output = edged(&[command, "--server", &site.api.to_string()]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(told.contains(&site.api.to_string()), "names where it asked: {told}");
-        assert!(told.contains("edged run"), "says what to do: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(&site.api.to_string()), "names where it asked: {stderr}");
+        assert!(stderr.contains("edged run"), "says what to do: {stderr}");
     }
     let output = edged(&["pods", "--no-such-flag"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -130,7 +130,7 @@ fn a_machine_that_can_run_pods_passes_the_check(world: &World) {
     for line in table.lines() {
         assert!(!line.starts_with("fail"), "{table}");
     }
-    assert!(site.seen().is_empty(), "a check changes nothing");
+    assert!(site.runtime_state().is_empty(), "a check changes nothing");
 }
 
 fn a_machine_without_a_runtime_fails_the_check_and_is_told_the_remedy(world: &World) {

@@ -20,7 +20,7 @@ crate::tests!(
     another_life_takes_the_pods_of_the_cloud_over_without_touching_them,
 );
 
-/// A site whose agents know this cloud.
+/// A site whose agents are configured for this cloud.
 fn site(world: &World, name: &str, cloud: &Cloud) -> Site {
     let mut site = world.site(name);
     join(&mut site, cloud);
@@ -43,7 +43,7 @@ fn secret(name: &str) -> Value {
     })
 }
 
-/// One of the cloud's pods, as the agent tells it.
+/// One of the cloud's pods, as the agent reports it.
 fn find(site: &Site, name: &str) -> Result<Pod, String> {
     let found = site.pods()?.into_iter().find(|pod| pod.name() == name);
     found.ok_or_else(|| format!("no pod {name}"))
@@ -52,20 +52,20 @@ fn find(site: &Site, name: &str) -> Result<Pod, String> {
 fn wait_running(site: &Site, name: &str) -> Pod {
     until(&format!("pod {name} runs"), || {
         let pod = find(site, name).map_err(|why| format!("{why}\n{}", site.log_tail()))?;
-        let told = format!("{}\n{}", pod.0["status"], site.log_tail());
-        if pod.runs() { Ok(pod) } else { Err(told) }
+        let reported = format!("{}\n{}", pod.0["status"], site.log_tail());
+        if pod.runs() { Ok(pod) } else { Err(reported) }
     })
 }
 
 fn phase_in_the_cloud(cloud: &Cloud, name: &str, phase: &str) {
     until(&format!("the cloud has {name} as {phase}"), || {
         let object = cloud.object(&format!("default/pod/{name}"));
-        let told = &object["status"]["phase"];
-        if told == phase { Ok(()) } else { Err(object["status"].to_string()) }
+        let reported = &object["status"]["phase"];
+        if reported == phase { Ok(()) } else { Err(object["status"].to_string()) }
     });
 }
 
-/// The cloud has a node that is ready, and has what this machine has.
+/// The cloud has a ready node with this machine's properties.
 fn is_ready(cloud: &Cloud) {
     let node = || cloud.object(&format!("null/node/{NODE}"));
     until("the node is ready", || {
@@ -79,8 +79,8 @@ fn is_ready(cloud: &Cloud) {
     });
     let status = &node()["status"];
     let info = &status["nodeInfo"];
-    let told = info["containerRuntimeVersion"].as_str().expect("a text");
-    assert!(told.starts_with("containerd://"), "{told}");
+    let reported = info["containerRuntimeVersion"].as_str().expect("a text");
+    assert!(reported.starts_with("containerd://"), "{reported}");
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("it is there");
     assert_eq!(info["bootID"], boot_id.trim());
     for amounts in ["capacity", "allocatable"] {
@@ -115,21 +115,23 @@ fn a_node_joins_its_cloud_and_runs_what_it_wants(world: &World) {
         json!([{"name": "K", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "k"}}}]);
     let _agent = site.start();
     cloud.connected(1);
-    cloud.wait("the node", |told| {
-        told.operation() == "insert" && told.resource().contains("/node/")
+    cloud.wait("the node", |reported| {
+        reported.operation() == "insert" && reported.resource().contains("/node/")
     });
-    cloud.wait("the lease", |told| told.resource() == format!("kube-node-lease/lease/{NODE}"));
+    cloud.wait("the lease", |reported| {
+        reported.resource() == format!("kube-node-lease/lease/{NODE}")
+    });
     is_ready(&cloud);
     let id = cloud.put("default/pod/web", wanted);
     cloud.acked(&id);
-    let told = wait_running(&site, "web");
+    let reported = wait_running(&site, "web");
     phase_in_the_cloud(&cloud, "web", "Running");
     for file in ["ca.crt", "node.crt", "node.key"] {
         assert!(site.dir.join(file).is_file(), "{file}");
     }
-    // What changes in the cloud changes in the pod.
+    // A change in the cloud changes the pod.
     let volume =
-        site.root.join("pods").join(told.uid()).join("volumes/kubernetes.io~configmap/cm/k");
+        site.root.join("pods").join(reported.uid()).join("volumes/kubernetes.io~configmap/cm/k");
     let id = cloud.put("default/configmap/cm", map("cm", "two"));
     cloud.acked(&id);
     until("the file follows", || match fs::read_to_string(&volume) {
@@ -147,24 +149,24 @@ fn a_pod_of_the_cloud_ends_in_the_cloud_when_nothing_is_left_of_it(world: &World
     cloud.connected(1);
     let wanted = pod("web", &json!({}));
     cloud.put("default/pod/web", wanted);
-    let told = wait_running(&site, "web");
+    let reported = wait_running(&site, "web");
     phase_in_the_cloud(&cloud, "web", "Running");
     let mut ending = cloud.object("default/pod/web");
     ending["metadata"]["deletionTimestamp"] = json!("2026-11-21T12:00:00Z");
     ending["metadata"]["deletionGracePeriodSeconds"] = json!(1);
     cloud.put("default/pod/web", ending);
-    cloud.wait("the deletion", |told| {
-        told.operation() == "delete" && told.resource() == "default/pod/web"
+    cloud.wait("the deletion", |reported| {
+        reported.operation() == "delete" && reported.resource() == "default/pod/web"
     });
-    site.wait_gone(&told);
+    site.wait_gone(&reported);
     assert_eq!(cloud.object("default/pod/web"), Value::Null);
 }
 
-/// Everything that runs is gone: the agent, the containers, the runtime.
+/// Everything that runs is killed: the agent, the containers, the runtime.
 fn power_cut(agent: Agent<'_>, containerd: &Containerd) {
     agent.kill();
     containerd.cut();
-    containerd.again();
+    containerd.start_daemon();
 }
 
 fn pods_of_the_cloud_come_back_after_a_power_cut_without_it(world: &World) {
@@ -202,7 +204,7 @@ fn pods_of_the_cloud_come_back_after_a_power_cut_without_it(world: &World) {
     wait_running(&site, "job");
     cloud.script(|script| script.frozen = true);
     power_cut(agent, &containerd);
-    // No cloud, no name server, and a clock that nobody has set.
+    // No cloud, no name server, and an unset clock.
     let nowhere = "no-such-host.invalid";
     let (https, websocket) = (format!("{nowhere}:10002"), format!("{nowhere}:10000"));
     let store = joined::store(&site);
@@ -211,9 +213,9 @@ fn pods_of_the_cloud_come_back_after_a_power_cut_without_it(world: &World) {
     for name in ["web", "job"] {
         let after = until(&format!("{name} runs again"), || {
             let pod = find(&site, name)?;
-            let told = format!("{}\n{}", pod.0["status"], site.log_tail());
+            let reported = format!("{}\n{}", pod.0["status"], site.log_tail());
             let anew = pod.container_id("main") != before.container_id("main");
-            if pod.runs() && anew { Ok(pod) } else { Err(told) }
+            if pod.runs() && anew { Ok(pod) } else { Err(reported) }
         });
         assert!(!after.uid().is_empty());
     }
@@ -243,9 +245,9 @@ fn an_agent_killed_again_and_again_keeps_what_it_acknowledged(world: &World) {
         cloud.acked(&pushed[round % 8].0);
         agent.kill();
         cloud.left_alone();
-        let told = cloud.told();
+        let reported = cloud.received();
         for (id, name, value) in pushed {
-            if told.iter().any(|told| told.parent() == id) {
+            if reported.iter().any(|reported| reported.parent() == id) {
                 acknowledged.retain(|(known, _)| *known != name);
                 acknowledged.push((name, value));
             }
@@ -269,7 +271,7 @@ fn kept(site: &Site, key: &str) -> Value {
     text.map_or(Value::Null, |text| serde_json::from_str(&text).expect("JSON"))
 }
 
-/// The file is one that a Go EdgeCore starts from, and it leaves a change of its own behind.
+/// A Go EdgeCore can start from the file, and it leaves a change of its own behind.
 fn is_edgecores(site: &Site, web: &Pod) {
     let path = site.dir.join("edgecore.db");
     for end in ["-wal", "-shm", "-journal"] {
@@ -278,8 +280,8 @@ fn is_edgecores(site: &Site, web: &Pod) {
     let store = rusqlite::Connection::open(&path).expect("the store");
     let mode: String =
         store.query_row("PRAGMA journal_mode", [], |row| row.get(0)).expect("a mode");
-    assert_eq!(mode, "delete", "EdgeCore's own, and nobody else has it open");
-    // At its start it reads all of this type, and stops at one that is no pod.
+    assert_eq!(mode, "delete", "EdgeCore's own, and it is not open elsewhere");
+    // At its start it reads all rows of this type, and stops at one that is no pod.
     let mut found = store.prepare("SELECT key, value FROM meta WHERE type = 'pod'").expect("rows");
     let rows = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("texts");
     let rows: Vec<(String, String)> = rows.map(|row| row.expect("a row")).collect();
@@ -292,10 +294,10 @@ fn is_edgecores(site: &Site, web: &Pod) {
     assert!(metadata["resourceVersion"].is_string(), "{metadata}");
     assert_eq!(pod["spec"]["nodeName"], NODE);
     assert!(pod["spec"]["containers"][0]["image"].is_string());
-    // Its node it reads from here alone.
+    // It reads its node only from here.
     let node: Value = kept(site, &format!("null/node/{NODE}"));
     assert_eq!(node["metadata"]["name"], NODE);
-    // What it says of a pod it keeps like this.
+    // It stores the status of a pod in this form.
     let patch = format!("{{\"metadata\":{{\"uid\":\"{}\"}},\"status\":{{}}}}", web.uid());
     let sql = "INSERT OR REPLACE INTO meta (key, type, value) VALUES (?, ?, ?)";
     let row = ["default/podpatch/web", "podpatch", &patch];

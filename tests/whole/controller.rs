@@ -56,15 +56,19 @@ fn a_node_joins_and_runs_what_the_folder_wants(world: &World) {
     web["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "cm", "mountPath": "/cm"}]);
     cloud.put("web.json", &web);
     let _agent = site.start();
-    let told = cloud.wait_phase("web", "Running");
-    assert_eq!(told["status"]["conditions"].as_array().map(Vec::is_empty), Some(false), "{told}");
+    let reported = cloud.wait_phase("web", "Running");
+    assert_eq!(
+        reported["status"]["conditions"].as_array().map(Vec::is_empty),
+        Some(false),
+        "{reported}"
+    );
     until("the node is ready", || {
         let node = cloud.object(&format!("/api/v1/nodes/{NODE}"))?.ok_or("there is none")?;
         let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let ready = conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
         if ready { Ok(()) } else { Err(node["status"].to_string()) }
     });
-    let uid = told["metadata"]["uid"].as_str().expect("a uid");
+    let uid = reported["metadata"]["uid"].as_str().expect("a uid");
     let file = site.root.join("pods").join(uid).join("volumes/kubernetes.io~configmap/cm/k");
     cloud.put("cm.json", &map("cm", "two"));
     until("the file follows", || match fs::read_to_string(&file) {
@@ -80,13 +84,13 @@ fn a_node_joins_and_runs_what_the_folder_wants(world: &World) {
         let runs = status["image"] == TWO && status["state"]["running"].is_object();
         if runs { Ok(pod) } else { Err(status.to_string()) }
     });
-    assert_eq!(changed["metadata"]["uid"], told["metadata"]["uid"]);
-    assert_ne!(container(&changed), container(&told));
+    assert_eq!(changed["metadata"]["uid"], reported["metadata"]["uid"]);
+    assert_ne!(container(&changed), container(&reported));
     cloud.take("web.json");
     cloud.wait_gone("web");
     until("nothing is left of it", || {
-        let seen = site.seen().of(uid);
-        if seen.is_empty() { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state().of(uid);
+        if state.is_empty() { Ok(()) } else { Err(state.short()) }
     });
 }
 
@@ -118,7 +122,8 @@ fn a_controller_that_was_killed_goes_on_where_it_was(world: &World) {
 
 fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) {
     let cloud = cloud(world, "forgetful");
-    // What a new store finds in the folder is called what the next new one will call it.
+    // A new store gives the objects in the folder uids that the next new store will give them
+    // again.
     for name in ["kept", "changed", "gone"] {
         cloud.put(&format!("{name}.json"), &pod(name, NODE, ONE));
     }
@@ -137,16 +142,16 @@ fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) 
     let kept = cloud.wait_phase("kept", "Running");
     assert_eq!(kept["metadata"]["uid"], before[0]["metadata"]["uid"]);
     assert_eq!(container(&kept), container(&before[0]), "nobody touched it");
-    // One that came later is another pod now: cloud and node agree on that.
+    // A later one is another pod now: cloud and node agree on that.
     until("the later pod is one and the same in the cloud and on the node", || {
         let now = cloud.wait_phase("late", "Running");
         let uid = now["metadata"]["uid"].as_str().expect("a uid");
-        let runs = !site.seen().of(uid).running("main").is_empty();
+        let runs = !site.runtime_state().of(uid).running("main").is_empty();
         let old = late["metadata"]["uid"].as_str().expect("a uid");
-        let left = old != uid && !site.seen().of(old).is_empty();
+        let left = old != uid && !site.runtime_state().of(old).is_empty();
         if runs && !left { Ok(()) } else { Err(format!("{old} {uid}\n{}", site.log_tail())) }
     });
-    // What is said from now on counts for the node, although it had all of it by another history.
+    // Later changes reach the node, although it has these objects from another history.
     cloud.put("changed.json", &pod("changed", NODE, TWO));
     cloud.take("gone.json");
     cloud.wait_gone("gone");
@@ -155,7 +160,7 @@ fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) 
         let image = &pod["status"]["containerStatuses"][0]["image"];
         if *image == TWO { Ok(()) } else { Err(format!("{image}\n{}", site.log_tail())) }
     });
-    // A file whose content cannot be read any more puts another in its place.
+    // A file whose content is unreadable is replaced by another one.
     controller.kill();
     let _ = fs::remove_file(format!("{}-wal", data.display()));
     fs::write(&data, "no database at all".repeat(1_000)).expect("a file of ours");
@@ -167,7 +172,7 @@ fn a_controller_without_its_store_goes_on_with_the_pods_that_run(world: &World) 
     cloud.wait_phase("new", "Running");
     let uid = before[2]["metadata"]["uid"].as_str().expect("a uid");
     until("nothing is left of what went", || {
-        let left = site.seen().of(uid);
+        let left = site.runtime_state().of(uid);
         if left.is_empty() { Ok(()) } else { Err(left.short()) }
     });
     let log = cloud.log();
@@ -236,7 +241,7 @@ fn a_broken_manifest_is_named_and_the_others_go_on(world: &World) {
     cloud.wait_phase("web", "Running");
     controller.terminate();
     let _next = cloud.start();
-    // Nobody knows what the file wants: what it wanted is left.
+    // The content of the file is unknown: its earlier objects stay.
     cloud.wait_phase("web", "Running");
 }
 
@@ -260,7 +265,7 @@ fn a_folder_that_vanishes_ends_no_pods_of_nodes(world: &World) {
             if same && !ends { Ok(()) } else { Err(pod.to_string()) }
         });
     };
-    // A key that is mistyped is refused with its place.
+    // A misspelt key is refused with its position.
     let typed = format!("{web:#}").replace("\"containers\"", "\"containerz\"");
     fs::write(cloud.manifests.join("web.json"), typed).expect("a file of ours");
     stays("spec.containerz: got an unknown field; spec.containers: Required value");
@@ -295,7 +300,7 @@ fn an_agent_without_its_store_is_served_again(world: &World) {
     for end in ["", "-wal", "-shm"] {
         let _ = fs::remove_file(site.dir.join(format!("edgecore.db{end}")));
     }
-    // By force: the node is away, and says nothing of its end.
+    // By force: the node is offline, and does not report its end.
     cloud.take("gone.json");
     let (path, now) = ("/api/v1/namespaces/default/pods/gone", r#"{"gracePeriodSeconds":0}"#);
     let request = format!(
@@ -315,7 +320,7 @@ fn an_agent_without_its_store_is_served_again(world: &World) {
         let pods = site.pods()?;
         let has = |pod: &Value| pods.iter().any(|it| it.uid() == uid(pod));
         let all = has(&before[0]) && has(&before[1]);
-        let left = site.seen().of(&uid(&before[2]));
+        let left = site.runtime_state().of(&uid(&before[2]));
         if all && left.is_empty() {
             return Ok(());
         }
@@ -347,17 +352,17 @@ fn static_pods_are_shown_in_the_cloud_and_stay_the_nodes(world: &World) {
     assert_eq!(annotations["kubernetes.io/config.mirror"], own.uid(), "{shown}");
     let id = own.container_id("main");
     assert_eq!(container(&shown), format!("containerd://{id}"));
-    // What else is wanted of the node does not touch it, nor does its end in the cloud.
+    // Other desired pods of the node do not affect it, nor does its end in the cloud.
     cloud.put("web.json", &pod("web", NODE, ONE));
     cloud.wait_phase("web", "Running");
     assert_eq!(cloud.wait_phase(&name, "Running")["metadata"]["uid"], shown["metadata"]["uid"]);
     cloud.delete(&name);
-    let again = until("it is shown again", || {
-        let again = cloud.pod(&name)?.ok_or("it is gone")?;
-        let is_other = again["metadata"]["uid"] != shown["metadata"]["uid"];
-        if is_other { Ok(again) } else { Err("it is the same".to_owned()) }
+    let recreated = until("it is shown again", || {
+        let recreated = cloud.pod(&name)?.ok_or("it is gone")?;
+        let is_other = recreated["metadata"]["uid"] != shown["metadata"]["uid"];
+        if is_other { Ok(recreated) } else { Err("it is the same".to_owned()) }
     });
-    assert_eq!(again["metadata"]["annotations"], shown["metadata"]["annotations"]);
+    assert_eq!(recreated["metadata"]["annotations"], shown["metadata"]["annotations"]);
     assert_eq!(site.wait_running("own").container_id("main"), id, "nobody touched it");
     site.take("own.json");
     site.wait_gone(&own);
@@ -370,7 +375,7 @@ fn a_cluster_is_served_through_cuts_and_forgotten_histories(world: &World) {
     let config = api.kubeconfig(&world.folder("cluster-cloud"));
     cloud.flags = vec!["--kubeconfig".to_owned(), config.display().to_string()];
     let controller = cloud.start();
-    // What a live fleet has pinned lies where CloudCore looks for it.
+    // The pinned data of a live fleet is where CloudCore looks for it.
     for (secret, key) in [
         ("casecret", "cakeydata"),
         ("cloudcoresecret", "cloudcoredata"),
@@ -395,8 +400,9 @@ fn a_cluster_is_served_through_cuts_and_forgotten_histories(world: &World) {
     let runs = |name: &str| {
         until(&format!("the cluster has {name} as Running"), || {
             let pod = api.object(Kind::Pod, "default", name);
-            let told = || format!("{}\n{}\n{}", pod["status"], cloud.log_tail(), site.log_tail());
-            if pod["status"]["phase"] == "Running" { Ok(pod) } else { Err(told()) }
+            let reported =
+                || format!("{}\n{}\n{}", pod["status"], cloud.log_tail(), site.log_tail());
+            if pod["status"]["phase"] == "Running" { Ok(pod) } else { Err(reported()) }
         })
     };
     let before = runs("web");
@@ -424,9 +430,9 @@ fn a_cluster_is_served_through_cuts_and_forgotten_histories(world: &World) {
         Value::Null => Ok(()),
         pod => Err(format!("{}\n{}", pod["metadata"], cloud.log_tail())),
     });
-    let asked = api.asked();
+    let requests = api.requests();
     let patched = |it: &&String| it.starts_with("PATCH /api/v1/namespaces/default/pods/web/status");
-    assert!(asked.iter().any(|it| patched(&it)), "{asked:?}");
+    assert!(requests.iter().any(|it| patched(&it)), "{requests:?}");
 }
 
 fn leads(cloud: &Cloud) -> bool {
@@ -449,7 +455,7 @@ fn of_two_replicas_one_leads_and_the_other_follows_it(world: &World) {
     });
     let lease = || api.object(Kind::Lease, "kubeedge", "edgecontroller")["spec"].clone();
     let before = lease();
-    // A node that nobody has any more was to be told of a pod.
+    // A deletion for a node that no longer exists was still to be sent.
     let record = json!({
         "kind": "ObjectSync", "apiVersion": "reliablesyncs.kubeedge.io/v1alpha1",
         "metadata": {"namespace": "default", "name": "gone.example.0f6b1c1e"},

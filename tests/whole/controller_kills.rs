@@ -1,6 +1,5 @@
-//! Two agents and a controller, killed at random under changing manifests: in the end everybody
-//! runs what the folder wants, and nothing ran twice. `SOAK_S` says for how long, `SEED` in which
-//! order.
+//! Two agents and a controller, killed at random while manifests change: in the end everything runs
+//! as the folder wants, and nothing ran twice. `SOAK_S` sets the duration, `SEED` the order.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -69,24 +68,24 @@ fn two_agents_and_a_controller_killed_at_random_converge(world: &World) {
             .flatten()
             .filter_map(|pod| pod["metadata"]["name"].as_str())
             .collect();
-        let told = format!("SEED={seed}: {names:?}, wanted {:?}", wanted.keys());
-        if names.len() == wanted.len() { Ok(()) } else { Err(told) }
+        let reported = format!("SEED={seed}: {names:?}, wanted {:?}", wanted.keys());
+        if names.len() == wanted.len() { Ok(()) } else { Err(reported) }
     });
     for site in &sites {
         let here = wanted.values().filter(|pod| pod["spec"]["nodeName"] == site.node).count();
         until("each runs once", || {
-            let seen = site.seen();
-            let told = format!("SEED={seed} {}: {here} wanted: {}", site.node, seen.short());
-            let (pods, containers) = (seen.ready().len(), seen.running("main").len());
-            if pods == here && containers == here { Ok(()) } else { Err(told) }
+            let state = site.runtime_state();
+            let reported = format!("SEED={seed} {}: {here} wanted: {}", site.node, state.short());
+            let (pods, containers) = (state.ready().len(), state.running("main").len());
+            if pods == here && containers == here { Ok(()) } else { Err(reported) }
         });
     }
 }
 
-/// Never two running containers of one pod, whoever was killed in between.
+/// Never two running containers of one pod, whatever was killed in between.
 fn nothing_runs_twice(site: &Site) {
-    let seen = site.seen();
-    let mut uids: Vec<_> = seen
+    let state = site.runtime_state();
+    let mut uids: Vec<_> = state
         .running("main")
         .into_iter()
         .filter_map(|one| one.labels.get("io.kubernetes.pod.uid"))
@@ -94,10 +93,10 @@ fn nothing_runs_twice(site: &Site) {
     let count = uids.len();
     uids.sort_unstable();
     uids.dedup();
-    assert_eq!(uids.len(), count, "a pod runs twice: {}", seen.short());
+    assert_eq!(uids.len(), count, "a pod runs twice: {}", state.short());
 }
 
-/// The pod runs in its node, with its image and the newest of its ConfigMap.
+/// The pod runs on its node, with its image and the latest version of its ConfigMap.
 fn runs(cloud: &Cloud, sites: &[Site], name: &str, wanted: &Value, seed: u64) {
     until(&format!("SEED={seed}: {name} runs as it is wanted"), || {
         let pod = cloud.pod(name)?.ok_or("the cloud has none")?;
@@ -108,9 +107,9 @@ fn runs(cloud: &Cloud, sites: &[Site], name: &str, wanted: &Value, seed: u64) {
             && pod["metadata"].get("deletionTimestamp").is_none()
             && status["image"] == *image
             && status["state"]["running"].is_object();
-        let told = format!("{}\n{}", pod["status"], cloud.log_tail());
+        let reported = format!("{}\n{}", pod["status"], cloud.log_tail());
         if !is {
-            return Err(told);
+            return Err(reported);
         }
         let site = sites.iter().find(|site| wanted["spec"]["nodeName"] == site.node);
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What dies: the agent, a container, a sandbox. And the agent's orderly end.
+//! Crashes of the agent, of a container, of a sandbox. And the agent's orderly stop.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::World;
 use crate::support::agent::{Agent, Pod, Site, manifest, sleeper};
 use crate::support::cri::Cri;
 use crate::support::wait::until;
-use crate::support::{http, process, seen};
+use crate::support::{http, process, runtime_state};
 
 crate::tests![
     pods_do_not_notice_that_the_agent_is_killed_again_and_again,
@@ -26,13 +26,14 @@ crate::tests![
     the_agent_takes_sighup_and_leaves_no_zombies,
 ];
 
-/// Container id and start of everything that runs.
+/// Container id and start time of everything that runs.
 fn running(site: &Site) -> BTreeMap<String, i64> {
-    let seen = site.seen();
-    let running = seen.containers.iter().filter(|one| one.state() == ContainerState::Running);
+    let state = site.runtime_state();
+    let running = state.containers.iter().filter(|one| one.state() == ContainerState::Running);
     running
         .map(|one| {
-            let (status, _): (ContainerStatus, _) = seen::container(&site.runtime, &one.id);
+            let (status, _): (ContainerStatus, _) =
+                runtime_state::container(&site.runtime, &one.id);
             (one.id.clone(), status.started_at)
         })
         .collect()
@@ -47,11 +48,11 @@ fn all_run(site: &Site, names: &[String]) {
 fn one_of_each(site: &Site, names: &[String]) {
     for name in names {
         let pod = site.pod(name).expect("it is wanted");
-        let seen = site.seen().of(pod.uid());
-        assert_eq!(seen.ready().len(), 1, "{name}: {}", seen.short());
-        assert_eq!(seen.running("main").len(), 1, "{name}: {}", seen.short());
-        // A runtime cancels the start whose caller is gone, and counts it; nothing that ever ran
-        // may have been started again.
+        let state = site.runtime_state().of(pod.uid());
+        assert_eq!(state.ready().len(), 1, "{name}: {}", state.short());
+        assert_eq!(state.running("main").len(), 1, "{name}: {}", state.short());
+        // A runtime cancels a start whose caller has gone, and counts it; no container that ran may
+        // have been started again.
         let main = pod.container("main");
         let cancelled = main["lastState"]["terminated"]["reason"] == "StartError";
         assert!(pod.restarts("main") == u64::from(cancelled), "{name}: {}", pod.0["status"]);
@@ -69,7 +70,7 @@ fn pods_do_not_notice_that_the_agent_is_killed_again_and_again(world: &World) {
     let mut before = running(&site);
     assert_eq!(before.len(), 3);
     let mut agent = Some(agent);
-    // Moments from before the first call for a new pod to after its last, in no order.
+    // Times from before the first call for a new pod to after its last, in random order.
     for (round, delay_ms) in [7, 140, 33, 260, 75].into_iter().enumerate() {
         let new = [format!("new{round}a"), format!("new{round}b")];
         for name in &new {
@@ -84,7 +85,7 @@ fn pods_do_not_notice_that_the_agent_is_killed_again_and_again(world: &World) {
         for (id, started_at) in &before {
             assert_eq!(after.get(id), Some(started_at), "round {round}: {id} was restarted");
         }
-        assert_eq!(after.len(), names.len(), "round {round}: {}", site.seen().short());
+        assert_eq!(after.len(), names.len(), "round {round}: {}", site.runtime_state().short());
         one_of_each(&site, &names);
         before = after;
     }
@@ -100,29 +101,29 @@ fn a_killed_container_is_started_again_and_one_that_crashes_on_is_put_off(world:
     site.put("victim.yaml", &sleeper("victim"));
     let first = site.wait_running("victim");
     let id = first.container_id("main");
-    process::signal(seen::pid_of(&site.runtime, &id), Signal::SIGKILL);
+    process::signal(runtime_state::pid_of(&site.runtime, &id), Signal::SIGKILL);
     let second = site.wait("victim", "restarted", |pod| pod.runs() && pod.restarts("main") == 1);
     assert_ne!(second.container_id("main"), id);
     let ended = &second.container("main")["lastState"]["terminated"];
     assert_eq!(ended["exitCode"], 137, "{ended}");
     assert_eq!(ended["containerID"], format!("containerd://{id}"));
     assert!(site.log_file(&second, "main", 1).exists());
-    assert_eq!(site.seen().of(second.uid()).sandboxes.len(), 1, "the sandbox stays");
+    assert_eq!(site.runtime_state().of(second.uid()).sandboxes.len(), 1, "the sandbox stays");
 
-    // The second end within ten seconds of the first restart is put off.
+    // The second exit within ten seconds of the first restart is delayed.
     let id = second.container_id("main");
-    process::signal(seen::pid_of(&site.runtime, &id), Signal::SIGKILL);
+    process::signal(runtime_state::pid_of(&site.runtime, &id), Signal::SIGKILL);
     let crashing = site
         .wait("victim", "in CrashLoopBackOff", |pod| pod.waits_for("main") == "CrashLoopBackOff");
     let uid = crashing.uid();
-    let told =
+    let expected =
         format!("back-off 10s restarting failed container=main pod=victim-gw_default({uid})");
-    assert_eq!(crashing.container("main")["state"]["waiting"]["message"], told);
+    assert_eq!(crashing.container("main")["state"]["waiting"]["message"], expected);
     assert_eq!(crashing.phase(), "Running");
     assert_eq!(crashing.condition("Ready"), "False");
     let third = site.wait("victim", "restarted", |pod| pod.runs() && pod.restarts("main") == 2);
     let ended_at = finished_at(&site, &id);
-    let (status, _) = seen::container(&site.runtime, &third.container_id("main"));
+    let (status, _) = runtime_state::container(&site.runtime, &third.container_id("main"));
     let waited_ms = (status.started_at - ended_at) / 1_000_000;
     assert!(waited_ms >= 10_000, "waited {waited_ms} ms, expected the back-off of 10 s");
     site.take("victim.yaml");
@@ -130,7 +131,7 @@ fn a_killed_container_is_started_again_and_one_that_crashes_on_is_put_off(world:
 }
 
 fn finished_at(site: &Site, id: &str) -> i64 {
-    seen::container(&site.runtime, id).0.finished_at
+    runtime_state::container(&site.runtime, id).0.finished_at
 }
 
 fn with_init(name: &str) -> String {
@@ -146,17 +147,21 @@ fn replaced(site: &Site, name: &str, before: &Pod, old_id: &str) -> Pod {
     let after = site.wait(name, "running in a new sandbox", |pod| {
         pod.runs() && pod.container_id("main") != before.container_id("main")
     });
-    let seen = site.seen().of(after.uid());
-    let [sandbox] = seen.ready()[..] else { panic!("{}", seen.short()) };
+    let state = site.runtime_state().of(after.uid());
+    let [sandbox] = state.ready()[..] else { panic!("{}", state.short()) };
     assert_ne!(sandbox.id, old_id);
-    assert_eq!(sandbox.metadata.clone().map(|it| it.attempt), Some(1), "{}", seen.short());
+    assert_eq!(sandbox.metadata.clone().map(|it| it.attempt), Some(1), "{}", state.short());
     assert_eq!(after.restarts("main"), 1);
     assert_eq!(after.restarts("prepare"), 1, "init containers run again");
     assert_ne!(after.container_id("prepare"), before.container_id("prepare"));
-    until("the log tells why", || {
-        let told = site.log();
+    until("the log has the reason", || {
+        let expected = site.log();
         let line = "Pod sandbox changed, it will be killed and re-created.";
-        if told.contains("SandboxChanged") && told.contains(line) { Ok(()) } else { Err(told) }
+        if expected.contains("SandboxChanged") && expected.contains(line) {
+            Ok(())
+        } else {
+            Err(expected)
+        }
     });
     after
 }
@@ -166,8 +171,8 @@ fn a_killed_sandbox_is_replaced_and_its_init_containers_run_again(world: &World)
     let _agent = site.start();
     site.put("boxed.yaml", &with_init("boxed"));
     let before = site.wait_running("boxed");
-    let sandbox = site.seen().of(before.uid()).ready()[0].id.clone();
-    process::signal(seen::sandbox_pid_of(&site.runtime, &sandbox), Signal::SIGKILL);
+    let sandbox = site.runtime_state().of(before.uid()).ready()[0].id.clone();
+    process::signal(runtime_state::sandbox_pid_of(&site.runtime, &sandbox), Signal::SIGKILL);
     let after = replaced(&site, "boxed", &before, &sandbox);
     site.take("boxed.yaml");
     site.wait_gone(&after);
@@ -178,7 +183,7 @@ fn a_stopped_sandbox_is_replaced(world: &World) {
     let _agent = site.start();
     site.put("halted.yaml", &with_init("halted"));
     let before = site.wait_running("halted");
-    let sandbox = site.seen().of(before.uid()).ready()[0].id.clone();
+    let sandbox = site.runtime_state().of(before.uid()).ready()[0].id.clone();
     let request = StopPodSandboxRequest { pod_sandbox_id: sandbox.clone() };
     Cri::connect(&site.runtime).expect("it listens").call(&request).expect("it stops");
     let after = replaced(&site, "halted", &before, &sandbox);
@@ -192,11 +197,11 @@ fn the_agent_ends_on_sigterm_and_leaves_its_pods_running(world: &World) {
     site.put("stays.yaml", &sleeper("stays"));
     let pod = site.wait_running("stays");
     let id = pod.container_id("main");
-    let pid = seen::pid_of(&site.runtime, &id);
+    let pid = runtime_state::pid_of(&site.runtime, &id);
     let status = agent.terminate();
     assert_eq!(status.code(), Some(0), "{status}");
     assert!(process::lives(pid), "the container lives on without the agent");
-    // While nobody looks, another container ends; the next agent finds out by itself.
+    // While no agent runs, another container ends; the next agent finds out by itself.
     site.put("late.yaml", &sleeper("late"));
     let _agent = site.start();
     let pod = site.wait_running("stays");
@@ -211,22 +216,22 @@ fn the_agent_ends_on_sigterm_and_leaves_its_pods_running(world: &World) {
 fn an_agent_that_is_told_to_end_tears_no_start(world: &World) {
     let site = world.site("crashes-start");
     let (mut slow, mut begun) = (Vec::new(), Vec::new());
-    // Moments from before the first call for a pod to after its last.
+    // Times from before the first call for a pod to after its last.
     let names: Vec<String> = (0..8).map(|round| format!("new{round}")).collect();
     for (name, delay_ms) in names.iter().zip([15, 40, 65, 90, 115, 140, 170, 210]) {
         let agent = site.start();
         agent.wait_listening();
-        // So that only the newest is on its way when this agent ends.
+        // So that only the latest one is under way when this agent ends.
         for name in begun.drain(..) {
             site.wait_running(name);
         }
         site.put(&format!("{name}.yaml"), &sleeper(name));
         begun.push(name);
         std::thread::sleep(Duration::from_millis(delay_ms));
-        let told = Instant::now();
+        let expected = Instant::now();
         let status = agent.terminate();
         assert_eq!(status.code(), Some(0), "{status}");
-        if told.elapsed() >= Duration::from_millis(LEAVE_MS) {
+        if expected.elapsed() >= Duration::from_millis(LEAVE_MS) {
             slow.push(name);
         }
     }
@@ -234,8 +239,8 @@ fn an_agent_that_is_told_to_end_tears_no_start(world: &World) {
     let _agent = site.start();
     for name in &names {
         let pod = site.wait_running(name);
-        // A runtime that needs longer than the agent may wait is hung up on, for the pod that was
-        // being made then.
+        // If the runtime takes longer than the agent may wait, the agent closes the connection, for
+        // the pod that was being created then.
         let excused = slow.contains(&name);
         assert!(excused || pod.restarts("main") == 0, "{name}: {}", pod.0["status"]);
         site.take(&format!("{name}.yaml"));
@@ -268,14 +273,14 @@ fn no_children(agent: &Agent<'_>) {
     });
 }
 
-/// What `/metrics` has under this name.
+/// The value of this metric in `/metrics`.
 fn metric(site: &Site, name: &str) -> Result<u64, String> {
     let page = http::get(site.api, "/metrics").map_err(|error| error.to_string())?.body;
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     Ok(line.map_or(0, |value| value.parse::<f64>().expect("a number") as u64))
 }
 
-/// `ctr` takes away what CRI goes on to list, and answers with NotFound where it is to be removed.
+/// `ctr` removes a container that CRI continues to list, and answers with NotFound on its removal.
 fn what_is_gone_behind_the_runtimes_back_is_not_removed_without_end(world: &World) {
     const LISTED: &str = "edged_removed_objects_listed";
     const REMOVALS: &str = "kubelet_runtime_operations_total{operation_type=\"remove_container\"}";
@@ -285,9 +290,9 @@ fn what_is_gone_behind_the_runtimes_back_is_not_removed_without_end(world: &Worl
     let pod = site.wait_running("gone");
     agent.kill();
     site.take("gone.yaml");
-    let seen = site.seen().of(pod.uid());
-    let containers = seen.containers.iter().map(|one| one.id.clone());
-    for id in containers.chain(seen.sandboxes.iter().map(|one| one.id.clone())) {
+    let state = site.runtime_state().of(pod.uid());
+    let containers = state.containers.iter().map(|one| one.id.clone());
+    for id in containers.chain(state.sandboxes.iter().map(|one| one.id.clone())) {
         world.containerd.ctr(&["tasks", "kill", "--signal", "SIGKILL", &id]);
         until("its task is gone", || {
             let tasks = world.containerd.ctr(&["tasks", "list", "--quiet"]);
@@ -296,21 +301,21 @@ fn what_is_gone_behind_the_runtimes_back_is_not_removed_without_end(world: &Worl
         world.containerd.ctr(&["containers", "remove", &id]);
     }
     let agent = site.start();
-    until("it is said that they are gone", || match metric(&site, LISTED)? {
+    until("their removal is logged", || match metric(&site, LISTED)? {
         0 => Err(site.log_tail()),
         _ => Ok(()),
     });
-    // It would be hundreds.
+    // Otherwise it would be hundreds.
     std::thread::sleep(Duration::from_secs(10));
     let removals = metric(&site, REMOVALS).expect("it answers");
     assert!((1..=8).contains(&removals), "{removals} removals\n{}", site.log_tail());
     let gone = |line: &&str| line.contains("the runtime says that it is gone, and lists it");
-    let told = agent.log().lines().filter(gone).count();
-    assert!((1..=2).contains(&told), "{told} lines of it\n{}", agent.log());
-    // A runtime that starts again lists them no more.
+    let expected = agent.log().lines().filter(gone).count();
+    assert!((1..=2).contains(&expected), "{expected} lines of it\n{}", agent.log());
+    // After a restart the runtime does not list them any more.
     world.containerd.kill();
     site.wait_trouble("it is away", Value::is_string);
-    world.containerd.again();
+    world.containerd.start_daemon();
     site.wait_trouble("nothing, it is back", Value::is_null);
     site.wait_empty();
     until("nothing is counted any more", || match metric(&site, LISTED)? {

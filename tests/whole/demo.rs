@@ -1,4 +1,4 @@
-//! The demo, as `make run` starts it, without a terminal: its pods come up, and at its end nothing
+//! The demo, as `make run` starts it, without a terminal: its pods start, and after its end nothing
 //! of it is left.
 
 use std::cell::RefCell;
@@ -27,40 +27,40 @@ crate::tests!(
     the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own,
 );
 
-/// Where the demo's web server answers on the host; in its manifest.
+/// The address of the demo's web server on the host; from its manifest.
 const WEB: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 8088);
-/// Its way up, as long as the script itself waits for one part after the other.
+/// The time limit of its start: as long as the script itself waits for one part after the other.
 const UP: Duration = Duration::from_secs(120);
-/// While another run of this program shows the demo: as long as its longest test.
+/// The time to wait for another run of this program with the demo: as long as its longest test.
 const TURN: Duration = Duration::from_secs(240);
-/// Its way down: pods with grace, a containerd, its shims.
+/// The time limit of its end: pods with grace periods, a containerd, its shims.
 const DOWN: Duration = Duration::from_secs(90);
 
-/// A demo that runs, and is taken down with this.
+/// A running demo; dropping it stops it.
 struct Demo {
     child: Child,
     dir: PathBuf,
     agent: SocketAddr,
-    /// What the script has started, as far as it is in the guard's care.
-    kept: RefCell<BTreeSet<u32>>,
-    /// Its web server's port on the host.
+    /// The processes of the script that the guard cleans up.
+    guarded: RefCell<BTreeSet<u32>>,
+    /// Reserves its web server's port on the host.
     _turn: UnixListener,
 }
 
-/// Waits for the port in the demo's manifest, of which each machine has one.
+/// Waits for the port in the demo's manifest, which exists once per machine.
 fn take_turn() -> UnixListener {
-    until_in(TURN, "no other run of the tests shows the demo", || {
+    until_in(TURN, "no other run of the tests uses the demo", || {
         let name = UnixAddr::from_abstract_name("edged-test-demo").expect("a short name");
         UnixListener::bind_addr(&name).map_err(|error| error.to_string())
     })
 }
 
-/// `scripts/run` in this folder. It may have been started by one that ignores signals.
+/// `scripts/run` in this folder. The caller may ignore signals.
 fn script(dir: &Path, agent: SocketAddr, mode: &str) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal").arg(top().join("scripts/run"));
     command.env("EDGED", binary()).env("EDGED_RUN_DIR", dir).env("MODE", mode);
-    // The controller's three ports, as the script takes them from the first.
+    // The controller's three ports, as the script derives them from the first.
     let hub = free_ports(&[0, 2, 20]);
     command.env("EDGED_LISTEN", agent.to_string()).env("CLOUD_PORT", hub.to_string());
     command.stdin(Stdio::null());
@@ -69,9 +69,9 @@ fn script(dir: &Path, agent: SocketAddr, mode: &str) -> Command {
 
 fn refused(mut command: Command, why: &str) {
     let Output { status, stderr, .. } = command.output().expect("a shell runs it");
-    let told = String::from_utf8_lossy(&stderr);
-    assert_eq!(status.code(), Some(1), "{told}");
-    assert!(told.contains(why), "{told}");
+    let stderr = String::from_utf8_lossy(&stderr);
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains(why), "{stderr}");
 }
 
 impl Demo {
@@ -81,14 +81,14 @@ impl Demo {
         fs::write(dir.join("lock"), "").expect("a file of ours");
         let log = File::create(dir.join("said")).expect("a file of ours");
         command.stdout(log.try_clone().expect("a handle of ours")).stderr(log);
-        // As a terminal's shell does: Ctrl-C goes to the whole of it.
+        // As a terminal's shell does: Ctrl-C goes to the whole process group.
         let child = command.process_group(0).spawn().expect("a shell runs it");
         guard::keep(guard::Left::Process(child.id()));
         guard::keep(guard::Left::Containerd(dir.join("containerd")));
-        Self { child, dir, agent, kept: RefCell::default(), _turn: turn }
+        Self { child, dir, agent, guarded: RefCell::default(), _turn: turn }
     }
 
-    /// What the script started, and has not ended yet.
+    /// The processes that the script started, and that have not ended yet.
     fn programs(&self) -> Vec<u32> {
         let files = ["edged.pid", "edgecontroller.pid"].map(|name| self.dir.join(name));
         let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
@@ -97,42 +97,42 @@ impl Demo {
 
     fn keep_programs(&self) {
         for pid in self.programs() {
-            if self.kept.borrow_mut().insert(pid) {
+            if self.guarded.borrow_mut().insert(pid) {
                 guard::keep(guard::Left::Process(pid));
             }
         }
     }
 
-    /// All of it has ended: its numbers may be somebody else's by now.
+    /// All of them have ended: their pids may belong to other processes by now.
     fn forget(&self) {
-        for pid in self.kept.take().into_iter().chain([self.child.id()]) {
+        for pid in self.guarded.take().into_iter().chain([self.child.id()]) {
             guard::gone(&guard::Left::Process(pid));
         }
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         fs::read_to_string(self.dir.join("said")).unwrap_or_default()
     }
 
-    fn wait_said(&self, words: &str) {
-        until_in(UP, &format!("the demo says: {words}"), || {
+    fn wait_output(&self, words: &str) {
+        until_in(UP, &format!("the demo prints: {words}"), || {
             self.keep_programs();
-            let said = self.said();
-            if said.contains(words) { Ok(()) } else { Err(said) }
+            let output = self.output();
+            if output.contains(words) { Ok(()) } else { Err(output) }
         });
     }
 
     /// A line of a table.
     fn wait_row(&self, words: [&str; 2]) {
-        until(&format!("the demo shows {words:?}"), || {
-            let said = self.said();
+        until(&format!("the demo prints a row {words:?}"), || {
+            let output = self.output();
             let has =
                 |line: &str| words.iter().all(|it| line.split_whitespace().any(|is| is == *it));
-            if said.lines().any(has) { Ok(()) } else { Err(said) }
+            if output.lines().any(has) { Ok(()) } else { Err(output) }
         });
     }
 
-    /// A pod as `/pods` has it.
+    /// A pod in `/pods`.
     fn wait_pod(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         until_in(UP, &format!("pod {name}: {what}"), || {
             let answer = http::get(self.agent, "/pods").map_err(|error| error.to_string())?;
@@ -143,7 +143,7 @@ impl Demo {
             };
             self.keep_programs();
             let found = pods.iter().find(named).filter(|pod| is(pod)).cloned();
-            found.ok_or_else(|| format!("{list:#}\n{}", self.said()))
+            found.ok_or_else(|| format!("{list:#}\n{}", self.output()))
         })
     }
 
@@ -152,7 +152,7 @@ impl Demo {
         let group = Pid::from_raw(self.child.id().cast_signed());
         killpg(group, signal).expect("it is ours");
         let code = until_in(DOWN, "the demo ends", || {
-            self.child.try_wait().map_err(|error| error.to_string())?.ok_or_else(|| self.said())
+            self.child.try_wait().map_err(|error| error.to_string())?.ok_or_else(|| self.output())
         });
         self.forget();
         code.code()
@@ -166,7 +166,7 @@ impl Drop for Demo {
             let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
             let _ = self.child.wait();
         }
-        // One that was killed did not: an agent of it would take other tests' pods for orphans.
+        // A killed script did not: its agent would treat other tests' pods as orphans.
         for pid in self.programs() {
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
@@ -179,7 +179,7 @@ fn is_running(pod: &Value) -> bool {
         && pod["status"]["containerStatuses"][0]["ready"] == Value::Bool(true)
 }
 
-/// What of a demo's folder is still in use: processes, mounts, cgroups.
+/// What still uses a demo's folder: processes, mounts, cgroups.
 fn left(dir: &Path) -> Vec<String> {
     let path = dir.display().to_string();
     let mut left = Vec::new();
@@ -207,7 +207,7 @@ fn the_demo_shows_its_pods_and_leaves_nothing(world: &World) {
     let dir = world.folder("demo");
     let agent = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let mut demo = Demo::start(dir.clone(), script(&dir, agent, "cloud"), agent);
-    demo.wait_said("all run: the manifest of web changes now");
+    demo.wait_output("all run: the manifest of web changes now");
     until("the changed web server answers", || {
         let answer = http::get(WEB.into(), "/").map_err(|error| error.to_string())?;
         if answer.body.contains("The cloud says hello") { Ok(()) } else { Err(answer.body) }
@@ -227,12 +227,12 @@ fn the_demo_shows_its_pods_and_leaves_nothing(world: &World) {
         let of = entries(&dir.join("kubelet/pods"));
         if of.len() == 3 { Ok(()) } else { Err(format!("{of:?}")) }
     });
-    // What the user puts there is the user's.
+    // The user's own files stay.
     let own = dir.join("manifests/own.yaml");
     fs::write(&own, sleeper("own")).expect("a file of ours");
     demo.wait_pod("own", "runs", is_running);
-    assert_eq!(demo.end(Signal::SIGINT), Some(0), "{}", demo.said());
-    demo.wait_said("stopped; the logs are in");
+    assert_eq!(demo.end(Signal::SIGINT), Some(0), "{}", demo.output());
+    demo.wait_output("stopped; the logs are in");
     assert_eq!(left(&dir), [] as [&str; 0]);
     assert_eq!(fs::read_to_string(&own).expect("it is there again"), sleeper("own"));
     let names = |folder: &str| entries(&dir.join(folder));
@@ -241,12 +241,12 @@ fn the_demo_shows_its_pods_and_leaves_nothing(world: &World) {
     assert!(logs.iter().any(|name| name.starts_with("demo_web_")), "{logs:?}");
     for log in ["edged.log", "edgecontroller.log"] {
         let text = fs::read_to_string(dir.join(log)).expect("it is there");
-        // A machine that has much else to do is slow, which is no fault of the demo.
+        // A busy machine is slow, which is not an error of the demo.
         let slow = |line: &str| line.contains(" took ") && line.contains(" ms");
         let bad =
             |line: &&str| (line.contains(" WARN ") || line.contains(" ERROR ")) && !slow(line);
         let bad: Vec<&str> = text.lines().filter(bad).collect();
-        assert_eq!(bad, [] as [&str; 0], "{log}: of a demo in which nothing is wrong");
+        assert_eq!(bad, [] as [&str; 0], "{log}: of a demo without errors");
     }
 }
 
@@ -258,13 +258,13 @@ fn the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own(world: &Worl
         command.env("CRI", format!("unix://{}", world.socket().display()));
         command
     };
-    // Another agent's pods would be taken for orphans.
+    // Another agent's pods would be treated as orphans.
     let site = world.site("demo-host");
     let host = site.start();
     site.put("foreign.yaml", &sleeper("foreign"));
     site.wait_running("foreign");
-    refused(on_it(&dir, agent), "another agent's pods are on");
-    // Another's answers would be taken for its own.
+    refused(on_it(&dir, agent), "another agent's pods are running");
+    // Another program's answers would be mistaken for its own.
     refused(on_it(&dir, site.api), "something answers on");
     site.wait_running("foreign");
     site.take("foreign.yaml");
@@ -275,7 +275,7 @@ fn the_demo_on_a_runtime_that_is_there_removes_only_what_is_its_own(world: &Worl
     demo.wait_pod("web", "runs", is_running);
     demo.wait_pod("reader", "runs", is_running);
     refused(on_it(&dir, agent), "another one runs in");
-    assert_eq!(demo.end(Signal::SIGHUP), Some(0), "{}", demo.said());
+    assert_eq!(demo.end(Signal::SIGHUP), Some(0), "{}", demo.output());
     assert_eq!(left(&dir), [] as [&str; 0]);
-    assert!(site.seen().containers.is_empty(), "{:?}", site.seen());
+    assert!(site.runtime_state().containers.is_empty(), "{:?}", site.runtime_state());
 }

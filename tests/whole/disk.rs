@@ -1,7 +1,7 @@
-//! A partition without room: that of the store and of the root directory. README promises that what
-//! the cloud sends is not taken then, and that pods go on.
+//! A full partition: that of the store and of the root directory. README promises that in this case
+//! new objects of the cloud are not accepted, and that pods keep running.
 //!
-//! It is a file system of the test's own, so that it can really be filled.
+//! It is a separate file system, so that it can really be filled.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -15,7 +15,7 @@ use super::support::agent::{NODE, Pod, Site, entries};
 use super::support::cloud::{Cloud, Setup};
 use super::support::joined::{configure, pod};
 use super::support::wait::until;
-use super::support::{process, seen};
+use super::support::{process, runtime_state};
 
 crate::tests!(a_full_partition_loses_nothing_and_ends_no_pod_and_recovers_when_there_is_room);
 
@@ -31,7 +31,7 @@ impl Partition {
         Self(path)
     }
 
-    /// Takes all of its room.
+    /// Fills it completely.
     fn fill(&self) {
         let mut filler = File::create(self.filler()).expect("there is room for a name");
         for block in [vec![0; 64 << 10], vec![0; 1 << 10], vec![0; 1]] {
@@ -72,12 +72,12 @@ fn running(site: &Site, name: &str) -> Pod {
     until(&format!("pod {name} runs"), || {
         let found = site.pods()?.into_iter().find(|pod| pod.name() == name);
         let pod = found.ok_or_else(|| format!("no pod {name}\n{}", site.log_tail()))?;
-        let told = format!("{}\n{}", pod.0["status"], site.log_tail());
-        if pod.runs() { Ok(pod) } else { Err(told) }
+        let reported = format!("{}\n{}", pod.0["status"], site.log_tail());
+        if pod.runs() { Ok(pod) } else { Err(reported) }
     })
 }
 
-/// The store's condition in the cloud becomes this.
+/// Waits until the store's condition in the cloud has this status.
 fn condition_is(cloud: &Cloud, wanted: &str) -> Value {
     until(&format!("the node's StoreProblem is {wanted}"), || {
         let status = cloud.object(&format!("null/node/{NODE}"))["status"].clone();
@@ -87,8 +87,8 @@ fn condition_is(cloud: &Cloud, wanted: &str) -> Value {
     })
 }
 
-/// The bytes of a ConfigMap in the store of an agent that is dead; `None`: it is not there. Read
-/// from a copy, beside which there is room.
+/// The size of a ConfigMap in the store of a dead agent; `None`: it is not there. Read from a copy
+/// in a folder with free space.
 fn kept(site: &Site, partition: &Path, name: &str) -> Option<usize> {
     let copy = site.dir.join("copy");
     let _ = fs::remove_dir_all(&copy);
@@ -119,7 +119,7 @@ fn a_full_partition_loses_nothing_and_ends_no_pod_and_recovers_when_there_is_roo
     cloud.acked(&cloud.put("default/configmap/first", map(1_000)));
     cloud.acked(&cloud.put("default/pod/web", pod("web", &json!({}))));
     let web = running(&site, "web");
-    let pid = seen::pid_of(&site.runtime, &web.container_id("main"));
+    let pid = runtime_state::pid_of(&site.runtime, &web.container_id("main"));
 
     partition.fill();
     let refused = [
@@ -132,16 +132,16 @@ fn a_full_partition_loses_nothing_and_ends_no_pod_and_recovers_when_there_is_roo
         let line = "store: what the cloud sends is not taken, pods go on: ";
         if log.contains(line) && log.contains("full") { Ok(()) } else { Err(log) }
     });
-    let told = condition_is(&cloud, "True");
-    assert!(told["message"].as_str().is_some_and(|why| why.contains("full")), "{told}");
-    let acked = |id: &String| cloud.told().iter().any(|told| told.parent() == *id);
-    assert!(!refused.iter().any(acked), "nothing counts that is not durable");
+    let reported = condition_is(&cloud, "True");
+    assert!(reported["message"].as_str().is_some_and(|why| why.contains("full")), "{reported}");
+    let acked = |id: &String| cloud.received().iter().any(|reported| reported.parent() == *id);
+    assert!(!refused.iter().any(acked), "nothing that is not durable is used");
     assert!(process::lives(pid), "the pod goes on");
     agent.kill();
     assert_eq!(kept(&site, &partition.0, "first"), Some(1_000), "as it was acknowledged");
     assert_eq!(kept(&site, &partition.0, "big"), None);
 
-    // A life that begins without room knows its pods as well.
+    // An agent that starts on a full partition knows its pods as well.
     let agent = site.start();
     cloud.connected(2);
     let same = running(&site, "web");
@@ -163,8 +163,8 @@ fn a_full_partition_loses_nothing_and_ends_no_pod_and_recovers_when_there_is_roo
     let _agent = site.start();
     cloud.connected(3);
     for pod in ["web", "late"] {
-        let told = running(&site, pod);
+        let reported = running(&site, pod);
         cloud.remove(&format!("default/pod/{pod}"));
-        site.wait_gone(&told);
+        site.wait_gone(&reported);
     }
 }

@@ -32,12 +32,12 @@ fn a_job_that_succeeds_is_succeeded_and_is_not_started_again(world: &World) {
     assert_eq!(pod.condition("Ready"), "False");
     assert_eq!(pod.condition("Initialized"), "True");
     let id = pod.container_id("main");
-    // The next agent finds it ended, and leaves it so.
+    // The next agent finds it ended, and does not restart it.
     agent.kill();
     let _agent = site.start();
-    let again = ended(&site, "done", "Succeeded");
-    assert_eq!((again.container_id("main"), again.restarts("main")), (id, 0));
-    assert_eq!(site.seen().of(pod.uid()).containers.len(), 1);
+    let later = ended(&site, "done", "Succeeded");
+    assert_eq!((later.container_id("main"), later.restarts("main")), (id, 0));
+    assert_eq!(site.runtime_state().of(pod.uid()).containers.len(), 1);
     site.take("done.yaml");
     site.wait_empty();
 }
@@ -51,7 +51,7 @@ fn a_job_that_fails_is_failed_and_says_how(world: &World) {
     assert_eq!(end["exitCode"], 3, "{end}");
     assert_eq!(end["reason"], "Error");
     assert_eq!(pod.restarts("main"), 0);
-    // A command that is not there fails as the runtime says, without another try.
+    // A missing command fails with the runtime's reason, without a retry.
     site.put(
         "none.yaml",
         &manifest(
@@ -92,18 +92,18 @@ fn a_deadline_ends_the_pod(world: &World) {
     site.put("late.yaml", &manifest("late", spec, script));
     let pod = ended(&site, "late", "Failed");
     assert_eq!(pod.reason(), "DeadlineExceeded");
-    assert!(site.seen().of(pod.uid()).running("main").is_empty());
+    assert!(site.runtime_state().of(pod.uid()).running("main").is_empty());
     site.take("late.yaml");
     site.wait_empty();
 }
 
 /// What containerd leaves of a start whose caller is killed at the wrong moment is rare: so it is
-/// made by hand, a task below a container that has ended.
+/// created by hand, a task below a container that has ended.
 fn a_container_is_removed_though_a_cancelled_start_left_its_task(world: &World) {
     let site = world.site("ends-task");
     let agent = site.start();
     let script = "if [ -e /again ]; then exec sleep 100000; fi; touch /again";
-    // Beside it one that keeps the sandbox.
+    // Beside it a container that keeps the sandbox alive.
     let stays = "  - name: stays\n    image: localhost/edged-demo:1\n    \
                  command: [sh, -c, 'trap exit TERM; sleep 1000 & wait']\n";
     site.put("left.yaml", &(job("left", "Never", script) + stays));
@@ -118,5 +118,8 @@ fn a_container_is_removed_though_a_cancelled_start_left_its_task(world: &World) 
     site.wait_empty();
     assert!(!has_task());
     let log = agent.log();
-    assert!(log.contains("cannot delete running task"), "it was not refused, and proves nothing");
+    assert!(
+        log.contains("cannot delete running task"),
+        "it was not refused, so the test proves nothing"
+    );
 }

@@ -1,4 +1,4 @@
-//! Pods that have to go: for a volume that outgrew its limit, and for a disk that is full.
+//! Evictions: for a volume that exceeds its limit, and for a full disk.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ crate::tests![
     a_full_disk_costs_one_pod_after_the_other_and_no_static_one,
 ];
 
-/// Two looks at limits.
+/// Two checks of limits.
 const LIMITS: Duration = Duration::from_secs(180);
 
 fn evictable(manifest: &str) -> String {
@@ -53,16 +53,16 @@ fn a_volume_that_outgrows_its_limit_costs_its_pod(world: &World) {
     let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
     assert_eq!(pod.0["status"]["message"], message);
     until("nothing of it is left", || {
-        let seen = site.seen().of(pod.uid());
+        let state = site.runtime_state().of(pod.uid());
         let folder = volume(&site, &pod).exists();
-        let gone = seen.containers.is_empty() && seen.sandboxes.is_empty() && !folder;
-        if gone { Ok(()) } else { Err(format!("{}, volume: {folder}", seen.short())) }
+        let gone = state.containers.is_empty() && state.sandboxes.is_empty() && !folder;
+        if gone { Ok(()) } else { Err(format!("{}, volume: {folder}", state.short())) }
     });
     let terminated = &pod.0["status"]["containerStatuses"][0]["state"]["terminated"];
     assert!(terminated["exitCode"].is_i64(), "{}", pod.0["status"]);
     for other in others {
-        let running = site.seen().of(other.uid()).running("main").len();
-        assert_eq!(running, 1, "{} keeps to its limit, or is static", other.uid());
+        let running = site.runtime_state().of(other.uid()).running("main").len();
+        assert_eq!(running, 1, "{} is within its limit, or is static", other.uid());
     }
     for file in ["static.yaml", "modest.yaml", "greedy.yaml"] {
         site.take(file);
@@ -82,7 +82,7 @@ fn a_full_disk_costs_one_pod_after_the_other_and_no_static_one(world: &World) {
         site.wait_running(name);
     }
     agent.kill();
-    // Any disk has less room than that. Images are too young to go.
+    // Any disk has less free space than that. Images are too young to be removed.
     let full = "imageGCHighThresholdPercent: 100\nimageMinimumGCAge: 24h\n\
                 evictionHard: {nodefs.available: 99.999%}\nevictionPressureTransitionPeriod: 0s";
     site.set("", full);

@@ -1,4 +1,4 @@
-//! What must not pile up on flash: dead containers, images, logs.
+//! Garbage that must not accumulate on flash: dead containers, images, logs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,9 +28,9 @@ fn dead_containers_of_a_crashing_pod_are_as_many_as_the_policy_keeps(world: &Wor
     site.put("crash.yaml", &manifest("crash", "  hostNetwork: true\n", crash));
     let pod = site.wait("crash", "restarted five times", |pod| pod.restarts("main") >= 5);
     until("two dead containers are left", || {
-        let seen = site.seen().of(pod.uid());
-        let dead = seen.containers.len() - seen.running("main").len();
-        if dead == 2 { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state().of(pod.uid());
+        let dead = state.containers.len() - state.running("main").len();
+        if dead == 2 { Ok(()) } else { Err(state.short()) }
     });
     let logs = entries(site.log_file(&pod, "main", 0).parent().expect("it has one"));
     assert!(logs.len() <= 3, "{logs:?}");
@@ -42,9 +42,9 @@ fn dead_containers_of_a_crashing_pod_are_as_many_as_the_policy_keeps(world: &Wor
     );
     let _agent = site.start();
     until("one dead container is left", || {
-        let seen = site.seen().of(pod.uid());
-        let dead = seen.containers.len() - seen.running("main").len();
-        if dead <= 1 { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state().of(pod.uid());
+        let dead = state.containers.len() - state.running("main").len();
+        if dead <= 1 { Ok(()) } else { Err(state.short()) }
     });
     site.take("crash.yaml");
     site.wait_empty();
@@ -68,14 +68,14 @@ fn logs_and_links_of_pods_that_nobody_knows_go(world: &World) {
     let _agent = site.start();
     site.put("stays.yaml", &sleeper("stays"));
     let pod = site.wait_running("stays");
-    until("what nobody knows is gone", || {
+    until("unknown ones are removed", || {
         let folder = left.exists() || folder.exists();
         let link = link.symlink_metadata().is_ok();
         if folder || link { Err(format!("folder: {folder}, link: {link}")) } else { Ok(()) }
     });
     assert!(site.log_file(&pod, "main", 0).exists(), "a known pod's log stays");
-    assert!(strange.is_dir(), "what has no pod's name is nobody's garbage");
-    assert!(theirs.symlink_metadata().is_ok(), "a link to elsewhere is somebody's");
+    assert!(strange.is_dir(), "a folder without a pod's name stays");
+    assert!(theirs.symlink_metadata().is_ok(), "a link to another place stays");
     fs::remove_dir(&strange).expect("it is empty");
     fs::remove_file(&theirs).expect("it is a link");
     site.take("stays.yaml");
@@ -90,7 +90,7 @@ fn images(site: &Site) -> Vec<String> {
 
 fn an_image_goes_when_the_disk_is_full_and_those_that_are_needed_stay(world: &World) {
     let site = world.site("garbage-images");
-    // Every disk is as full as that. Age counts from the first sight.
+    // Every disk is fuller than that. The age counts from the first list.
     let full = "imageGCHighThresholdPercent: 0\nimageGCLowThresholdPercent: 0\n\
                 imageMinimumGCAge: 0s\nimageGCPeriod: 1s\nevictionHard: {}";
     site.set("", full);
@@ -100,12 +100,12 @@ fn an_image_goes_when_the_disk_is_full_and_those_that_are_needed_stay(world: &Wo
     site.put("wants.yaml", &wants);
     let agent = site.start();
     site.wait_running("uses");
-    // Another layer each, so that each is an image of its own.
+    // Each with a different layer, so that each is an image of its own.
     let made = ["unused", "wanted"];
     for name in made {
         own_image(world, name);
     }
-    until("the image that nobody needs is gone", || {
+    until("the unused image is removed", || {
         let images = images(&site);
         let has = |name: &str| images.iter().any(|image| image == &format!("localhost/{name}:1"));
         if has("unused") { Err(format!("{images:?}")) } else { Ok(()) }
@@ -123,7 +123,7 @@ fn an_image_goes_when_the_disk_is_full_and_those_that_are_needed_stay(world: &Wo
         let image = ImageSpec { image: format!("localhost/{name}:1"), ..ImageSpec::default() };
         let _ = cri.call(&RemoveImageRequest { image: Some(image) });
     }
-    // The others need theirs again.
+    // The other tests need their images again.
     crate::support::containerd::run(
         std::process::Command::new(crate::support::top().join("scripts/images"))
             .arg("import")
@@ -131,9 +131,9 @@ fn an_image_goes_when_the_disk_is_full_and_those_that_are_needed_stay(world: &Wo
     );
 }
 
-/// An image with a configuration, and so an id, of its own.
+/// An image with its own configuration, and so its own id.
 fn own_image(world: &World, name: &str) {
-    let dir = world.socket().parent().expect("it lies in a folder").join(format!("own-{name}"));
+    let dir = world.socket().parent().expect("it is in a folder").join(format!("own-{name}"));
     fs::create_dir_all(&dir).expect("a folder of ours");
     let archive = archive(&dir, name);
     world.containerd.ctr(&["images", "import", &archive.to_string_lossy()]);
@@ -180,7 +180,7 @@ fn is_kind(name: &str, kind: &str) -> bool {
     name.as_bytes().ends_with(kind.as_bytes())
 }
 
-/// All that the container wrote, over all its logs, the oldest first.
+/// Everything that the container wrote, over all its logs, the oldest first.
 fn written(site: &Site, pod: &Pod) -> Result<Vec<u64>, String> {
     let current = site.log_file(pod, "main", 0);
     let folder = current.parent().expect("it has one");
@@ -231,7 +231,7 @@ fn a_log_is_rotated_while_it_is_written_and_no_line_is_lost_or_doubled(world: &W
         });
     };
     wait_rotated(1);
-    // The next life goes on where this one was killed.
+    // The next agent continues where this one was killed.
     agent.kill();
     let _agent = site.start();
     wait_rotated(3);

@@ -1,5 +1,5 @@
-//! Whoever dials the controller and does not keep to the protocol is refused, counted and told of
-//! once; nobody else notices. Real sockets on loopback, real TLS.
+//! Clients of the controller that violate the protocol are refused, counted and logged once; others
+//! are not affected. Real sockets on loopback, real TLS.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -27,12 +27,12 @@ crate::tests!(
     frames_that_no_client_sends_end_the_connection,
 );
 
-/// So long a node waits for the next that it hears.
+/// How long a node waits for the next message.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More questions than wait anywhere.
+/// More requests than any queue holds.
 const FLOOD: u64 = 600;
 
-/// A controller with two nodes that it knows, and how these dial it.
+/// A controller with two registered nodes, and their TLS configurations.
 struct Place<'a> {
     cloud: &'a Cloud,
     _controller: Controller<'a>,
@@ -61,11 +61,11 @@ impl<'a> Place<'a> {
     fn session(&self, at: usize) -> Result<Dialled, String> {
         let node = ["bad", "good"][at];
         let mut dialled = Dialled::session(self.cloud.hub, &self.nodes[at], node)?;
-        dialled.say(&keepalive().to_string()).map_err(|error| error.to_string())?;
+        dialled.send(&keepalive().to_string()).map_err(|error| error.to_string())?;
         Ok(dialled)
     }
 
-    /// The good node gets a new pod, and soon.
+    /// The good node promptly gets a new pod.
     fn serves(&self, good: &mut Dialled, name: &str) {
         good.stream.sock.set_read_timeout(Some(PATIENCE)).expect("it is ours");
         self.cloud.put(&format!("{name}.json"), &pod(name, "good", "example.invalid/a:1"));
@@ -86,12 +86,12 @@ impl<'a> Place<'a> {
         });
     }
 
-    fn said(&self, what: &str) -> usize {
+    fn logged(&self, what: &str) -> usize {
         self.cloud.log().lines().filter(|line| line.contains(what)).count()
     }
 }
 
-/// Sends this and reads to the end.
+/// Sends these bytes and reads to the end.
 fn throw(to: SocketAddr, bytes: &[u8]) {
     let mut stream = http::connect(to).expect("it listens");
     let _ = stream.write_all(bytes);
@@ -103,21 +103,21 @@ fn what_is_no_tls_is_refused_at_both_ports(world: &World) {
     let place = Place::open(&cloud);
     let mut good = place.session(1).expect("it is a node");
     let noise: Vec<u8> = (0..4_000_u32).map(|at| (at * 7 + at / 251) as u8).collect();
-    for port in [cloud.hub, cloud.desk] {
+    for port in [cloud.hub, cloud.https] {
         throw(port, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         throw(port, &noise);
-        // The head of a record, larger than any.
+        // The head of a record, larger than any allowed.
         throw(port, &[0x16, 3, 1, 0xff, 0xff, 1, 0, 0xff]);
     }
     place.wait_metric("connections_refused_total{reason=\"tls\"}", 6);
-    assert_eq!(place.said("is refused: TLS"), 1, "{}", cloud.log());
-    // Whoever only looks whether somebody listens is no news.
+    assert_eq!(place.logged("is refused: TLS"), 1, "{}", cloud.log());
+    // A client that only checks whether the port is open is not logged.
     drop(TcpStream::connect(cloud.hub).expect("it listens"));
     place.serves(&mut good, "after");
     assert_eq!(place.metric("connections_refused_total{reason=\"tls\"}"), 6);
 }
 
-/// More than may wait without a word; half of them drip.
+/// More connections than may wait silently; half of them send single bytes.
 const CROWD: usize = 1_500;
 
 fn who_dials_and_says_nothing_takes_no_nodes_place(world: &World) {
@@ -129,7 +129,7 @@ fn who_dials_and_says_nothing_takes_no_nodes_place(world: &World) {
     let mut crowd: Vec<TcpStream> = Vec::new();
     let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     for at in 0..CROWD {
-        // The kernel's queue is full now and then.
+        // The kernel's queue is full at times.
         let wait = Duration::from_secs(20);
         let mut one = TcpStream::connect_timeout(&cloud.hub, wait).expect("it listens");
         if at % 2 == 0 {
@@ -138,7 +138,7 @@ fn who_dials_and_says_nothing_takes_no_nodes_place(world: &World) {
         crowd.push(one);
     }
     place.serves(&mut good, "during");
-    // They go on dialling, as fast as they are sent away; from elsewhere a node comes in at once.
+    // They keep dialling as fast as they are refused; from another address a node connects at once.
     let over = Arc::new(AtomicBool::new(false));
     let (hub, stop) = (cloud.hub, Arc::clone(&over));
     let flood = std::thread::spawn(move || {
@@ -154,12 +154,12 @@ fn who_dials_and_says_nothing_takes_no_nodes_place(world: &World) {
     let elsewhere = Dialled::session_from([127, 0, 0, 7], cloud.hub, &place.nodes[0], "bad");
     over.store(true, Ordering::Relaxed);
     flood.join().expect("it ends");
-    drop(elsewhere.expect("a node from elsewhere comes in at once"));
-    let mut late = place.session(0).expect("another node comes in all the same");
+    drop(elsewhere.expect("a node from another address connects at once"));
+    let mut late = place.session(0).expect("another node connects all the same");
     late.wait_for("null/node/bad");
     place.wait_metric("connections_refused_total{reason=\"crowded\"}", (CROWD - 1_024) as u64);
     assert!(place.metric("connections") <= 1_024 + 2);
-    assert_eq!(place.said("is refused: others wait"), 1, "{}", cloud.log());
+    assert_eq!(place.logged("is refused: others wait"), 1, "{}", cloud.log());
 }
 
 fn what_is_no_request_is_refused(world: &World) {
@@ -172,27 +172,27 @@ fn what_is_no_request_is_refused(world: &World) {
         (cloud.hub, "GET /p/bad/events HTTP/1.1\r\nHost: a\r\n\r\n", " 426 "),
         (cloud.hub, "\0\0\0\0 no request\r\n\r\n", " 400 "),
         (cloud.hub, &*long, " 431 "),
-        (cloud.desk, body, " 413 "),
-        (cloud.desk, "DELETE /ca.crt HTTP/1.1\r\nHost: a\r\n\r\n", " 405 "),
-        (cloud.desk, "GET /../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", " 404 "),
+        (cloud.https, body, " 413 "),
+        (cloud.https, "DELETE /ca.crt HTTP/1.1\r\nHost: a\r\n\r\n", " 405 "),
+        (cloud.https, "GET /../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", " 404 "),
     ] {
-        let answer = Dialled::tls(port, &place.nodes[0]).ask(request.as_bytes());
+        let answer = Dialled::tls(port, &place.nodes[0]).request(request.as_bytes());
         assert!(
             answer.split_inclusive(' ').take(2).collect::<String>().contains(expected.trim()),
             "{expected}: {answer}"
         );
     }
     place.wait_metric("connections_refused_total{reason=\"request\"}", 6);
-    // An application that is none, and one of a stranger.
+    // An invalid application, and one of an unknown node.
     let csr =
         "GET /edge.crt HTTP/1.1\r\nHost: a\r\nNodeName: bad\r\nContent-Length: 4\r\n\r\n\x30\x7fab";
-    let answer = Dialled::tls(cloud.desk, &place.nodes[0]).ask(csr.as_bytes());
+    let answer = Dialled::tls(cloud.https, &place.nodes[0]).request(csr.as_bytes());
     assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
-    assert!(place.said("is refused: ") <= 1, "{}", cloud.log());
+    assert!(place.logged("is refused: ") <= 1, "{}", cloud.log());
     place.serves(&mut good, "after");
 }
 
-/// A message of the bad node's about this.
+/// A message of the bad node about this resource.
 fn message(operation: &str, resource: &str, content: &Value) -> String {
     json!({
         "header": {"msg_id": "m", "timestamp": 1},
@@ -216,17 +216,17 @@ fn messages_that_make_no_sense_are_counted_and_end_one_session_alone(world: &Wor
     let node = message("patch", "default/nodepatch/good", &json!({"status": {}}));
     let nonsense = ["", "{", "[]", "null", "\u{0}", "{\"header\":7}", &*deep, &*large];
     for text in nonsense.into_iter().chain([&*of_another, &*secret, &*node]) {
-        bad.say(text).expect("it listens");
+        bad.send(text).expect("it listens");
     }
-    // A pod that is bound elsewhere may have been this node's: that is answered, and no offence.
+    // A pod of another node may have been this node's before: that is answered, and no violation.
     place.wait_metric("messages_refused_total", 9);
     place.serves(&mut good, "between");
     let before = cloud.pod("before").expect("it answers").expect("it is there");
     assert_eq!(before["status"]["phase"], "Pending", "another node wrote its status");
-    assert_eq!(place.said("node=bad: refused, further ones are counted"), 1, "{}", cloud.log());
-    assert_eq!(place.metric("nodes_connected"), 2, "a mistake or ten are no attack");
+    assert_eq!(place.logged("node=bad: refused, further ones are counted"), 1, "{}", cloud.log());
+    assert_eq!(place.metric("nodes_connected"), 2, "ten mistakes are no attack");
     for _ in 0..100 {
-        let _ = bad.say("{");
+        let _ = bad.send("{");
     }
     until("the bad node's session ends", || match place.metric("nodes_connected") {
         1 => Ok(()),
@@ -240,25 +240,25 @@ fn a_node_that_floods_holds_back_itself_alone(world: &World) {
     let place = Place::open(&cloud);
     let (mut bad, mut good) =
         (place.session(0).expect("a node"), place.session(1).expect("a node"));
-    // Questions of its own without end, and it reads no answer.
+    // Endless requests, without reading any answer.
     let wait = Some(Duration::from_millis(500));
     bad.stream.sock.set_write_timeout(wait).expect("it is ours");
     let question = message("query", "default/node/bad", &Value::Null);
     let served = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&served);
     let flood = std::thread::spawn(move || {
-        let mut said = 0_u64;
-        while (said <= FLOOD || !over.load(Ordering::Relaxed)) && bad.say(&question).is_ok() {
-            said += 1;
+        let mut sent = 0_u64;
+        while (sent <= FLOOD || !over.load(Ordering::Relaxed)) && bad.send(&question).is_ok() {
+            sent += 1;
         }
-        said
+        sent
     });
     for at in 0..5 {
         place.serves(&mut good, &format!("p{at}"));
     }
     served.store(true, Ordering::Relaxed);
-    let said = flood.join().expect("it ends");
-    assert!(said > FLOOD, "{said}: that is no flood");
+    let sent = flood.join().expect("it ends");
+    assert!(sent > FLOOD, "{sent}: that is no flood");
 }
 
 fn frames_that_no_client_sends_end_the_connection(world: &World) {
@@ -272,19 +272,23 @@ fn frames_that_no_client_sends_end_the_connection(world: &World) {
     reserved[0] |= 0x70;
     let endless = [0x81, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4];
     for frame in [&unmasked[..], &reserved, &[0x8f, 0x80, 1, 2, 3, 4], &[0x89, 0xfe, 1, 0]] {
-        let mut bad = place.session(0).expect("it may come again");
-        // As much behind it as the longest head has.
+        let mut bad = place.session(0).expect("it may connect again");
+        // Followed by as many bytes as the longest head has.
         bad.stream.write_all(&[frame, &[0; 16]].concat()).expect("it listens");
         bad.stream.sock.set_read_timeout(Some(PATIENCE)).expect("it is ours");
         let end = loop {
-            if let Err(end) = bad.hear() {
+            if let Err(end) = bad.receive() {
                 break end;
             }
         };
-        assert_ne!(end.kind(), ErrorKind::WouldBlock, "{frame:?} is taken, and nothing comes");
+        assert_ne!(
+            end.kind(),
+            ErrorKind::WouldBlock,
+            "{frame:?} is accepted, and nothing is answered"
+        );
     }
-    // A message of exabytes is passed over as it comes, and takes no memory.
-    let mut bad = place.session(0).expect("it may come again");
+    // A message of exabytes is skipped as it arrives, and takes no memory.
+    let mut bad = place.session(0).expect("it may connect again");
     bad.stream.write_all(&endless).expect("it listens");
     let _ = bad.stream.write_all(&vec![0; 4 << 20]);
     place.serves(&mut good, "after");

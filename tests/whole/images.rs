@@ -1,4 +1,4 @@
-//! Images that are not there, and then are.
+//! Images that are missing at first.
 
 use crate::World;
 use crate::support::agent::{manifest, sleeper};
@@ -11,7 +11,7 @@ crate::tests![
 fn an_image_that_cannot_be_pulled_says_why_and_is_put_off(world: &World) {
     let site = world.site("images-pull");
     let _agent = site.start();
-    // Nobody listens on port 1: the pull fails at once.
+    // Port 1 is closed: the pull fails at once.
     let text = sleeper("pulls").replace("localhost/edged-demo:1", "127.0.0.1:1/none:1");
     site.put("pulls.yaml", &text);
     let pod = site.wait("pulls", "ErrImagePull or ImagePullBackOff", |pod| {
@@ -29,7 +29,7 @@ fn an_image_that_cannot_be_pulled_says_why_and_is_put_off(world: &World) {
     for reason in ["Pulling", "Failed", "BackOff"] {
         assert!(log.contains(reason), "{reason} in {log}");
     }
-    // It comes from elsewhere while the pull is put off.
+    // Another tool adds the image while the pull is in back-off.
     world.containerd.ctr(&["images", "tag", "localhost/edged-demo:1", "127.0.0.1:1/none:1"]);
     let pod = site.wait_running("pulls");
     assert_eq!(pod.restarts("main"), 0);
@@ -49,8 +49,9 @@ fn an_image_that_may_not_be_pulled_is_waited_for_and_used_once_it_is_there(world
     let pod =
         site.wait("never", "ErrImageNeverPull", |pod| pod.waits_for("main") == "ErrImageNeverPull");
     let message = pod.container("main")["state"]["waiting"]["message"].clone();
-    let told = "Container image \"localhost/absent:1\" is not present with pull policy of Never";
-    assert_eq!(message, told);
+    let expected =
+        "Container image \"localhost/absent:1\" is not present with pull policy of Never";
+    assert_eq!(message, expected);
     world.containerd.ctr(&["images", "tag", "localhost/edged-demo:1", "localhost/absent:1"]);
     site.wait_running("never");
     site.take("never.yaml");

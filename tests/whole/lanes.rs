@@ -1,6 +1,6 @@
-//! Several runs of this program side by side, called lanes: each has a containerd of its own and
-//! takes the next test from a shared queue, until none is left. Most tests wait for most of their
-//! time, so that two cores serve several lanes.
+//! Several processes of this program in parallel, called lanes: each has a containerd of its own
+//! and takes the next test from a shared queue, until none is left. Most tests mostly wait, so that
+//! two cores serve several lanes.
 //!
 //! The queue is a pipe that holds the number of each test before the first lane starts: a read
 //! takes one number, and the end of the pipe is the end of the work. `LANES=1` runs all tests in
@@ -15,24 +15,24 @@ use std::sync::Mutex;
 
 use crate::support::guard;
 
-/// Marks a process that is a lane.
+/// The argument that makes a process a lane.
 pub const LANE: &str = "--lane";
 
-/// Lanes unless `LANES` says otherwise: with more the tests of a machine with two cores only wait
-/// for each other.
+/// The default of `LANES`: with more, the tests on a machine with two cores only wait for each
+/// other.
 const COUNT: usize = 3;
 
-/// How many lanes serve so many tests.
+/// The number of lanes for this many tests.
 pub fn count(tests: usize) -> usize {
-    let asked = std::env::var("LANES").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or(COUNT).min(tests).max(1)
+    let requested = std::env::var("LANES").ok().and_then(|text| text.parse().ok());
+    requested.unwrap_or(COUNT).min(tests).max(1)
 }
 
-/// The numbers of the tests that are left, for one lane.
+/// The numbers of the remaining tests, for one lane.
 pub struct Queue(File);
 
 impl Queue {
-    /// Takes standard input for the queue and puts nothing in its place, so that no program under
+    /// Takes standard input as the queue and replaces it by /dev/null, so that no program under
     /// test reads from the queue.
     pub fn from_stdin() -> Self {
         let queue = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor is free");
@@ -52,16 +52,16 @@ impl Iterator for Queue {
     }
 }
 
-/// What the lanes found together.
+/// The results of all lanes.
 #[derive(Default)]
 struct Found {
     passed: usize,
     failed: usize,
-    /// The closing reports of the lanes: which tests failed and why.
+    /// The final reports of the lanes: which tests failed and why.
     reports: Vec<String>,
 }
 
-/// Runs all tests in so many lanes; whether each of them passed.
+/// Runs all tests in this many lanes; returns whether all passed.
 pub fn run(lanes: usize, tests: usize, arguments: &[String]) -> bool {
     let queue = filled(tests);
     let found = Mutex::new(Found::default());
@@ -107,9 +107,9 @@ fn start(queue: &OwnedFd, arguments: &[String]) -> Child {
     lane
 }
 
-/// Passes on what a lane prints, line by line, and adds up what it found.
+/// Passes on the output of a lane, line by line, and adds up its results.
 fn follow(number: usize, mut lane: Child, found: &Mutex<Found>) {
-    let output = BufReader::new(lane.stdout.take().expect("it was asked for"));
+    let output = BufReader::new(lane.stdout.take().expect("it was requested"));
     let mut report = String::new();
     let mut sum = None;
     for line in output.lines().map_while(Result::ok) {
@@ -135,7 +135,7 @@ fn follow(number: usize, mut lane: Child, found: &Mutex<Found>) {
     found.reports.push(report);
 }
 
-/// What a lane's last line says: so many passed, so many failed.
+/// The last line of a lane: the numbers of passed and failed tests.
 fn closing(line: &str) -> Option<(usize, usize)> {
     let (passed, failed) = line.split_once(" passed, ")?;
     Some((passed.parse().ok()?, failed.strip_suffix(" failed")?.parse().ok()?))

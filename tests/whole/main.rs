@@ -1,16 +1,16 @@
-//! The whole: the real binary against a real containerd, with real pods.
+//! System tests: the real binary against a real containerd, with real pods.
 //!
 //! ```text
 //! cargo test --test whole [-- FILTER...] [--list]
 //! ```
 //!
-//! The tests run in three lanes side by side ([`lanes`]). In each, one private containerd serves
-//! nearly all tests, one after another; each has its own folders, its own port and its own agents,
-//! and what it leaves in the runtime is wiped before the next. Nothing is skipped: where root,
-//! containerd, runc or the CNI plugins are missing, the run says which and fails. Facts are waited
-//! for by asking again with a bound; no test proves anything by sleeping, and none by being quick.
-#![allow(clippy::disallowed_methods, reason = "real processes live in real time")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a runner tells what it does")]
+//! The tests run in three lanes in parallel ([`lanes`]). In each, one private containerd serves
+//! nearly all tests, one after another; each test has its own folders, its own port and its own
+//! agents, and its objects in the runtime are removed before the next one. Nothing is skipped: if
+//! root, containerd, runc or the CNI plugins are missing, the run reports that and fails. Tests poll
+//! for facts with a timeout; no test proves anything by sleeping, and none by being quick.
+#![allow(clippy::disallowed_methods, reason = "real processes need real time")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a runner prints what it does")]
 
 mod api;
 mod broken;
@@ -57,19 +57,19 @@ use support::agent::Site;
 use support::containerd::Containerd;
 use support::{guard, process, verdict, wait};
 
-/// What every test gets.
+/// The environment of every test.
 pub struct World {
     containerd: Containerd,
     dir: PathBuf,
 }
 
 impl World {
-    /// A site of its own for a test: its folders and its port.
+    /// A site for a test: its folders and its port.
     pub fn site(&self, name: &str) -> Site {
         Site::new(self.dir.join(name), self.containerd.socket())
     }
 
-    /// A folder of its own for a test that brings its own runtime.
+    /// A folder for a test that brings its own runtime.
     pub fn folder(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -80,7 +80,7 @@ impl World {
     }
 }
 
-/// A test: a sentence, and what proves it.
+/// A test: its name, and its function.
 struct Test {
     name: &'static str,
     run: fn(&World),
@@ -97,8 +97,7 @@ macro_rules! tests {
     };
 }
 
-/// A test may take this long before it is given up: several times what the longest needs, and what
-/// `SOAK_S` asks for on top.
+/// The time limit of a test: several times what the longest needs, plus `SOAK_S`.
 fn deadline() -> Duration {
     let soak = std::env::var("SOAK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     Duration::from_secs(240 + soak)
@@ -133,18 +132,18 @@ fn main() -> ExitCode {
     } else {
         all_pass(&tests, 0..tests.len())
     };
-    // A filter that names nothing is a mistake, not a success.
+    // A filter that matches nothing is a mistake, not a success.
     if passed && !tests.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the tests of these numbers in this process, and says at the end which failed.
+/// Runs the tests of these numbers in this process, and reports failures at the end.
 fn all_pass(tests: &[Test], numbers: impl Iterator<Item = usize>) -> bool {
     let (passed, failed) = guard::guarded(|| run(tests, numbers));
     verdict::sum_up(passed, &failed);
     failed.is_empty()
 }
 
-/// Those that take longest come first, so that no lane begins one when the others are done.
+/// The longest first, so that no lane begins one when the others are done.
 fn all() -> Vec<Test> {
     [
         eviction::TESTS,
@@ -182,7 +181,7 @@ fn all() -> Vec<Test> {
     .collect()
 }
 
-/// Runs them one by one; how many passed, and those that failed and why.
+/// Runs them one by one; returns how many passed, and which failed and why.
 fn run(tests: &[Test], numbers: impl Iterator<Item = usize>) -> (usize, Vec<(String, String)>) {
     let dir = support::scratch("whole");
     let world = World { containerd: Containerd::start(dir.join("c")), dir };
@@ -207,7 +206,7 @@ fn run(tests: &[Test], numbers: impl Iterator<Item = usize>) -> (usize, Vec<(Str
     (passed, failed)
 }
 
-/// One test in a thread of its own, so that one that hangs can be told from one that works.
+/// Runs a test in its own thread, so that a hanging test can be detected.
 fn attempt(test: &Test, world: &World) -> Result<(), String> {
     std::thread::scope(|scope| {
         let (done, result) = mpsc::channel();
@@ -218,7 +217,7 @@ fn attempt(test: &Test, world: &World) -> Result<(), String> {
         if let Ok(result) = result.recv_timeout(deadline()) {
             return result;
         }
-        // All waiting ends now, and what it waits for.
+        // All waiting ends now, and so does the test.
         wait::abandon(true);
         for pid in guard::processes() {
             process::signal(pid, nix::sys::signal::Signal::SIGKILL);
@@ -234,11 +233,11 @@ fn attempt(test: &Test, world: &World) -> Result<(), String> {
     })
 }
 
-/// Whatever a test has left must not trouble the next, a dead runtime least of all.
+/// The leftovers of a test must not disturb the next one, least of all a dead runtime.
 fn tidy_up(world: &World) {
     let tidied = catch_unwind(AssertUnwindSafe(|| {
-        world.containerd.again();
-        support::seen::wipe(&world.socket());
+        world.containerd.start_daemon();
+        support::runtime_state::wipe(&world.socket());
     }));
     if let Err(panic) = tidied {
         println!("whole: cannot tidy up: {}", verdict::why(&*panic));

@@ -1,4 +1,4 @@
-//! A full node under a hard bound of memory, with a runtime and a cloud that do their worst.
+//! A full node under a hard memory limit, with a hostile runtime and cloud.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,9 +28,9 @@ tests![
     it_lives_in_them_whatever_the_cloud_says_as_well,
 ];
 
-/// Pods that a node may have.
+/// The largest number of pods of a node.
 const PODS: usize = 110;
-/// What all of the agent may take, the pages of its files included.
+/// The memory limit of the agent, with the page cache of its files.
 const BYTES_MAX: u64 = 16 << 20;
 
 fn a_full_node_lives_in_sixteen_megabytes_whatever_the_runtime_says(world: &World) {
@@ -44,7 +44,7 @@ fn a_full_node_lives_in_sixteen_megabytes_whatever_the_runtime_says(world: &Worl
     node.stop();
 }
 
-/// Half of the pods are the cloud's, and so is all the trouble that the runtime does not make.
+/// Half of the pods are the cloud's, and so are all faults that the runtime does not cause.
 #[cfg(feature = "cloud")]
 fn it_lives_in_them_whatever_the_cloud_says_as_well(world: &World) {
     let cloud = Cloud::start(&Setup::default());
@@ -58,7 +58,7 @@ fn it_lives_in_them_whatever_the_cloud_says_as_well(world: &World) {
     let (over, suffering) = (&AtomicBool::new(false), &node);
     std::thread::scope(|scope| {
         let runtime = scope.spawn(move || {
-            // The store of a cloud that is heard takes its time, and so do connections.
+            // A store that accepts the cloud's messages takes its time, and so do connections.
             for mood in UNKIND.into_iter().cycle() {
                 if over.load(Ordering::Relaxed) {
                     break;
@@ -77,7 +77,7 @@ fn it_lives_in_them_whatever_the_cloud_says_as_well(world: &World) {
     node.stop();
 }
 
-/// An agent of its own runtime in a cgroup of its own.
+/// An agent with its own runtime in its own cgroup.
 struct Node {
     fake: Fake,
     site: Site,
@@ -86,7 +86,7 @@ struct Node {
 }
 
 impl Node {
-    /// With so many pods of the manifest folder.
+    /// With this many pods of the manifest folder.
     fn start(world: &World, name: &str, pods: usize, change: impl FnOnce(&mut Site)) -> Self {
         let folder = world.folder(name);
         fs::create_dir_all(&folder).expect("a folder of ours");
@@ -116,24 +116,24 @@ impl Node {
             let pods = self.site.pods()?;
             let wanted = |pod: &&Pod| pod.0["metadata"]["name"].as_str().is_some_and(is_wanted);
             let count = pods.iter().filter(wanted).filter(|pod| pod.runs()).count();
-            if count == PODS { Ok(()) } else { Err(format!("{count} run; {}", self.cell.tells())) }
+            if count == PODS { Ok(()) } else { Err(format!("{count} run; {}", self.cell.usage())) }
         });
-        println!("all run: {}", self.cell.tells());
+        println!("all run: {}", self.cell.usage());
     }
 
-    /// Several looks, and as many connections as are lost.
+    /// Several relists, and as many lost connections.
     fn suffer(&self, mood: Mood) {
         self.fake.turn(mood);
         std::thread::sleep(Duration::from_secs(5));
-        println!("{mood:?}: {}", self.cell.tells());
+        println!("{mood:?}: {}", self.cell.usage());
         self.lives(&format!("{mood:?}"));
     }
 
-    /// Neither it nor a child of its was ever killed for its memory.
+    /// Neither it nor one of its children was ever killed for its memory.
     fn lives(&self, when: &str) {
         let ended = self.child.lock().expect("nobody panics").try_wait().expect("our child");
-        assert!(ended.is_none(), "{when}: it ended with {ended:?}; {}", self.cell.tells());
-        assert_eq!(self.cell.kills(), 0, "{when}: {}", self.cell.tells());
+        assert!(ended.is_none(), "{when}: it ended with {ended:?}; {}", self.cell.usage());
+        assert_eq!(self.cell.kills(), 0, "{when}: {}", self.cell.usage());
     }
 
     fn stop(self) {
@@ -149,7 +149,7 @@ fn is_wanted(name: &str) -> bool {
     name.starts_with('p') && name[1..].starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// A cgroup of the bounded agent's own, by either version; removed at the end.
+/// The bounded agent's own cgroup, of either version; removed at the end.
 struct Cell(PathBuf);
 
 impl Cell {
@@ -168,23 +168,23 @@ impl Cell {
         cell
     }
 
-    /// What it took at the most, and how often the bound was met.
-    fn tells(&self) -> String {
+    /// Its peak usage, and how often the limit was hit.
+    fn usage(&self) -> String {
         let files = ["memory.max_usage_in_bytes", "memory.failcnt", "memory.peak", "memory.events"];
         let read = |file: &&str| Some(format!("{file}={}", self.read(file)?));
         let of_files = files.iter().filter_map(read);
-        // What of it cannot be read again from a file, by either version.
+        // The part that cannot be read again from a file, in either version.
         let stat = self.read("memory.stat").unwrap_or_default();
         let own =
             stat.split(',').filter(|line| line.starts_with("rss ") || line.starts_with("anon "));
         of_files.chain(own.map(str::to_owned)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Processes in it that the kernel killed for want of memory.
+    /// Processes in it that the kernel killed for lack of memory.
     fn kills(&self) -> u64 {
-        let told = self.read("memory.events").or_else(|| self.read("memory.oom_control"));
-        let told = told.expect("the kernel counts");
-        let count = told.split(',').find_map(|line| line.strip_prefix("oom_kill "));
+        let events = self.read("memory.events").or_else(|| self.read("memory.oom_control"));
+        let events = events.expect("the kernel counts");
+        let count = events.split(',').find_map(|line| line.strip_prefix("oom_kill "));
         count.and_then(|count| count.parse().ok()).expect("the kernel counts them")
     }
 

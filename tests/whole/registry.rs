@@ -1,5 +1,5 @@
-//! Images from registries: who is let in, how many come at once; and images from files, which the
-//! agent's own registry serves.
+//! Images from registries: logins, and parallel pulls; and images from files, which the agent's own
+//! registry serves.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ crate::tests![
     an_archive_is_brought_in_by_command,
 ];
 
-/// Any pod of the demo image under this name.
+/// A pod of the demo image under this name.
 fn pod(name: &str, image: &str, secrets: &[&str]) -> String {
     let named: Vec<String> = secrets.iter().map(|name| format!("{{name: {name}}}")).collect();
     let secrets = format!("spec:\n  imagePullSecrets: [{}]\n", named.join(", "));
@@ -42,7 +42,7 @@ fn is_refused(site: &Site, name: &str) {
         ["ErrImagePull", "ImagePullBackOff"].contains(&pod.waits_for("main"))
     });
     let message = pod.container("main")["state"]["waiting"]["message"].to_string();
-    // containerd 1.6 shows the registry's answer; later ones what they make of it.
+    // containerd 1.6 shows the registry's answer; later ones their own message.
     let refused = message.contains("401 Unauthorized") || message.contains("pull access denied");
     assert!(refused, "{message}");
 }
@@ -72,8 +72,8 @@ fn a_private_image_is_pulled_with_the_secret_that_is_let_in(world: &World) {
     is_refused(&site, "bad");
     site.put("lost.yaml", &pod("lost", &image, &["nowhere"]));
     is_refused(&site, "lost");
-    let told = "Unable to retrieve some image pull secrets (nowhere); attempting to pull";
-    assert!(site.log().contains(told), "{}", site.log_tail());
+    let expected = "Unable to retrieve some image pull secrets (nowhere); attempting to pull";
+    assert!(site.log().contains(expected), "{}", site.log_tail());
     // The wrong one is tried first, and then the right one.
     site.put("good.yaml", &pod("good", &image, &["wrong", "right"]));
     let good = site.wait_running("good");
@@ -148,7 +148,7 @@ fn images_in_a_folder_are_pulled_from_the_agents_own_registry(world: &World) {
     fs::write(&config, text).expect("a file of ours");
     site.config = Some(config);
     let agent = site.start();
-    // The stick is not in yet.
+    // The USB stick is not plugged in yet.
     let image = format!("127.0.0.1:{port}/localhost/stick:1");
     site.put("pod.yaml", &pod("pod", &image, &[]));
     site.wait("pod", "its pull fails", |pod| {
@@ -158,7 +158,7 @@ fn images_in_a_folder_are_pulled_from_the_agents_own_registry(world: &World) {
     fs::rename(made, &stick).expect("folders of ours");
     let running = site.wait_running("pod");
     assert_eq!(running.restarts("main"), 0);
-    // The registry's process dies, and is there again.
+    // The registry's process dies, and is restarted.
     let served = children(agent.pid()).iter().map(|(pid, _)| *pid).next().expect("a registry");
     process::signal(served, nix::sys::signal::Signal::SIGKILL);
     until("another registry's process", || {
@@ -167,22 +167,22 @@ fn images_in_a_folder_are_pulled_from_the_agents_own_registry(world: &World) {
         if other { Ok(()) } else { Err(format!("{now:?}")) }
     });
     world.containerd.ctr(&["images", "rm", "--sync", &image]);
-    let again = format!("127.0.0.1:{port}/stick:1");
-    site.put("again.yaml", &pod("again", &again, &[]));
+    let second = format!("127.0.0.1:{port}/stick:1");
+    site.put("again.yaml", &pod("again", &second, &[]));
     site.wait_running("again");
     for file in ["pod.yaml", "again.yaml"] {
         site.take(file);
     }
     site.wait_empty();
-    world.containerd.ctr(&["images", "rm", &again]);
+    world.containerd.ctr(&["images", "rm", &second]);
 }
 
 fn an_archive_is_brought_in_by_command(world: &World) {
     let site = world.site("registry-import");
     let folder = archive(&site.dir, "brought", "[]", "[\"/bin/sh\"]");
-    let edged = |words: &[&str]| {
+    let edged = |arguments: &[&str]| {
         let mut command = std::process::Command::new(binary());
-        let output = command.args(words).env("PATH", containerd::path()).output();
+        let output = command.args(arguments).env("PATH", containerd::path()).output();
         let output = output.expect("the binary was built beside this test");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.success(), text(&output.stdout), text(&output.stderr))

@@ -1,5 +1,5 @@
-//! The runtime and the manifest folder come late, go and come back; and what in the runtime is not
-//! the agent's.
+//! The runtime and the manifest folder appear late, disappear and return; and objects in the
+//! runtime that are not the agent's.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::World;
 use crate::support::agent::sleeper;
 use crate::support::cri::Cri;
 use crate::support::wait::until;
-use crate::support::{http, process, seen};
+use crate::support::{http, process, runtime_state};
 
 crate::tests![
     pods_live_through_a_restart_of_the_runtime_and_new_ones_start_after_it,
@@ -32,14 +32,16 @@ fn pods_live_through_a_restart_of_the_runtime_and_new_ones_start_after_it(world:
         site.put(&format!("{name}.yaml"), &sleeper(name));
     }
     let before: Vec<_> = names.iter().map(|name| site.wait_running(name)).collect();
-    let pids: Vec<u32> =
-        before.iter().map(|pod| seen::pid_of(&site.runtime, &pod.container_id("main"))).collect();
+    let pids: Vec<u32> = before
+        .iter()
+        .map(|pod| runtime_state::pid_of(&site.runtime, &pod.container_id("main")))
+        .collect();
     world.containerd.kill();
     site.wait_trouble("it is away", Value::is_string);
-    // Asked for while nobody can start it.
+    // Desired while it cannot be started.
     site.put("new.yaml", &sleeper("new"));
     site.wait("new", "known, and Pending", |pod| pod.phase() == "Pending");
-    world.containerd.again();
+    world.containerd.start_daemon();
     site.wait_running("new");
     assert!(agent.lives(), "{}", site.log_tail());
     for ((name, before), pid) in names.iter().zip(&before).zip(pids) {
@@ -64,7 +66,7 @@ fn a_runtime_that_appears_late_is_used_once_it_is_there(world: &World) {
     assert_eq!(pod.waits_for("main"), "ContainerCreating", "{}", pod.0["status"]);
     let names_it = |trouble: &Value| trouble.as_str().is_some_and(|it| it.contains("late.sock"));
     site.wait_trouble("it names what is missing", names_it);
-    // The agent itself is well: to restart it would mend nothing.
+    // The agent itself is healthy: a restart of it would not help.
     assert_eq!(http::get(site.api, "/healthz").map(|answer| answer.code).ok(), Some(200));
     assert!(agent.lives());
     symlink(world.socket(), &site.runtime).expect("a link of ours");
@@ -90,7 +92,7 @@ fn a_manifest_folder_that_appears_late_is_read_once_it_is_there(world: &World) {
     site.wait_empty();
 }
 
-/// A sandbox that somebody else made.
+/// A sandbox of another tool.
 fn run_sandbox(cri: &mut Cri, name: &str, labels: &[(&str, &str)]) -> String {
     let node = NamespaceOption {
         network: NamespaceMode::Node as i32,
@@ -146,22 +148,22 @@ fn a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone(world: &
     site.put("own.yaml", &sleeper("own"));
     site.wait_running("own");
     let gone = || {
-        let seen = site.seen();
-        let left = seen.sandboxes.iter().any(|one| one.id == orphan);
-        if left { Err(format!("{}\n{}", seen.short(), site.log_tail())) } else { Ok(()) }
+        let state = site.runtime_state();
+        let left = state.sandboxes.iter().any(|one| one.id == orphan);
+        if left { Err(format!("{}\n{}", state.short(), site.log_tail())) } else { Ok(()) }
     };
     until("the orphan is removed", gone);
-    // What comes later is judged the same.
+    // A later one is treated the same.
     let late = run_sandbox(&mut cri, "late", &[("io.kubernetes.pod.uid", "late-uid")]);
     site.take("own.yaml");
     until("the pod is gone", || {
-        let seen = site.seen();
-        let own = seen.sandboxes.iter().filter(|one| one.id != stranger && one.id != late).count();
-        if own == 0 { Ok(()) } else { Err(seen.short()) }
+        let state = site.runtime_state();
+        let own = state.sandboxes.iter().filter(|one| one.id != stranger && one.id != late).count();
+        if own == 0 { Ok(()) } else { Err(state.short()) }
     });
-    let seen = site.seen();
-    let ready: Vec<&str> = seen.ready().iter().map(|one| one.id.as_str()).collect();
-    assert!(ready.contains(&stranger.as_str()), "{}", seen.short());
+    let state = site.runtime_state();
+    let ready: Vec<&str> = state.ready().iter().map(|one| one.id.as_str()).collect();
+    assert!(ready.contains(&stranger.as_str()), "{}", state.short());
     let tasks = world.containerd.ctr(&["tasks", "ls"]);
     assert!(
         tasks.lines().any(|line| line.starts_with(bare) && line.contains("RUNNING")),
@@ -177,7 +179,7 @@ fn a_pod_that_no_manifest_names_is_removed_and_strangers_are_left_alone(world: &
     world.containerd.ctr(&["containers", "rm", bare]);
 }
 
-/// `scripts/containerd stop`: they lie in a folder that all containerds of the machine share.
+/// `scripts/containerd stop`: they are in a folder that all containerds of the machine share.
 fn what_stops_the_runtime_removes_the_sockets_of_its_shims(world: &World) {
     let mut cri = Cri::connect(&world.socket()).expect("it listens");
     let id = run_sandbox(&mut cri, "cut", &[("app", "not of Kubernetes")]);
@@ -192,5 +194,5 @@ fn what_stops_the_runtime_removes_the_sockets_of_its_shims(world: &World) {
     assert!(socket.exists(), "{}", socket.display());
     world.containerd.cut();
     assert!(!socket.exists(), "{}", socket.display());
-    world.containerd.again();
+    world.containerd.start_daemon();
 }

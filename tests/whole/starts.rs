@@ -1,4 +1,4 @@
-//! From a manifest to what runs: how it is started, and in what order.
+//! From a manifest to running containers: how they are started, and in which order.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use crate::World;
 use crate::support::agent::{LogLine, Pod, Site, entries, manifest, sleeper};
 use crate::support::port::free_port;
 use crate::support::wait::until;
-use crate::support::{http, process, seen};
+use crate::support::{http, process, runtime_state};
 
 crate::tests![
     a_pod_on_the_hosts_network_starts_as_its_manifest_says,
@@ -60,7 +60,7 @@ fn a_pod_on_the_hosts_network_starts_as_its_manifest_says(world: &World) {
     assert_eq!(fs::canonicalize(&link).ok(), fs::canonicalize(site.log_file(&pod, "main", 0)).ok());
     assert!(link.exists(), "{} in {:?}", link.display(), entries(&site.container_logs));
 
-    let pid = seen::pid_of(&site.runtime, &id);
+    let pid = runtime_state::pid_of(&site.runtime, &id);
     assert_eq!(namespace(pid, "net"), namespace(std::process::id(), "net"));
     assert_ne!(namespace(pid, "pid"), namespace(std::process::id(), "pid"));
     cgroup_limits_are(pid, 64 << 20, 50_000, 256);
@@ -80,8 +80,8 @@ fn the_runtime_is_told_what_a_kubelet_would_tell_it(world: &World) {
     assert_eq!(pod.namespace(), "shop");
     assert_eq!(pod.0["metadata"]["annotations"]["kubernetes.io/config.source"], "file");
     assert_eq!(pod.0["spec"]["nodeName"], "gw");
-    let seen = site.seen().of(pod.uid());
-    let [sandbox] = seen.ready()[..] else { panic!("{}", seen.short()) };
+    let state = site.runtime_state().of(pod.uid());
+    let [sandbox] = state.ready()[..] else { panic!("{}", state.short()) };
     let metadata = sandbox.metadata.clone().expect("metadata");
     assert_eq!((&*metadata.name, &*metadata.namespace), ("told-gw", "shop"));
     assert_eq!((&*metadata.uid, metadata.attempt), (pod.uid(), 0));
@@ -99,7 +99,7 @@ fn the_runtime_is_told_what_a_kubelet_would_tell_it(world: &World) {
     assert_eq!(sandbox.annotations.get("kubernetes.io/config.source").unwrap(), "file");
     assert!(sandbox.annotations.contains_key("kubernetes.io/config.seen"));
 
-    let [main] = seen.running("main")[..] else { panic!("{}", seen.short()) };
+    let [main] = state.running("main")[..] else { panic!("{}", state.short()) };
     assert_eq!(main.metadata.clone().map(|it| it.attempt), Some(0));
     assert_eq!(main.labels["io.kubernetes.container.name"], "main");
     assert_eq!(main.labels["io.kubernetes.pod.uid"], pod.uid());
@@ -182,7 +182,7 @@ fn init_containers_and_sidecars_run_before_the_main_container_in_their_order(wor
         line("main", "begin"),
     ];
     let times: Vec<String> = order.iter().map(|line| sortable(&line.time)).collect();
-    // The sidecar and the one behind it write through different pipes: only the start is ordered.
+    // The sidecar and the next container write to different pipes: only the start is ordered.
     assert!(
         times[0] <= times[1] && times[1] <= times[2].clone().min(times[3].clone()),
         "{order:?}"
@@ -211,9 +211,9 @@ fn thirty_pods_at_once_all_run_and_all_leave_without_a_trace(world: &World) {
         let running = site.pods()?.iter().filter(|pod| pod.runs()).count();
         if running == COUNT { Ok(()) } else { Err(format!("{running} run\n{}", site.log_tail())) }
     });
-    let seen = site.seen();
-    assert_eq!(seen.ready().len(), COUNT, "{}", seen.short());
-    assert_eq!(seen.containers.len(), COUNT, "{}", seen.short());
+    let state = site.runtime_state();
+    assert_eq!(state.ready().len(), COUNT, "{}", state.short());
+    assert_eq!(state.containers.len(), COUNT, "{}", state.short());
     for pod in site.pods().expect("it listens") {
         assert_eq!(pod.restarts("main"), 0, "{}", pod.name());
     }
@@ -232,16 +232,16 @@ fn namespace(pid: u32, kind: &str) -> PathBuf {
     fs::read_link(format!("/proc/{pid}/ns/{kind}")).expect("the process lives")
 }
 
-/// Where CNI keeps the network namespace of a pod.
+/// The path where CNI keeps the network namespace of a pod.
 fn netns_of(site: &Site, pod: &Pod) -> PathBuf {
-    let seen = site.seen().of(pod.uid());
-    let info = seen::sandbox_info(&site.runtime, &seen.ready()[0].id);
+    let state = site.runtime_state().of(pod.uid());
+    let info = runtime_state::sandbox_info(&site.runtime, &state.ready()[0].id);
     let all = info["runtimeSpec"]["linux"]["namespaces"].as_array().cloned().unwrap_or_default();
     let network = all.iter().find(|one| one["type"] == "network").expect("a network namespace");
     network["path"].as_str().expect("with a path").into()
 }
 
-/// The limits that the kernel holds a process to, in either version of cgroups.
+/// The limits that the kernel enforces on a process, in either version of cgroups.
 fn cgroup_limits_are(pid: u32, memory_bytes: u64, quota_us: u64, shares: u64) {
     let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("the process lives");
     let path_of = |controller: &str| {
@@ -273,7 +273,7 @@ fn cgroup_limits_are(pid: u32, memory_bytes: u64, quota_us: u64, shares: u64) {
     }
 }
 
-/// Kubernetes' hash of a container since 1.31, written down independently of the agent's.
+/// Kubernetes' hash of a container since 1.31, implemented independently of the agent's.
 fn kubelets_hash(name: &str, image: &str) -> String {
     let json = format!(r#"{{"image":"{image}","name":"{name}"}}"#);
     let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
@@ -282,7 +282,7 @@ fn kubelets_hash(name: &str, image: &str) -> String {
     format!("{:x}", text.bytes().fold(2_166_136_261, fnv))
 }
 
-/// `2026-01-02T03:04:05.678Z`, with up to nine digits behind the point, or an offset for the Z.
+/// `2026-01-02T03:04:05.678Z`, with up to nine digits after the point, or an offset for the Z.
 fn is_rfc3339_nano(text: &str) -> bool {
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let Some(rest) = shape.strip_prefix("0000-00-00T00:00:00") else { return false };
@@ -290,13 +290,13 @@ fn is_rfc3339_nano(text: &str) -> bool {
     rest == "Z" || rest == "+00:00" || rest == "-00:00"
 }
 
-/// The runtime leaves zeros at the end of the fraction away.
+/// The runtime omits zeros at the end of the fraction.
 fn sortable(time: &str) -> String {
     let (seconds, fraction) = time.trim_end_matches('Z').split_once('.').unwrap_or((time, ""));
     format!("{seconds}.{fraction:0<9}")
 }
 
-/// The kernel's own, on port 0, come again after some tens.
+/// The kernel's own, on port 0, repeat after some tens.
 fn no_port_is_given_to_two_programs(_: &World) {
     let ports: Vec<u16> = (0..400).map(|_| free_port()).collect();
     let mut different = ports.clone();

@@ -1,7 +1,7 @@
 //! Storage that outlives pods: claims of folders of the node, and folders of other machines.
 //!
-//! No kernel that tests run on has to know NFS: the program `mount` that the agent finds here is
-//! one of the test's own, which shows a folder of the node in the place of another machine's.
+//! The test machine's kernel need not support NFS: the program `mount` that the agent finds here is
+//! the test's own, which mounts a folder of the node in place of the remote one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ crate::tests!(
 const QUICK: &str = "  terminationGracePeriodSeconds: 1\n";
 const CLAIMED: &str = "  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n";
 
-/// A claim `data`, and the volume `ssd` behind it.
+/// A claim `data`, and its volume `ssd`.
 fn claim(path: &std::path::Path) -> String {
     format!(
         r"apiVersion: v1
@@ -95,23 +95,23 @@ fn a_pod_waits_for_its_claim_and_says_so(world: &World) {
     let agent = site.start();
     let main = format!("{SLEEP}    volumeMounts: [{{name: v, mountPath: /v}}]\n");
     site.put("one.yaml", &manifest("one", &format!("{QUICK}{CLAIMED}"), &main));
-    let said = |what: &str| {
-        until("it is said why the pod waits", || {
+    let wait_message = |what: &str| {
+        until("the reason of the waiting is reported", || {
             let log = agent.log();
             if log.contains(what) { Ok(()) } else { Err(log) }
         });
     };
-    said("persistentvolumeclaims \\\"data\\\" not found");
+    wait_message("persistentvolumeclaims \\\"data\\\" not found");
     site.put("claim.yaml", &claim(&ssd));
-    said("does not exist");
+    wait_message("does not exist");
     let waits = site.wait("one", "waiting", |pod| pod.waits_for("main") == "ContainerCreating");
     assert_eq!(waits.phase(), "Pending");
     fs::create_dir_all(&ssd).expect("a folder of ours");
     site.wait_running("one");
 }
 
-/// The program `mount` of the agents of this site; `script` has what it is told in `$@`, and the
-/// place in `$place`.
+/// The program `mount` of the agents of this site; `script` has its arguments in `$@`, and the
+/// mount point in `$place`.
 fn stand_in(site: &mut Site, script: &str) {
     let programs = site.dir.join("programs");
     fs::create_dir_all(&programs).expect("a folder of ours");
@@ -126,11 +126,11 @@ const NAS: &str = "  volumes: [{name: v, nfs: {server: nas, path: /export}}]\n";
 
 fn a_folder_of_another_machine_is_mounted_and_unmounted_with_its_pod(world: &World) {
     let mut site = world.site("storage-nfs");
-    let (export, told) = (site.dir.join("export"), site.dir.join("told"));
+    let (export, arguments) = (site.dir.join("export"), site.dir.join("told"));
     fs::create_dir_all(&export).expect("a folder of ours");
     let script = format!(
         "echo \"$@\" > {}\nexec /bin/mount --bind {} \"$place\"",
-        told.display(),
+        arguments.display(),
         export.display()
     );
     stand_in(&mut site, &script);
@@ -139,14 +139,17 @@ fn a_folder_of_another_machine_is_mounted_and_unmounted_with_its_pod(world: &Wor
                 volumeMounts: [{name: v, mountPath: /v, subPath: part}]\n";
     site.put("one.yaml", &manifest("one", &format!("{QUICK}{NAS}"), main));
     let pod = site.wait_running("one");
-    assert_eq!(fs::read_to_string(&told).expect("it was asked").trim(), "-t nfs nas:/export ./v");
+    assert_eq!(
+        fs::read_to_string(&arguments).expect("it was asked").trim(),
+        "-t nfs nas:/export ./v"
+    );
     until("the container has written", || {
         fs::read_to_string(export.join("part/data")).map_err(|error| error.to_string())
     });
     site.take("one.yaml");
     site.wait_gone(&pod);
     assert_eq!(mounts_below(&site), [""; 0]);
-    assert!(export.join("part/data").exists(), "what lies there stays");
+    assert!(export.join("part/data").exists(), "its contents stay");
 }
 
 fn a_machine_that_does_not_answer_keeps_only_its_own_pods_waiting(world: &World) {
@@ -158,7 +161,8 @@ fn a_machine_that_does_not_answer_keeps_only_its_own_pods_waiting(world: &World)
         site.put(&format!("{name}.yaml"), &manifest(name, &format!("{QUICK}{NAS}"), &main));
     }
     site.wait("c", "waiting", |pod| pod.waits_for("main") == "ContainerCreating");
-    // What needs a child of the agent goes on as well: the end of a pod with volumes.
+    // Work that needs a child process of the agent continues as well: the end of a pod with
+    // volumes.
     let other = manifest(
         "other",
         &format!("{QUICK}  volumes: [{{name: m, emptyDir: {{medium: Memory}}}}]\n"),

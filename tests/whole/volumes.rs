@@ -1,4 +1,4 @@
-//! Volumes where no upstream test looks: hostile links, sizes, and agents that die in between.
+//! Volumes beyond the upstream tests: hostile links, sizes, and agents that die in between.
 
 use std::fs;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ fn a_link_in_a_volume_shows_nothing_of_the_node(world: &World) {
         });
         let waiting = &pod.0["status"]["containerStatuses"][0]["state"]["waiting"];
         let why = "failed to prepare subPath for volumeMount \"v\" of container \"main\"";
-        assert_eq!(waiting["message"], why, "and no word of the node");
+        assert_eq!(waiting["message"], why, "and nothing about the node");
         site.take(&format!("{name}.yaml"));
         site.wait_gone(&pod);
     }

@@ -116,7 +116,7 @@ pub(super) fn read<'a>(kind: &'a str, value: &str, budget: &Budget) -> Result<Co
     let phase = status.phase.is_terminal().then_some(status.phase as u8);
     // A token that is renewed may differ in nothing but what was given.
     let given = object.get("status").filter(|_| is_token).map(|raw| raw.get());
-    let told: Vec<_> = gates.iter().map(|gate| gate.told).collect();
+    let told: Vec<_> = gates.iter().map(|gate| gate.reported).collect();
     let digest = digest(&object, &metadata, (phase, given, told));
     Ok(Content { kind, uid, version, digest, deleting, value: text, status, gates })
 }
@@ -210,7 +210,7 @@ fn read_gates(pod: &Map<'_>) -> Vec<ReadinessGate> {
         told.map(|told| (told.r#type.clone(), told)).collect();
     for gate in &mut gates {
         let condition = told.get(&*gate.condition_type);
-        gate.told = condition.map(|told| match &*told.status {
+        gate.reported = condition.map(|told| match &*told.status {
             "True" => "True",
             "False" => "False",
             _ => "Unknown",
@@ -343,7 +343,7 @@ fn pod(mut pod: Pod, node: &str, (status, gates): (PodStatus, Vec<ReadinessGate>
 
 fn secret(text: &str) -> Result<Secret, String> {
     let node = tree::parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;
-    tree::read(&node, &[]).map_err(|fault| Secret::hide(fault).told())
+    tree::read(&node, &[]).map_err(|fault| Secret::hide(fault).message())
 }
 
 /// `metadata.uid` of what a deletion is about; empty: not told.
@@ -437,7 +437,7 @@ mod tests {
         let StoredObject::Pod(pod) = thing else { panic!("{thing:?}") };
         let conditions: Vec<bool> = pod.status.conditions.iter().map(|it| it.status).collect();
         assert_eq!((conditions, pod.status.init_container_statuses.len()), (vec![false], 1));
-        assert_eq!(pod.spec.readiness_gates[0].told, Some("True"));
+        assert_eq!(pod.spec.readiness_gates[0].reported, Some("True"));
     }
 
     #[test]

@@ -10,7 +10,9 @@ use crate::agent::housekeeping::HousekeepingContext;
 use crate::agent::pod::{Pod, config};
 use crate::agent::time::Now;
 use crate::model::cri::{CallError, ContainerState, Reply};
-use crate::model::housekeeping::{ContainerUsage, HousekeepingCall, SandboxUsage, Signal, Told};
+use crate::model::housekeeping::{
+    ContainerUsage, HousekeepingCall, HousekeepingReply, SandboxUsage, Signal,
+};
 use crate::model::job::{FolderKind, JobSpec, Place, Used, Walk};
 
 /// What each pod takes that something is known of.
@@ -178,10 +180,10 @@ impl UsageCollector {
         }
         self.call = None;
         match result {
-            Ok(Reply::HousekeepingCall(Told::Containers(all))) => {
+            Ok(Reply::HousekeepingCall(HousekeepingReply::Containers(all))) => {
                 all.iter().for_each(|it| self.take(it))
             }
-            Ok(Reply::HousekeepingCall(Told::Sandboxes(all))) => {
+            Ok(Reply::HousekeepingCall(HousekeepingReply::Sandboxes(all))) => {
                 for SandboxUsage { uid, processes } in all {
                     self.usages.entry(uid.clone()).or_default().processes = *processes;
                 }

@@ -29,7 +29,9 @@ use crate::agent::pods::Pods;
 use crate::agent::time::{Instant, Now};
 use crate::limits;
 use crate::model::cri::{CallError, Reply};
-use crate::model::housekeeping::{HousekeepingCall, ImagePolicy, Room, StoredImage, Told};
+use crate::model::housekeeping::{
+    HousekeepingCall, HousekeepingReply, ImagePolicy, Room, StoredImage,
+};
 use crate::model::recorded_event::EventType;
 use name::{Meant, base_of};
 
@@ -205,7 +207,7 @@ impl Images {
         match std::mem::replace(&mut self.pass, Pass::Rest) {
             Pass::Listing { call: asked, why } if asked == call => {
                 match result {
-                    Ok(Reply::HousekeepingCall(Told::Images(images))) => {
+                    Ok(Reply::HousekeepingCall(HousekeepingReply::Images(images))) => {
                         self.listed(now, images, why)
                     }
                     Ok(other) => panic!("ListImages cannot answer {other:?}"),
@@ -228,7 +230,9 @@ impl Images {
             return false;
         }
         self.place = match result {
-            Ok(Reply::HousekeepingCall(Told::ImageFs(place))) => Place::Known(place.clone()),
+            Ok(Reply::HousekeepingCall(HousekeepingReply::ImageFs(place))) => {
+                Place::Known(place.clone())
+            }
             Ok(other) => panic!("ImageFsInfo cannot answer {other:?}"),
             Err(_) => {
                 self.look.put_off(now.plus_ms(limits::IMAGES_RETRY_MIN_MS));

@@ -247,7 +247,7 @@ impl Pod {
             Ok(other) => panic!("ExecSync cannot answer {other:?}"),
             // The runtime killed it at its timeout, or did not answer for far longer.
             Err(CallError::Lost(
-                Lost::Deadline | Lost::Said { code: Code::DeadlineExceeded, .. },
+                Lost::Deadline | Lost::Runtime { code: Code::DeadlineExceeded, .. },
             )) => Outcome::Bad(format!(
                 "command timed out: {:?} timed out after {}s",
                 worker.command, worker.terms.timeout_s

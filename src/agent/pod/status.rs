@@ -371,7 +371,7 @@ impl Pod {
     fn gated(&self) -> String {
         let gates = self.api.spec.readiness_gates.iter().filter_map(|gate| {
             let name = &gate.condition_type;
-            match gate.told {
+            match gate.reported {
                 Some("True") => None,
                 Some(other) => Some(format!(
                     "the status of pod readiness gate \"{name}\" is not \"True\", but {other}"

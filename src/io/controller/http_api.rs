@@ -15,7 +15,7 @@ use crate::io::socket::Access;
 use crate::model::api::{Call as ApiCall, CallError, Kind, Verb};
 use crate::model::metrics::Histogram;
 use crate::wire::http1::call::{self, Call};
-use crate::wire::rest::{self, Asked};
+use crate::wire::rest::{self, ApiRequest};
 
 /// All that an answer may need.
 pub(super) struct HttpContext<'a> {
@@ -58,9 +58,9 @@ impl HttpContext<'_> {
 
     fn object(&mut self, call: &Call) -> Answer {
         match rest::read(call) {
-            Ok(Asked::List { kind, namespace, .. }) => self.list(kind, &namespace),
-            Ok(Asked::Call(call)) if call.verb == Verb::Get => self.call(&call),
-            Ok(Asked::Call(call)) if call.verb == Verb::Delete => self.delete(&call),
+            Ok(ApiRequest::List { kind, namespace, .. }) => self.list(kind, &namespace),
+            Ok(ApiRequest::Call(call)) if call.verb == Verb::Get => self.call(&call),
+            Ok(ApiRequest::Call(call)) if call.verb == Verb::Delete => self.delete(&call),
             Ok(_) => text(405, "expected to read or to delete"),
             Err((status, why)) => text(status, &why),
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::archive::{Blob, Catalog, Image};
 use crate::limits::IMAGE_SOURCES_MAX;
-use crate::wire::oci::reference::Asked;
+use crate::wire::oci::reference::RequestedName;
 
 /// The sources, as they were at the last look.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ impl ImageStore {
     }
 
     /// What a name stands for. The error is for people.
-    pub fn find(&self, asked: &Asked, tag: &str) -> Result<&Image, String> {
+    pub fn find(&self, asked: &RequestedName, tag: &str) -> Result<&Image, String> {
         let all = self.images().filter_map(|(_, image)| image.ok());
         let tagged = all.filter(|image| image.name.tag.as_deref() == Some(tag));
         let fitting: Vec<(u8, &Image)> = tagged

@@ -8,7 +8,7 @@ use super::archive::Catalog;
 use super::image_store::{ImageStore, full_name};
 use crate::agent::time::Instant;
 use crate::limits::{IMAGE_MEMBERS_MAX, IMAGE_PAX_BYTES_MAX, IMAGE_SOURCES_MAX, MIRROR_RESTART_MS};
-use crate::wire::oci::reference::Asked;
+use crate::wire::oci::reference::RequestedName;
 use crate::wire::oci::sha256;
 
 /// A member: name, kind, link's target, contents.
@@ -333,11 +333,11 @@ fn the_shelf_follows_its_folders_and_finds_by_name() {
     assert_eq!(told.len(), 3, "{told:?}");
     assert!(told[2].contains("in/bad.tar cannot be used: byte 0"), "{told:?}");
     assert_eq!(shelf.look(&folders), [] as [&str; 0], "nothing changed");
-    let asked = |path: &str, domain: Option<&str>| Asked {
+    let asked = |path: &str, domain: Option<&str>| RequestedName {
         path: path.to_owned(),
         domain: domain.map(str::to_owned),
     };
-    let found = |asked: Asked| shelf.find(&asked, "1").map(full_name);
+    let found = |asked: RequestedName| shelf.find(&asked, "1").map(full_name);
     assert_eq!(found(asked("app", Some("x.io"))).as_deref(), Ok("x.io/app:1"));
     assert_eq!(found(asked("y.io/app", None)).as_deref(), Ok("y.io/app:1"));
     assert_eq!(found(asked("tool", None)).as_deref(), Ok("docker.io/library/tool:1"));

@@ -26,7 +26,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 
-use crate::model::housekeeping::{Ask, Measures};
+use crate::model::housekeeping::{MeasureRequest, Measures};
 use crate::model::job::{
     FolderKind, JobError, JobReply, JobSpec, LastWords, LogDir, Source, VolumeSetUp,
 };
@@ -108,7 +108,7 @@ pub(super) fn run_if_small(roots: &mut Roots, spec: &JobSpec) -> Option<Result<(
 }
 
 /// Reads of the logs and of the pods' folders what is asked for. What cannot be read is left out.
-pub(super) fn measure(roots: &mut Roots, ask: &Ask, measures: &mut Measures) {
+pub(super) fn measure(roots: &mut Roots, ask: &MeasureRequest, measures: &mut Measures) {
     let Ok(logs) = roots.pod_logs.handle() else { return };
     for link in &ask.logs {
         if let Ok(size) = log::size(logs, link) {

@@ -220,7 +220,7 @@ fn lost(call: CallId, how: Lost) -> Event {
 /// What the runtime said. Three codes do not tell whether it happened.
 fn failed(status: Status) -> CallError {
     let message = status.message;
-    let said = |code, message| CallError::Lost(Lost::Said { code, message });
+    let said = |code, message| CallError::Lost(Lost::Runtime { code, message });
     let code = match status.code {
         grpc::Code::DeadlineExceeded => return said(Code::DeadlineExceeded, message),
         grpc::Code::Cancelled => return said(Code::Cancelled, message),

@@ -1,5 +1,5 @@
-//! What a sandbox and a container are to be: the configurations of `RunPodSandbox` and
-//! `CreateContainer`, as far as they are set.
+//! Configurations of sandboxes and containers, for `RunPodSandbox` and `CreateContainer`, as far as
+//! they are set.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub struct SandboxConfig {
     pub port_mappings: Vec<PortMapping>,
     /// The pod's own and the kubelet's three.
     pub labels: BTreeMap<String, String>,
-    /// The pod's own, `kubernetes.io/config.*` included.
+    /// The pod's own, with `kubernetes.io/config.*`.
     pub annotations: BTreeMap<String, String>,
     /// `dns_config`; `None`: the runtime's own, which is the host's.
     pub dns: Option<Dns>,
@@ -37,11 +37,11 @@ pub struct SandboxConfig {
     pub security: SandboxSecurity,
     /// `linux.resources`: the sum over the containers.
     pub resources: Resources,
-    /// `linux.overhead`: what the sandbox itself needs.
+    /// `linux.overhead`: the resources of the sandbox itself.
     pub overhead: Resources,
 }
 
-/// `DNSConfig`: what becomes `/etc/resolv.conf`.
+/// `DNSConfig`: the contents of `/etc/resolv.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dns {
     /// `nameserver` lines.
@@ -52,7 +52,6 @@ pub struct Dns {
     pub options: Vec<String>,
 }
 
-/// `PortMapping`
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortMapping {
     /// `TCP`, `UDP` or `SCTP`.
@@ -81,7 +80,7 @@ pub struct ContainerConfig {
     pub name: Box<str>,
     /// `metadata.attempt`: the restart count.
     pub attempt: u32,
-    /// `image.image`: what the image resolved to.
+    /// `image.image`: the resolved image.
     pub image_ref: Box<str>,
     /// `image.user_specified_image`: as the pod spec writes it.
     pub image: Box<str>,
@@ -97,7 +96,7 @@ pub struct ContainerConfig {
     pub mounts: Vec<Mount>,
     /// The kubelet's four.
     pub labels: BTreeMap<String, String>,
-    /// The kubelet's, by which a later agent knows the container again.
+    /// The kubelet's, by which a later agent recognizes the container.
     pub annotations: BTreeMap<String, String>,
     /// Relative to the sandbox's `log_directory`.
     pub log_path: String,
@@ -136,7 +135,6 @@ impl fmt::Debug for ContainerConfig {
     }
 }
 
-/// `Mount`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
     /// Absolute, inside the container.
@@ -145,9 +143,9 @@ pub struct Mount {
     pub host_path: String,
     /// Mounted read-only.
     pub readonly: bool,
-    /// What is mounted below it is read-only as well; needs `readonly` and a runtime that can.
+    /// Mounts below it are read-only as well; needs `readonly` and support of the runtime.
     pub recursive_read_only: bool,
-    /// What becomes of mounts made below it later.
+    /// The propagation of mounts that are made below it later.
     pub propagation: Propagation,
     /// The image whose root is mounted, by `image_ref` and the name that the pod spec uses.
     pub image: Option<(Box<str>, Box<str>)>,

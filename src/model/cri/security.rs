@@ -1,4 +1,4 @@
-//! What a sandbox and a container may do: namespaces, users, profiles, capabilities.
+//! Security settings of sandboxes and containers: namespaces, users, profiles, capabilities.
 
 use super::{ContainerId, Network};
 
@@ -13,7 +13,7 @@ pub struct Namespaces {
     pub ipc: IpcNamespace,
 }
 
-/// Which processes it sees.
+/// The process namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PidNamespace {
     /// Its own. Not the CRI's zero, which is POD.
@@ -27,7 +27,7 @@ pub enum PidNamespace {
     Target(ContainerId),
 }
 
-/// Whose shared memory and message queues it sees.
+/// The IPC namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IpcNamespace {
     /// The pod's.
@@ -37,11 +37,11 @@ pub enum IpcNamespace {
     Node,
 }
 
-/// `LinuxSandboxSecurityContext` but for the namespaces. Its own seccomp profile is always
-/// the runtime's.
+/// `LinuxSandboxSecurityContext` without the namespaces. Its own seccomp profile is always the
+/// runtime's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxSecurity {
-    /// Some container of it is privileged.
+    /// One of its containers is privileged.
     pub privileged: bool,
     /// `run_as_user`, `run_as_group`, groups.
     pub user: User,
@@ -49,10 +49,10 @@ pub struct SandboxSecurity {
     pub selinux: Option<Selinux>,
 }
 
-/// `LinuxContainerSecurityContext` but for the namespaces.
+/// `LinuxContainerSecurityContext` without the namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerSecurity {
-    /// All that the host's root may do.
+    /// All privileges of the host's root.
     pub privileged: bool,
     /// `run_as_user`, `run_as_group`, groups.
     pub user: User,
@@ -64,30 +64,30 @@ pub struct ContainerSecurity {
     pub readonly_rootfs: bool,
     /// `no_new_privs`
     pub no_new_privs: bool,
-    /// `masked_paths`; none: `/proc` is as it is.
+    /// `masked_paths`; empty: `/proc` is as it is.
     pub masked_paths: Vec<String>,
     /// `readonly_paths`
     pub readonly_paths: Vec<String>,
     /// `seccomp`
     pub seccomp: Profile,
-    /// `apparmor`; `None`: nothing is said.
+    /// `apparmor`; `None`: not set.
     pub apparmor: Option<Profile>,
     /// `selinux_options`
     pub selinux: Option<Selinux>,
 }
 
-/// As whom processes run.
+/// The user and groups of processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// `run_as_user`
     pub uid: Option<i64>,
-    /// `run_as_username`, where there is no id.
+    /// `run_as_username`, if there is no id.
     pub name: Box<str>,
     /// `run_as_group`
     pub gid: Option<i64>,
     /// `supplemental_groups`
     pub groups: Vec<i64>,
-    /// `supplemental_groups_policy`: those of the image do not count.
+    /// `supplemental_groups_policy`: the image's groups are ignored.
     pub strict_groups: bool,
 }
 

@@ -1,37 +1,34 @@
-//! How much of the disk some folders take.
+//! The disk usage of folders.
 
 use serde::{Deserialize, Serialize};
 
 use super::LogDir;
 
-/// Folders that are to be walked through.
+/// Folders to measure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Walk {
-    /// What they are.
     pub kind: FolderKind,
-    /// Which. All of them fit into one message: see [`Walk::push`].
+    /// All of them fit into one message: see [`Walk::push`].
     pub places: Vec<Place>,
 }
 
-/// What a folder is.
+/// The kind of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FolderKind {
-    /// A volume on the disk, `emptyDir`: the place's name is the volume's.
+    /// A volume on the disk, `emptyDir`: the place has the volume's name.
     Volume,
-    /// The logs of a container, whose name is the place's.
+    /// The logs of a container; the place has its name.
     Logs,
 }
 
 /// One folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
-    /// Whose.
     pub pod: LogDir,
-    /// Of what.
     pub name: Box<str>,
 }
 
-/// What a folder takes, as `du` counts: blocks in use, each file once.
+/// The usage of a folder, as `du` counts: blocks in use, each file once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
     /// Of the disk.
@@ -41,7 +38,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// Both together.
+    /// The sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -52,12 +49,12 @@ impl Used {
 }
 
 impl Walk {
-    /// Nothing to walk through yet.
+    /// Without folders.
     pub fn new(kind: FolderKind) -> Self {
         Self { kind, places: Vec::new() }
     }
 
-    /// Adds a folder, unless the message would be too long: gives it back then.
+    /// Adds a folder, unless the message would be too long: then it is returned.
     pub fn push(&mut self, place: Place) -> Result<(), Place> {
         let bytes: usize = self.places.iter().map(Place::bytes).sum();
         if bytes + place.bytes() > crate::limits::WALK_BYTES_MAX {
@@ -69,7 +66,7 @@ impl Walk {
 }
 
 impl Place {
-    /// No fewer than it takes in a message, its answer included.
+    /// At least its size in a message, with its answer.
     fn bytes(&self) -> usize {
         let LogDir { namespace, name, uid } = &self.pod;
         namespace.len() + name.len() + uid.len() + self.name.len() + 32

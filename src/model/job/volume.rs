@@ -1,49 +1,48 @@
-//! What a pod's volumes need of the file system.
+//! Setting up the volumes of a pod on the file system.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// One volume that is to be there, whatever there is of it by now.
+/// One volume to set up, whatever exists of it already.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeSetUp {
     /// The pod's uid.
     pub uid: Box<str>,
     /// Its name in the pod.
     pub volume: Box<str>,
-    /// Its folder's name: the same, but of a persistent volume that one's.
+    /// The name of its folder: the same, but for a persistent volume that one's name.
     pub folder: Box<str>,
-    /// What is in it.
     pub source: Source,
     /// Group that owns it.
     pub fs_group: Option<u32>,
-    /// Folders to be made in it, since other volumes are mounted there; relative.
+    /// Folders to make in it, because other volumes are mounted there; relative.
     pub nested: Vec<Box<str>>,
 }
 
-/// What is in a volume.
+/// The content of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Source {
-    /// Nothing at first.
+    /// Initially empty.
     EmptyDir(Medium),
-    /// Something of the node, which stays where it is and is only looked at.
+    /// A path of the node, which is not changed, only checked.
     HostPath {
         /// Absolute.
         path: Box<str>,
-        /// What must be there.
+        /// The required type.
         kind: HostPathKind,
     },
     /// These files, and no others.
     Files(Files),
-    /// A folder of the node, shown below the pod's.
+    /// A folder of the node, bind-mounted below the pod's.
     Local {
         /// Absolute.
         path: Box<str>,
-        /// Given to the pod's group only where its root is not the group's yet.
+        /// The group gets it only if its root does not belong to the group yet.
         if_needed: bool,
     },
-    /// A folder of another machine: nothing of it is touched but in a child.
+    /// A folder of another machine: only a child process accesses it.
     Nfs {
         /// Name or address.
         server: Box<str>,
@@ -56,14 +55,14 @@ pub enum Source {
     },
 }
 
-/// Where an emptyDir lies.
+/// The medium of an emptyDir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Medium {
     /// On the disk of the kubelet's root.
     Disk,
     /// In memory.
     Memory {
-        /// It may hold so much; 0: half of the machine's memory, as the kernel has it.
+        /// Its maximum size; 0: half of the machine's memory, the kernel's default.
         size_bytes: u64,
     },
 }
@@ -81,18 +80,18 @@ pub enum HostPathKind {
     BlockDevice,
 }
 
-/// Files that are replaced all at once when they change.
+/// Files that are replaced atomically when they change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Files {
-    /// What kind of volume they are.
+    /// The kind of volume.
     pub plugin: FilesPlugin,
-    /// Bytes that a file system in memory for it may hold; `None`: they lie on the disk.
+    /// The size of a file system in memory for it; `None`: they are on the disk.
     pub memory_bytes: Option<u64>,
-    /// By their paths below the volume; of two of one path the later counts.
+    /// By their paths below the volume; the later of two with one path counts.
     pub files: Vec<FileEntry>,
 }
 
-/// A kind of volume that is made of files.
+/// A kind of volume that consists of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FilesPlugin {
     ConfigMap,
@@ -108,30 +107,29 @@ pub struct FileEntry {
     pub path: Box<str>,
     /// Permission bits.
     pub mode: u32,
-    /// What is in it.
     pub content: FileContent,
 }
 
-/// What is in a file; its `Debug` tells only how much.
+/// The content of a file; its `Debug` shows only the size.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileContent(pub Arc<[u8]>);
 
-/// A part of a volume that is to be mounted by itself.
+/// A part of a volume that is mounted separately (subPath).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SubPath {
     /// The pod's uid.
     pub uid: Box<str>,
-    /// The container that is to see it.
+    /// The container that gets it.
     pub container: Box<str>,
-    /// Which of the container's mounts.
+    /// The index of the container's mount.
     pub index: u32,
     /// The volume's name in the pod.
     pub volume: Box<str>,
-    /// Where the volume is; absolute.
+    /// The path of the volume; absolute.
     pub volume_path: Box<str>,
-    /// What of it: relative, without `..`. Made as a folder if it is not there.
+    /// The part: relative, without `..`. Created as a folder if it does not exist.
     pub path: Box<str>,
-    /// The volume may be on another machine: nothing of it is touched but in a child.
+    /// The volume may be on another machine: only a child process accesses it.
     pub remote: bool,
 }
 

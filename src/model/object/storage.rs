@@ -1,4 +1,4 @@
-//! Storage that outlives pods: what there is, and who has claimed it.
+//! Storage that outlives pods: volumes and claims.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,6 @@ use crate::model::tree::fields;
 pub struct Claim {
     /// Name and namespace.
     pub metadata: Metadata,
-    /// What is wanted.
     pub spec: ClaimSpec,
 }
 
@@ -51,12 +50,11 @@ fields!(StorageRequest {
     "requests" => requests,
 });
 
-/// core/v1 `PersistentVolume`; in no namespace.
+/// core/v1 `PersistentVolume`; without a namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PersistentVolume {
     /// Name.
     pub metadata: Metadata,
-    /// What there is.
     pub spec: PersistentVolumeSpec,
 }
 
@@ -74,19 +72,19 @@ pub struct PersistentVolumeSpec {
     pub access_modes: Vec<String>,
     /// A folder unless this says `Block`.
     pub volume_mode: Option<String>,
-    /// Whom it is kept for.
+    /// The claim that it is reserved for.
     pub claim_ref: Option<ClaimRef>,
-    /// For who mounts it.
+    /// Options for mount(8).
     pub mount_options: Vec<String>,
-    /// `required`: which nodes have it.
+    /// `required`: the nodes that have it.
     pub node_affinity: Rest,
     /// A folder of this node.
     pub local: Option<Local>,
-    /// A file or folder of whatever node.
+    /// A file or folder of any node.
     pub host_path: Option<HostPath>,
     /// A folder of another machine.
     pub nfs: Option<Nfs>,
-    /// The other fields, other kinds among them.
+    /// The other fields, with other kinds of volumes.
     pub rest: Rest,
 }
 
@@ -116,7 +114,7 @@ fields!(Local {
     "fsType" => fs_type,
 });
 
-/// Names a claim.
+/// A reference to a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimRef {
     /// Its namespace.

@@ -1,4 +1,4 @@
-//! Where variables of a container come from (core/v1).
+//! The sources of a container's environment variables (core/v1).
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct EnvVar {
     /// `$(NAME)` is replaced by variables defined before.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// In the place of `value`.
+    /// Instead of `value`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_from: Option<Box<EnvVarSource>>,
     /// The other fields.
@@ -50,13 +50,13 @@ pub struct EnvVarSource {
     /// A field of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field_ref: Option<FieldRef>,
-    /// What a container needs, or may take.
+    /// A request or limit of a container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_field_ref: Option<ResourceFieldRef>,
-    /// A text of a ConfigMap.
+    /// A value of a ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map_key_ref: Option<KeyRef>,
-    /// A text of a Secret.
+    /// A value of a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<KeyRef>,
     /// The other fields.
@@ -75,7 +75,7 @@ fields!(EnvVarSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldRef {
-    /// `v1` unless said.
+    /// Default `v1`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     /// `metadata.name`, `metadata.labels['app']` …
@@ -94,7 +94,7 @@ fields!(FieldRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceFieldRef {
-    /// Whose; in a variable, empty is the container itself.
+    /// The container; in a variable, empty is the container itself.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub container_name: String,
     /// `limits.cpu`, `requests.memory` …
@@ -121,7 +121,7 @@ pub struct KeyRef {
     pub name: String,
     /// In its data.
     pub key: String,
-    /// Without it the variable is not defined.
+    /// If the object or key is missing, the variable is not defined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
     /// The other fields.
@@ -139,7 +139,7 @@ fields!(KeyRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvFrom {
-    /// Before each key.
+    /// The prefix of each key.
     #[serde(skip_serializing_if = "is_default")]
     pub prefix: String,
     /// A ConfigMap's texts.
@@ -165,7 +165,7 @@ pub struct ObjectRef {
     /// In the pod's namespace.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Need not be there.
+    /// It may be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
     /// The other fields.

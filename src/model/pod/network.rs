@@ -1,4 +1,4 @@
-//! What a pod says of names and addresses (core/v1).
+//! Names and addresses of a pod (core/v1).
 
 use serde::Serialize;
 
@@ -40,7 +40,7 @@ words!(DnsPolicy {
     "None" => None,
 });
 
-/// core/v1 `PodDNSConfig`: beyond what the policy gives.
+/// core/v1 `PodDNSConfig`: additions to the policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DnsConfig {
     /// Addresses.
@@ -49,7 +49,7 @@ pub struct DnsConfig {
     /// Domains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub searches: Vec<String>,
-    /// Of the resolver.
+    /// Options of the resolver.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<DnsOption>,
     /// The other fields.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Rest, is_default};
 use crate::model::tree::{self, Fault, Node, Read, Rest as _, Value, by_tree, fields, words};
 
-/// core/v1 `PodSecurityContext`: for every container that does not say otherwise.
+/// core/v1 `PodSecurityContext`: defaults for every container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSecurityContext {
@@ -21,25 +21,25 @@ pub struct PodSecurityContext {
     /// Owns volumes; a supplementary group of every process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_group: Option<i64>,
-    /// Whether volumes are given to the group each time.
+    /// Whether the group of volumes is set each time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fs_group_change_policy: Option<FsGroupChangePolicy>,
     /// Further groups of every process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub supplemental_groups: Vec<i64>,
-    /// What of the image's groups counts.
+    /// Which of the image's groups count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supplemental_groups_policy: Option<SupplementalGroupsPolicy>,
-    /// Handed to the runtime as it is.
+    /// Passed to the runtime as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub se_linux_options: Option<SeLinuxOptions>,
-    /// Which system calls are let through.
+    /// The allowed system calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seccomp_profile: Option<Profile>,
-    /// What the kernel's AppArmor keeps it to.
+    /// The AppArmor restrictions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_armor_profile: Option<Profile>,
-    /// Of the pod's namespaces.
+    /// In the pod's namespaces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sysctls: Vec<Sysctl>,
     /// The other fields.
@@ -74,28 +74,28 @@ pub struct SecurityContext {
     /// Refuse to run as user 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_as_non_root: Option<bool>,
-    /// All that the host's root may do.
+    /// All privileges of the host's root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privileged: Option<bool>,
-    /// `false`: no process gets more rights than its parent.
+    /// `false`: no process gets more privileges than its parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_privilege_escalation: Option<bool>,
-    /// Nothing of the image can be written.
+    /// The image's files are read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_root_filesystem: Option<bool>,
     /// Whether parts of `/proc` are hidden.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proc_mount: Option<ProcMount>,
-    /// Beyond or below the runtime's default set.
+    /// Additions to or removals from the runtime's default set.
     #[serde(skip_serializing_if = "is_default")]
     pub capabilities: Capabilities,
-    /// Handed to the runtime as it is.
+    /// Passed to the runtime as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub se_linux_options: Option<SeLinuxOptions>,
-    /// Which system calls are let through.
+    /// The allowed system calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seccomp_profile: Option<Profile>,
-    /// What the kernel's AppArmor keeps it to.
+    /// The AppArmor restrictions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_armor_profile: Option<Profile>,
     /// The other fields.
@@ -120,10 +120,10 @@ fields!(SecurityContext {
 /// core/v1 `Capabilities`, without `CAP_`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Capabilities {
-    /// Given.
+    /// Added.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<String>,
-    /// Taken; `ALL` is all.
+    /// Dropped; `ALL` is all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drop: Vec<String>,
     /// The other fields.
@@ -162,7 +162,6 @@ fields!(SeLinuxOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {
-    /// Which.
     pub r#type: ProfileType,
     /// With `Localhost`: a file below the kubelet's `seccomp` folder, or the name of a profile that
     /// the kernel has.
@@ -184,7 +183,7 @@ impl Profile {
 }
 
 impl Read for Profile {
-    /// One without its type is a mistake, whatever else it says.
+    /// A profile without its type is an error.
     fn read(&mut self, node: &Node) -> Result<(), Fault> {
         if let Value::Map(map) = &node.value
             && map.get("type").is_none_or(|entry| entry.node.value == Value::Null)

@@ -1,4 +1,4 @@
-//! Volumes and where containers see them (core/v1).
+//! Volumes and their mounts in containers (core/v1).
 
 use serde::Serialize;
 
@@ -18,13 +18,13 @@ pub struct Volume {
     /// A file or folder of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_path: Option<HostPath>,
-    /// Files out of a ConfigMap.
+    /// Files from a ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ObjectFiles>,
-    /// Files out of a Secret.
+    /// Files from a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretVolume>,
-    /// Files that tell of the pod.
+    /// Files with fields of the pod.
     #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
     pub downward_api: Option<DownwardVolume>,
     /// Several of these in one folder.
@@ -59,7 +59,7 @@ fields!(Volume {
 pub struct ClaimVolume {
     /// In the pod's namespace.
     pub claim_name: String,
-    /// No container can write there.
+    /// Read-only for every container.
     #[serde(skip_serializing_if = "is_default")]
     pub read_only: bool,
     /// The other fields.
@@ -78,7 +78,7 @@ fields!(ClaimVolume {
 pub struct Nfs {
     /// Name or address of the machine.
     pub server: String,
-    /// What it exports: absolute.
+    /// The exported path: absolute.
     pub path: String,
     /// Mounted read-only.
     #[serde(skip_serializing_if = "is_default")]
@@ -101,7 +101,7 @@ pub struct EmptyDir {
     /// Empty: the node's disk; `Memory`: a file system in memory.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub medium: String,
-    /// Bytes it may hold.
+    /// Its maximum size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size_limit: Option<Quantity>,
     /// The other fields.
@@ -120,7 +120,7 @@ fields!(EmptyDir {
 pub struct HostPath {
     /// On the node.
     pub path: String,
-    /// What must be there, or is made: `DirectoryOrCreate`, `File` …; empty: nothing is looked at.
+    /// The required type, or one to create: `DirectoryOrCreate`, `File` …; empty: no check.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub r#type: String,
     /// The other fields.
@@ -134,19 +134,19 @@ fields!(HostPath {
 } rest rest);
 
 /// core/v1 `ConfigMapVolumeSource`; `ConfigMapProjection` and `SecretProjection`, which have no
-/// mode of their own.
+/// mode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectFiles {
     /// In the pod's namespace.
     pub name: String,
-    /// Which keys, and where; none: all, under their own names.
+    /// Which keys, and their paths; empty: all, under their own names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<KeyToPath>,
-    /// Of files without one of their own; default 0644.
+    /// Default mode of files; default 0644.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_mode: Option<i32>,
-    /// It need not be there, nor the keys in it.
+    /// The object and its keys may be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
     /// The other fields.
@@ -167,13 +167,13 @@ fields!(ObjectFiles {
 pub struct SecretVolume {
     /// In the pod's namespace.
     pub secret_name: String,
-    /// Which keys, and where; none: all, under their own names.
+    /// Which keys, and their paths; empty: all, under their own names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<KeyToPath>,
-    /// Of files without one of their own; default 0644.
+    /// Default mode of files; default 0644.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_mode: Option<i32>,
-    /// It need not be there, nor the keys in it.
+    /// The object and its keys may be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
     /// The other fields.
@@ -191,7 +191,7 @@ fields!(SecretVolume {
 /// core/v1 `KeyToPath`
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct KeyToPath {
-    /// In the object's data.
+    /// A key of the object's data.
     pub key: String,
     /// Below the volume.
     pub path: String,
@@ -217,16 +217,16 @@ pub struct VolumeMount {
     pub name: Box<str>,
     /// In the container.
     pub mount_path: String,
-    /// The container cannot write there.
+    /// Read-only for the container.
     #[serde(skip_serializing_if = "is_default")]
     pub read_only: bool,
-    /// What of the volume is mounted; empty: its root.
+    /// The mounted part of the volume; empty: its root.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sub_path: String,
-    /// The same with `$(NAME)` of the container's variables; one of the two.
+    /// The same with `$(NAME)` of the container's variables; only one of the two is allowed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sub_path_expr: String,
-    /// Who sees mounts that are made below later.
+    /// The propagation of mounts that are made below later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_propagation: Option<MountPropagation>,
     /// Whether mounts below are read-only as well.
@@ -284,7 +284,7 @@ pub struct DownwardVolume {
     /// One file each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<DownwardFile>,
-    /// Of files without one of their own; default 0644.
+    /// Default mode of files; default 0644.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_mode: Option<i32>,
     /// The other fields.
@@ -306,7 +306,7 @@ pub struct DownwardFile {
     /// A field of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field_ref: Option<FieldRef>,
-    /// What a container needs, or may take.
+    /// A request or limit of a container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_field_ref: Option<ResourceFieldRef>,
     /// Permission bits.
@@ -328,10 +328,10 @@ fields!(DownwardFile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Projected {
-    /// All in one folder; of two files of one path the later counts.
+    /// All in one folder; the later of two files with one path counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<ProjectedSource>,
-    /// Of files without one of their own; default 0644.
+    /// Default mode of files; default 0644.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_mode: Option<i32>,
     /// The other fields.
@@ -348,13 +348,13 @@ fields!(Projected {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProjectedSource {
-    /// Files out of a ConfigMap.
+    /// Files from a ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ObjectFiles>,
-    /// Files out of a Secret.
+    /// Files from a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<ObjectFiles>,
-    /// Files that tell of the pod.
+    /// Files with fields of the pod.
     #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
     pub downward_api: Option<DownwardVolume>,
     /// A token of the pod's service account.
@@ -376,10 +376,10 @@ fields!(ProjectedSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceAccountToken {
-    /// Who is to take it; empty: the API server.
+    /// The audience; empty: the API server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub audience: String,
-    /// Of its life; default 3600.
+    /// The lifetime, seconds; default 3600.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_seconds: Option<i64>,
     /// Relative to the volume.
@@ -396,7 +396,7 @@ fields!(ServiceAccountToken {
 } rest rest);
 
 impl ServiceAccountToken {
-    /// Seconds of its life.
+    /// The lifetime, seconds.
     pub fn seconds(&self) -> i64 {
         self.expiration_seconds.unwrap_or(3_600)
     }

@@ -1,19 +1,19 @@
-//! Where the cloud is and who we are to it.
+//! The address of the cloud, and our credentials for it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The settings of the link; KubeEdge's keys, below `modules.edgeHub` unless told otherwise.
+/// The settings of the link; KubeEdge's keys, below `modules.edgeHub` unless noted otherwise.
 ///
-/// Serde is for the order to a child process, nothing else.
+/// Serde is only for the message to a child process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudLink {
-    /// `websocket.server`: `host:port`, where messages go.
+    /// `websocket.server`: `host:port` for messages.
     pub server: String,
-    /// `httpServer`: `https://host:port`, where certificates come from.
+    /// `httpServer`: `https://host:port` for certificates.
     pub http_server: String,
-    /// `projectID`: nobody interprets it.
+    /// `projectID`: not interpreted.
     pub project_id: String,
     /// `modules.edged.hostnameOverride`: a DNS subdomain.
     pub node_name: String,
@@ -25,11 +25,11 @@ pub struct CloudLink {
     pub key_file: String,
     /// `token`: `<hash of the CA>.<JWT>`; empty: none.
     pub token: Secret,
-    /// Absolute path of a file whose line stands over `token`; need not be there.
+    /// Absolute path of a file whose line overrides `token`; it may be missing.
     pub token_file: String,
     /// `websocket.handshakeTimeout`, milliseconds: from the dial to the upgrade.
     pub handshake_timeout_ms: u64,
-    /// `websocket.writeDeadline`, milliseconds: so long the cloud may take nothing of what waits.
+    /// `websocket.writeDeadline`, milliseconds: the cloud may accept no bytes for this long.
     pub write_timeout_ms: u64,
 }
 
@@ -57,7 +57,6 @@ impl Default for CloudLink {
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Takes it as it is.
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
@@ -67,7 +66,6 @@ impl Secret {
         &self.0
     }
 
-    /// There is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

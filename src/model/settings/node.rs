@@ -1,51 +1,51 @@
-//! How the node belongs to its cloud: what the mind has to know of the configuration.
+//! The node in its cloud: the part of the configuration that the core needs.
 
-/// The settings; KubeEdge's keys, below `modules.edged` (`tailoredKubeletConfig` included) unless
-/// told otherwise.
+/// The settings; KubeEdge's keys, below `modules.edged` (with `tailoredKubeletConfig`) unless noted
+/// otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloudSettings {
-    /// What the node says of itself when it joins.
+    /// The node's registration.
     pub registration: Registration,
-    /// `modules.edgeHub.rotateCertificates`: a certificate is replaced before its end.
+    /// `modules.edgeHub.rotateCertificates`: a certificate is renewed before its end.
     pub rotate_certificates: bool,
-    /// Milliseconds between signs of life on the link (`modules.edgeHub.heartbeat`).
+    /// Milliseconds between heartbeats on the link (`modules.edgeHub.heartbeat`).
     pub heartbeat_ms: u64,
-    /// Messages a second up in the long run (`modules.edgeHub.messageQPS`).
+    /// Average number of messages per second to the cloud (`modules.edgeHub.messageQPS`).
     pub messages_per_second: u32,
-    /// Messages up at once after a quiet time (`modules.edgeHub.messageBurst`).
+    /// Burst of messages after an idle time (`modules.edgeHub.messageBurst`).
     pub messages_burst: u32,
-    /// How long the lease counts, seconds (`nodeLeaseDurationSeconds`).
+    /// Duration of the lease, seconds (`nodeLeaseDurationSeconds`).
     pub lease_duration_s: u32,
-    /// Milliseconds between renewals: a quarter of that, as the kubelet has it; half of it on a
-    /// thrifty link.
+    /// Milliseconds between renewals: a quarter of that, as in the kubelet; half of it on a metered
+    /// link.
     pub lease_interval_ms: u64,
-    /// Milliseconds between looks at the node's status (`nodeStatusUpdateFrequency`).
+    /// Milliseconds between checks of the node's status (`nodeStatusUpdateFrequency`).
     pub status_update_ms: u64,
-    /// Milliseconds after which it is told even if nothing changed (`nodeStatusReportFrequency`).
+    /// Milliseconds after which it is reported without a change (`nodeStatusReportFrequency`).
     pub status_report_ms: u64,
-    /// Images that the node's status names at the most (`nodeStatusMaxImages`); `None`: all.
+    /// The most images in the node's status (`nodeStatusMaxImages`); `None`: all.
     pub status_images_max: Option<usize>,
-    /// Milliseconds for a query's answer (`modules.metaManager.remoteQueryTimeout`).
+    /// Timeout of a query, milliseconds (`modules.metaManager.remoteQueryTimeout`).
     pub remote_query_timeout_ms: u64,
-    /// Milliseconds after which what pods use is looked at again (`syncFrequency`).
+    /// Milliseconds after which objects of pods are checked again (`syncFrequency`).
     pub sync_ms: u64,
     /// Milliseconds between reports of all pods to clouds up to 1.10
     /// (`modules.metaManager.podStatusSyncInterval`).
     pub pod_status_sync_ms: u64,
-    /// `reportEvent`: events go to the cloud.
+    /// `reportEvent`: events are sent to the cloud.
     pub report_events: bool,
-    /// Events a second in the long run (`eventRecordQPS`); 0: no bound.
+    /// Average number of events per second (`eventRecordQPS`); 0: no limit.
     pub events_per_second: u32,
-    /// Events at once after a quiet time (`eventBurst`).
+    /// Burst of events after an idle time (`eventBurst`).
     pub events_burst: u32,
 }
 
-/// What the node says of itself when it joins.
+/// The node's registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// `registerNode`: the node's object is made where the cloud has none.
+    /// `registerNode`: the node's object is created if the cloud has none.
     pub register: bool,
-    /// `registerNodeNamespace`: stands in the resource of the node's messages up to KubeEdge 1.22.
+    /// `registerNodeNamespace`: in the resource of the node's messages up to KubeEdge 1.22.
     pub namespace: String,
     /// `registerWithTaints`
     pub taints: Vec<Taint>,
@@ -53,7 +53,7 @@ pub struct Registration {
     pub schedulable: bool,
 }
 
-/// What keeps pods off a node (core/v1, `Taint`).
+/// A taint keeps pods off a node (core/v1, `Taint`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taint {
     /// A qualified name.
@@ -64,7 +64,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// KubeEdge's.
+/// KubeEdge's defaults.
 impl Default for CloudSettings {
     fn default() -> Self {
         Self {
@@ -88,7 +88,7 @@ impl Default for CloudSettings {
     }
 }
 
-/// KubeEdge's.
+/// KubeEdge's defaults.
 impl Default for Registration {
     fn default() -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! JSON text → tree. serde_json reads; this bounds it and refuses keys that stand twice.
+//! Parses JSON text into the tree, by serde_json, with limits and without duplicate keys.
 //!
-//! serde_json tells where an error is, but not where a value was: [`locate`] reads the text a
-//! second time, down to the value that turned out to be wrong.
+//! serde_json reports where an error is, but not where a value was: [`locate`] reads the text a
+//! second time, down to the value that turned out to be invalid.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,18 +20,18 @@ pub fn parse(bytes: &[u8]) -> Result<Node, Refusal> {
     grow(&mut from).and_then(|node| from.end().map(|()| node)).map_err(|error| refusal(&error))
 }
 
-/// How much a JSON text holds, found in one pass over it, without a parser and without memory.
+/// The size of a JSON text, found in one pass over it, without a parser and without memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Elements of all lists and maps, and these themselves; of what is no JSON, no less than a
-    /// parser would find before it notices.
+    /// Elements of all lists and maps, and these themselves; of invalid JSON, at least as many as a
+    /// parser would find before the error.
     pub values: usize,
     /// Lists and maps inside one another.
     pub depth: usize,
 }
 
 impl Shape {
-    /// Of this text.
+    /// Measures this text.
     pub fn of(json: &str) -> Self {
         let (mut shape, mut depth) = (Self::default(), 0_usize);
         let mut bytes = json.bytes();
@@ -52,7 +52,7 @@ impl Shape {
     }
 }
 
-/// Goes on behind the quote that ends a text, if one does.
+/// Continues after the quote that ends a text, if there is one.
 fn skip_text(bytes: &mut std::str::Bytes<'_>) {
     while let Some(byte) = bytes.next() {
         match byte {
@@ -63,8 +63,8 @@ fn skip_text(bytes: &mut std::str::Bytes<'_>) {
     }
 }
 
-/// Fails where an object's JSON is too long, or nests deeper than [`parse`] takes: it would be kept
-/// or handed on here, and could be read by nobody.
+/// Fails if an object's JSON is too long, or nested deeper than [`parse`] accepts: it would be
+/// stored or passed on here, and nobody could read it.
 pub fn within_object(json: &str) -> Result<(), String> {
     if json.len() > OBJECT_JSON_BYTES_MAX {
         let (got, most) = (json.len(), OBJECT_JSON_BYTES_MAX);
@@ -79,7 +79,7 @@ pub fn within_object(json: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The value that one of serde's sources has. Its marks are unknown.
+/// The value of one of serde's sources. Its marks are unknown.
 pub(super) fn grow<'de, D: Deserializer<'de>>(from: D) -> Result<Node, D::Error> {
     Grow { depth: 0, nodes: &Cell::new(0) }.deserialize(from)
 }
@@ -176,8 +176,8 @@ impl<'de> Visitor<'de> for Grow<'_> {
     }
 }
 
-/// Where the value at `path` stands in a text that [`parse`] took: its line, and a column in or
-/// just before it. (0, 0) if there is no such value.
+/// The position of the value at `path` in a text that [`parse`] accepted: its line, and a column in
+/// or just before it. (0, 0) if there is no such value.
 pub(super) fn locate(bytes: &[u8], path: &[Step]) -> Mark {
     let mut from = serde_json::Deserializer::from_slice(bytes);
     match (Locate { path }).deserialize(&mut from) {
@@ -186,7 +186,7 @@ pub(super) fn locate(bytes: &[u8], path: &[Step]) -> Mark {
     }
 }
 
-/// Goes down a path and fails at its end, so that the error tells the place.
+/// Goes down a path and fails at its end, so that the error contains the position.
 struct Locate<'a> {
     path: &'a [Step],
 }
@@ -207,7 +207,7 @@ impl<'de> Visitor<'de> for Locate<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nothing: this is the place")
+        f.write_str("nothing: this is the position")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
@@ -235,15 +235,15 @@ impl<'de> Visitor<'de> for Locate<'_> {
     }
 }
 
-/// The number that decimal digits say, such as `1.5`, `.5`, `2.` or `1e3`, with a sign or without.
-/// By JSON's reader, which is here anyway: that of the standard library has tables of 10 kB.
+/// The number of a decimal text, such as `1.5`, `.5`, `2.` or `1e3`, with or without a sign. By
+/// JSON's reader, which is needed anyway: the standard library's has tables of 10 kB.
 pub fn decimal(text: &str) -> Option<f64> {
     let plain = text.strip_prefix(['-', '+']).unwrap_or(text);
     let digit = |c: char| c.is_ascii_digit();
     if !plain.starts_with(|c| digit(c) || c == '.') || !plain.contains(digit) {
         return None;
     }
-    // In JSON a digit stands on both sides of the point, and no zero before others.
+    // JSON requires a digit on both sides of the point, and no leading zero.
     let plain = plain.trim_start_matches('0');
     let zero = |text: &str| if text.starts_with(digit) { "" } else { "0" };
     let (whole, part) = plain.split_once('.').unwrap_or((plain, ""));

@@ -1,9 +1,9 @@
-//! A value out of a text, YAML or JSON, that knows where in the text it stands, and what types are
-//! read out of it.
+//! The tree of a YAML or JSON text, with the position of each value, and the reading of types from
+//! it.
 //!
-//! Manifests, the configuration and the cloud's objects are all read through it: by one reader, by
-//! one set of rules, and so that whatever is wrong can be pointed at by place and path. JSON has
-//! its way into a tree here; YAML, which only people write, in `wire/tree`.
+//! Manifests, the configuration and the cloud's objects are all read through it: by one reader and
+//! one set of rules, and so that every error can be located by position and path. JSON is parsed
+//! here; YAML, which only users write, in `wire/tree`.
 
 mod json;
 mod read;
@@ -17,26 +17,25 @@ pub(crate) use read::{by_tree, fields, words};
 
 use super::manifest::Refusal;
 
-/// A place in the text.
+/// A position in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// From 1; 0: not known (JSON: ask [`Fault::refusal`] for it).
+    /// From 1; 0: not known (for JSON use [`Fault::refusal`]).
     pub line: u32,
     /// From 1, in characters.
     pub column: u32,
 }
 
-/// A value and where it begins.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Its first character.
     pub at: Mark,
-    /// What it is.
     pub value: Value,
 }
 
 impl Node {
-    /// About how long it is as JSON, and how many values it holds.
+    /// Roughly its length as JSON, and its number of values.
     pub fn json_size(&self) -> (usize, usize) {
         let add = |(bytes, values): (usize, usize), node: &Self, key_bytes: usize| {
             let (more, inner) = node.json_size();
@@ -54,7 +53,7 @@ impl Node {
     }
 }
 
-/// JSON's kinds of value.
+/// JSON's types of values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// `null`, `~` or nothing at all.
@@ -71,7 +70,7 @@ pub enum Value {
     Text(Box<str>),
     /// In order.
     List(Vec<Node>),
-    /// By key; each stands once.
+    /// By key; each occurs once.
     Map(BTreeMap<Box<str>, Entry>),
 }
 
@@ -85,7 +84,7 @@ pub struct Entry {
 }
 
 impl fmt::Display for Value {
-    /// As it is named after «got».
+    /// The name after «got» in errors.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
@@ -109,32 +108,33 @@ pub enum Step {
     Index(usize),
 }
 
-/// What is wrong with a value, and where.
+/// An error about a value, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// `None` until the value that it is about is known.
+    /// `None` until the value is known.
     pub at: Option<Mark>,
     /// From the root down.
     pub path: Vec<Step>,
-    /// What was got, what was expected.
+    /// «got X, expected Y».
     pub why: String,
 }
 
 impl Fault {
-    /// About `node`, which is found by `path`.
+    /// About `node`, which is at `path`.
     pub fn new(node: &Node, path: Vec<Step>, why: String) -> Self {
         Self { at: Some(node.at), path, why }
     }
 
-    /// For people: the path before the reason, and the place, which JSON's must be looked for.
+    /// For the operator: the path before the reason, and the position, which for JSON is searched
+    /// for.
     pub fn refusal(self, bytes: &[u8]) -> Refusal {
         let mark = self.at.unwrap_or_default();
         let mark = if mark.line == 0 { json::locate(bytes, &self.path) } else { mark };
-        Refusal { line: mark.line, column: mark.column, why: self.told() }
+        Refusal { line: mark.line, column: mark.column, why: self.message() }
     }
 
     /// The path before the reason.
-    pub fn told(self) -> String {
+    pub fn message(self) -> String {
         if self.path.is_empty() { self.why } else { format!("{}: {}", Path(&self.path), self.why) }
     }
 }
@@ -158,14 +158,13 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// What a JSON text says as a `T`. For texts that no person wrote: what is wrong is told by its
-/// path alone.
+/// Reads a `T` from a JSON text. For texts that no user wrote: an error has only the path.
 pub fn of_json<T: Read + Default>(text: &str) -> Result<T, String> {
     let node = parse_json(text.as_bytes()).map_err(|refusal| refusal.why)?;
-    read(&node, &[]).map_err(Fault::told)
+    read(&node, &[]).map_err(Fault::message)
 }
 
-/// What of a text is shown in an error.
+/// The part of a text that an error shows.
 pub fn shorten(text: &str) -> &str {
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((end, _)) => &text[..end],
@@ -173,5 +172,5 @@ pub fn shorten(text: &str) -> &str {
     }
 }
 
-/// Characters of a value that an error shows: enough to know it again.
+/// Characters of a value that an error shows: enough to recognize it.
 const SHOWN_CHARS_MAX: usize = 64;

@@ -1,12 +1,11 @@
-//! Tree → types. Every error knows the value it is about.
+//! Reads types from a tree. Every error refers to its value.
 //!
-//! A type says how it fills itself from a value: a struct by its fields' names ([`fields`]), an
-//! enum by its words ([`words`]). Not by serde's derive: for all that a pod may say it makes a
-//! hundred kilobytes of code more, because each type gets a reader of its own for each source.
+//! A type defines how it is read: a struct by its fields' names ([`fields`]), an enum by its words
+//! ([`words`]). Not by serde's derive: for all fields of a pod that costs a hundred kilobytes more
+//! code, because each type gets a reader of its own for each source.
 //!
-//! As Go's JSON reader does, `null` is taken for the empty value, and a number without a fraction
-//! (`80.0`) for a whole one. Fields that nobody knows are kept where a struct has a rest, and
-//! passed over elsewhere.
+//! As in Go's JSON reader, `null` is the empty value, and a number without a fraction (`80.0`) is a
+//! whole one. Unknown fields are kept if a struct has a rest, and ignored otherwise.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,27 +15,27 @@ use serde_json::{Map, Value as Json};
 
 use super::{Fault, Node, Step, Value, json};
 
-/// What can be read out of a tree.
+/// A type that can be read from a tree.
 pub trait Read {
-    /// Takes what the node says; `null` changes nothing.
+    /// Reads the node; `null` changes nothing.
     fn read(&mut self, node: &Node) -> Result<(), Fault>;
 
-    /// About how many bytes hang on it in memory, its own not among them. A text can make that a
-    /// hundred times as much as it has itself.
+    /// Roughly the bytes that it owns on the heap, without its own size. They can be a hundred
+    /// times the length of the text.
     fn heap_bytes(&self) -> usize {
         0
     }
 }
 
-/// What the allocator adds to each piece.
+/// The allocator's overhead for each allocation.
 pub const PIECE_BYTES: usize = 16;
 
-/// Of a text, or whatever else is one piece of so many bytes.
+/// For one allocation of this size.
 pub fn piece_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { bytes + PIECE_BYTES }
 }
 
-/// Where the fields of a map go that its struct does not know.
+/// Receives the fields of a map that its struct does not have.
 pub trait Rest {
     /// Takes one of them.
     fn other(&mut self, key: &str, node: &Node) -> Result<(), Fault>;
@@ -45,7 +44,7 @@ pub trait Rest {
     fn rest_bytes(&self) -> usize;
 }
 
-/// What the tree says as a `T`; `path` is where the tree hangs.
+/// Reads a `T`; `path` is the position of the tree.
 pub fn read<T: Read + Default>(node: &Node, path: &[Step]) -> Result<T, Fault> {
     let mut value = T::default();
     match value.read(node) {
@@ -60,13 +59,13 @@ pub fn read<T: Read + Default>(node: &Node, path: &[Step]) -> Result<T, Fault> {
     }
 }
 
-/// For serde's sources: by way of a tree.
+/// For serde's sources: through a tree.
 pub fn deserialize<'de, T: Read + Default, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    read(&json::grow(from)?, &[]).map_err(|fault| D::Error::custom(fault.told()))
+    read(&json::grow(from)?, &[]).map_err(|fault| D::Error::custom(fault.message()))
 }
 
-/// How a struct is read: `fields!(Type { "name" => field, … })`, and `… rest field` where what is
-/// not known is kept.
+/// Implements reading of a struct: `fields!(Type { "name" => field, … })`, and `… rest field` if
+/// unknown fields are kept.
 macro_rules! fields {
     ($type:ty { $($key:literal => $field:ident),* $(,)? } $(rest $rest:ident)?) => {
         impl $type {
@@ -101,7 +100,7 @@ macro_rules! fields {
     };
 }
 
-/// How an enum is read: `words!(Type { "Word" => Variant, … })`.
+/// Implements reading of an enum: `words!(Type { "Word" => Variant, … })`.
 macro_rules! words {
     ($type:ty { $($word:literal => $variant:ident),* $(,)? }) => {
         impl $crate::model::tree::Read for $type {
@@ -120,7 +119,7 @@ macro_rules! words {
     };
 }
 
-/// Whatever serde reads, it reads by the same rules.
+/// Serde reads by the same rules.
 macro_rules! by_tree {
     ($type:ty) => {
         impl<'de> serde::Deserialize<'de> for $type {
@@ -133,7 +132,7 @@ macro_rules! by_tree {
 
 pub(crate) use {by_tree, fields, words};
 
-/// The entries of a map, one after the other.
+/// Calls a function for the entries of a map.
 pub fn each(
     node: &Node,
     take: &mut dyn FnMut(&str, &Node) -> Result<(), Fault>,
@@ -191,12 +190,12 @@ fn whole(node: &Node, least: i64, most: i64, expected: &str) -> Result<i64, Faul
 }
 
 impl Fault {
-    /// About the value at hand.
+    /// About the current value.
     pub fn bare(why: String) -> Self {
         Self { at: None, path: Vec::new(), why }
     }
 
-    /// The value is something else.
+    /// The value has another type.
     pub fn unlike(node: &Node, expected: &str) -> Self {
         Self::bare(format!("got {}, expected {expected}", node.value))
     }
@@ -297,7 +296,7 @@ impl<T: Read + Clone> Read for Arc<T> {
 impl<T: Read + Default> Read for Vec<T> {
     fn read(&mut self, node: &Node) -> Result<(), Fault> {
         let list = list(node)?;
-        // So that a list of one container takes no room for four.
+        // So that a list of one container does not take the room of four.
         self.reserve_exact(list.len());
         for (index, node) in list.iter().enumerate() {
             self.push(T::default());

@@ -1,4 +1,4 @@
-//! The look before decoding.
+//! Size checks of CRI replies before decoding.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub fn decode<R: Request>(bytes: &[u8]) -> Result<R::Reply, DecodeError> {
     decode_within::<R>(bytes, &CriBudget::default())
 }
 
-/// The same by other bounds.
+/// The same with other bounds.
 pub(super) fn decode_within<R: Request>(
     bytes: &[u8],
     budget: &CriBudget,
@@ -19,7 +19,7 @@ pub(super) fn decode_within<R: Request>(
     size(bytes, budget)?;
     let depth = if R::RPC.is_opaque() { 0 } else { CRI_DEPTH_MAX };
     let max = budget.fields_max;
-    // A field has two bytes at the least: most replies are too small to hold too many.
+    // A field has at least two bytes: most replies are too small to hold too many.
     let many = bytes.len() / 2 > max;
     if many && count_fields(bytes, depth, 0, max).is_none() {
         return Err(DecodeError::TooManyFields { max });
@@ -27,7 +27,7 @@ pub(super) fn decode_within<R: Request>(
     prost::Message::decode(bytes).map_err(|error| DecodeError::Malformed(error.to_string()))
 }
 
-/// Fails where a reply is larger than any.
+/// Fails if a reply exceeds every limit.
 pub(super) fn size(bytes: &[u8], budget: &CriBudget) -> Result<(), DecodeError> {
     let (got_bytes, max_bytes) = (bytes.len(), budget.message_bytes_max);
     if got_bytes > max_bytes {
@@ -39,14 +39,14 @@ pub(super) fn size(bytes: &[u8], budget: &CriBudget) -> Result<(), DecodeError> 
 /// Why a reply was not decoded; the runtime's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// Beyond the size of any message.
+    /// Larger than any message may be.
     TooLarge {
         /// Its size.
         got_bytes: usize,
         /// The bound.
         max_bytes: usize,
     },
-    /// Beyond the count of fields, or of a list's items, that a full node has.
+    /// More fields, or items of a list, than a full node has.
     TooManyFields {
         /// The bound.
         max: usize,
@@ -71,10 +71,10 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Counts the fields with a length in `bytes`, those inside them included: every one may become a
-/// string or a struct. Which of them are messages is not known here, so each is read as one, and
-/// what was read before the first thing that is no field counts: decoding would get as far. `None`
-/// beyond the bound.
+/// Counts the fields with a length in `bytes`, nested ones included: every one may become a string
+/// or a struct. It is not known here which of them are messages, so each is read as one, and
+/// everything read before the first invalid field counts: decoding would get as far. `None` beyond
+/// the bound.
 fn count_fields(bytes: &[u8], depth: usize, fields: usize, max: usize) -> Option<usize> {
     let mut rest = bytes;
     let mut fields = fields;

@@ -1,4 +1,4 @@
-//! Containers: their life, and commands inside them.
+//! Containers: their lifecycle, and commands inside them.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +18,18 @@ pub struct CreateContainerRequest {
     pub sandbox_config: Option<PodSandboxConfig>,
 }
 
-/// `CreateContainerResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CreateContainerResponse {
     #[prost(string, tag = "1")]
     pub container_id: String,
 }
 
-/// `StartContainerRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StartContainerRequest {
     #[prost(string, tag = "1")]
     pub container_id: String,
 }
 
-/// `StartContainerResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct StartContainerResponse {}
 
@@ -45,22 +42,18 @@ pub struct StopContainerRequest {
     pub timeout: i64,
 }
 
-/// `StopContainerResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct StopContainerResponse {}
 
-/// `RemoveContainerRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RemoveContainerRequest {
     #[prost(string, tag = "1")]
     pub container_id: String,
 }
 
-/// `RemoveContainerResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct RemoveContainerResponse {}
 
-/// `ContainerConfig`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerConfig {
     #[prost(message, optional, tag = "1")]
@@ -97,7 +90,6 @@ pub struct ContainerConfig {
     pub cdi_devices: Vec<CdiDevice>,
 }
 
-/// `ContainerMetadata`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerMetadata {
     #[prost(string, tag = "1")]
@@ -123,7 +115,6 @@ pub struct CdiDevice {
     pub name: String,
 }
 
-/// `Mount`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Mount {
     #[prost(string, tag = "1")]
@@ -146,7 +137,6 @@ pub struct Mount {
     pub image: Option<ImageSpec>,
 }
 
-/// `MountPropagation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum MountPropagation {
@@ -155,7 +145,6 @@ pub enum MountPropagation {
     Bidirectional = 2,
 }
 
-/// `Device`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Device {
     #[prost(string, tag = "1")]
@@ -166,7 +155,6 @@ pub struct Device {
     pub permissions: String,
 }
 
-/// `LinuxContainerConfig`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LinuxContainerConfig {
     #[prost(message, optional, tag = "1")]
@@ -175,7 +163,6 @@ pub struct LinuxContainerConfig {
     pub security_context: Option<LinuxContainerSecurityContext>,
 }
 
-/// `LinuxContainerResources`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LinuxContainerResources {
     #[prost(int64, tag = "1")]
@@ -200,7 +187,6 @@ pub struct LinuxContainerResources {
     pub memory_swap_limit_in_bytes: i64,
 }
 
-/// `HugepageLimit`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct HugepageLimit {
     #[prost(string, tag = "1")]
@@ -216,7 +202,7 @@ pub struct ListContainersRequest {
     pub filter: Option<ContainerFilter>,
 }
 
-/// `ContainerFilter`: all that is set must match.
+/// `ContainerFilter`: all fields that are set must match.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerFilter {
     #[prost(string, tag = "1")]
@@ -229,21 +215,18 @@ pub struct ContainerFilter {
     pub label_selector: BTreeMap<String, String>,
 }
 
-/// `ContainerStateValue`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ContainerStateValue {
     #[prost(enumeration = "ContainerState", tag = "1")]
     pub state: i32,
 }
 
-/// `ListContainersResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListContainersResponse {
     #[prost(message, repeated, tag = "1")]
     pub containers: Vec<Container>,
 }
 
-/// `Container`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Container {
     #[prost(string, tag = "1")]
@@ -268,7 +251,6 @@ pub struct Container {
     pub image_id: String,
 }
 
-/// `ContainerState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ContainerState {
@@ -278,7 +260,6 @@ pub enum ContainerState {
     Unknown = 3,
 }
 
-/// `ContainerStatusRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerStatusRequest {
     #[prost(string, tag = "1")]
@@ -287,7 +268,6 @@ pub struct ContainerStatusRequest {
     pub verbose: bool,
 }
 
-/// `ContainerStatusResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerStatusResponse {
     #[prost(message, optional, tag = "1")]
@@ -296,8 +276,9 @@ pub struct ContainerStatusResponse {
     pub info: BTreeMap<String, String>,
 }
 
-/// `ContainerStatus`; times in nanoseconds since 1970, `log_path` absolute. Field 18, whom it runs
-/// as, is nothing that anybody reads: its groups would have eight bytes for each one of the reply.
+/// `ContainerStatus`; times in nanoseconds since 1970, `log_path` absolute. Field 18, the user it
+/// runs as, is left out: nothing reads it, and its groups would take eight bytes for each byte of
+/// the reply.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerStatus {
     #[prost(string, tag = "1")]
@@ -336,21 +317,18 @@ pub struct ContainerStatus {
     pub image_id: String,
 }
 
-/// `ContainerResources`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerResources {
     #[prost(message, optional, tag = "1")]
     pub linux: Option<LinuxContainerResources>,
 }
 
-/// `ReopenContainerLogRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ReopenContainerLogRequest {
     #[prost(string, tag = "1")]
     pub container_id: String,
 }
 
-/// `ReopenContainerLogResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ReopenContainerLogResponse {}
 

@@ -1,9 +1,9 @@
-//! The mind's words ↔ CRI v1 messages.
+//! Conversion between the core's types and CRI v1 messages.
 //!
-//! [`encode`] makes the request of a call, [`decode`] reads its reply; what a message says beyond
-//! what the mind reads is dropped here, so that a list of a hundred containers is small once it is
-//! read. Rules of the kubelet that are the same for every pod (namespaces, seccomp, masked paths)
-//! are applied here as well, in `config`. Sections name the node agent's behaviour specification.
+//! [`encode`] makes the request of a call, [`decode`] reads its reply; fields that the core does
+//! not read are dropped here, so that a list of a hundred containers is small once it is read.
+//! Rules of the kubelet that are the same for every pod (namespaces, seccomp, masked paths) are
+//! applied here as well, in `config`. Sections refer to the node agent's behaviour specification.
 
 mod config;
 mod housekeeping;
@@ -25,10 +25,10 @@ use crate::model::cri::{
     Reply, Request, RuntimeHandler, RuntimeStatus, SandboxId, SandboxStatus, TaskEnd, Version,
 };
 
-/// What the request of the `Version` call says (section 13.1).
+/// The version in the request of the `Version` call (section 13.1).
 const VERSION: &str = "0.1.0";
 
-/// Its number on Linux.
+/// The signal's number on Linux.
 const SIGKILL: u32 = 9;
 
 /// The method and the message of a call.
@@ -83,7 +83,7 @@ pub fn encode(request: &Request) -> (Rpc, Vec<u8>) {
         }
         Request::PullImage { image, auth, sandbox_config } => of(&i::PullImageRequest {
             image: Some(i::ImageSpec {
-                // Runtimes may ask who wants the image.
+                // Runtimes may check which pod wants the image.
                 annotations: sandbox_config.annotations.clone(),
                 ..config::image(image, image)
             }),
@@ -113,12 +113,12 @@ fn of<R: super::Request>(request: &R) -> (Rpc, Vec<u8>) {
     (R::RPC, prost::Message::encode_to_vec(request))
 }
 
-/// Reads the reply to a call of `rpc`, which is one that [`encode`] makes.
+/// Reads the reply to a call of `rpc`, which must be one that [`encode`] makes.
 pub fn decode(rpc: Rpc, bytes: &[u8]) -> Result<Reply, Unusable> {
     decode_within(rpc, bytes, &CriBudget::default())
 }
 
-/// The same by other bounds.
+/// The same with other bounds.
 pub fn decode_within(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Unusable> {
     decode_one(rpc, bytes, budget).map_err(|why| Unusable { rpc, why })
 }
@@ -161,8 +161,8 @@ fn decode_one(rpc: Rpc, bytes: &[u8], budget: &CriBudget) -> Result<Reply, Why> 
             let reply = decode_reply::<i::PullImageRequest>(bytes, budget)?;
             Reply::Pulled(named("image_ref", reply.image_ref)?)
         }
-        // Their replies are empty today, or tell nothing that is asked for; what a newer runtime
-        // says there is of no interest.
+        // Their replies are empty today, or contain nothing that is needed; additions of newer
+        // runtimes are ignored.
         Rpc::StopPodSandbox
         | Rpc::RemovePodSandbox
         | Rpc::StartContainer
@@ -203,7 +203,7 @@ fn within<T>(
     read(bytes, budget.list_items_max)
 }
 
-/// A reply that says nothing usable; the runtime's fault.
+/// A reply without the required contents; the runtime's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
     rpc: Rpc,
@@ -213,7 +213,7 @@ pub struct Unusable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Why {
     Decode(DecodeError),
-    /// What is missing or empty.
+    /// The missing or empty field.
     Lacks(&'static str),
     /// `VersionResponse.version`, which must be ours.
     Version(String),
@@ -335,7 +335,7 @@ fn exec(from: c::ExecSyncResponse) -> Reply {
     Reply::Exec(Box::new(Exec { exit_code: from.exit_code, output }))
 }
 
-/// An image that is there has an id and a size (section 13.1).
+/// A present image has an id and a size (section 13.1).
 fn image(from: i::Image) -> Result<Box<Image>, Why> {
     let id = named("the image's id", from.id)?;
     if from.size == 0 {

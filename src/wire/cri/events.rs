@@ -2,11 +2,10 @@
 
 use super::container::ContainerStatus;
 use super::sandbox::PodSandboxStatus;
-/// `GetEventsRequest`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct GetEventsRequest {}
 
-/// `ContainerEventResponse`. Runtimes replay old ones at the start of a stream.
+/// `ContainerEventResponse`. Runtimes replay old events at the start of a stream.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerEventResponse {
     #[prost(string, tag = "1")]
@@ -21,7 +20,6 @@ pub struct ContainerEventResponse {
     pub containers_statuses: Vec<ContainerStatus>,
 }
 
-/// `ContainerEventType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ContainerEventType {

@@ -1,4 +1,4 @@
-//! Protobuf's fields one by one, without a type: for the look before decoding, and for lists of
+//! Protobuf's fields one by one, without a type: for the checks before decoding, and for lists of
 //! which only a few fields are read.
 
 use super::DecodeError;
@@ -8,15 +8,15 @@ use super::DecodeError;
 pub(super) enum Value<'a> {
     /// A number in varint form.
     Number(u64),
-    /// A number of fixed width: nothing of the CRI that is read this way.
+    /// A number of fixed width: nothing that is read this way has one.
     Fixed,
     /// A string, bytes, a message, or packed numbers.
     Bytes(&'a [u8]),
-    /// One end of a group: what is between the two is fields again.
+    /// The start or end of a group: its content is fields again.
     Group,
 }
 
-/// Reads one field off the front; `None` where there is none, be it the end or nonsense.
+/// Reads one field from the front; `None` at the end or on invalid bytes.
 pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
     let tag = varint(rest)?;
     let value = match tag & 7 {
@@ -41,7 +41,7 @@ pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
     Some((tag >> 3, value))
 }
 
-/// Goes through all fields of a message, and says so if it is none.
+/// Calls a function for all fields of a message; an error if it is invalid.
 pub(super) fn each<'a>(
     message: &'a [u8],
     mut take: impl FnMut(u64, Value<'a>) -> Result<(), DecodeError>,

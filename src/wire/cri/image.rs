@@ -1,4 +1,4 @@
-//! Images: ImageService, and how containers name an image.
+//! Images: ImageService, and how containers refer to an image.
 
 use std::collections::BTreeMap;
 
@@ -19,28 +19,24 @@ pub struct ImageSpec {
     pub runtime_handler: String,
 }
 
-/// `ListImagesRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListImagesRequest {
     #[prost(message, optional, tag = "1")]
     pub filter: Option<ImageFilter>,
 }
 
-/// `ImageFilter`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ImageFilter {
     #[prost(message, optional, tag = "1")]
     pub image: Option<ImageSpec>,
 }
 
-/// `ListImagesResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListImagesResponse {
     #[prost(message, repeated, tag = "1")]
     pub images: Vec<Image>,
 }
 
-/// `Image`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Image {
     #[prost(string, tag = "1")]
@@ -61,7 +57,6 @@ pub struct Image {
     pub pinned: bool,
 }
 
-/// `ImageStatusRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ImageStatusRequest {
     #[prost(message, optional, tag = "1")]
@@ -79,7 +74,6 @@ pub struct ImageStatusResponse {
     pub info: BTreeMap<String, String>,
 }
 
-/// `PullImageRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PullImageRequest {
     #[prost(message, optional, tag = "1")]
@@ -108,29 +102,24 @@ pub struct AuthConfig {
     pub registry_token: String,
 }
 
-/// `PullImageResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PullImageResponse {
     #[prost(string, tag = "1")]
     pub image_ref: String,
 }
 
-/// `RemoveImageRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RemoveImageRequest {
     #[prost(message, optional, tag = "1")]
     pub image: Option<ImageSpec>,
 }
 
-/// `RemoveImageResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct RemoveImageResponse {}
 
-/// `ImageFsInfoRequest`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ImageFsInfoRequest {}
 
-/// `ImageFsInfoResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ImageFsInfoResponse {
     #[prost(message, repeated, tag = "1")]
@@ -139,7 +128,6 @@ pub struct ImageFsInfoResponse {
     pub container_filesystems: Vec<FilesystemUsage>,
 }
 
-/// `FilesystemUsage`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct FilesystemUsage {
     #[prost(int64, tag = "1")]
@@ -152,7 +140,6 @@ pub struct FilesystemUsage {
     pub inodes_used: Option<UInt64Value>,
 }
 
-/// `FilesystemIdentifier`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct FilesystemIdentifier {
     #[prost(string, tag = "1")]

@@ -1,8 +1,8 @@
-//! `ListPodSandboxResponse` and `ListContainersResponse`, read straight into what the mind needs.
+//! `ListPodSandboxResponse` and `ListContainersResponse`, read directly into the core's types.
 //!
-//! These two come every second for years and say the same each time. Decoding them whole made forty
-//! strings and two maps an item only to drop most of them: half of all the agent's cycles. This
-//! reads the dozen fields that count and steps over the rest, whose contents cost nothing.
+//! These two arrive every second for years with mostly the same content. Decoding them completely
+//! made forty strings and two maps per item only to drop most of them: half of all the agent's
+//! cycles. This reads the dozen relevant fields and skips the others, whose contents cost nothing.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn sandbox(message: &[u8]) -> Result<Sandbox, DecodeError> {
         match (number, value) {
             (1, Value::Bytes(bytes)) => id = text(bytes)?,
             (2, Value::Bytes(bytes)) => attempt = number_in(bytes, 4)?,
-            (3, Value::Number(told)) => state = told,
+            (3, Value::Number(value)) => state = value,
             (4, Value::Number(nanos)) => created_at = nanos,
             (5, Value::Bytes(entry)) => labels.take(entry)?,
             (6, Value::Bytes(entry)) => {
@@ -101,16 +101,16 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
             (3, Value::Bytes(bytes)) => attempt = number_in(bytes, 2)?,
             (4, Value::Bytes(bytes)) => image = image_name(bytes)?,
             (5, Value::Bytes(bytes)) => image_ref = text(bytes)?,
-            (6, Value::Number(told)) => state = told,
+            (6, Value::Number(value)) => state = value,
             (7, Value::Number(nanos)) => created_at = nanos,
             (8, Value::Bytes(entry)) => labels.take(entry)?,
             (9, Value::Bytes(entry)) => match map_entry(entry)? {
-                (b"io.kubernetes.container.hash", told) => hash = Some(text(told)?.into()),
-                (b"io.kubernetes.pod.terminationGracePeriod", told) => {
-                    grace_s = text(told)?.parse().ok();
+                (b"io.kubernetes.container.hash", value) => hash = Some(text(value)?.into()),
+                (b"io.kubernetes.pod.terminationGracePeriod", value) => {
+                    grace_s = text(value)?.parse().ok();
                 }
-                (b"io.kubernetes.container.preStopHandler", told) => handler = text(told)?,
-                (b"io.kubernetes.container.ports", told) => ports = text(told)?,
+                (b"io.kubernetes.container.preStopHandler", value) => handler = text(value)?,
+                (b"io.kubernetes.container.ports", value) => ports = text(value)?,
                 _ => {}
             },
             (10, Value::Bytes(bytes)) => image_id = text(bytes)?,
@@ -121,7 +121,7 @@ fn container(message: &[u8]) -> Result<Container, DecodeError> {
     let name = text(labels.container)?;
     Ok(Container {
         id: ContainerId(named("Container.id", id)?),
-        // Without a container name it is none of the kubelet's.
+        // Without a container name it is not a kubelet's container.
         pod: if name.is_empty() { None } else { labels.pod()? },
         name: name.into(),
         sandbox: SandboxId(sandbox.into()),
@@ -194,8 +194,8 @@ impl<'a> Labels<'a> {
 /// Key and value of one entry of a `map<string, string>`.
 fn map_entry(message: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let (mut key, mut value) = (&b""[..], &b""[..]);
-    each(message, |number, told| {
-        match (number, told) {
+    each(message, |number, value| {
+        match (number, value) {
             (1, Value::Bytes(bytes)) => key = bytes,
             (2, Value::Bytes(bytes)) => value = bytes,
             _ => {}
@@ -205,12 +205,12 @@ fn map_entry(message: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     Ok((key, value))
 }
 
-/// One number of a message; 0 where it is absent.
+/// A number field of a message; 0 if it is absent.
 fn number_in(message: &[u8], wanted: u64) -> Result<u64, DecodeError> {
     let mut found = 0;
     each(message, |number, value| {
-        if let (true, Value::Number(told)) = (number == wanted, value) {
-            found = told;
+        if let (true, Value::Number(value)) = (number == wanted, value) {
+            found = value;
         }
         Ok(())
     })?;

@@ -1,4 +1,4 @@
-//! The methods: names, paths, and which request and reply belong to each.
+//! The methods: names, paths, and the request and reply of each.
 
 use super::container::{
     ContainerStatusRequest, ContainerStatusResponse, CreateContainerRequest,
@@ -28,7 +28,7 @@ use super::stats::{
 };
 use super::task::{DeleteResponse, DeleteTaskRequest, KillRequest, KillResponse};
 
-/// A request message; its type alone says which method it is for and what the reply is.
+/// A request message; its type defines the method and the reply.
 pub trait Request: prost::Message {
     /// The method.
     const RPC: Rpc;
@@ -115,14 +115,14 @@ impl Rpc {
         self == Rpc::GetContainerEvents
     }
 
-    /// What it says beside its path. containerd's own services serve many namespaces, of which
-    /// CRI's containers are in one.
+    /// The metadata of a request. containerd's own services serve many namespaces; CRI's containers
+    /// are in one of them.
     pub fn metadata(self) -> Option<(&'static str, &'static str)> {
         let in_namespace = matches!(self, Rpc::Kill | Rpc::Delete);
         in_namespace.then_some(("containerd-namespace", "k8s.io"))
     }
 
-    /// Whether the fields of the reply hold bytes of a container's, which may look like anything.
+    /// Whether the fields of the reply hold a container's own bytes, which may look like anything.
     pub(super) fn is_opaque(self) -> bool {
         self == Rpc::ExecSync
     }

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// `VersionRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct VersionRequest {
     #[prost(string, tag = "1")]
     pub version: String,
 }
 
-/// `VersionResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct VersionResponse {
     #[prost(string, tag = "1")]
@@ -22,14 +20,12 @@ pub struct VersionResponse {
     pub runtime_api_version: String,
 }
 
-/// `StatusRequest`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct StatusRequest {
     #[prost(bool, tag = "1")]
     pub verbose: bool,
 }
 
-/// `StatusResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StatusResponse {
     #[prost(message, optional, tag = "1")]
@@ -42,7 +38,6 @@ pub struct StatusResponse {
     pub features: Option<RuntimeFeatures>,
 }
 
-/// `RuntimeStatus`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RuntimeStatus {
     #[prost(message, repeated, tag = "1")]
@@ -62,7 +57,6 @@ pub struct RuntimeCondition {
     pub message: String,
 }
 
-/// `RuntimeHandler`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RuntimeHandler {
     #[prost(string, tag = "1")]
@@ -71,7 +65,6 @@ pub struct RuntimeHandler {
     pub features: Option<RuntimeHandlerFeatures>,
 }
 
-/// `RuntimeHandlerFeatures`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct RuntimeHandlerFeatures {
     #[prost(bool, tag = "1")]
@@ -80,32 +73,28 @@ pub struct RuntimeHandlerFeatures {
     pub user_namespaces: bool,
 }
 
-/// `RuntimeFeatures`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct RuntimeFeatures {
     #[prost(bool, tag = "1")]
     pub supplemental_groups_policy: bool,
 }
 
-/// `RuntimeConfigRequest`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct RuntimeConfigRequest {}
 
-/// `RuntimeConfigResponse`. Without `linux` it says nothing on the driver; zero is SYSTEMD.
+/// `RuntimeConfigResponse`. Without `linux` the driver is not specified; zero is SYSTEMD.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct RuntimeConfigResponse {
     #[prost(message, optional, tag = "1")]
     pub linux: Option<LinuxRuntimeConfiguration>,
 }
 
-/// `LinuxRuntimeConfiguration`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct LinuxRuntimeConfiguration {
     #[prost(enumeration = "CgroupDriver", tag = "1")]
     pub cgroup_driver: i32,
 }
 
-/// `CgroupDriver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum CgroupDriver {

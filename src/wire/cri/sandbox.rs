@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::container::{ContainerStatus, LinuxContainerResources};
 use super::security::{LinuxSandboxSecurityContext, NamespaceOption};
-/// `RunPodSandboxRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RunPodSandboxRequest {
     #[prost(message, optional, tag = "1")]
@@ -13,36 +12,30 @@ pub struct RunPodSandboxRequest {
     pub runtime_handler: String,
 }
 
-/// `RunPodSandboxResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RunPodSandboxResponse {
     #[prost(string, tag = "1")]
     pub pod_sandbox_id: String,
 }
 
-/// `StopPodSandboxRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StopPodSandboxRequest {
     #[prost(string, tag = "1")]
     pub pod_sandbox_id: String,
 }
 
-/// `StopPodSandboxResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct StopPodSandboxResponse {}
 
-/// `RemovePodSandboxRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RemovePodSandboxRequest {
     #[prost(string, tag = "1")]
     pub pod_sandbox_id: String,
 }
 
-/// `RemovePodSandboxResponse`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct RemovePodSandboxResponse {}
 
-/// `PodSandboxStatusRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxStatusRequest {
     #[prost(string, tag = "1")]
@@ -64,14 +57,13 @@ pub struct PodSandboxStatusResponse {
     pub timestamp: i64,
 }
 
-/// `ListPodSandboxRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListPodSandboxRequest {
     #[prost(message, optional, tag = "1")]
     pub filter: Option<PodSandboxFilter>,
 }
 
-/// `PodSandboxFilter`: all that is set must match.
+/// `PodSandboxFilter`: all fields that are set must match.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxFilter {
     #[prost(string, tag = "1")]
@@ -82,21 +74,18 @@ pub struct PodSandboxFilter {
     pub label_selector: BTreeMap<String, String>,
 }
 
-/// `PodSandboxStateValue`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxStateValue {
     #[prost(enumeration = "PodSandboxState", tag = "1")]
     pub state: i32,
 }
 
-/// `ListPodSandboxResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListPodSandboxResponse {
     #[prost(message, repeated, tag = "1")]
     pub items: Vec<PodSandbox>,
 }
 
-/// `PodSandbox`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandbox {
     #[prost(string, tag = "1")]
@@ -138,7 +127,6 @@ pub struct PodSandboxStatus {
     pub runtime_handler: String,
 }
 
-/// `PodSandboxNetworkStatus`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxNetworkStatus {
     #[prost(string, tag = "1")]
@@ -154,7 +142,6 @@ pub struct PodIp {
     pub ip: String,
 }
 
-/// `LinuxPodSandboxStatus`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LinuxPodSandboxStatus {
     #[prost(message, optional, tag = "1")]
@@ -168,7 +155,6 @@ pub struct Namespace {
     pub options: Option<NamespaceOption>,
 }
 
-/// `PodSandboxState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum PodSandboxState {
@@ -189,7 +175,6 @@ pub struct PodSandboxMetadata {
     pub attempt: u32,
 }
 
-/// `PodSandboxConfig`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxConfig {
     #[prost(message, optional, tag = "1")]
@@ -221,7 +206,6 @@ pub struct DnsConfig {
     pub options: Vec<String>,
 }
 
-/// `PortMapping`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PortMapping {
     #[prost(enumeration = "Protocol", tag = "1")]
@@ -234,7 +218,6 @@ pub struct PortMapping {
     pub host_ip: String,
 }
 
-/// `Protocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum Protocol {
@@ -243,7 +226,6 @@ pub enum Protocol {
     Sctp = 2,
 }
 
-/// `LinuxPodSandboxConfig`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LinuxPodSandboxConfig {
     #[prost(string, tag = "1")]

@@ -1,7 +1,8 @@
-//! What a container may do: namespaces, users, profiles, capabilities.
+//! The privileges of containers: namespaces, users, profiles, capabilities.
 
 use super::Int64Value;
-/// `NamespaceOption`. `pid` zero means POD; a container of its own needs CONTAINER said.
+/// `NamespaceOption`. `pid` zero means POD; a container's own namespace needs an explicit
+/// CONTAINER.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NamespaceOption {
     #[prost(enumeration = "NamespaceMode", tag = "1")]
@@ -16,7 +17,6 @@ pub struct NamespaceOption {
     pub userns_options: Option<UserNamespace>,
 }
 
-/// `NamespaceMode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum NamespaceMode {
@@ -26,7 +26,6 @@ pub enum NamespaceMode {
     Target = 3,
 }
 
-/// `UserNamespace`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct UserNamespace {
     #[prost(enumeration = "NamespaceMode", tag = "1")]
@@ -48,7 +47,6 @@ pub struct IdMapping {
     pub length: u32,
 }
 
-/// `SecurityProfile`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SecurityProfile {
     #[prost(enumeration = "ProfileType", tag = "1")]
@@ -79,7 +77,6 @@ pub struct SelinuxOption {
     pub level: String,
 }
 
-/// `SupplementalGroupsPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum SupplementalGroupsPolicy {
@@ -87,7 +84,6 @@ pub enum SupplementalGroupsPolicy {
     Strict = 1,
 }
 
-/// `LinuxSandboxSecurityContext`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LinuxSandboxSecurityContext {
     #[prost(message, optional, tag = "1")]
@@ -114,7 +110,6 @@ pub struct LinuxSandboxSecurityContext {
     pub supplemental_groups_policy: i32,
 }
 
-/// `LinuxContainerSecurityContext`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LinuxContainerSecurityContext {
     #[prost(message, optional, tag = "1")]
@@ -153,7 +148,6 @@ pub struct LinuxContainerSecurityContext {
     pub supplemental_groups_policy: i32,
 }
 
-/// `Capability`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Capability {
     #[prost(string, repeated, tag = "1")]

@@ -6,14 +6,13 @@ use super::UInt64Value;
 use super::container::ContainerMetadata;
 use super::image::FilesystemUsage;
 use super::sandbox::PodSandboxMetadata;
-/// `ListContainerStatsRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListContainerStatsRequest {
     #[prost(message, optional, tag = "1")]
     pub filter: Option<ContainerStatsFilter>,
 }
 
-/// `ContainerStatsFilter`: all that is set must match.
+/// `ContainerStatsFilter`: all fields that are set must match.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerStatsFilter {
     #[prost(string, tag = "1")]
@@ -24,14 +23,12 @@ pub struct ContainerStatsFilter {
     pub label_selector: BTreeMap<String, String>,
 }
 
-/// `ListContainerStatsResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListContainerStatsResponse {
     #[prost(message, repeated, tag = "1")]
     pub stats: Vec<ContainerStats>,
 }
 
-/// `ContainerStats`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerStats {
     #[prost(message, optional, tag = "1")]
@@ -46,7 +43,6 @@ pub struct ContainerStats {
     pub swap: Option<SwapUsage>,
 }
 
-/// `ContainerAttributes`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerAttributes {
     #[prost(string, tag = "1")]
@@ -59,7 +55,6 @@ pub struct ContainerAttributes {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// `CpuUsage`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct CpuUsage {
     #[prost(int64, tag = "1")]
@@ -70,7 +65,6 @@ pub struct CpuUsage {
     pub usage_nano_cores: Option<UInt64Value>,
 }
 
-/// `MemoryUsage`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct MemoryUsage {
     #[prost(int64, tag = "1")]
@@ -89,7 +83,6 @@ pub struct MemoryUsage {
     pub major_page_faults: Option<UInt64Value>,
 }
 
-/// `SwapUsage`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct SwapUsage {
     #[prost(int64, tag = "1")]
@@ -100,14 +93,13 @@ pub struct SwapUsage {
     pub swap_usage_bytes: Option<UInt64Value>,
 }
 
-/// `ListPodSandboxStatsRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListPodSandboxStatsRequest {
     #[prost(message, optional, tag = "1")]
     pub filter: Option<PodSandboxStatsFilter>,
 }
 
-/// `PodSandboxStatsFilter`: all that is set must match.
+/// `PodSandboxStatsFilter`: all fields that are set must match.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxStatsFilter {
     #[prost(string, tag = "1")]
@@ -116,14 +108,12 @@ pub struct PodSandboxStatsFilter {
     pub label_selector: BTreeMap<String, String>,
 }
 
-/// `ListPodSandboxStatsResponse`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListPodSandboxStatsResponse {
     #[prost(message, repeated, tag = "1")]
     pub stats: Vec<PodSandboxStats>,
 }
 
-/// `PodSandboxStats`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxStats {
     #[prost(message, optional, tag = "1")]
@@ -132,7 +122,6 @@ pub struct PodSandboxStats {
     pub linux: Option<LinuxPodSandboxStats>,
 }
 
-/// `PodSandboxAttributes`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxAttributes {
     #[prost(string, tag = "1")]
@@ -145,7 +134,6 @@ pub struct PodSandboxAttributes {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// `LinuxPodSandboxStats`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct LinuxPodSandboxStats {
     #[prost(message, optional, tag = "1")]
@@ -160,7 +148,6 @@ pub struct LinuxPodSandboxStats {
     pub containers: Vec<ContainerStats>,
 }
 
-/// `NetworkUsage`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NetworkUsage {
     #[prost(int64, tag = "1")]
@@ -171,7 +158,6 @@ pub struct NetworkUsage {
     pub interfaces: Vec<NetworkInterfaceUsage>,
 }
 
-/// `NetworkInterfaceUsage`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NetworkInterfaceUsage {
     #[prost(string, tag = "1")]
@@ -186,7 +172,6 @@ pub struct NetworkInterfaceUsage {
     pub tx_errors: Option<UInt64Value>,
 }
 
-/// `ProcessUsage`.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ProcessUsage {
     #[prost(int64, tag = "1")]

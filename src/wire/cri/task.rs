@@ -1,4 +1,4 @@
-//! Tasks, by containerd's own service beside CRI on the same socket
+//! Tasks, by containerd's own service beside the CRI on the same socket
 //! (`containerd/api/services/tasks/v1/tasks.proto`).
 
 /// `KillRequest`; `signal` by its number on Linux.
@@ -18,13 +18,12 @@ pub struct KillRequest {
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct KillResponse {}
 
-/// `DeleteTaskRequest`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct DeleteTaskRequest {
     #[prost(string, tag = "1")]
     pub container_id: String,
 }
 
-/// `DeleteResponse`; what it says of the process is of no interest.
+/// `DeleteResponse`; its fields about the process are not needed.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct DeleteResponse {}

@@ -1,4 +1,4 @@
-//! The client: which call is on which stream.
+//! The client: maps calls to streams.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -9,8 +9,8 @@ use crate::limits;
 use crate::wire::h2::{self, ErrorCode, StreamId};
 use crate::wire::hpack::FieldList;
 
-/// Calls on one connection. Feed it with [`Client::receive`], write what [`Client::output`]
-/// holds, and after either take events until there are none.
+/// Calls on one connection. Feed it with [`Client::receive`], write the bytes of
+/// [`Client::output`], and after either take events until there are none.
 #[derive(Debug)]
 pub struct Client {
     connection: h2::Connection,
@@ -24,7 +24,7 @@ pub struct Client {
     unfinished_bytes_max: usize,
 }
 
-/// Who speaks to whom, as each call says.
+/// The names of client and server that each call carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     /// `:authority`
@@ -33,14 +33,14 @@ pub struct Names {
     pub user_agent: Box<str>,
 }
 
-/// Why a call was not taken; nothing of it was sent.
+/// Why a call was not accepted; nothing of it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// As many calls wait as may.
+    /// The queue of waiting calls is full.
     Full,
     /// The connection is ending, see [`Client::closing`]: dial again.
     Closing,
-    /// The request is larger than the servers accept.
+    /// The request is larger than servers accept.
     TooLarge {
         /// Its size.
         got_bytes: usize,
@@ -65,7 +65,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What a call says beside its path: a name in lower case, and a value.
+/// A header field of a call: a name in lower case, and a value.
 pub type Metadata = (&'static str, &'static str);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,16 +94,16 @@ struct Call {
     reply: Option<Vec<u8>>,
 }
 
-/// How a piece of a response ends the call before its stream has ended.
+/// A piece of a response that ends the call before its stream has ended.
 struct Broken(Status);
 
 impl Client {
-    /// A client on a fresh connection to a local socket; its greeting is in the output.
+    /// A client on a new connection to a local socket; its preface is in the output.
     pub fn new(config: h2::Config) -> Client {
         Client::named(config, Names { authority: "localhost".into(), user_agent: "edged".into() })
     }
 
-    /// A client on a fresh connection to anybody.
+    /// A client on a new connection to any server.
     pub fn named(config: h2::Config, names: Names) -> Client {
         Client {
             connection: h2::Connection::new(config),
@@ -117,7 +117,7 @@ impl Client {
         }
     }
 
-    /// The same with other bounds of the replies.
+    /// The same with other limits of the replies.
     #[must_use]
     pub fn within(self, budget: &limits::CriBudget) -> Client {
         Client {
@@ -187,7 +187,7 @@ impl Client {
             || self.waiting.iter().any(|call| call.key == key)
     }
 
-    /// Gives a call up, wherever it is: no event will name it any more. The server hears of it
+    /// Cancels a call, in whatever state: no event will name it any more. The server is informed
     /// with RST_STREAM, but may have acted already.
     pub fn cancel(&mut self, key: CallKey) {
         self.waiting.retain(|call| call.key != key);
@@ -200,8 +200,8 @@ impl Client {
         self.start_waiting();
     }
 
-    /// Takes bytes from the socket. An error ends the connection: all calls are reported lost,
-    /// and what is in the output (the server is told why) may be written before closing.
+    /// Takes bytes from the socket. An error ends the connection: all calls are reported lost, and
+    /// the output (which informs the server) may be written before closing.
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<(), h2::Error> {
         loop {
             match self.connection.receive(&mut bytes) {
@@ -222,8 +222,8 @@ impl Client {
         }
     }
 
-    /// The connection is no more, as the caller knows (end of file, or an error of the socket):
-    /// all calls are lost.
+    /// The connection is closed, as the caller knows (end of file, or an error of the socket): all
+    /// calls are lost.
     pub fn hangup(&mut self, why: &str) {
         self.lose_waiting(why);
         for call in std::mem::take(&mut self.open).into_values() {
@@ -231,7 +231,7 @@ impl Client {
         }
     }
 
-    /// The next event; take them all before receiving more, they have no bound of their own.
+    /// The next event; take all of them before receiving more, their queue is not bounded.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front();
         if self.events.is_empty() {
@@ -240,7 +240,7 @@ impl Client {
         event
     }
 
-    /// What is to be written to the socket, in order.
+    /// The bytes to write to the socket, in order.
     pub fn output(&self) -> &[u8] {
         self.connection.output()
     }
@@ -251,13 +251,13 @@ impl Client {
         self.start_waiting();
     }
 
-    /// Why this connection takes no more calls; those under way may still be answered. Once
+    /// Why this connection accepts no more calls; those under way may still be answered. Once
     /// [`Client::calls`] is zero, it can be closed.
     pub fn closing(&self) -> Option<&str> {
         self.closing.as_deref()
     }
 
-    /// How many calls have had no last event yet, the waiting ones included.
+    /// The number of calls without a last event, waiting ones included.
     pub fn calls(&self) -> usize {
         self.open.len() + self.waiting.len()
     }
@@ -298,7 +298,7 @@ impl Client {
         }
     }
 
-    /// Returns a stream that is to be reset: its call is over, but the server does not know.
+    /// Returns a stream that must be reset: its call is over, but the server does not know.
     fn handle(&mut self, event: h2::Event<'_>) -> Option<StreamId> {
         match event {
             h2::Event::Headers { stream, fields, end: true }
@@ -334,7 +334,7 @@ impl Client {
         None
     }
 
-    /// A call that the server certainly has not begun.
+    /// A call that the server certainly has not begun is lost.
     fn lose(&mut self, stream: StreamId, why: &str) {
         if let Some(call) = self.open.remove(&stream) {
             self.events.push_back(lost(call.key, Begun::Never, why));
@@ -343,7 +343,7 @@ impl Client {
 
     /// The last event of a call.
     fn finish(&mut self, stream: StreamId, status: impl FnOnce(&Call) -> Status) {
-        // A call that was found broken is over before its stream is.
+        // A broken call is over before its stream is.
         let Some(mut call) = self.open.remove(&stream) else { return };
         let status = status(&call);
         self.events.push_back(match (status.code, call.shape, call.reply.take()) {
@@ -413,5 +413,5 @@ fn lost(key: CallKey, begun: Begun, why: &str) -> Event {
     Event::Lost(key, Lost { begun, why: why.to_owned() })
 }
 
-/// What an emptied queue of events may keep room for.
+/// The capacity that an emptied queue of events may keep.
 const EVENTS_KEPT: usize = 64;

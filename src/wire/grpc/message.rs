@@ -1,11 +1,11 @@
-//! Messages in a stream of bytes: a flag (1), a length (4), the message.
+//! gRPC messages in a stream of bytes: a flag (1), a length (4), the message.
 
 use std::fmt;
 
-/// What precedes each message.
+/// The bytes before each message.
 pub const PREFIX_BYTES: usize = 5;
 
-/// A message with its prefix, ready to be a request's body.
+/// A message with its prefix, ready as a request's body.
 pub fn frame(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).expect("messages have a bound far below 4 GiB");
     let mut out = Vec::with_capacity(PREFIX_BYTES + message.len());
@@ -15,8 +15,8 @@ pub fn frame(message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Puts messages together from a body that is split anywhere. Memory grows with what has come,
-/// not with what was announced.
+/// Assembles messages from a body that is split anywhere. Memory grows with the received bytes, not
+/// with the announced length.
 #[derive(Debug, Default)]
 pub struct Assembler {
     prefix: [u8; PREFIX_BYTES],
@@ -25,8 +25,8 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// Takes bytes from the front of `input` until a message is whole, or none are left.
-    /// `max`: bytes of one message.
+    /// Takes bytes from the front of `input` until a message is complete, or none are left. `max`:
+    /// bytes of one message.
     pub fn next(&mut self, input: &mut &[u8], max: usize) -> Result<Option<Vec<u8>>, Unreadable> {
         let missing = PREFIX_BYTES - self.prefix_filled;
         if missing > 0 {
@@ -48,12 +48,12 @@ impl Assembler {
         Ok(Some(std::mem::take(&mut self.message)))
     }
 
-    /// Whether a message has begun and is not whole.
+    /// Whether a message is incomplete.
     pub fn is_inside(&self) -> bool {
         self.prefix_filled > 0
     }
 
-    /// Bytes of the message under way that are held.
+    /// Bytes of the incomplete message.
     pub fn held_bytes(&self) -> usize {
         self.message.len()
     }
@@ -70,7 +70,7 @@ impl Assembler {
         Ok(length)
     }
 
-    /// Doubles as `Vec` would, but never beyond what the message will be.
+    /// Doubles as `Vec` would, but never beyond the size of the message.
     fn reserve(&mut self, more: usize, expected: usize) {
         let needed = self.message.len() + more;
         if needed > self.message.capacity() {
@@ -88,7 +88,7 @@ pub enum Unreadable {
         /// The flag.
         flag: u8,
     },
-    /// Beyond the bound of one message.
+    /// Larger than one message may be.
     TooLarge {
         /// The announced length.
         got_bytes: usize,

@@ -1,4 +1,4 @@
-//! Status: how a call ended, from its trailers.
+//! The status of a call, from its trailers.
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ impl Code {
         Code::Unauthenticated,
     ];
 
-    /// The code of that number; `None` for numbers gRPC has not given out.
+    /// The code of that number; `None` for numbers that gRPC has not assigned.
     pub fn from_u32(number: u32) -> Option<Code> {
         Code::ALL.get(number as usize).copied()
     }
@@ -92,13 +92,12 @@ impl fmt::Display for Code {
     }
 }
 
-/// A code and the server's text for people.
+/// A code and the server's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// What kind.
     pub code: Code,
-    /// `grpc-message`, percent-decoded, cut at its bound; or our own words on a response that is
-    /// no gRPC.
+    /// `grpc-message`, percent-decoded, cut at its bound; or our own message about a response that
+    /// is not gRPC.
     pub message: String,
 }
 
@@ -152,7 +151,7 @@ impl Status {
 
     /// The end of a response that has no `grpc-status`.
     pub(super) fn of_foreign_end(fields: &FieldList) -> Status {
-        // Trailers have no `:status`; a response without a body may be one of another protocol.
+        // Trailers have no `:status`; a response without a body may be of another protocol.
         fields.first(":status").and_then(|_| Status::of_foreign_response(fields)).unwrap_or_else(
             || Status::new(Code::Unknown, "trailers without the grpc-status expected"),
         )
@@ -172,7 +171,7 @@ impl Status {
     }
 }
 
-/// `grpc-message`, or that it is missing because it did not fit.
+/// `grpc-message`, or a note that it is missing because it did not fit.
 fn message(fields: &FieldList) -> String {
     match fields.first("grpc-message") {
         Some(value) => cut(percent_decode(value)),
@@ -183,7 +182,7 @@ fn message(fields: &FieldList) -> String {
     }
 }
 
-/// Percent-encoded UTF-8; what is not valid is kept as it is, as gRPC demands.
+/// Percent-encoded UTF-8; invalid sequences are kept as they are, as gRPC demands.
 fn percent_decode(value: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value;
@@ -205,7 +204,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
-/// Cuts a text at its bound, and says so.
+/// Cuts a text at its bound, with a mark.
 fn cut(mut text: String) -> String {
     let bytes = text.len();
     if bytes <= CRI_STATUS_TEXT_BYTES_MAX {

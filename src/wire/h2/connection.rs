@@ -13,12 +13,12 @@ use super::{Error, ErrorCode, Event, StreamId};
 use crate::limits;
 use crate::wire::hpack;
 
-/// What we announce, and how many streams we open.
+/// Our settings, and how many streams we open.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// SETTINGS_HEADER_TABLE_SIZE: zero makes the server's header blocks independent of another.
+    /// SETTINGS_HEADER_TABLE_SIZE: zero makes the server's header blocks independent of each other.
     pub header_table_bytes: u32,
-    /// SETTINGS_INITIAL_WINDOW_SIZE: what the server may be ahead of us on one stream.
+    /// SETTINGS_INITIAL_WINDOW_SIZE: unread bytes that the server may send on one stream.
     pub stream_window_bytes: u32,
     /// The same for all streams together; at least 65,535.
     pub connection_window_bytes: u32,
@@ -40,12 +40,12 @@ impl Default for Config {
 /// Why a stream was not opened; nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// As many streams are open, or as much output waits, as may be: try again after events or
+    /// The limit of open streams, or of waiting output, is reached: try again after events or
     /// [`Connection::sent`].
     Busy,
     /// The server sent GOAWAY, stream ids are used up, or the connection failed: dial again.
     Closing,
-    /// The request's header block is larger than one frame of the server; it never will fit.
+    /// The request's header block is larger than one frame of the server; a retry does not help.
     HeadersTooLarge,
 }
 
@@ -63,17 +63,17 @@ pub struct Connection {
     pub(super) encoder: Encoder,
     pub(super) decoder: hpack::Decoder,
     pub(super) reading: Reading,
-    /// The frame head or payload that has arrived in part.
+    /// The part of a frame head or payload that has arrived.
     pub(super) partial: Vec<u8>,
-    /// The header block that CONTINUATION has to complete.
+    /// The header block that CONTINUATION must complete.
     pub(super) block: Option<Block>,
-    /// Events of one frame that caused several.
+    /// Further events of a frame that caused several.
     pub(super) due: VecDeque<Event<'static>>,
     pub(super) going_away: bool,
     pub(super) failed: Option<Error>,
 }
 
-/// What the server's SETTINGS say.
+/// The server's SETTINGS.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) settings_seen: bool,
@@ -83,10 +83,10 @@ pub(super) struct Peer {
 }
 
 /// Our encoder never uses the dynamic table, which a server's decoder need not know. Only if it
-/// announces another size than the initial one does RFC 7541 section 4.2 want an answer.
+/// announces another size than the initial one does RFC 7541 section 4.2 require an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoder {
-    /// The initial table is agreed on.
+    /// The initial table size is in effect.
     Initial,
     /// The next header block begins with a size update to zero.
     UpdateDue,
@@ -95,7 +95,7 @@ pub(super) enum Encoder {
 }
 
 impl Connection {
-    /// A connection with preface, SETTINGS and, if its window is to be larger than initially, a
+    /// A connection with preface, SETTINGS and, if its window is larger than the initial one, a
     /// WINDOW_UPDATE in its output. Requests may follow at once, before the server has answered.
     pub fn new(config: Config) -> Connection {
         assert!(i64::from(config.stream_window_bytes) <= WINDOW_BYTES_MAX, "RFC 9113, 6.5.2");
@@ -153,8 +153,8 @@ impl Connection {
         }
     }
 
-    /// Opens a stream with these header fields, pseudo-header fields first, and this body. All
-    /// that the server allows goes into the output at once; the rest is kept and follows.
+    /// Opens a stream with these header fields, pseudo-header fields first, and this body. As much
+    /// as the server allows goes into the output at once; the rest follows later.
     pub fn open(&mut self, fields: &[(&str, &str)], body: Vec<u8>) -> Result<StreamId, Refused> {
         self.can_open()?;
         let mut block = Vec::with_capacity(256);
@@ -192,13 +192,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether no stream can ever be opened again here. Those that are open may still go on.
+    /// Whether no stream can ever be opened again here. Open ones may still go on.
     pub fn is_closing(&self) -> bool {
         self.going_away || self.failed.is_some() || i64::from(self.next_stream) > WINDOW_BYTES_MAX
     }
 
-    /// Gives a stream up with RST_STREAM CANCEL; what still arrives for it is dropped, and no
-    /// event will name it. A stream that has ended is left alone.
+    /// Cancels a stream with RST_STREAM CANCEL; frames that still arrive for it are dropped, and no
+    /// event will name it. A stream that has ended is not changed.
     pub fn reset(&mut self, stream: StreamId) {
         if self.streams.remove(&stream).is_some() {
             self.put_reset(stream);
@@ -206,7 +206,7 @@ impl Connection {
         self.due.retain(|event| *event != Event::Refused { stream });
     }
 
-    /// What is to be written to the socket, in order.
+    /// The bytes to write to the socket, in order.
     pub fn output(&self) -> &[u8] {
         self.output.pending()
     }
@@ -217,8 +217,8 @@ impl Connection {
         self.pump();
     }
 
-    /// The peer is done with a stream; a request it did not want to the end is cut off, since the
-    /// stream would stay half open otherwise (RFC 9113 section 8.1).
+    /// The peer has finished a stream; a request that it did not read to the end is cut off,
+    /// because the stream would stay half open otherwise (RFC 9113 section 8.1).
     pub(super) fn close(&mut self, stream: StreamId) {
         if self.streams.remove(&stream).is_some_and(|closed| !closed.ended) {
             self.put_reset(stream);
@@ -254,10 +254,10 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: the GOAWAY is the last thing it says.
+    /// Ends the connection: the GOAWAY is the last frame it sends.
     pub(super) fn fail(&mut self, error: &Error) {
         let mut payload = Vec::with_capacity(8);
-        // The last stream of the server's that we processed: it opens none.
+        // The last stream of the server that we processed: it opens none.
         payload.extend_from_slice(&0u32.to_be_bytes());
         payload.extend_from_slice(&error.code.0.to_be_bytes());
         frame::put(Kind::GOAWAY, 0, 0, &payload, self.output.tail());
@@ -269,6 +269,6 @@ impl Connection {
     }
 }
 
-/// Requests are written while less than this waits; above, up to the bound of the output, there
-/// is room for answers only.
+/// Requests are written while less than this waits; the rest, up to the bound of the output, is
+/// reserved for answers.
 const REQUESTS_BYTES_MAX: usize = limits::CRI_OUTPUT_BYTES_MAX / 2;

@@ -1,4 +1,4 @@
-//! Frames that move the connection's state: RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE. Their
+//! Frames that change the connection's state: RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE. Their
 //! lengths have been checked.
 
 use super::connection::{Connection, Encoder};

@@ -1,4 +1,4 @@
-//! What ends a connection, and the codes HTTP/2 has for it.
+//! Errors that end a connection, and their HTTP/2 codes.
 
 use std::fmt;
 
@@ -49,16 +49,15 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// The server broke the protocol, or a bound of ours; the connection is over.
+/// The server violated the protocol, or a limit of ours; the connection is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What the GOAWAY that we queued says.
+    /// The code of the GOAWAY that we queued.
     pub code: ErrorCode,
-    /// The type of the frame at fault.
+    /// The type of the faulty frame.
     pub frame: Kind,
     /// Its stream; zero is the connection.
     pub stream: u32,
-    /// What was wrong with it.
     pub problem: Problem,
 }
 
@@ -71,10 +70,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What was wrong: got, and expected.
+/// The problem: got, and expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// The first frame has to be SETTINGS; text of another protocol ends up here.
+    /// The first frame must be SETTINGS; text of another protocol ends up here.
     NotHttp2,
     /// A length beyond what we accept.
     FrameTooLarge {
@@ -83,11 +82,11 @@ pub enum Problem {
         /// Our SETTINGS_MAX_FRAME_SIZE.
         max_bytes: u32,
     },
-    /// A length that the type does not have.
+    /// A length that is invalid for the type.
     Length {
         /// The announced length.
         got_bytes: u32,
-        /// What the type demands.
+        /// The length that the type requires.
         expected: &'static str,
     },
     /// A frame of the connection on a stream.
@@ -112,7 +111,7 @@ pub enum Problem {
     },
     /// Another frame inside a header block.
     BlockInterrupted {
-        /// Whose CONTINUATION was due.
+        /// The stream whose CONTINUATION was due.
         expected_stream: u32,
     },
     /// CONTINUATION without HEADERS before it.
@@ -134,12 +133,12 @@ pub enum Problem {
     WindowExceeded {
         /// The frame's length.
         got_bytes: u32,
-        /// What the window still allowed.
+        /// The remaining window.
         window_bytes: i64,
         /// "stream" or "connection".
         window: &'static str,
     },
-    /// A WINDOW_UPDATE by nothing.
+    /// A WINDOW_UPDATE of zero.
     WindowUpdateZero,
     /// A window beyond 2^31-1.
     WindowOverflow {
@@ -155,9 +154,9 @@ pub enum Problem {
         /// The range.
         expected: &'static str,
     },
-    /// The server asks for answers and does not read them.
+    /// The server causes answers and does not read them.
     AnswersUnread {
-        /// What waits to be written.
+        /// The bytes that wait to be written.
         got_bytes: usize,
         /// Our bound.
         max_bytes: usize,

@@ -59,7 +59,7 @@ pub(super) mod setting {
     pub(in super::super) const MAX_HEADER_LIST_SIZE: u16 = 6;
 }
 
-/// What a client sends first (RFC 9113 section 3.4).
+/// The first bytes of a client (RFC 9113 section 3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Length (3), type, flags, stream (4).
 pub(super) const HEAD_BYTES: usize = 9;

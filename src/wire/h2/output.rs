@@ -2,7 +2,7 @@
 
 use crate::limits::CRI_BUFFER_KEPT_BYTES;
 
-/// The bound is kept by those who append; see `Connection`.
+/// The callers that append keep the bound; see `Connection`.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Output {
             self.sent = 0;
             self.bytes.shrink_to(CRI_BUFFER_KEPT_BYTES);
         } else if self.sent >= self.bytes.len() / 2 {
-            // Moving at most as much as was sent keeps the cost linear.
+            // Moving at most as many bytes as were sent keeps the cost linear.
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }

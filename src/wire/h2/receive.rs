@@ -1,5 +1,5 @@
-//! The receiving half: bytes to frames, frames to events. What frames without a body or header
-//! block do is in `control`.
+//! The receiving half: bytes to frames, frames to events. Frames without a body or header block are
+//! in `control`.
 
 use std::mem;
 
@@ -17,13 +17,13 @@ use crate::limits;
 pub(super) enum Reading {
     /// A frame's head.
     Head,
-    /// The payload of a frame that is handled when it is whole.
+    /// The payload of a frame that is processed once it is complete.
     Payload(Head),
-    /// The byte that says how long the padding of a DATA frame is.
+    /// The byte with the length of the padding of a DATA frame.
     PadLength(Data),
     /// Body and padding of a DATA frame, passed on as they come.
     Data(Data),
-    /// So many bytes of a frame that is ignored.
+    /// The remaining bytes of an ignored frame.
     Skip(u32),
 }
 
@@ -40,17 +40,17 @@ pub(super) struct Data {
 pub(super) struct Block {
     head: Head,
     bytes: Vec<u8>,
-    /// Bytes on the wire, frame heads included: empty CONTINUATIONs must come to an end as well.
+    /// Bytes on the wire, with frame heads: this also limits empty CONTINUATIONs.
     wire_bytes: usize,
 }
 
-/// A violation, before it is known whose frame it is.
+/// A violation, before its frame is known.
 pub(super) type Violation = (ErrorCode, Problem);
 
 impl Connection {
     /// Takes bytes from the front of `input` until there is an event, or none are left. Call it
-    /// until it returns `None`; then all of `input` has been taken. An error is final and
-    /// returned by every later call.
+    /// until it returns `None`; then all of `input` has been taken. An error is final and returned
+    /// by every later call.
     pub fn receive<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -108,7 +108,7 @@ impl Connection {
         Some(head)
     }
 
-    /// A frame that is whole in `input`, as most are, is handled in place.
+    /// A frame that is complete in `input`, as most are, is processed in place.
     fn collect_payload(&mut self, head: Head, input: &mut &[u8]) -> Result<Collected, Error> {
         let missing = head.length - self.partial.len() as u32;
         let part = take(input, missing);
@@ -129,7 +129,7 @@ impl Connection {
         Ok(Collected::Whole(event))
     }
 
-    /// Judges a frame by its head alone.
+    /// Checks a frame by its head alone.
     fn begin(&mut self, head: Head) -> Result<Reading, Violation> {
         if !self.peer.settings_seen && (head.kind != Kind::SETTINGS || head.has(ACK)) {
             return Err((ErrorCode::PROTOCOL_ERROR, Problem::NotHttp2));
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// The stream must be one that we have opened, be it closed again.
+    /// The stream must be one that we have opened, even if it is closed again.
     fn on_stream(&self, head: Head) -> Result<(), Violation> {
         let problem = if head.stream == 0 {
             Problem::OnConnection
@@ -210,7 +210,7 @@ impl Connection {
         Ok(Reading::PadLength(data))
     }
 
-    /// Passes on what is there of a body.
+    /// Passes on the available part of a body.
     fn data<'a>(
         &mut self,
         mut data: Data,
@@ -250,7 +250,7 @@ impl Connection {
         self.check_answers(head)
     }
 
-    /// After each answer: a server that does not read them must not make us hold them.
+    /// After each answer: a server that does not read answers must not fill our memory.
     fn check_answers(&self, head: Head) -> Result<(), Error> {
         let (got_bytes, max_bytes) = (self.output.len(), limits::CRI_OUTPUT_BYTES_MAX);
         if got_bytes <= max_bytes {
@@ -346,7 +346,7 @@ impl Connection {
     }
 }
 
-/// What has become of a payload.
+/// The result of collecting a payload.
 enum Collected {
     Part,
     Whole(Option<Event<'static>>),
@@ -363,7 +363,7 @@ fn take<'a>(input: &mut &'a [u8], count: u32) -> &'a [u8] {
     taken
 }
 
-/// The lengths that RFC 9113 section 6 gives to each type.
+/// The lengths that RFC 9113 section 6 requires for each type.
 fn check_length(head: Head) -> Result<(), Violation> {
     let (fits, expected) = match head.kind {
         Kind::PRIORITY => (head.length == 5, "5"),
@@ -381,7 +381,7 @@ fn check_length(head: Head) -> Result<(), Violation> {
     Err((ErrorCode::FRAME_SIZE_ERROR, problem))
 }
 
-/// The padding of a DATA frame is known.
+/// The length of the padding of a DATA frame is known.
 fn pad(data: Data, padding: u32) -> Result<Reading, Violation> {
     let max_bytes = data.left - 1;
     let Some(left) = max_bytes.checked_sub(padding) else {
@@ -391,7 +391,7 @@ fn pad(data: Data, padding: u32) -> Result<Reading, Violation> {
     Ok(Reading::Data(Data { left, padding, ..data }))
 }
 
-/// The piece of a header block in a HEADERS frame, without padding and priority.
+/// The part of a header block in a HEADERS frame, without padding and priority.
 fn fragment(head: Head, payload: &[u8]) -> Result<&[u8], Violation> {
     let mut rest = payload;
     let mut padding = 0;
@@ -415,5 +415,5 @@ fn fragment(head: Head, payload: &[u8]) -> Result<&[u8], Violation> {
 
 /// An identifier of two bytes and a value of four.
 pub(super) const SETTING_BYTES: usize = 6;
-/// What precedes the block of a HEADERS frame with the PRIORITY flag.
+/// The bytes before the block of a HEADERS frame with the PRIORITY flag.
 const PRIORITY_BYTES: usize = 5;

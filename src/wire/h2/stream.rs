@@ -1,9 +1,9 @@
-//! One open stream: what is still to be sent, and both windows.
+//! One open stream: its unsent body, and both windows.
 
 use super::frame::{Kind, WINDOW_BYTES_MAX};
 use super::{ErrorCode, Problem};
 
-/// What the peer may send next. A stream that has ended is not kept.
+/// What the peer may send next. A stream that has ended is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// No header block yet.
@@ -36,12 +36,12 @@ impl Stream {
         }
     }
 
-    /// What is left of the request.
+    /// The unsent part of the request.
     pub(super) fn unsent(&self) -> &[u8] {
         &self.body[self.body_sent..]
     }
 
-    /// `count` bytes were written as DATA; the body's memory goes as soon as it is through.
+    /// `count` bytes were written as DATA; the body's memory is freed as soon as it is sent.
     pub(super) fn advance(&mut self, count: usize) {
         self.body_sent += count;
         self.send_window.spend(count);
@@ -53,7 +53,7 @@ impl Stream {
     }
 }
 
-/// What the peer lets us send; SETTINGS can make it negative (RFC 9113 section 6.9.2).
+/// The bytes that the peer lets us send; SETTINGS can make it negative (RFC 9113 section 6.9.2).
 #[derive(Debug)]
 pub(super) struct Window(pub(super) i64);
 
@@ -77,8 +77,8 @@ impl Window {
     }
 }
 
-/// What we let the peer send. Everything received is consumed at once, but given back in halves,
-/// so that a stream of small frames does not cost a WINDOW_UPDATE each.
+/// The bytes that we let the peer send. Everything received is consumed at once, but returned in
+/// halves, so that a stream of small frames does not cost a WINDOW_UPDATE each.
 #[derive(Debug)]
 pub(super) struct Credit {
     full: u32,
@@ -86,7 +86,8 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    /// `now` is what the peer starts from; less than `full` is given back with the first DATA.
+    /// `now` is the initial window; if it is less than `full`, the rest is added with the first
+    /// DATA.
     pub(super) fn new(full: u32, now: u32) -> Credit {
         Credit { full, window: i64::from(now) }
     }
@@ -117,7 +118,7 @@ impl Credit {
     }
 }
 
-/// The payload of a WINDOW_UPDATE that gives `increment` back.
+/// The payload of a WINDOW_UPDATE by `increment`.
 pub(super) fn put_window_update(stream: u32, increment: u32, out: &mut Vec<u8>) {
     super::frame::put(Kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes(), out);
 }

@@ -2,7 +2,7 @@
 //!
 //! The code is canonical: codes of one length are consecutive, in the order of their symbols, and
 //! follow those of the length before. So the lengths alone define it, and everything else here is
-//! computed from them when compiling.
+//! computed from them at compile time.
 
 use super::Error;
 
@@ -31,8 +31,8 @@ pub(super) fn decode(input: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-/// The symbol at the top of the lowest `held` bits, with its length; `None` when it is not whole.
-/// At most 29 bits are left over from a symbol not yet whole, so `held` stays below 64.
+/// The symbol at the top of the lowest `held` bits, with its length; `None` if it is incomplete. At
+/// most 29 bits are left over from an incomplete symbol, so `held` stays below 64.
 fn first_symbol(bits: u64, held: usize) -> Option<(u16, usize)> {
     for length in LENGTH_MIN..=LENGTH_MAX.min(held) {
         let code = (bits >> (held - length)) as u32 & ((1 << length) - 1);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Error, Field};
 
-/// What an entry counts beyond its name and value (RFC 7541 section 4.1).
+/// The size of an entry beyond its name and value (RFC 7541 section 4.1).
 pub(super) const ENTRY_OVERHEAD_BYTES: usize = 32;
 
 /// Static entries first, then the dynamic ones, the newest first.
@@ -12,9 +12,9 @@ pub(super) const ENTRY_OVERHEAD_BYTES: usize = 32;
 pub(super) struct Table {
     entries: VecDeque<Field>,
     bytes: usize,
-    /// What the encoder has chosen; at most `announced_bytes`.
+    /// The encoder's choice; at most `announced_bytes`.
     bytes_max: usize,
-    /// What we announced.
+    /// Our announced limit.
     announced_bytes: usize,
 }
 

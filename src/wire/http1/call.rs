@@ -1,8 +1,8 @@
-//! Requests with headers and a body, and answers to them: what the controller's ports take, where
-//! the reading API of the agent ([`super::request`]) takes less (RFC 9110, RFC 9112).
+//! Requests with headers and a body, and answers to them, for the controller's ports; the read-only
+//! API of the agent ([`super::request`]) accepts less (RFC 9110, RFC 9112).
 //!
-//! One request a connection; a body has a `Content-Length`, chunks are refused. Certificates are
-//! applied for by a GET with a body: KubeEdge does so.
+//! One request per connection; a body has a `Content-Length`, chunks are refused. KubeEdge requests
+//! certificates with a GET that has a body.
 
 use httparse::{EMPTY_HEADER, Error, Status as Parsed};
 
@@ -15,11 +15,11 @@ pub struct Call {
     pub method: String,
     /// The target without the query, as it was sent: `/node/edge-1`.
     pub path: String,
-    /// What stands behind the question mark.
+    /// The part after the question mark.
     pub query: String,
     /// Names in lower case; values as far as they are text.
     pub headers: Vec<(String, String)>,
-    /// What follows the head.
+    /// The bytes after the head.
     pub body: Vec<u8>,
 }
 
@@ -29,19 +29,19 @@ impl Call {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
-    /// Whether a header that is a list of words has this one, in whatever case.
-    pub fn says(&self, name: &str, word: &str) -> bool {
+    /// Whether a header that is a list of words contains this one, in any case.
+    pub fn has_word(&self, name: &str, word: &str) -> bool {
         self.header(name).split(',').any(|part| part.trim().eq_ignore_ascii_case(word))
     }
 
-    /// The value of a key of the query, with its escapes resolved.
-    pub fn asked(&self, key: &str) -> Option<String> {
+    /// The decoded value of a key of the query.
+    pub fn query_value(&self, key: &str) -> Option<String> {
         let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.into_iter().find(|(name, _)| *name == key).map(|(_, value)| unescaped(value))
     }
 }
 
-/// A text of a path or a query without its escapes; what is no escape stays.
+/// Decodes a text of a path or a query; invalid escapes stay.
 pub fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -65,10 +65,9 @@ pub fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Why a request cannot be served: a status, and one line for people.
+/// Why a request cannot be served: a status, and one line for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Of the answer.
     pub status: u16,
     /// «got X, expected Y».
     pub why: String,
@@ -78,7 +77,7 @@ fn refused<T>(status: u16, why: String) -> Result<T, Refused> {
     Err(Refused { status, why })
 }
 
-/// The request in what has been read so far, and how many bytes it has; `None`: more has to come.
+/// The request in the bytes read so far, and its length; `None`: it is incomplete.
 pub fn call(bytes: &[u8], body_bytes_max: usize) -> Result<Option<(Call, usize)>, Refused> {
     let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -129,8 +128,8 @@ pub fn call(bytes: &[u8], body_bytes_max: usize) -> Result<Option<(Call, usize)>
     Ok(Some((call, head + length)))
 }
 
-/// Whether a request to a port on loopback comes from this machine, and not from a web page behind
-/// a name that somebody points here: as [`super::request`] decides it.
+/// Whether a request to a port on loopback comes from this machine, and not from a web page through
+/// a forged name: by the rules of [`super::request`].
 pub fn is_local(call: &Call, bound: core::net::SocketAddr) -> bool {
     let values = |name: &'static str| {
         let named = call.headers.iter().filter(move |(known, _)| known == name);
@@ -154,7 +153,7 @@ pub fn answer(status: u16, content_type: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// RFC 9110's word for a status.
+/// RFC 9110's reason phrase of a status.
 pub fn reason(status: u16) -> &'static str {
     match status {
         101 => "Switching Protocols",
@@ -199,8 +198,10 @@ mod tests {
         assert_eq!(length, APPLICATION.len());
         assert_eq!((&*request.method, &*request.path), ("GET", "/edge.crt"));
         assert_eq!((request.header("nodename"), request.header("none")), ("edge-1", ""));
-        assert_eq!(request.asked("x").as_deref(), Some("a/b"));
-        assert!(request.says("connection", "upgrade") && !request.says("connection", "close"));
+        assert_eq!(request.query_value("x").as_deref(), Some("a/b"));
+        assert!(
+            request.has_word("connection", "upgrade") && !request.has_word("connection", "close")
+        );
         assert_eq!(request.body, b"0\x8201");
     }
 

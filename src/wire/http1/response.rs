@@ -1,11 +1,11 @@
-//! Answers as they come, piece by piece: what an API server sends, watches without end included
-//! (RFC 9112). Bodies are handed on as they arrive, and bounded by whoever keeps them.
+//! HTTP answers, parsed piece by piece: the answers of an API server, including watches without end
+//! (RFC 9112). Bodies are passed on as they arrive; the receiver limits them.
 
 use httparse::{EMPTY_HEADER, Status};
 
 use crate::limits::{HTTP_HEADERS_MAX, RESPONSE_HEAD_BYTES_MAX};
 
-/// What came.
+/// A parsed piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The head: status, and whether the connection can be used again.
@@ -16,33 +16,33 @@ pub enum Piece {
     End,
 }
 
-/// Takes answers apart, one after the other.
+/// Parses answers, one after the other.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// What arrived and is not yet understood.
+    /// Received and not yet parsed.
     rest: Vec<u8>,
     framing: Framing,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Framing {
-    /// The head is to come.
+    /// The head is next.
     #[default]
     Head,
     /// Until the connection ends.
     Close,
-    /// So many bytes are to come.
+    /// So many bytes remain.
     Length(u64),
-    /// A chunk's size is to come.
+    /// A chunk's size is next.
     Chunk,
-    /// So many bytes of a chunk are to come, and the end of its line.
+    /// So many bytes of a chunk remain, and the end of its line.
     ChunkData(u64),
-    /// Behind the last chunk: lines up to an empty one.
+    /// After the last chunk: lines up to an empty one.
     Trailer,
 }
 
 impl Reader {
-    /// Takes bytes; what they bring, in order.
+    /// Takes bytes; returns the completed pieces, in order.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Vec<Piece>, String> {
         self.rest.extend_from_slice(bytes);
         let mut pieces = Vec::new();
@@ -55,27 +55,29 @@ impl Reader {
         Ok(pieces)
     }
 
-    /// The other end has closed. Says whether that is the end of an answer, or between two.
+    /// The other end has closed. Returns whether that is the end of an answer, or between two.
     pub fn closed(&self) -> bool {
         matches!(self.framing, Framing::Close)
             || self.framing == Framing::Head && self.rest.is_empty()
     }
 
-    /// Whether an answer is under way.
+    /// Whether an answer is incomplete.
     pub fn is_within(&self) -> bool {
         self.framing != Framing::Head || !self.rest.is_empty()
     }
 
-    /// One step; `false`: more has to come.
+    /// One step; `false`: more bytes are needed.
     fn step(&mut self, at: &mut usize, pieces: &mut Vec<Piece>) -> Result<bool, String> {
         let left = &self.rest[*at..];
         match self.framing {
             Framing::Head => {
-                let Some((length, status, framing, again)) = head(left)? else { return Ok(false) };
+                let Some((length, status, framing, reusable)) = head(left)? else {
+                    return Ok(false);
+                };
                 *at += length;
                 if let Some(framing) = framing {
                     self.framing = framing;
-                    pieces.push(Piece::Head(status, again));
+                    pieces.push(Piece::Head(status, reusable));
                     self.end_if_empty(pieces);
                 }
             }
@@ -140,7 +142,7 @@ impl Reader {
 
 type Head = (usize, u16, Option<Framing>, bool);
 
-/// `None`: more has to come. A head without a framing is an interim one.
+/// `None`: more bytes are needed. A head without a framing is an interim one.
 fn head(bytes: &[u8]) -> Result<Option<Head>, String> {
     if bytes.is_empty() {
         return Ok(None);
@@ -163,7 +165,7 @@ fn head(bytes: &[u8]) -> Result<Option<Head>, String> {
         let header = response.headers.iter().find(|it| it.name.eq_ignore_ascii_case(name));
         header.and_then(|it| str::from_utf8(it.value).ok()).unwrap_or_default().trim()
     };
-    let again = response.version == Some(1) && !of("connection").eq_ignore_ascii_case("close");
+    let reusable = response.version == Some(1) && !of("connection").eq_ignore_ascii_case("close");
     let framing = if matches!(status, 204 | 304) {
         Framing::Length(0)
     } else if of("transfer-encoding").to_ascii_lowercase().ends_with("chunked") {
@@ -174,7 +176,7 @@ fn head(bytes: &[u8]) -> Result<Option<Head>, String> {
         let length = of("content-length");
         Framing::Length(length.parse().map_err(|_| format!("got Content-Length {length:?}"))?)
     };
-    Ok(Some((length, status, Some(framing), again && framing != Framing::Close)))
+    Ok(Some((length, status, Some(framing), reusable && framing != Framing::Close)))
 }
 
 const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;

@@ -1,6 +1,6 @@
-//! ConfigMaps, Secrets and all else that pods use in a manifest file.
+//! ConfigMaps, Secrets and the other objects of pods in a manifest file.
 //!
-//! Of a Secret no error shows a value: errors go to the log, and from there to many eyes.
+//! No error contains a value of a Secret: errors go to the log, which many people can read.
 
 use crate::limits::OBJECT_BYTES_MAX;
 use crate::model::object::{
@@ -9,7 +9,7 @@ use crate::model::object::{
 use crate::model::tree::fields;
 use crate::wire::tree::{self, Entry, Fault, Node, Step, Value};
 
-/// Reads `node`, which says that it is of this kind.
+/// Reads `node`, whose kind this is.
 pub(super) fn read(kind: ObjectKind, node: &Node, path: &[Step]) -> Result<Object, Fault> {
     let object = match kind {
         ObjectKind::ConfigMap => config_map(node, path)?,
@@ -68,7 +68,7 @@ fn persistent_volume(node: &Node, path: &[Step]) -> Result<Object, Fault> {
     Ok(Object::PersistentVolume(Box::new(volume)))
 }
 
-/// What may be written and is read as part of `data`.
+/// A field that may be written and is read as part of `data`.
 #[derive(Default)]
 struct Written {
     string_data: std::collections::BTreeMap<String, String>,

@@ -1,10 +1,10 @@
-//! Where in a manifest the field stands that makes its pod invalid.
+//! The position of the field of a manifest that makes its pod invalid.
 
 use crate::model::manifest::Invalid;
 use crate::wire::tree::{Fault, Mark, Node, Step, Value};
 
-/// The pod of `node` is not valid. Points at the field; at an unknown one beside it where it is
-/// missing, because that is often the same, mistyped; else at what should hold it.
+/// The pod of `node` is not valid. Points at the field; if it is missing, at an unknown field
+/// beside it, because that is often the same, misspelt; otherwise at its parent.
 pub(super) fn fault(node: &Node, path: &[Step], invalid: Invalid) -> Fault {
     let Invalid { path: field, why, unknown } = invalid;
     let parent = |field: &str| field.rsplit_once('.').map(|(parent, _)| parent.to_owned());
@@ -21,7 +21,7 @@ pub(super) fn fault(node: &Node, path: &[Step], invalid: Invalid) -> Fault {
     Fault { at: Some(at), path: path.iter().cloned().chain(steps).collect(), why: text }
 }
 
-/// As far as there is something by this path: its place, the steps to it, and whether that is all.
+/// The existing part of this path: its position, the steps to it, and whether the path is complete.
 fn find(node: &Node, field: &str) -> (Mark, Vec<Step>, bool) {
     let (mut node, mut at, mut steps) = (node, node.at, Vec::new());
     for part in field.split(['.', '[']) {

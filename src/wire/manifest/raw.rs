@@ -1,7 +1,7 @@
-//! A manifest file → objects as they stand there: what the controller takes of a folder.
+//! Reads a manifest file into raw objects, for the controller's folder.
 //!
-//! Read as [`super::parse`] reads, and as strictly: pods, ConfigMaps and Secrets must make sense to
-//! a node, or the file is refused with the place. Other kinds are taken as they are.
+//! As strict as [`super::parse`]: pods, ConfigMaps and Secrets must be valid for a node, or the
+//! file is refused with the position. Other kinds are accepted as they are.
 
 use serde_json::{Value as Json, json};
 
@@ -13,12 +13,12 @@ use crate::model::names::{is_label, is_subdomain};
 use crate::model::raw::{Manifest, drop_nulls};
 use crate::model::tree::to_json;
 
-/// All objects of a file in order. A file counts as a whole.
+/// All objects of a file in order. A file is accepted or refused as a whole.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Manifest>, Refusal> {
     parse_valid(bytes, |_| None)
 }
 
-/// As [`parse`]; a pod that is not valid is an error with its place.
+/// As [`parse`]; a pod that is not valid is an error with its position.
 pub fn parse_valid(bytes: &[u8], validate: Validate) -> Result<Vec<Manifest>, Refusal> {
     if bytes.trim_ascii().is_empty() {
         let why = "got an empty file, expected an object".into();
@@ -55,7 +55,7 @@ fn any(
         let path = path.iter().cloned().chain([Step::Key("kind".into())]).collect();
         return Err(Fault::new(at, path, why));
     };
-    // For its complaints alone.
+    // Only for its error messages.
     let mut judged = Found { content: Content::default(), validate };
     match kind {
         Kind::Pod => super::pod(node, path, &mut judged)?,
@@ -93,7 +93,7 @@ fn any(
     Ok(())
 }
 
-/// Whether an API server takes the name, and the namespace unless it is empty.
+/// Whether an API server accepts the name, and the namespace unless it is empty.
 fn check_names(node: &Node, path: &[Step], name: &str, namespace: &str) -> Result<(), Fault> {
     let wrong = |key: &str, got: &str, expected: &str| {
         let inner = [path, &[Step::Key("metadata".into())]].concat();
@@ -124,7 +124,7 @@ fn text<'a>(node: &'a Node, path: &[Step], key: &str) -> Result<&'a str, Fault> 
     }
 }
 
-/// `stringData` is for those who write; what is read has `data`.
+/// `stringData` is only for writing; readers get `data`.
 fn encode(secret: &mut Json) {
     let Some(map) = secret.as_object_mut() else { return };
     let Some(Json::Object(texts)) = map.remove("stringData") else { return };

@@ -1,4 +1,5 @@
-//! The JSON of images: an OCI layout's index, a manifest, what `docker save` adds, a configuration.
+//! The JSON of images: an OCI layout's index, a manifest, the manifest of `docker save`, a
+//! configuration.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,11 +8,11 @@ use std::collections::BTreeMap;
 use crate::limits::{IMAGE_JSON_BYTES_MAX, IMAGE_LAYERS_MAX, IMAGE_NAMES_MAX};
 use crate::model::image::is_sha256;
 
-/// What a name stands for.
+/// An OCI descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// Of what is described.
+    /// The media type of the described object.
     pub media_type: String,
     /// `sha256:…`
     pub digest: String,
@@ -23,9 +24,9 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// The name that the image was saved under: a whole one, or only a tag.
+    /// The name under which the image was saved: a full one, or only a tag.
     pub fn name(&self) -> Option<&str> {
-        // containerd and Docker write the whole name into the first, and the tag into the second.
+        // containerd and Docker write the full name into the first, and the tag into the second.
         let keys = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
         keys.into_iter().find_map(|key| self.annotations.get(key).map(String::as_str))
     }
@@ -36,7 +37,7 @@ struct Index {
     manifests: Vec<Descriptor>,
 }
 
-/// What an OCI layout's `index.json` names.
+/// The entries of an OCI layout's `index.json`.
 pub fn index(bytes: &[u8]) -> Result<Vec<Descriptor>, String> {
     let Index { manifests } = read(bytes)?;
     if manifests.len() > IMAGE_NAMES_MAX {
@@ -53,9 +54,8 @@ pub fn index(bytes: &[u8]) -> Result<Vec<Descriptor>, String> {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Saved {
-    /// The configuration.
     pub config: String,
-    /// Names, whole.
+    /// Full names.
     #[serde(default)]
     pub repo_tags: Option<Vec<String>>,
     /// From the lowest on.
@@ -94,12 +94,17 @@ pub fn diff_ids(config: &[u8]) -> Result<Vec<String>, String> {
     Ok(ids)
 }
 
-/// What an image's manifest or index calls itself; what it must be, if it says nothing.
+/// The media type of an image's manifest or index, from its own field or its structure.
 pub fn media_type(bytes: &[u8]) -> Result<String, String> {
     let value: Value = read(bytes)?;
-    if let Some(said) = value["mediaType"].as_str() {
-        let plain = said.bytes().all(|byte| byte.is_ascii_graphic()) && said.len() <= 128;
-        return if plain { Ok(said.to_owned()) } else { Err(format!("mediaType: got {said:?}")) };
+    if let Some(media_type) = value["mediaType"].as_str() {
+        let plain =
+            media_type.bytes().all(|byte| byte.is_ascii_graphic()) && media_type.len() <= 128;
+        return if plain {
+            Ok(media_type.to_owned())
+        } else {
+            Err(format!("mediaType: got {media_type:?}"))
+        };
     }
     if value["manifests"].is_array() {
         return Ok("application/vnd.oci.image.index.v1+json".to_owned());

@@ -1,18 +1,17 @@
-//! What a runtime asks a registry for: `/v2/<name>/manifests/<reference>` and
+//! A runtime's requests to a registry: `/v2/<name>/manifests/<reference>` and
 //! `/v2/<name>/blobs/<digest>`.
 
 use crate::model::image::{HUB, ImageName, is_sha256};
 
-/// One request's target, taken apart.
+/// A parsed request target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// `/v2/`: is there a registry?
     Hello,
     /// By tag.
     Tag {
-        /// As asked, with the registry it was asked for.
-        name: Asked,
-        /// The tag.
+        /// As requested, with its registry.
+        name: RequestedName,
         tag: String,
     },
     /// A manifest by its digest.
@@ -23,15 +22,15 @@ pub enum Target {
 
 /// An image's name in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestedName {
     /// Of the path: `library/busybox`, or with a registry before it.
     pub path: String,
-    /// Which registry is stood in for (`ns=`); `None`: nobody said.
+    /// The mirrored registry (`ns=`); `None`: not specified.
     pub domain: Option<String>,
 }
 
 impl Target {
-    /// `None`: nothing that a runtime asks for to pull.
+    /// `None`: not a request of a pull.
     pub fn parse(path: &str, query: &str) -> Option<Self> {
         let rest = path.strip_prefix("/v2")?;
         if rest.is_empty() || rest == "/" {
@@ -46,17 +45,17 @@ impl Target {
             return Some(Self::Manifest(reference.to_owned()));
         }
         let domain = query.split('&').find_map(|pair| pair.strip_prefix("ns=")).map(|domain| {
-            // What stands in a registry's name and cannot stand in a query.
+            // Characters of a registry's name that cannot be in a query.
             let domain = domain.replace("%3A", ":").replace("%3a", ":");
             domain.replace("registry-1.docker.io", HUB)
         });
-        let name = Asked { path: name.to_owned(), domain };
+        let name = RequestedName { path: name.to_owned(), domain };
         Some(Self::Tag { name, tag: reference.to_owned() })
     }
 }
 
-impl Asked {
-    /// How well an image's name answers: 2 wholly, 1 by its path alone, 0 not at all.
+impl RequestedName {
+    /// How well an image's name matches: 2 completely, 1 by its path alone, 0 not at all.
     pub fn fits(&self, name: &ImageName) -> u8 {
         let short = name.path.strip_prefix("library/").filter(|_| &*name.domain == HUB);
         let is = |path: &str| *path == *name.path || Some(path) == short;
@@ -82,7 +81,7 @@ mod tests {
     fn targets_are_taken_apart() {
         let digest = format!("sha256:{}", "a".repeat(64));
         let tag = |path: &str, domain: Option<&str>, tag: &str| {
-            let name = Asked { path: path.to_owned(), domain: domain.map(str::to_owned) };
+            let name = RequestedName { path: path.to_owned(), domain: domain.map(str::to_owned) };
             Some(Target::Tag { name, tag: tag.to_owned() })
         };
         for (path, query, want) in [
@@ -120,7 +119,7 @@ mod tests {
             ("team/app", None, "x.io/team/app:1", 1),
             ("app", None, "x.io/team/app:1", 0),
         ] {
-            let asked = Asked { path: path.to_owned(), domain: domain.map(str::to_owned) };
+            let asked = RequestedName { path: path.to_owned(), domain: domain.map(str::to_owned) };
             let name = ImageName::parse(name).expect(name);
             assert_eq!(asked.fits(&name), want, "{path} {name:?}");
         }

@@ -1,9 +1,9 @@
-//! The heads of a tar archive: POSIX ustar, with the long names of pax and GNU. Contents are left
-//! where they are; whoever reads the archive jumps over them.
+//! The heads of a tar archive: POSIX ustar, with the long names of pax and GNU. Contents are not
+//! read; the reader of the archive skips them.
 
-/// Bytes of a head, and what contents are padded to.
+/// Bytes of a head, and the padding unit of contents.
 pub const BLOCK: usize = 512;
-/// The longest name, also of one that stands in an entry of its own.
+/// The longest name, also of one in a separate entry.
 pub const NAME_MAX: usize = 4096;
 
 /// One head.
@@ -11,13 +11,13 @@ pub const NAME_MAX: usize = 4096;
 pub enum Head {
     /// A member.
     Entry(Entry),
-    /// The contents name the next member: so many bytes.
+    /// The contents are the name of the next member: so many bytes.
     LongName(u64),
-    /// The contents say more of the next member (pax): so many bytes.
+    /// The contents describe the next member (pax): so many bytes.
     More(u64),
-    /// Contents that say nothing of a member: so many bytes.
+    /// Contents that do not describe a member: so many bytes.
     Skip(u64),
-    /// Nothing follows.
+    /// The end of the archive.
     End,
 }
 
@@ -28,11 +28,10 @@ pub struct Entry {
     pub name: String,
     /// Bytes of its contents.
     pub size: u64,
-    /// What it is.
     pub kind: Kind,
 }
 
-/// What a member is.
+/// The type of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
@@ -43,7 +42,7 @@ pub enum Kind {
     Other,
 }
 
-/// Where the next head is, of contents with so many bytes that begin at `at`.
+/// The position of the next head, after contents of this size that begin at `at`.
 pub fn next(at: u64, size: u64) -> Option<u64> {
     let padded = size.checked_next_multiple_of(BLOCK as u64)?;
     at.checked_add(padded)
@@ -72,20 +71,20 @@ pub fn head(block: &[u8; BLOCK]) -> Result<Head, String> {
     Ok(match block[156] {
         0 | b'0' | b'7' => Head::Entry(Entry { name, size, kind: Kind::File }),
         b'1' | b'2' => {
-            // Some write the size of what is linked to; no contents follow.
+            // Some write the size of the link's target; no contents follow.
             let kind = Kind::Link(text(&block[157..257]));
             Head::Entry(Entry { name, size: 0, kind })
         }
         b'3'..=b'6' => Head::Entry(Entry { name, size: 0, kind: Kind::Other }),
         b'L' => Head::LongName(size),
         b'x' => Head::More(size),
-        // A long target of a link, and what holds for the whole archive.
+        // A long target of a link, and records for the whole archive.
         b'K' | b'g' => Head::Skip(size),
         kind => return Err(format!("got a member of the kind {:?}", char::from(kind))),
     })
 }
 
-/// What pax says of the next member: its name and its size.
+/// The pax records of the next member: its name and its size.
 pub fn more(records: &[u8]) -> Result<(Option<String>, Option<u64>), String> {
     let wrong = || "got pax records that are none, expected «length key=value»".to_owned();
     let (mut name, mut size) = (None, None);
@@ -97,7 +96,7 @@ pub fn more(records: &[u8]) -> Result<(Option<String>, Option<u64>), String> {
         let record = rest.get(space + 1..length).ok_or_else(wrong)?;
         let record = record.strip_suffix(b"\n").ok_or_else(wrong)?;
         let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;
-        // Values are text by their key: extended attributes may be anything.
+        // Values are text only for known keys: extended attributes may be anything.
         let text = || core::str::from_utf8(&record[equals + 1..]).map_err(|_| wrong());
         match &record[..equals] {
             b"path" => match text()? {

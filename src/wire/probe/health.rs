@@ -9,14 +9,12 @@ use crate::wire::h2;
 const PATH: &str = "/grpc.health.v1.Health/Check";
 const CALL: CallKey = CallKey(0);
 
-/// `HealthCheckRequest`
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 struct HealthCheckRequest {
     #[prost(string, tag = "1")]
     service: String,
 }
 
-/// `HealthCheckResponse`
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 struct HealthCheckResponse {
     #[prost(enumeration = "ServingStatus", tag = "1")]
@@ -33,7 +31,7 @@ enum ServingStatus {
     ServiceUnknown = 3,
 }
 
-/// One question on one connection.
+/// One health check on one connection.
 #[derive(Debug)]
 pub(super) struct Health {
     client: Client,
@@ -61,7 +59,7 @@ impl Health {
         Self { client, timeout_s: *timeout_s }
     }
 
-    /// Moves what is to be written.
+    /// Moves the output.
     pub(super) fn take_output(&mut self, output: &mut Vec<u8>) {
         while !self.client.output().is_empty() {
             output.extend_from_slice(self.client.output());
@@ -71,7 +69,7 @@ impl Health {
     }
 
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Option<Finding> {
-        // An error loses the call, and that is told below.
+        // An error loses the call, which is reported below.
         let _ = self.client.receive(bytes);
         self.found()
     }

@@ -1,4 +1,4 @@
-//! The request of a GET, and the answer to it: HTTP/1.1 as far as a probe reads it (RFC 9112).
+//! The request of an HTTP probe, and its answer: HTTP/1.1 as far as a probe reads it (RFC 9112).
 
 use std::fmt::Write;
 
@@ -9,7 +9,6 @@ pub(super) use crate::limits::PROBE_HEAD_BYTES_MAX as HEAD_BYTES_MAX;
 use crate::limits::{PROBE_BODY_BYTES_MAX, PROBE_CHUNK_LINE_BYTES_MAX, PROBE_HEADERS_MAX};
 use crate::model::net::HttpQuery;
 
-/// The bytes of the request.
 pub(super) fn request(query: &HttpQuery) -> Vec<u8> {
     let mut head = String::with_capacity(256);
     let named = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("host");
@@ -20,7 +19,7 @@ pub(super) fn request(query: &HttpQuery) -> Vec<u8> {
     };
     let target = escaped(&query.target);
     let put = |head: &mut String, name: &str, value: &str| {
-        // A value cannot begin a header of its own.
+        // A value cannot inject another header.
         let value = value.replace(['\r', '\n', '\0'], " ");
         write!(head, "{name}: {}\r\n", value.trim()).expect("memory takes what is written");
     };
@@ -34,14 +33,13 @@ pub(super) fn request(query: &HttpQuery) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// What has been read of an answer.
+/// The part of an answer that has been read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// 200–999; interim answers are passed over.
+    /// 200–999; interim answers are skipped.
     pub status: u16,
     /// The header of that name, as far as it is text; not empty.
     pub location: Option<String>,
-    /// Its beginning.
     pub body: Vec<u8>,
 }
 
@@ -56,10 +54,10 @@ pub enum Unreadable {
     Body(&'static str),
 }
 
-/// Reads an answer piece by piece.
+/// Parses an answer piece by piece.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// What arrived and is not yet understood.
+    /// Received and not yet parsed.
     rest: Vec<u8>,
     response: Option<Response>,
     framing: Framing,
@@ -70,18 +68,17 @@ enum Framing {
     /// Until the connection ends.
     #[default]
     Close,
-    /// So many bytes are to come.
+    /// So many bytes remain.
     Length(u64),
-    /// A chunk's size is to come.
+    /// A chunk's size is next.
     Chunk,
-    /// So many bytes of a chunk are to come, and the end of its line.
+    /// So many bytes of a chunk remain, and the end of its line.
     ChunkData(u64),
-    /// Nothing more.
     Complete,
 }
 
 impl Reader {
-    /// Takes what arrived. Says whether all that a probe reads is there.
+    /// Takes received bytes. Returns whether everything that a probe reads is there.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<bool, Unreadable> {
         if self.is_complete() {
             return Ok(true);
@@ -96,7 +93,7 @@ impl Reader {
         Ok(self.is_complete())
     }
 
-    /// The other end has closed. Says whether that makes the answer complete.
+    /// The other end has closed. Returns whether that completes the answer.
     pub fn end(&mut self) -> bool {
         if self.response.is_some() && self.framing == Framing::Close {
             self.framing = Framing::Complete;
@@ -104,7 +101,7 @@ impl Reader {
         self.is_complete()
     }
 
-    /// Once the head is there.
+    /// The answer, once its head is there.
     pub fn response(&self) -> Option<&Response> {
         self.response.as_ref()
     }
@@ -114,12 +111,12 @@ impl Reader {
         self.response.is_some()
     }
 
-    /// Whether all that a probe reads is there.
+    /// Whether everything that a probe reads is there.
     pub fn is_complete(&self) -> bool {
         self.response.is_some() && self.framing == Framing::Complete
     }
 
-    /// Reads a head; `false`: more has to come.
+    /// Reads a head; `false`: more bytes are needed.
     fn head(&mut self) -> Result<bool, Unreadable> {
         let mut headers = [EMPTY_HEADER; PROBE_HEADERS_MAX];
         let mut response = httparse::Response::new(&mut headers);
@@ -219,7 +216,7 @@ impl Reader {
     }
 }
 
-/// Moves what belongs to the body, as far as there is room. What is beyond is counted as taken.
+/// Moves the body's bytes, as far as there is room. Bytes beyond are counted as taken.
 fn take(body: &mut Vec<u8>, from: &[u8], to_come: u64) -> usize {
     let count = from.len().min(usize::try_from(to_come).unwrap_or(usize::MAX));
     let room = PROBE_BODY_BYTES_MAX - body.len();
@@ -253,7 +250,7 @@ fn framing(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, Unr
     Ok(if length == 0 { Framing::Complete } else { Framing::Length(length) })
 }
 
-/// Enough of what is no HTTP to know it again.
+/// The first line of an answer that is not HTTP.
 fn first_line(bytes: &[u8]) -> String {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     String::from_utf8_lossy(&line[..line.len().min(LINE_SHOWN_BYTES)]).trim_end().to_owned()

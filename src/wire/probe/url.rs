@@ -1,4 +1,4 @@
-//! Addresses of GETs, as far as probes need them (RFC 3986).
+//! URLs of HTTP probes (RFC 3986).
 
 use crate::model::net::HttpQuery;
 
@@ -13,7 +13,7 @@ pub(super) fn host_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The query that a `Location` asks for; an error in Go's words.
+/// The query for a `Location`; an error in Go's words.
 pub fn resolve(from: &HttpQuery, location: &str) -> Result<HttpQuery, String> {
     let location = location.split('#').next().unwrap_or_default();
     let mut next = from.clone();
@@ -59,7 +59,7 @@ fn is_scheme(text: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }
 
-/// Host, port and target out of what follows `//`.
+/// Host, port and target of the part after `//`.
 fn absolute(next: &mut HttpQuery, rest: &str) -> Result<(), String> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, target) = rest.split_at(end);
@@ -113,7 +113,7 @@ fn without_dots(path: &str) -> String {
     format!("/{}", kept.join("/"))
 }
 
-/// Nothing that would end the request line gets into it.
+/// Escapes everything that would end the request line.
 pub(super) fn escaped(target: &str) -> String {
     let mut out = String::with_capacity(target.len());
     for byte in target.bytes() {

@@ -1,10 +1,10 @@
-//! The kubelet's words for what goes wrong, which are those of Go's network library.
+//! The kubelet's messages for probe failures, which are those of Go's network library.
 
 use super::url::{host_port, url};
 use super::{Unreadable, http};
 use crate::model::net::{Finding, HttpQuery, Query};
 
-/// No connection came about: `why` as in `connection refused`.
+/// The connection failed: `why` as in `connection refused`.
 pub fn dial_failed(query: &Query, now: Option<&HttpQuery>, why: &str) -> Finding {
     match (query, now) {
         (_, Some(http)) => Finding::Bad(get_failed(http, &dial(&http.host, http.port, why))),
@@ -27,7 +27,7 @@ fn dial(host: &str, port: u16, why: &str) -> String {
     format!("dial tcp {}: {why}", host_port(host, port))
 }
 
-/// The time is up; `stands`: there is a connection.
+/// The timeout is over; `stands`: there is a connection.
 pub fn timed_out(query: &Query, now: Option<&HttpQuery>, stands: bool) -> Finding {
     let http = match query {
         Query::Http(http) => Some(now.unwrap_or(http)),
@@ -55,7 +55,7 @@ pub fn timed_out(query: &Query, now: Option<&HttpQuery>, stands: bool) -> Findin
     }
 }
 
-/// TLS was asked for, and an answer came without.
+/// TLS was requested, and the answer came without.
 pub fn not_tls(query: &HttpQuery) -> Finding {
     Finding::NotTls(get_failed(query, "http: server gave HTTP response to HTTPS client"))
 }

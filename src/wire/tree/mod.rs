@@ -1,9 +1,9 @@
-//! What a person writes, YAML or JSON, as a tree that knows where in the text each value stands.
+//! User input, YAML or JSON, as a tree with the position of each value in the text.
 //!
-//! Manifests and the configuration are read through it, so that whatever is wrong with them can be
-//! pointed at: `line:column` and the path of the field. Scalars are read as Kubernetes reads them
-//! (see `scalar`). Not a general YAML library: one tree for each document, text keys only, and
-//! bounds on bytes, depth, nodes and copies by alias, so that no text costs more than it should.
+//! Manifests and the configuration are read through it, so that every error can be located:
+//! `line:column` and the path of the field. Scalars are read as Kubernetes reads them (see
+//! `scalar`). Not a general YAML library: one tree for each document, text keys only, and bounds on
+//! bytes, depth, nodes and copies by alias, so that no text costs more than it should.
 
 mod scalar;
 mod yaml;
@@ -14,9 +14,9 @@ use crate::limits::MANIFEST_BYTES_MAX;
 use crate::model::manifest::Refusal;
 use crate::model::tree::parse_json;
 
-/// The documents of a text in order; those with nothing in them are [`Value::Null`].
+/// The documents of a text in order; empty ones are [`Value::Null`].
 ///
-/// JSON is what begins with `{` or `[`, as Kubernetes decides it; it is one document.
+/// A text that begins with `{` or `[` is JSON, as Kubernetes decides it; it is one document.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Node>, Refusal> {
     if bytes.len() > MANIFEST_BYTES_MAX {
         let why = format!("got {} bytes, expected at most {MANIFEST_BYTES_MAX}", bytes.len());
@@ -28,7 +28,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Node>, Refusal> {
         refusal_after(before, why)
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    // The YAML reader takes NUL for the end of the text: what follows would be lost in silence.
+    // The YAML reader treats NUL as the end of the text: the rest would be lost silently.
     let control = |c: char| c < ' ' && !matches!(c, '\t' | '\n' | '\r');
     if let Some(at) = text.find(control) {
         let why = format!("got the control character {:#04x}, expected text", text.as_bytes()[at]);
@@ -41,7 +41,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Node>, Refusal> {
     }
 }
 
-/// About what follows `before`, which is UTF-8.
+/// An error after `before`, which is UTF-8.
 fn refusal_after(before: &[u8], why: String) -> Refusal {
     let line = before.split(|&b| b == b'\n').count();
     let last = before.rsplit(|&b| b == b'\n').next().unwrap_or_default();

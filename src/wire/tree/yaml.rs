@@ -1,8 +1,8 @@
-//! YAML text → tree, by the events of yaml-rust2.
+//! Parses YAML text into the tree, by the events of yaml-rust2.
 //!
-//! Anchors, aliases and merge keys (`<<`) are resolved by copying, and what is copied is counted: a
-//! few lines of aliases can otherwise stand for more than any memory. Tags beyond YAML's own and
-//! keys that are not scalars are refused.
+//! Anchors, aliases and merge keys (`<<`) are resolved by copying, and the copies are counted:
+//! otherwise a few lines of aliases can exhaust any memory. Tags beyond YAML's own and keys that
+//! are not scalars are refused.
 
 use std::collections::BTreeMap;
 
@@ -100,13 +100,13 @@ struct Builder {
     frames: Vec<Frame>,
     /// Of this document, by the parser's number.
     anchors: BTreeMap<usize, Node>,
-    /// Made so far, copies included.
+    /// The number of nodes so far, with copies.
     nodes: usize,
-    /// Made by copying.
+    /// Bytes of copies.
     copied_bytes: usize,
 }
 
-/// A list or map whose end has not come.
+/// A list or map that is incomplete.
 struct Frame {
     at: Mark,
     /// 0: none.
@@ -122,9 +122,9 @@ enum Open {
 #[derive(Default)]
 struct Map {
     entries: BTreeMap<Box<str>, Entry>,
-    /// The key whose value has not come.
+    /// A key without its value.
     key: Option<(Key, Mark)>,
-    /// What `<<` brings in, for keys that the map itself does not have.
+    /// The contents of `<<`, for keys that the map itself does not have.
     merged: Vec<Node>,
 }
 
@@ -160,7 +160,7 @@ impl Builder {
         self.put(copy?)
     }
 
-    /// Takes a finished value, and keeps a copy of it if it can be asked for again.
+    /// Takes a complete value, and keeps a copy of it if an alias may refer to it.
     fn value(&mut self, node: Node, anchor: usize) -> Result<(), Refusal> {
         self.count(node.at)?;
         if anchor != 0 {
@@ -175,7 +175,7 @@ impl Builder {
             self.documents.push(node);
             return Ok(());
         };
-        // The parser sees that a block is a map at its first colon; it began at the first key.
+        // The parser detects a map at its first colon; it began at the first key.
         frame.at = frame.at.min(node.at);
         match &mut frame.open {
             Open::List(list) => list.push(node),
@@ -193,7 +193,7 @@ impl Builder {
         Ok(())
     }
 
-    /// `at`: where the copy is asked for, for errors; the nodes keep the places of their text.
+    /// `at`: the position of the alias, for errors; the nodes keep their own positions.
     fn copy(&mut self, node: &Node, at: Mark, depth: usize) -> Result<Node, Refusal> {
         self.count(at)?;
         self.copied_bytes += size_of::<Node>();
@@ -274,7 +274,7 @@ impl Map {
     }
 }
 
-/// Keys are text, and what Kubernetes makes text of.
+/// Keys are text, or scalars that Kubernetes converts to text.
 fn key(node: Node) -> Result<Key, Refusal> {
     Ok(Key::Text(match node.value {
         Value::Text(text) if &*text == "<<" => return Ok(Key::Merge),

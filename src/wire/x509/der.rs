@@ -1,5 +1,5 @@
 //! DER, the encoding under X.509: tag, length, value (ITU-T X.690, section 10). One value after the
-//! other; nothing is copied, and nothing nests deeper than its reader asks.
+//! other; nothing is copied, and the reader determines the nesting.
 
 #[cfg(feature = "controller")]
 mod issue;
@@ -26,7 +26,7 @@ impl Tag {
     /// `[1]`
     pub(super) const SECOND: Self = Self(0xa1);
 
-    /// One value out of these parts.
+    /// A value of these parts.
     pub(super) fn write(self, parts: &[&[u8]]) -> Vec<u8> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let mut bytes = vec![self.0];
@@ -43,7 +43,7 @@ impl Tag {
     }
 }
 
-/// What is left of a value's inside.
+/// The rest of a value's contents.
 #[derive(Clone, Debug)]
 pub(super) struct Reader<'a> {
     part: &'static str,
@@ -52,7 +52,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// `part` is for those who read the fault.
+    /// `part` is the name for error messages.
     pub(super) fn new(part: &'static str, bytes: &'a [u8]) -> Self {
         Self { part, bytes, at: 0 }
     }
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         self.bytes.get(self.at) == Some(&tag.0)
     }
 
-    /// The inside of the next value, which must be of this kind.
+    /// The contents of the next value, which must be of this kind.
     pub(super) fn take(&mut self, tag: Tag) -> Result<&'a [u8], Fault> {
         let at = self.at;
         let (got, inside) = self.any()?;
@@ -80,12 +80,12 @@ impl<'a> Reader<'a> {
         Ok(inside)
     }
 
-    /// As [`Reader::take`], to read on inside.
+    /// As [`Reader::take`], returns a reader of the contents.
     pub(super) fn enter(&mut self, part: &'static str, tag: Tag) -> Result<Reader<'a>, Fault> {
         self.take(tag).map(|inside| Reader::new(part, inside))
     }
 
-    /// The next value, of whatever kind.
+    /// The next value, of any kind.
     pub(super) fn any(&mut self) -> Result<(Tag, &'a [u8]), Fault> {
         let rest = &self.bytes[self.at..];
         let [tag, first, after @ ..] = rest else {
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         Ok((Tag(*tag), &inside[..length]))
     }
 
-    /// There is to be nothing more.
+    /// There must be nothing more.
     pub(super) fn end(&self) -> Result<(), Fault> {
         if self.is_empty() {
             return Ok(());

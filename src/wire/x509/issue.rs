@@ -1,22 +1,23 @@
-//! What a CA reads and writes: applications for certificates (RFC 2986) and certificates
-//! (RFC 5280). All keys are of P-256, all signatures ECDSA with SHA-256: KubeEdge knows no others.
+//! What a CA reads and writes: certificate requests (RFC 2986) and certificates (RFC 5280). All
+//! keys are of P-256, all signatures ECDSA with SHA-256: KubeEdge uses no others.
 //!
-//! Not here: the keys, and whether an application's signature is right; [`Application::signed`]
-//! and [`Application::signature`] are what a proof needs.
+//! Not here: the keys, and the verification of a request's signature; [`Application::signed`] and
+//! [`Application::signature`] are the inputs of a verification.
 
 use super::der::{Reader, Tag};
 use super::{COMMON_NAME, EC_KEY, ECDSA_SHA256, Fault, ORGANISATION, P256, Unsigned};
 use crate::model::link::Validity;
 use crate::model::time::Timestamp;
 
-/// An application for a certificate, taken apart.
+/// A parsed certificate request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application<'a> {
-    /// What the signature is about.
+    /// The signed bytes.
     pub signed: &'a [u8],
     /// ECDSA-SHA256, itself DER.
     pub signature: &'a [u8],
-    /// The 65 bytes of an uncompressed point of P-256: the key that signed, and is applied for.
+    /// The 65 bytes of an uncompressed point of P-256: the key that signed, and that the
+    /// certificate is for.
     pub point: &'a [u8],
     /// `CN` of the subject; empty: none.
     pub common_name: String,
@@ -25,7 +26,7 @@ pub struct Application<'a> {
 }
 
 impl<'a> Application<'a> {
-    /// Reads an application's DER.
+    /// Reads a request's DER.
     pub fn read(der: &'a [u8]) -> Result<Self, Fault> {
         let mut outer = Reader::new("the whole", der);
         let mut request = outer.enter("the whole", Tag::SEQUENCE)?;
@@ -47,7 +48,7 @@ impl<'a> Application<'a> {
     }
 }
 
-/// Who a certificate is about, as far as KubeEdge looks at it.
+/// The subject of a certificate, as far as KubeEdge reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// `CN`; empty: none.
@@ -57,7 +58,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Out of a certificate's DER.
+    /// From a certificate's DER.
     pub fn of(der: &[u8]) -> Result<Self, Fault> {
         Self::read(from_subject(der)?.enter("subject", Tag::SEQUENCE)?)
     }
@@ -94,7 +95,7 @@ impl Subject {
     }
 }
 
-/// Who signs certificates, by what its own certificate says.
+/// The issuer of certificates, by its own certificate.
 ///
 /// The name is copied byte for byte: verifiers such as Go's and webpki compare the bytes, and the
 /// same text may be a `PrintableString` (Go's choice) or a `UTF8String` (ours). The key identifier
@@ -103,12 +104,12 @@ impl Subject {
 pub struct Issuer {
     /// DER of the name.
     name: Vec<u8>,
-    /// `SubjectKeyIdentifier`; `None`: the issuer has none, and what it signs names none.
+    /// `SubjectKeyIdentifier`; `None`: the issuer has none, and its certificates name none.
     key_id: Option<Vec<u8>>,
 }
 
 impl Issuer {
-    /// Of a CA's certificate, DER.
+    /// From a CA's certificate, DER.
     pub fn of(der: &[u8]) -> Result<Self, Fault> {
         let mut body = from_subject(der)?;
         let (name, _) = body.whole("subject", Tag::SEQUENCE)?;
@@ -133,7 +134,7 @@ impl Issuer {
         Ok(Self { name: name.to_vec(), key_id })
     }
 
-    /// Of a CA that signs its own certificate.
+    /// For a CA that signs its own certificate.
     pub fn new(subject: &Subject, key_id: &[u8]) -> Self {
         Self { name: subject.write(), key_id: Some(key_id.to_vec()) }
     }
@@ -153,39 +154,35 @@ fn from_subject(der: &[u8]) -> Result<Reader<'_>, Fault> {
     Ok(body)
 }
 
-/// What a certificate is to say.
+/// The contents of a certificate.
 #[derive(Clone, Debug)]
 pub struct Certificate<'a> {
     /// Big-endian; positive: its first bit is not set.
     pub serial: &'a [u8],
-    /// Who vouches.
     pub issuer: &'a Issuer,
-    /// For whom.
     pub subject: Subject,
-    /// How long.
     pub validity: Validity,
     /// The key of the subject: 65 bytes of P-256.
     pub point: &'a [u8],
-    /// What it may be used for.
     pub usage: Usage,
     /// Identifies the subject's key: any bytes, the same for the same key.
     pub key_id: &'a [u8],
-    /// Names and addresses under which a server answers.
+    /// Names and addresses of a server.
     pub names: &'a [ServerName],
 }
 
-/// What a certificate may be used for.
+/// The permitted use of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Usage {
     /// To sign others, and to be either end.
     Authority,
-    /// To be the end of TLS that is dialled.
+    /// To be the server of a TLS connection.
     Server,
     /// To be the ends with these numbers of Go's `x509.ExtKeyUsage`; see [`extended`].
     Ends(Vec<u8>),
 }
 
-/// A name under which a server answers.
+/// A name of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerName {
     /// A DNS name.
@@ -204,7 +201,7 @@ fn extended(number: u8) -> Option<&'static [u8]> {
 }
 
 impl Certificate<'_> {
-    /// Writes it down.
+    /// Encodes it without a signature.
     pub fn write(&self) -> Unsigned {
         let key = Tag::SEQUENCE.write(&[
             &Tag::SEQUENCE.write(&[&Tag::OID.write(&[EC_KEY]), &Tag::OID.write(&[P256])]),

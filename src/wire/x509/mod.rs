@@ -1,9 +1,9 @@
-//! Certificates, and applications for one: the little of X.509 that a node needs.
+//! Certificates, and certificate requests: the parts of X.509 that a node needs.
 //!
-//! [`read`] takes out of a certificate whose it is and how long it is good (RFC 5280), [`request`]
-//! writes an application (RFC 2986), [`private_key`] a key (RFC 5915), [`pem`] the texts that lie
-//! on the disk (RFC 7468). **Nothing here is a proof**: who signed a certificate is TLS's to check,
-//! and what is read here of one that was not checked may be anybody's word.
+//! [`read`] takes the subject and the validity from a certificate (RFC 5280), [`request`] writes a
+//! certificate request (RFC 2986), [`private_key`] a key (RFC 5915), [`pem`] the text form on the
+//! disk (RFC 7468). **Nothing here verifies anything**: TLS verifies the signer, and the contents
+//! of an unverified certificate may come from anybody.
 
 mod der;
 #[cfg(feature = "controller")]
@@ -17,21 +17,20 @@ use der::{Reader, Tag};
 use crate::model::link::Validity;
 use crate::model::time::Timestamp;
 
-/// What a certificate says of itself.
+/// The contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// Between which moments it is good.
+    /// The period in which it is valid.
     pub validity: Validity,
     /// `CN` of its subject; empty: it has none.
     pub common_name: String,
 }
 
-/// Why bytes are no certificate.
+/// Why bytes are not a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// In bytes from the beginning of the part that was being read.
+    /// In bytes from the start of the part that was being read.
     pub at: usize,
-    /// Which part.
     pub part: &'static str,
     /// «got X, expected Y».
     pub why: String,
@@ -115,13 +114,13 @@ fn common_name(mut names: Reader<'_>) -> Result<Option<String>, Fault> {
     Ok(found)
 }
 
-/// An application or a certificate without its signature: sign [`Unsigned::to_sign`], then call
-/// [`Unsigned::signed`].
+/// A certificate request or a certificate without its signature: sign [`Unsigned::to_sign`], then
+/// call [`Unsigned::signed`].
 #[derive(Clone, Debug)]
 pub struct Unsigned(Vec<u8>);
 
-/// Begins an application in the name of a node, as KubeEdge's do from 1.16 on. `public_key`: the
-/// 65 bytes of an uncompressed point of P-256.
+/// Begins a certificate request for a node, as KubeEdge's do from 1.16 on. `public_key`: the 65
+/// bytes of an uncompressed point of P-256.
 pub fn request(node_name: &str, public_key: &[u8]) -> Unsigned {
     let subject = [
         (COUNTRY, Tag::PRINTABLE, "CN"),
@@ -148,7 +147,7 @@ pub fn request(node_name: &str, public_key: &[u8]) -> Unsigned {
 }
 
 impl Unsigned {
-    /// What is to be signed.
+    /// The bytes to sign.
     pub fn to_sign(&self) -> &[u8] {
         &self.0
     }
@@ -184,8 +183,8 @@ pub fn private_of_pkcs8(der: &[u8]) -> Result<Vec<u8>, Fault> {
     Ok(key.take(Tag::OCTETS)?.to_vec())
 }
 
-/// Whether the DER of a private key is SEC1's (`EC PRIVATE KEY`), whatever stands around it:
-/// KubeEdge writes some as `PRIVATE KEY`.
+/// Whether the DER of a private key is SEC1's (`EC PRIVATE KEY`), whatever its PEM label: KubeEdge
+/// writes some as `PRIVATE KEY`.
 pub fn is_sec1(der: &[u8]) -> bool {
     let version = Reader::new("the whole", der)
         .enter("the key", Tag::SEQUENCE)
@@ -193,7 +192,7 @@ pub fn is_sec1(der: &[u8]) -> bool {
     version == Ok(vec![1])
 }
 
-/// What stands before the node's name in the certificate's CN.
+/// The prefix of the node's name in the certificate's CN.
 pub const NODE_PREFIX: &str = "system:node:";
 
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];

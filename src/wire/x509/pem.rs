@@ -1,4 +1,4 @@
-//! PEM: DER between two lines of dashes (RFC 7468). What stands around the blocks is ignored.
+//! PEM: DER between two lines of dashes (RFC 7468). Text around the blocks is ignored.
 
 use crate::model::base64;
 
@@ -7,11 +7,10 @@ use crate::model::base64;
 pub struct Block {
     /// `CERTIFICATE`, `EC PRIVATE KEY` …
     pub label: String,
-    /// What it holds.
     pub der: Vec<u8>,
 }
 
-/// All blocks of a text in their order. An error says which cannot be read.
+/// All blocks of a text in their order. An error names the unreadable one.
 pub fn decode(text: &str) -> Result<Vec<Block>, String> {
     let mut blocks = Vec::new();
     let mut rest = text;
@@ -55,5 +54,5 @@ pub fn encode(label: &str, der: &[u8]) -> String {
 const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const DASHES: &str = "-----";
-/// The longest that is known has 22.
+/// The longest known label has 22.
 const LABEL_BYTES_MAX: usize = 64;

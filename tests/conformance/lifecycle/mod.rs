@@ -1,7 +1,7 @@
-//! Containers Lifecycle: in which order the containers of a pod begin, restart and end.
+//! Containers Lifecycle: the order in which the containers of a pod start, restart and end.
 //!
-//! Each container is a script that writes what it does to a file of the node that all containers of
-//! the pod share, so that the order of its lines is the order in which things happened.
+//! Each container is a script that writes its actions to a file of the node that all containers of
+//! the pod share, so that the order of its lines is the order of the actions.
 
 mod regular;
 mod sidecars;
@@ -31,13 +31,13 @@ pub(crate) fn rows() -> Vec<Row> {
     rows
 }
 
-/// A test by its name, or what of its name stands behind a common title, and its case.
+/// A test by its name, or by the rest of its name after a common title, and its case.
 type Named = (&'static str, fn(&Case<'_>));
 
 /// The three policies of a pod.
 pub(crate) const POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 
-/// Where a container stands in its pod.
+/// The kind of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Init,
@@ -45,7 +45,7 @@ enum Place {
     Main,
 }
 
-/// A container that writes down what it does.
+/// A container that records its actions.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     place: Place,
@@ -60,17 +60,17 @@ pub(crate) struct Container {
     pre_stop: String,
 }
 
-/// An init container; it runs for a second unless said.
+/// An init container; runs for a second by default.
 pub(crate) fn init(name: &str) -> Container {
     Container::new(Place::Init, name)
 }
 
-/// A restartable init container; it runs until it is told to end unless said.
+/// A restartable init container; runs until it is stopped by default.
 pub(crate) fn sidecar(name: &str) -> Container {
     Container::new(Place::Sidecar, name).runs(FOR_EVER)
 }
 
-/// A main container; it runs for a second unless said.
+/// A main container; runs for a second by default.
 pub(crate) fn main(name: &str) -> Container {
     Container::new(Place::Main, name)
 }
@@ -104,7 +104,7 @@ impl Container {
         Container { run_s, ..self }
     }
 
-    /// Seconds that it takes to end once it is told to.
+    /// Seconds that it takes to end once it is stopped.
     pub(crate) fn ends_in(self, end_s: u32) -> Container {
         Container { end_s, ..self }
     }
@@ -125,7 +125,7 @@ impl Container {
         self
     }
 
-    /// It does not count as started to the pod before its script does.
+    /// The pod does not consider it started before its script does.
     pub(crate) fn gated(self) -> Container {
         let gate = "until [ -f /tmp/started ]; do sleep 0.1; done";
         let post_start = format!("exec: {{command: [sh, -c, {}]}}", quoted(gate));
@@ -139,14 +139,14 @@ impl Container {
         Container { post_start, ..self }
     }
 
-    /// A hook before its end that does this and writes lines as `PreStop-NAME`.
+    /// A hook before its end that runs this script and writes lines as `PreStop-NAME`.
     pub(crate) fn pre_stop(self, script: &str, exit: u8) -> Container {
         let script = hook("PreStop", &self.name, script, exit);
         let pre_stop = format!("exec: {{command: [sh, -c, {}]}}", quoted(&script));
         Container { pre_stop, ..self }
     }
 
-    /// A probe of this kind that writes lines as `PREFIX-NAME` and exits so.
+    /// A probe of this kind that writes lines as `PREFIX-NAME` and has this exit code.
     pub(crate) fn probed(self, kind: &str, prefix: &str, exit: u8, rest: &str) -> Container {
         let script = hook(prefix, &self.name, "true", exit);
         let probe =
@@ -154,7 +154,6 @@ impl Container {
         self.with(&probe)
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -196,10 +195,10 @@ impl Container {
 const IMAGE: &str = "localhost/edged-demo:1";
 /// The same with another version, for updates.
 pub(crate) const OTHER_IMAGE: &str = "localhost/edged-demo:2";
-/// One that nobody has.
+/// An image that does not exist.
 pub(crate) const BAD_IMAGE: &str = "invalid.invalid/no/such:1";
 
-/// Writes a line: seconds since boot, who, what.
+/// Writes a line: seconds since boot, container, action.
 const SAY: &str = "say() { read -r t x < /proc/uptime; echo \"$t $1 $2\" >> /log/log; };";
 
 fn pause(seconds: u32) -> String {
@@ -215,7 +214,7 @@ fn hook(prefix: &str, name: &str, script: &str, exit: u8) -> String {
 
 /// A pod of such containers.
 pub(crate) struct Plan {
-    /// Its policy.
+    /// Its restart policy.
     pub(crate) policy: &'static str,
     /// Its grace period, in seconds.
     pub(crate) grace_s: u32,
@@ -243,12 +242,12 @@ impl Plan {
         Plan { containers: self.containers.iter().map(change).collect(), ..*self }
     }
 
-    /// Puts it as the case's pod, or in its place: its uid is that of the case.
+    /// Writes it as the case's pod, or replaces it: its uid is that of the case.
     pub(crate) fn put(&self, case: &Case<'_>) {
         self.put_with_uid(case, &format!("{}-fixed", case.name));
     }
 
-    /// Puts it as the case's pod with another uid, so that it is another pod.
+    /// Writes it as the case's pod with another uid, so that it is another pod.
     pub(crate) fn put_with_uid(&self, case: &Case<'_>, uid: &str) {
         let folder = folder(case);
         fs::create_dir_all(&folder).expect("a folder of ours");
@@ -277,7 +276,7 @@ fn folder(case: &Case<'_>) -> PathBuf {
     case.node.dir.join(format!("log-{}", case.name))
 }
 
-/// What containers wrote down.
+/// The records of the containers.
 #[derive(Clone)]
 pub(crate) struct Log(Vec<Line>);
 
@@ -313,23 +312,21 @@ impl Log {
         self.0.iter().skip(from).position(is).map(|at| at + from)
     }
 
-    /// Whether it started.
     pub(crate) fn starts(&self, name: &str) -> bool {
         self.find(name, "Started", 0).is_some()
     }
 
-    /// Whether it ended.
     pub(crate) fn exits(&self, name: &str) -> bool {
         self.find(name, "Exiting", 0).is_some()
     }
 
-    /// Whether `first` started, and then `second` began.
+    /// Whether `first` started before `second` began.
     pub(crate) fn starts_before(&self, first: &str, second: &str) -> bool {
         let started = self.find(first, "Started", 0);
         started.is_some_and(|at| self.find(second, "Starting", at + 1).is_some())
     }
 
-    /// Whether `first` ended, and then `second` ended.
+    /// Whether `first` ended before `second` ended.
     pub(crate) fn exits_before(&self, first: &str, second: &str) -> bool {
         let exited = self.find(first, "Exiting", 0);
         exited.is_some_and(|at| self.find(second, "Exiting", at + 1).is_some())
@@ -347,7 +344,7 @@ impl Log {
         found().unwrap_or(false)
     }
 
-    /// The same, whichever started first.
+    /// The same, in either order.
     pub(crate) fn together(&self, one: &str, other: &str) -> bool {
         self.together_first(one, other) || self.together_first(other, one)
     }
@@ -358,25 +355,25 @@ impl Log {
         begun.is_some_and(|at| self.find(name, "Starting", at + 1).is_some())
     }
 
-    /// When it wrote this first.
+    /// The time of its first record of this action.
     pub(crate) fn first_s(&self, name: &str, event: &str) -> Option<f64> {
         self.find(name, event, 0).map(|at| self.0[at].at_s)
     }
 
-    /// When it wrote this last.
+    /// The time of its last record of this action.
     pub(crate) fn last_s(&self, name: &str, event: &str) -> Option<f64> {
         let is = |line: &&Line| line.name == name && line.event == event;
         self.0.iter().rfind(is).map(|line| line.at_s)
     }
 
-    /// When it wrote this for the n-th time, counted from zero.
+    /// The index of its n-th record of this action, counted from zero.
     pub(crate) fn nth(&self, name: &str, event: &str, n: usize) -> Option<usize> {
         let is = |(_, line): &(usize, &Line)| line.name == name && line.event == event;
         self.0.iter().enumerate().filter(is).nth(n).map(|(at, _)| at)
     }
 }
 
-/// Asserts of a log, which it shows when one does not hold.
+/// Assertions about a log, which is shown if one fails.
 macro_rules! holds {
     ($log:expr, $($claim:expr),+ $(,)?) => {
         {
@@ -386,7 +383,7 @@ macro_rules! holds {
 }
 pub(crate) use holds;
 
-/// What a container's status says of its end: exit code and reason.
+/// The exit code and reason in a container's status.
 pub(crate) fn ended(pod: &Pod, name: &str) -> (i64, String) {
     let end = &pod.container(name)["state"]["terminated"];
     let reason = end["reason"].as_str().unwrap_or_default().to_owned();
@@ -409,18 +406,18 @@ impl Case<'_> {
         });
     }
 
-    /// Takes the case's pod out and waits until it is gone; the last that was shown of it.
+    /// Removes the case's pod and waits until it is gone; returns the last observed state.
     pub(crate) fn end_and_watch(&self, pod: &Pod) -> Pod {
         self.end_and_watch_with(pod, |_| ())
     }
 
-    /// The same, and looks at all that is shown of it on the way.
+    /// The same, with a check of each observed state.
     pub(crate) fn end_and_watch_with(&self, pod: &Pod, look: impl Fn(&Pod)) -> Pod {
         self.take("pod");
         self.watch_end(pod, look)
     }
 
-    /// Waits until this pod is gone, looks at all that is shown of it until then; the last of that.
+    /// Waits until this pod is gone, with a check of each observed state; returns the last one.
     pub(crate) fn watch_end(&self, pod: &Pod, look: impl Fn(&Pod)) -> Pod {
         let last = RefCell::new(pod.clone());
         until_in(Duration::from_secs(180), "the pod is gone", || {

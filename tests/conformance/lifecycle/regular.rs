@@ -18,7 +18,7 @@ const SECOND: &str = "regular-2";
 const NEVER: &str =
     "Running a pod with init containers and regular containers, restartPolicy=Never";
 
-/// What the tests of hooks before a kill have in common.
+/// The common part of the tests of hooks before a kill.
 macro_rules! before_kill {
     ($probe:literal, $name:literal) => {
         concat!(
@@ -102,10 +102,10 @@ const TESTS: &[Named] = &[
     ),
 ];
 
-/// A test by its name, and what it asks of its pod's log.
+/// A test by its name, and its check of the pod's log.
 type LogTest = (&'static str, fn(&Log));
 
-/// The tests that look at one pod whose init container has no image.
+/// The tests of one pod whose init container has no image.
 const BAD_IMAGE_TESTS: &[LogTest] = &[
     ("should mark a Pod as failed and produce log", |_| ()),
     ("should not start an init container", |log| holds!(log, !log.starts(I1))),
@@ -192,7 +192,7 @@ fn bad_image(case: &Case<'_>) -> Log {
     Log::of(case)
 }
 
-/// A container that does not end when it is told to.
+/// A container that ignores SIGTERM.
 fn grace(case: &Case<'_>, fields: &str) {
     let spec = "  terminationGracePeriodSeconds: 30\n";
     let main = format!("    command: [sleep, '10000']\n{fields}");
@@ -202,7 +202,7 @@ fn grace(case: &Case<'_>, fields: &str) {
     let begun = Instant::now();
     case.node.wait_gone(&pod);
     let took = begun.elapsed();
-    // Upstream's bound, the grace period and half a minute, and what other cases beside this cost.
+    // Upstream's limit, the grace period and half a minute, and the delay by parallel cases.
     let bounds = Duration::from_secs(28)..Duration::from_secs(60 + 30);
     assert!(bounds.contains(&took), "gone after {took:?}");
 }

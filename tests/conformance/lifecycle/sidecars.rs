@@ -1,6 +1,6 @@
-//! Pods with sidecars: what happens when they run on, end, or cannot be made, for each policy.
+//! Pods with sidecars that run on, end, or cannot be created, for each policy.
 //!
-//! The tests of one context look at one pod, as upstream's do: the first that comes runs it.
+//! The tests of one context share one pod, as upstream's do: the first one runs it.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ const SIDECAR: &str = "restartable-init-1";
 const INIT: &str = "init-1";
 const MAIN: &str = "regular-1";
 
-/// What a test asks of the log of its context's pod.
+/// The check of the log of a context's pod.
 type Check = fn(&Log);
 
-/// A test by its name, and what it asks.
+/// A test by its name, and its check.
 type Test = (&'static str, Check);
 
-/// Runs a pod of this policy; what its containers wrote.
+/// Runs a pod of this policy; returns its log.
 type Run = fn(&Case<'_>, &'static str) -> Log;
 
-/// A context: what runs, and the tests that look at it.
+/// A context: a pod, and the tests that check it.
 struct Context {
     name: String,
     run: Run,
@@ -36,7 +36,7 @@ pub(super) fn rows() -> Vec<Row> {
     contexts.push(order());
     let longest = contexts.iter().map(|context| context.tests.len()).max().unwrap_or(0);
     let mut rows = Vec::new();
-    // The first tests of all contexts come first: the others of a context wait for its pod.
+    // The first tests of all contexts run first: the others of a context wait for its pod.
     for index in 0..longest {
         for context in &contexts {
             let Some(&(name, check)) = context.tests.get(index) else { continue };
@@ -175,7 +175,7 @@ fn failing_init(never: bool, context: impl Fn(&str, Run, Vec<Test>) -> Context) 
     ]
 }
 
-/// Waits for what the pod comes to: restarts of the main container, or its success.
+/// Waits for the pod's result: restarts of the main container, or its success.
 fn wait_outcome(case: &Case<'_>, policy: &str, restarts: u64) -> Log {
     if policy == "Always" {
         let bound = Duration::from_secs(120);
@@ -201,7 +201,7 @@ fn bad_image(case: &Case<'_>, policy: &'static str) -> Log {
 }
 
 fn ends(case: &Case<'_>, policy: &'static str, exit: u8) -> Log {
-    // It ends a second time before the main container starts, and begins again ten seconds later.
+    // It ends a second time before the main container starts, and starts again ten seconds later.
     let main = main(MAIN).runs(20);
     Plan::new(policy, vec![sidecar(SIDECAR).runs(2).exits(exit), init(INIT).runs(5), main])
         .put(case);
@@ -233,7 +233,7 @@ fn fails_after(case: &Case<'_>, policy: &'static str) -> Log {
     wait_failing(case, policy)
 }
 
-/// A sidecar with another image restarts, and nothing else does.
+/// Only a sidecar with a changed image restarts.
 fn updated(case: &Case<'_>, policy: &'static str) {
     const SECOND: &str = "restartable-init-2";
     let run_s = if policy == "Always" { 5 } else { 15 };

@@ -1,4 +1,4 @@
-//! The end of pods with sidecars: in which order containers end, and what the pod comes to.
+//! The end of pods with sidecars: the order in which containers end, and the pod's result.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const MAIN: &str = "regular-1";
 
 const TERMINATING: &str = "A pod with restartable init containers is terminating";
 
-/// The tests of pods that end, by their names below that.
+/// The tests of ending pods, by their names below that title.
 const TESTS: &[Named] = &[
     (
         "The containers exit successfully: should terminate sidecars in reverse order after \
@@ -95,7 +95,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// Three sidecars, each changed so, and a main container that runs for five seconds.
+/// Three sidecars, each with this change, and a main container that runs for five seconds.
 fn three(change: impl Fn(Container) -> Container) -> Vec<Container> {
     let mut all: Vec<_> = [S1, S2, S3].map(|name| change(sidecar(name).gated())).into();
     all.push(main(MAIN).runs(5));
@@ -137,9 +137,9 @@ fn reverse_order(case: &Case<'_>) {
     ended_in_order(&log);
 }
 
-/// Upstream's bounds: hooks end within a second of each other, after the grace period of 30 s and
-/// the two seconds that containers have beyond it. Here the runtime may end a hook whose time is
-/// over before it ends the container, so that the hook has the grace period alone.
+/// Upstream's limits: hooks end within a second of each other, after the grace period of 30 s and
+/// two more seconds of the containers. Here the runtime may end a hook whose time is over before it
+/// ends the container, so that the hook has only the grace period.
 fn endless_hooks(case: &Case<'_>) {
     let endless = "while :; do say PreStop-$who Looping; sleep 0.2; done";
     let hooked = |one: Container| {
@@ -190,8 +190,8 @@ fn ended_in_initialization(case: &Case<'_>) {
     let begun = Instant::now();
     case.node.wait_gone(&pod);
     let took = begun.elapsed();
-    // Nobody waits for sidecars that never started: the grace period, upstream's two seconds, and
-    // what other cases beside this one cost.
+    // Sidecars that never started are not waited for: the grace period, upstream's two seconds, and
+    // the delay by parallel cases.
     assert!(took < Duration::from_secs(3 + 2 + 8), "gone after {took:?}");
 }
 
@@ -218,7 +218,7 @@ fn unstarted(case: &Case<'_>) {
     completed(&last, &[S1, S2]);
 }
 
-/// Runs a pod, ends it, and the last that was seen of it.
+/// Runs a pod and ends it; returns the last observed state.
 fn ended_pod(case: &Case<'_>, grace_s: u32, containers: Vec<Container>) -> Pod {
     let names: Vec<String> = containers.iter().map(|one| one.name().to_owned()).collect();
     Plan::new("Never", containers).grace(grace_s).put(case);
@@ -304,8 +304,8 @@ fn sidecar_hook_killed(case: &Case<'_>) {
     killed(&pod, &[S2]);
 }
 
-/// The pod of a folder ends when its manifest goes, so its image can change no more: the same name
-/// with another image is a pod that waits for this one. Nothing of the old pod restarts.
+/// The pod of a folder ends when its manifest is removed, so its image can no longer change: the
+/// same name with another image is a pod that waits for this one. Nothing of the old pod restarts.
 fn updated_while_ending(case: &Case<'_>, policy: &'static str) {
     let all = vec![
         init("init-1"),

@@ -1,5 +1,4 @@
-//! Images that change while a pod initializes, runs, restarts or ends; and sidecars whose probes
-//! fail.
+//! Image updates while a pod initializes, runs, restarts or ends; and sidecars whose probes fail.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ const REGULAR: &str = "A pod is running only regular containers";
 const STARTUP: &str = "running restartable init containers with startup probes";
 const LIVENESS: &str = "running restartable init containers with liveness probes";
 
-/// A test for each policy: its name before the policy, and what it runs.
+/// A test for each policy: its name before the policy, and its function.
 type OfPolicy = (String, fn(&Case<'_>, &'static str));
 
 fn of_policies() -> Vec<OfPolicy> {
@@ -139,7 +138,7 @@ fn init_updates() -> [Row; 3] {
     ]
 }
 
-/// Whether a container has the other image and has restarted so often at least.
+/// Whether a container has the other image and has restarted at least this often.
 fn has_other(pod: &Pod, name: &str, restarts: u64) -> bool {
     pod.container(name)["image"] == OTHER_IMAGE && pod.restarts(name) >= restarts
 }
@@ -149,7 +148,7 @@ fn running(case: &Case<'_>, policy: &'static str) {
     plan.put(case);
     case.wait("it runs", Pod::runs);
     plan.updated(MAIN, OTHER_IMAGE).put(case);
-    // Upstream waits for so long.
+    // Upstream's timeout.
     let pod = case.wait_in(Duration::from_secs(20), "it runs with the other image", |pod| {
         pod.container(MAIN)["state"]["running"].is_object() && has_other(pod, MAIN, 1)
     });
@@ -179,7 +178,7 @@ fn initializing(case: &Case<'_>, policy: &'static str) {
     });
 }
 
-/// After its probe has failed once it has another image.
+/// The image changes after its probe has failed once.
 fn failed_probe(case: &Case<'_>, policy: &'static str, kind: &str) {
     let probe = failing(kind, 4);
     let plan = Plan::new(policy, vec![main(MAIN).runs(600).with(&probe)]);
@@ -196,8 +195,8 @@ fn failing(kind: &str, delay_s: u32) -> String {
     )
 }
 
-/// The pod of a folder ends when its manifest goes; the same name with another image is another
-/// pod, which waits. The one that ends is not touched.
+/// The pod of a folder ends when its manifest is removed; the same name with another image is
+/// another pod, which waits. The ending one is not changed.
 fn ending(case: &Case<'_>, policy: &'static str) {
     let plan = Plan::new(policy, vec![main(MAIN).runs(FOR_EVER).ends_in(10).exits(1)]);
     plan.put(case);
@@ -319,7 +318,7 @@ fn liveness_hook(case: &Case<'_>) {
     holds!(log, log.together(S1, hook), log.starts(hook), log.exits(S1), log.starts(MAIN));
 }
 
-/// It fails once, and is probed on after that.
+/// It fails once, and the probes continue after that.
 fn recovers(case: &Case<'_>) {
     let count = "  volumes: [{name: count, emptyDir: {}}]\n";
     let mount = "    volumeMounts: [{name: count, mountPath: /count}]\n";
@@ -340,7 +339,7 @@ fn recovers(case: &Case<'_>) {
     });
 }
 
-/// An init container that has ended is not run again for another image.
+/// An init container that has ended does not run again for another image.
 fn init_unmoved(case: &Case<'_>, image: &'static str) {
     let plan = Plan::new("Always", vec![init(INIT), main(MAIN).runs(FOR_EVER)]);
     plan.put(case);

@@ -1,6 +1,6 @@
 //! Which mutant is active. The tool copies this file into the mutated tree as `src/mutation.rs`.
 //!
-//! `MUTANT` says it: a number, nothing, `each:FILE` to write into FILE which mutants each test
+//! `MUTANT` selects it: a number, nothing, `each:FILE` to write into FILE which mutants each test
 //! reaches (a line for each thread: libtest gives each test a thread of its name), or `all:FILE` to
 //! write into FILE which ones the whole program reaches.
 
@@ -22,7 +22,7 @@ thread_local! {
     static SEEN: RefCell<Seen> = RefCell::new(Seen::new());
 }
 
-/// Whether this mutant is the one to show.
+/// Whether this mutant is the active one.
 #[inline(always)]
 pub fn active(id: u32) -> bool {
     let now = ACTIVE.load(Ordering::Relaxed);
@@ -44,7 +44,7 @@ fn special(now: u32, id: u32) -> bool {
             active(id)
         }
         EACH => {
-            // What a test's end drops may ask when its thread has no memory any more.
+            // A drop at a test's end may run after its thread's memory is gone.
             let _ = SEEN.try_with(|seen| seen.borrow_mut().note(id));
             false
         }

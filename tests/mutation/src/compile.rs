@@ -1,4 +1,4 @@
-//! Cargo over the mutated tree: what it refuses, and the programs that it builds.
+//! Runs cargo over the mutated tree: what it refuses, and the programs that it builds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::schema::Rendered;
 
-/// The packages are built as they are for other tests, our own code so that thousands of runs of
+/// Packages are built as for other tests, our own code optimized so that thousands of runs of
 /// stories are quick.
 const QUICK: [&str; 2] = ["--config", "profile.dev.package.edged.opt-level=1"];
 
@@ -25,7 +25,7 @@ fn cargo(tree: &Path, arguments: &[&str]) -> (bool, Vec<Value>) {
     (done.status.success(), lines.collect())
 }
 
-/// Asks the compiler about all; says which mutants it refuses, or why that cannot be said.
+/// Compiles all mutants; returns those that the compiler refuses, or why that is unknown.
 pub fn refused(tree: &Path, files: &BTreeMap<String, Rendered>) -> Result<BTreeSet<u32>, String> {
     let (fits, messages) = cargo(tree, &[&["check", "--lib"], &QUICK[..]].concat());
     let mut refused = BTreeSet::new();
@@ -69,7 +69,7 @@ fn culprits(message: &Value, files: &BTreeMap<String, Rendered>) -> BTreeSet<u32
     about.flat_map(|(file, start, end)| file.about(start, end)).collect()
 }
 
-/// Builds a program of tests, and says where it is. Simulators have a profile of their own.
+/// Builds a test program, and returns its path. Simulators have a profile of their own.
 pub fn build(tree: &Path, target: &[&str]) -> Result<PathBuf, String> {
     let simulates = target.iter().any(|it| ["sim", "cloudsim"].contains(it));
     let how = if simulates { ["--profile", "sim"] } else { QUICK };

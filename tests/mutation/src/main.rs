@@ -1,18 +1,18 @@
-//! Breaks the cores in every way that a few operators know, and in those that the named rules say,
-//! and asks the tests whether they notice.
+//! Mutation tests: breaks the cores by a few operators and by the named rules, and checks whether
+//! the tests notice.
 //!
 //! ```text
 //! edged-mutation TOP WORK [--rules] [--core NAME] [--levels NAME,…] [--seeds N]
 //!                [--again | --new] [--list] [TEXT…]
 //! ```
 //!
-//! All mutants are compiled into one copy of the tree, each behind a question at run time whether
-//! it is the one to show: one build for thousands of them, and none costs more than the tests that
-//! come by the place. Those are known from one run in which no mutant is shown.
+//! All mutants are compiled into one copy of the tree, each behind a check at run time whether it
+//! is the active one: one build serves thousands of them, and each costs only the tests that reach
+//! its place. Those are known from one run without an active mutant.
 //!
-//! In WORK: `tree`, the mutated copy; `refused`, what does not compile, known to the next run;
-//! `results-agent`, a line for each mutant, kept over runs; `survivors.txt`, by file. TEXT chooses
-//! mutants whose identity contains it.
+//! In WORK: `tree`, the mutated copy; `refused`, mutants that do not compile, for the next run;
+//! `results-agent`, a line for each mutant, kept from run to run; `survivors.txt`, by file. TEXT
+//! selects mutants whose identity contains it.
 
 mod compile;
 mod points;
@@ -36,12 +36,12 @@ use schema::Rendered;
 use source::Source;
 
 const SEEDS: u64 = 150;
-/// Where rules are kept.
-const CORES: [&str; 3] = ["agent", "controller", "mind"];
-/// Their units.
-const UNITS: [&str; 3] = ["agent::", "controller::", "mind::"];
+/// The folders with the rules.
+const CORES: [&str; 3] = ["agent", "controller", "core"];
+/// Their unit tests.
+const UNITS: [&str; 3] = ["agent::", "controller::", "core::"];
 
-/// What was asked for.
+/// The arguments.
 struct Plan {
     top: PathBuf,
     work: PathBuf,
@@ -132,8 +132,8 @@ fn work(plan: &Plan) -> Result<bool, String> {
     Ok(report::tell(&results, &known, &accepted, dropped, &survivors))
 }
 
-/// Asks one level after the other about what the ones before let pass. A level is built while those
-/// before it run.
+/// Runs one level after the other over the mutants that the earlier ones did not catch. A level is
+/// built while those before it run.
 fn judge(
     plan: &Plan,
     tree: &Path,
@@ -147,7 +147,7 @@ fn judge(
         is_named && results.is_due(&it.identity)
     };
     let mut due: Vec<&Mutant> = mutants.iter().filter(is_chosen).collect();
-    // In the order of the texts that were given; rules first.
+    // In the order of the given texts; rules first.
     let place = |it: &Mutant| plan.chosen.iter().position(|text| it.identity.contains(&**text));
     due.sort_by_key(|it| (it.rule.is_none(), place(it)));
     let mut levels = vec!["stories", "units", "simulator"];
@@ -240,7 +240,7 @@ fn find(
     if !wrong.is_empty() {
         return Err(wrong.join("\nmutation: "));
     }
-    // All places of a rule are broken at once.
+    // All places of a rule are broken together.
     let mut of_rules = BTreeMap::new();
     for (number, mutant) in (1..).zip(&mut mutants) {
         mutant.id = match &mutant.rule {
@@ -251,8 +251,8 @@ fn find(
     Ok(mutants)
 }
 
-/// Writes the mutants into the tree, without those that the compiler refuses: it is asked again
-/// and again, as it tells of some mistakes only where there are no others.
+/// Writes the mutants into the tree, without those that the compiler refuses: it is run repeatedly,
+/// because it reports some errors only where there are no others.
 fn settle(
     plan: &Plan,
     tree: &Path,
@@ -267,7 +267,7 @@ fn settle(
         "#![allow(warnings, arithmetic_overflow, unconditional_panic)]\n{}\npub mod mutation;\n",
         read(&plan.top.join("src/lib.rs"))
     );
-    // It is there while what lies in the tree is known to compile.
+    // The file exists while the tree is known to compile.
     let settled = plan.work.join("settled");
     let mut changed = !settled.exists();
     changed |= schema::write(&tree.join("src/lib.rs"), library.as_bytes());
@@ -306,8 +306,8 @@ fn settle(
     }
 }
 
-/// The tree as git knows it, with what is not committed yet; the cores are written over it, but for
-/// their files of tests.
+/// Copies the tree as git knows it, with uncommitted changes; the cores are written over it, except
+/// their test files.
 fn copy_tree(top: &Path, tree: &Path, sources: &[Source]) {
     let listed = Command::new("git")
         .current_dir(top)
@@ -318,7 +318,7 @@ fn copy_tree(top: &Path, tree: &Path, sources: &[Source]) {
     let rendered: BTreeSet<String> = sources.iter().map(|it| format!("src/{}", it.path)).collect();
     for name in names.split_terminator('\0').filter(|name| *name != "src/lib.rs") {
         let (from, to) = (top.join(name), tree.join(name));
-        // One that was deleted and not committed yet.
+        // A file that was deleted and not committed yet.
         let Ok(text) = fs::read(&from) else { continue };
         // What the last run wrote is written again only where it differs.
         if !rendered.contains(name) || !to.exists() {

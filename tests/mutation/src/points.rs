@@ -1,8 +1,8 @@
-//! Where a core can be broken, found by walking its syntax tree. What a mutant does is said by a
-//! pair of texts to put around a stretch of the source, so that all of them fit into one tree.
+//! Finds the places where a core can be broken, by walking its syntax tree. A mutant is a pair of
+//! texts to put around a range of the source, so that all of them fit into one tree.
 //!
-//! Not touched: constants, patterns, what stands inside of macros, tests, `Debug` and `Display`,
-//! and statements that only log.
+//! Not mutated: constants, patterns, the contents of macros, tests, `Debug` and `Display`, and
+//! statements that only log.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -15,19 +15,19 @@ use crate::source::{Source, is_compiled};
 /// One way to break a core.
 pub struct Mutant {
     pub id: u32,
-    /// Which of the files.
+    /// The index of its file.
     pub file: usize,
     /// Its file, function and change: the same from run to run.
     pub identity: String,
-    /// The name of the rule that it breaks, where it is one of those.
+    /// The name of the rule that it breaks, if it is one of those.
     pub rule: Option<String>,
-    /// What it stands around, bytes of the file.
+    /// The range that it surrounds, bytes of the file.
     pub range: (usize, usize),
     pub before: Before,
     pub after: &'static str,
 }
 
-/// What opens a mutant, around the number that is known later.
+/// The opening text of a mutant, around the number that is known later.
 pub enum Before {
     /// `if active(N) { this } else {`
     Instead(String),
@@ -44,7 +44,7 @@ pub enum Before {
 }
 
 impl Mutant {
-    /// The text before what it stands around.
+    /// The text before the range.
     pub fn open(&self) -> String {
         let active = format!("crate::mutation::active({})", self.id);
         match &self.before {
@@ -69,13 +69,13 @@ pub struct Function {
     pub expressions: Vec<(usize, usize)>,
 }
 
-/// What a file has.
+/// The contents of a file.
 pub struct Found {
     pub mutants: Vec<Mutant>,
     pub functions: Vec<Function>,
 }
 
-/// Finds all in one file.
+/// Finds everything in one file.
 pub fn find(source: &Source, file: usize, features: &BTreeSet<String>) -> Found {
     let mut finder = Finder {
         source,
@@ -99,15 +99,15 @@ struct Finder<'a> {
     source: &'a Source,
     file: usize,
     features: &'a BTreeSet<String>,
-    /// Types and functions around.
+    /// The enclosing types and functions.
     path: Vec<String>,
     found: Vec<Mutant>,
     functions: Vec<Function>,
-    /// The functions around, as places in `functions`.
+    /// The enclosing functions, as indexes into `functions`.
     open: Vec<usize>,
     /// Blocks and expressions whose value is known to be `()`.
     unit: HashSet<Range>,
-    /// How often each identity was given.
+    /// How often each identity was used.
     seen: BTreeMap<String, usize>,
     /// Ranges that have their `true` and `false` already.
     conditions: HashSet<Range>,
@@ -146,7 +146,7 @@ impl Finder<'_> {
         });
     }
 
-    /// Another expression in the place of one.
+    /// Replaces an expression by another one.
     fn instead(&mut self, of: &impl Spanned, with: String) {
         let what = format!("{} -> {with}", self.text(of));
         self.add(self.range(of), &what, Before::Instead(with));
@@ -309,7 +309,7 @@ impl Finder<'_> {
         }
     }
 
-    /// What a function gives back without having done a thing.
+    /// A return value for a function whose body is skipped.
     fn empty_bodies(&mut self, signature: &Signature, body: &Block) {
         let range = self.range(body);
         let trivial = body.stmts.is_empty();
@@ -364,7 +364,7 @@ impl Finder<'_> {
         self.path.pop();
     }
 
-    /// The branches of something without a value have none either.
+    /// The branches of an expression without a value have none either.
     fn spread_unit(&mut self, it: &Expr) {
         match it {
             Expr::If(it) => {
@@ -524,7 +524,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 }
 
-/// Whether it binds names: such a condition must stand as it is.
+/// Whether it binds names: such a condition must stay as it is.
 fn has_let(it: &Expr) -> bool {
     match it {
         Expr::Let(_) => true,
@@ -541,7 +541,7 @@ fn bare(it: &Expr) -> &Expr {
     }
 }
 
-/// Long texts by their two ends.
+/// Shortens long texts to their two ends.
 fn shortened(text: &str) -> String {
     const MAX: usize = 120;
     let count = text.chars().count();

@@ -1,4 +1,4 @@
-//! What became of the mutants: kept from run to run, summed up by folder, survivors by file.
+//! The results of the mutants: kept from run to run, summed up by folder, survivors by file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -8,8 +8,7 @@ use std::path::Path;
 use crate::points::Mutant;
 use crate::run::Verdict;
 
-/// Survivors that are known, each with a sentence: a line `identity | why`, in which `*` stands for
-/// anything.
+/// Known survivors, each with a reason: a line `identity | why`, in which `*` matches anything.
 pub struct Accepted(Vec<(String, String)>);
 
 impl Accepted {
@@ -46,17 +45,17 @@ fn fits(pattern: &str, text: &str) -> bool {
     is_whole && (pattern.ends_with('*') || rest.is_empty())
 }
 
-/// Which mutants a run asks about.
+/// Which mutants a run covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     All,
-    /// Those that nothing caught so far, and those of which nothing is known.
+    /// Those that nothing caught so far, and those without a result.
     NotCaught,
-    /// Those of which nothing is known, as after a run that did not end.
+    /// Those without a result, as after a run that did not finish.
     Unknown,
 }
 
-/// What is known of each mutant: level or nothing, by what, and where.
+/// The result of each mutant: level or nothing, by what, and where.
 pub struct Results {
     file: File,
     known: BTreeMap<String, (String, String, String)>,
@@ -112,7 +111,7 @@ struct Row {
     survived: usize,
 }
 
-/// Prints the table and writes the survivors; says whether all is well.
+/// Prints the table and writes the survivors; returns whether all is well.
 pub fn tell(
     results: &Results,
     known: &BTreeSet<&str>,

@@ -1,4 +1,4 @@
-//! The named rules: each is broken in one place, by other words inside of a function that is named.
+//! The named rules: each is broken in one place, by a changed text inside of a named function.
 //!
 //! ```text
 //! name-of-the-rule
@@ -7,8 +7,8 @@
 //!     + sandbox.ready
 //! ```
 //!
-//! What stands behind `-` has to be there once, whatever its spaces and comments; without `+` it is
-//! left out. More than one place belongs to a rule that is kept in more than one.
+//! The text after `-` must occur once, whatever its spaces and comments; without `+` it is removed.
+//! A rule that is enforced in several places has several entries.
 
 use crate::points::{Before, Function, Mutant};
 use crate::source::Source;
@@ -60,7 +60,7 @@ pub fn read(text: &str) -> Result<Vec<Place>, String> {
     Ok(all)
 }
 
-/// The mutant that breaks the rule there.
+/// The mutant that breaks the rule at this place.
 pub fn resolve(
     place: &Place,
     file: usize,
@@ -109,7 +109,7 @@ pub fn resolve(
     })
 }
 
-/// Where these words stand, bytes of the text.
+/// Where these words occur, bytes of the text.
 fn occurrences(text: &str, wanted: &str) -> Vec<(usize, usize)> {
     let words = words_of(text);
     let wanted: Vec<&str> = words_of(wanted).into_iter().map(|(_, word)| word).collect();
@@ -124,7 +124,7 @@ fn occurrences(text: &str, wanted: &str) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// The words and signs of some source, without comments, and where each starts.
+/// The words and signs of a source text, without comments, and where each starts.
 fn words_of(text: &str) -> Vec<(usize, &str)> {
     let bytes = text.as_bytes();
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;

@@ -1,4 +1,4 @@
-//! Runs the programs with one mutant active each, until one of them notices.
+//! Runs the programs with one mutant active each, until one of them fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,28 +10,28 @@ use std::time::{Duration, Instant};
 
 use crate::points::Mutant;
 
-/// A mutant that takes more memory than this, KiB, has been noticed.
+/// A mutant that takes more memory than this, KiB, is caught.
 const MEMORY_MAX_KIB: u32 = 6_000_000;
-/// And one whose test says nothing for so long beyond what the slowest test takes.
+/// A mutant is caught whose test is silent for longer than this beyond the slowest test.
 const SILENT_MAX: Duration = Duration::from_secs(20);
-/// The least that all seeds of the simulator may take.
+/// The shortest limit for all seeds of the simulator.
 const SIMULATOR_MAX: Duration = Duration::from_secs(300);
-/// So many tests that noticed mutants of the same file are asked first.
+/// This many tests that caught mutants of the same file run first.
 const KEEN_MAX: usize = 4;
-/// Those that together take so long come next, and then those that take four times as long.
+/// Tests that together take this long run next, and then those that take four times as long.
 const FIRST: Duration = Duration::from_millis(200);
 
-/// What became of a mutant.
+/// The result of a mutant.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// No test comes by.
+    /// No test reaches it.
     Unreached,
     /// By what: a level, and its test or rule.
     Caught(&'static str, String),
     Survived,
 }
 
-/// What asks about mutants.
+/// A level of tests.
 pub enum Level {
     Tests(Tests),
     Simulator(Simulator),
@@ -46,16 +46,16 @@ impl Level {
     }
 }
 
-/// A program of tests.
+/// A test program.
 pub struct Tests {
     name: &'static str,
     tree: PathBuf,
     program: PathBuf,
-    /// By mutant, which tests reach it.
+    /// By mutant, the tests that reach it.
     reached: BTreeMap<u32, Vec<usize>>,
-    /// Names, and how long each takes; those that take longest come last.
+    /// Names, with durations; the longest come last.
     tests: Vec<(String, Duration)>,
-    /// By file, which tests noticed its mutants, the last one first.
+    /// By file, the tests that caught its mutants, the latest first.
     keen: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -66,7 +66,7 @@ pub struct Simulator {
     program: PathBuf,
     seeds: u64,
     reached: BTreeSet<u32>,
-    /// How long all seeds take.
+    /// Duration of all seeds.
     takes: Duration,
 }
 
@@ -76,7 +76,7 @@ enum End {
 }
 
 impl Tests {
-    /// Runs all once without a mutant.
+    /// Runs all tests once without a mutant.
     pub fn record(
         name: &'static str,
         (tree, scratch): (&Path, &Path),
@@ -91,7 +91,7 @@ impl Tests {
             let [test, ms, ids] = line.split('\t').collect::<Vec<_>>()[..] else {
                 return Err(format!("{}: got {line:?}", file.display()));
             };
-            // What the harness or a thread of a test does cannot be asked for alone.
+            // Code of the harness or of a test's thread cannot be selected alone.
             if test.is_empty() || test == "main" {
                 continue;
             }
@@ -195,8 +195,9 @@ impl Simulator {
     }
 }
 
-/// Runs a program without a mutant: a test that fails so catches everything. Gives the file that
-/// says what reaches which mutants; that of an earlier run of the same program is as good.
+/// Runs a program without a mutant: a test that fails then would catch everything. Returns the file
+/// with the mutants that each test reaches; the file of an earlier run of the same program serves
+/// as well.
 fn record(
     (tree, scratch): (&Path, &Path),
     name: &str,
@@ -240,7 +241,7 @@ fn start(tree: &Path, program: &Path, words: &[&str], id: u32) -> Child {
         .expect("sh can be started")
 }
 
-/// Reads a program's lines until one of them says that it failed, it ends, or is silent too long.
+/// Reads a program's lines until one reports a failure, it ends, or is silent too long.
 fn watch(
     mut child: Child,
     silent_max: Duration,

@@ -1,4 +1,4 @@
-//! The tree with all mutants in it: rendered from the sources, and freed of those that the compiler
+//! The tree with all mutants in it: rendered from the sources, without those that the compiler
 //! refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,19 +8,19 @@ use std::path::Path;
 use crate::points::Mutant;
 use crate::source::Source;
 
-/// A file with its mutants, and what of it belongs to which of them.
+/// A file with its mutants, and which part belongs to which mutant.
 pub struct Rendered {
     pub text: String,
-    /// `(start, end, id)` of what each stands around, itself included; bytes of `text`.
+    /// `(start, end, id)` of the range that each surrounds, with itself; bytes of `text`.
     whole: Vec<(usize, usize, u32)>,
-    /// The same of what each has in the original's place.
+    /// The same for the replacement text of each.
     broken: Vec<(usize, usize, u32)>,
 }
 
-/// Puts all mutants of one file into it.
+/// Inserts all mutants of one file.
 pub fn render(source: &Source, mutants: &[&Mutant]) -> Rendered {
-    // At one place what ends comes first, the inner before the outer; then what begins, the other
-    // way round. `order` tells those apart that stand around the same.
+    // At one position ends come first, inner before outer; then starts, outer before inner. `order`
+    // separates those with the same range.
     let mut marks: Vec<(usize, bool, usize, usize)> = Vec::new();
     for (order, mutant) in mutants.iter().enumerate() {
         let (start, end) = mutant.range;
@@ -50,8 +50,8 @@ pub fn render(source: &Source, mutants: &[&Mutant]) -> Rendered {
 }
 
 impl Rendered {
-    /// Whose fault an error there is: of the one whose words it points at, else of the nearest
-    /// around.
+    /// The mutant that caused an error there: the one whose text it points at, otherwise the
+    /// nearest enclosing one.
     pub fn culprit(&self, start: usize, end: usize) -> Option<u32> {
         let nearest = |all: &[(usize, usize, u32)]| {
             let around = all.iter().filter(|it| it.0 <= start && end <= it.1);
@@ -60,7 +60,7 @@ impl Rendered {
         nearest(&self.broken).or_else(|| nearest(&self.whole))
     }
 
-    /// Those around an error that points at none: on its line, or on the lines about.
+    /// The mutants around an error that points at none: on its line, or on neighbouring lines.
     pub fn about(&self, start: usize, end: usize) -> BTreeSet<u32> {
         let before = |count| self.text[..start].rmatch_indices('\n').nth(count);
         let behind = |count| self.text[end..].match_indices('\n').nth(count);
@@ -77,13 +77,13 @@ impl Rendered {
     }
 }
 
-/// Writes a file unless it is so already: what did not change is not built again. Says whether it
-/// was another.
+/// Writes a file if its content differs: an unchanged file is not built again. Returns whether it
+/// was written.
 pub fn write(path: &Path, text: &[u8]) -> bool {
     if fs::read(path).is_ok_and(|old| old == text) {
         return false;
     }
-    fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("folders are made");
+    fs::create_dir_all(path.parent().expect("it is in a folder")).expect("folders are made");
     fs::write(path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     true
 }

@@ -44,7 +44,7 @@ impl Source {
     }
 }
 
-/// The features that are on: the default ones and `more`.
+/// The enabled features: the default ones and `more`.
 pub fn features(manifest: &str, more: &[&str]) -> BTreeSet<String> {
     let mut on = BTreeSet::new();
     let mut open: Vec<String> = more.iter().map(ToString::to_string).collect();
@@ -61,7 +61,7 @@ pub fn features(manifest: &str, more: &[&str]) -> BTreeSet<String> {
     on
 }
 
-/// Whether it is compiled, and not for tests alone.
+/// Whether it is compiled, and not for tests only.
 pub fn is_compiled(attributes: &[Attribute], features: &BTreeSet<String>) -> bool {
     attributes.iter().filter(|it| it.path().is_ident("cfg")).all(|attribute| {
         let meta: Meta = attribute.parse_args().expect("a condition");

@@ -1,5 +1,5 @@
-//! A cloud that means harm, or is broken: what it sends costs itself, or the link, and never more
-//! memory than a message may have.
+//! A hostile or broken cloud: its messages cost itself, or the link, and never more memory than one
+//! message may have.
 
 use edged::agent::event::Event;
 use edged::limits::MESSAGE_BYTES_MAX;
@@ -7,7 +7,7 @@ use edged::model::link::Session;
 
 use super::{Desk, pod};
 
-/// A frame as a server writes it, with this length in its head, whatever follows.
+/// The head of a server's frame with this length, whatever follows.
 fn head(first: u8, length: u64) -> Vec<u8> {
     let mut bytes = vec![first, 127];
     bytes.extend(length.to_be_bytes());
@@ -18,7 +18,7 @@ fn frame(payload: &[u8]) -> Vec<u8> {
     [head(0x81, payload.len() as u64), payload.to_vec()].concat()
 }
 
-/// Bytes of this process's memory at their highest.
+/// The peak memory of this process, bytes.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("it is there");
@@ -43,7 +43,7 @@ fn a_message_that_cannot_be_read_costs_itself() {
         let id = desk.cloud.put("ns/pod/web", pod(1));
         assert_eq!(*desk.heard().header.id, *id, "{:?}", bytes.first());
     }
-    // This one is no more than large: nobody here looks into it.
+    // This one is only large: nothing here parses it.
     desk.cloud.raw(frame(deep.as_bytes()));
     assert!(desk.heard().content.is_some());
 }
@@ -68,7 +68,7 @@ fn what_breaks_the_rules_costs_the_link() {
 fn no_flood_takes_more_memory_than_messages_may_have() {
     let mut desk = Desk::up("memory");
     let before = peak();
-    // Announced and not sent; sent and too large; in a thousand parts; as large as may be.
+    // Announced and not sent; sent and too large; in a thousand parts; of the largest size.
     desk.cloud.raw(frame(&vec![b'x'; 8 * MESSAGE_BYTES_MAX]));
     desk.cloud.raw(head(0x01, 4));
     desk.cloud.raw(b"[[[[".to_vec());
@@ -81,7 +81,7 @@ fn no_flood_takes_more_memory_than_messages_may_have() {
     }
     let id = desk.cloud.put("ns/pod/web", pod(1));
     assert_eq!(*desk.heard().header.id, *id);
-    // The cloud lives in this process too: what it sent is there once, in its queue and out of it.
+    // The cloud runs in this process too: its sent bytes exist once more, in its queue and outside.
     let sent = 8 * MESSAGE_BYTES_MAX + 1_000 * 0x2000;
     let took = peak().saturating_sub(before);
     assert!(took < 3 * sent + 4 * MESSAGE_BYTES_MAX, "{took} bytes");

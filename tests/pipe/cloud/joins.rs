@@ -1,4 +1,4 @@
-//! Joining, dialling, and whom both sides believe.
+//! Joining a cloud, dialling, and the verification on both sides.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn a_node_joins_and_its_files_lie_where_kubeedge_has_them() {
         let left: Vec<_> = fs::read_dir(folder).expect("a folder").flatten().collect();
         assert!(left.iter().all(|it| !it.path().to_string_lossy().ends_with(".new")), "{left:?}");
     }
-    let asked = desk.cloud.asked();
+    let asked = desk.cloud.https_requests();
     let what: Vec<_> = asked.iter().map(|it| (&*it.what, it.shown)).collect();
     assert_eq!(what, [("GET /ca.crt", false), ("GET /edge.crt", false)]);
     let names: Vec<_> = asked[1].headers.iter().map(|(name, _)| &**name).collect();
@@ -72,7 +72,7 @@ fn a_cloud_that_is_not_there_or_says_nothing_is_told_with_the_step() {
     desk.hands.dial(Session(1), deadline, now, desk.poll.registry(), &mut desk.events);
     let server = desk.link.server.clone();
     assert_eq!(desk.down(), format!("{server} takes TCP connections and says nothing in TLS"));
-    // What is known at once and costs nothing is told apart: it is tried again sooner.
+    // Failures that are known at once and cost nothing are separate: they are retried sooner.
     for (server, refused, expected) in [
         ("127.0.0.1:1", true, "cannot connect to 127.0.0.1:1: 127.0.0.1:1: Connection refused"),
         ("somewhere", false, "the cloud's address: got \"somewhere\", expected host:port"),
@@ -108,7 +108,7 @@ fn a_name_is_looked_up_in_a_child() {
     desk.link.server = format!("localhost:{port}");
     desk.hands = hands(&desk.link);
     desk.dial(1).expect("it connects");
-    // As SIGCHLD would tell; nothing is left that nobody waits for.
+    // As SIGCHLD would report; no zombie is left.
     let reaped = |desk: &mut Desk| {
         let ended = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         desk.hands.reap();
@@ -127,7 +127,7 @@ fn credentials_are_read_for_every_dial() {
     let mut desk = Desk::up("reload");
     let first = desk.cloud.connected(1).certificate;
     desk.enrol(true).expect("it renews");
-    let asked = desk.cloud.asked().pop().expect("it asked");
+    let asked = desk.cloud.https_requests().pop().expect("it asked");
     assert!(asked.shown && asked.headers.iter().all(|(name, _)| name != "authorization"));
     desk.dial(2).expect("it connects");
     assert_ne!(desk.cloud.connected(2).certificate, first, "the new one is in force");
@@ -148,7 +148,7 @@ fn an_empty_name_in_the_clouds_certificate_spoils_nothing() {
 
 #[test]
 fn a_clock_in_1970_locks_nobody_out() {
-    // The cloud itself lives in our time, and judges what it is shown by it.
+    // The cloud's clock is right, and it verifies certificates by it.
     let setup = Setup { server_years: (2040, 2060), node_years: (2020, 2060), ..Setup::default() };
     let mut desk = Desk::new("clock", &setup);
     // In 1970, and in a year before the cloud's.
@@ -195,7 +195,7 @@ fn a_cloud_that_does_not_take_the_certificate_makes_the_node_apply() {
         let Err(Cause::Credentials(why)) = &got else { panic!("{got:?}") };
         assert!(why.contains("does not take the certificate"), "{why}");
     }
-    // And the other way round the cloud is not believed.
+    // And in the other direction the node rejects the cloud.
     fs::copy(&other.link.ca_file, &desk.link.ca_file).expect("a copy");
     let Err(Cause::Link(why)) = desk.dial(10) else { panic!("it is another cloud") };
     assert!(why.contains("is not vouched for by the CA in "), "{why}");
@@ -211,7 +211,7 @@ fn a_power_cut_between_two_names_leaves_a_whole_pair() {
     let new = (read(&cert), read(&key));
     assert_ne!(old, new);
     let beside = |path: &str| format!("{path}.new");
-    // The certificate, the key, and what lies beside them, at each place of a replacement.
+    // The certificate, the key, and the files beside them, at each step of a replacement.
     let states: [[Option<&Vec<u8>>; 4]; 5] = [
         [Some(&old.0), Some(&old.1), None, Some(&new.1)],
         [Some(&old.0), Some(&old.1), Some(&new.0), Some(&new.1)],
@@ -257,7 +257,7 @@ fn what_stands_against_joining_is_told_in_a_sentence() {
     desk.link.token = Secret::default();
     told(&desk, "the node has no token to apply with: ");
     assert!(!Path::new(&desk.link.ca_file).exists() && !Path::new(&desk.link.cert_file).exists());
-    // The file stands over the configuration.
+    // The file overrides the configuration.
     fs::create_dir_all(&desk.dir).expect("a folder");
     fs::write(&desk.link.token_file, format!("{token}\n")).expect("a file");
     desk.enrol(false).expect("it joins");
@@ -335,7 +335,7 @@ fn a_person_joins_with_keadms_words() {
     assert_eq!(fs::read_to_string(&token_file).expect("it is there"), format!("{token}\n"));
     assert_eq!(mode(&token_file), 0o640);
     assert_eq!(mode(&file("etc/kubeedge/certs/server.key")), 0o600);
-    // What was written is read, and names the same cloud.
+    // The written configuration is readable, and names the same cloud.
     let config = file("etc/kubeedge/config/edgecore.yaml");
     let flags = ["--config".into(), config.into()];
     let config = edged::config::load(&flags, None).expect("it can be read").config;
@@ -353,7 +353,7 @@ fn a_person_joins_with_keadms_words() {
     ] {
         assert_eq!(*path, file(expected), "all lies below the root that was given");
     }
-    // And once more, though the cloud knows it by now.
+    // Once more, though the cloud has the node by now.
     desk.cloud.script(|script| script.nodes.push("gw".to_owned()));
     let (code, said) = join("gw", &["--token", &token]);
     assert!(code == Some(0) && said.contains("(as it was)"), "{said}");

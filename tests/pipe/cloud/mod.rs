@@ -1,4 +1,4 @@
-//! The link to a cloud that the test plays: real TLS, a real websocket, files on the disk.
+//! The link to a simulated cloud: real TLS, a real websocket, files on the disk.
 
 mod hostile;
 mod joins;
@@ -30,12 +30,12 @@ struct Desk {
     poll: Poll,
     events: Vec<Event>,
     dir: PathBuf,
-    /// What the clock shows; `None`: 1970.
+    /// The node's clock; `None`: 1970.
     wall: Option<Wall>,
 }
 
 impl Desk {
-    /// With a cloud and no credentials.
+    /// With a cloud and without credentials.
     fn new(name: &str, setup: &Setup) -> Self {
         let cloud = stub::Cloud::start(setup);
         let dir = std::env::temp_dir().join(format!("edged-link-{name}.{}", std::process::id()));
@@ -68,14 +68,14 @@ impl Desk {
         desk
     }
 
-    /// That has joined.
+    /// A node that has joined.
     fn joined(name: &str) -> Self {
         let desk = Self::new(name, &Setup::default());
         desk.enrol(false).expect("it joins");
         desk
     }
 
-    /// That is connected.
+    /// A node that is connected.
     fn up(name: &str) -> Self {
         let mut desk = Self::joined(name);
         desk.dial(1).expect("it connects");
@@ -100,7 +100,7 @@ impl Desk {
         Now { boot: clock::boot(), wall: self.wall }
     }
 
-    /// Dials, and goes on until it is up or down.
+    /// Dials, and continues until it is up or down.
     fn dial(&mut self, session: u64) -> Result<Validity, Cause> {
         let deadline = clock::boot().plus_ms(5_000);
         let now = self.now();
@@ -112,7 +112,7 @@ impl Desk {
         })
     }
 
-    /// Turns until an event is this; takes it and all before it.
+    /// Turns until such an event occurs; takes it and all before it.
     fn until<T>(&mut self, look: impl Fn(&Event) -> Option<T>) -> T {
         let end = clock::boot().plus_ms(20_000);
         loop {
@@ -122,7 +122,7 @@ impl Desk {
                 self.events.drain(..=at);
                 return found;
             }
-            assert!(clock::boot() < end, "it waits in vain; there is {:?}", self.events);
+            assert!(clock::boot() < end, "the event did not occur; there is {:?}", self.events);
             self.turn(20);
         }
     }

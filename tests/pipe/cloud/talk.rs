@@ -1,4 +1,4 @@
-//! Messages both ways: whole, in parts, too many, and none.
+//! Messages in both directions: whole, in parts, too many, and none.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn messages_go_both_ways_and_what_has_left_is_counted() {
         });
     }
     desk.cloud.wait("the last", |told| told.0["content"] == "up 19");
-    let told: Vec<_> = desk.cloud.told().iter().map(|told| told.0["content"].clone()).collect();
+    let told: Vec<_> = desk.cloud.received().iter().map(|told| told.0["content"].clone()).collect();
     let expected: Vec<_> = (0..20).map(|number| format!("up {number}")).collect();
     assert_eq!(told, expected);
 
@@ -82,7 +82,7 @@ fn a_cloud_that_takes_nothing_is_left_and_the_memory_is_bounded() {
     while desk.events.is_empty() {
         desk.send(&text);
         asked += text.len();
-        // What the kernel takes, and what we do.
+        // The kernel's buffers, and ours.
         assert!(asked < 16 << 20, "it takes without an end");
         desk.events.retain(|event| !matches!(event, Event::Sent(..)));
     }
@@ -92,7 +92,7 @@ fn a_cloud_that_takes_nothing_is_left_and_the_memory_is_bounded() {
 
     let mut desk = Desk::up("slow");
     desk.cloud.script(|script| script.frozen = true);
-    // The kernel grows its buffers a while before it takes no more either.
+    // The kernel grows its buffers for a while before they are full.
     while !desk.events.iter().any(|event| matches!(event, Event::LinkDown(..))) {
         if desk.hands.wake_at().is_none() {
             desk.send(&text);
@@ -140,7 +140,7 @@ fn what_waited_leaves_when_the_cloud_reads_again() {
         desk.turn(20);
     }
     desk.cloud.counted(asked);
-    assert!(desk.cloud.told().iter().all(|told| told.0["content"] == text));
+    assert!(desk.cloud.received().iter().all(|told| told.0["content"] == text));
 }
 
 #[test]

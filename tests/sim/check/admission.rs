@@ -1,4 +1,4 @@
-//! Who is refused for want of room, and whether there was none.
+//! Rules about pods that are refused for lack of room.
 
 use std::rc::Rc;
 
@@ -11,27 +11,27 @@ use crate::rule::judge;
 use crate::runtime::Runtime;
 
 impl Check {
-    /// The agent has decided who may run, and is about to act on it: to be asked where room is
-    /// short, for elsewhere nobody has to go for that.
+    /// The agent has decided which pods may run, and is about to act on it. Call this only where
+    /// room is short: elsewhere no pod is refused for that.
     pub fn refusals(&mut self, now: u64, runtime: &Runtime, agent: &Agent) {
         let out = |status: &PodStatus| status.reason == "OutOfpods";
         let mut refused = Vec::new();
         for (at, pod) in self.pods.iter_mut().enumerate() {
-            if pod.told.is_none() || pod.again || pod.said.no_room || pod.ended_before {
+            if pod.desired.is_none() || pod.came_back || pod.reported.no_room || pod.ended_before {
                 continue;
             }
-            if agent.pod(&pod.uid).is_some_and(|told| out(&told.api().status)) {
-                pod.said.no_room = true;
+            if agent.pod(&pod.uid).is_some_and(|reported| out(&reported.api().status)) {
+                pod.reported.no_room = true;
                 refused.push(at);
             }
         }
-        // All of them first: two that are refused together are not in each other's way.
+        // Mark all of them first: two pods that are refused together do not take each other's room.
         for at in refused {
             self.refused_for_room(now, runtime, at);
         }
     }
 
-    /// This pod was refused because the node holds no more.
+    /// The node refused this pod because it is full.
     pub(super) fn refused_for_room(&self, now: u64, runtime: &Runtime, at: usize) {
         let pod = &self.pods[at];
         let stay = || self.pods.iter().filter(|other| other.uid != pod.uid && other.stays(now));
@@ -42,38 +42,38 @@ impl Check {
             pod.uid,
             stay().count()
         );
-        // What has run since before the agent stays in its place, where both were told together:
-        // room that was given while the folder was not read yet is not taken back.
+        // A pod that has run since before this life keeps its place if both were delivered
+        // together: room that was given away before the folder was read is not taken back.
         let began = |number| self.containers.get(number).is_some_and(|it| it.alive);
         let runs = runtime.containers.iter().any(|(number, container)| {
             let owner = container.listed.pod.as_ref().is_some_and(|it| it.uid == pod.uid);
-            owner && began(number) && container.began_at < self.born_at
+            owner && began(number) && container.began_at < self.life_began_at
         });
-        if pod.told_first.is_none() || pod.lost {
+        if pod.delivered_first.is_none() || pod.lost {
             return;
         }
         let newcomer = stay().find(|it| {
-            it.told_first == pod.told_first
+            it.delivered_first == pod.delivered_first
                 && it.sandboxes == 0
                 && it.alive == 0
-                && it.changed_at < self.born_at
+                && it.changed_at < self.life_began_at
         });
         let newcomer = newcomer.map(|it| &it.uid);
         judge!(
             !runs || newcomer.is_none(),
-            "[who runs stays] pod {} runs and is refused, pod {newcomer:?} never ran and is not",
+            "[running pods stay] pod {} runs and is refused, pod {newcomer:?} never ran and is not",
             pod.uid
         );
     }
 }
 
 impl Pod {
-    /// Takes room, or did at the last step.
+    /// Takes room, or took it at the last step.
     fn stays(&self, now: u64) -> bool {
-        let refused = |told: &Rc<_>| draw::is_refused(told);
-        let ended = self.said.terminal.is_some() && self.said.ended_at < now;
-        self.told.as_ref().is_some_and(|told| !refused(told))
-            && !self.again
+        let refused = |desired: &Rc<_>| draw::is_refused(desired);
+        let ended = self.reported.terminal.is_some() && self.reported.ended_at < now;
+        self.desired.as_ref().is_some_and(|desired| !refused(desired))
+            && !self.came_back
             && !self.is_out()
             && !ended
     }

@@ -1,4 +1,4 @@
-//! Rules about what becomes of the runtime, whoever caused it.
+//! Rules about changes in the runtime, whoever caused them.
 
 use edged::model::cri::PodRef;
 
@@ -6,10 +6,10 @@ use super::{Backoff, Check, Container, End, Pod, Role, Sandbox, Slot};
 use crate::rule::judge;
 use crate::runtime::{self, ContainerNo, Effect, Runtime, SandboxNo};
 
-/// The back-off of the first restart but one, milliseconds.
+/// The back-off before the second restart, milliseconds.
 const BACKOFF_MIN_MS: u64 = 10_000;
-/// So long without a failure and the back-off starts again; the agent sees an end later than it
-/// is, so that a run that lasted a little less may count as calm as well.
+/// After a run of this length the back-off starts again. The agent observes an end later than it
+/// happens, so a run that was slightly shorter may count too.
 const CALM_MS: u64 = 600_000 - 120_000;
 
 impl Check {
@@ -50,8 +50,8 @@ impl Check {
         if let Some(at) = pod {
             let pod = &mut self.pods[at];
             pod.sandboxes += 1;
-            if pod.first_told_at == u64::MAX {
-                // What no source ever wanted was put there by somebody else.
+            if pod.first_delivered_at == u64::MAX {
+                // A pod that no source ever wanted was put there by somebody else.
                 pod.of_cloud = made.listed.source.as_deref() == Some("api");
             }
             pod.forgotten = false;
@@ -115,9 +115,9 @@ impl Check {
             pod.slots[slot].alive
         );
         judge!(
-            pod.said.terminal.is_none() || pod.again,
+            pod.reported.terminal.is_none() || pod.came_back,
             "[ended is ended] pod {uid} was reported {:?}, and c{number} ({name}) starts",
-            pod.said.terminal
+            pod.reported.terminal
         );
         judge!(
             !pod.over || pod.lost,
@@ -127,8 +127,8 @@ impl Check {
         pod.slots[slot].ran_in = Some(sandbox);
         let uid = &pod.uid;
         let attempt = runtime.containers[&number].listed.attempt;
-        if !pod.slots[slot].asked.contains(&attempt) {
-            // Made by an earlier life, of whose restarts this one knows nothing.
+        if !pod.slots[slot].requested.contains(&attempt) {
+            // Made in an earlier life, whose restarts this life does not know.
             pod.slots[slot].last_end = None;
         }
         pod.slots[slot].check_backoff(now, uid, &image, backoff_max_ms);
@@ -171,18 +171,19 @@ impl Check {
             let pod = &mut self.pods[at];
             pod.changed_at = now;
             let slot = &mut pod.slots[slot];
-            // Nobody can tell any more when it ended.
+            // Its end time can no longer be known.
             slot.last_end.take_if(|end| end.number == number);
-            slot.to_run_again.retain(|&again| again != number);
+            slot.to_restart.retain(|&stopped| stopped != number);
         }
     }
 
-    /// Nobody knows what was taken away.
+    /// Everything was removed behind the agent's back.
     pub fn lost_all(&mut self) {
         self.pods.iter_mut().for_each(|pod| pod.lost = true);
     }
 
-    /// Something was taken away from the agent's pods: what follows from it is not its fault.
+    /// Something of the pod was removed behind the agent's back: its consequences are not the
+    /// agent's fault.
     pub fn lost(&mut self, uid: &str) {
         if let Some(&at) = self.by_uid.get(uid) {
             self.pods[at].lost = true;
@@ -191,11 +192,11 @@ impl Check {
 }
 
 impl Pod {
-    /// Containers begin in the order of the spec: a plain init container has to be done in this
-    /// sandbox, a sidecar to have begun, before what follows.
+    /// Containers start in the order of the spec: a plain init container must have finished in this
+    /// sandbox, a sidecar must have started, before the next one starts.
     fn check_order(&self, sandbox: SandboxNo, slot: usize) {
-        let Some(told) = self.told.as_ref().filter(|_| !self.again) else { return };
-        let spec = &told.spec;
+        let Some(desired) = self.desired.as_ref().filter(|_| !self.came_back) else { return };
+        let spec = &desired.spec;
         let name = &self.slots[slot].name;
         let of = |name: &str| self.slots.iter().find(|slot| &*slot.name == name);
         let ran = |name: &str| of(name).is_some_and(|slot| slot.ran_in == Some(sandbox));
@@ -221,7 +222,7 @@ impl Pod {
 }
 
 impl Slot {
-    /// A container that ended starts again at once the first time, then after 10, 20, 40 … s.
+    /// The first restart is immediate, later ones wait 10, 20, 40 … s.
     fn check_backoff(&mut self, now: u64, uid: &str, image: &str, max_ms: u64) {
         let Some(end) = self.last_end.take().filter(|end| &*end.image == image) else {
             self.backoff = None;

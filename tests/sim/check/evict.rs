@@ -1,4 +1,4 @@
-//! Who is evicted, and whether anybody had to go.
+//! Rules about which pods are evicted, and whether eviction was necessary.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use crate::rule::judge;
 use crate::short;
 use crate::volumes::Volumes;
 
-/// A cycle ends within so long of its gauges: calls and walks have deadlines of two minutes each.
+/// A cycle ends within this time after its measurements: calls and walks have deadlines of two
+/// minutes each.
 const CYCLE_MS_MAX: u64 = 600_000;
 
-/// What these rules remember.
+/// The state of these rules.
 #[derive(Default)]
 pub struct Evictions {
     policy: EvictionPolicy,
-    /// When the evictor was last told its gauges, and whether some threshold was met then.
-    told: Option<(u64, bool)>,
-    /// Pods that went for the node's sake since then.
+    /// When the evictor last received measurements, and whether some threshold was met then.
+    measured: Option<(u64, bool)>,
+    /// Pods that were evicted since then.
     since: u32,
-    /// When each condition's signals were last short.
+    /// When each condition's signals were last below the threshold.
     short_at: BTreeMap<&'static str, u64>,
-    /// The agent's revision that was judged last; `None`: what it is judged by is another since.
+    /// The agent's revision that was judged last; `None`: the inputs of the rules have changed
+    /// since.
     pub judged: Option<u64>,
 }
 
 impl Evictions {
-    /// Nothing known.
     pub fn new(policy: &EvictionPolicy) -> Self {
         Self { policy: policy.clone(), ..Self::default() }
     }
 
-    /// The agent begins a new life.
-    pub fn be_born(&mut self) {
+    pub fn begin_life(&mut self) {
         *self = Self::new(&self.policy);
     }
 
@@ -43,23 +43,23 @@ impl Evictions {
         !self.policy.hard.is_empty()
     }
 
-    /// Whether the disk was short in this cycle or the one before.
+    /// Whether the disk was short in this or the previous cycle.
     pub fn is_disk_short(&self, now: u64) -> bool {
         self.short_at.get("DiskPressure").is_some_and(|at| now - at < CYCLE_MS_MAX)
     }
 
-    /// Whether the disk was short, in this life, at or after this time, or in the cycle before.
+    /// Whether the disk was short, in this life, at or after this time, or in the cycle before it.
     pub fn was_disk_short(&self, at: u64) -> bool {
         self.short_at.get("DiskPressure").is_some_and(|short_at| at < short_at + CYCLE_MS_MAX)
     }
 
-    /// The agent is told the gauges. Only the evictor asks for processes.
+    /// The agent receives measurements. Only the evictor requests the number of processes.
     pub fn measured(&mut self, now: u64, measures: &Measures) {
         if measures.pids.is_none() {
             return;
         }
         let mut any = false;
-        // Of the pods' share as much has to be left as of the whole.
+        // The threshold applies to the pods' share as it does to the whole memory.
         let of_pods = self.policy.hard.get(&Signal::Memory).map(|it| (&Signal::PodsMemory, it));
         for (signal, least) in self.policy.hard.iter().chain(of_pods) {
             let (condition, amount): (_, Option<Amount>) = match signal {
@@ -79,13 +79,13 @@ impl Evictions {
                 self.short_at.insert(condition, now);
             }
         }
-        self.told = Some((now, any));
+        self.measured = Some((now, any));
         self.since = 0;
     }
 }
 
 impl Check {
-    /// The agent has taken a step, and what it asks for is not yet judged.
+    /// The agent has taken a step; its requests are not judged yet.
     pub fn evictions(&mut self, now: u64, agent: &Agent, volumes: &Volumes) {
         let same = self.evict.judged.replace(agent.revision()) == Some(agent.revision());
         if same && !self.is_sampled() {
@@ -94,15 +94,16 @@ impl Check {
         for watched in 0..self.watched.len() {
             let at = self.watched[watched];
             let pod = &self.pods[at];
-            if pod.told.is_none() || pod.again || pod.said.evicted {
+            if pod.desired.is_none() || pod.came_back || pod.reported.evicted {
                 continue;
             }
-            let Some(told) = agent.pod(&pod.uid) else { continue };
-            let status = &told.api().status;
+            let Some(reported) = agent.pod(&pod.uid) else { continue };
+            let status = &reported.api().status;
             if status.reason == "Evicted" {
                 let message = status.message.clone();
-                self.pods[at].said.evicted = true;
-                // One that went in an earlier life was judged then; the cloud remembers.
+                self.pods[at].reported.evicted = true;
+                // A pod that was evicted in an earlier life was judged then; the cloud remembers
+                // it.
                 if !self.pods[at].ended_before {
                     self.judge_eviction(now, at, &message, volumes);
                 }
@@ -112,13 +113,13 @@ impl Check {
 
     fn judge_eviction(&mut self, now: u64, at: usize, message: &str, volumes: &Volumes) {
         let pod = &self.pods[at];
-        let (uid, told) = (&pod.uid, pod.told.as_ref().expect("it is told of"));
+        let (uid, desired) = (&pod.uid, pod.desired.as_ref().expect("it is desired"));
         judge!(
-            short::may_go(told, pod.of_cloud),
-            "[who is needed stays] pod {uid} is evicted: {message}"
+            short::may_go(desired, pod.of_cloud),
+            "[needed pods stay] pod {uid} is evicted: {message}"
         );
         if message.starts_with("Usage of EmptyDir volume") {
-            let passed = short::passes_limits(told, volumes);
+            let passed = short::passes_limits(desired, volumes);
             judge!(passed || pod.lost, "[limits are passed] pod {uid} is evicted: {message}");
             return;
         }
@@ -131,18 +132,21 @@ impl Check {
             return;
         }
         judge!(message.starts_with("The node was low on resource: "), "[eviction] {message}");
-        judge!(self.evict.told.is_some(), "[gauges first] nothing was measured: {message}");
-        let Some((told_at, met)) = self.evict.told else { return };
+        judge!(self.evict.measured.is_some(), "[gauges first] nothing was measured: {message}");
+        let Some((measured_at, met)) = self.evict.measured else { return };
         judge!(met, "[threshold first] pod {uid} is evicted: {message}");
-        judge!(now - told_at < CYCLE_MS_MAX, "[threshold first] gauges of {told_at}: {message}");
+        judge!(
+            now - measured_at < CYCLE_MS_MAX,
+            "[threshold first] gauges of {measured_at}: {message}"
+        );
         self.evict.since += 1;
         judge!(self.evict.since == 1, "[one at a time] pod {uid} is evicted: {message}");
     }
 }
 
 impl super::Pod {
-    /// Whether the agent evicted it, or did not take it in for want of room, which was judged then.
+    /// Whether the agent evicted it, or did not admit it for lack of room, which was judged then.
     pub fn is_out(&self) -> bool {
-        self.said.no_room || self.said.evicted
+        self.reported.no_room || self.reported.evicted
     }
 }

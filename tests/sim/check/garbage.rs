@@ -1,4 +1,4 @@
-//! Rules about what the node parts with, and the calls that belong to no pod.
+//! Rules about garbage collection, and about calls that belong to no pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,67 +14,66 @@ use crate::draw::full_name;
 use crate::rule::judge;
 use crate::runtime::{Container, ContainerNo, Registry, Runtime};
 
-/// What these rules remember.
+/// The state of these rules.
 #[derive(Default)]
 pub struct Garbage {
     settings: Settings,
-    /// The machine is being measured.
+    /// A measurement is under way.
     measuring: bool,
-    /// As the agent was last told.
+    /// As the agent last received it.
     room: Option<Room>,
-    /// As of the last list of images: the room, and what was won since.
+    /// At the last list of images: the room, and the bytes freed since.
     pass: Option<(Room, u64)>,
-    /// Removals under way, with the bytes that they win.
+    /// Removals under way, with the bytes that they free.
     removing: BTreeMap<CallId, u64>,
     /// When each image was first listed, in this life.
     first_seen: BTreeMap<Box<str>, u64>,
     sweeping: Option<JobId>,
-    /// Logs that were told to be too large.
+    /// Logs that were reported as too large.
     large: BTreeSet<LogLink>,
-    /// The one that is being rotated.
+    /// The rotation under way.
     rotating: Option<(JobId, LogLink)>,
-    /// A walk through what pods take.
+    /// The walk through the pods' disk usage that is under way.
     walking: Option<JobId>,
-    /// Containers whose removal was asked for, and those of them that brought no success.
+    /// Removals of containers under way, and the containers whose last removal did not succeed.
     gone_calls: BTreeMap<CallId, ContainerNo>,
     failed: BTreeSet<ContainerNo>,
 }
 
 impl Garbage {
-    /// Nothing known.
     pub fn new(settings: &Settings) -> Self {
         Self { settings: settings.clone(), ..Self::default() }
     }
 
-    /// What the agent was set up with.
+    /// The image policy of the agent.
     pub fn images(&self) -> &ImagePolicy {
         &self.settings.images
     }
 
-    /// As above.
+    /// The container policy of the agent.
     pub fn containers(&self) -> &ContainerPolicy {
         &self.settings.containers
     }
 
-    /// Dead instances of each container that a pod keeps.
+    /// The number of dead instances that a pod keeps of each container.
     pub fn dead_max(&self) -> usize {
         self.settings.containers.per_container_max.map_or(1, |most| most.max(1))
     }
 
-    /// Dead containers have a bound beyond that of each pod.
+    /// Whether dead containers have a bound for the whole node, beyond the one of each pod.
     pub fn is_bounded(&self) -> bool {
         let policy = &self.settings.containers;
         policy.all_max.is_some() || policy.per_container_max == Some(0)
     }
 
-    /// A container is to go. Says whether the last call for it had no success: it is made again,
-    /// once, when its pod may have come to rest.
-    pub fn removed_again(&mut self, call: CallId, number: ContainerNo) -> bool {
+    /// The removal of a container is requested. Returns whether the last call for it did not
+    /// succeed: it is repeated once, when its pod may be idle again.
+    pub fn retries_removal(&mut self, call: CallId, number: ContainerNo) -> bool {
         self.gone_calls.insert(call, number);
         self.failed.remove(&number)
     }
 
-    /// Such a call is over.
+    /// A removal is over.
     pub fn removal_over(&mut self, call: CallId, ok: bool) {
         if let Some(number) = self.gone_calls.remove(&call)
             && !ok
@@ -83,18 +82,20 @@ impl Garbage {
         }
     }
 
-    /// The agent begins a new life.
-    pub fn be_born(&mut self) {
+    pub fn begin_life(&mut self) {
         *self = Self::new(&self.settings);
     }
 
-    /// The agent asks for the gauges.
+    /// The agent requests a measurement.
     pub fn measure(&mut self) {
-        judge!(!self.measuring, "[one measuring] the machine is being measured, and asked again");
+        judge!(
+            !self.measuring,
+            "[one measuring] a measurement is requested while one is under way"
+        );
         self.measuring = true;
     }
 
-    /// The agent is told the gauges.
+    /// The agent receives a measurement.
     pub fn measured(&mut self, measures: &Measures) {
         self.measuring = false;
         self.room = measures.image_fs;
@@ -118,9 +119,9 @@ impl Garbage {
         }
     }
 
-    /// The links are swept one sweep at a time.
+    /// Links are swept one sweep at a time.
     pub fn sweep(&mut self, id: JobId) {
-        judge!(self.sweeping.is_none(), "[one sweep] links are being swept, and again");
+        judge!(self.sweeping.is_none(), "[one sweep] a sweep is requested while one is under way");
         self.sweeping = Some(id);
     }
 
@@ -133,14 +134,14 @@ impl Garbage {
 }
 
 impl Check {
-    /// Whether a pod that runs well may lose this dead container of its, however few they are:
-    /// there is a bound for all, or the node was short of disk while it was dead. It goes when its
-    /// pod comes to it.
+    /// Whether a healthy pod may lose this dead container, however few it has: there is a bound for
+    /// the whole node, or the disk was short while the container was dead. It is removed when its
+    /// pod is processed.
     pub fn may_spare(&self, dead: &Container) -> bool {
         self.garbage.is_bounded() || self.evict.was_disk_short(dead.ended_at.max(dead.made_at))
     }
 
-    /// The agent asks for a call that keeps the node in order.
+    /// The agent requests a housekeeping call.
     pub(super) fn check_upkeep(
         &mut self,
         now: u64,
@@ -169,11 +170,11 @@ impl Check {
         let user = runtime
             .containers
             .iter()
-            .find(|(_, it)| &*it.listed.image_id == image_id && it.made_at < self.looked_at);
+            .find(|(_, it)| &*it.listed.image_id == image_id && it.made_at < self.relisted_at);
         let user = user.map(|(number, _)| number);
         judge!(user.is_none(), "[used stays] {name} is removed, and {user:?} runs it");
         let wants = |pod: &super::Pod| {
-            let spec = pod.told.as_ref().map(|told| &told.spec);
+            let spec = pod.desired.as_ref().map(|desired| &desired.spec);
             let mut all =
                 spec.into_iter().flat_map(|it| it.init_containers.iter().chain(&it.containers));
             all.any(|container| &*full_name(&container.image) == name)
@@ -185,28 +186,34 @@ impl Check {
         let age_ms = seen_at.map(|seen_at| now - seen_at).unwrap_or_default();
         judge!(age_ms >= policy.age_min_ms, "[young stays] {name} is {age_ms} ms old");
         if self.evict.is_disk_short(now) {
-            // All that nobody needs may go.
+            // Everything unused may be removed.
             return;
         }
-        judge!(self.garbage.pass.is_some(), "[room first] {name} goes, and no room was told");
+        judge!(
+            self.garbage.pass.is_some(),
+            "[room first] {name} is removed before the room was measured"
+        );
         let Some((room, freed)) = self.garbage.pass else { return };
         let (capacity, available) = (room.bytes.capacity, room.bytes.available);
         let used = 100 - available * 100 / capacity;
         let target = capacity * (100 - policy.low_percent) / 100;
         judge!(
             used >= policy.high_percent && available + freed < target,
-            "[room is enough] {name} is removed; {used} % were used, and {freed} bytes were won"
+            "[room is enough] {name} is removed; {used} % were used, and {freed} bytes were freed"
         );
-        judge!(self.garbage.removing.is_empty(), "[one by one] two images go at once");
+        judge!(self.garbage.removing.is_empty(), "[one by one] two images are removed at once");
         let size = runtime.registry.size(name).unwrap_or_default();
         self.garbage.removing.insert(id, size);
     }
 
-    /// The agent asks for a job of the node.
+    /// The agent requests a job of the node.
     pub(super) fn check_node_job(&mut self, id: JobId, spec: &JobSpec) -> bool {
         match spec {
             JobSpec::SweepLinks { .. } => {
-                judge!(self.delivered, "[sources first] links go before a source has delivered");
+                judge!(
+                    self.delivered,
+                    "[sources first] links are removed before a source has delivered"
+                );
                 self.garbage.sweep(id);
                 true
             }
@@ -237,7 +244,7 @@ impl Check {
             JobSpec::Enrol { .. } => true,
             JobSpec::Measure(_) => {
                 let under_way = self.garbage.walking.replace(id);
-                judge!(under_way.is_none(), "[one walk] {spec:?}, and {under_way:?} goes on");
+                judge!(under_way.is_none(), "[one walk] {spec:?} while {under_way:?} is under way");
                 true
             }
         }

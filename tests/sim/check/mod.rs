@@ -1,25 +1,26 @@
-//! The rules, and the truth they are judged by.
+//! The rules, and the true state by which they are judged.
 //!
-//! The truth is kept apart from the agent: what it was told, what it asked for, and what became of
-//! the runtime. Each rule has a name in brackets, which the report of a failing seed begins with.
+//! The true state is kept apart from the agent: what the agent received, what it requested, and
+//! what happened in the runtime. Each rule has a name in brackets, with which the report of a
+//! failing seed begins.
 //!
 //! | when | file |
 //! |---|---|
-//! | the agent asks for something | `requests.rs`, `stops.rs` |
+//! | the agent requests something | `requests.rs`, `stops.rs` |
 //! | something changes in the runtime | `effects.rs` |
 //! | the agent has taken a step | `statuses.rs`, `admission.rs`, `evict.rs` |
 //! | the faults are over | `crate::ends` |
 
 mod admission;
+mod cloud;
 mod effects;
+pub mod events;
 pub mod evict;
 mod garbage;
 pub mod probes;
 mod requests;
-mod sky;
 mod statuses;
 mod stops;
-pub mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -37,136 +38,139 @@ use edged::model::time::Timestamp;
 use crate::rule::judge;
 use crate::runtime::{ContainerNo, SandboxNo};
 
-/// Six containers that crash as fast as they may ask for half of it.
+/// Six containers that crash as fast as possible need half of it.
 const REQUESTS_A_MINUTE_MAX: u32 = 800;
 
-/// The rules' memory.
+/// The state of the rules.
 pub struct Check {
-    /// The node's addresses as the agent was told.
+    /// The node's addresses as the agent received them.
     pub addresses: Vec<String>,
-    /// Every pod that was ever heard of.
+    /// Every pod that was ever observed or desired.
     pub pods: Vec<Pod>,
-    /// What the node parts with.
+    /// Garbage collection.
     pub garbage: garbage::Garbage,
-    cloud: sky::Cloud,
-    /// Who has to go.
+    cloud: cloud::Cloud,
+    /// Eviction.
     pub evict: evict::Evictions,
     by_uid: BTreeMap<Box<str>, usize>,
     /// Pods by namespace and name.
     by_name: BTreeMap<(Box<str>, Box<str>), Vec<usize>>,
     sandboxes: BTreeMap<SandboxNo, Sandbox>,
     containers: BTreeMap<ContainerNo, Container>,
-    /// The pod of each container that ever was; `None`: no pod's.
+    /// The pod of each container that ever existed; `None`: of no pod.
     owners: BTreeMap<ContainerNo, Option<usize>>,
-    /// What each manifest said when it was last good, in this life.
+    /// The last valid content of each manifest, in this life.
     files: BTreeMap<Box<str>, Vec<Rc<api::Pod>>>,
-    /// Files of containers that were asked for, and those that are made and not used yet.
-    files_asked: BTreeMap<JobId, ContainerFiles>,
+    /// Requested files of containers, and files that are made and not used yet.
+    files_requested: BTreeMap<JobId, ContainerFiles>,
     files_made: BTreeSet<(Box<str>, Box<str>, u32)>,
-    /// The folder was told in this life.
+    /// The content of the folder was delivered in this life.
     delivered: bool,
-    /// The connection as it was told in this life.
+    /// The connection as the agent knows it in this life.
     connected: bool,
-    /// When the runtime last said that it is ready.
-    ready_told_at: Option<u64>,
+    /// When the runtime last reported that it is ready.
+    ready_reported_at: Option<u64>,
     open: BTreeMap<CallId, Open>,
     counts: [usize; 7],
     last_call: CallId,
     last_job: JobId,
-    look: Look,
-    /// When the last look was asked for that came whole.
-    pub looked_at: u64,
-    /// Pods whose status may be seen.
+    relist: Relist,
+    /// When the last complete relist was requested.
+    pub relisted_at: u64,
+    /// Pods whose status may be visible.
     watched: Vec<usize>,
-    /// Pods that are gone since the last step.
+    /// Pods that were removed since the last step.
     newly_gone: Vec<usize>,
-    /// The agent's revision that was judged last; `None`: what it is judged by is another since.
+    /// The agent's revision that was judged last; `None`: the inputs of the rules have changed
+    /// since.
     judged: Option<u64>,
-    /// The agent's revision when its statuses were last looked at, in this life.
+    /// The agent's revision when its statuses were last checked, in this life.
     revision: Option<u64>,
-    /// Its steps, and in which of them all statuses are looked at.
+    /// The agent's steps, and how often all statuses are checked.
     steps: u64,
     sample_every: u64,
     backoff_max_ms: u64,
     probed: probes::Probed,
-    /// So often the machine's watchdog is to be fed, if there is one; and when it was, in this
-    /// life, by the agent's clock.
-    meals_ms: Option<u64>,
+    /// The interval at which the machine's watchdog must be fed, if there is one; and when it was
+    /// last fed, in this life, by the agent's clock.
+    feed_interval_ms: Option<u64>,
     fed_at: Option<Instant>,
-    /// So many pods the node takes.
+    /// The number of pods that the node admits.
     pods_max: usize,
     /// When this life of the agent began.
-    born_at: u64,
+    life_began_at: u64,
     pulls: Settings,
 }
 
-/// One pod as it really is.
+/// The true state of one pod.
 pub struct Pod {
-    /// Its uid.
     pub uid: Box<str>,
-    /// Its manifest as the agent was last told; `None`: no source wants it, as far as it knows.
-    pub told: Option<Rc<api::Pod>>,
-    /// The last one, in this life.
+    /// Its manifest as the agent last received it; `None`: no source wants it, as far as the agent
+    /// knows.
+    pub desired: Option<Rc<api::Pod>>,
+    /// The last manifest, in this life.
     spec_was: Option<Rc<api::Pod>>,
-    /// When it was told, if that was a source's first word in this life.
-    told_first: Option<u64>,
-    /// When it was told of, or begun anew, in this life.
-    pub told_at: u64,
-    /// When it was told of in whichever life.
-    first_told_at: u64,
-    /// The agent took a step while no source wanted it.
+    /// When it was delivered, if that was the first delivery of a source in this life.
+    delivered_first: Option<u64>,
+    /// When it was delivered, or began again, in this life.
+    pub delivered_at: u64,
+    /// When it was delivered for the first time in any life.
+    first_delivered_at: u64,
+    /// When the agent took a step while no source wanted it.
     pub gone_at: Option<u64>,
-    /// It came back after that: the old run has to end first.
-    pub again: bool,
+    /// It came back after that: the old run must end first.
+    pub came_back: bool,
     /// Living processes.
     pub alive: u32,
     /// Sandboxes that are ready.
     pub ready_sandboxes: u32,
     /// All its sandboxes.
     pub sandboxes: u32,
-    /// It came from a cloud.
+    /// It came from the cloud.
     pub of_cloud: bool,
-    /// What was kept of it says that it has ended, whatever is left in the runtime.
+    /// The stored state says that it has ended, whatever is left in the runtime.
     pub ended_before: bool,
-    /// In this life the cloud was heard to want its end.
+    /// The cloud has requested its end in this life.
     cloud_ends: bool,
-    /// The cloud was told that it has ended.
+    /// Its end was reported to the cloud.
     over: bool,
-    /// The store that knew of it was lost while it was there, and it was not told of since.
+    /// The store that had it was lost while it ran, and it was not delivered since.
     unstored: bool,
-    /// The agent began a life that could not know of it: nothing of it was in the runtime.
+    /// The agent began a life in which it could not know the pod: nothing of it was in the runtime.
     pub forgotten: bool,
-    /// Something of it was taken away behind the agent's back.
+    /// Something of it was removed behind the agent's back.
     pub lost: bool,
-    /// The last change of it in the runtime.
+    /// When it last changed in the runtime.
     pub changed_at: u64,
-    /// The last request that was to change something of it.
-    pub asked_at: u64,
-    /// What was asked for it in the minute that began then.
+    /// When the agent last requested a change of it.
+    pub requested_at: u64,
+    /// The requests for it in the minute that began then.
     minute: (u64, u32),
-    /// The last such request that was to stop something.
-    pub stop_asked_at: u64,
-    /// The last time that its sandboxes were not as they should be.
+    /// When the agent last requested a stop of something of it.
+    pub stop_requested_at: u64,
+    /// When its sandboxes were last not as they should be.
     sandbox_trouble_at: Option<u64>,
-    /// As of when the agent knows it: the time of the last look that it must have believed.
+    /// The time of the pod's state that the agent knows: of the last relist that it must have
+    /// believed.
     known_at: u64,
-    /// When the look was asked for that tells what is known.
-    known_asked_at: u64,
+    /// When that relist was requested.
+    known_requested_at: u64,
     last_call_ended_at: u64,
-    /// The last call that brought no answer: what was known before does not count.
+    /// When a call last brought no answer: the state known before does not count any more.
     last_failed_at: u64,
     open: Vec<(CallId, Kind)>,
-    /// Questions under way about an image that it has, and when the last of them was over.
+    /// The number of requests under way about an image that it has, and when the last of them
+    /// ended.
     image_questions: usize,
     image_answered_at: u64,
     slots: Vec<Slot>,
-    /// What its status said, in this life and run.
-    said: Said,
-    /// Its status as it was last seen in this life, and the status revision.
+    /// What its status reported, in this life and run.
+    reported: Reported,
+    /// Its status as it was last observed in this life, and the status revision.
     shown: Option<(u64, PodStatus)>,
-    /// The longest grace that a manifest of it ever named, milliseconds.
+    /// The longest grace period of all its manifests, milliseconds.
     grace_ms_max: u64,
-    /// When its end was first asked for, and the grace that was left then, milliseconds.
+    /// When its end was first requested, and the grace period that was left then, milliseconds.
     ending: Option<(u64, u64)>,
 }
 
@@ -175,19 +179,19 @@ pub struct Pod {
 pub struct Slot {
     name: Box<str>,
     alive: u32,
-    /// The sandbox in which it last ended with success, as an init container has to.
+    /// The sandbox in which it last ended with success, as an init container must.
     done_in: Option<SandboxNo>,
     /// The sandbox in which it last ran.
     ran_in: Option<SandboxNo>,
     last_end: Option<End>,
     backoff: Option<Backoff>,
-    /// The highest number of an instance in this run.
+    /// The highest attempt number in this run.
     attempt_max: u32,
-    /// Attempts that were asked for in this life.
-    asked: Vec<u32>,
-    /// Instances that were stopped to be run again, whatever the restart policy: the spec changed,
+    /// Attempts that were requested in this life.
+    requested: Vec<u32>,
+    /// Instances that were stopped to be restarted, whatever the restart policy: the spec changed,
     /// or a probe failed.
-    to_run_again: Vec<ContainerNo>,
+    to_restart: Vec<ContainerNo>,
 }
 
 #[derive(Clone)]
@@ -203,26 +207,26 @@ struct Backoff {
     used_at: u64,
 }
 
-/// What the status of a pod said.
+/// What the status of a pod reported.
 #[derive(Default)]
-struct Said {
+struct Reported {
     phase: Option<Phase>,
     terminal: Option<Phase>,
-    /// When that was said first.
+    /// When its end was first reported.
     ended_at: u64,
-    /// Refused because the node holds no more.
+    /// Refused because the node is full.
     no_room: bool,
-    /// Gone for the node's sake, or not taken in for it.
+    /// Evicted, or not admitted under pressure.
     evicted: bool,
     start_time: Option<Timestamp>,
-    /// The same, by an earlier life.
+    /// The same, in an earlier life.
     started_before: Option<Timestamp>,
     restarts: Vec<u32>,
 }
 
-/// One sandbox as it really is.
+/// The true state of one sandbox.
 struct Sandbox {
-    /// `None`: no pod's.
+    /// `None`: of no pod.
     pod: Option<usize>,
     made_at: u64,
     down_at: Option<u64>,
@@ -230,15 +234,15 @@ struct Sandbox {
     seen_at: Option<Timestamp>,
 }
 
-/// One container as it really is.
+/// The true state of one container.
 struct Container {
-    /// The pod and its slot; `None`: no pod's.
+    /// The pod and its slot; `None`: of no pod.
     place: Option<(usize, usize)>,
     sandbox: SandboxNo,
     image: Box<str>,
     alive: bool,
     began_at: u64,
-    /// The last grace it was asked to stop with, in this life.
+    /// The last grace period it was stopped with, in this life.
     grace_s: Option<i64>,
 }
 
@@ -246,15 +250,15 @@ struct Open {
     class: Class,
     pod: Option<usize>,
     kind: Kind,
-    asked_at: u64,
-    /// Pods that the question about an image may be for.
+    requested_at: u64,
+    /// Pods that the request about an image may be for.
     has_image: Vec<usize>,
 }
 
-/// Calls with a bound of their own, as `edged::limits` has them.
+/// Calls with a limit of their own, as in `edged::limits`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    Look,
+    List,
     Stop,
     Pull,
     Work,
@@ -279,38 +283,37 @@ enum Kind {
 
 /// The two lists that are believed together.
 #[derive(Clone, Copy, Default)]
-struct Look {
+struct Relist {
     sandboxes: Half,
     containers: Half,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Half {
-    asked: Option<(CallId, u64)>,
+    requested: Option<(CallId, u64)>,
     taken_at: u64,
-    /// When the list that arrived last was asked for and taken.
-    told: Option<(u64, u64)>,
+    /// When the list that arrived last was requested and taken.
+    arrived: Option<(u64, u64)>,
 }
 
-/// What a container is to its pod.
+/// The role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Runs to its end before the main ones.
     Init,
-    /// Begins before the main ones and runs beside them.
+    /// Starts before the main ones and runs beside them.
     Sidecar,
-    /// What the pod is for.
+    /// A regular container.
     Main,
 }
 
 impl Check {
-    /// Knows nothing.
     pub fn new(config: &Config, sample_every: u64) -> Self {
         Self {
             addresses: Vec::new(),
             pods: Vec::new(),
             garbage: garbage::Garbage::new(&config.housekeeping),
-            cloud: sky::Cloud::default(),
+            cloud: cloud::Cloud::default(),
             evict: evict::Evictions::new(&config.housekeeping.eviction),
             by_uid: BTreeMap::new(),
             by_name: BTreeMap::new(),
@@ -318,17 +321,17 @@ impl Check {
             containers: BTreeMap::new(),
             owners: BTreeMap::new(),
             files: BTreeMap::new(),
-            files_asked: BTreeMap::new(),
+            files_requested: BTreeMap::new(),
             files_made: BTreeSet::new(),
             delivered: false,
             connected: false,
-            ready_told_at: None,
+            ready_reported_at: None,
             open: BTreeMap::new(),
             counts: [0; 7],
             last_call: CallId(0),
             last_job: JobId(0),
-            look: Look::default(),
-            looked_at: 0,
+            relist: Relist::default(),
+            relisted_at: 0,
             watched: Vec::new(),
             newly_gone: Vec::new(),
             judged: None,
@@ -337,50 +340,50 @@ impl Check {
             sample_every,
             backoff_max_ms: config.crash_backoff_max_ms,
             probed: probes::Probed::default(),
-            meals_ms: meals_ms(config),
+            feed_interval_ms: feed_interval_ms(config),
             fed_at: None,
             pods_max: config.pods_max,
-            born_at: 0,
+            life_began_at: 0,
             pulls: config.pulls,
         }
     }
 
-    /// The agent begins a new life and knows nothing.
-    pub fn be_born(&mut self, now: u64) {
-        self.born_at = now;
+    /// The agent begins a new life.
+    pub fn begin_life(&mut self, now: u64) {
+        self.life_began_at = now;
         self.fed_at = None;
         self.addresses.clear();
-        self.garbage.be_born();
-        self.evict.be_born();
+        self.garbage.begin_life();
+        self.evict.begin_life();
         self.files.clear();
-        self.cloud = sky::Cloud::default();
-        self.files_asked.clear();
+        self.cloud = cloud::Cloud::default();
+        self.files_requested.clear();
         self.files_made.clear();
         self.delivered = false;
         self.connected = false;
-        self.ready_told_at = None;
+        self.ready_reported_at = None;
         self.open.clear();
         self.counts = [0; 7];
         self.last_call = CallId(0);
         self.last_job = JobId(0);
-        self.look = Look::default();
+        self.relist = Relist::default();
         self.newly_gone.clear();
         self.judged = None;
         self.revision = None;
-        self.probed.be_born();
+        self.probed.begin_life();
         self.watched.clear();
         for pod in &mut self.pods {
-            pod.be_born();
+            pod.begin_life();
         }
         for container in self.containers.values_mut() {
             container.grace_s = None;
         }
     }
 
-    /// The agent has taken a step: the machine's watchdog is fed when that is due, for all that the
-    /// agent asks for is answered in time here.
-    pub fn meal(&mut self, actions: &[Action], now: Instant, leaving: bool) {
-        let Some(each_ms) = self.meals_ms else { return };
+    /// The agent has taken a step: the machine's watchdog is fed when that is due, because every
+    /// request of the agent is answered in time here.
+    pub fn feed_watchdog(&mut self, actions: &[Action], now: Instant, leaving: bool) {
+        let Some(each_ms) = self.feed_interval_ms else { return };
         #[cfg(feature = "watchdog")]
         let fed = actions.iter().any(|action| matches!(action, Action::Feed));
         #[cfg(not(feature = "watchdog"))]
@@ -396,12 +399,12 @@ impl Check {
         }
     }
 
-    /// The longest wait of a crashing container.
+    /// The longest back-off of a crashing container.
     pub fn backoff_max_ms(&self) -> u64 {
         self.backoff_max_ms
     }
 
-    /// The pod with this uid, if it was ever heard of.
+    /// The pod with this uid, if it was ever known.
     pub fn pod(&self, uid: &str) -> Option<&Pod> {
         self.by_uid.get(uid).map(|&at| &self.pods[at])
     }
@@ -423,13 +426,13 @@ impl Pod {
     fn new(uid: &str) -> Self {
         Self {
             uid: uid.into(),
-            told: None,
+            desired: None,
             spec_was: None,
-            told_first: None,
-            told_at: 0,
-            first_told_at: u64::MAX,
+            delivered_first: None,
+            delivered_at: 0,
+            first_delivered_at: u64::MAX,
             gone_at: None,
-            again: false,
+            came_back: false,
             alive: 0,
             ready_sandboxes: 0,
             sandboxes: 0,
@@ -441,47 +444,47 @@ impl Pod {
             forgotten: false,
             lost: false,
             changed_at: 0,
-            asked_at: 0,
+            requested_at: 0,
             minute: (0, 0),
-            stop_asked_at: 0,
+            stop_requested_at: 0,
             sandbox_trouble_at: None,
             known_at: 0,
-            known_asked_at: 0,
+            known_requested_at: 0,
             last_call_ended_at: 0,
             last_failed_at: 0,
             open: Vec::new(),
             image_questions: 0,
             image_answered_at: 0,
             slots: Vec::new(),
-            said: Said::default(),
+            reported: Reported::default(),
             shown: None,
             grace_ms_max: 0,
             ending: None,
         }
     }
 
-    fn be_born(&mut self) {
-        self.told = None;
+    fn begin_life(&mut self) {
+        self.desired = None;
         self.spec_was = None;
         self.ended_before = false;
         self.cloud_ends = false;
         self.gone_at = None;
-        self.again = false;
+        self.came_back = false;
         self.forgotten |= self.sandboxes == 0;
         self.known_at = 0;
-        self.known_asked_at = 0;
+        self.known_requested_at = 0;
         self.last_call_ended_at = 0;
         self.last_failed_at = 0;
         self.open.clear();
         self.image_questions = 0;
         self.image_answered_at = 0;
         self.shown = None;
-        self.unsay();
+        self.forget_reported();
         self.ending = None;
         for slot in &mut self.slots {
             slot.backoff = None;
-            slot.to_run_again.clear();
-            slot.asked.clear();
+            slot.to_restart.clear();
+            slot.requested.clear();
         }
     }
 
@@ -493,7 +496,7 @@ impl Pod {
         self.slots.len() - 1
     }
 
-    /// One more request about the pod: many of them in a minute are a loop.
+    /// Counts a request about the pod: many of them in a minute are a loop.
     fn count_request(&mut self, now: u64) {
         if now - self.minute.0 >= 60_000 {
             self.minute = (now, 0);
@@ -506,9 +509,9 @@ impl Pod {
         );
     }
 
-    /// What a container is by the manifest; `None`: the manifest does not know it.
+    /// The role of a container by the manifest; `None`: the manifest does not have it.
     pub fn role(&self, name: &str) -> Option<Role> {
-        role(&self.told.as_ref()?.spec, name)
+        role(&self.desired.as_ref()?.spec, name)
     }
 
     /// Whether a stop of one of its containers is under way.
@@ -516,30 +519,30 @@ impl Pod {
         self.open.iter().any(|&(_, kind)| kind == Kind::StopContainer)
     }
 
-    /// Whether the answer to something asked for it is still due: it may be found lost by then.
+    /// Whether the answer to a request for it is pending: it may be found lost by then.
     pub fn is_waited_for(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// The highest number that an instance of a container had in this run.
+    /// The highest attempt number of a container in this run.
     pub fn attempt_max(&self, name: &str) -> u32 {
         let slot = self.slots.iter().find(|slot| &*slot.name == name);
         slot.map_or(0, |slot| slot.attempt_max)
     }
 
-    /// Whether an instance was stopped to be run again.
-    pub fn is_to_run_again(&self, number: ContainerNo) -> bool {
-        self.slots.iter().any(|slot| slot.to_run_again.contains(&number))
+    /// Whether an instance was stopped to be restarted.
+    pub fn is_to_restart(&self, number: ContainerNo) -> bool {
+        self.slots.iter().any(|slot| slot.to_restart.contains(&number))
     }
 
     /// The container's part of the manifest.
     fn spec_of(&self, name: &str) -> Option<&api::Container> {
-        let spec = &self.told.as_ref()?.spec;
+        let spec = &self.desired.as_ref()?.spec;
         spec.init_containers.iter().chain(&spec.containers).find(|it| &*it.name == name)
     }
 }
 
-/// What a container is by the spec.
+/// The role of a container by the spec.
 pub fn role(spec: &api::PodSpec, name: &str) -> Option<Role> {
     if spec.containers.iter().any(|main| &*main.name == name) {
         return Some(Role::Main);
@@ -549,15 +552,15 @@ pub fn role(spec: &api::PodSpec, name: &str) -> Option<Role> {
     Some(if sidecar { Role::Sidecar } else { Role::Init })
 }
 
-/// Milliseconds from one meal of the watchdog to the next; `None`: nobody feeds it.
+/// The interval at which the watchdog is fed, milliseconds; `None`: no watchdog.
 #[cfg(feature = "watchdog")]
-fn meals_ms(config: &Config) -> Option<u64> {
+fn feed_interval_ms(config: &Config) -> Option<u64> {
     let timeout_ms = u64::from(config.watchdog.timeout_s) * 1_000;
     let is_fed = !config.watchdog.device.is_empty();
     is_fed.then_some(timeout_ms / edged::limits::WATCHDOG_MEALS)
 }
 
 #[cfg(not(feature = "watchdog"))]
-fn meals_ms(_: &Config) -> Option<u64> {
+fn feed_interval_ms(_: &Config) -> Option<u64> {
     None
 }

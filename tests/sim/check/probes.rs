@@ -1,6 +1,6 @@
-//! Rules about probes and hooks: when they may be asked, and what follows from what was answered.
+//! Rules about probes and hooks: when they may run, and what follows from their results.
 //!
-//! What counts is what the agent was told, not how the container is: answers get lost.
+//! The results that the agent received count, not the state of the container: answers get lost.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +19,20 @@ use crate::runtime::{ContainerNo, Runtime};
 #[derive(Default)]
 pub(super) struct Probed {
     instances: BTreeMap<ContainerNo, Instance>,
-    calls: BTreeMap<CallId, (ContainerNo, Asked)>,
-    queries: BTreeMap<ProbeId, (ContainerNo, Asked)>,
-    /// The wall clock has jumped: of containers of earlier lives nobody knows how old they are.
+    calls: BTreeMap<CallId, (ContainerNo, CheckKind)>,
+    queries: BTreeMap<ProbeId, (ContainerNo, CheckKind)>,
+    /// The wall clock has jumped: the age of containers of earlier lives is unknown.
     pub clock_jumped: bool,
 }
 
 impl Probed {
-    /// A new life knows of nothing; the clock stays as it is.
-    pub fn be_born(&mut self) {
+    /// Clears the state of one life; `clock_jumped` stays.
+    pub fn begin_life(&mut self) {
         *self = Self { clock_jumped: self.clock_jumped, ..Self::default() };
     }
 }
 
-/// What was told of one instance.
+/// The results of one instance.
 #[derive(Debug, Default)]
 struct Instance {
     startup: Run,
@@ -42,13 +42,13 @@ struct Instance {
     pre: Hook,
 }
 
-/// Outcomes of one probe.
+/// The results of one probe.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     equal: (bool, i32),
-    /// What counts.
+    /// The result after the thresholds.
     result: Option<bool>,
-    condemned_at: Option<u64>,
+    must_stop_since: Option<u64>,
     under_way: bool,
 }
 
@@ -59,9 +59,9 @@ struct Hook {
     failed_at: Option<u64>,
 }
 
-/// What a command or a target names.
+/// The probe or hook that a command or a target names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum CheckKind {
     /// A probe.
     Startup,
     /// A probe.
@@ -74,7 +74,7 @@ pub enum Asked {
     Pre,
 }
 
-impl Asked {
+impl CheckKind {
     /// By the last word of a command, or the path of a GET.
     pub fn of(word: &str) -> Self {
         match word.trim_start_matches('/') {
@@ -83,7 +83,7 @@ impl Asked {
             "liveness" => Self::Liveness,
             "post" => Self::Post,
             "pre" => Self::Pre,
-            other => panic!("[probes] nobody asks for {other:?}"),
+            other => panic!("[probes] {other:?} is neither a probe nor a hook"),
         }
     }
 }
@@ -94,8 +94,8 @@ impl Check {
         self.probed.clock_jumped = true;
     }
 
-    /// A command in a container is asked for.
-    pub(super) fn exec_asked(
+    /// The agent requests a command in a container.
+    pub(super) fn exec_requested(
         &mut self,
         now: u64,
         runtime: &Runtime,
@@ -103,13 +103,13 @@ impl Check {
         number: ContainerNo,
         word: &str,
     ) {
-        let asked = Asked::of(word);
-        self.probed.calls.insert(call, (number, asked));
-        self.asked(now, runtime, number, asked);
+        let kind = CheckKind::of(word);
+        self.probed.calls.insert(call, (number, kind));
+        self.check_probe(now, runtime, number, kind);
     }
 
-    /// A query is asked of the container that has the port.
-    pub fn query_asked(
+    /// The agent requests a query of the container that has the port.
+    pub fn query_requested(
         &mut self,
         now: u64,
         runtime: &Runtime,
@@ -117,12 +117,12 @@ impl Check {
         number: ContainerNo,
         target: &str,
     ) {
-        let asked = Asked::of(target);
-        self.probed.queries.insert(query, (number, asked));
-        self.asked(now, runtime, number, asked);
+        let kind = CheckKind::of(target);
+        self.probed.queries.insert(query, (number, kind));
+        self.check_probe(now, runtime, number, kind);
     }
 
-    /// Whether no instance of its container was made since.
+    /// Whether no newer instance of its container exists.
     pub fn is_last(&self, number: ContainerNo) -> bool {
         let Some((at, slot)) = self.place_of(number) else { return false };
         let later = self.owners.range(number + 1..);
@@ -130,61 +130,61 @@ impl Check {
         own.all(|later| self.place_of(*later).is_some_and(|(_, other)| other != slot))
     }
 
-    fn asked(&mut self, now: u64, runtime: &Runtime, number: ContainerNo, asked: Asked) {
+    fn check_probe(&mut self, now: u64, runtime: &Runtime, number: ContainerNo, kind: CheckKind) {
         let Some(container) = self.containers.get(&number) else { return };
         let place = container.place;
-        judge!(place.is_some(), "[strangers] {asked:?} is asked of c{number}, which is nobody's");
+        judge!(place.is_some(), "[strangers] {kind:?} runs in c{number}, which belongs to no pod");
         let Some((at, slot)) = place else { return };
         let pod = &self.pods[at];
         let (uid, name) = (&pod.uid, &pod.slots[slot].name);
-        let who = format!("{asked:?} of c{number} ({name}) of pod {uid}");
+        let who = format!("{kind:?} of c{number} ({name}) of pod {uid}");
         let over = runtime.containers.get(&number).map_or(0, |it| it.ended_at);
         let dead = !container.alive && over < pod.known_at;
         judge!(!dead, "[probe the living] {who}, which has ended");
-        let gone = pod.told.is_none() && pod.gone_at.is_some();
-        let of_begin = matches!(asked, Asked::Startup | Asked::Liveness | Asked::Post);
+        let gone = pod.desired.is_none() && pod.gone_at.is_some();
+        let of_begin = matches!(kind, CheckKind::Startup | CheckKind::Liveness | CheckKind::Post);
         judge!(!(gone && of_begin), "[nothing probed after the end] {who}, and no source wants it");
         let made_of = runtime.containers.get(&number).map(|it| &it.listed.image);
         let outdated =
             pod.spec_of(name).zip(made_of).is_some_and(|(spec, made_of)| spec.image != *made_of);
         self.judged = None;
         let instance = self.probed.instances.entry(number).or_default();
-        match asked {
-            Asked::Post | Asked::Pre => {
-                let hook = instance.hook(asked);
+        match kind {
+            CheckKind::Post | CheckKind::Pre => {
+                let hook = instance.hook(kind);
                 judge!(hook.begun == 0, "[hooks once] {who} is run again");
                 (hook.begun, hook.under_way) = (1, true);
-                if asked == Asked::Pre {
-                    self.pods[at].stop_asked_at = now;
+                if kind == CheckKind::Pre {
+                    self.pods[at].stop_requested_at = now;
                     if outdated {
-                        // Even if the pod has its image back before the hook is over.
-                        self.pods[at].slots[slot].to_run_again.push(number);
+                        // Even if the pod has its old image again before the hook ends.
+                        self.pods[at].slots[slot].to_restart.push(number);
                     }
                 }
                 return;
             }
-            Asked::Startup | Asked::Readiness | Asked::Liveness => {}
+            CheckKind::Startup | CheckKind::Readiness | CheckKind::Liveness => {}
         }
         let began_at = container.began_at;
         let spec = pod.spec_of(name);
         let startup = spec.is_some_and(|spec| spec.startup_probe.is_some());
         judge!(
-            asked == Asked::Startup || !startup || instance.startup.result == Some(true),
+            kind == CheckKind::Startup || !startup || instance.startup.result == Some(true),
             "[startup first] {who} before startup has succeeded"
         );
         let post = instance.post.under_way;
         judge!(!post, "[post start first] {who} before its postStart is over");
-        let run = instance.run(asked);
+        let run = instance.run(kind);
         judge!(!run.under_way, "[one at a time] {who} while it is under way");
         run.under_way = true;
-        let decided = match asked {
-            Asked::Startup => run.result.is_some(),
-            _ => run.condemned_at.is_some(),
+        let decided = match kind {
+            CheckKind::Startup => run.result.is_some(),
+            _ => run.must_stop_since.is_some(),
         };
         judge!(!decided, "[held] {who} after it was decided");
         let attempt = runtime.containers.get(&number).map(|it| it.listed.attempt);
-        let ours = attempt.is_some_and(|attempt| pod.slots[slot].asked.contains(&attempt));
-        let Some(probe) = spec.and_then(|spec| probe_of(spec, asked)) else { return };
+        let ours = attempt.is_some_and(|attempt| pod.slots[slot].requested.contains(&attempt));
+        let Some(probe) = spec.and_then(|spec| probe_of(spec, kind)) else { return };
         let delay_ms = u64::from(probe.initial_delay_seconds.unsigned_abs()) * 1000;
         judge!(
             now - began_at >= delay_ms || (self.probed.clock_jumped && !ours),
@@ -194,43 +194,48 @@ impl Check {
     }
 
     /// A command has been answered.
-    pub fn exec_told(&mut self, now: u64, call: CallId, result: Option<&Result<Reply, CallError>>) {
-        let Some((number, asked)) = self.probed.calls.remove(&call) else { return };
+    pub fn exec_answered(
+        &mut self,
+        now: u64,
+        call: CallId,
+        result: Option<&Result<Reply, CallError>>,
+    ) {
+        let Some((number, kind)) = self.probed.calls.remove(&call) else { return };
         let good = match result {
             Some(Ok(Reply::Exec(exec))) => Some(exec.exit_code == 0),
             Some(Err(CallError::Lost(Lost::Deadline))) => Some(false),
             Some(_) | None => None,
         };
-        self.heard(now, number, asked, good, result.is_none());
+        self.record(now, number, kind, good, result.is_none());
     }
 
     /// A query has been answered.
-    pub fn query_told(&mut self, now: u64, query: ProbeId, finding: Option<&Finding>) {
-        let Some((number, asked)) = self.probed.queries.remove(&query) else { return };
+    pub fn query_answered(&mut self, now: u64, query: ProbeId, finding: Option<&Finding>) {
+        let Some((number, kind)) = self.probed.queries.remove(&query) else { return };
         let good = finding.map(|finding| matches!(finding, Finding::Good | Finding::Warning(_)));
-        self.heard(now, number, asked, good, finding.is_none());
+        self.record(now, number, kind, good, finding.is_none());
     }
 
-    /// `good`: `None` is an error, which counts for nothing.
-    fn heard(
+    /// `good`: `None` is an error, which does not count.
+    fn record(
         &mut self,
         now: u64,
         number: ContainerNo,
-        asked: Asked,
+        kind: CheckKind,
         good: Option<bool>,
         cancelled: bool,
     ) {
         self.judged = None;
         let instance = self.probed.instances.entry(number).or_default();
-        if matches!(asked, Asked::Post | Asked::Pre) {
-            let hook = instance.hook(asked);
+        if matches!(kind, CheckKind::Post | CheckKind::Pre) {
+            let hook = instance.hook(kind);
             hook.under_way = false;
             if !cancelled && good != Some(true) {
                 hook.failed_at.get_or_insert(now);
             }
             return;
         }
-        let run = instance.run(asked);
+        let run = instance.run(kind);
         run.under_way = false;
         let place = self.containers.get(&number).and_then(|container| container.place);
         let (Some(good), Some((at, slot))) = (good, place) else { return };
@@ -240,8 +245,8 @@ impl Check {
             let mut all = spec.init_containers.iter().chain(&spec.containers);
             all.find(|container| container.name == pod.slots[slot].name)
         });
-        let Some(probe) = spec.and_then(|spec| probe_of(spec, asked)) else { return };
-        run.count(now, good, asked, probe);
+        let Some(probe) = spec.and_then(|spec| probe_of(spec, kind)) else { return };
+        run.count(now, good, kind, probe);
     }
 
     /// Whether a preStop of the pod is under way: its stop has begun.
@@ -253,35 +258,35 @@ impl Check {
         self.probed.instances.iter().any(|(number, it)| it.pre.under_way && of_pod(number))
     }
 
-    /// Whether what was told is a reason to stop this instance.
-    pub(super) fn is_condemned(&self, number: ContainerNo) -> bool {
-        self.condemned_at(number).is_some() || self.post_failed_at(number).is_some()
+    /// Whether the received results are a reason to stop this instance.
+    pub(super) fn must_stop(&self, number: ContainerNo) -> bool {
+        self.must_stop_since(number).is_some() || self.post_failed_at(number).is_some()
     }
 
-    /// Since when there is one by its postStart.
+    /// Since when its failed postStart is a reason to stop it.
     pub fn post_failed_at(&self, number: ContainerNo) -> Option<u64> {
         self.probed.instances.get(&number)?.post.failed_at
     }
 
-    /// Since when there is such a reason by its probes.
-    pub fn condemned_at(&self, number: ContainerNo) -> Option<u64> {
+    /// Since when its probes are a reason to stop it.
+    pub fn must_stop_since(&self, number: ContainerNo) -> Option<u64> {
         let instance = self.probed.instances.get(&number)?;
-        instance.liveness.condemned_at.or(instance.startup.condemned_at)
+        instance.liveness.must_stop_since.or(instance.startup.must_stop_since)
     }
 
-    /// Its postStart is under way, or failed and it is about to be stopped.
+    /// Its postStart is under way, or failed and it will be stopped.
     pub fn is_starting(&self, number: ContainerNo) -> bool {
         let instance = self.probed.instances.get(&number);
         instance.is_some_and(|it| it.post.is_open())
     }
 
-    /// It is about to be stopped, or nobody knows yet whether it stays: by its probes and hooks.
+    /// By its probes and hooks it will be stopped, or that is still open.
     pub fn is_passing(&self, number: ContainerNo) -> bool {
         let hooked = self.probed.instances.get(&number).is_some_and(|it| it.pre.begun > 0);
-        hooked || self.condemned_at(number).is_some() || self.is_starting(number)
+        hooked || self.must_stop_since(number).is_some() || self.is_starting(number)
     }
 
-    /// What its status must say of a running instance: started, and ready.
+    /// What its status must report of a running instance: started, and ready.
     pub fn serves(&self, number: ContainerNo, spec: &api::Container) -> (bool, bool) {
         let fresh = Instance::default();
         let instance = self.probed.instances.get(&number).unwrap_or(&fresh);
@@ -300,7 +305,7 @@ impl Check {
         }
     }
 
-    /// No result is saved that the probes have not given.
+    /// The saved results are those that the probes gave.
     pub fn probe_results_saved(&self, all: &BTreeMap<ContainerId, ProbeResults>) {
         for (id, results) in all {
             let number = number_of(&id.0);
@@ -320,33 +325,33 @@ impl Check {
         }
     }
 
-    /// Nobody is told to be started or ready before the probes have said so.
+    /// No container is reported as started or ready before its probes succeeded.
     pub(super) fn check_served(&self, at: usize, status: &PodStatus) {
         let pod = &self.pods[at];
         let all = status.init_container_statuses.iter().chain(&status.container_statuses);
-        for told in all.filter(|told| told.has_started() || told.ready) {
+        for reported in all.filter(|reported| reported.has_started() || reported.ready) {
             // `containerd://c12`
-            let number = told.container_id.rsplit_once('c').and_then(|(_, id)| id.parse().ok());
-            let Some(spec) = pod.spec_of(&told.name) else { continue };
-            let plain = pod.role(&told.name) == Some(super::Role::Init);
+            let number = reported.container_id.rsplit_once('c').and_then(|(_, id)| id.parse().ok());
+            let Some(spec) = pod.spec_of(&reported.name) else { continue };
+            let plain = pod.role(&reported.name) == Some(super::Role::Init);
             let (started, ready) =
                 number.map_or((false, false), |number| self.serves(number, spec));
             judge!(
-                plain || (started || !told.has_started()) && (ready || !told.ready),
-                "[ready by its probes] {} of pod {} is said to be started={} ready={}",
-                told.name,
+                plain || (started || !reported.has_started()) && (ready || !reported.ready),
+                "[ready by its probes] {} of pod {} is reported as started={} ready={}",
+                reported.name,
                 pod.uid,
-                told.has_started(),
-                told.ready
+                reported.has_started(),
+                reported.ready
             );
         }
     }
 
-    /// Nothing else of a pod begins while a postStart of it is under way.
+    /// Nothing else of a pod starts while a postStart of it is under way.
     pub(super) fn check_post_start(&self, at: usize, what: &dyn std::fmt::Debug) {
         let mut all = self.probed.calls.values();
-        let open = all.find(|(number, asked)| {
-            *asked == Asked::Post
+        let open = all.find(|(number, kind)| {
+            *kind == CheckKind::Post
                 && self
                     .containers
                     .get(number)
@@ -355,7 +360,7 @@ impl Check {
         judge!(open.is_none(), "[post start first] {what:?} while {open:?} is under way");
     }
 
-    /// A container that has a preStop is stopped after it, and not while it runs.
+    /// A container with a preStop is stopped after the hook, not while it runs.
     pub(super) fn check_pre_stop(&self, runtime: &Runtime, at: usize, number: ContainerNo) {
         let pod = &self.pods[at];
         let Some((container, found)) =
@@ -383,33 +388,35 @@ impl Check {
 }
 
 impl Hook {
-    /// It is under way, or has failed, and its container is about to be stopped.
+    /// It is under way, or has failed, and its container will be stopped.
     fn is_open(&self) -> bool {
         self.under_way || self.failed_at.is_some()
     }
 }
 
 impl Instance {
-    fn run(&mut self, asked: Asked) -> &mut Run {
-        match asked {
-            Asked::Startup => &mut self.startup,
-            Asked::Readiness => &mut self.readiness,
-            Asked::Liveness => &mut self.liveness,
-            Asked::Post | Asked::Pre => panic!("{asked:?} is no probe"),
+    fn run(&mut self, kind: CheckKind) -> &mut Run {
+        match kind {
+            CheckKind::Startup => &mut self.startup,
+            CheckKind::Readiness => &mut self.readiness,
+            CheckKind::Liveness => &mut self.liveness,
+            CheckKind::Post | CheckKind::Pre => panic!("{kind:?} is no probe"),
         }
     }
 
-    fn hook(&mut self, asked: Asked) -> &mut Hook {
-        match asked {
-            Asked::Post => &mut self.post,
-            Asked::Pre => &mut self.pre,
-            Asked::Startup | Asked::Readiness | Asked::Liveness => panic!("{asked:?} is no hook"),
+    fn hook(&mut self, kind: CheckKind) -> &mut Hook {
+        match kind {
+            CheckKind::Post => &mut self.post,
+            CheckKind::Pre => &mut self.pre,
+            CheckKind::Startup | CheckKind::Readiness | CheckKind::Liveness => {
+                panic!("{kind:?} is no hook")
+            }
         }
     }
 }
 
 impl Run {
-    fn count(&mut self, now: u64, good: bool, asked: Asked, probe: &Probe) {
+    fn count(&mut self, now: u64, good: bool, kind: CheckKind, probe: &Probe) {
         let (before, count) = self.equal;
         self.equal = (good, if before == good { count + 1 } else { 1 });
         let threshold = if good { probe.success_threshold } else { probe.failure_threshold };
@@ -417,8 +424,8 @@ impl Run {
         let threshold = if threshold == 0 { default } else { threshold };
         if self.equal.1 >= threshold {
             self.result = Some(good);
-            if !good && asked != Asked::Readiness {
-                self.condemned_at = Some(now);
+            if !good && kind != CheckKind::Readiness {
+                self.must_stop_since = Some(now);
             }
         }
     }
@@ -429,11 +436,11 @@ fn number_of(id: &str) -> ContainerNo {
     id.trim_start_matches('c').parse().expect("an id of the runtime's")
 }
 
-fn probe_of(spec: &api::Container, asked: Asked) -> Option<&Probe> {
-    match asked {
-        Asked::Startup => spec.startup_probe.as_deref(),
-        Asked::Readiness => spec.readiness_probe.as_deref(),
-        Asked::Liveness => spec.liveness_probe.as_deref(),
-        Asked::Post | Asked::Pre => None,
+fn probe_of(spec: &api::Container, kind: CheckKind) -> Option<&Probe> {
+    match kind {
+        CheckKind::Startup => spec.startup_probe.as_deref(),
+        CheckKind::Readiness => spec.readiness_probe.as_deref(),
+        CheckKind::Liveness => spec.liveness_probe.as_deref(),
+        CheckKind::Post | CheckKind::Pre => None,
     }
 }

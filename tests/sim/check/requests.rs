@@ -1,4 +1,4 @@
-//! Rules about what the agent asks of the runtime and of the file system.
+//! Rules about the agent's requests to the runtime and to the file system.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::rule::judge;
 use crate::runtime::{Runtime, number_of};
 
 impl Check {
-    /// The agent asks for a call.
+    /// The agent requests a call.
     pub fn request(
         &mut self,
         now: u64,
@@ -26,10 +26,10 @@ impl Check {
         request: &Request,
         deadline: u64,
     ) {
-        judge!(deadline > now, "[deadline] {id:?} is to be answered before it is asked");
+        judge!(deadline > now, "[deadline] {id:?} has a deadline before its request");
         judge!(id > self.last_call, "[ids] {id:?} after {:?}", self.last_call);
         self.last_call = id;
-        judge!(self.connected, "[connection] asks for {request:?} without a connection");
+        judge!(self.connected, "[connection] requests {request:?} without a connection");
         let (class, kind) = classify(request);
         if let Request::HousekeepingCall(housekeeping) = request {
             self.check_upkeep(now, runtime, id, housekeeping);
@@ -37,20 +37,20 @@ impl Check {
         let pod = self.pod_of(request);
         if let Request::ExecSync { id: container, command, .. } = request {
             let word = command.last().map(String::as_str).unwrap_or_default();
-            self.exec_asked(now, runtime, id, number_of(&container.0), word);
+            self.exec_requested(now, runtime, id, number_of(&container.0), word);
         }
         self.check_room(class, pod, kind, request);
         if kind == Kind::Change || kind == Kind::StopContainer || kind == Kind::Pull {
             let of_cloud = pod.is_some_and(|at| self.pods[at].of_cloud);
             judge!(
                 self.delivered || of_cloud,
-                "[sources first] asks for {request:?}, and no source has delivered"
+                "[sources first] requests {request:?}, and no source has delivered"
             );
         }
         if let Some(at) = pod {
             let garbage = self.is_for_garbage(id, request);
             if matches!(kind, Kind::Change | Kind::StopContainer | Kind::Pull) && !garbage {
-                self.pods[at].asked_at = now;
+                self.pods[at].requested_at = now;
             }
             if matches!(kind, Kind::Change | Kind::StopContainer) {
                 self.check_orphan(at, request);
@@ -64,10 +64,10 @@ impl Check {
         let pod = pod.filter(|_| kind != Kind::Exec);
         match kind {
             Kind::ListSandboxes => {
-                self.look.sandboxes = Half { asked: Some((id, now)), ..Half::default() };
+                self.relist.sandboxes = Half { requested: Some((id, now)), ..Half::default() };
             }
             Kind::ListContainers => {
-                self.look.containers = Half { asked: Some((id, now)), ..Half::default() };
+                self.relist.containers = Half { requested: Some((id, now)), ..Half::default() };
             }
             _ => {}
         }
@@ -79,10 +79,10 @@ impl Check {
             self.pods[at].image_questions += 1;
         }
         self.counts[class as usize] += 1;
-        self.open.insert(id, Open { class, pod, kind, asked_at: now, has_image });
+        self.open.insert(id, Open { class, pod, kind, requested_at: now, has_image });
     }
 
-    /// A bound for all pods takes dead containers of those that run well.
+    /// A bound for the whole node removes dead containers of healthy pods.
     fn is_for_garbage(&mut self, id: CallId, request: &Request) -> bool {
         let ends = matches!(
             request,
@@ -91,16 +91,16 @@ impl Check {
                 | Request::RemovePodSandbox(_)
                 | Request::StopPodSandbox(_)
         );
-        let again = match request {
+        let repeated = match request {
             Request::RemoveContainer(container) => {
-                self.garbage.removed_again(id, number_of(&container.0))
+                self.garbage.retries_removal(id, number_of(&container.0))
             }
             _ => false,
         };
-        self.garbage.is_bounded() && ends || again
+        self.garbage.is_bounded() && ends || repeated
     }
 
-    /// Pods that have a container of this image, by what they want now or wanted before.
+    /// Pods that have a container of this image, by their present or earlier manifest.
     fn with_image(&self, image: &str) -> Vec<usize> {
         let image = draw::full_name(image);
         let has = |pod: &Option<Rc<api::Pod>>| {
@@ -109,10 +109,10 @@ impl Check {
             all.any(|container| draw::full_name(&container.image) == image)
         };
         let pods = self.pods.iter().enumerate();
-        pods.filter(|(_, pod)| has(&pod.told) || has(&pod.spec_was)).map(|(at, _)| at).collect()
+        pods.filter(|(_, pod)| has(&pod.desired) || has(&pod.spec_was)).map(|(at, _)| at).collect()
     }
 
-    /// The pod that the request is about; nothing but pods of Kubernetes may be named.
+    /// The pod of the request; only Kubernetes pods may be named.
     fn pod_of(&mut self, request: &Request) -> Option<usize> {
         let config = match request {
             Request::RunPodSandbox(config) => config,
@@ -131,7 +131,7 @@ impl Check {
             | Request::ContainerStatus(id)
             | Request::ExecSync { id, .. } => {
                 let owner = *self.owners.get(&number_of(&id.0))?;
-                judge!(owner.is_some(), "[strangers] {request:?} names a container of nobody");
+                judge!(owner.is_some(), "[strangers] {request:?} names a container of no pod");
                 return owner;
             }
             Request::Version
@@ -148,13 +148,13 @@ impl Check {
 
     fn pod_of_sandbox(&self, id: &SandboxId, request: &Request) -> Option<usize> {
         let sandbox = self.sandboxes.get(&number_of(&id.0))?;
-        judge!(sandbox.pod.is_some(), "[strangers] {request:?} names a sandbox of nobody");
+        judge!(sandbox.pod.is_some(), "[strangers] {request:?} names a sandbox of no pod");
         sandbox.pod
     }
 
     fn check_room(&self, class: Class, pod: Option<usize>, kind: Kind, request: &Request) {
         let calls_max = match class {
-            Class::Look => limits::LOOK_CALLS_MAX,
+            Class::List => limits::LOOK_CALLS_MAX,
             Class::Stop => limits::STOP_CALLS_MAX,
             Class::Pull => self.pulls.parallel_max,
             Class::Work => limits::WORK_CALLS_MAX,
@@ -164,7 +164,7 @@ impl Check {
         };
         let open = self.counts[class as usize];
         judge!(open < calls_max, "[room] {open} {class:?} calls under way, and one more");
-        // Commands in containers go beside everything else.
+        // Commands in containers run beside all other calls.
         if let Some(at) = pod.filter(|_| kind != Kind::Exec) {
             let pod = &self.pods[at];
             let beside = pod
@@ -173,7 +173,7 @@ impl Check {
                 .find(|&&(_, other)| (other, kind) != (Kind::StopContainer, Kind::StopContainer));
             judge!(
                 beside.is_none(),
-                "[one call] pod {}: asks for {request:?} while {beside:?} is under way",
+                "[one call] pod {}: requests {request:?} while {beside:?} is under way",
                 pod.uid
             );
         }
@@ -195,20 +195,20 @@ impl Check {
                 self.check_one_sandbox(at, sandbox, request);
                 self.check_create(runtime, at, config);
                 let slot = self.pods[at].slot_at(&config.name);
-                self.pods[at].slots[slot].asked.push(config.attempt);
+                self.pods[at].slots[slot].requested.push(config.attempt);
             }
             Request::StartContainer(_) | Request::PullImage { .. } => {
                 self.check_may_begin(at, request);
                 self.check_post_start(at, request);
             }
             Request::StopContainer { id, grace_s } => {
-                // With no more than the least, there was no time for a hook.
+                // With only the minimum grace there was no time for a hook.
                 if *grace_s > limits::STOP_GRACE_MIN_S {
                     self.check_pre_stop(runtime, at, number_of(&id.0));
                 }
                 self.check_stop(now, runtime, at, number_of(&id.0), *grace_s, deadline);
             }
-            // As grave as a removal: nothing that runs is to be ended so.
+            // As a removal: it must not end a running container.
             Request::RemoveContainer(id) | Request::Task { id, .. } => {
                 self.check_remove(runtime, at, number_of(&id.0));
             }
@@ -224,26 +224,26 @@ impl Check {
             | Request::ListContainers
             | Request::GetContainerEvents
             | Request::HousekeepingCall(_)
-            | Request::ImageStatus(_) => panic!("{request:?} is about no pod"),
+            | Request::ImageStatus(_) => panic!("{request:?} belongs to no pod"),
         }
     }
 
-    /// Nothing begins in a pod that no source wants, that has ended, or that cannot run here.
+    /// Nothing starts in a pod that no source wants, that has ended, or that is refused.
     fn check_may_begin(&self, at: usize, request: &Request) {
         let pod = &self.pods[at];
         let uid = &pod.uid;
-        judge!(pod.told.is_some(), "[gone is gone] {request:?}, and no source wants pod {uid}");
-        let Some(told) = &pod.told else { return };
-        let refused = draw::is_refused(told) || pod.is_out();
+        judge!(pod.desired.is_some(), "[gone is gone] {request:?}, and no source wants pod {uid}");
+        let Some(desired) = &pod.desired else { return };
+        let refused = draw::is_refused(desired) || pod.is_out();
         judge!(!refused, "[refused] {request:?} for pod {uid}");
         judge!(
-            pod.said.terminal.is_none() || pod.again,
+            pod.reported.terminal.is_none() || pod.came_back,
             "[ended is ended] {request:?}, and pod {uid} was reported {:?}",
-            pod.said.terminal
+            pod.reported.terminal
         );
         judge!(
-            !pod.again,
-            "[old run first] {request:?}, and the last run of pod {uid} has not been seen to end"
+            !pod.came_back,
+            "[old run first] {request:?}, and the last run of pod {uid} is not known to have ended"
         );
     }
 
@@ -253,7 +253,7 @@ impl Check {
         let pod = &self.pods[at];
         let source = config.annotations.get("kubernetes.io/config.source").map(String::as_str);
         let wanted_by = if pod.of_cloud { "api" } else { "file" };
-        judge!(source == Some(wanted_by), "[labels] pod {} is said to be {source:?}'s", pod.uid);
+        judge!(source == Some(wanted_by), "[labels] pod {} has the source {source:?}", pod.uid);
         let known = self.sandboxes.iter().filter(|(_, it)| it.pod == Some(at));
         for (number, sandbox) in known.filter(|(_, it)| it.made_at < pod.known_at) {
             let listed = &runtime.sandboxes[number].listed;
@@ -268,13 +268,13 @@ impl Check {
             let bad = !sandbox.has_ip || pod.ready_sandboxes > 1;
             judge!(
                 !listed.ready || long_down || bad,
-                "[one sandbox] pod {} asks for another sandbox beside s{number}",
+                "[one sandbox] pod {} requests another sandbox beside s{number}",
                 pod.uid
             );
         }
     }
 
-    /// Nothing begins in a sandbox that is known to be down, or to be one of two.
+    /// Nothing starts in a sandbox that is known to be down, or in one of two.
     fn check_one_sandbox(&self, at: usize, sandbox: &SandboxId, request: &Request) {
         let pod = &self.pods[at];
         let number = number_of(&sandbox.0);
@@ -328,7 +328,7 @@ impl Check {
             );
             judge!(
                 !container.alive,
-                "[stop before start] pod {uid}: asks for another {name} while c{number} runs"
+                "[stop before start] pod {uid}: requests another {name} while c{number} runs"
             );
             newest = Some((number, container)).max_by_attempt(newest);
         }
@@ -338,10 +338,10 @@ impl Check {
         }
         let done = newest.succeeded();
         let slot = pod.slots.iter().find(|slot| slot.name == *name).expect("it has an instance");
-        // The agent knows of the end of one that it stopped itself, before any look does.
+        // The agent knows the end of a container that it stopped itself before any list shows it.
         let due = newest.listed.image != config.image
-            || slot.to_run_again.iter().any(|&again| again >= number);
-        let policy = pod.told.as_ref().map(|told| told.spec.restart_policy);
+            || slot.to_restart.iter().any(|&stopped| stopped >= number);
+        let policy = pod.desired.as_ref().map(|desired| desired.spec.restart_policy);
         let allowed = match (pod.role(name), policy) {
             (Some(Role::Main), Some(RestartPolicy::Never)) => due,
             (Some(Role::Main), Some(RestartPolicy::OnFailure)) => due || !done,
@@ -350,7 +350,7 @@ impl Check {
         };
         judge!(
             allowed,
-            "[restart policy] pod {uid} ({policy:?}): {name} again, and c{number} ended with {}",
+            "[restart policy] pod {uid} ({policy:?}): {name} restarts after c{number} ended with {}",
             newest.status.exit_code
         );
     }
@@ -364,9 +364,9 @@ impl Check {
         newest == Some(sandbox)
     }
 
-    /// The agent asks for a job.
+    /// The agent requests a job.
     pub fn job(&mut self, now: u64, id: JobId, spec: &JobSpec, deadline: u64) {
-        judge!(deadline > now, "[deadline] {id:?} is to end before it begins");
+        judge!(deadline > now, "[deadline] {id:?} has a deadline before its request");
         judge!(id > self.last_job, "[ids] {id:?} after {:?}", self.last_job);
         self.last_job = id;
         let at = match spec {
@@ -383,7 +383,7 @@ impl Check {
             | JobSpec::CompressLogs(_)
             | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_) => {
-                judge!(self.check_node_job(id, spec), "[jobs] {spec:?} is nobody's");
+                judge!(self.check_node_job(id, spec), "[jobs] {spec:?} belongs to no pod");
                 return;
             }
             #[cfg(feature = "cloud")]
@@ -397,11 +397,11 @@ impl Check {
         let pod = &self.pods[at];
         match spec {
             JobSpec::MakePodDirs { .. } => {
-                judge!(pod.told.is_some(), "[gone is gone] {spec:?}");
+                judge!(pod.desired.is_some(), "[gone is gone] {spec:?}");
             }
             JobSpec::MakeContainerFiles(files) => {
-                judge!(pod.told.is_some(), "[gone is gone] {spec:?}");
-                self.files_asked.insert(id, (**files).clone());
+                judge!(pod.desired.is_some(), "[gone is gone] {spec:?}");
+                self.files_requested.insert(id, (**files).clone());
             }
             JobSpec::LinkLog(_)
             | JobSpec::SweepLinks { .. }
@@ -411,7 +411,7 @@ impl Check {
             | JobSpec::Measure(_)
             | JobSpec::SetQosCgroups(_) => {}
             JobSpec::SetUpVolume(_) | JobSpec::BindSubPath(_) | JobSpec::MakePodCgroup(_) => {
-                judge!(pod.told.is_some(), "[gone is gone] {spec:?}");
+                judge!(pod.desired.is_some(), "[gone is gone] {spec:?}");
             }
             JobSpec::RemovePodCgroup(_) => {
                 judge!(pod.alive == 0, "[cgroup last] {spec:?} of a pod that runs");
@@ -425,7 +425,10 @@ impl Check {
                 judge!(!runs, "[logs] {spec:?} of a container that runs");
             }
             JobSpec::RemoveLogDir(_) | JobSpec::RemovePodDir(_) => {
-                judge!(pod.told.is_none() || pod.again, "[logs] {spec:?} of a pod that is wanted");
+                judge!(
+                    pod.desired.is_none() || pod.came_back,
+                    "[logs] {spec:?} of a pod that is wanted"
+                );
                 judge!(pod.alive == 0, "[logs] {spec:?} of a pod that runs");
             }
             #[cfg(feature = "cloud")]
@@ -433,7 +436,7 @@ impl Check {
         }
     }
 
-    /// Only folders of pods that exist or existed are touched.
+    /// Only folders of pods that exist or existed are changed.
     fn pod_named(&self, pod: &LogDir) -> usize {
         if *pod == LogDir::nameless(&pod.uid) {
             return self.by_uid[&pod.uid];
@@ -441,17 +444,20 @@ impl Check {
         let name = (pod.namespace.clone(), pod.name.clone());
         let of_name = self.by_name.get(&name).map(Vec::as_slice).unwrap_or_default();
         let found = of_name.iter().find(|&&at| self.pods[at].uid == pod.uid);
-        *found.unwrap_or_else(|| panic!("[logs] {pod:?} is no pod that anybody knows"))
+        *found.unwrap_or_else(|| panic!("[logs] {pod:?} is no known pod"))
     }
 
-    /// The agent was told to end, and has had a step since: it begins nothing, and ends as soon as
-    /// the runtime has done what it was asked to make, start or remove, or when its time is over.
-    pub fn leaving(&self, told_at: Instant, now: Instant, asks: usize, ends: bool) {
-        judge!(asks == 0, "[leaving] asks for {asks} things when it is to end");
+    /// The agent was stopped and has taken a step since: it begins nothing, and exits as soon as
+    /// the runtime has finished what it creates, starts or removes, or when its time is over.
+    pub fn leaving(&self, stopped_at: Instant, now: Instant, requests: usize, ends: bool) {
+        judge!(requests == 0, "[leaving] makes {requests} requests after a stop");
         let work = self.open.values().filter(|open| open.class == Class::Work).count();
-        let may_wait = work > 0 && now < told_at.plus_ms(limits::LEAVE_MS);
-        judge!(ends || may_wait, "[exit] the agent was asked to end at {told_at:?}, and goes on");
-        judge!(!ends || !may_wait, "[leaving] ends while {work} calls are open that tear");
+        let may_wait = work > 0 && now < stopped_at.plus_ms(limits::LEAVE_MS);
+        judge!(ends || may_wait, "[exit] the agent was stopped at {stopped_at:?}, and goes on");
+        judge!(
+            !ends || !may_wait,
+            "[leaving] exits while {work} calls are open that must not be cut off"
+        );
     }
 }
 
@@ -469,11 +475,11 @@ impl Newest for Option<(u32, &crate::runtime::Container)> {
 
 fn classify(request: &Request) -> (Class, Kind) {
     match request {
-        Request::ListPodSandbox => (Class::Look, Kind::ListSandboxes),
-        Request::ListContainers => (Class::Look, Kind::ListContainers),
-        Request::Status => (Class::Look, Kind::Status),
+        Request::ListPodSandbox => (Class::List, Kind::ListSandboxes),
+        Request::ListContainers => (Class::List, Kind::ListContainers),
+        Request::Status => (Class::List, Kind::Status),
         Request::Version | Request::RuntimeConfig | Request::GetContainerEvents => {
-            (Class::Look, Kind::Other)
+            (Class::List, Kind::Other)
         }
         Request::StopContainer { .. } => (Class::Stop, Kind::StopContainer),
         Request::StopPodSandbox(_) => (Class::Stop, Kind::Change),
@@ -492,7 +498,7 @@ fn classify(request: &Request) -> (Class, Kind) {
     }
 }
 
-/// What the runtime and other tools know the pod by.
+/// The names by which the runtime and other tools identify the pod.
 fn check_sandbox_config(config: &SandboxConfig) {
     let label = |key: &str| config.labels.get(key).map(String::as_str).unwrap_or_default();
     let pod = &config.pod;

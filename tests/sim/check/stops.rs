@@ -1,4 +1,4 @@
-//! Rules about how things end: with a reason, with their grace, in time.
+//! Rules about stops: for a reason, with the grace period, in time.
 
 use edged::limits;
 use edged::model::cri::ContainerState;
@@ -11,7 +11,7 @@ use crate::world::World;
 
 /// A sandbox that was not as it should be explains stops for as long as calls may last.
 const TROUBLE_MS: u64 = 900_000;
-/// Rounding of seconds, and the moment between decision and request.
+/// Rounding of seconds, and the time between decision and request.
 const GRACE_SLACK_MS: u64 = 2_000;
 const READY_VALID_MS: u64 = 20_000;
 
@@ -35,7 +35,7 @@ impl Check {
         let grace_ms = grace_s.unsigned_abs() * 1000;
         judge!(
             deadline - now > grace_ms,
-            "[grace] c{number} of pod {uid} has {grace_s} s to end, and the call fewer"
+            "[grace] c{number} of pod {uid} has a grace of {grace_s} s, and its call less time"
         );
         if let Some((container, found)) =
             self.containers.get(&number).zip(runtime.containers.get(&number))
@@ -48,45 +48,51 @@ impl Check {
                 outdated
                     || unknown
                     || !container.alive
-                    || self.is_condemned(number)
-                    || pod.is_to_run_again(number)
+                    || self.must_stop(number)
+                    || pod.is_to_restart(number)
                     || self.may_end(now, at, name),
                 "[no stop without reason] c{number} ({name}) of pod {uid} is stopped"
             );
-            let policy = pod.told.as_ref().map(|told| told.spec.restart_policy);
-            let sick = self.condemned_at(number).is_some() && policy != Some(RestartPolicy::Never);
+            let policy = pod.desired.as_ref().map(|desired| desired.spec.restart_policy);
+            let sick =
+                self.must_stop_since(number).is_some() && policy != Some(RestartPolicy::Never);
             if outdated || sick {
-                self.pods[at].slots[slot].to_run_again.push(number);
+                self.pods[at].slots[slot].to_restart.push(number);
             }
         }
         self.check_grace(now, at, number, grace_ms);
-        self.pods[at].stop_asked_at = now;
+        self.pods[at].stop_requested_at = now;
     }
 
-    /// Whether a container of the pod may be stopped by what is known from outside.
+    /// Whether the inputs allow a stop of a container of the pod.
     fn may_end(&self, now: u64, at: usize, name: &str) -> bool {
         let pod = &self.pods[at];
-        let Some(told) = &pod.told else { return true };
+        let Some(desired) = &pod.desired else { return true };
         let lately = |at: u64| now.saturating_sub(at) < TROUBLE_MS;
         let troubled = pod.ready_sandboxes != 1 || pod.sandbox_trouble_at.is_some_and(lately);
         let mains_run = || {
             let mains = pod.slots.iter().filter(|it| pod.role(&it.name) == Some(Role::Main));
             mains.map(|slot| slot.alive).sum::<u32>() > 0
         };
-        let may_be_over = match (told.spec.restart_policy, pod.role(name)) {
+        let may_be_over = match (desired.spec.restart_policy, pod.role(name)) {
             (RestartPolicy::Always, _) => false,
             (_, Some(Role::Main)) => false,
             _ => !mains_run(),
         };
-        let expires = told.spec.active_deadline_seconds.is_some();
+        let expires = desired.spec.active_deadline_seconds.is_some();
         let refused = pod.is_out();
-        pod.again || troubled || may_be_over || expires || refused || pod.said.terminal.is_some()
+        pod.came_back
+            || troubled
+            || may_be_over
+            || expires
+            || refused
+            || pod.reported.terminal.is_some()
     }
 
-    /// The pod's grace is one for all its containers, and only gets less.
+    /// All containers of the pod share one grace period, which only gets shorter.
     fn check_grace(&mut self, now: u64, at: usize, number: ContainerNo, grace_ms: u64) {
         let pod = &mut self.pods[at];
-        let ends = pod.told.is_none() || pod.again;
+        let ends = pod.desired.is_none() || pod.came_back;
         if !ends {
             return;
         }
@@ -100,7 +106,7 @@ impl Check {
         );
         judge!(
             whole_ms <= pod.grace_ms_max.max(least_ms),
-            "[grace] pod {} is given {whole_ms} ms, and its manifest never said more than {} ms",
+            "[grace] pod {} is given {whole_ms} ms, and no manifest of it had more than {} ms",
             pod.uid,
             pod.grace_ms_max
         );
@@ -115,8 +121,8 @@ impl Check {
         }
     }
 
-    /// A container that is known to run is stopped with its grace before it is removed, and the
-    /// last one that ended is kept for its log and exit code.
+    /// A container that is known to run is stopped with its grace period before it is removed, and
+    /// the last dead instance is kept for its log and exit code.
     pub(super) fn check_remove(&self, runtime: &Runtime, at: usize, number: ContainerNo) {
         let pod = &self.pods[at];
         let Some((container, found)) =
@@ -129,7 +135,8 @@ impl Check {
             "[no kill] c{number} of pod {} is removed while it runs",
             pod.uid
         );
-        let wanted = pod.told.is_some() && !pod.again && pod.gone_at.is_none() && !pod.is_out();
+        let wanted =
+            pod.desired.is_some() && !pod.came_back && pod.gone_at.is_none() && !pod.is_out();
         let name = &found.listed.name;
         let main = pod.role(name) == Some(Role::Main);
         let known = found.is_exited() && found.ended_at.max(found.made_at) < pod.known_at;
@@ -142,7 +149,7 @@ impl Check {
                 && it.listed.attempt >= found.listed.attempt
                 && self.place_of(other).is_some_and(|(pod, _)| pod == at)
         });
-        // A start that was refused in a sandbox that ended left neither a log nor an exit code.
+        // A refused start in a sandbox that ended left neither a log nor an exit code.
         let sandbox = runtime.sandboxes.get(&found.sandbox);
         let never_ran = found.began_at == 0 && sandbox.is_none_or(|it| !it.listed.ready);
         judge!(
@@ -155,12 +162,12 @@ impl Check {
     pub(super) fn check_stop_sandbox(&self, now: u64, at: usize, number: SandboxNo) {
         self.check_sandbox_idle(at, number, "stopped");
         let pod = &self.pods[at];
-        let Some(told) = &pod.told else { return };
+        let Some(desired) = &pod.desired else { return };
         let healthy = self
             .sandboxes
             .get(&number)
             .is_some_and(|it| it.down_at.is_none() && it.has_ip && it.made_at < pod.known_at);
-        let policy = told.spec.restart_policy;
+        let policy = desired.spec.restart_policy;
         judge!(
             !healthy || policy != RestartPolicy::Always || self.may_end(now, at, ""),
             "[no stop without reason] s{number} of pod {} is stopped",
@@ -186,21 +193,21 @@ impl Check {
         );
     }
 
-    /// The agent has taken a step: it knows what is gone. Returns the pods whose stops it has to
-    /// ask for within a second, because nothing keeps it from doing so.
+    /// The agent has taken a step: it knows which pods were removed. Returns the pods whose stops
+    /// it must request within a second, because nothing prevents it.
     pub(super) fn gone_pods(&mut self, now: u64, runtime: &Runtime) -> Vec<usize> {
         let mut due = Vec::new();
         for at in std::mem::take(&mut self.newly_gone) {
-            if self.pods[at].told.is_some() {
+            if self.pods[at].desired.is_some() {
                 continue;
             }
             self.pods[at].gone_at = Some(now);
             let ready = self.connected
                 && now >= runtime.ready_at
-                && self.ready_told_at.is_some_and(|told| now - told < READY_VALID_MS);
+                && self.ready_reported_at.is_some_and(|received| now - received < READY_VALID_MS);
             let idle = self.pods[at].image_questions == 0
                 && self.pods[at].open.iter().all(|&(_, kind)| kind == Kind::Pull);
-            let sees = self.pods[at].known_asked_at > self.pods[at].last_failed_at;
+            let sees = self.pods[at].known_requested_at > self.pods[at].last_failed_at;
             let runs = self.containers.values().any(|it| {
                 it.alive
                     && it.place.is_some_and(|(pod, _)| pod == at)
@@ -213,11 +220,12 @@ impl Check {
         due
     }
 
-    /// Whether the pod was gone a second ago, and nothing keeps the agent from ending it.
+    /// Whether the pod was removed more than a second ago, and nothing prevents the agent from
+    /// ending it.
     pub fn is_long_gone(&self, now: u64, uid: &str) -> bool {
-        let gone_at = self.pod(uid).filter(|pod| pod.told.is_none()).and_then(|pod| pod.gone_at);
-        let ready =
-            self.connected && self.ready_told_at.is_some_and(|told| now - told < READY_VALID_MS);
+        let gone_at = self.pod(uid).filter(|pod| pod.desired.is_none()).and_then(|pod| pod.gone_at);
+        let ready = self.connected
+            && self.ready_reported_at.is_some_and(|received| now - received < READY_VALID_MS);
         ready && gone_at.is_some_and(|gone_at| now - gone_at > 1_000)
     }
 
@@ -226,34 +234,36 @@ impl Check {
         let pod = &self.pods[at];
         let Some(gone_at) = pod.gone_at.filter(|&gone_at| gone_at + 1_000 == now) else { return };
         let ready = self.connected
-            && self.ready_told_at.is_some_and(|told| now - told < READY_VALID_MS + 1_000);
+            && self
+                .ready_reported_at
+                .is_some_and(|received| now - received < READY_VALID_MS + 1_000);
         let excused = !ready
             || undisturbed_since > gone_at
             || pod.alive == 0
             || pod.lost
             || self.is_hooked(at);
         judge!(
-            excused || pod.stop_asked_at >= gone_at,
-            "[prompt stop] pod {} is gone for a second, runs, and nothing was stopped",
+            excused || pod.stop_requested_at >= gone_at,
+            "[prompt stop] pod {} was removed a second ago and still runs, and nothing was stopped",
             pod.uid
         );
     }
 }
 
-/// So many stops under way may leave no room for one more pod's.
+/// With this many stops under way there may be no room for one more pod's.
 const STOPS_MANY: usize = limits::STOP_CALLS_MAX / 2;
 
 impl Pod {
-    /// A new run of the same uid.
+    /// Begins a new run of the same uid.
     pub(super) fn begin_anew(&mut self, now: u64) {
-        self.again = false;
-        self.told_at = now;
-        self.spec_was.clone_from(&self.told);
+        self.came_back = false;
+        self.delivered_at = now;
+        self.spec_was.clone_from(&self.desired);
         self.gone_at = None;
         self.ending = None;
-        // What is missing now is missed in this run too.
+        // What is missing now is missing in this run too.
         self.lost &= self.sandboxes > 0;
-        self.unsay();
+        self.forget_reported();
         for slot in &mut self.slots {
             slot.backoff = None;
             slot.last_end = None;
@@ -265,9 +275,9 @@ impl Pod {
 }
 
 impl World {
-    /// A second after a pod's manifest went.
+    /// A second after a pod's manifest was removed.
     pub(crate) fn stop_due(&mut self, pod: usize) {
-        // Who is to end begins nothing.
+        // An agent that is stopping begins nothing.
         if self.leaving.is_none() {
             self.check.stop_due(self.now, pod, self.stalled_until);
         }

@@ -1,4 +1,4 @@
-//! What CloudCore does with what the node says (wire spec sections 2.7 and 5).
+//! What CloudCore does with messages of the node (wire spec sections 2.7 and 5).
 
 use edged::model::base64;
 use edged::model::message::{Message, Resource};
@@ -6,16 +6,16 @@ use serde::{Serialize, Serializer};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use super::api::{Deed, Object};
+use super::api::{ChangeKind, Object};
 use super::hub::is_over;
 use super::mirrors::MIRROR;
 use super::rules::content;
-use super::{Due, Sky};
+use super::{CloudSim, Due};
 use crate::rule::judge;
 use crate::trace::trace;
 
-impl Sky {
-    /// A message of the node's has arrived.
+impl CloudSim {
+    /// A message of the node has arrived.
     pub(super) fn receive(&mut self, now: u64, conn: u64, message: &Message) {
         if self.hub.conn != Some(conn) {
             return;
@@ -41,8 +41,8 @@ impl Sky {
         let route = &message.route;
         if &*route.source == "metaserver" {
             if self.rates.lists && !mute {
-                let told = Told::List(self.list(message));
-                self.respond(conn, message, &told);
+                let answer = Answer::List(self.list(message));
+                self.respond(conn, message, &answer);
             }
             return;
         }
@@ -50,16 +50,16 @@ impl Sky {
         let namespace = resource.namespace.unwrap_or("null");
         let name = resource.name;
         let fails = self.chance.percent(self.rates.fail_pct);
-        let told = match (&*route.operation, resource.kind) {
-            ("patch" | "insert" | "update", _) if fails => Told::Plain(self.failure()),
+        let answer = match (&*route.operation, resource.kind) {
+            ("patch" | "insert" | "update", _) if fails => Answer::Plain(self.failure()),
             ("patch", "podpatch") => {
                 self.patch_pod(now, &format!("{namespace}/pod/{name}"), message)
             }
             ("delete", "pod") if fails => {
                 let refusal = refusal(500, "InternalError");
-                Told::Plain(json!({"ErrStatus": refusal["ErrStatus"]}))
+                Answer::Plain(json!({"ErrStatus": refusal["ErrStatus"]}))
             }
-            ("delete", "pod") => Told::Plain(self.delete_pod(&route.resource, message)),
+            ("delete", "pod") => Answer::Plain(self.delete_pod(&route.resource, message)),
             ("insert", "pod") => self.mirror(&resource, message),
             ("query", "configmap" | "secret" | "persistentvolume" | "persistentvolumeclaim") => {
                 match self.api.get(&route.resource).cloned() {
@@ -68,7 +68,7 @@ impl Sky {
                         self.hub.line_up("response", &route.resource, &object, Some(parent));
                         return;
                     }
-                    None => Told::Plain(refusal(404, "NotFound")),
+                    None => Answer::Plain(refusal(404, "NotFound")),
                 }
             }
             (_, "node" | "nodepatch" | "lease") => {
@@ -77,24 +77,24 @@ impl Sky {
             _ => return,
         };
         if !mute {
-            self.respond(conn, message, &told);
+            self.respond(conn, message, &answer);
         }
     }
 
-    /// The answer goes on its way.
-    fn respond(&mut self, conn: u64, to: &Message, told: &Told) {
+    /// Sends the answer.
+    fn respond(&mut self, conn: u64, to: &Message, answer: &Answer) {
         let (resource, parent) = (&to.route.resource, &to.header.id);
-        let answer = match told {
-            Told::List(content) => {
+        let answer = match answer {
+            Answer::List(content) => {
                 let resource = "ignore/Application/ignore";
                 self.hub.message("applicationResponse", resource, parent, content)
             }
-            Told::Plain(content) => self.hub.message("response", resource, parent, content),
-            Told::Object(object) => {
+            Answer::Plain(content) => self.hub.message("response", resource, parent, content),
+            Answer::Object(object) => {
                 let taken = Taken { object: object.value(), error: () };
                 self.hub.about("response", resource, parent, to_raw_value(&taken).expect("JSON"))
             }
-            Told::Typed(object) => {
+            Answer::Typed(object) => {
                 let taken = Taken { object: Typed(object.value()), error: () };
                 self.hub.about("response", resource, parent, to_raw_value(&taken).expect("JSON"))
             }
@@ -106,16 +106,16 @@ impl Sky {
         self.timers.push((ms, Due::Answer(serial)));
     }
 
-    /// What the dynamic controller says to the question for the node's pods.
+    /// The dynamic controller's answer to the request for the node's pods.
     fn list(&mut self, message: &Message) -> Value {
-        let mut told: Value =
+        let mut reply: Value =
             serde_json::from_str(message.content.as_ref().expect("a question").get())
                 .expect("JSON");
         if self.chance.percent(self.rates.fail_pct) {
-            told["Status"] = "Rejected".into();
-            return told;
+            reply["Status"] = "Rejected".into();
+            return reply;
         }
-        let options = told["Option"].as_str().and_then(base64::decode).expect("base64");
+        let options = reply["Option"].as_str().and_then(base64::decode).expect("base64");
         let options: Value = serde_json::from_slice(&options).expect("JSON");
         let behind = options["continue"].as_str().unwrap_or_default().to_owned();
         let limit = options["limit"].as_u64().expect("a number") as usize;
@@ -127,17 +127,17 @@ impl Sky {
         let next = left.last().filter(|_| more).map(|(key, _)| key.to_string());
         let items: Vec<&Value> = left.into_iter().map(|(_, value)| value).collect();
         let list = json!({"kind": "PodList", "metadata": {"continue": next}, "items": items});
-        told["RespBody"] = base64::encode(list.to_string().as_bytes()).into();
-        told["Status"] = "Approved".into();
+        reply["RespBody"] = base64::encode(list.to_string().as_bytes()).into();
+        reply["Status"] = "Approved".into();
         self.count("lists answered");
-        told
+        reply
     }
 
-    /// What a cloud says that did nothing.
+    /// The answer of a cloud whose request failed.
     fn failure(&mut self) -> Value {
         let none = json!({"metadata": {"creationTimestamp": null}, "spec": {}, "status": {}});
         let error = match self.chance.below(3) {
-            // As Go's cloud says it when the API server cannot be reached.
+            // As Go's CloudCore answers when the API server is unreachable.
             0 => json!({}),
             1 => refusal(500, "InternalError"),
             _ => refusal(429, "TooManyRequests"),
@@ -145,17 +145,17 @@ impl Sky {
         json!({"Object": none, "Err": error})
     }
 
-    fn patch_pod(&mut self, now: u64, key: &str, message: &Message) -> Told {
+    fn patch_pod(&mut self, now: u64, key: &str, message: &Message) -> Answer {
         let patch = content(message);
         let uid = patch["metadata"]["uid"].as_str().unwrap_or_default();
         let Some(object) = self.api.get(key) else {
-            let mut told = failed(404, "NotFound");
+            let mut reply = failed(404, "NotFound");
             let name = key.rsplit('/').next().expect("a name");
-            told["Err"]["ErrStatus"]["message"] = format!("pods \"{name}\" not found").into();
-            return Told::Plain(told);
+            reply["Err"]["ErrStatus"]["message"] = format!("pods \"{name}\" not found").into();
+            return Answer::Plain(reply);
         };
         if *object.uid != *uid {
-            return Told::Plain(failed(409, "Conflict"));
+            return Answer::Plain(failed(409, "Conflict"));
         }
         let before = object.value()["status"]["phase"].clone();
         let foreign = |value: &Value| {
@@ -171,12 +171,15 @@ impl Sky {
             count == foreign(object.value()),
             "[others' conditions] {key} loses a condition that is not the node's: {patch}"
         );
-        // A life that was cut off before it heard of the answer may not know it.
+        // A life that was cut off before it received the answer may not know it.
         let known = self.store.get(key).and_then(|row| row.pod.as_ref().map(|pod| (row, pod)));
         let over =
             known.is_some_and(|(row, pod)| row.uid == object.uid && pod.status.phase.is_terminal());
-        judge!(!over || before == phase, "[ended is ended] {key} was {before}, is said {phase}");
-        Told::Typed(object)
+        judge!(
+            !over || before == phase,
+            "[ended is ended] {key} was {before}, is reported as {phase}"
+        );
+        Answer::Typed(object)
     }
 
     fn delete_pod(&mut self, key: &str, message: &Message) -> Value {
@@ -190,65 +193,68 @@ impl Sky {
             let phase = object.value()["status"]["phase"].as_str().unwrap_or_default();
             judge!(is_over(phase), "[delete last] {key} is to be deleted, and is {phase:?}");
             let ends = object.value()["metadata"].get("deletionTimestamp").is_some();
-            judge!(ends, "[delete last] {key} is deleted by its node, and nobody else wants it");
+            judge!(
+                ends,
+                "[delete last] {key} is deleted by its node, and nobody has requested that"
+            );
             self.api.remove(key);
         }
         json!("OK")
     }
 
-    fn node(&mut self, operation: &str, (kind, name): (&str, &str), message: &Message) -> Told {
+    fn node(&mut self, operation: &str, (kind, name): (&str, &str), message: &Message) -> Answer {
         let key = match kind {
             "lease" => format!("kube-node-lease/lease/{name}"),
             _ => format!("null/node/{name}"),
         };
         let there = self.api.get(&key).cloned();
-        let told = match (operation, there) {
-            ("insert", Some(_)) => return Told::Plain(failed(409, "AlreadyExists")),
+        let object = match (operation, there) {
+            ("insert", Some(_)) => return Answer::Plain(failed(409, "AlreadyExists")),
             ("insert", None) => {
                 let mut value = content(message);
                 value["metadata"]["uid"] = format!("{kind}-uid").into();
-                self.api.put(&key, value, Deed::Added)
+                self.api.put(&key, value, ChangeKind::Added)
             }
-            (_, None) => return Told::Plain(failed(404, "NotFound")),
+            (_, None) => return Answer::Plain(failed(404, "NotFound")),
             ("query", Some(object)) if kind == "node" => {
                 let mut value = object.value().clone();
                 value["kind"] = "Node".into();
-                return Told::Plain(value);
+                return Answer::Plain(value);
             }
             ("query", Some(object)) => object,
             ("patch", Some(_)) => self.api.report(&key, &content(message)),
             (_, Some(object)) => {
                 let mut value = content(message);
-                let told = &value["metadata"]["resourceVersion"];
+                let version = &value["metadata"]["resourceVersion"];
                 if kind == "lease"
-                    && told.as_str().is_some_and(|told| told.parse() != Ok(object.version))
+                    && version.as_str().is_some_and(|version| version.parse() != Ok(object.version))
                 {
-                    return Told::Plain(failed(409, "Conflict"));
+                    return Answer::Plain(failed(409, "Conflict"));
                 }
                 value["metadata"]["uid"] = (*object.uid).into();
-                let object = self.api.put(&key, value, Deed::Changed);
+                let object = self.api.put(&key, value, ChangeKind::Changed);
                 if kind == "node" {
-                    return Told::Plain(json!("OK"));
+                    return Answer::Plain(json!("OK"));
                 }
                 object
             }
         };
-        Told::Object(told)
+        Answer::Object(object)
     }
 }
 
-/// What an answer says.
-pub(super) enum Told {
+/// The content of an answer.
+pub(super) enum Answer {
     Plain(Value),
-    /// In MetaServer's words.
+    /// In MetaServer's format.
     List(Value),
     /// The object as it is now.
     Object(Object),
-    /// Of an object with a type of its own: it does not say what it is.
+    /// An object without `kind` and `apiVersion`.
     Typed(Object),
 }
 
-/// How the cloud says that it has done something.
+/// The form in which the cloud confirms a request.
 #[derive(Serialize)]
 struct Taken<T> {
     #[serde(rename = "Object")]

@@ -1,4 +1,4 @@
-//! The API server's objects, and the people who make, change and delete them.
+//! The API server's objects, and the users who create, change and delete them.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -19,37 +19,36 @@ use crate::chance::Chance;
 use crate::draw::{self, Drawer};
 use crate::world::NODE;
 
-/// Everything that there is.
 pub struct Api {
     /// By key: `default/pod/web`.
     objects: BTreeMap<Box<str>, Object>,
     /// The last `resourceVersion`.
     version: u64,
-    /// What informers are to be told.
+    /// Changes for the informers.
     changes: Vec<Change>,
     drawer: Drawer,
     uids: u64,
     pods_wished: usize,
-    /// Pods that were deleted and come back under their names.
+    /// Deleted pods that come back under their names.
     replaced: Vec<(Box<str>, Pod)>,
-    /// Somebody else keeps a condition of each pod.
+    /// Another controller owns a condition of each pod.
     foreign: bool,
 }
 
 /// One object.
 #[derive(Clone)]
 pub struct Object {
-    /// Names this incarnation.
+    /// Identifies this incarnation.
     pub uid: Box<str>,
     /// `resourceVersion`
     pub version: u64,
-    /// All of it.
+    /// The whole object.
     body: Rc<Body>,
-    /// Of a pod, what it wants.
+    /// Of a pod, its typed form.
     pub pod: Option<Rc<Pod>>,
 }
 
-/// What an object says, and what is worked out of that once, if at all.
+/// The content of an object, and values derived from it once, on demand.
 struct Body {
     value: Value,
     text: OnceCell<Box<RawValue>>,
@@ -57,13 +56,13 @@ struct Body {
 }
 
 impl Object {
-    /// Something of which the node is told.
+    /// An object that the node receives.
     pub fn new(uid: Box<str>, version: u64, value: Value, pod: Option<Rc<Pod>>) -> Self {
         let body = Body { value, text: OnceCell::new(), essence: OnceCell::new() };
         Self { uid, version, body: Rc::new(body), pod }
     }
 
-    /// All of it.
+    /// The whole object.
     pub fn value(&self) -> &Value {
         &self.body.value
     }
@@ -73,29 +72,29 @@ impl Object {
         self.body.text.get_or_init(|| to_raw_value(&self.body.value).expect("JSON"))
     }
 
-    /// Of all that makes a difference to a node.
+    /// A hash of all that makes a difference to a node.
     pub fn essence(&self) -> u64 {
         *self.body.essence.get_or_init(|| hub::essence(&self.body.value))
     }
 }
 
-/// Something that informers tell.
+/// A change that informers report.
 #[derive(Clone)]
 pub struct Change {
-    /// What became of it.
-    pub deed: Deed,
-    /// Of what.
+    /// The kind of change.
+    pub action: ChangeKind,
+    /// The object's key.
     pub key: Box<str>,
-    /// As it is, or was last.
+    /// The object as it is, or was last.
     pub object: Object,
 }
 
-/// What became of an object.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum ChangeKind {
     Added,
     Changed,
-    /// Nothing but its status.
+    /// Only its status changed.
     Reported,
     Deleted,
 }
@@ -104,7 +103,7 @@ pub const NAMESPACES: [&str; 2] = ["default", "site"];
 const NAMES: u64 = 3;
 
 impl Api {
-    /// People want about so many pods.
+    /// `pods_wished`: about how many pods the users want.
     pub fn new(drawer: Drawer, pods_wished: usize, foreign: bool) -> Self {
         Self {
             objects: BTreeMap::new(),
@@ -118,22 +117,20 @@ impl Api {
         }
     }
 
-    /// What informers have not told yet.
+    /// Changes that informers have not reported yet.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
 
-    /// One object.
     pub fn get(&self, key: &str) -> Option<&Object> {
         self.objects.get(key)
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&Box<str>, &Object)> {
         self.objects.iter()
     }
 
-    /// All pods, those on their way out included.
+    /// All pods, including those being deleted.
     pub fn pods(&self) -> impl Iterator<Item = (&Box<str>, &Object, &Rc<Pod>)> {
         self.objects.iter().filter_map(|(key, it)| Some((key, it, it.pod.as_ref()?)))
     }
@@ -162,8 +159,8 @@ impl Api {
         format!("c-{}", self.uids).into()
     }
 
-    /// Makes an object, or puts another state of it in its place.
-    pub fn put(&mut self, key: &str, mut value: Value, deed: Deed) -> Object {
+    /// Creates or replaces an object.
+    pub fn put(&mut self, key: &str, mut value: Value, action: ChangeKind) -> Object {
         self.version += 1;
         let version = self.version;
         value["metadata"]["resourceVersion"] = version.to_string().into();
@@ -172,25 +169,25 @@ impl Api {
         let is_mirror = value["metadata"]["annotations"][MIRROR].is_string();
         let pod = (value["kind"] == "Pod" && !is_mirror).then(|| {
             let old = self.objects.get(key).and_then(|old| old.pod.clone());
-            match old.filter(|_| deed == Deed::Reported) {
+            match old.filter(|_| action == ChangeKind::Reported) {
                 Some(pod) => pod,
                 None => Rc::new(Pod::deserialize(&value).expect("a pod")),
             }
         });
         let object = Object::new(uid, version, value, pod);
         self.objects.insert(key.into(), object.clone());
-        self.changes.push(Change { deed, key: key.into(), object: object.clone() });
+        self.changes.push(Change { action, key: key.into(), object: object.clone() });
         object
     }
 
-    /// It is gone.
+    /// Removes an object.
     pub fn remove(&mut self, key: &str) {
         if let Some(object) = self.objects.remove(key) {
             self.version += 1;
             let mut value = object.value().clone();
             value["metadata"]["resourceVersion"] = self.version.to_string().into();
             let object = Object::new(object.uid, self.version, value, object.pod);
-            self.changes.push(Change { deed: Deed::Deleted, key: key.into(), object });
+            self.changes.push(Change { action: ChangeKind::Deleted, key: key.into(), object });
         }
         let back = self.replaced.iter().position(|(other, _)| **other == *key);
         if let Some(at) = back {
@@ -199,7 +196,7 @@ impl Api {
         }
     }
 
-    /// Somebody wants this pod.
+    /// A user creates this pod.
     fn make(&mut self, mut pod: Pod) {
         pod.metadata.uid = self.uid().into();
         Arc::make_mut(&mut pod.spec).node_name = Some(NODE.to_owned());
@@ -215,10 +212,10 @@ impl Api {
         value["status"] =
             json!({"phase": "Pending", "qosClass": "BestEffort", "conditions": conditions});
         let key = key_of(&pod);
-        self.put(&key, value, Deed::Added);
+        self.put(&key, value, ChangeKind::Added);
     }
 
-    /// The node's part of a pod: its status.
+    /// The node writes its part of a pod: the status.
     pub fn report(&mut self, key: &str, patch: &Value) -> Object {
         let old = &self.objects[key];
         let mut value = old.value().clone();
@@ -226,13 +223,13 @@ impl Api {
             merge::apply(&mut value["status"], status);
         }
         if value == *old.value() {
-            // The API server writes nothing then.
+            // Then the API server does not write.
             return old.clone();
         }
-        self.put(key, value, Deed::Reported)
+        self.put(key, value, ChangeKind::Reported)
     }
 
-    /// `kubectl delete`: a pod of the node is given time to end.
+    /// `kubectl delete`: a pod of the node gets a grace period.
     pub fn delete(&mut self, key: &str, grace_s: Option<i64>, wall_s: i64) {
         let Some(object) = self.objects.get(key) else { return };
         let Some(pod) = &object.pod else { return self.remove(key) };
@@ -242,7 +239,7 @@ impl Api {
         if grace_s == 0 {
             return self.remove(key);
         }
-        // Given once, it is only made shorter.
+        // A second deletion can only shorten it.
         if before.is_some_and(|before| before <= grace_s) {
             return;
         }
@@ -251,10 +248,10 @@ impl Api {
         let at = Timestamp(wall_s + grace_s).to_string();
         value["metadata"]["deletionTimestamp"] = at.into();
         value["metadata"]["deletionGracePeriodSeconds"] = grace_s.into();
-        self.put(key, value, Deed::Changed);
+        self.put(key, value, ChangeKind::Changed);
     }
 
-    /// All that pods may use is there.
+    /// Restores every object that pods use.
     pub fn heal(&mut self) {
         for namespace in NAMESPACES {
             for kind in ["configmap", "secret"] {
@@ -275,7 +272,7 @@ impl Api {
         if old.is_some() && how == Write::IfMissing {
             return;
         }
-        let deed = if old.is_some() { Deed::Changed } else { Deed::Added };
+        let action = if old.is_some() { ChangeKind::Changed } else { ChangeKind::Added };
         let uid = old.unwrap_or_else(|| self.uid());
         let text = (self.version + 1).to_string();
         let metadata = json!({"name": name, "namespace": namespace, "uid": uid});
@@ -287,10 +284,11 @@ impl Api {
             json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata,
                 "data": {"key": text}})
         };
-        self.put(&key, value, deed);
+        self.put(&key, value, action);
     }
 
-    /// A claim has its volume. That it was without one is not told: nobody watches claims.
+    /// A claim is bound to its volume. That it was unbound is not reported: no informer watches
+    /// claims.
     fn bind(&mut self, namespace: &str, name: u64) {
         let (name, volume) = (format!("claim{name}"), format!("pv-{namespace}-{name}"));
         let kept_for = json!({"namespace": namespace, "name": name});
@@ -306,18 +304,18 @@ impl Api {
         });
     }
 
-    /// An object that is not there, or not yet so.
+    /// Creates an object that is missing or incomplete.
     fn fill(&mut self, key: &str, value: impl FnOnce(&str) -> Value) {
         let old = self.objects.get(key).map(|old| (old.uid.clone(), old.value()["spec"].clone()));
         let uid = old.as_ref().map_or_else(|| self.uid(), |(uid, _)| uid.clone());
         let value = value(&uid);
-        let deed = if old.is_some() { Deed::Changed } else { Deed::Added };
+        let action = if old.is_some() { ChangeKind::Changed } else { ChangeKind::Added };
         if old.is_none_or(|(_, spec)| spec != value["spec"]) {
-            self.put(key, value, deed);
+            self.put(key, value, action);
         }
     }
 
-    /// A claim is made anew, and waits for a volume.
+    /// A claim is created again, and waits for a volume.
     fn unbind(&mut self, namespace: &str, name: u64) {
         let name = format!("claim{name}");
         let key = format!("{namespace}/persistentvolumeclaim/{name}");
@@ -328,12 +326,12 @@ impl Api {
         });
     }
 
-    /// What a file of this object has to say; `None`: there is no such object.
+    /// The text of a file of this object; `None`: there is no such object.
     pub fn text(&self, key: &str) -> Option<String> {
         text(self.objects.get(key)?.value())
     }
 
-    /// Somebody does something.
+    /// A user changes something.
     pub fn change(&mut self, wall_s: i64, chance: &mut Chance) -> &'static str {
         let pods = self.wanted().count();
         if pods * 2 < self.pods_wished {
@@ -362,7 +360,7 @@ impl Api {
         }
     }
 
-    /// One more pod.
+    /// A user creates a pod.
     pub fn add(&mut self, chance: &mut Chance) -> &'static str {
         let mut pod = self.drawer.pod(chance);
         pod.metadata.name = format!("c{}", pod.metadata.name);
@@ -394,7 +392,7 @@ impl Api {
         "delete"
     }
 
-    /// As a StatefulSet does: the next of the name when this one is gone.
+    /// As a StatefulSet does: the next pod of the name after this one is removed.
     fn replace(&mut self, wall_s: i64, chance: &mut Chance) -> &'static str {
         let Some(key) = self.some(chance) else { return "nothing" };
         let mut pod = (**self.objects[&key].pod.as_ref().expect("a pod")).clone();
@@ -422,7 +420,7 @@ impl Api {
         if value == *object.value() {
             return "nothing";
         }
-        self.put(&key, value, Deed::Changed);
+        self.put(&key, value, ChangeKind::Changed);
         "edit"
     }
 
@@ -455,7 +453,7 @@ enum Write {
     Anyway,
 }
 
-/// What a file of this object has to say.
+/// The text of a file of this object.
 pub fn text(value: &Value) -> Option<String> {
     let text = value["data"]["key"].as_str()?;
     if value["kind"] == "Secret" {

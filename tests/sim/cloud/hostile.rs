@@ -1,4 +1,4 @@
-//! Messages that nobody should send: old ones, broken ones, those for others.
+//! Invalid messages: old ones, broken ones, and those for other nodes.
 
 use std::rc::Rc;
 
@@ -6,13 +6,13 @@ use edged::model::message::{Header, Message};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use super::Sky;
-use super::hub::Said;
+use super::CloudSim;
+use super::hub::Sent;
 use crate::trace::trace;
 use crate::world::NODE;
 
-impl Sky {
-    /// Something comes that is not as it should be.
+impl CloudSim {
+    /// An invalid message arrives.
     pub(super) fn mischief(&mut self, now: u64) {
         if self.hub.conn.is_none() {
             return;
@@ -32,13 +32,13 @@ impl Sky {
         }
     }
 
-    /// What was sent before, over this connection, as it was or with another id.
+    /// A message that was sent before over this connection, as it was or with another id.
     fn old(&mut self) -> Option<Message> {
         let count = self.hub.history.len();
         if count == 0 {
             return None;
         }
-        let (message, said) = self.hub.history[self.chance.index(count)].clone();
+        let (message, sent) = self.hub.history[self.chance.index(count)].clone();
         let mut message = (*message).clone();
         if self.chance.percent(50) {
             message.header.id = self.hub.id();
@@ -46,7 +46,7 @@ impl Sky {
             if &*message.route.operation == "response" {
                 message.route.operation = "update".into();
             }
-            self.hub.said.insert(message.header.id.clone(), said);
+            self.hub.sent.insert(message.header.id.clone(), sent);
         }
         Some(message)
     }
@@ -73,7 +73,7 @@ impl Sky {
 
     fn nonsense(&mut self, operation: &str, key: &str, content: &Value) -> Message {
         let message = self.hub.message(operation, key, "", content);
-        let said = Said {
+        let sent = Sent {
             key: key.into(),
             uid: "".into(),
             version: 0,
@@ -81,7 +81,7 @@ impl Sky {
             essence: 0,
             nonsense: true,
         };
-        self.hub.said.insert(message.header.id.clone(), Rc::new(said));
+        self.hub.sent.insert(message.header.id.clone(), Rc::new(sent));
         message
     }
 
@@ -101,7 +101,7 @@ impl Sky {
         message
     }
 
-    /// As a cloud answers an old report of a pod that it does not know: by name alone.
+    /// As a cloud answers an old report of a pod that it does not have: by name alone.
     fn nameless_deletion(&mut self) -> Option<Message> {
         let number = self.chance.between(1, 20);
         let key = format!("default/pod/cpod{number}");
@@ -112,26 +112,26 @@ impl Sky {
         let content = json!({"metadata": {"name": name, "namespace": "default"}});
         let message = self.hub.message("delete", &key, "", &content);
         let key: Box<str> = key.into();
-        let said =
-            Said { key, uid: "".into(), version: 0, gone: true, essence: 0, nonsense: false };
-        self.hub.said.insert(message.header.id.clone(), Rc::new(said));
+        let sent =
+            Sent { key, uid: "".into(), version: 0, gone: true, essence: 0, nonsense: false };
+        self.hub.sent.insert(message.header.id.clone(), Rc::new(sent));
         Some(message)
     }
 
-    /// Of an incarnation that is long gone.
+    /// The deletion of an old incarnation.
     fn old_deletion(&mut self) -> Option<Message> {
         let key = self.some_key()?;
         let (namespace, name) = key.split_once("/pod/")?;
         let uid: Box<str> = format!("before-{name}").into();
         let content = json!({"metadata": {"name": name, "namespace": namespace, "uid": uid}});
         let message = self.hub.message("delete", &key, "", &content);
-        let said =
-            Said { key: key.clone(), uid, version: 0, gone: true, essence: 0, nonsense: false };
-        self.hub.said.insert(message.header.id.clone(), Rc::new(said));
+        let sent =
+            Sent { key: key.clone(), uid, version: 0, gone: true, essence: 0, nonsense: false };
+        self.hub.sent.insert(message.header.id.clone(), Rc::new(sent));
         Some(message)
     }
 
-    /// A pod of another node, or the picture of a static pod.
+    /// A pod of another node, or the mirror of a static pod.
     fn of_others(&mut self) -> Message {
         let mirror = self.chance.percent(50);
         let node = if mirror { NODE } else { "other" };

@@ -1,9 +1,9 @@
-//! CloudHub and the synchroniser: what of the objects a node was sent, and what it acknowledged.
+//! CloudHub and the synchroniser: what they sent to a node, and what the node acknowledged.
 //!
-//! One message that wants an acknowledgement is under way at a time. It is sent again every 5 s,
-//! five times in all, and then lined up anew. What was acknowledged is recorded, and the record
-//! outlives connections; the line does not. What a record is behind of is sent as an `update`
-//! within 5 s, or as a `delete` with nothing but names in it.
+//! One message that needs an acknowledgement is under way at a time. It is sent again every 5 s,
+//! five times in all, and then queued again. Acknowledged versions are recorded, and the records
+//! outlive connections; the queue does not. An object that is newer than its record is sent as an
+//! `update` within 5 s, or as a `delete` with only names in it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,9 +14,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::Due;
-use super::api::{Api, Change, Deed, Object};
+use super::api::{Api, Change, ChangeKind, Object};
 
-/// Between two writes of a message.
+/// Between two transmissions of a message.
 const AGAIN_MS: u64 = 5_000;
 const WRITES_MAX: u32 = 5;
 
@@ -25,20 +25,20 @@ const WRITES_MAX: u32 = 5;
 pub struct Hub {
     /// The connection that the session is on.
     pub conn: Option<u64>,
-    /// What was acknowledged, by uid; version 0: nothing of it yet.
+    /// Acknowledged versions, by uid; version 0: nothing acknowledged yet.
     records: BTreeMap<Box<str>, Record>,
     queue: VecDeque<Box<str>>,
     latest: BTreeMap<Box<str>, Outgoing>,
     flight: Option<Flight>,
-    /// Everything that was ever sent for an acknowledgement, by id of the message.
-    pub said: BTreeMap<Box<str>, Rc<Said>>,
-    /// What was sent over this connection, the newest last.
-    pub history: VecDeque<(Rc<Message>, Rc<Said>)>,
-    /// When the last sign of life came.
+    /// Every message that was ever sent for an acknowledgement, by message id.
+    pub sent: BTreeMap<Box<str>, Rc<Sent>>,
+    /// Messages sent over this connection, the newest last.
+    pub history: VecDeque<(Rc<Message>, Rc<Sent>)>,
+    /// When the node last sent something.
     pub alive_at: u64,
-    /// Written and not handed to the link.
+    /// Written and not yet passed to the link.
     pub written: Vec<Message>,
-    /// In so many milliseconds.
+    /// Timers: due in so many milliseconds.
     pub timers: Vec<(u64, Due)>,
     ids: u64,
     flights: u64,
@@ -47,32 +47,30 @@ pub struct Hub {
 /// ObjectSync.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Of the object.
     pub key: Box<str>,
-    /// That it acknowledged.
+    /// The acknowledged version.
     pub version: u64,
 }
 
-/// What a message says of an object.
+/// The object and version that a message carries.
 #[derive(Debug)]
-pub struct Said {
-    /// Of the object.
+pub struct Sent {
     pub key: Box<str>,
-    /// Of this incarnation; empty: not told.
+    /// Of this incarnation; empty: not included.
     pub uid: Box<str>,
-    /// Its `resourceVersion`; 0: not told.
+    /// Its `resourceVersion`; 0: not included.
     pub version: u64,
-    /// It is gone.
+    /// It is deleted.
     pub gone: bool,
-    /// Of all that makes a difference to a node.
+    /// A hash of all that makes a difference to a node.
     pub essence: u64,
-    /// Nobody can make sense of it.
+    /// The message is unintelligible.
     pub nonsense: bool,
 }
 
 #[derive(Clone)]
 struct Outgoing {
-    said: Rc<Said>,
+    sent: Rc<Sent>,
     message: Rc<Message>,
 }
 
@@ -84,13 +82,12 @@ struct Flight {
 }
 
 impl Hub {
-    /// Another id.
     pub fn id(&mut self) -> Box<str> {
         self.ids += 1;
         format!("cloud-{}", self.ids).into()
     }
 
-    /// The node is there: the line is empty.
+    /// The node is connected: the queue is empty.
     pub fn connect(&mut self, now: u64, conn: u64) {
         self.disconnect();
         self.conn = Some(conn);
@@ -106,32 +103,32 @@ impl Hub {
         self.history.clear();
     }
 
-    /// CloudCore is made to forget what the node acknowledged, and begins anew. What is gone it
-    /// would never tell of then, so that stays.
+    /// CloudCore forgets what the node acknowledged, and begins again. It would never report
+    /// deleted objects then, so those stay.
     pub fn forget(&mut self, api: &Api) {
         let is_there = |uid: &str, key: &str| api.get(key).is_some_and(|it| *it.uid == *uid);
         self.records.retain(|uid, record| !is_there(uid, &record.key));
     }
 
-    /// What an informer tells.
+    /// Processes a change from an informer.
     pub fn informed(&mut self, api: &Api, change: &Change, echoes: bool) {
-        let Change { deed, key, object } = change;
+        let Change { action, key, object } = change;
         let kind = key.split('/').nth(1).unwrap_or_default();
         let concerns = match kind {
             "pod" | "node" => true,
             _ => self.records.contains_key(&object.uid) || api.is_used(key),
         };
-        let operation = match deed {
+        let operation = match action {
             _ if is_unwatched(kind) || !concerns => return,
-            Deed::Reported if !echoes => return,
-            Deed::Deleted => "delete",
-            Deed::Added if kind != "secret" && kind != "node" => "insert",
-            Deed::Added | Deed::Changed | Deed::Reported => "update",
+            ChangeKind::Reported if !echoes => return,
+            ChangeKind::Deleted => "delete",
+            ChangeKind::Added if kind != "secret" && kind != "node" => "insert",
+            ChangeKind::Added | ChangeKind::Changed | ChangeKind::Reported => "update",
         };
         self.line_up(operation, key, object, None);
     }
 
-    /// The synchroniser compares.
+    /// Compares the objects with the records.
     pub fn synchronise(&mut self, api: &Api) {
         let records: Vec<(Box<str>, Record)> =
             self.records.iter().map(|(uid, record)| (uid.clone(), record.clone())).collect();
@@ -154,7 +151,7 @@ impl Hub {
         }
     }
 
-    /// Something waits for its turn. `parent`: it answers that message.
+    /// Queues a message. `parent`: the message that it answers.
     pub fn line_up(
         &mut self,
         operation: &str,
@@ -170,13 +167,13 @@ impl Hub {
         }
         let ends = object.value()["metadata"].get("deletionTimestamp").is_some();
         let always = ends || parent.is_some() || operation == "delete";
-        let known = self.latest.get(&uid).map_or(record, |it| it.said.version);
+        let known = self.latest.get(&uid).map_or(record, |it| it.sent.version);
         if !always && object.version <= known {
             return;
         }
         let (parent, resource) = parent.unwrap_or(("", key));
-        let (message, said) = self.compose(operation, resource, object, parent);
-        self.latest.insert(uid.clone(), Outgoing { said, message: Rc::new(message) });
+        let (message, sent) = self.compose(operation, resource, object, parent);
+        self.latest.insert(uid.clone(), Outgoing { sent, message: Rc::new(message) });
         if !self.queue.contains(&uid) {
             self.queue.push_back(uid);
         }
@@ -190,8 +187,8 @@ impl Hub {
         resource: &str,
         object: &Object,
         parent: &str,
-    ) -> (Message, Rc<Said>) {
-        let said = Rc::new(Said {
+    ) -> (Message, Rc<Sent>) {
+        let sent = Rc::new(Sent {
             key: resource.into(),
             uid: object.uid.clone(),
             version: object.version,
@@ -203,11 +200,10 @@ impl Hub {
         if object.version > 0 {
             message.header.resource_version = object.version.to_string().into();
         }
-        self.said.insert(message.header.id.clone(), said.clone());
-        (message, said)
+        self.sent.insert(message.header.id.clone(), sent.clone());
+        (message, sent)
     }
 
-    /// Any message.
     pub fn message(
         &mut self,
         operation: &str,
@@ -218,7 +214,7 @@ impl Hub {
         self.about(operation, resource, parent, to_raw_value(content).expect("JSON"))
     }
 
-    /// Any message, whose content is JSON already.
+    /// A message whose content is JSON already.
     pub fn about(
         &mut self,
         operation: &str,
@@ -247,14 +243,14 @@ impl Hub {
         if self.history.len() == 32 {
             self.history.pop_front();
         }
-        self.history.push_back((outgoing.message.clone(), outgoing.said.clone()));
+        self.history.push_back((outgoing.message.clone(), outgoing.sent.clone()));
         self.written.push((*outgoing.message).clone());
         self.flight = Some(Flight { serial, uid, outgoing, writes: 1 });
-        self.timers.push((AGAIN_MS, Due::Again(conn, serial)));
+        self.timers.push((AGAIN_MS, Due::Retransmit(conn, serial)));
     }
 
-    /// No acknowledgement came in time.
-    pub fn again(&mut self, conn: u64, serial: u64) {
+    /// No acknowledgement came in time: sends again or queues again.
+    pub fn retransmit(&mut self, conn: u64, serial: u64) {
         if self.conn != Some(conn) {
             return;
         }
@@ -262,7 +258,7 @@ impl Hub {
         if flight.writes < WRITES_MAX {
             flight.writes += 1;
             self.written.push((*flight.outgoing.message).clone());
-            self.timers.push((AGAIN_MS, Due::Again(conn, serial)));
+            self.timers.push((AGAIN_MS, Due::Retransmit(conn, serial)));
             return;
         }
         let flight = self.flight.take().expect("just seen");
@@ -276,7 +272,7 @@ impl Hub {
     pub fn acknowledged(&mut self, parent: &str) {
         let is_it = |it: &mut Flight| *it.outgoing.message.header.id == *parent;
         let Some(Flight { uid, outgoing, .. }) = self.flight.take_if(is_it) else { return };
-        let Said { ref key, version, gone, .. } = *outgoing.said;
+        let Sent { ref key, version, gone, .. } = *outgoing.sent;
         if gone {
             self.records.remove(&uid);
         } else {
@@ -287,24 +283,24 @@ impl Hub {
         self.pump();
     }
 
-    /// Whether nothing is under way or waits.
+    /// Whether nothing is under way or queued.
     pub fn is_idle(&self) -> bool {
         self.flight.is_none() && self.queue.is_empty()
     }
 
     /// What is under way, for the trace.
-    pub fn under_way(&self) -> Option<&Said> {
-        self.flight.as_ref().map(|flight| &*flight.outgoing.said)
+    pub fn under_way(&self) -> Option<&Sent> {
+        self.flight.as_ref().map(|flight| &*flight.outgoing.sent)
     }
 
-    /// What the node was sent and what of it it acknowledged.
+    /// What was sent to the node, with the acknowledged versions.
     pub fn records(&self) -> impl Iterator<Item = (&Box<str>, &Record)> {
         self.records.iter()
     }
 }
 
-/// Of an object, all that makes a difference to a node: not its status, unless it has ended, nor
-/// who wrote what when.
+/// A hash of all that makes a difference to a node: without the status, unless the pod has ended,
+/// and without `managedFields`.
 pub fn essence(value: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (key, part) in value.as_object().into_iter().flatten() {
@@ -320,7 +316,7 @@ pub fn essence(value: &Value) -> u64 {
                 let phase = part["phase"].as_str().unwrap_or_default();
                 phase.chars().filter(|_| is_over(phase)).for_each(|char| char.hash(&mut hasher));
             }
-            // What it is, objects in answers do not say.
+            // Objects in answers do not include it.
             "kind" | "apiVersion" => {}
             _ => (key, part).hash(&mut hasher),
         }
@@ -328,7 +324,7 @@ pub fn essence(value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// No informer of `CloudCore`'s tells of these.
+/// `CloudCore` has no informer for these.
 fn is_unwatched(kind: &str) -> bool {
     matches!(kind, "lease" | "persistentvolume" | "persistentvolumeclaim")
 }

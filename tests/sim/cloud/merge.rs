@@ -1,6 +1,6 @@
 //! The API server's strategic merge patch, as far as statuses need it (Kubernetes' API conventions;
-//! core/v1 `patchStrategy` and `patchMergeKey` of `PodStatus` and `NodeStatus`). Written apart from
-//! the mind's own, which makes such patches.
+//! core/v1 `patchStrategy` and `patchMergeKey` of `PodStatus` and `NodeStatus`). Written
+//! independently of the core's own code, which makes such patches.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ pub fn apply(target: &mut Value, patch: &Value) {
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
-    let map = target.as_object_mut().expect("made one just now");
+    let map = target.as_object_mut().expect("just inserted");
     for (key, value) in patch {
         if key.starts_with('$') {
             continue;
@@ -55,16 +55,16 @@ fn apply_list(target: &mut Value, name: &str, patch: &[Value]) {
         *target = patch.to_vec().into();
         return;
     };
-    let told = |element: &&Value| element.get("$patch").is_none();
+    let is_value = |element: &&Value| element.get("$patch").is_none();
     let word = |element: &Value, word: &str| element.get("$patch").is_some_and(|it| it == word);
     if !target.is_array() || patch.iter().any(|element| word(element, "replace")) {
         *target = Value::Array(Vec::new());
     }
-    let list = target.as_array_mut().expect("made one just now");
+    let list = target.as_array_mut().expect("just inserted");
     for gone in patch.iter().filter(|element| word(element, "delete")) {
         list.retain(|element| element.get(key) != gone.get(key));
     }
-    for element in patch.iter().filter(told) {
+    for element in patch.iter().filter(is_value) {
         match list.iter_mut().find(|old| old.get(key) == element.get(key)) {
             Some(old) => apply(old, element),
             None => list.push(element.clone()),
@@ -72,11 +72,11 @@ fn apply_list(target: &mut Value, name: &str, patch: &[Value]) {
     }
 }
 
-/// Elements that the order does not name stay behind those that it names.
+/// Elements that the order does not name stay after those that it names.
 fn sort(list: &mut [Value], key: &str, order: &Value) {
     let order = order.as_array().expect("an order is a list");
     let place = |element: &Value| {
-        let same = |told: &Value| told.get(key) == element.get(key);
+        let same = |original: &Value| original.get(key) == element.get(key);
         order.iter().position(same).unwrap_or(order.len())
     };
     list.sort_by_key(place);

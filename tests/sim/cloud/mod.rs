@@ -1,12 +1,12 @@
 //! The cloud, the link to it and the store, drawn from the seed like everything else.
 //!
 //! ```text
-//!  people ─▶ api ─▶ hub ─▶ link ─▶ the agent ─▶ store
-//!             ▲                        │
-//!             └── answers ◀── link ◀───┘
+//!  users ─▶ api ─▶ hub ─▶ link ─▶ the agent ─▶ store
+//!            ▲                        │
+//!            └── answers ◀── link ◀───┘
 //! ```
 //!
-//! The draws are a chance of their own: worlds without a cloud are what they were.
+//! The draws are a separate random sequence: worlds without a cloud do not change.
 
 mod answers;
 mod api;
@@ -36,7 +36,7 @@ use crate::check::Check;
 use crate::draw::Drawer;
 use crate::faults::Class;
 use crate::trace::trace;
-use crate::world::{Thing, World};
+use crate::world::{World, WorldEvent};
 
 use api::Api;
 use hub::Hub;
@@ -47,13 +47,13 @@ use store::{Store, Stored};
 
 /// 2025-11-20, milliseconds since 1970, when the world begins.
 const TODAY_MS: i64 = 1_763_600_000_000;
-/// Between two looks of the synchroniser.
+/// Between two rounds of the synchroniser.
 const SYNC_MS: u64 = 5_000;
-/// Between two chances for what goes wrong.
+/// Between two draws of faults.
 const TICK_MS: u64 = 500;
 
 /// The cloud, the link and the store.
-pub struct Sky {
+pub struct CloudSim {
     api: Api,
     hub: Hub,
     link: Link,
@@ -64,62 +64,63 @@ pub struct Sky {
     life: u32,
     /// The node's certificate.
     validity: Option<Validity>,
-    /// New ones last so long, seconds.
+    /// The lifetime of new certificates, seconds.
     validity_s: i64,
-    /// No dial succeeds before.
+    /// Every dial fails before this time.
     down_until: u64,
-    /// No certificate is given before.
+    /// No certificate is issued before this time.
     closed_until: u64,
     answers: BTreeMap<u64, (u64, Message)>,
     last_answer: u64,
-    /// Pods of which it is durable now that they have ended.
+    /// Pods whose end has just become durable.
     over: Vec<Box<str>>,
     timers: Vec<(u64, Due)>,
     events: Vec<Event>,
-    /// The store was new or lost in some life, and the cloud thinks that the node has what it had.
+    /// The store was new or lost in some life, and the cloud assumes that the node still has its
+    /// content.
     lost: bool,
-    /// The save under way will be.
+    /// The save under way will fail.
     save_fails: bool,
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// Something that is going to happen.
+/// A future event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The store has done what it was asked to, in this life.
-    Kept(u32),
-    /// A dial comes to its end.
+    /// The store has finished a save, in this life.
+    Saved(u32),
+    /// A dial ends.
     Dialled(u64, Outcome),
-    /// The first frame on its way up arrives.
+    /// The first frame of the node arrives.
     Up(u64),
-    /// The first frame on its way down arrives.
+    /// The first frame of the cloud arrives.
     Down(u64),
     /// A message has left the agent.
     Left(u64),
-    /// Was there a sign of life?
+    /// Checks for silence of the node.
     Silence(u64),
-    /// A message that was not acknowledged is sent again.
-    Again(u64, u64),
+    /// An unacknowledged message is sent again.
+    Retransmit(u64, u64),
     /// An answer is ready.
     Answer(u64),
-    /// The synchroniser looks.
+    /// The synchroniser compares.
     Sync,
     /// Something may go wrong.
     Tick,
-    /// People change what is wanted.
-    Will,
+    /// The users change something.
+    UserChange,
 }
 
-/// What becomes of a dial.
+/// The outcome of a dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Up,
-    /// The cloud thinks so; nobody else hears of it.
+    /// Established for the cloud only.
     Half,
-    /// The cloud keeps it open and has no session on it: it has as many nodes as it takes.
+    /// The cloud keeps it open without a session on it: it has reached its number of nodes.
     Alone,
     Fails,
-    /// The certificate does not do.
+    /// The certificate is refused.
     Refused,
 }
 
@@ -129,9 +130,9 @@ pub fn draw(
     seed: u64,
     config: &mut Config,
     pods_wished: &mut usize,
-) -> Option<Box<Sky>> {
+) -> Option<Box<CloudSim>> {
     let mut chance = Chance::new(seed ^ 0x736b_7920_6162_6f76);
-    // As many as are worth their time: each is a world with two sources.
+    // Half of the seeds: each costs as much as a world with two sources.
     if !chance.percent(50) {
         return None;
     }
@@ -164,7 +165,7 @@ pub fn draw(
     let joined = chance.percent(70);
     let now_s = TODAY_MS / 1000;
     let validity = Validity { not_before_s: now_s, not_after_s: now_s + validity_s };
-    let mut sky = Sky {
+    let mut cloud = CloudSim {
         api,
         hub: Hub::default(),
         link: Link::default(),
@@ -180,17 +181,17 @@ pub fn draw(
         answers: BTreeMap::new(),
         last_answer: 0,
         over: Vec::new(),
-        timers: vec![(1, Due::Sync), (2, Due::Tick), (3, Due::Will)],
+        timers: vec![(1, Due::Sync), (2, Due::Tick), (3, Due::UserChange)],
         events: Vec::new(),
         lost: false,
         save_fails: false,
         counts: BTreeMap::new(),
     };
-    sky.inform();
-    Some(Box::new(sky))
+    cloud.inform();
+    Some(Box::new(cloud))
 }
 
-impl Sky {
+impl CloudSim {
     fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
@@ -200,34 +201,34 @@ impl Sky {
         (TODAY_MS + now as i64) / 1000
     }
 
-    /// What changed is told to those who watch.
+    /// Informers report the changes.
     fn inform(&mut self) {
         for change in self.api.take_changes() {
             self.hub.informed(&self.api, &change, self.rates.echoes);
         }
     }
 
-    /// The agent is told something, and acts on it from now on.
-    pub fn told(&mut self, now: u64, event: &Event, check: &mut Check, agent: &Agent) {
+    /// The agent receives an event, and acts on it from now on.
+    pub fn received(&mut self, now: u64, event: &Event, check: &mut Check, agent: &Agent) {
         if self.lost {
             check.cloud_has(|uid| self.api.pods().any(|(_, object, _)| *object.uid == *uid));
         }
         match event {
             Event::Loaded(_) => {
                 check.cloud_read();
-                self.tell_pods(now, check, agent);
+                self.deliver_pods(now, check, agent);
             }
-            Event::Saved(_) => self.tell_pods(now, check, agent),
+            Event::Saved(_) => self.deliver_pods(now, check, agent),
             Event::LinkUp(session, _) if self.link.dialling == Some(*session) => {
                 self.link.dialling = None;
-                self.link.told_up = Some(*session);
+                self.link.known_up = Some(*session);
                 self.link.unsent = 0;
             }
             Event::LinkDown(session, _) => self.link.down(*session),
-            Event::Sent(session, count) if self.link.told_up == Some(*session) => {
+            Event::Sent(session, count) if self.link.known_up == Some(*session) => {
                 self.link.unsent -= count;
             }
-            Event::Cloud(session, message) if self.link.told_up == Some(*session) => {
+            Event::Cloud(session, message) if self.link.known_up == Some(*session) => {
                 trace!(
                     now,
                     "the cloud says {} {} {} {}",
@@ -236,27 +237,27 @@ impl Sky {
                     message.header.resource_version,
                     message.header.id
                 );
-                self.rules.heard(message, &self.hub, &self.store);
+                self.rules.received(message, &self.hub, &self.store);
             }
             _ => {}
         }
     }
 
-    /// What is durable counts.
-    fn tell_pods(&self, now: u64, check: &mut Check, agent: &Agent) {
-        check.told_cloud(now, self.store.pods().collect(), agent);
+    /// Only durable pods count.
+    fn deliver_pods(&self, now: u64, check: &mut Check, agent: &Agent) {
+        check.received_cloud(now, self.store.pods().collect(), agent);
     }
 
-    fn keep(&mut self, now: u64, revision: Revision) {
+    fn begin_save(&mut self, now: u64, revision: Revision) {
         let full = now < self.store.full_until;
         let fails = self.chance.percent(self.rates.save_fail_pct);
         let ms = self.chance.below(self.rates.save_ms + 1);
         trace!(now, "save {revision:?}{}", if full || fails { ", in vain" } else { "" });
         self.save_fails = full || fails;
-        self.timers.push((ms, Due::Kept(self.life)));
+        self.timers.push((ms, Due::Saved(self.life)));
     }
 
-    fn kept(&mut self, now: u64) {
+    fn save_done(&mut self, now: u64) {
         let Some((revision, changes)) = self.store.end() else { return };
         if std::mem::take(&mut self.save_fails) {
             self.count("saves failed");
@@ -283,133 +284,133 @@ impl Sky {
 }
 
 impl World {
-    /// The agent asks for something of the link or the store.
-    pub(crate) fn sky_asked(&mut self, action: Action) {
+    /// The agent makes a request of the link or the store.
+    pub(crate) fn cloud_requested(&mut self, action: Action) {
         let now = self.now;
         let dial_ms = match &action {
             Action::Dial { deadline, .. } => self.world_time(*deadline).saturating_sub(now),
             _ => 0,
         };
-        let sky = self.sky.as_mut().expect("only where there is a cloud");
+        let cloud = self.cloud.as_mut().expect("only where there is a cloud");
         match action {
-            Action::Dial { session, .. } => sky.dial(now, session, dial_ms),
+            Action::Dial { session, .. } => cloud.dial(now, session, dial_ms),
             Action::Send(session, message) => {
-                sky.rules.sends(now, &message, (&sky.hub, &sky.store, &self.check));
-                sky.send(now, session, message);
+                cloud.rules.sends(now, &message, (&cloud.hub, &cloud.store, &self.check));
+                cloud.send(now, session, message);
             }
-            Action::Ping(session) => sky.ping(now, session),
-            Action::Hangup(session) => sky.hang_up(now, session),
+            Action::Ping(session) => cloud.ping(now, session),
+            Action::Hangup(session) => cloud.hang_up(now, session),
             Action::Save { revision, changes } => {
-                sky.store.begin(revision, changes);
-                sky.keep(now, revision);
+                cloud.store.begin(revision, changes);
+                cloud.begin_save(now, revision);
             }
             other => panic!("{other:?} is not about the cloud"),
         }
-        self.sky_settle();
+        self.cloud_settle();
     }
 
-    /// Something of the cloud's happens.
-    pub(crate) fn sky_due(&mut self, due: Due) {
-        let Some(sky) = &mut self.sky else { return };
+    /// An event of the cloud is due.
+    pub(crate) fn cloud_due(&mut self, due: Due) {
+        let Some(cloud) = &mut self.cloud else { return };
         let now = self.now;
         match due {
-            Due::Kept(life) if life == sky.life => sky.kept(now),
-            Due::Kept(_) => {}
-            Due::Dialled(conn, outcome) => sky.dialled(now, conn, outcome),
-            Due::Up(conn) => sky.goes_up(now, conn),
-            Due::Down(conn) => sky.comes_down(now, conn),
-            Due::Left(conn) => sky.left(conn),
-            Due::Silence(conn) => sky.silence(now, conn),
-            Due::Again(conn, serial) => sky.hub.again(conn, serial),
-            Due::Answer(serial) => sky.answer(serial),
+            Due::Saved(life) if life == cloud.life => cloud.save_done(now),
+            Due::Saved(_) => {}
+            Due::Dialled(conn, outcome) => cloud.dialled(now, conn, outcome),
+            Due::Up(conn) => cloud.goes_up(now, conn),
+            Due::Down(conn) => cloud.comes_down(now, conn),
+            Due::Left(conn) => cloud.left(conn),
+            Due::Silence(conn) => cloud.silence(now, conn),
+            Due::Retransmit(conn, serial) => cloud.hub.retransmit(conn, serial),
+            Due::Answer(serial) => cloud.answer(serial),
             Due::Sync => {
-                sky.hub.synchronise(&sky.api);
-                sky.timers.push((SYNC_MS, Due::Sync));
+                cloud.hub.synchronise(&cloud.api);
+                cloud.timers.push((SYNC_MS, Due::Sync));
             }
-            Due::Tick => sky.tick(now),
-            Due::Will => sky.will(now, self.faults.will_ms),
+            Due::Tick => cloud.tick(now),
+            Due::UserChange => cloud.users_change(now, self.faults.user_change_ms),
         }
-        self.sky_settle();
+        self.cloud_settle();
     }
 
-    /// What the cloud has left is taken to where it belongs.
-    fn sky_settle(&mut self) {
-        let Some(sky) = &mut self.sky else { return };
-        sky.flush(self.now);
-        for uid in std::mem::take(&mut sky.over) {
+    /// Moves the outputs of the cloud to their destinations.
+    fn cloud_settle(&mut self) {
+        let Some(cloud) = &mut self.cloud else { return };
+        cloud.flush(self.now);
+        for uid in std::mem::take(&mut cloud.over) {
             self.check.cloud_knows_end(&uid);
         }
-        for (what, count) in std::mem::take(&mut sky.counts) {
+        for (what, count) in std::mem::take(&mut cloud.counts) {
             (0..count).for_each(|_| self.tally.add(what));
         }
-        let timers = std::mem::take(&mut sky.timers);
-        let events = std::mem::take(&mut sky.events);
+        let timers = std::mem::take(&mut cloud.timers);
+        let events = std::mem::take(&mut cloud.events);
         for (ms, due) in timers {
-            self.at(ms, Thing::Sky(due));
+            self.at(ms, WorldEvent::Cloud(due));
         }
         if !events.is_empty() {
-            self.tell(events);
+            self.deliver(events);
         }
     }
 
     /// The next life of the agent begins: the store is read before all else.
-    pub(crate) fn sky_born(&mut self) {
-        let Some(sky) = &mut self.sky else { return };
-        sky.life = self.life;
-        sky.link.be_born();
-        sky.rules.be_born();
-        sky.save_fails = false;
-        let saved = sky.store.open();
+    pub(crate) fn cloud_begin_life(&mut self) {
+        let Some(cloud) = &mut self.cloud else { return };
+        cloud.life = self.life;
+        cloud.link.begin_life();
+        cloud.rules.begin_life();
+        cloud.save_fails = false;
+        let saved = cloud.store.open();
         trace!(self.now, "the store is {:?}: {:?}", saved.origin, saved.rows);
-        sky.events.push(Event::Loaded(Box::new(saved)));
-        self.sky_settle();
+        cloud.events.push(Event::Loaded(Box::new(saved)));
+        self.cloud_settle();
     }
 
-    /// The process of the agent is gone. What it was writing is written or not.
-    pub(crate) fn sky_dies(&mut self) {
-        let Some(sky) = &mut self.sky else { return };
-        if sky.chance.percent(50) {
-            sky.kept(self.now);
+    /// The process of the agent ends. An unfinished save is written or not.
+    pub(crate) fn cloud_dies(&mut self) {
+        let Some(cloud) = &mut self.cloud else { return };
+        if cloud.chance.percent(50) {
+            cloud.save_done(self.now);
         }
-        sky.events.clear();
-        sky.lose_end(self.now);
-        self.sky_settle();
+        cloud.events.clear();
+        cloud.lose_end(self.now);
+        self.cloud_settle();
     }
 
-    /// Seldom, what was on the disk does not survive a power cut.
-    pub(crate) fn sky_reboots(&mut self) {
-        let Some(sky) = &mut self.sky else { return };
-        if !sky.chance.percent(sky.rates.lost_pct) {
+    /// Rarely, the store does not survive a power cut.
+    pub(crate) fn cloud_reboots(&mut self) {
+        let Some(cloud) = &mut self.cloud else { return };
+        if !cloud.chance.percent(cloud.rates.lost_pct) {
             return;
         }
-        sky.kept(self.now);
-        // Who asked for it is gone, and so is what was durable for a moment.
-        sky.events.clear();
-        sky.over.clear();
-        let new = sky.chance.percent(50);
+        cloud.save_done(self.now);
+        // The requester of the save is gone, and so is a result that was durable for a moment.
+        cloud.events.clear();
+        cloud.over.clear();
+        let new = cloud.chance.percent(50);
         let lost = || StoreOrigin::Lost("file is not a database".to_owned());
-        sky.store.lose(if new { StoreOrigin::New } else { lost() });
-        sky.rules.lose();
-        sky.lost = true;
-        sky.count("stores lost");
+        cloud.store.lose(if new { StoreOrigin::New } else { lost() });
+        cloud.rules.lose();
+        cloud.lost = true;
+        cloud.count("stores lost");
         self.check.cloud_lost();
         trace!(self.now, "the store is lost");
     }
 
-    /// A job has been done: was it the one that obtains a certificate?
-    pub(crate) fn sky_job(&mut self, id: JobId, spec: &JobSpec) {
-        let Some(sky) = &mut self.sky else { return };
+    /// A job is done: did it obtain a certificate?
+    pub(crate) fn cloud_job(&mut self, id: JobId, spec: &JobSpec) {
+        let Some(cloud) = &mut self.cloud else { return };
         if let JobSpec::Enrol { .. } = spec {
             trace!(self.now, "{id:?} has brought a certificate");
-            let now_s = Sky::wall_s(self.now);
-            let (not_before_s, not_after_s) = (now_s, now_s + sky.validity_s);
-            sky.validity = Some(Validity { not_before_s, not_after_s });
+            let now_s = CloudSim::wall_s(self.now);
+            let (not_before_s, not_after_s) = (now_s, now_s + cloud.validity_s);
+            cloud.validity = Some(Validity { not_before_s, not_after_s });
         }
     }
 
-    /// Whether the cloud gives no certificate now.
-    pub(crate) fn sky_is_closed(&self, spec: &JobSpec) -> bool {
-        let closed = |sky: &Sky| self.now < sky.closed_until.max(sky.down_until);
-        matches!(spec, JobSpec::Enrol { .. }) && self.sky.as_deref().is_some_and(closed)
+    /// Whether the cloud issues no certificate now.
+    pub(crate) fn cloud_is_closed(&self, spec: &JobSpec) -> bool {
+        let closed = |cloud: &CloudSim| self.now < cloud.closed_until.max(cloud.down_until);
+        matches!(spec, JobSpec::Enrol { .. }) && self.cloud.as_deref().is_some_and(closed)
     }
 }

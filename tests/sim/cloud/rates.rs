@@ -1,52 +1,52 @@
-//! How often what goes wrong between node and cloud.
+//! The rates of faults between node and cloud.
 
 use crate::chance::Chance;
 use crate::faults::RARELY;
 
-/// `_pct` is a chance in a hundred each time, `_ppm` one in a million at each tick.
+/// `_pct` is a probability in percent each time, `_ppm` in parts per million at each tick.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
-    /// The most that a frame takes, one way.
+    /// The longest latency of a frame, one way.
     pub latency_ms: u64,
     /// A dial fails.
     pub dial_fail_pct: u64,
-    /// A dial takes all its time, and then fails.
+    /// A dial times out.
     pub dial_hang_pct: u64,
-    /// A connection breaks, and both ends know.
+    /// A connection breaks, and both ends notice it.
     pub cut_ppm: u64,
-    /// One direction, or both, stand still.
+    /// One or both directions stop.
     pub hold_ppm: u64,
-    /// For as long as this, or for ever.
+    /// For this long, or for ever.
     pub hold_ms: u64,
     /// The cloud cannot be reached.
     pub down_ppm: u64,
-    /// For as long as this.
+    /// For this long.
     pub down_ms: u64,
-    /// What is sent leaves the agent when it arrives, not before.
+    /// A frame leaves the agent when it arrives, not before.
     pub is_tight: bool,
-    /// A request is not answered; done or not.
+    /// A request is not answered; processed or not.
     pub mute_pct: u64,
     /// A request fails in the cloud.
     pub fail_pct: u64,
-    /// The API server takes.
+    /// Latency of the API server.
     pub api_ms: u64,
     /// A status that the node wrote comes back at once, not only from the synchroniser.
     pub echoes: bool,
-    /// The cloud lists pods for those who ask.
+    /// The cloud answers list requests.
     pub lists: bool,
-    /// Messages that nobody should send.
+    /// Invalid messages.
     pub mischief_ppm: u64,
-    /// A save takes.
+    /// Duration of a save.
     pub save_ms: u64,
     /// A save fails.
     pub save_fail_pct: u64,
-    /// No save succeeds for a while.
+    /// Every save fails for a while.
     pub full_ppm: u64,
-    /// For as long as this.
+    /// For this long.
     pub full_ms: u64,
     /// At a reboot the store is lost.
     pub lost_pct: u64,
-    /// The certificate does not do any more.
+    /// The certificate is revoked.
     pub revoke_ppm: u64,
     /// CloudCore restarts.
     pub restart_ppm: u64,
@@ -81,12 +81,12 @@ impl Rates {
         for pct in [&mut self.mute_pct, &mut self.fail_pct, &mut self.save_fail_pct] {
             *pct = u64::from(*pct > 10);
         }
-        // Days without a cloud, now and then.
+        // The cloud is occasionally down for days.
         self.down_ms *= RARELY;
         self
     }
 
-    /// Those of a seed: many are zero.
+    /// The rates of a seed: many are zero.
     pub fn draw(chance: &mut Chance) -> Self {
         Self {
             latency_ms: 1 + chance.spread(3_000),

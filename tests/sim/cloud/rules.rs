@@ -1,26 +1,26 @@
-//! Rules about the cloud: what is acknowledged is durable, the store never goes back, a pod's end
-//! is asked for when nothing of it is left.
+//! Rules about the cloud: what is acknowledged is durable, the store never goes back, a pod's
+//! deletion is requested when nothing of it is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use edged::model::message::{Message, Resource};
 use serde_json::Value;
 
-use super::hub::{Hub, Said, is_over};
+use super::hub::{Hub, Sent, is_over};
 use super::store::{Store, Stored};
 use crate::check::Check;
 use crate::rule::judge;
 
-/// What has to be remembered for them.
+/// The state of these rules.
 #[derive(Default)]
 pub struct Rules {
-    /// Objects that the agent heard in this life to be gone: key and uid.
-    heard_gone: BTreeSet<(Box<str>, Box<str>)>,
-    /// Pods of which it once heard in this life that the cloud has no such pod: key and uid.
-    heard_missing: BTreeSet<(Box<str>, Box<str>)>,
-    /// Uids of objects that the store held and parted with.
+    /// Objects whose deletion the agent received in this life: key and uid.
+    deletions_received: BTreeSet<(Box<str>, Box<str>)>,
+    /// Pods that the cloud once reported as missing in this life: key and uid.
+    reported_missing: BTreeSet<(Box<str>, Box<str>)>,
+    /// Uids of objects that the store had and removed.
     gone: BTreeSet<Box<str>>,
-    /// What each object said last when it was durable; it only grows.
+    /// The last durable text of each object; its version only grows.
     texts: BTreeMap<Box<str>, u64>,
     /// When reports of each pod were sent.
     reports: BTreeMap<Box<str>, Vec<u64>>,
@@ -29,21 +29,20 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// A new life of the agent.
-    pub fn be_born(&mut self) {
-        self.heard_gone.clear();
-        self.heard_missing.clear();
+    pub fn begin_life(&mut self) {
+        self.deletions_received.clear();
+        self.reported_missing.clear();
     }
 
-    /// What the store held is lost.
+    /// The content of the store is lost.
     pub fn lose(&mut self) {
         self.gone.clear();
     }
 
-    /// The agent is told something by the cloud.
-    pub fn heard(&mut self, message: &Message, hub: &Hub, store: &Store) {
-        if let Some(said) = hub.said.get(&message.header.id).filter(|said| said.gone) {
-            self.heard_gone.insert((said.key.clone(), said.uid.clone()));
+    /// The agent receives a message of the cloud.
+    pub fn received(&mut self, message: &Message, hub: &Hub, store: &Store) {
+        if let Some(sent) = hub.sent.get(&message.header.id).filter(|sent| sent.gone) {
+            self.deletions_received.insert((sent.key.clone(), sent.uid.clone()));
         }
         let route = &message.route;
         let is_missing =
@@ -54,7 +53,8 @@ impl Rules {
         }
     }
 
-    /// A pod that the cloud has not, twice, is gone there, though it never said so by itself.
+    /// A pod that the cloud twice reported as missing is deleted there, though no deletion was
+    /// sent.
     fn answered(&mut self, resource: &str, answer: &Value, store: &Store) {
         if answer["Err"]["ErrStatus"]["reason"] != "NotFound" {
             return;
@@ -62,12 +62,12 @@ impl Rules {
         let key: Box<str> = resource.replacen("/podpatch/", "/pod/", 1).into();
         let Some(row) = store.get(&key) else { return };
         let pod = (key, row.uid.clone());
-        if !self.heard_missing.insert(pod.clone()) {
-            self.heard_gone.insert(pod);
+        if !self.reported_missing.insert(pod.clone()) {
+            self.deletions_received.insert(pod);
         }
     }
 
-    /// The agent says something to the cloud.
+    /// The agent sends a message to the cloud.
     pub fn sends(
         &mut self,
         now: u64,
@@ -77,12 +77,12 @@ impl Rules {
         let route = &message.route;
         match &*route.operation {
             "response" => {
-                let said = hub.said.get(&message.header.parent_id);
-                if let Some(said) = said.filter(|said| !said.nonsense) {
-                    let row = store.get(&said.key);
+                let sent = hub.sent.get(&message.header.parent_id);
+                if let Some(sent) = sent.filter(|sent| !sent.nonsense) {
+                    let row = store.get(&sent.key);
                     judge!(
-                        self.is_durable(said, row),
-                        "[acked is durable] {said:?} is acknowledged, and the store has {:?}",
+                        self.is_durable(sent, row),
+                        "[acked is durable] {sent:?} is acknowledged, and the store has {:?}",
                         row.map(|row| (&row.uid, row.version, row.deleting))
                     );
                 }
@@ -104,7 +104,7 @@ impl Rules {
             let is_mirror = store.get(&key).is_some_and(|row| row.is_mirror);
             judge!(
                 !over || is_mirror || store.has_ended(&key, uid),
-                "[told is durable] {key} {uid} is said to have ended, which is not durable"
+                "[reported is durable] {key} {uid} is reported as ended, which is not durable"
             );
             return;
         }
@@ -114,27 +114,30 @@ impl Rules {
         let uid = content["preconditions"]["uid"].as_str().expect("a deletion names its pod");
         judge!(content["gracePeriodSeconds"] == 0, "[delete last] {content}");
         let alive = check.pod(uid).map_or(0, |pod| pod.alive);
-        judge!(alive == 0, "[delete last] pod {uid} is to be deleted, and {alive} of it run");
+        judge!(
+            alive == 0,
+            "[delete last] pod {uid} is reported for deletion while {alive} of its containers run"
+        );
     }
 
-    fn is_durable(&self, said: &Said, row: Option<&Stored>) -> bool {
-        let told_gone = |uid: &str| {
-            self.heard_gone.contains(&(said.key.clone(), uid.into())) || self.gone.contains(uid)
+    fn is_durable(&self, sent: &Sent, row: Option<&Stored>) -> bool {
+        let is_known_deleted = |uid: &str| {
+            self.deletions_received.contains(&(sent.key.clone(), uid.into()))
+                || self.gone.contains(uid)
         };
         match row {
-            None => said.gone || told_gone(&said.uid),
-            Some(row) if said.gone => !said.uid.is_empty() && row.uid != said.uid,
+            None => sent.gone || is_known_deleted(&sent.uid),
+            Some(row) if sent.gone => !sent.uid.is_empty() && row.uid != sent.uid,
             // A static pod that has ended may begin again, and then there is nothing to write: that
-            // a mirror had ended in between is no loss.
-            Some(row) if row.uid == said.uid => {
-                row.is_mirror || row.version >= said.version || row.essence == said.essence
+            // its mirror had ended in between is no loss.
+            Some(row) if row.uid == sent.uid => {
+                row.is_mirror || row.version >= sent.version || row.essence == sent.essence
             }
-            Some(row) => row.version > said.version || told_gone(&said.uid),
+            Some(row) => row.version > sent.version || is_known_deleted(&sent.uid),
         }
     }
 
-    /// The store is about to hold this.
-    /// `is_there`: the cloud has the object that the store holds.
+    /// The store is about to write this. `is_there`: the cloud has the object that the store holds.
     pub fn writes(&mut self, key: &str, new: Option<&Stored>, store: &Store, is_there: bool) {
         let Some(new) = new else { return self.deletes(key, store, is_there) };
         if new.uid.is_empty() {
@@ -169,25 +172,25 @@ impl Rules {
 
     fn deletes(&mut self, key: &str, store: &Store, is_there: bool) {
         let Some(old) = store.get(key) else { return };
-        // With a pod goes what the node has said of it.
+        // A pod's status row is removed with the pod.
         let key: Box<str> = key.replacen("/podpatch/", "/pod/", 1).into();
-        let any = || self.heard_gone.contains(&(key.clone(), "".into()));
-        let same = self.heard_gone.contains(&(key.clone(), old.uid.clone()));
+        let any = || self.deletions_received.contains(&(key.clone(), "".into()));
+        let same = self.deletions_received.contains(&(key.clone(), old.uid.clone()));
         let token = &*old.row.kind == "serviceaccounttoken";
         let ours = &*old.row.kind == "edged";
         let mirror = old.is_mirror && !is_there;
-        // Another has taken the pod's place.
+        // Another incarnation has taken the pod's place.
         let past =
             &*old.row.kind == "podpatch" && store.get(&key).is_none_or(|pod| pod.uid != old.uid);
         judge!(
             same || token || ours || mirror || past || any(),
-            "[others' deletion] {key} {} is forgotten, and nobody said that it is gone",
+            "[others' deletion] {key} {} is removed, and nobody reported its deletion",
             old.uid
         );
         self.gone.insert(old.uid.clone());
     }
 
-    /// A file of a volume is about to say this of an object.
+    /// A file of a volume is about to get this text of an object.
     pub fn shows(&self, key: &str, text: &str) {
         let durable = self.texts.get(key).copied().unwrap_or(0);
         let shown: u64 = text.parse().expect("a version");

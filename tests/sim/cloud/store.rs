@@ -1,4 +1,5 @@
-//! The store on the disk: what was kept is there after a crash, all or nothing of what was not.
+//! The store on the disk: saved rows survive a crash, an unfinished save is written whole or not at
+//! all.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,33 +18,33 @@ use crate::rule::judge;
 #[derive(Default)]
 pub struct Store {
     rows: BTreeMap<Box<str>, Stored>,
-    /// How the next life finds it; `None`: as it was left.
+    /// The state in which the next life finds it; `None`: as it was left.
     found: Option<StoreOrigin>,
     saving: Option<(Revision, Vec<Change>)>,
     last: Revision,
-    /// Nothing can be written before.
+    /// No write succeeds before this time.
     pub full_until: u64,
 }
 
-/// One row, and what it means.
+/// One row, and its meaning.
 pub struct Stored {
     pub row: Row,
     pub uid: Box<str>,
     pub version: u64,
     pub deleting: bool,
     pub essence: u64,
-    /// What it says, where pods have it in a file.
+    /// Its text, for objects that volumes contain.
     pub text: Option<String>,
     /// The pod, if it is one of this node's.
     pub pod: Option<Rc<Pod>>,
-    /// What it says of a pod, if that has ended: the pod's row, or the node's word.
+    /// The terminal phase, if the row is of a pod that has ended: the pod's row, or the node's
+    /// status row.
     pub ended: Option<Phase>,
-    /// It shows a pod of the manifest folder.
+    /// It is the mirror of a pod of the manifest folder.
     pub is_mirror: bool,
 }
 
 impl Store {
-    /// There is none yet.
     pub fn new() -> Self {
         Self { found: Some(StoreOrigin::New), ..Self::default() }
     }
@@ -56,27 +57,27 @@ impl Store {
         Saved { rows, origin: self.found.take().unwrap_or(StoreOrigin::Kept) }
     }
 
-    /// It cannot be used any more, or is not there.
+    /// The store is unusable or missing from now on.
     pub fn lose(&mut self, origin: StoreOrigin) {
         self.rows.clear();
         self.found = Some(origin);
     }
 
-    /// The agent asks for something to be kept.
+    /// The agent requests a save.
     pub fn begin(&mut self, revision: Revision, changes: Vec<Change>) {
         judge!(self.saving.is_none(), "[one save] {revision:?} while another is under way");
         judge!(revision > self.last, "[one save] {revision:?} after {:?}", self.last);
-        judge!(!changes.is_empty() || revision.0 > 0, "[one save] of nothing");
+        judge!(!changes.is_empty() || revision.0 > 0, "[one save] of no changes");
         self.last = revision;
         self.saving = Some((revision, changes));
     }
 
-    /// What is to be written.
+    /// Ends the save under way; returns its changes.
     pub fn end(&mut self) -> Option<(Revision, Vec<Change>)> {
         self.saving.take()
     }
 
-    /// Writes one change: a row, or that there is none.
+    /// Writes or removes a row.
     pub fn write(&mut self, key: Box<str>, stored: Option<Stored>) {
         match stored {
             Some(stored) => self.rows.insert(key, stored),
@@ -84,17 +85,17 @@ impl Store {
         };
     }
 
-    /// One row.
     pub fn get(&self, key: &str) -> Option<&Stored> {
         self.rows.get(key)
     }
 
-    /// The pods that are this node's, and whether they have ended.
+    /// The pods of this node, with whether they have ended.
     pub fn pods(&self) -> impl Iterator<Item = Rc<Pod>> {
         self.rows.iter().filter_map(|(key, stored)| {
             let pod = stored.pod.as_ref()?;
-            let said = self.get(&word_key(key)).filter(|said| said.uid == stored.uid);
-            Some(match said.and_then(|said| said.ended) {
+            let status_row =
+                self.get(&word_key(key)).filter(|status_row| status_row.uid == stored.uid);
+            Some(match status_row.and_then(|status_row| status_row.ended) {
                 Some(phase) if stored.ended.is_none() => {
                     let mut pod = (**pod).clone();
                     pod.status.phase = phase;
@@ -105,14 +106,13 @@ impl Store {
         })
     }
 
-    /// Whether it is durable that the pod has ended.
+    /// Whether the end of the pod is durable.
     pub fn has_ended(&self, key: &str, uid: &str) -> bool {
         let says =
             |key: &str| self.get(key).is_some_and(|it| *it.uid == *uid && it.ended.is_some());
         says(key) || says(&word_key(key))
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&Box<str>, &Stored)> {
         self.rows.iter()
     }
@@ -151,7 +151,7 @@ impl Stored {
     }
 }
 
-/// Where the node keeps its word of a pod that has ended.
+/// The key of the node's status row of a pod that has ended.
 fn word_key(key: &str) -> String {
     key.replacen("/pod/", "/podpatch/", 1)
 }

@@ -1,17 +1,17 @@
-//! What goes over the link, and what becomes of it.
+//! The messages on the link, and what happens to them.
 
 use edged::agent::event::Event;
 use edged::model::link::{Cause, Session, Validity};
 use edged::model::message::Message;
 
 use super::link::Frame;
-use super::{Due, Outcome, Sky, TICK_MS, TODAY_MS};
+use super::{CloudSim, Due, Outcome, TICK_MS, TODAY_MS};
 use crate::trace::trace;
 
-/// A session without a sign of life ends.
+/// A session ends after this silence.
 const SILENCE_MS: u64 = 30_000;
 
-impl Sky {
+impl CloudSim {
     fn latency_ms(&mut self) -> u64 {
         1 + self.chance.below(self.rates.latency_ms + 1)
     }
@@ -50,7 +50,7 @@ impl Sky {
         let Some(conn) = self.link.get_mut(number) else { return };
         let (session, ours) = (conn.session, conn.edge_open && conn.life == life);
         let opens = matches!(outcome, Outcome::Up | Outcome::Half | Outcome::Alone);
-        // It may have been revoked since it was shown.
+        // The certificate may have been revoked since it was presented.
         let outcome = if opens && self.validity.is_none() { Outcome::Refused } else { outcome };
         match outcome {
             Outcome::Fails | Outcome::Refused => {
@@ -70,7 +70,7 @@ impl Sky {
                 conn.cloud_open = true;
                 conn.alone = true;
                 self.count("links without a session");
-                let validity = self.validity.expect("it was good when it was shown");
+                let validity = self.validity.expect("it was valid when it was presented");
                 self.events.push(Event::LinkUp(session, validity));
             }
             Outcome::Up | Outcome::Half => {
@@ -84,7 +84,7 @@ impl Sky {
                 self.timers.push((SILENCE_MS, Due::Silence(number)));
                 if outcome == Outcome::Up {
                     self.count("links up");
-                    let validity = self.validity.expect("it was good when it was shown");
+                    let validity = self.validity.expect("it was valid when it was presented");
                     self.events.push(Event::LinkUp(session, validity));
                 }
             }
@@ -110,12 +110,12 @@ impl Sky {
         }
     }
 
-    /// The agent asks for a sign of life.
+    /// The agent sends a ping.
     pub(super) fn ping(&mut self, now: u64, session: Session) {
         self.push_up(now, session, Frame::Ping);
     }
 
-    /// The agent ends the session.
+    /// The agent closes the session.
     pub(super) fn hang_up(&mut self, now: u64, session: Session) {
         trace!(now, "hangs up {session:?}");
         self.push_up(now, session, Frame::End);
@@ -142,7 +142,7 @@ impl Sky {
         }
     }
 
-    /// What the cloud wrote goes on its way.
+    /// Sends what the cloud wrote.
     pub(super) fn flush(&mut self, now: u64) {
         self.timers.append(&mut self.hub.timers);
         for mut message in std::mem::take(&mut self.hub.written) {
@@ -216,7 +216,7 @@ impl Sky {
         }
     }
 
-    /// The node has to show that it lives.
+    /// Checks that the node has sent something.
     pub(super) fn silence(&mut self, now: u64, number: u64) {
         if self.hub.conn != Some(number) {
             return;
@@ -226,7 +226,7 @@ impl Sky {
             self.timers.push((SILENCE_MS - silent_ms, Due::Silence(number)));
             return;
         }
-        trace!(now, "the cloud has heard nothing for {silent_ms} ms");
+        trace!(now, "the cloud has received nothing for {silent_ms} ms");
         self.count("sessions ended by the cloud");
         self.close(now, number);
     }
@@ -249,7 +249,7 @@ impl Sky {
         }
     }
 
-    /// Each fault has its chance.
+    /// Draws each fault.
     pub(super) fn tick(&mut self, now: u64) {
         self.timers.push((TICK_MS, Due::Tick));
         if self.chance.ppm(self.rates.cut_ppm) {
@@ -259,7 +259,7 @@ impl Sky {
             self.hold(now);
         }
         if self.chance.ppm(self.rates.down_ppm) {
-            self.count("clouds out of reach");
+            self.count("clouds unreachable");
             self.down_until = now + self.chance.spread(self.rates.down_ms);
             self.cut(now);
         }
@@ -283,10 +283,10 @@ impl Sky {
         }
     }
 
-    /// Informers begin anew: everything is told as if it came just now.
+    /// Informers start again: everything is reported as new.
     pub(super) fn replay(&mut self) {
         let all = self.api.iter().map(|(key, object)| super::api::Change {
-            deed: super::api::Deed::Added,
+            action: super::api::ChangeKind::Added,
             key: key.clone(),
             object: object.clone(),
         });
@@ -296,12 +296,13 @@ impl Sky {
         }
     }
 
-    /// Both ends see the connection break; what was on its way is lost.
+    /// Both ends see the connection break; frames in transit are lost.
     pub(super) fn cut(&mut self, now: u64) {
         for number in self.link.numbers() {
             let life = self.life;
             let conn = self.link.get_mut(number).expect("just listed");
-            // What has no session nobody but the agent ends, or the end would be too easy.
+            // Only the agent closes a connection without a session; otherwise the end would be too
+            // easy.
             if !conn.cloud_open || conn.alone {
                 continue;
             }
@@ -328,7 +329,7 @@ impl Sky {
         };
         let which = self.chance.below(3);
         let Some(conn) = self.link.get_mut(number) else { return };
-        trace!(now, "the link stands still until {until}, {which}");
+        trace!(now, "the link is held until {until}, {which}");
         if which != 0 {
             conn.up.held_until = until;
         }
@@ -338,7 +339,7 @@ impl Sky {
         self.count("links held");
     }
 
-    /// The agent's end is gone: what had left it may arrive.
+    /// The agent's end is closed: frames that had left may arrive.
     pub(super) fn lose_end(&mut self, now: u64) {
         let dropped = self.chance.percent(50);
         for number in self.link.numbers() {
@@ -356,16 +357,16 @@ impl Sky {
         }
     }
 
-    /// People change what is wanted.
-    pub(super) fn will(&mut self, now: u64, will_ms: u64) {
-        if will_ms == 0 {
+    /// The users change something.
+    pub(super) fn users_change(&mut self, now: u64, user_change_ms: u64) {
+        if user_change_ms == 0 {
             return;
         }
-        let deed = self.api.change(Self::wall_s(now), &mut self.chance);
-        trace!(now, "people, in the cloud: {deed}");
-        self.count("deeds in the cloud");
+        let action = self.api.change(Self::wall_s(now), &mut self.chance);
+        trace!(now, "users, in the cloud: {action}");
+        self.count("changes in the cloud");
         self.inform();
-        let ms = 1 + self.chance.below(will_ms * 2);
-        self.timers.push((ms, Due::Will));
+        let ms = 1 + self.chance.below(user_change_ms * 2);
+        self.timers.push((ms, Due::UserChange));
     }
 }

@@ -1,4 +1,4 @@
-//! What must not be left in the end: garbage.
+//! Garbage that must not be left at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::world::World;
 const ROUND_MS: u64 = limits::GARBAGE_MS + 2 * limits::CHORES_LATE_MS;
 
 impl World {
-    /// What should be gone by now.
+    /// Something that should have been collected by now.
     pub(super) fn garbage_left(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
         self.old_sandbox(wanted)
             .or_else(|| self.dead_beyond_the_policy())
@@ -25,7 +25,7 @@ impl World {
             })
     }
 
-    /// A container writes where nobody finds it.
+    /// A container whose log cannot be found by its name.
     fn nameless_log(&self) -> Option<String> {
         self.runtime.containers.iter().find_map(|(number, it)| {
             let ours = it.alive && it.listed.pod.is_some();
@@ -35,7 +35,7 @@ impl World {
         })
     }
 
-    /// A sandbox that was replaced and holds nothing.
+    /// A sandbox that was replaced and is empty.
     fn old_sandbox(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
         let empty = |number| !self.runtime.containers.values().any(|it| it.sandbox == number);
         self.runtime.sandboxes.iter().find_map(|(&number, sandbox)| {
@@ -52,8 +52,8 @@ impl World {
     fn dead_beyond_the_policy(&self) -> Option<String> {
         let policy = self.check.garbage.containers();
         let all_max = policy.all_max?;
-        // By the runtime's clock, which may have been wrong when it was made. What died since the
-        // collector went round is there until it comes again.
+        // By the runtime's clock, which may have been wrong at the creation. Containers that died
+        // since the last collection stay until the next one.
         let born_before = self.clock().nanos - policy.age_min_ms as i64 * 1_000_000;
         let died_before = self.now.saturating_sub(ROUND_MS);
         let old = |it: &Container| {
@@ -77,12 +77,12 @@ impl World {
         over.then(|| format!("{} dead containers, and {all_max} may be kept", dead.len()))
     }
 
-    /// There is no room, and something could go.
+    /// The disk is full, and something could be removed.
     fn full_disk(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
         let room = self.machine.room(&self.runtime.registry);
         let policy = self.check.garbage.images();
         let used = 100 - room.bytes.available * 100 / room.bytes.capacity;
-        // Used is rounded up: where both bounds are the same, enough may be free at the upper one.
+        // Usage is rounded up: where both bounds are the same, enough may be free at the upper one.
         let enough = room.bytes.capacity * (100 - policy.low_percent) / 100;
         if used < policy.high_percent || room.bytes.available >= enough {
             return None;
@@ -93,6 +93,6 @@ impl World {
         let run = self.runtime.containers.values().map(|it| &it.listed.image_id);
         needed.extend(run.filter_map(|id| id.strip_prefix("sha256:")).map(Into::into));
         let spare = self.runtime.registry.removable(&needed).next();
-        spare.map(|name| format!("{used} % of the disk are used, and nobody needs {name}"))
+        spare.map(|name| format!("{used} % of the disk are used, and {name} is unused"))
     }
 }

@@ -1,7 +1,7 @@
 //! The second phase: faults are over, and the world must become what the manifests say.
 //!
-//! It must do so in bounded time, stay so in silence, and come back to it after each of a few last
-//! shocks: a new life of the agent, a restart of the daemon, a container killed, a pod removed.
+//! It must do so in bounded time, then stay unchanged and quiet, and recover from a few last
+//! shocks: a new life of the agent, a restart of the daemon, a killed container, a removed pod.
 
 mod garbage;
 mod phase;
@@ -14,20 +14,20 @@ use std::collections::BTreeMap;
 use edged::agent::pod::cgroup::are_ours;
 use edged::model::pod as api;
 
-use crate::check::told::first_of_each_name;
+use crate::check::events::first_of_each_name;
 use crate::faults::{Class, Faults};
 use crate::rule::judge;
 use crate::runtime::Container;
 use crate::trace::trace;
-use crate::world::{Thing, World};
+use crate::world::{World, WorldEvent};
 
-/// The longest grace, deadline and back-offs one after another.
+/// The longest grace period, deadline and back-offs one after another.
 const SETTLE_MS: u64 = 2_400_000;
 const HOUR_MS: u64 = 3_600_000;
-/// A prime: what comes back each few seconds must not be met in the same phase by every look.
-const LOOK_MS: u64 = 4_877;
+/// A prime: periodic events must not be checked at the same phase each time.
+const CHECK_MS: u64 = 4_877;
 const QUIET_MS: u64 = 90_000;
-/// The longest grace, a look in the slowest way, and a turn at pulling.
+/// The longest grace period, the slowest relist, and a turn at pulling.
 const PATIENCE_MS: u64 = 430_000;
 
 impl World {
@@ -54,7 +54,7 @@ impl World {
     fn end_faults(&mut self) {
         trace!(self.now, "======== the faults are over");
         self.faults = Faults::calm();
-        self.forget_will();
+        self.stop_faults();
         self.folder.heal();
         self.become_ready();
         self.runtime.ready_at = self.runtime.ready_at.min(self.now);
@@ -68,19 +68,19 @@ impl World {
         self.end_late_calls();
         self.settle_runtime();
         let life = self.life;
-        self.at(1, Thing::Connect(life));
+        self.at(1, WorldEvent::Connect(life));
         self.folder_changed();
-        self.sky_calms();
+        self.cloud_calms();
     }
 
-    /// Waits until all is as it should be.
+    /// Waits until everything is as it should be.
     fn settle(&mut self) {
         let began_at = self.now;
         loop {
-            self.run_until(self.now + LOOK_MS);
-            self.look_again();
-            let blind = self.check.looked_at < began_at;
-            let blind = blind.then(|| "the agent has not looked".to_owned());
+            self.run_until(self.now + CHECK_MS);
+            self.judge_all_again();
+            let blind = self.check.relisted_at < began_at;
+            let blind = blind.then(|| "the agent has not relisted".to_owned());
             let Some(why) = blind.or_else(|| self.unsettled()) else { break };
             judge!(self.now - began_at < SETTLE_MS, "[converges] in {SETTLE_MS} ms: {why}");
         }
@@ -89,19 +89,19 @@ impl World {
         self.tally.settled_ms_max = self.tally.settled_ms_max.max(took_ms);
     }
 
-    /// Nothing happens that nobody wants.
+    /// Nothing happens without a reason.
     fn stay_quiet(&mut self) {
         let began_at = self.now;
         let steady = self.steady();
         let mut trouble: Option<(u64, String)> = None;
         while self.now < began_at + QUIET_MS || trouble.is_some() {
-            self.run_until(self.now + LOOK_MS);
-            self.look_again();
+            self.run_until(self.now + CHECK_MS);
+            self.judge_all_again();
             trouble = match (trouble, self.unsettled()) {
-                // Containers end and begin; what takes long is wrong.
+                // Containers end and start; only a condition that lasts is wrong.
                 (Some((since, before)), Some(why)) if why == before => {
                     let long = self.now - since > PATIENCE_MS;
-                    judge!(!long, "[stays so] it was settled and is no more: {why}");
+                    judge!(!long, "[stays so] it was settled and is not any more: {why}");
                     Some((since, why))
                 }
                 (_, Some(why)) if self.now < began_at + QUIET_MS => Some((self.now, why)),
@@ -109,24 +109,24 @@ impl World {
             };
         }
         self.check_steady(&steady, began_at, "in calm");
-        let noisy = steady.iter().find(|uid| !self.sky_is_quiet(uid, began_at));
+        let noisy = steady.iter().find(|uid| !self.cloud_is_quiet(uid, began_at));
         judge!(noisy.is_none(), "[quiet] {noisy:?} runs well and is reported again in calm");
     }
 
-    /// Nothing is under way: whatever the agent says of it, all that it shows is judged.
-    fn look_again(&mut self) {
-        self.check.look_again();
+    /// Nothing is under way: all statuses are judged, whatever the agent's revision is.
+    fn judge_all_again(&mut self) {
+        self.check.judge_all_again();
         self.check.evictions(self.now, &self.agent, &self.disk.volumes);
         let due = self.check.stepped(self.now, &self.runtime, &self.agent);
-        assert!(due.is_empty(), "what is gone was told before a step");
+        assert!(due.is_empty(), "removed pods were handled before a step");
     }
 
     fn check_steady(&self, steady: &[Box<str>], since: u64, when: &str) {
         for uid in steady {
             let pod = self.check.pod(uid).expect("it is wanted");
-            // Whether somebody had to go was judged then: what runs may be too much for the node.
-            let quiet = pod.asked_at < since || pod.is_out();
-            judge!(quiet, "[quiet] pod {uid} runs well and is acted on {when}");
+            // Evictions were judged when they happened: what runs may be too much for the node.
+            let quiet = pod.requested_at < since || pod.is_out();
+            judge!(quiet, "[quiet] pod {uid} runs well, and the agent acts on it {when}");
         }
     }
 
@@ -148,7 +148,7 @@ impl World {
             }
             2 => {
                 self.disconnect("connection reset by peer");
-                self.at(500, Thing::Connect(life));
+                self.at(500, WorldEvent::Connect(life));
                 self.run_until(self.now + 30_000);
                 self.check_steady(&steady, began_at, "after the connection was lost");
             }
@@ -165,7 +165,7 @@ impl World {
                     trace!(self.now, "======== shock: the manifest of pod {uid} is removed");
                     self.folder.remove_pod(&uid);
                     self.folder_changed();
-                    self.sky_removes(&uid);
+                    self.cloud_removes(&uid);
                 }
             }
         }
@@ -173,7 +173,7 @@ impl World {
 
     pub(crate) fn wanted(&self) -> BTreeMap<Box<str>, &api::Pod> {
         let mut wanted = first_of_each_name(self.folder.pods());
-        for pod in self.sky_wants() {
+        for pod in self.cloud_wants() {
             wanted.insert(pod.metadata.uid.as_str().into(), pod);
         }
         wanted
@@ -190,7 +190,7 @@ impl World {
         instances
     }
 
-    /// What is not yet as it should be.
+    /// The first thing that is not yet as it should be.
     fn unsettled(&self) -> Option<String> {
         let wanted = self.wanted();
         self.left_behind(&wanted)
@@ -204,11 +204,11 @@ impl World {
                     Some(format!("pod {uid}: {why}"))
                 })
             })
-            .or_else(|| self.sky_unsettled())
+            .or_else(|| self.cloud_unsettled())
             .or_else(|| self.hanging())
     }
 
-    /// What nobody wants and is there.
+    /// Unwanted objects that still exist.
     fn left_behind(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
         let unwanted = |uid: &str| !wanted.contains_key(uid);
         for (number, sandbox) in &self.runtime.sandboxes {
@@ -243,14 +243,14 @@ impl World {
         })
     }
 
-    /// Whether the agent shows the pods that there are.
+    /// Whether the agent's pods are the desired ones.
     fn untold(&self, wanted: &BTreeMap<Box<str>, &api::Pod>) -> Option<String> {
         let shown = || self.agent.pods().map(|pod| pod.metadata.uid.as_str());
         if let Some(uid) = shown().find(|uid| !wanted.contains_key(*uid)) {
-            return Some(format!("pod {uid} is shown, and nobody wants it"));
+            return Some(format!("pod {uid} is shown, and no source wants it"));
         }
         let count = shown().count();
         let expected = wanted.len();
-        (count != expected).then(|| format!("{count} pods are shown, and {expected} are wanted"))
+        (count != expected).then(|| format!("{count} pods are shown, expected {expected}"))
     }
 }

@@ -1,5 +1,5 @@
-//! The phase that a pod's containers amount to (the table of Kubernetes' `PodStatus.phase`), out of
-//! the truth and written apart from the mind's own.
+//! The phase of a pod by its containers (the table of Kubernetes' `PodStatus.phase`), derived from
+//! the true state and written independently of the core's own code.
 
 use edged::model::pod::{PodSpec, RestartPolicy};
 use edged::model::status::Phase;
@@ -7,19 +7,19 @@ use edged::model::status::Phase;
 use crate::check::{Role, role};
 use crate::runtime::Container;
 
-/// How far the start of a container is.
+/// How far the start of a container has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
     /// Its startup probe has not succeeded.
     No,
-    /// Its postStart is not over: it does not count as running.
+    /// Its postStart is not finished: it does not count as running.
     Hooked,
-    /// It has begun.
+    /// It has started.
     Yes,
 }
 
 /// The phase of a pod that has not ended; `None`: the table has no clear row, because its init
-/// containers begin anew under main ones that ran before, or because nothing of it goes on.
+/// containers start again while main ones ran before, or because nothing of it runs.
 pub fn of<'a>(
     spec: &PodSpec,
     newest: impl Fn(&str) -> Option<&'a Container>,
@@ -29,7 +29,7 @@ pub fn of<'a>(
     let hooked = |name: &str| begun(name) == Begun::Hooked;
     let runs = |name: &str| newest(name).is_some_and(|it| it.alive) && !hooked(name);
     let restarted = |name: &str| newest(name).is_some_and(|it| it.listed.attempt > 0);
-    // What was started once is not waiting: it runs, or it has stopped.
+    // A container that was started once is not waiting: it runs, or it has stopped.
     let seen = |name: &str| ended(name) || runs(name) || restarted(name);
     let inits = spec.init_containers.iter();
     let (sidecars, plain): (Vec<_>, Vec<_>) =
@@ -51,6 +51,6 @@ pub fn of<'a>(
     let mut all = mains.iter().chain(sidecars);
     let running = all.any(|container| runs(&container.name));
     let restarts = spec.restart_policy != RestartPolicy::Never;
-    // What has ended for good is about to be said to have ended.
+    // If everything has ended for good, the pod is about to be reported as ended.
     (running || restarts).then_some(Phase::Running)
 }

@@ -1,4 +1,4 @@
-//! What a wanted pod must be in the end: by its manifest, and by how its containers ended.
+//! The expected end state of a desired pod: by its manifest, and by how its containers ended.
 
 use edged::model::cri::{ContainerState, PodRef};
 use edged::model::pod::{self as api, PullPolicy, RestartPolicy};
@@ -12,41 +12,42 @@ use crate::runtime::{Container, number_of};
 use crate::short;
 use crate::world::World;
 
-/// Beyond the back-off: a look, an inspection, and a turn at pulling.
+/// Beyond the back-off: a relist, a status request, and a turn at pulling.
 const RESTART_SLACK_MS: u64 = 120_000;
-/// The longest grace.
+/// The longest grace period.
 const STOP_MS: u64 = 310_000;
 
 /// How far a container is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Runs,
-    /// It ended, and that was all.
+    /// It ended, and will not restart.
     Done,
-    /// It ended or cannot begin, and is tried again as it should be.
+    /// It ended or cannot start, and is retried correctly.
     Tried,
-    /// It ended as it may, or was stopped to be run again, of which an agent since born knows not.
+    /// It ended as allowed, or was stopped to be restarted, which a later life of the agent does
+    /// not know.
     Unsure,
     /// It should have been started by now.
     Late,
 }
 
 impl World {
-    /// What keeps a wanted pod from being as it should be.
+    /// Why a desired pod is not as it should be.
     pub(super) fn pod_unsettled(
         &self,
         uid: &str,
         pod: &api::Pod,
         containers: &[&Container],
     ) -> Option<String> {
-        let Some(truth) = self.check.pod(uid).filter(|truth| truth.told.is_some()) else {
-            return Some("the agent was not told of it".to_owned());
+        let Some(truth) = self.check.pod(uid).filter(|truth| truth.desired.is_some()) else {
+            return Some("the agent did not receive it".to_owned());
         };
-        let Some(told) = self.agent.pod(uid) else {
+        let Some(reported) = self.agent.pod(uid) else {
             return Some("the agent does not know it".to_owned());
         };
-        let status = &told.api().status;
-        if truth.again {
+        let status = &reported.api().status;
+        if truth.came_back {
             return Some("its old run has not ended".to_owned());
         }
         if draw::is_refused(pod) || truth.is_out() {
@@ -57,18 +58,18 @@ impl World {
         if let Some(seconds) = pod.spec.active_deadline_seconds
             && !status.phase.is_terminal()
         {
-            // It may have passed before, by the start that an earlier life saw.
-            let due = truth.told_at + seconds.unsigned_abs() * 1000;
+            // It may have expired earlier, by the start that an earlier life observed.
+            let due = truth.delivered_at + seconds.unsigned_abs() * 1000;
             if self.now > due + STOP_MS + RESTART_SLACK_MS {
                 return Some(format!("its deadline has passed {} ms ago", self.now - due));
             }
-            if self.now - truth.stop_asked_at < STOP_MS {
-                // Its deadline has passed, and its grace has not.
+            if self.now - truth.stop_requested_at < STOP_MS {
+                // Its deadline has passed, and its grace period has not.
                 return None;
             }
         }
         if self.has_to_go(pod, truth.of_cloud) {
-            return Some("it takes more of the disk than it may, and is there".to_owned());
+            return Some("it exceeds its disk limit, and still exists".to_owned());
         }
         let ended = status.phase.is_terminal();
         if let Some(why) = self.cgroup_unsettled(uid, ended) {
@@ -96,7 +97,8 @@ impl World {
         })
     }
 
-    /// The runtime has none of this init container any more: it was done before a later one began.
+    /// The runtime has no instance of this init container any more: it had finished before a later
+    /// one started.
     fn was_done(&self, spec: &api::PodSpec, index: usize, containers: &[&Container]) -> bool {
         let in_ready = |init: &api::Container| {
             containers.iter().any(|it| it.listed.name == init.name && self.is_in_ready(it))
@@ -132,13 +134,13 @@ impl World {
                 Progress::Runs if sidecar => {
                     let newest = newest(containers, &init.name).expect("it runs");
                     let number = number_of(&newest.listed.id.0);
-                    // What follows has to wait.
+                    // The following containers must wait.
                     if !main_ran && !self.check.serves(number, init).0 {
                         return None;
                     }
                 }
                 Progress::Done => {}
-                // Not yet over: what follows has to wait.
+                // Not finished: the following containers must wait.
                 Progress::Runs | Progress::Tried | Progress::Unsure if !main_ran => return None,
                 Progress::Runs | Progress::Tried | Progress::Unsure => {}
             }
@@ -157,7 +159,7 @@ impl World {
             return Some("a container is being stopped".to_owned());
         }
         if let Some(lost) = lost {
-            return Some(format!("{} is in a state that nobody knows", lost.listed.id));
+            return Some(format!("{} is in an unknown state", lost.listed.id));
         }
         if let Some(outdated) = outdated {
             return Some(format!("{} still runs the old image", outdated.listed.id));
@@ -173,19 +175,21 @@ impl World {
         done.then(|| "all its containers are done, and it has not ended".to_owned())
     }
 
-    /// It passes a limit, and will be evicted for it.
+    /// It exceeds a limit, and will be evicted for it.
     fn has_to_go(&self, pod: &api::Pod, of_cloud: bool) -> bool {
         short::may_go(pod, of_cloud) && short::passes_limits(pod, &self.disk.volumes)
     }
 
-    /// What probes and hooks keep the pod from; `Err(None)`: they excuse it for now.
+    /// What is wrong by probes and hooks; `Err(None)`: they excuse it for now.
     fn probed_wrongly(&self, containers: &[&Container]) -> Result<(), Option<String>> {
         for it in containers.iter().filter(|it| it.alive) {
             let number = number_of(&it.listed.id.0);
-            let failed = self.check.condemned_at(number).or(self.check.post_failed_at(number));
+            let failed = self.check.must_stop_since(number).or(self.check.post_failed_at(number));
             if let Some(at) = failed {
                 let long = self.now - at > STOP_MS + RESTART_SLACK_MS;
-                return Err(long.then(|| format!("c{number} failed its probes or hook, and runs")));
+                return Err(
+                    long.then(|| format!("c{number} failed its probes or hook, and still runs"))
+                );
             }
             if self.check.is_starting(number) {
                 return Err(None);
@@ -221,7 +225,7 @@ impl World {
                 _ => false,
             };
             let changed = newest.listed.image != container.image;
-            let changed = changed || truth.is_to_run_again(number);
+            let changed = changed || truth.is_to_restart(number);
             if done && changed && place == Some(Role::Main) {
                 return Progress::Unsure;
             }
@@ -253,16 +257,16 @@ impl World {
             return Some(wrong);
         }
         let all = status.init_container_statuses.iter().chain(&status.container_statuses);
-        let wrong = all.filter_map(|told| {
-            let newest = newest(containers, &told.name)?;
+        let wrong = all.filter_map(|reported| {
+            let newest = newest(containers, &reported.name)?;
             let number = number_of(&newest.listed.id.0);
             let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-            let spec = all.into_iter().find(|spec| spec.name == told.name)?;
+            let spec = all.into_iter().find(|spec| spec.name == reported.name)?;
             let serves = !self.check.is_starting(number);
             let ready = self.check.serves(number, spec).1;
-            let place = role(&pod.spec, &told.name);
-            let why = says_wrong_of(told, newest, truth, (place, serves, ready))?;
-            Some(format!("{} is {why}, as {told:?}", told.name))
+            let place = role(&pod.spec, &reported.name);
+            let why = says_wrong_of(reported, newest, truth, (place, serves, ready))?;
+            Some(format!("{} is {why}, in {reported:?}", reported.name))
         });
         if let Some(wrong) = wrong.into_iter().next() {
             return Some(wrong);
@@ -306,8 +310,8 @@ impl World {
         } else {
             sandbox.ip.as_deref().unwrap_or_default()
         };
-        let told = &status.pod_ip;
-        (told != expected).then(|| format!("its address is {expected:?}, not {told:?}"))
+        let reported = &status.pod_ip;
+        (reported != expected).then(|| format!("its address is {expected:?}, not {reported:?}"))
     }
 
     /// Pods that run, and whose containers run for ever.
@@ -327,7 +331,7 @@ impl World {
             let all = spec.init_containers.iter().chain(&spec.containers);
             let main_runs = spec.containers.iter().all(|main| runs(pod, main, containers));
             let mut all = all.filter(|it| !runs(pod, it, containers));
-            // The node may part with any of the dead, as soon as they are old enough.
+            // The collector may remove any dead container that is old enough.
             let tidy = too_many_dead(containers, self.check.garbage.dead_max()).is_none()
                 && !containers.iter().any(|it| it.is_exited() && self.check.may_spare(it))
                 && spec.active_deadline_seconds.is_none()
@@ -341,7 +345,8 @@ impl World {
 }
 
 impl World {
-    /// Whether a dead sandbox of the pod has lost its last container: it goes with the next look.
+    /// Whether a dead sandbox of the pod has lost its last container: it is removed after the next
+    /// relist.
     fn has_emptied(&self, uid: &str) -> bool {
         let of_it = |pod: &PodRef| *pod.uid == *uid;
         let filled = |number| self.runtime.containers.values().any(|it| it.sandbox == number);
@@ -357,7 +362,7 @@ pub(super) fn newest<'a>(containers: &[&'a Container], name: &str) -> Option<&'a
     of_name.max_by_key(|it| it.listed.attempt).copied()
 }
 
-/// So many dead instances of each container are kept for its logs, no more.
+/// Too many dead instances of a container: only this many are kept for its logs.
 fn too_many_dead(containers: &[&Container], dead_max: usize) -> Option<String> {
     containers.iter().find_map(|container| {
         let name = &container.listed.name;
@@ -366,7 +371,7 @@ fn too_many_dead(containers: &[&Container], dead_max: usize) -> Option<String> {
     })
 }
 
-/// A pod that is reported Succeeded or Failed must have earned it.
+/// A pod that is reported Succeeded or Failed must have a reason for it.
 fn ended_wrongly(
     pod: &api::Pod,
     status: &PodStatus,
@@ -379,7 +384,7 @@ fn ended_wrongly(
     claimed_wrongly(pod, status, truth, containers)
 }
 
-/// Why a pod of which nothing runs has not ended as its status says.
+/// Why a pod without running containers has not ended as its status reports.
 pub fn claimed_wrongly(
     pod: &api::Pod,
     status: &PodStatus,
@@ -389,10 +394,11 @@ pub fn claimed_wrongly(
     let spec = &pod.spec;
     if status.reason == "DeadlineExceeded" {
         let expires = spec.active_deadline_seconds.is_some();
-        return (!expires).then(|| "it has no deadline, and it was exceeded".to_owned());
+        return (!expires)
+            .then(|| "DeadlineExceeded is reported, and it has no deadline".to_owned());
     }
     if spec.restart_policy == RestartPolicy::Always {
-        return Some(format!("it is {:?}, and runs always", status.phase));
+        return Some(format!("it is {:?}, and its restart policy is Always", status.phase));
     }
     if truth.lost || (spec.restart_policy == RestartPolicy::Never && truth.sandboxes > 1) {
         return None;
@@ -417,23 +423,23 @@ pub fn claimed_wrongly(
 }
 
 fn says_wrong_of(
-    told: &ContainerStatus,
+    reported: &ContainerStatus,
     newest: &Container,
     truth: &Pod,
     (place, serves, ready): (Option<Role>, bool, bool),
 ) -> Option<String> {
     let attempt = newest.listed.attempt;
-    let counts = attempt..=attempt.max(truth.attempt_max(&told.name));
-    if !truth.lost && !counts.contains(&told.restart_count) {
+    let counts = attempt..=attempt.max(truth.attempt_max(&reported.name));
+    if !truth.lost && !counts.contains(&reported.restart_count) {
         return Some(format!("at attempt {}", newest.listed.attempt));
     }
     let exited = newest.listed.state == ContainerState::Exited;
     let code = newest.status.exit_code;
     let ready = if place == Some(Role::Init) { newest.succeeded() } else { newest.alive && ready };
-    if told.ready != ready {
+    if reported.ready != ready {
         return Some(if ready { "ready" } else { "not ready" }.to_owned());
     }
-    match &told.state {
+    match &reported.state {
         State::Running(_) => (!newest.alive).then(|| "not running".to_owned()),
         State::Waiting(_) | State::Unset => (newest.alive && serves).then(|| "running".to_owned()),
         State::Terminated(end) => {

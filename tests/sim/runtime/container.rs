@@ -16,7 +16,7 @@ use super::{
 };
 use crate::chance::Chance;
 use crate::faults::Faults;
-use crate::program::{Conduct, Program, Term, Then};
+use crate::program::{HookOutcome, Program, Term, Then};
 
 impl Runtime {
     pub(super) fn begin_container(
@@ -74,7 +74,7 @@ impl Runtime {
                 Ok(Reply::Container(self.containers[&number].listed.id.clone()))
             }
             (Taken::Removed, Holder::Container(number)) => {
-                self.told.effects.push(Effect::Displaced(number));
+                self.outputs.effects.push(Effect::Displaced(number));
                 self.end(clock, number, 137, "");
                 self.forget_container(number);
                 let message = format!("Conflict. The container name {name:?} is already in use");
@@ -102,7 +102,7 @@ impl Runtime {
         Ok(Reply::Container(self.containers[&number].listed.id.clone()))
     }
 
-    /// A running container, as if made and started by an agent, or by somebody else.
+    /// A running container, as if created and started by an agent, or by somebody else.
     pub fn adopt_container(
         &mut self,
         clock: Clock,
@@ -174,7 +174,7 @@ impl Runtime {
             task: None,
         };
         self.containers.insert(number, container);
-        self.told.effects.push(Effect::Made(number));
+        self.outputs.effects.push(Effect::Made(number));
         number
     }
 
@@ -225,7 +225,7 @@ impl Runtime {
     }
 
     fn run(&mut self, clock: Clock, number: ContainerNo) {
-        let container = self.containers.get_mut(&number).expect("asked for one that exists");
+        let container = self.containers.get_mut(&number).expect("callers pass an existing one");
         Arc::make_mut(&mut container.listed).state = ContainerState::Running;
         container.status.started_at = clock.nanos;
         container.alive = true;
@@ -234,17 +234,17 @@ impl Runtime {
             Then::Run => {}
             Then::Exit(code) => {
                 let at = clock.now + container.program.after_ms;
-                self.told.timers.push((at, Timer::Ends(number, code)));
+                self.outputs.timers.push((at, Timer::Ends(number, code)));
             }
-            Then::Missing => panic!("it was found missing before"),
+            Then::Missing => panic!("a missing program was handled before"),
         }
-        self.told.effects.push(Effect::Started(number));
+        self.outputs.effects.push(Effect::Started(number));
     }
 
     fn fail_start(&mut self, clock: Clock, number: ContainerNo, code: i32, reason: &str) {
-        let container = self.containers.get_mut(&number).expect("asked for one that exists");
+        let container = self.containers.get_mut(&number).expect("callers pass an existing one");
         let end = container.exit(clock, code, reason);
-        self.told.effects.push(Effect::Ended(number, end));
+        self.outputs.effects.push(Effect::Ended(number, end));
     }
 
     /// The container's process ends, if it lives.
@@ -256,14 +256,14 @@ impl Runtime {
         container.ended_at = clock.now;
         let end = container.exit(clock, code, reason);
         if self.is_down {
-            // Nobody is there to see it.
+            // The daemon does not notice it.
             container.found_ended = true;
         }
         for serial in std::mem::take(&mut container.stops) {
             self.operations.remove(&serial);
-            self.told.answers.push((serial, Ok(Reply::Done)));
+            self.outputs.answers.push((serial, Ok(Reply::Done)));
         }
-        self.told.effects.push(Effect::Ended(number, end));
+        self.outputs.effects.push(Effect::Ended(number, end));
         self.end_execs(number);
     }
 
@@ -283,7 +283,7 @@ impl Runtime {
         if !container.alive {
             if container.listed.state == ContainerState::Unknown {
                 let end = container.exit(clock, 255, "Unknown");
-                self.told.effects.push(Effect::Ended(number, end));
+                self.outputs.effects.push(Effect::Ended(number, end));
             }
             return Begun::Answer(Ok(Reply::Done));
         }
@@ -294,21 +294,21 @@ impl Runtime {
         container.stops.push(serial);
         self.operations.insert(serial, Operation::Stop(number));
         if let Term::End(ms, code) = container.program.term {
-            self.told.timers.push((clock.now + ms, Timer::Ends(number, code)));
+            self.outputs.timers.push((clock.now + ms, Timer::Ends(number, code)));
         }
         let kill_at = clock.now + grace_s.unsigned_abs() * 1000;
-        self.told.timers.push((kill_at, Timer::Kill(number, serial)));
+        self.outputs.timers.push((kill_at, Timer::Kill(number, serial)));
         Begun::Waits
     }
 
-    /// containerd leaves a task of some starts that fail.
+    /// containerd leaves a task behind after some starts that fail.
     fn leave_task(&mut self, number: ContainerNo) {
-        let container = self.containers.get_mut(&number).expect("asked for one that exists");
+        let container = self.containers.get_mut(&number).expect("callers pass an existing one");
         container.task =
             (self.quirks.leaves_tasks() && number.is_multiple_of(3)).then_some(Task::Waits);
     }
 
-    /// What of it keeps a container from being removed.
+    /// The leftover task that prevents the removal of the container.
     pub(super) fn check_task(&self, number: ContainerNo) -> Result<(), CallError> {
         match &self.containers[&number] {
             Container { task: None, .. } => Ok(()),
@@ -350,10 +350,10 @@ impl Runtime {
     }
 
     pub(super) fn forget_container(&mut self, number: ContainerNo) {
-        let container = self.containers.remove(&number).expect("asked for one that exists");
-        assert!(!container.alive, "c{number} is forgotten while it runs");
+        let container = self.containers.remove(&number).expect("callers pass an existing one");
+        assert!(!container.alive, "c{number} is removed while it runs");
         self.names.remove(&container.name);
-        self.told.effects.push(Effect::Gone(number));
+        self.outputs.effects.push(Effect::Gone(number));
     }
 
     pub(super) fn container_status(&self, id: &str) -> Result<Reply, CallError> {
@@ -370,11 +370,11 @@ impl Runtime {
 }
 
 impl Container {
-    /// Nothing ends it from within, and none of its probes will.
+    /// It never ends by itself, and none of its probes will fail.
     pub fn runs_for_ever(&self, now: u64) -> bool {
-        let manners = self.program.manners;
-        let well = manners.sick_ms == 0 && manners.is_well(now - self.began_at);
-        let well = well && manners.post != Conduct::Fails;
+        let behaviour = self.program.behaviour;
+        let well = behaviour.sick_ms == 0 && behaviour.is_well(now - self.began_at);
+        let well = well && behaviour.post != HookOutcome::Fails;
         self.alive && well && self.program.run(self.listed.attempt) == Then::Run
     }
 
@@ -397,7 +397,7 @@ impl Container {
         if self.succeeded() { End::Well } else { End::Badly }
     }
 
-    /// Ended as an init container has to. Some runtimes tell 0 of one that ran out of memory.
+    /// Ended as an init container must. Some runtimes report 0 for one that ran out of memory.
     pub fn succeeded(&self) -> bool {
         self.is_exited() && self.status.exit_code == 0 && &*self.status.reason != "OOMKilled"
     }

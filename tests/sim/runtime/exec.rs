@@ -1,4 +1,4 @@
-//! Commands in containers: probes and hooks, which answer as the container's manners are.
+//! Commands in containers: probes and hooks, answered as the container's program defines.
 
 use edged::model::cri::{CallError, Code, ContainerState, Exec, Lost, Reply};
 
@@ -6,7 +6,7 @@ use super::quirks::refused;
 use super::{Begun, Clock, Container, ContainerNo, Operation, Runtime, Serial, number_of};
 use crate::chance::Chance;
 use crate::faults::Faults;
-use crate::program::Conduct;
+use crate::program::HookOutcome;
 
 impl Runtime {
     pub(super) fn begin_exec(
@@ -24,20 +24,20 @@ impl Runtime {
             return Begun::Answer(Err(refused(Code::Unknown, message)));
         }
         let word = command.last().map(String::as_str).unwrap_or_default();
-        let manners = container.program.manners;
+        let behaviour = container.program.behaviour;
         let conduct = match word {
-            "post" => manners.post,
-            "pre" => manners.pre,
-            _ => Conduct::Well,
+            "post" => behaviour.post,
+            "pre" => behaviour.pre,
+            _ => HookOutcome::Well,
         };
         let usual_ms = chance.between(5, 60) + chance.spread(faults.latency_ms);
         let ms = match conduct {
-            Conduct::Well | Conduct::Fails => usual_ms,
-            Conduct::Slow(ms) => usual_ms + ms,
+            HookOutcome::Well | HookOutcome::Fails => usual_ms,
+            HookOutcome::Slow(ms) => usual_ms + ms,
         };
         let timeout_ms = if timeout_s == 0 { u64::MAX } else { u64::from(timeout_s) * 1000 };
         let late = ms > timeout_ms;
-        let fails = conduct == Conduct::Fails;
+        let fails = conduct == HookOutcome::Fails;
         let probes = !matches!(word, "post" | "pre");
         self.operations.insert(serial, Operation::Exec { number, probes, fails, late });
         Begun::Takes(ms.min(timeout_ms))
@@ -59,7 +59,7 @@ impl Runtime {
         }
     }
 
-    /// What runs in a container ends with it.
+    /// Commands in a container end with it.
     pub(super) fn end_execs(&mut self, number: ContainerNo) {
         let of_it = |operation: &Operation| match operation {
             Operation::Exec { number: other, .. } => *other == number,
@@ -69,34 +69,34 @@ impl Runtime {
         let ended: Vec<Serial> = ended.map(|(&serial, _)| serial).collect();
         for serial in ended {
             self.operations.remove(&serial);
-            self.told.answers.push((serial, Ok(exit(137))));
+            self.outputs.answers.push((serial, Ok(exit(137))));
         }
     }
 
-    /// Who listens on a port: each container that does has one of its own.
+    /// The container that listens on a port: each one has its own.
     pub fn listens(&self, port: u16) -> Option<ContainerNo> {
         let mut all = self.containers.iter().rev();
-        all.find(|(_, it)| it.alive && it.program.manners.port == port).map(|(&number, _)| number)
+        all.find(|(_, it)| it.alive && it.program.behaviour.port == port).map(|(&number, _)| number)
     }
 
-    /// Who listened there last, if nobody does any more. A manifest that has moved to another file
-    /// is another pod on the same port.
+    /// The container that listened there last, if none does any more. A manifest that has moved to
+    /// another file is another pod on the same port.
     pub fn last_on(&self, host: &str, port: u16) -> Option<ContainerNo> {
         let is_there = |sandbox| {
             let ip = self.sandboxes.get(sandbox).and_then(|sandbox| sandbox.ip.as_deref());
             ip.is_none_or(|ip| ip == host)
         };
-        // One that was made late was never started.
+        // One that was created late was never started.
         let began = |it: &Container| it.listed.state != ContainerState::Created;
         let mut all = self.containers.iter().rev().filter(|(_, it)| began(it));
-        all.find(|(_, it)| it.program.manners.port == port && is_there(&it.sandbox))
+        all.find(|(_, it)| it.program.behaviour.port == port && is_there(&it.sandbox))
             .map(|(&number, _)| number)
     }
 
-    /// Whether a living container answers its probes well.
+    /// Whether the probes of a living container succeed.
     pub fn is_well(&self, now: u64, number: ContainerNo) -> Option<bool> {
         let container = self.containers.get(&number).filter(|it| it.alive)?;
-        Some(container.program.manners.is_well(now - container.began_at))
+        Some(container.program.behaviour.is_well(now - container.began_at))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Images: those that are here, and those that a registry would give.
+//! Images: those that are present, and those that a registry offers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use crate::faults::Faults;
 /// The image store and the registry behind it.
 pub struct Registry {
     here: BTreeSet<Box<str>>,
-    /// Of each image that can be pulled: milliseconds that a pull takes on a calm line.
+    /// The images that can be pulled: milliseconds of a pull on a calm line.
     offered: BTreeMap<Box<str>, u64>,
 }
 
 impl Registry {
-    /// Nothing here, these images on offer.
+    /// Empty; with these images on offer.
     pub fn new(offered: BTreeMap<Box<str>, u64>) -> Self {
         Self { here: BTreeSet::new(), offered }
     }
@@ -26,7 +26,7 @@ impl Registry {
         self.here.insert(image.into());
     }
 
-    /// Somebody made room on the disk.
+    /// The image is removed by hand.
     pub fn forget(&mut self, image: &str) {
         self.here.remove(image);
     }
@@ -36,17 +36,17 @@ impl Registry {
         self.offered.contains_key(image)
     }
 
-    /// All that are here.
+    /// All images that are present.
     pub fn names(&self) -> impl Iterator<Item = &Box<str>> {
         self.here.iter()
     }
 
-    /// Whether it is here.
+    /// Whether it is present.
     pub fn has(&self, image: &str) -> bool {
         self.here.contains(image)
     }
 
-    /// Whether a reference that was given out before still stands for an image that is here.
+    /// Whether an image reference that was returned before still names a present image.
     pub fn resolves(&self, image_ref: &str) -> bool {
         image_ref.strip_prefix("sha256:").is_some_and(|image| self.here.contains(image))
     }
@@ -62,7 +62,7 @@ impl Registry {
         })
     }
 
-    /// How long a pull takes; `None`: it hangs.
+    /// Duration of a pull; `None`: it hangs.
     pub(super) fn pull_ms(&self, image: &str, faults: &Faults, chance: &mut Chance) -> Option<u64> {
         if chance.percent(faults.pull_hang_pct) {
             return None;

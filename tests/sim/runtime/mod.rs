@@ -1,8 +1,8 @@
-//! A container runtime with the rules of real ones, and none of their processes.
+//! A container runtime with the rules of real ones, and without processes.
 //!
-//! What it does to the world it leaves in [`Told`]: effects for the checks, timers for the queue,
-//! answers to calls that waited. An operation that takes time holds its name from its begin, as
-//! containerd does, and shows its result at its end.
+//! It leaves its outputs in [`Outputs`]: effects for the checks, timers for the queue, answers to
+//! pending calls. An operation that takes time holds its name from its start, as containerd does,
+//! and shows its result at its end.
 
 mod container;
 mod exec;
@@ -27,7 +27,7 @@ pub use outage::Left;
 pub use quirks::Quirks;
 pub use quirks::refused;
 
-/// Names one call for the whole run, across the agent's lives.
+/// Identifies one call in the whole run, across the agent's lives.
 pub type Serial = u64;
 /// The number in a sandbox's id.
 pub type SandboxNo = u32;
@@ -36,22 +36,22 @@ pub type ContainerNo = u32;
 
 /// The runtime.
 pub struct Runtime {
-    /// Its ways.
+    /// Its behaviour.
     pub quirks: Quirks,
-    /// All that exist, by number: by age.
+    /// All that exist, by number, thus by age.
     pub sandboxes: BTreeMap<SandboxNo, Sandbox>,
-    /// All that exist, by number: by age.
+    /// All that exist, by number, thus by age.
     pub containers: BTreeMap<ContainerNo, Container>,
-    /// Images that are here, and what the registry has.
+    /// Images that are present, and those of the registry.
     pub registry: Registry,
     /// What the condition `NetworkReady` says.
     pub network_ready: bool,
     /// What the condition `RuntimeReady` says.
     pub is_ready: bool,
-    /// Until then every call is refused: the daemon has just started.
+    /// Before this time every call is refused: the daemon has just started.
     pub ready_at: u64,
-    /// What it leaves for the world.
-    pub told: Told,
+    /// Its outputs for the world.
+    pub outputs: Outputs,
     is_down: bool,
     names: BTreeMap<String, Holder>,
     operations: BTreeMap<Serial, Operation>,
@@ -68,7 +68,7 @@ pub struct Sandbox {
     pub host_network: bool,
     /// Below the root of the logs.
     pub log_directory: String,
-    /// Its containers' cgroups are below this one; empty: the runtime's choice.
+    /// The parent of its containers' cgroups; empty: the runtime's choice.
     pub cgroup_parent: String,
     name: String,
 }
@@ -79,11 +79,11 @@ pub struct Container {
     pub listed: Arc<cri::Container>,
     /// As its status shows it, without the state.
     pub status: cri::ContainerStatus,
-    /// Where it lives.
+    /// Its sandbox.
     pub sandbox: SandboxNo,
     /// Has a living process, whatever the runtime knows of it.
     pub alive: bool,
-    /// What it does.
+    /// The behaviour of its process.
     pub program: Program,
     /// World time.
     pub made_at: u64,
@@ -97,32 +97,32 @@ pub struct Container {
     pub log_path: String,
     name: String,
     stops: Vec<Serial>,
-    /// Ended while the daemon was down; what it will be found as.
+    /// Ended while the daemon was down; the state in which the daemon will find it.
     found_ended: bool,
-    /// What a failed start has left below it.
+    /// What a failed start has left behind.
     task: Option<Task>,
 }
 
-/// Processes of a container that has ended, as far as CRI can see.
+/// Processes of a container that has ended, as far as the CRI shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     Waits,
     Killed,
 }
 
-/// Who has a name.
+/// The holder of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     Sandbox(SandboxNo),
     Container(ContainerNo),
-    /// An operation that has not ended, or will never: the time until which it is held.
+    /// An operation that has not ended, or never will: the name is held until this time.
     Operation(Serial),
     Leaked {
         until: u64,
     },
 }
 
-/// A call in its middle.
+/// A call in progress.
 enum Operation {
     RunSandbox { config: Box<SandboxConfig>, name: String },
     Create { sandbox: SandboxNo, config: Box<ContainerConfig>, name: String },
@@ -132,7 +132,7 @@ enum Operation {
     Events,
 }
 
-/// The moment, as the runtime needs it.
+/// The current time, as the runtime needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// World time, milliseconds.
@@ -141,24 +141,24 @@ pub struct Clock {
     pub nanos: i64,
 }
 
-/// What became of a call at its begin.
+/// The result of the start of a call.
 pub enum Begun {
     /// Its answer.
     Answer(Result<Reply, CallError>),
-    /// It ends by [`Runtime::finish`] after so many milliseconds.
+    /// It ends by [`Runtime::finish`] after this many milliseconds.
     Takes(u64),
-    /// It ends when something else does.
+    /// It ends when another event happens.
     Waits,
 }
 
-/// What the runtime leaves for the world.
+/// The outputs of the runtime.
 #[derive(Default)]
-pub struct Told {
-    /// What changed.
+pub struct Outputs {
+    /// The changes.
     pub effects: Vec<Effect>,
-    /// What is to be told back with [`Runtime::fire`], and when.
+    /// Timers for [`Runtime::fire`], and when they are due.
     pub timers: Vec<(u64, Timer)>,
-    /// Answers to calls that waited.
+    /// Answers to pending calls.
     pub answers: Vec<(Serial, Result<Reply, CallError>)>,
 }
 
@@ -169,7 +169,7 @@ pub enum Effect {
     SandboxMade(SandboxNo),
     /// A sandbox is no longer ready.
     SandboxDown(SandboxNo),
-    /// A sandbox is about to be forgotten.
+    /// A sandbox is about to be removed.
     SandboxGone(SandboxNo),
     /// A container exists.
     Made(ContainerNo),
@@ -179,22 +179,22 @@ pub enum Effect {
     Reopened(ContainerNo),
     /// Its process has ended, or could not begin.
     Ended(ContainerNo, End),
-    /// A container is about to be forgotten.
+    /// A container is about to be removed.
     Gone(ContainerNo),
-    /// A container is about to be removed because another one was to have its name.
+    /// A container is about to be removed because another one gets its name.
     Displaced(ContainerNo),
 }
 
-/// How a process ended, as the runtime tells it.
+/// How a process ended, as the runtime reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With 0, and not for want of memory.
+    /// With 0, and not for lack of memory.
     Well,
     /// In any other way.
     Badly,
 }
 
-/// Something inside the runtime that happens later.
+/// A later event inside the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// A process ends by itself.
@@ -204,7 +204,6 @@ pub enum Timer {
 }
 
 impl Runtime {
-    /// An empty one.
     pub fn new(quirks: Quirks, registry: Registry) -> Self {
         Self {
             quirks,
@@ -214,7 +213,7 @@ impl Runtime {
             network_ready: true,
             is_ready: true,
             ready_at: 0,
-            told: Told::default(),
+            outputs: Outputs::default(),
             is_down: false,
             names: BTreeMap::new(),
             operations: BTreeMap::new(),
@@ -307,11 +306,12 @@ impl Runtime {
                 Some(self.finish_exec(clock, number, (probes, fails, late)))
             }
             Operation::Pull { image } => Some(self.registry.pull(&image, faults, chance)),
-            Operation::Stop(_) | Operation::Events => panic!("{serial} has no time of its own"),
+            Operation::Stop(_) | Operation::Events => panic!("{serial} has no timer"),
         }
     }
 
-    /// The caller of an operation has gone: it is aborted, or goes on without it, which is said.
+    /// The caller of an operation has gone: it is aborted, or goes on without it. Returns whether
+    /// it goes on.
     pub fn abandon(&mut self, serial: Serial, chance: &mut Chance) -> bool {
         let goes_on = match self.operations.get(&serial) {
             None | Some(Operation::Events | Operation::Exec { .. }) => false,
@@ -394,7 +394,7 @@ impl Runtime {
         self.numbers
     }
 
-    /// Who has a name now.
+    /// The current holder of a name.
     fn holder(&mut self, now: u64, name: &str) -> Option<Holder> {
         match self.names.get(name) {
             Some(Holder::Leaked { until }) if *until <= now => {

@@ -1,4 +1,4 @@
-//! Restarts of the daemon and the machine, and what is done to the runtime behind the agent's back.
+//! Restarts of the daemon and the machine, and manual changes of the runtime's objects.
 
 use edged::model::cri::ContainerState;
 
@@ -12,14 +12,14 @@ use crate::faults::Faults;
 pub enum Left {
     /// All of them, dead.
     All,
-    /// Nothing: the runtime's state lay in memory.
+    /// Nothing: the runtime's state was in memory.
     Nothing,
     /// Some.
     Some,
 }
 
 impl Runtime {
-    /// The daemon dies. Containers live on.
+    /// The daemon stops. Containers go on.
     pub fn go_down(&mut self) {
         self.is_down = true;
         self.operations.clear();
@@ -30,12 +30,12 @@ impl Runtime {
             .retain(|_, holder| !matches!(holder, Holder::Operation(_) | Holder::Leaked { .. }));
     }
 
-    /// The daemon is back and looks at what there is.
+    /// The daemon is up again and reads the state of its containers.
     pub fn come_up(&mut self, clock: Clock, faults: &Faults, chance: &mut Chance) {
         self.is_down = false;
         self.ready_at = clock.now + chance.spread(faults.init_ms);
         for container in self.containers.values_mut() {
-            // It looks for its tasks when it begins.
+            // It ends leftover tasks when it starts.
             container.task = None;
             let found_ended = std::mem::take(&mut container.found_ended);
             if container.alive && chance.percent(faults.unknown_alive_pct) {
@@ -102,7 +102,7 @@ impl Runtime {
         self.forget_container(number);
     }
 
-    /// All names that no living operation holds are free again.
+    /// Frees all names that no living operation holds.
     pub fn clear_leaks(&mut self) {
         self.names.retain(|_, holder| !matches!(holder, Holder::Leaked { .. }));
     }
@@ -113,8 +113,8 @@ impl Runtime {
         of_pods.map(|(&number, it)| (number, it))
     }
 
-    /// Takes what was left for the world.
+    /// Takes the pending effects.
     pub fn take_effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.told.effects)
+        std::mem::take(&mut self.outputs.effects)
     }
 }

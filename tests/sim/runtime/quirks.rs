@@ -1,10 +1,10 @@
-//! What runtimes differ in, as far as the agent can tell.
+//! Differences between runtimes, as far as the agent can see them.
 
 use edged::model::cri::{CallError, CgroupDriver, Code, Reply};
 
 use crate::chance::Chance;
 
-/// One runtime's ways.
+/// The behaviour of one runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct Quirks {
     /// `runtime_name` of `Version`.
@@ -13,36 +13,36 @@ pub struct Quirks {
     pub version: &'static str,
     /// Has `GetContainerEvents`.
     pub events: bool,
-    /// A name is asked for again.
+    /// What happens when a name is requested again.
     pub taken: Taken,
-    /// There is no such program.
+    /// What happens when the program does not exist.
     pub missing_program: MissingProgram,
-    /// The code for the status of something that is not there.
+    /// The code for the status of a missing object.
     pub missing: Code,
-    /// Stopping something that is not there succeeds.
+    /// Stopping a missing object succeeds.
     pub stop_missing_is_done: bool,
     /// `RemovePodSandbox` of a ready one stops it first; otherwise it is refused.
     pub removes_ready: bool,
-    /// `StopContainer` goes on to SIGKILL when its client has gone.
+    /// `StopContainer` continues to SIGKILL when its client has gone.
     pub stop_outlives_client: bool,
-    /// What becomes of a container that ended while the daemon was down.
+    /// The state of a container that ended while the daemon was down.
     pub ended_while_down: EndedWhileDown,
     /// Containers die with their sandbox's own process.
     pub dies_with_sandbox: bool,
 }
 
-/// What happens when a name is asked for that is taken.
+/// What happens when a requested name is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Refused with this code.
     Refused(Code),
-    /// The one that has it is the answer.
+    /// The holder is returned.
     Existing,
-    /// Refused, and a container that has it is removed, running or not.
+    /// Refused, and a container that holds it is removed, running or not.
     Removed,
 }
 
-/// Where a program that is not there is found out.
+/// When a missing program is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingProgram {
     /// `CreateContainer` is refused.
@@ -51,7 +51,7 @@ pub enum MissingProgram {
     AtStart(i32, &'static str),
 }
 
-/// How a daemon sees a container that ended without it.
+/// How a daemon finds a container that ended while it was down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedWhileDown {
     /// Exited, with its code.
@@ -63,7 +63,7 @@ pub enum EndedWhileDown {
 }
 
 impl Quirks {
-    /// Who makes the cgroups; the older ones do not know the question.
+    /// The cgroup driver; older ones do not know the request.
     pub fn runtime_config(&self) -> Result<Reply, CallError> {
         match (self.name, self.events) {
             ("containerd", true) => Ok(Reply::CgroupDriver(Some(CgroupDriver::Cgroupfs))),
@@ -72,7 +72,7 @@ impl Quirks {
         }
     }
 
-    /// A start that fails may leave processes that only its own service ends.
+    /// A failed start may leave processes that only the runtime's own service can end.
     pub fn leaves_tasks(&self) -> bool {
         self.name == "containerd"
     }
@@ -157,7 +157,7 @@ impl Quirks {
         }
     }
 
-    /// The answer to a question about something that is not there.
+    /// The answer to a request about a missing object.
     pub fn not_found(&self, id: &str) -> CallError {
         refused(self.missing, format!("an error occurred when try to find {id:?}: not found"))
     }

@@ -1,4 +1,4 @@
-//! Sandboxes: making, stopping and removing them.
+//! Sandboxes: creating, stopping and removing them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Begun, Clock, Effect, Holder, Operation, Runtime, Sandbox, SandboxNo
 use crate::chance::Chance;
 use crate::faults::Faults;
 
-/// Milliseconds for which a name that a failed clean-up left behind stays reserved.
+/// How long a name stays reserved after a failed clean-up, milliseconds.
 const LEAK_MS: u64 = 90_000;
 
 impl Runtime {
@@ -73,7 +73,8 @@ impl Runtime {
         Ok(Reply::Sandbox(sandbox.listed.id.clone()))
     }
 
-    /// What could not be made is cleaned up, or left behind not ready, or holds its name unseen.
+    /// A sandbox that could not be created is cleaned up, or left behind not ready, or invisibly
+    /// holds its name.
     fn sandbox_failed(
         &mut self,
         clock: Clock,
@@ -135,17 +136,17 @@ impl Runtime {
             name,
         };
         self.sandboxes.insert(number, sandbox);
-        self.told.effects.push(Effect::SandboxMade(number));
+        self.outputs.effects.push(Effect::SandboxMade(number));
         number
     }
 
-    /// Whether the sandbox was made with this configuration, as far as it is remembered.
+    /// Whether the sandbox was created with this configuration, as far as it is stored.
     pub(super) fn is_made_with(&self, id: &str, config: &SandboxConfig) -> bool {
         self.sandboxes.get(&number_of(id)).is_none_or(|sandbox| {
             sandbox.listed.pod.as_ref() == Some(&config.pod)
                 && sandbox.listed.attempt == config.attempt
                 && sandbox.log_directory == config.log_directory
-                // One of an agent without pods' cgroups says nothing.
+                // An agent without pod cgroups sends none.
                 && (sandbox.cgroup_parent.is_empty()
                     || sandbox.cgroup_parent == config.cgroup_parent)
                 && sandbox.host_network == (config.namespaces.network == Network::Node)
@@ -153,10 +154,10 @@ impl Runtime {
     }
 
     pub(super) fn sandbox_down(&mut self, number: SandboxNo) {
-        let sandbox = self.sandboxes.get_mut(&number).expect("asked for one that exists");
+        let sandbox = self.sandboxes.get_mut(&number).expect("callers pass an existing one");
         if sandbox.listed.ready {
             Arc::make_mut(&mut sandbox.listed).ready = false;
-            self.told.effects.push(Effect::SandboxDown(number));
+            self.outputs.effects.push(Effect::SandboxDown(number));
         }
     }
 
@@ -196,7 +197,7 @@ impl Runtime {
         Ok(Reply::Done)
     }
 
-    /// Somebody removes it by hand, with all that runs in it.
+    /// A user removes it by hand, with everything that runs in it.
     pub fn drop_sandbox(&mut self, clock: Clock, number: SandboxNo) {
         for container in self.containers_in(number) {
             self.end(clock, container, 137, "");
@@ -207,9 +208,9 @@ impl Runtime {
     }
 
     pub(super) fn forget_sandbox(&mut self, number: SandboxNo) {
-        let sandbox = self.sandboxes.remove(&number).expect("asked for one that exists");
+        let sandbox = self.sandboxes.remove(&number).expect("callers pass an existing one");
         self.names.remove(&sandbox.name);
-        self.told.effects.push(Effect::SandboxGone(number));
+        self.outputs.effects.push(Effect::SandboxGone(number));
     }
 
     pub(super) fn sandbox_status(&self, id: &str) -> Result<Reply, CallError> {

@@ -1,4 +1,4 @@
-//! The cloud's CA, its own certificate, its token, and the certificates that it gives.
+//! The cloud's CA, its own certificate, its token, and the certificates that it issues.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// What the cloud's certificates say.
+/// The contents of the cloud's certificates.
 pub struct Setup {
     /// DNS names of the server; addresses are those of loopback. CloudCore's own default is one
     /// empty name.
     pub names: Vec<String>,
-    /// The server's certificate is good between these years.
+    /// The validity of the server's certificate, in years.
     pub server_years: (i32, i32),
-    /// Those that nodes get.
+    /// The validity of the nodes' certificates, in years.
     pub node_years: (i32, i32),
 }
 
@@ -67,7 +67,7 @@ impl Authority {
         self.ca.to_vec()
     }
 
-    /// The hash of the CA, and a JWT whose signature nobody but the cloud could check.
+    /// The hash of the CA, and a JWT whose signature only the cloud could verify.
     pub(super) fn token(&self) -> String {
         let hash = ring::digest::digest(&ring::digest::SHA256, &self.ca);
         let mut token = String::new();
@@ -81,15 +81,15 @@ impl Authority {
         header.strip_prefix("Bearer ") == Some(JWT)
     }
 
-    /// A certificate for what the application says, as CloudCore gives it: unless its subject is
-    /// not this node's.
+    /// A certificate for an application, as CloudCore issues it: unless its subject is not this
+    /// node's.
     pub(super) fn sign(&self, application: &[u8], node: &str) -> Result<Vec<u8>, String> {
         let name = format!("system:node:{node}");
         let has = |part: &str| application.windows(part.len()).any(|it| it == part.as_bytes());
         if !has(&name) || !has("system:nodes") {
             return Err(format!("the application is not for {name}"));
         }
-        // The point stands behind the head of its bit string.
+        // The point follows the head of its bit string.
         let at = application.windows(3).position(|three| three == [0x42, 0, 4]);
         let point = at.and_then(|at| application.get(at + 2..at + 67)).ok_or("no key of P-256")?;
         verify(application, point)?;
@@ -100,7 +100,7 @@ impl Authority {
         Ok(signed.der().to_vec())
     }
 
-    /// With a client certificate required, or asked for.
+    /// With a client certificate required, or requested.
     pub(super) fn tls(&self, required: bool) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -132,7 +132,7 @@ fn params(name: &str, organisation: Option<&str>, (from, to): (i32, i32)) -> Cer
     params
 }
 
-/// Stricter than CloudCore, which does not look: the signature must be right.
+/// Stricter than CloudCore, which does not verify it: the signature must be right.
 fn verify(application: &[u8], point: &[u8]) -> Result<(), String> {
     use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
     let inner = application.get(4..).ok_or("too short")?;
@@ -141,7 +141,7 @@ fn verify(application: &[u8], point: &[u8]) -> Result<(), String> {
         [0x30, 0x82, high, low, ..] => &inner[..4 + (usize::from(*high) << 8 | usize::from(*low))],
         _ => return Err("no application".to_owned()),
     };
-    // Behind `ecdsa-with-SHA256` stands a bit string.
+    // A bit string follows `ecdsa-with-SHA256`.
     let bits = inner.get(body.len() + 12..).ok_or("no signature")?;
     let signature = bits.get(3..).filter(|_| bits[0] == 3).ok_or("no bit string")?;
     UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point)

@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustls::{ServerConnection, StreamOwned};
 
 use super::authority::Authority;
-use super::{Asked, Shared};
+use super::{HttpsRequest, Shared};
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
 
-#[expect(clippy::disallowed_methods, reason = "the other end lives beside the test")]
+#[expect(clippy::disallowed_methods, reason = "the cloud runs beside the test")]
 pub(super) fn serve(shared: Arc<Shared>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -27,7 +27,7 @@ pub(super) fn serve(shared: Arc<Shared>) -> SocketAddr {
     address
 }
 
-/// One request, then the end.
+/// One request, then the connection ends.
 fn answer(shared: &Shared, mut stream: Stream) -> std::io::Result<()> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -53,7 +53,7 @@ fn answer(shared: &Shared, mut stream: Stream) -> std::io::Result<()> {
     let (status, answer) = respond(shared, &what, &header, &body, shown);
     {
         let mut state = shared.lock();
-        state.asked.push(Asked { what, headers: headers.clone(), shown });
+        state.https_requests.push(HttpsRequest { what, headers: headers.clone(), shown });
         shared.changed.notify_all();
     }
     let length = answer.len();
@@ -72,11 +72,11 @@ fn respond<'a>(
 ) -> (u16, Vec<u8>) {
     let script = shared.lock().script.clone();
     if let Some(status) = script.refuse {
-        return (status, b"the test says no".to_vec());
+        return (status, b"the test refuses".to_vec());
     }
     match what {
         "GET /ca.crt" => (200, shared.authority.ca_der()),
-        // A certificate that was shown switches the token off.
+        // A presented certificate makes the token unnecessary.
         "GET /edge.crt" if !shown && !Authority::is_bearer(header("authorization")) => {
             (401, b"Invalid authorization token".to_vec())
         }

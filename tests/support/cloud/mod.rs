@@ -13,7 +13,7 @@
 //! One node at a time. What was pushed and not acknowledged, or changed while no node was there, is
 //! pushed again when one connects. Not played: the repeats of what is not acknowledged, and
 //! the waiting of one push for another.
-#![allow(dead_code, reason = "several programs share this and each uses its part")]
+#![allow(dead_code, reason = "several programs share this and each uses a part of it")]
 
 mod authority;
 mod https;
@@ -30,9 +30,9 @@ use authority::Authority;
 pub use authority::Setup;
 use world::World;
 
-/// The two ports, and all that came to them.
+/// The two ports, and everything that they received.
 pub struct Cloud {
-    /// Of certificates: `https://` stands before it.
+    /// For certificates, by `https://`.
     pub https: SocketAddr,
     /// Of messages.
     pub websocket: SocketAddr,
@@ -42,47 +42,47 @@ pub struct Cloud {
 /// How the cloud behaves from now on.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// Questions, patches and the like are answered.
+    /// Requests are answered.
     pub answers: bool,
     /// Neither read nor written: the link is half-open.
     pub frozen: bool,
-    /// Frames of so many bytes at most; CloudCore's are 4096 long with their heads.
+    /// The largest size of a frame; CloudCore's are 4096 long with their heads.
     pub fragment: usize,
-    /// Bytes of a message leave one by one, so far apart.
+    /// Bytes of a message are sent one by one, with this pause.
     pub drip: Option<Duration>,
-    /// Applications for certificates and all else on the HTTPS port get this status.
+    /// Every request on the HTTPS port gets this status.
     pub refuse: Option<u16>,
     /// Names that `GET /node/…` finds.
     pub nodes: Vec<String>,
 }
 
-/// A request for a websocket that was granted.
+/// An accepted request for a websocket.
 #[derive(Clone, Debug)]
 pub struct Upgrade {
     /// `/<project>/<node>/events`
     pub path: String,
     /// Names in lower case, in their order.
     pub headers: Vec<(String, String)>,
-    /// DER of the certificate that was shown.
+    /// DER of the presented certificate.
     pub certificate: Vec<u8>,
 }
 
 /// A request on the HTTPS port.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct HttpsRequest {
     /// `GET /edge.crt`
     pub what: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
-    /// A client certificate was shown.
+    /// A client certificate was presented.
     pub shown: bool,
 }
 
-/// A message that came.
+/// A received message.
 #[derive(Clone, Debug)]
-pub struct Told(pub Value);
+pub struct Received(pub Value);
 
-impl Told {
+impl Received {
     /// `route.resource`
     pub fn resource(&self) -> &str {
         self.0["route"]["resource"].as_str().unwrap_or_default()
@@ -98,7 +98,7 @@ impl Told {
         self.0["header"]["parent_msg_id"].as_str().unwrap_or_default()
     }
 
-    /// The content, taken out of the text that it may be in.
+    /// The content, decoded if it is a string.
     pub fn content(&self) -> Value {
         match &self.0["content"] {
             Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
@@ -116,14 +116,14 @@ struct Shared {
 #[derive(Default)]
 struct State {
     script: Script,
-    told: Vec<Told>,
+    received: Vec<Received>,
     upgrades: Vec<Upgrade>,
-    asked: Vec<Asked>,
+    https_requests: Vec<HttpsRequest>,
     world: World,
-    /// The connection of now; a new one takes its place.
+    /// The current connection; a new one replaces it.
     connection: u64,
     connected: bool,
-    /// To be written by it.
+    /// Messages that it is to write.
     outbox: Vec<Out>,
 }
 
@@ -169,13 +169,13 @@ impl Cloud {
         self.shared.authority.ca_der()
     }
 
-    /// Changes how it behaves.
+    /// Changes its behaviour.
     pub fn script(&self, change: impl FnOnce(&mut Script)) {
         change(&mut self.shared.lock().script);
         self.shared.changed.notify_all();
     }
 
-    /// Makes or changes an object; `default/pod/web`. Gives it a uid and a resource version where
+    /// Creates or changes an object; `default/pod/web`. Gives it a uid and a resource version where
     /// it has none, and pushes it. Returns the message's id.
     pub fn put(&self, resource: &str, object: Value) -> String {
         let mut state = self.shared.lock();
@@ -190,7 +190,7 @@ impl Cloud {
         state.push(&message)
     }
 
-    /// The object as it is now; null where there is none.
+    /// The object; null where there is none.
     pub fn object(&self, resource: &str) -> Value {
         self.shared.lock().world.object(resource)
     }
@@ -205,42 +205,42 @@ impl Cloud {
         self.shared.lock().outbox.push(Out::Raw(bytes));
     }
 
-    /// Ends the connection, as CloudCore does: without a farewell.
+    /// Ends the connection, as CloudCore does: without a close frame.
     pub fn drop_link(&self) {
         self.shared.lock().outbox.push(Out::Close);
     }
 
-    /// Everything that came, in its order.
-    pub fn told(&self) -> Vec<Told> {
-        self.shared.lock().told.clone()
+    /// All received messages, in their order.
+    pub fn received(&self) -> Vec<Received> {
+        self.shared.lock().received.clone()
     }
 
-    /// Websockets that were granted.
+    /// Accepted websockets.
     pub fn upgrades(&self) -> Vec<Upgrade> {
         self.shared.lock().upgrades.clone()
     }
 
-    /// What was asked on the HTTPS port.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.shared.lock().asked.clone()
+    /// The requests on the HTTPS port.
+    pub fn https_requests(&self) -> Vec<HttpsRequest> {
+        self.shared.lock().https_requests.clone()
     }
 
-    /// Waits for a message of this kind, one that came already included.
-    pub fn wait(&self, what: &str, is: impl Fn(&Told) -> bool) -> Told {
-        self.until(what, |state| state.told.iter().find(|told| is(told)).cloned())
+    /// Waits for a message of this kind, including those received before.
+    pub fn wait(&self, what: &str, is: impl Fn(&Received) -> bool) -> Received {
+        self.until(what, |state| state.received.iter().find(|received| is(received)).cloned())
     }
 
-    /// Waits until so many messages have come in all.
+    /// Waits until this many messages have been received in all.
     pub fn counted(&self, count: usize) {
-        self.until("more messages", |state| (state.told.len() >= count).then_some(()));
+        self.until("more messages", |state| (state.received.len() >= count).then_some(()));
     }
 
     /// Waits until the message with this id is acknowledged.
-    pub fn acked(&self, id: &str) -> Told {
-        self.wait(id, |told| told.parent() == id && told.operation() == "response")
+    pub fn acked(&self, id: &str) -> Received {
+        self.wait(id, |received| received.parent() == id && received.operation() == "response")
     }
 
-    /// Waits until so many websockets have been granted in all.
+    /// Waits until this many websockets have been accepted in all.
     pub fn connected(&self, times: usize) -> Upgrade {
         self.until("a websocket", |state| state.upgrades.get(times - 1).cloned())
     }
@@ -250,18 +250,19 @@ impl Cloud {
         self.until("the end of the websocket", |state| (!state.connected).then_some(()));
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the other end has its own time")]
-    fn until<T>(&self, what: &str, look: impl Fn(&State) -> Option<T>) -> T {
+    #[expect(clippy::disallowed_methods, reason = "the cloud runs on a thread of its own")]
+    fn until<T>(&self, what: &str, poll: impl Fn(&State) -> Option<T>) -> T {
         let end = Instant::now() + WAIT;
         let mut state = self.shared.lock();
         loop {
-            if let Some(found) = look(&state) {
+            if let Some(found) = poll(&state) {
                 return found;
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let told: Vec<String> = state.told.iter().map(|told| told.0.to_string()).collect();
-                panic!("the cloud waits for {what} in vain; it was told\n{}", told.join("\n"));
+                let received: Vec<String> =
+                    state.received.iter().map(|received| received.0.to_string()).collect();
+                panic!("the cloud waited in vain for {what}; it received\n{}", received.join("\n"));
             }
             let waited = self.shared.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -276,7 +277,7 @@ impl Shared {
 }
 
 impl State {
-    /// Pushed now where a node is connected; else when one connects.
+    /// Pushed now if a node is connected; otherwise when one connects.
     fn push(&mut self, message: &Value) -> String {
         let id = message["header"]["msg_id"].as_str().unwrap_or_default().to_owned();
         if self.connected {
@@ -285,13 +286,13 @@ impl State {
         id
     }
 
-    fn heard(&mut self, message: Value) {
+    fn receive(&mut self, message: Value) {
         if self.script.answers {
-            for answer in self.world.hear(&message) {
+            for answer in self.world.answer(&message) {
                 self.outbox.push(Out::Text(format!("{answer}\n")));
             }
         }
-        self.told.push(Told(message));
+        self.received.push(Received(message));
     }
 }
 
@@ -319,5 +320,5 @@ fn message(operation: &str, resource: &str, parent: &str, content: &Value) -> Va
     json!({ "header": header, "route": route, "content": content })
 }
 
-/// Longer than anything takes that works.
+/// Longer than any working operation takes.
 const WAIT: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! The websocket's port: one connection after another, each ended by the next.
+//! The websocket's port: one connection after another; a new one ends the old one.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use super::{Out, Shared, Upgrade};
 
 type Socket = WebSocket<StreamOwned<ServerConnection, TcpStream>>;
 
-#[expect(clippy::disallowed_methods, reason = "the other end lives beside the test")]
+#[expect(clippy::disallowed_methods, reason = "the cloud runs beside the test")]
 pub(super) fn serve(shared: Arc<Shared>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -103,19 +103,20 @@ fn talk(shared: &Shared, number: u64, socket: &mut Socket) {
         match socket.read() {
             Ok(Message::Text(text)) => {
                 let message = serde_json::from_str(text.as_str()).expect("a message is JSON");
-                shared.lock().heard(message);
+                shared.lock().receive(message);
                 shared.changed.notify_all();
             }
             Ok(Message::Ping(_) | Message::Pong(_)) => {}
             Ok(Message::Close(_)) => return,
-            Ok(other) => panic!("EdgeCore sends texts only, and this is {other:?}"),
+            Ok(other) => panic!("EdgeCore sends text messages only, got {other:?}"),
             Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
     }
 }
 
-/// As Go's library writes: what does not fit into its buffer comes in several frames.
+/// As Go's library writes: a message that does not fit into its buffer is split into several
+/// frames.
 fn frames(bytes: &[u8], most: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let count = bytes.len().div_ceil(most).max(1);
@@ -156,7 +157,7 @@ fn pause() {
     wait(POLL);
 }
 
-#[expect(clippy::disallowed_methods, reason = "the other end has its own time")]
+#[expect(clippy::disallowed_methods, reason = "the cloud runs on a thread of its own")]
 fn wait(time: Duration) {
     std::thread::sleep(time);
 }

@@ -1,4 +1,4 @@
-//! The objects of the cluster as one node's cloud sees them, and what CloudCore answers.
+//! The objects of the cluster as one node's cloud sees them, and CloudCore's answers.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ pub(super) struct World {
     /// By resource: `default/pod/web`.
     objects: BTreeMap<String, Value>,
     version: u64,
-    /// What was pushed and is not acknowledged, by the message's id: the resource, and its version;
-    /// none where it was removed.
+    /// Pushed and not acknowledged, by message id: the resource, and its version; none if it was
+    /// removed.
     waiting: BTreeMap<String, (String, Option<String>)>,
     /// Versions that the node has.
     acked: BTreeMap<String, String>,
-    /// Removed, and the node may not know.
+    /// Removed, which the node may not know.
     gone: BTreeMap<String, Value>,
 }
 
@@ -70,7 +70,7 @@ impl World {
         message
     }
 
-    /// What a node that connects has not acknowledged.
+    /// The objects that a connecting node has not acknowledged.
     pub(super) fn missed(&mut self) -> Vec<Value> {
         self.waiting.clear();
         let behind: Vec<String> = self
@@ -92,26 +92,28 @@ impl World {
         messages
     }
 
-    /// What CloudCore says to this.
-    pub(super) fn hear(&mut self, told: &Value) -> Vec<Value> {
-        let route = |part: &str| told["route"][part].as_str().unwrap_or_default().to_owned();
+    /// CloudCore's answers to this message.
+    pub(super) fn answer(&mut self, received: &Value) -> Vec<Value> {
+        let route = |part: &str| received["route"][part].as_str().unwrap_or_default().to_owned();
         let (operation, resource) = (route("operation"), route("resource"));
-        let parent = id(told);
+        let parent = id(received);
         let kind = resource.split('/').nth(1).unwrap_or_default();
         match (&*operation, kind) {
             ("response", _) => {
-                self.acknowledge(told["header"]["parent_msg_id"].as_str().unwrap_or_default());
+                self.acknowledge(received["header"]["parent_msg_id"].as_str().unwrap_or_default());
                 Vec::new()
             }
             ("keepalive" | "error", _) => Vec::new(),
             ("query", "lease") => vec![self.object_response(&parent, &resource, &resource)],
-            ("query", _) => vec![self.query(&parent, &resource, &told["content"])],
-            ("insert", "node") => self.register(&parent, &resource, &told["content"]),
+            ("query", _) => vec![self.query(&parent, &resource, &received["content"])],
+            ("insert", "node") => self.register(&parent, &resource, &received["content"]),
             ("insert" | "update", "lease") => {
-                self.store(&resource, told["content"].clone());
+                self.store(&resource, received["content"].clone());
                 vec![self.object_response(&parent, &resource, &resource)]
             }
-            ("patch", "podpatch" | "nodepatch") => self.patch(&parent, &resource, &told["content"]),
+            ("patch", "podpatch" | "nodepatch") => {
+                self.patch(&parent, &resource, &received["content"])
+            }
             ("delete", "pod") => {
                 let done = message("response", &resource, &parent, &"OK".into());
                 if self.objects.contains_key(&resource) {
@@ -121,7 +123,7 @@ impl World {
                     vec![done]
                 }
             }
-            // Unknown ones are not answered, and events never are.
+            // Unknown requests are not answered, and events never are.
             _ => Vec::new(),
         }
     }
@@ -150,12 +152,12 @@ impl World {
         vec![self.object_response(parent, resource, resource), self.push("update", resource)]
     }
 
-    /// The object comes back in the answer, and again as an update.
+    /// The object is in the answer, and again in an update.
     fn patch(&mut self, parent: &str, resource: &str, patch: &Value) -> Vec<Value> {
         let of = resource.replacen("podpatch", "pod", 1).replacen("nodepatch", "node", 1);
         let patch: Value = match patch {
             Value::String(text) => serde_json::from_str(text).expect("a patch is JSON"),
-            other => panic!("a patch is JSON in a text, and this is {other}"),
+            other => panic!("a patch is JSON in a string, got {other}"),
         };
         let Some(object) = self.objects.get(&of) else {
             return vec![self.object_response(parent, resource, &of)];
@@ -176,10 +178,10 @@ impl World {
         vec![self.object_response(parent, resource, &of), self.push("update", &of)]
     }
 
-    fn query(&mut self, parent: &str, resource: &str, asked: &Value) -> Value {
+    fn query(&mut self, parent: &str, resource: &str, https_requests: &Value) -> Value {
         let (_, name) = place(resource);
         if resource.contains("/serviceaccounttoken/") {
-            let mut token = asked.clone();
+            let mut token = https_requests.clone();
             token["status"] = json!({
                 "token": format!("token-of-{name}"), "expirationTimestamp": "2099-01-01T00:00:00Z",
             });

@@ -30,7 +30,7 @@ pub(super) fn websocket(
     certificate: Option<&CertificateDer<'_>>,
     address: SocketAddr,
 ) -> Asked {
-    let upgrade = call.says("upgrade", "websocket") && call.says("connection", "upgrade");
+    let upgrade = call.has_word("upgrade", "websocket") && call.has_word("connection", "upgrade");
     let key = call.header("sec-websocket-key");
     if call.method != "GET" || !upgrade {
         return Asked::Refused(426, "expected an upgrade to a websocket");

@@ -1,4 +1,4 @@
-//! The calls that keep a node in order ↔ CRI v1 messages.
+//! Conversion of the housekeeping calls to and from CRI v1 messages.
 
 use super::super::container::ReopenContainerLogRequest;
 use super::super::image as i;
@@ -6,7 +6,7 @@ use super::super::stats as s;
 use super::super::{Rpc, UInt64Value};
 use super::{Why, config, named, of};
 use crate::model::housekeeping::{
-    ContainerUsage, HousekeepingCall, SandboxUsage, StoredImage, Told,
+    ContainerUsage, HousekeepingCall, HousekeepingReply, SandboxUsage, StoredImage,
 };
 
 pub(super) fn encode(wanted: &HousekeepingCall) -> (Rpc, Vec<u8>) {
@@ -27,13 +27,13 @@ pub(super) fn encode(wanted: &HousekeepingCall) -> (Rpc, Vec<u8>) {
 }
 
 /// Only the first file system counts, as for the kubelet.
-pub(super) fn image_fs(reply: i::ImageFsInfoResponse) -> Told {
+pub(super) fn image_fs(reply: i::ImageFsInfoResponse) -> HousekeepingReply {
     let first = reply.image_filesystems.into_iter().next();
     let place = first.and_then(|usage| usage.fs_id).map(|id| id.mountpoint);
-    Told::ImageFs(place.filter(|place| place.starts_with('/')).map(Into::into))
+    HousekeepingReply::ImageFs(place.filter(|place| place.starts_with('/')).map(Into::into))
 }
 
-pub(super) fn images(reply: i::ListImagesResponse) -> Result<Told, Why> {
+pub(super) fn images(reply: i::ListImagesResponse) -> Result<HousekeepingReply, Why> {
     let image = |from: i::Image| {
         let names = from.repo_tags.into_iter().chain(from.repo_digests).map(Into::into);
         Ok(StoredImage {
@@ -43,10 +43,10 @@ pub(super) fn images(reply: i::ListImagesResponse) -> Result<Told, Why> {
             pinned: from.pinned,
         })
     };
-    Ok(Told::Images(reply.images.into_iter().map(image).collect::<Result<_, Why>>()?))
+    Ok(HousekeepingReply::Images(reply.images.into_iter().map(image).collect::<Result<_, Why>>()?))
 }
 
-pub(super) fn containers(reply: s::ListContainerStatsResponse) -> Told {
+pub(super) fn containers(reply: s::ListContainerStatsResponse) -> HousekeepingReply {
     let usage = |from: s::ContainerStats| {
         let labels = from.attributes.map(|attributes| attributes.labels).unwrap_or_default();
         let label = |key: &str| labels.get(key).map(|value| value.as_str().into());
@@ -59,17 +59,17 @@ pub(super) fn containers(reply: s::ListContainerStatsResponse) -> Told {
             inodes: layer.as_ref().and_then(|layer| number(layer.inodes_used)),
         })
     };
-    Told::Containers(reply.stats.into_iter().filter_map(usage).collect())
+    HousekeepingReply::Containers(reply.stats.into_iter().filter_map(usage).collect())
 }
 
-pub(super) fn sandboxes(reply: s::ListPodSandboxStatsResponse) -> Told {
+pub(super) fn sandboxes(reply: s::ListPodSandboxStatsResponse) -> HousekeepingReply {
     let usage = |from: s::PodSandboxStats| {
         Some(SandboxUsage {
             uid: from.attributes?.metadata?.uid.into(),
             processes: from.linux?.process.and_then(|process| number(process.process_count)),
         })
     };
-    Told::Sandboxes(reply.stats.into_iter().filter_map(usage).collect())
+    HousekeepingReply::Sandboxes(reply.stats.into_iter().filter_map(usage).collect())
 }
 
 fn number(value: Option<UInt64Value>) -> Option<u64> {

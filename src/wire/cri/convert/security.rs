@@ -16,7 +16,7 @@ pub(super) fn sandbox(from: &cri::SandboxConfig) -> LinuxSandboxSecurityContext 
         supplemental_groups: security.user.groups.clone(),
         privileged: security.privileged,
         run_as_group: security.user.gid.map(number),
-        // Always, whatever the pod says: the sandbox runs nothing of the pod's.
+        // Always, whatever the pod specifies: the sandbox runs nothing of the pod's.
         seccomp: Some(profile(&Profile::RuntimeDefault)),
         supplemental_groups_policy: groups(&security.user),
         ..LinuxSandboxSecurityContext::default()
@@ -85,7 +85,7 @@ fn profile(from: &Profile) -> SecurityProfile {
     SecurityProfile { profile_type: kind.into(), localhost_ref }
 }
 
-/// As it was said before there was a message for it; older runtimes read only this.
+/// The text form from before there was a message; older runtimes read only this.
 fn apparmor_text(from: &Profile) -> String {
     match from {
         Profile::Unconfined => "unconfined".to_owned(),

@@ -1,4 +1,4 @@
-//! Each reply as runtimes write it, and requests read back with the wire's own structs.
+//! Replies as runtimes write them, and requests read back with the wire's own structs.
 
 use prost::Message;
 
@@ -137,7 +137,8 @@ fn every_request_has_the_rpc_of_its_operation() {
         let operation = request.operation().replace('_', "");
         assert_eq!(rpc.name().to_lowercase(), operation);
         if request != Request::GetContainerEvents {
-            // An empty message is a reply to some, an unusable one to the others; never a panic.
+            // An empty message is a valid reply to some, an unusable one to the others; never a
+            // panic.
             let _ = decode(rpc, &[]);
         }
     }

@@ -1,11 +1,11 @@
-//! What only a CA reads and writes of DER.
+//! DER that only a CA reads and writes.
 
 use super::{Reader, Tag};
 use crate::wire::x509::Fault;
 
 impl Tag {
     pub(in crate::wire::x509) const UTF8: Self = Self(0x0c);
-    /// `[0]` in place of the kind that stands there.
+    /// `[0]` instead of the universal tag (IMPLICIT).
     pub(in crate::wire::x509) const CONTEXT_0: Self = Self(0x80);
     /// `[2]`, likewise.
     pub(in crate::wire::x509) const CONTEXT_2: Self = Self(0x82);
@@ -16,7 +16,7 @@ impl Tag {
 }
 
 impl<'a> Reader<'a> {
-    /// The next value with its head, and its inside to be read on.
+    /// The next value with its head, and a reader of its contents.
     pub(in crate::wire::x509) fn whole(
         &mut self,
         part: &'static str,

@@ -1,4 +1,4 @@
-//! What people do to objects, and what happens to machines, links and the API server.
+//! The changes of users, and the faults of machines, links and the API server.
 
 use edged::controller::SyncStore;
 use edged::controller::event::Event;
@@ -9,7 +9,7 @@ use edged::model::time::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cluster::Name;
-use crate::node::Manner;
+use crate::node::Behaviour;
 use crate::trace::trace;
 use crate::world::{Due, World};
 
@@ -17,7 +17,7 @@ use crate::world::{Due, World};
 const MAPS: u64 = 3;
 
 impl World {
-    /// Each fault has its chance.
+    /// Draws each fault.
     pub(crate) fn tick(&mut self) {
         self.check_time();
         if self.is_over {
@@ -26,7 +26,7 @@ impl World {
         if self.chance.ppm(self.faults.api_down_ppm) {
             self.tally.add("API server away");
             self.api_down_until = self.now + self.chance.below(self.faults.api_down_ms + 1);
-            trace!(self.now, "the API server is away until {}", self.api_down_until);
+            trace!(self.now, "the API server is down until {}", self.api_down_until);
             for at in 0..self.replicas.len() {
                 for id in self.replicas[at].watches.keys().copied().collect::<Vec<_>>() {
                     self.feed_soon(at, id);
@@ -56,7 +56,7 @@ impl World {
     }
 
     fn tick_replica(&mut self, at: usize) {
-        if self.replicas[at].mind.is_none() {
+        if self.replicas[at].core.is_none() {
             return;
         }
         if self.chance.ppm(self.faults.crash_ppm) {
@@ -72,7 +72,7 @@ impl World {
         } else if self.chance.ppm(self.faults.stop_ppm) {
             self.tally.add("stops");
             self.replicas[at].stopping.get_or_insert(self.now);
-            self.hand(at, Event::Stop);
+            self.deliver(at, Event::Stop);
         } else if self.chance.ppm(self.faults.freeze_ppm) {
             self.tally.add("freezes");
             let until = self.now + self.chance.below(self.faults.freeze_ms + 1);
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// The controller's own store is gone: what nodes have nobody knows any more.
+    /// The controller's own store is lost: what the nodes have is unknown from now on.
     fn lose_store(&mut self) {
         trace!(self.now, "the controller's store is lost");
         self.tally.add("stores lost");
@@ -122,7 +122,7 @@ impl World {
         self.check.revoked(name, now_s, self.cluster.version);
     }
 
-    /// A link breaks, and both ends hear of it.
+    /// A link breaks, and both ends notice.
     pub fn cut(&mut self, session: Session) {
         let Some(link) = self.links.get_mut(&session) else { return };
         let (at, was_half, node) = (link.replica, link.half_open, link.node.clone());
@@ -133,11 +133,11 @@ impl World {
             node.session = None;
         }
         if !was_half {
-            self.tell(at, Event::EdgeDown(session, "reset".to_owned()));
+            self.send_event(at, Event::EdgeDown(session, "reset".to_owned()));
         }
     }
 
-    /// A link breaks, and the replica hears of it by silence alone.
+    /// A link breaks, and the replica notices only by silence.
     fn half_open(&mut self, session: Session) {
         let Some(link) = self.links.get_mut(&session) else { return };
         link.half_open = true;
@@ -148,13 +148,13 @@ impl World {
         }
     }
 
-    /// People change something.
-    pub(crate) fn will(&mut self) {
+    /// The users change something.
+    pub(crate) fn users_change(&mut self) {
         if self.is_over {
             return;
         }
-        let ms = 1 + self.chance.below(self.faults.will_ms * 2);
-        self.at(ms, Due::Will);
+        let ms = 1 + self.chance.below(self.faults.user_change_ms * 2);
+        self.at(ms, Due::UserChange);
         let pod: Name =
             (Kind::Pod, "n".to_owned(), format!("p{}", self.chance.below(self.size.pods)));
         let names: Vec<String> = self.nodes.keys().cloned().collect();
@@ -162,7 +162,7 @@ impl World {
         let map = format!("m{}", self.chance.below(MAPS));
         match self.chance.below(13) {
             0..=2 if !self.cluster.objects.contains_key(&pod) => {
-                self.check.may_see(&map, &node);
+                self.check.allow_map(&map, &node);
                 let object = json!({"metadata": {"name": pod.2, "namespace": "n"}, "spec": {
                     "nodeName": node, "serviceAccountName": "robot",
                     "containers": [{"name": "c", "image": "i"}],
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// Somebody deletes a Node.
+    /// A user deletes a Node.
     pub fn remove_node(&mut self, name: &str) {
         trace!(self.now, "the Node {name} is deleted");
         self.tally.add("Nodes deleted");
@@ -211,12 +211,12 @@ impl World {
         self.cluster.remove(&(Kind::Node, String::new(), name.to_owned()));
     }
 
-    /// All that is wanted, and no more, is left: of nodes that are not honest nothing is.
-    pub(crate) fn people_tidy(&mut self) {
+    /// Leaves exactly the desired objects, and none of nodes that are not honest.
+    pub(crate) fn users_tidy(&mut self) {
         self.cluster.remove(&(Kind::Secret, "k".to_owned(), "edgecontroller-denied".to_owned()));
         self.check.nobody_is_revoked(self.now);
         let honest =
-            |name: &str| self.nodes.get(name).is_some_and(|it| it.manner == Manner::Honest);
+            |name: &str| self.nodes.get(name).is_some_and(|it| it.behaviour == Behaviour::Honest);
         let spoilt: Vec<Name> = self
             .cluster
             .objects
@@ -232,7 +232,7 @@ impl World {
     }
 }
 
-/// The node that a pod is bound to.
+/// The node of a pod.
 pub fn node_of(pod: &Value) -> &str {
     pod["spec"]["nodeName"].as_str().unwrap_or_default()
 }

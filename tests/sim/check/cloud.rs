@@ -1,4 +1,4 @@
-//! What of the cloud the agent knows, and what it may not end for want of knowing.
+//! What the agent knows of the cloud's pods, and which of them it must not end.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,25 +11,25 @@ use edged::model::status::Phase;
 use super::Check;
 use crate::rule::judge;
 
-/// The rules' memory of the cloud.
+/// The state of the rules about the cloud.
 #[derive(Default)]
 pub struct Cloud {
-    /// The store was read in this life, and nothing was told since.
+    /// The store was read in this life, and nothing was received since.
     fresh: bool,
-    /// Pods that it knows to be on their way out: they take room until they have ended.
+    /// Pods that are being deleted, as far as the agent knows: they take room until they have
+    /// ended.
     pub(super) ending: usize,
-    /// The pods that the agent knows to be wanted.
+    /// The pods that are desired, as far as the agent knows.
     pub(super) pods: BTreeMap<Box<str>, Rc<api::Pod>>,
 }
 
 #[cfg_attr(not(feature = "cloud"), expect(dead_code, reason = "no world has a cloud"))]
 impl Check {
-    /// The store is read.
     pub fn cloud_read(&mut self) {
         self.cloud.fresh = true;
     }
 
-    /// The store is lost: what was said to the cloud is not known any more, nor of whom it was.
+    /// The store is lost: what was reported to the cloud is no longer known.
     pub fn cloud_lost(&mut self) {
         for pod in &mut self.pods {
             pod.over = false;
@@ -37,22 +37,22 @@ impl Check {
         }
     }
 
-    /// Who is gone in the cloud may go here, whether the store knows him or not.
+    /// A pod that is deleted in the cloud may be ended here, whether the store has it or not.
     pub fn cloud_has(&mut self, has: impl Fn(&str) -> bool) {
         for pod in self.pods.iter_mut().filter(|pod| pod.unstored) {
             pod.unstored = has(&pod.uid);
         }
     }
 
-    /// The cloud has been told that the pod has ended.
+    /// The end of the pod was reported to the cloud.
     pub fn cloud_knows_end(&mut self, uid: &str) {
         if let Some(&at) = self.by_uid.get(uid) {
             self.pods[at].over = true;
         }
     }
 
-    /// These pods of the cloud are durable.
-    pub fn told_cloud(&mut self, now: u64, pods: Vec<Rc<api::Pod>>, agent: &Agent) {
+    /// These pods of the cloud are durable in the store.
+    pub fn received_cloud(&mut self, now: u64, pods: Vec<Rc<api::Pod>>, agent: &Agent) {
         let first = std::mem::take(&mut self.cloud.fresh);
         self.cloud.pods.clear();
         self.cloud.ending = 0;
@@ -79,14 +79,14 @@ impl Check {
                 self.cloud.ending += 1;
             }
         }
-        self.told_wanted(now, first.then_some(now), agent);
+        self.set_desired(now, first.then_some(now), agent);
     }
 
-    /// Nothing of the cloud's is ended for being unknown while there is reason not to know it, in
-    /// whichever life that is.
+    /// In no life is a pod of the cloud ended as unknown while there is a reason for not knowing
+    /// it.
     pub(super) fn check_orphan(&self, at: usize, request: &Request) {
         let pod = &self.pods[at];
-        let known = pod.told.is_some() || pod.spec_was.is_some() || pod.cloud_ends;
+        let known = pod.desired.is_some() || pod.spec_was.is_some() || pod.cloud_ends;
         let replaced = || {
             let of_name = self.by_name.values().find(|all| all.contains(&at));
             let mut others = of_name.into_iter().flatten().map(|&other| &self.pods[other]);

@@ -1,4 +1,4 @@
-//! What the runtime has, read from itself.
+//! The objects of the runtime, read from the runtime itself.
 
 use std::path::Path;
 
@@ -14,40 +14,40 @@ use serde_json::Value;
 
 use super::cri::Cri;
 
-/// Everything in the runtime at one moment.
+/// All objects of the runtime at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct RuntimeState {
     /// All sandboxes.
     pub sandboxes: Vec<PodSandbox>,
     /// All containers.
     pub containers: Vec<Container>,
 }
 
-/// Looks.
-pub fn look(socket: &Path) -> Seen {
+/// Lists all objects.
+pub fn list(socket: &Path) -> RuntimeState {
     let mut cri = connect(socket);
     let sandboxes = cri.call(&ListPodSandboxRequest { filter: None }).expect("a list").items;
     let containers = cri.call(&ListContainersRequest { filter: None }).expect("a list").containers;
-    Seen { sandboxes, containers }
+    RuntimeState { sandboxes, containers }
 }
 
 fn connect(socket: &Path) -> Cri {
     Cri::connect(socket).unwrap_or_else(|error| panic!("{}: {error}", socket.display()))
 }
 
-impl Seen {
-    /// Those of one pod.
-    pub fn of(&self, pod_uid: &str) -> Seen {
+impl RuntimeState {
+    /// The objects of one pod.
+    pub fn of(&self, pod_uid: &str) -> RuntimeState {
         let is = |labels: &std::collections::BTreeMap<String, String>| {
             labels.get("io.kubernetes.pod.uid").is_some_and(|uid| uid == pod_uid)
         };
-        Seen {
+        RuntimeState {
             sandboxes: self.sandboxes.iter().filter(|one| is(&one.labels)).cloned().collect(),
             containers: self.containers.iter().filter(|one| is(&one.labels)).cloned().collect(),
         }
     }
 
-    /// Nothing at all.
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.sandboxes.is_empty() && self.containers.is_empty()
     }
@@ -79,7 +79,7 @@ impl Seen {
     }
 }
 
-/// A container's status, with what the runtime tells besides (`info`, JSON).
+/// A container's status, with the runtime's `info` (JSON).
 pub fn container(socket: &Path, id: &str) -> (ContainerStatus, Value) {
     let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
     let mut reply = connect(socket).call(&request).expect("a status");
@@ -98,7 +98,7 @@ pub fn sandbox_pid_of(socket: &Path, sandbox_id: &str) -> u32 {
     pid_in(&sandbox_info(socket, sandbox_id))
 }
 
-/// What the runtime tells of a sandbox besides its status.
+/// The runtime's `info` of a sandbox.
 pub fn sandbox_info(socket: &Path, sandbox_id: &str) -> Value {
     let request = PodSandboxStatusRequest { pod_sandbox_id: sandbox_id.to_owned(), verbose: true };
     let mut reply = connect(socket).call(&request).expect("a status");
@@ -111,16 +111,16 @@ fn pid_in(info: &Value) -> u32 {
     pid.filter(|pid| *pid > 1).unwrap_or_else(|| panic!("no pid in {info}"))
 }
 
-/// Stops and removes everything, whoever it belongs to: between tests.
+/// Stops and removes all objects, of any owner: between tests.
 pub fn wipe(socket: &Path) {
-    let seen = look(socket);
+    let state = list(socket);
     let mut cri = connect(socket);
-    for sandbox in seen.sandboxes {
+    for sandbox in state.sandboxes {
         let pod_sandbox_id = sandbox.id;
         let _ = cri.call(&StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() });
         let _ = cri.call(&RemovePodSandboxRequest { pod_sandbox_id });
     }
-    for container in look(socket).containers {
+    for container in list(socket).containers {
         let _ = cri.call(&RemoveContainerRequest { container_id: container.id });
     }
 }

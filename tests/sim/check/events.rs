@@ -1,4 +1,4 @@
-//! What the agent is told: from here on it knows.
+//! The agent receives an event: from here on it knows its content.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -10,30 +10,30 @@ use edged::model::cri::{PodRef, Reply};
 use edged::model::manifest::Folder;
 use edged::model::pod as api;
 
-use super::{Check, Half, Kind, Look};
+use super::{Check, Half, Kind, Relist};
 use crate::world::NODE;
 
 /// The API's default.
 const GRACE_DEFAULT_S: i64 = 30;
 
 impl Check {
-    /// The agent learns this.
-    pub fn told(&mut self, now: u64, event: &Event, agent: &Agent) {
+    /// The agent receives this event.
+    pub fn received(&mut self, now: u64, event: &Event, agent: &Agent) {
         match event {
             Event::RuntimeUp => self.connected = true,
             Event::RuntimeDown { .. } => {
                 self.connected = false;
-                self.ready_told_at = None;
+                self.ready_reported_at = None;
             }
             Event::Cri(id, result) => {
                 if let Ok(Reply::Status(status)) = result {
-                    self.ready_told_at = status.runtime.is_ok().then_some(now);
+                    self.ready_reported_at = status.runtime.is_ok().then_some(now);
                 }
                 self.garbage.answered(now, *id, result.as_ref().ok());
-                self.exec_told(now, *id, Some(result));
+                self.exec_answered(now, *id, Some(result));
                 self.answered(now, *id, result.is_ok());
             }
-            Event::Manifests(folder) => self.told_folder(now, folder, agent),
+            Event::Manifests(folder) => self.received_folder(now, folder, agent),
             Event::Measured(measures) => {
                 self.garbage.measured(measures);
                 self.evict.measured(now, measures);
@@ -41,14 +41,14 @@ impl Check {
             Event::Used(id, _) | Event::Attempts(id, _) => self.garbage.job_ended(*id),
             Event::Job(id, result) => {
                 self.garbage.job_ended(*id);
-                if let Some(files) = self.files_asked.remove(id)
+                if let Some(files) = self.files_requested.remove(id)
                     && result.is_ok()
                 {
                     let made = (files.pod.uid, files.container, files.attempt);
                     self.files_made.insert(made);
                 }
             }
-            Event::Probe(id, finding) => self.query_told(now, *id, Some(finding)),
+            Event::Probe(id, finding) => self.query_answered(now, *id, Some(finding)),
             Event::Changed(_)
             | Event::LastWords(..)
             | Event::SavedProbeResults(_)
@@ -81,56 +81,56 @@ impl Check {
             let pod = &mut self.pods[at];
             pod.open.retain(|&(other, _)| other != id);
             pod.last_call_ended_at = now;
-            // Who only asked for an image knows as much as before.
+            // After a failed request for an image the agent knows as much as before.
             if !ok && open.kind != Kind::Pull {
                 pod.last_failed_at = now;
             }
         }
         let half = match open.kind {
-            Kind::ListSandboxes => &mut self.look.sandboxes,
-            Kind::ListContainers => &mut self.look.containers,
+            Kind::ListSandboxes => &mut self.relist.sandboxes,
+            Kind::ListContainers => &mut self.relist.containers,
             _ => return,
         };
-        half.told = ok.then_some((open.asked_at, half.taken_at));
+        half.arrived = ok.then_some((open.requested_at, half.taken_at));
         self.believe();
     }
 
-    /// The runtime has made up a list.
+    /// The runtime has made a list.
     pub fn list_taken(&mut self, now: u64, id: CallId) {
-        let is_it = |half: &Half| half.asked.is_some_and(|(asked, _)| asked == id);
-        if is_it(&self.look.sandboxes) {
-            self.look.sandboxes.taken_at = now;
-        } else if is_it(&self.look.containers) {
-            self.look.containers.taken_at = now;
+        let is_it = |half: &Half| half.requested.is_some_and(|(requested, _)| requested == id);
+        if is_it(&self.relist.sandboxes) {
+            self.relist.sandboxes.taken_at = now;
+        } else if is_it(&self.relist.containers) {
+            self.relist.containers.taken_at = now;
         }
     }
 
-    /// Both halves of a look have come: pods that nothing was done to since believe it.
+    /// Both lists of a relist have arrived: pods without a request since then believe it.
     fn believe(&mut self) {
-        let Look {
-            sandboxes: Half { told: Some(one), .. },
-            containers: Half { told: Some(two), .. },
-        } = self.look
+        let Relist {
+            sandboxes: Half { arrived: Some(one), .. },
+            containers: Half { arrived: Some(two), .. },
+        } = self.relist
         else {
             return;
         };
         if one.0 != two.0 {
             return;
         }
-        let (asked_at, taken_at) = (one.0, one.1.min(two.1));
-        self.looked_at = asked_at;
+        let (requested_at, taken_at) = (one.0, one.1.min(two.1));
+        self.relisted_at = requested_at;
         for pod in &mut self.pods {
-            // Whose a question about an image is cannot be told from outside.
-            let unsure = pod.image_questions > 0 || pod.image_answered_at >= asked_at;
+            // It cannot be seen from outside which pod a request about an image is for.
+            let unsure = pod.image_questions > 0 || pod.image_answered_at >= requested_at;
             let busy = unsure || pod.open.iter().any(|&(_, kind)| kind != Kind::StopContainer);
-            if !busy && pod.last_call_ended_at < asked_at {
+            if !busy && pod.last_call_ended_at < requested_at {
                 pod.known_at = taken_at;
-                pod.known_asked_at = asked_at;
+                pod.known_requested_at = requested_at;
             }
         }
     }
 
-    fn told_folder(&mut self, now: u64, folder: &Folder, agent: &Agent) {
+    fn received_folder(&mut self, now: u64, folder: &Folder, agent: &Agent) {
         self.judged = None;
         let mut files = BTreeMap::new();
         for file in &folder.files {
@@ -145,11 +145,11 @@ impl Check {
         }
         self.files = files;
         let first = !std::mem::replace(&mut self.delivered, true);
-        self.told_wanted(now, first.then_some(now), agent);
+        self.set_desired(now, first.then_some(now), agent);
     }
 
-    /// What all sources want now. `first`: now one of them has told it for the first time.
-    pub(super) fn told_wanted(&mut self, now: u64, first: Option<u64>, agent: &Agent) {
+    /// The pods that all sources want now. `first`: a source has delivered for the first time now.
+    pub(super) fn set_desired(&mut self, now: u64, first: Option<u64>, agent: &Agent) {
         self.evict.judged = None;
         let wanted = first_of_each_name(self.files.values().flatten());
         let mut wanted: BTreeMap<Box<str>, (PodRef, Rc<api::Pod>)> = wanted
@@ -163,43 +163,43 @@ impl Check {
         }
         for at in 0..self.pods.len() {
             let pod = &mut self.pods[at];
-            if pod.told.is_some() && !wanted.contains_key(&*pod.uid) {
-                pod.told = None;
+            if pod.desired.is_some() && !wanted.contains_key(&*pod.uid) {
+                pod.desired = None;
                 self.newly_gone.push(at);
             }
         }
-        for (uid, (of, told)) in wanted {
+        for (uid, (of, desired)) in wanted {
             let at = self.pod_at(&of);
             let pod = &mut self.pods[at];
             pod.forgotten = false;
-            if pod.told.is_none() {
+            if pod.desired.is_none() {
                 if !self.watched.contains(&at) {
                     self.watched.push(at);
                 }
-                // The agent has begun to end it, and goes on with that.
-                pod.again = agent.pod(&uid).is_some();
+                // The agent has begun to end it, and continues.
+                pod.came_back = agent.pod(&uid).is_some();
                 pod.gone_at = None;
-                pod.told_first = first;
-                pod.told_at = now;
-                pod.first_told_at = pod.first_told_at.min(now);
-                // It looks for itself before it acts.
+                pod.delivered_first = first;
+                pod.delivered_at = now;
+                pod.first_delivered_at = pod.first_delivered_at.min(now);
+                // The agent observes the pod itself before it acts.
                 pod.known_at = 0;
-                pod.known_asked_at = 0;
-                if !pod.again {
+                pod.known_requested_at = 0;
+                if !pod.came_back {
                     pod.begin_anew(now);
                 }
             }
-            let grace_s = told.spec.termination_grace_period_seconds.unwrap_or(GRACE_DEFAULT_S);
+            let grace_s = desired.spec.termination_grace_period_seconds.unwrap_or(GRACE_DEFAULT_S);
             pod.grace_ms_max = pod.grace_ms_max.max(grace_s.unsigned_abs() * 1000);
-            if !pod.again {
-                pod.spec_was = Some(told.clone());
+            if !pod.came_back {
+                pod.spec_was = Some(desired.clone());
             }
-            pod.told = Some(told);
+            pod.desired = Some(desired);
         }
     }
 }
 
-/// Of two pods of one name the first stays, by path and place.
+/// Of two pods of one name the first one stays, by path and position.
 pub fn first_of_each_name<'a, P: Borrow<api::Pod>>(
     pods: impl Iterator<Item = &'a P>,
 ) -> BTreeMap<Box<str>, &'a P> {

@@ -1,4 +1,4 @@
-//! What the replicas ask for, and what becomes of it.
+//! The requests of the replicas, and their effects.
 
 use edged::controller::event::{Action, CallId, Event, WatchFact, WatchId};
 use edged::model::api::{Call, CallError, CallResult, Kind, Verb};
@@ -18,8 +18,8 @@ impl World {
         self.chance.below(self.faults.delay_ms + 1)
     }
 
-    /// A fact goes on its way to a replica.
-    pub fn tell(&mut self, at: usize, event: Event) {
+    /// Sends an event to a replica.
+    pub fn send_event(&mut self, at: usize, event: Event) {
         let (mut ms, life) = (self.delay_ms(), self.replicas[at].life);
         if let Event::EdgeSaid(session, _) = &event {
             let Some(link) = self.links.get_mut(session) else { return };
@@ -36,12 +36,12 @@ impl World {
             Action::Refuse(session, refusal) => {
                 trace!(self.now, "r{at} refuses {session:?}: {} {}", refusal.status, refusal.words);
                 let open = self.links.get(&session).is_some_and(|link| !link.is_on);
-                judge!(open, "[one answer] r{at} refuses {session:?}, and nobody asks");
+                judge!(open, "[one answer] r{at} refuses {session:?}, which was not requested");
                 self.refused(session, refusal.status);
             }
             Action::Send(session, message) => {
                 let Some(link) = self.links.get(&session) else { return };
-                judge!(link.is_on, "[one answer] r{at} sends on {session:?} before it is on");
+                judge!(link.is_on, "[one answer] r{at} sends on {session:?} before it is up");
                 trace!(
                     self.now,
                     "r{at} sends {} {}", message.route.operation, message.route.resource
@@ -61,9 +61,9 @@ impl World {
                 self.unlink(session);
             }
             Action::Call(id, call) => {
-                self.check_asked(at, &call);
+                self.check_request(at, &call);
                 if call.kind == Kind::Node && call.verb == Verb::Create {
-                    self.check.asks_to_register((at, life, id), &call.name);
+                    self.check.requests_registration((at, life, id), &call.name);
                 }
                 let ms = self.delay_ms();
                 self.at(ms, Due::Call(at, life, id, call));
@@ -91,12 +91,14 @@ impl World {
             Action::Log(severity, line) => trace!(self.now, "r{at} {severity:?}: {line}"),
             Action::Exit => {
                 let stopping = self.replicas[at].stopping;
-                judge!(stopping.is_some(), "[exit] r{at} ends, and nobody asked it to");
+                judge!(stopping.is_some(), "[exit] r{at} exits, and was not stopped");
                 self.end(at);
                 let ms = self.chance.below(self.faults.down_ms + 1);
                 self.at(ms, Due::Begin(at));
             }
-            Action::Answer(..) | Action::Sign { .. } => panic!("nobody asks for a certificate"),
+            Action::Answer(..) | Action::Sign { .. } => {
+                panic!("no node requests a certificate here")
+            }
         }
     }
 
@@ -114,13 +116,13 @@ impl World {
                 Err(CallError::Lost("drawn".to_owned()))
             }
         };
-        self.tell(at, Event::Called(id, result));
+        self.send_event(at, Event::Called(id, result));
     }
 
-    /// The API server does what it is asked to.
+    /// The API server executes a call.
     pub(crate) fn execute(&mut self, at: usize, call: &Call) -> CallResult {
-        let spoilt = self.spoils(call);
-        self.bury_by(call);
+        let spoilt = self.forbidden_change(call);
+        self.before_removal(call);
         let result = self.cluster.call(call);
         if let Some(why) = spoilt {
             judge!(why.is_empty() || result.is_err(), "[stays its own] {why}");
@@ -149,13 +151,13 @@ impl World {
             return;
         }
         if !self.api_is_up() {
-            return self.hand(at, Event::Watched(id, WatchFact::Ended("refused".to_owned())));
+            return self.deliver(at, Event::Watched(id, WatchFact::Ended("refused".to_owned())));
         }
         self.tally.add("lists");
         let objects = self.cluster.list(kind);
         let version = self.cluster.version.to_string().into();
-        self.hand(at, Event::Watched(id, WatchFact::Listed(objects)));
-        self.hand(at, Event::Watched(id, WatchFact::ListEnd(version)));
+        self.deliver(at, Event::Watched(id, WatchFact::Listed(objects)));
+        self.deliver(at, Event::Watched(id, WatchFact::ListEnd(version)));
     }
 
     pub(crate) fn watch_tells(&mut self, at: usize, life: u64, id: WatchId) {
@@ -169,7 +171,7 @@ impl World {
         let next = next.map(|next| next.map(|(at, gone, object)| (at, gone, raw(object))));
         let ends = self.chance.percent(self.faults.watch_ends_pct);
         let fact = match next {
-            _ if !self.api_is_up() => WatchFact::Ended("the API server is away".to_owned()),
+            _ if !self.api_is_up() => WatchFact::Ended("the API server is down".to_owned()),
             Err(()) => {
                 self.tally.add("watches too old");
                 WatchFact::Gone
@@ -186,7 +188,7 @@ impl World {
                 let more = self.cluster.after(kind, up_to) != Ok(None);
                 let fact =
                     if gone { WatchFact::Deleted(object) } else { WatchFact::Changed(object) };
-                self.hand(at, Event::Watched(id, fact));
+                self.deliver(at, Event::Watched(id, fact));
                 if more {
                     self.feed_soon(at, id);
                 }
@@ -194,7 +196,7 @@ impl World {
             }
         };
         self.replicas[at].watches.remove(&id);
-        self.hand(at, Event::Watched(id, fact));
+        self.deliver(at, Event::Watched(id, fact));
     }
 
     pub(crate) fn save(&mut self, at: usize, life: u64, revision: Revision, all: Vec<Change>) {
@@ -205,10 +207,10 @@ impl World {
         if self.chance.percent(self.faults.save_fails_pct) {
             self.tally.add("saves failed");
             let error = DiskError::Failed("drawn".to_owned());
-            return self.tell(at, Event::SaveFailed(revision, error));
+            return self.send_event(at, Event::SaveFailed(revision, error));
         }
         self.keep(all);
-        self.tell(at, Event::Saved(revision));
+        self.send_event(at, Event::Saved(revision));
     }
 
     pub(crate) fn keep(&mut self, changes: Vec<Change>) {
@@ -219,7 +221,7 @@ impl World {
                     self.rows.insert((node, row.kind, space, row.name.to_string()), row);
                 }
                 Change::Delete { node, kind, namespace, name } => {
-                    self.buried(&node, kind, &name);
+                    self.record_removed(&node, kind, &name);
                     let key = (node.to_string(), kind, namespace.to_string(), name.to_string());
                     self.rows.remove(&key);
                 }
@@ -227,7 +229,7 @@ impl World {
         }
     }
 
-    /// A message reaches its node.
+    /// A message arrives at its node.
     pub(crate) fn arrive(&mut self, session: Session, message: &Message) {
         let Some(link) = self.links.get(&session).filter(|link| !link.half_open) else { return };
         let (at, name) = (link.replica, link.node.clone());
@@ -238,8 +240,8 @@ impl World {
         }
         let ack = self.node_takes(&name, message);
         if let Some(ack) = ack {
-            self.tell(at, Event::EdgeSaid(session, Box::new(ack)));
+            self.send_event(at, Event::EdgeSaid(session, Box::new(ack)));
         }
-        self.hand(at, Event::EdgeDrained(session, 0));
+        self.deliver(at, Event::EdgeDrained(session, 0));
     }
 }
